@@ -1,0 +1,35 @@
+"""Property-based differential testing for GPU kernels of DeepSeek's mHC Forward Pre and its backward."""
+
+from mhc.case import Case, default_case
+from mhc.case_json import CaseError
+from mhc.implementation import Implementation, ImplementationError, Refused
+from mhc.inputs import Inputs, materialise
+from mhc.observation import ContractError, Observation, observe
+from mhc.pre.entry import choose, mhc_pre
+from mhc.pre.golden import mhc_forward_pre, mhc_pre_backward_manual
+from mhc.recipe import Layout, Recipe
+from mhc.reference import Reference, reference
+from mhc.registry import load
+
+__all__ = [
+    "Case",
+    "CaseError",
+    "ContractError",
+    "Implementation",
+    "ImplementationError",
+    "Inputs",
+    "Layout",
+    "Observation",
+    "Recipe",
+    "Reference",
+    "Refused",
+    "choose",
+    "default_case",
+    "load",
+    "materialise",
+    "mhc_forward_pre",
+    "mhc_pre",
+    "mhc_pre_backward_manual",
+    "observe",
+    "reference",
+]

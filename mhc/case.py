@@ -1,0 +1,194 @@
+"""Case: everything that determines one check, except the implementation. Small, frozen, JSON, never tensor elements."""
+
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from mhc.case_json import CaseError, decode, encode
+from mhc.operator import STORAGE_DTYPES, Operator
+from mhc.operators import OPERATORS
+from mhc.recipe import RECIPE_KINDS, Layout, Recipe
+
+ScheduleValue = int | str | bool
+Schedule = Mapping[str, ScheduleValue]
+
+_SHORT_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """One drawn case of one operator.
+
+    Attributes:
+        operator: a key of `mhc.operators.OPERATORS`.
+        B, S, n, D: batch, sequence, residual streams, hidden size.
+        dtype: x's, by name; the other dtypes follow from it.
+        tensors: a recipe for each input and upstream gradient of the operator; an optional one is absent by being left out.
+        scalars: the operator's hyper-parameters; the ones left out have the operator's defaults.
+        schedules: for an implementation's name, the kernel schedule it is to use; others take their default.
+
+    Raises:
+        CaseError: a field does not fit; the message begins with the field's path, as in `tensors.x.layout.step`.
+    """
+
+    operator: str = "mhc_pre"
+    B: int = 1
+    S: int = 1
+    n: int = 1
+    D: int = 1
+    dtype: str = "bfloat16"
+    tensors: Mapping[str, Recipe] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.operator not in OPERATORS:
+            raise CaseError("operator", f"must be one of {', '.join(OPERATORS)}, was {self.operator!r}")
+        scalars = {**self.table.scalars, **self.scalars}
+        object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
+        object.__setattr__(self, "scalars", MappingProxyType(scalars))
+        schedules = {name: MappingProxyType(dict(schedule)) for name, schedule in self.schedules.items()}
+        object.__setattr__(self, "schedules", MappingProxyType(schedules))
+        _validate(self)
+
+    @property
+    def table(self) -> Operator:
+        return OPERATORS[self.operator]
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Every symbol of the operator, by name."""
+        return self.table.sizes(self.B, self.S, self.n, self.D)
+
+    @property
+    def N(self) -> int:
+        """Tokens."""
+        return self.B * self.S
+
+    @property
+    def K(self) -> int:
+        """Flattened width n*D."""
+        return self.n * self.D
+
+    @property
+    def M(self) -> int:
+        """Rows of phi."""
+        return self.sizes["M"]
+
+    def has(self, name: str) -> bool:
+        """Whether the tensor `name` is present."""
+        return name in self.tensors
+
+    @functools.cached_property
+    def json(self) -> str:
+        """The canonical one-line JSON text; equal cases have equal texts."""
+        return json.dumps(encode(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+    @functools.cached_property
+    def id(self) -> str:
+        """Readable and unique, fit for a file name: `pre-B1S2n4D5-bf16-nogamma-3fa92c01`."""
+        shape = f"B{self.B}S{self.S}n{self.n}D{self.D}"
+        absent = [f"no{spec.name}" for spec in self.table.drawn if spec.optional and not self.has(spec.name)]
+        digest = hashlib.sha256(self.json.encode()).hexdigest()[:8]
+        return "-".join([self.operator.removeprefix("mhc_"), shape, _SHORT_DTYPE[self.dtype], *absent, digest])
+
+    def to_json(self) -> str:
+        """Indented JSON, for a file that people read."""
+        return json.dumps(encode(self), indent=2, allow_nan=False) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> "Case":
+        """Read a case, of this schema version or an older one.
+
+        Raises:
+            CaseError: names the field, or says which schema version was found and which ones can be read.
+        """
+        return Case(**decode(text))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Case.from_json, (self.json,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Case) and self.json == other.json
+
+    def __hash__(self) -> int:
+        return hash(self.json)
+
+
+def default_case(*, operator: str = "mhc_pre", absent: frozenset[str] = frozenset(), **fields: object) -> Case:
+    """A case with standard-normal tensors, each with a seed of its own; `absent` names the optional ones to leave out."""
+    if operator not in OPERATORS:
+        raise CaseError("operator", f"must be one of {', '.join(OPERATORS)}, was {operator!r}")
+    drawn = OPERATORS[operator].drawn
+    recipes = {spec.name: Recipe(seed=seed) for seed, spec in enumerate(drawn) if spec.name not in absent}
+    return Case(operator=operator, tensors=recipes, **fields)  # type: ignore[arg-type]  # checked by Case itself
+
+
+def with_tensor(case: Case, name: str, **changes: object) -> Case:
+    """`case` with some fields of one tensor's recipe replaced."""
+    recipe = replace(case.tensors[name], **changes)  # type: ignore[arg-type]  # checked by Case itself
+    return replace(case, tensors={**case.tensors, name: recipe})
+
+
+def _require(condition: bool, path: str, wanted: str, was: object) -> None:
+    if not condition:
+        raise CaseError(path, f"must be {wanted}, was {was!r}")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _validate(case: Case) -> None:
+    table = case.table
+    for name, least in (("B", 0), ("S", 0), ("n", 1), ("D", 1)):
+        value = getattr(case, name)
+        _require(_is_int(value) and value >= least, name, f"an integer >= {least}", value)
+    _require(case.n <= table.max_n, "n", f"in 1..{table.max_n}", case.n)
+    _require(case.dtype in STORAGE_DTYPES, "dtype", f"one of {', '.join(STORAGE_DTYPES)}", case.dtype)
+    for name, scalar in case.scalars.items():
+        path = f"scalars.{name}"
+        _require(name in table.scalars, path, f"one of {', '.join(table.scalars)}", name)
+        _require(isinstance(scalar, float) and math.isfinite(scalar) and scalar >= 0, path, "a float >= 0", scalar)
+    specs = {spec.name: spec for spec in table.drawn}
+    for name in case.tensors:
+        _require(name in specs, f"tensors.{name}", f"one of {', '.join(specs)}", name)
+    for name, spec in specs.items():
+        path = f"tensors.{name}"
+        if name in case.tensors:
+            _validate_recipe(case.tensors[name], path, spec.shape(case.sizes))
+        else:
+            _require(spec.optional, path, "given (it is not optional)", None)
+    for name, schedule in case.schedules.items():
+        for key, value in schedule.items():
+            path = f"schedules.{name}.{key}"
+            _require(isinstance(value, (int, str, bool)), path, "an integer, a string or a boolean", value)
+
+
+def _validate_recipe(recipe: Recipe, path: str, shape: tuple[int, ...]) -> None:
+    _require(isinstance(recipe, Recipe), path, "a Recipe", recipe)
+    _require(recipe.kind in RECIPE_KINDS, f"{path}.kind", f"one of {', '.join(RECIPE_KINDS)}", recipe.kind)
+    _require(_is_int(recipe.seed) and 0 <= recipe.seed < 2**64, f"{path}.seed", "in 0..2**64-1", recipe.seed)
+    scale = recipe.scale
+    _require(isinstance(scale, float) and math.isfinite(scale), f"{path}.scale", "a finite float", scale)
+    for at, (index, value) in enumerate(recipe.literals):
+        inside = len(index) == len(shape) and all(0 <= i < size for i, size in zip(index, shape, strict=True))
+        _require(inside, f"{path}.literals[{at}]", f"an index into shape {shape}", index)
+        _require(isinstance(value, float), f"{path}.literals[{at}]", "a float value", value)
+    _validate_layout(recipe.layout, f"{path}.layout", len(shape))
+
+
+def _validate_layout(layout: Layout, path: str, rank: int) -> None:
+    _require(isinstance(layout, Layout), path, "a Layout", layout)
+    order = layout.order
+    _require(not order or sorted(order) == list(range(rank)), f"{path}.order", f"a permutation of 0..{rank - 1}", order)
+    for name, least in (("step", 1), ("pad", 0), ("offset", 0)):
+        value = getattr(layout, name)
+        _require(_is_int(value) and value >= least, f"{path}.{name}", f"an integer >= {least}", value)
+    expand = layout.expand
+    distinct = len(set(expand)) == len(expand) and all(_is_int(dim) and 0 <= dim < rank for dim in expand)
+    _require(distinct, f"{path}.expand", f"distinct dimensions in 0..{rank - 1}", expand)

@@ -1,0 +1,172 @@
+"""The JSON form of a case and its versions. Numbers round-trip exactly; NaN and infinities are written as strings.
+
+A schema version is one step in `_UPGRADES`: a function from a document of version v to one of version v + 1. A change of
+what is written raises `SCHEMA` and adds the step, so that every fixture ever saved stays readable.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from mhc.recipe import Layout, Recipe
+
+if TYPE_CHECKING:
+    from mhc.case import Case
+
+SCHEMA = 1
+OLDEST = 1
+
+_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+
+class CaseError(ValueError):
+    """A case, or a file with one, that cannot be used. The message begins with the path of the bad field."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+
+
+def encode(case: "Case") -> dict[str, Any]:
+    """The case as JSON values. Recipes and layouts are written whole, so that a later default cannot change a fixture."""
+    return {
+        "schema": SCHEMA,
+        "operator": case.operator,
+        "B": case.B,
+        "S": case.S,
+        "n": case.n,
+        "D": case.D,
+        "dtype": case.dtype,
+        "scalars": dict(case.scalars),
+        "tensors": {name: _encode_recipe(recipe) for name, recipe in case.tensors.items()},
+        "schedules": {name: dict(schedule) for name, schedule in case.schedules.items()},
+    }
+
+
+def decode(text: str) -> dict[str, Any]:
+    """The fields of a `Case` from JSON text of this schema or an older one.
+
+    Raises:
+        CaseError: not JSON, an unknown field, or a schema version that cannot be read, with the reason.
+    """
+    try:
+        document = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise CaseError("case", f"is not JSON ({error})") from error
+    document = _upgrade(_mapping(document, "case"))
+    names = {"operator", "B", "S", "n", "D", "dtype", "scalars", "tensors", "schedules"}
+    _only(document, names, "")
+    tensors = _mapping(document.get("tensors", {}), "tensors")
+    scalars = _mapping(document.get("scalars", {}), "scalars")
+    schedules = _mapping(document.get("schedules", {}), "schedules")
+    return {
+        **document,
+        "tensors": {name: _decode_recipe(value, f"tensors.{name}") for name, value in tensors.items()},
+        "scalars": {name: _float(value, f"scalars.{name}") for name, value in scalars.items()},
+        "schedules": {name: _mapping(value, f"schedules.{name}") for name, value in schedules.items()},
+    }
+
+
+def _upgrade(document: dict[str, Any]) -> dict[str, Any]:
+    if "schema" not in document:
+        raise CaseError("schema", f"missing; this is not a case, or not one that was saved by mhc (it reads {_readable()})")
+    version = document["schema"]
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise CaseError("schema", f"must be an integer, was {version!r}")
+    if version > SCHEMA:
+        raise CaseError("schema", f"version {version} was written by a newer mhc; this one reads {_readable()}")
+    while version < SCHEMA:
+        if version not in _UPGRADES:
+            raise CaseError("schema", f"version {version} cannot be read; this mhc reads {_readable()}")
+        document = _UPGRADES[version](document)
+        version += 1
+    return {name: value for name, value in document.items() if name != "schema"}
+
+
+def _readable() -> str:
+    return f"version {SCHEMA}" if OLDEST == SCHEMA else f"versions {OLDEST} to {SCHEMA}"
+
+
+def _encode_recipe(recipe: Recipe) -> dict[str, Any]:
+    layout = recipe.layout
+    return {
+        "kind": recipe.kind,
+        "seed": recipe.seed,
+        "scale": recipe.scale,
+        "literals": [[list(index), _encode_float(value)] for index, value in recipe.literals],
+        "layout": {
+            "order": list(layout.order),
+            "step": layout.step,
+            "pad": layout.pad,
+            "offset": layout.offset,
+            "expand": list(layout.expand),
+        },
+    }
+
+
+def _encode_float(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _decode_recipe(value: object, path: str) -> Recipe:
+    document = _mapping(value, path)
+    _only(document, {field.name for field in fields(Recipe)}, f"{path}.")
+    if "scale" in document:
+        document["scale"] = _float(document["scale"], f"{path}.scale")
+    if "literals" in document:
+        entries = _list(document["literals"], f"{path}.literals")
+        document["literals"] = tuple(_decode_literal(entry, f"{path}.literals[{at}]") for at, entry in enumerate(entries))
+    if "layout" in document:
+        document["layout"] = _decode_layout(document["layout"], f"{path}.layout")
+    return Recipe(**document)
+
+
+def _decode_literal(value: object, path: str) -> tuple[tuple[int, ...], float]:
+    entry = _list(value, path)
+    if len(entry) != 2:
+        raise CaseError(path, f"must be [index, value], was {value!r}")
+    return _index(entry[0], path), _float(entry[1], path)
+
+
+def _decode_layout(value: object, path: str) -> Layout:
+    document = _mapping(value, path)
+    _only(document, {field.name for field in fields(Layout)}, f"{path}.")
+    for name in ("order", "expand"):
+        if name in document:
+            document[name] = _index(document[name], f"{path}.{name}")
+    return Layout(**document)
+
+
+def _mapping(value: object, path: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise CaseError(path, f"must be an object, was {value!r}")
+    return dict(value)
+
+
+def _list(value: object, path: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise CaseError(path, f"must be a list, was {value!r}")
+    return value
+
+
+def _index(value: object, path: str) -> tuple[int, ...]:
+    entries = _list(value, path)
+    if not all(isinstance(i, int) and not isinstance(i, bool) for i in entries):
+        raise CaseError(path, f"must be a list of integers, was {value!r}")
+    return tuple(entries)
+
+
+def _float(value: object, path: str) -> float:
+    if value in ("nan", "inf", "-inf"):
+        return float(str(value))
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise CaseError(path, f'must be a number, "nan", "inf" or "-inf", was {value!r}')
+    return float(value)
+
+
+def _only(document: Mapping[str, object], known: set[str], prefix: str) -> None:
+    for name in document:
+        if name not in known:
+            raise CaseError(f"{prefix}{name}", f"unknown field; known are {', '.join(sorted(known))}")

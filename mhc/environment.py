@@ -1,0 +1,75 @@
+"""What ran where: captured once a process, stored with every observation and report."""
+
+import functools
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
+
+import torch
+
+PACKAGES = ("mhc-fuzz", "torch", "triton", "tilelang", "apache-tvm-ffi", "numpy", "hypothesis")
+VARIABLES = ("TRITON_INTERPRET", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """Versions, hardware and settings that a result depends on.
+
+    Attributes:
+        packages: installed version by distribution name; "absent" where it is not installed. Nothing is imported for it.
+        devices: one line for each CUDA device, empty without one.
+        variables: the environment variables that change how kernels run, where they are set.
+    """
+
+    python: str
+    platform: str
+    processor: str
+    packages: Mapping[str, str]
+    cuda: str
+    devices: tuple[str, ...]
+    variables: Mapping[str, str]
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "python": self.python,
+            "platform": self.platform,
+            "processor": self.processor,
+            "packages": dict(self.packages),
+            "cuda": self.cuda,
+            "devices": list(self.devices),
+            "variables": dict(self.variables),
+        }
+
+
+@functools.cache
+def environment() -> Environment:
+    """The environment of this process."""
+    return Environment(
+        python=platform.python_version(),
+        platform=platform.platform(),
+        processor=_processor(),
+        packages=MappingProxyType({name: _version(name) for name in PACKAGES}),
+        cuda=torch.version.cuda or "none",
+        devices=tuple(_device(index) for index in range(torch.cuda.device_count())),
+        variables=MappingProxyType({name: os.environ[name] for name in VARIABLES if name in os.environ}),
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def _processor() -> str:
+    return f"{platform.machine()}, {torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores"
+
+
+def _device(index: int) -> str:
+    properties = torch.cuda.get_device_properties(index)
+    memory = properties.total_memory / 2**30
+    return f"{properties.name}, sm_{properties.major}{properties.minor}, {memory:.0f} GiB"

@@ -1,0 +1,1 @@
+"""`python -m mhc.fuzz`: draw cases, run implementations, judge, report."""

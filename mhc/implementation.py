@@ -1,0 +1,132 @@
+"""Implementation: one way to compute an operator, as a frozen record. This is the interface for kernels from outside."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from mhc.case import Case, ScheduleValue
+from mhc.operator import STORAGE_DTYPES
+from mhc.operators import OPERATORS
+
+DEVICES = ("cpu", "cuda")
+
+
+class Refused(Exception):
+    """A reason why an implementation does not take a case.
+
+    `supports` returns one; a kernel called with what it does not support raises one. It is false as a condition, so
+    `if implementation.supports(case)` reads as it should.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class ImplementationError(ValueError):
+    """An implementation record, or the file it comes from, that cannot be used; says which and what was expected."""
+
+
+def _supports_everything(case: Case) -> Literal[True]:
+    del case
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implementation:
+    """A named forward and backward of one operator.
+
+    With the operator `mhc_pre` (docs/bring-your-own.md has a worked example):
+
+        forward(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps)
+            -> h_in, h_post, h_res, inv_rms, h_mix, h_pre          the last three may be None: then they are not judged
+        backward(x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma, *, norm_eps, hc_eps)
+            -> dx, dphi, dalpha, dbias, dgamma                     any may be None: not judged, and said so
+
+    Attributes:
+        name: unique; what reports and fingerprints say.
+        forward, backward: either may be None; then it is not run.
+        devices: device types it runs on, of "cpu" and "cuda".
+        dtypes: dtypes of x that it takes, by name.
+        supports: True, or `Refused` with a reason, for a case whose device and dtype are listed.
+        env: environment variables of its worker process, set before anything is imported.
+        schedule: its tunable choices, name to allowed values; the functions then take a keyword `schedule` as well.
+        operator: which operator it computes.
+        origin: where it was loaded from; error messages begin with it.
+
+    Raises:
+        ImplementationError: a field does not fit, or a function cannot be called with the operator's arguments.
+    """
+
+    name: str
+    forward: Callable[..., Sequence[Any]] | None = None
+    backward: Callable[..., Sequence[Any]] | None = None
+    devices: tuple[str, ...] = ("cpu",)
+    dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
+    supports: Callable[[Case], Literal[True] | Refused] = _supports_everything
+    env: Mapping[str, str] = field(default_factory=dict)
+    schedule: Mapping[str, Sequence[ScheduleValue]] = field(default_factory=dict)
+    operator: str = "mhc_pre"
+    origin: str = "built in"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
+        object.__setattr__(self, "schedule", MappingProxyType(dict(self.schedule)))
+        self._require(isinstance(self.name, str) and bool(self.name), "name must be a string, not empty", self.name)
+        self._require(self.operator in OPERATORS, f"operator must be one of {', '.join(OPERATORS)}", self.operator)
+        for field_name, known in (("devices", DEVICES), ("dtypes", tuple(STORAGE_DTYPES))):
+            values = getattr(self, field_name)
+            fits = isinstance(values, tuple) and bool(values) and all(value in known for value in values)
+            self._require(fits, f"{field_name} must be a tuple out of {', '.join(known)}", values)
+        strings = all(isinstance(text, str) for pair in self.env.items() for text in pair)
+        self._require(strings, "env must map strings to strings", dict(self.env))
+        self._require(callable(self.supports), "supports must be a function of a case", self.supports)
+        both_none = self.forward is None and self.backward is None
+        self._require(not both_none, "one of forward and backward must be given", None)
+        table = OPERATORS[self.operator]
+        self._check_signature("forward", table.forward_arguments, table.scalars)
+        self._check_signature("backward", table.backward_arguments, table.scalars)
+
+    def _require(self, condition: bool, wanted: str, was: object) -> None:
+        if not condition:
+            raise ImplementationError(f"implementation {self.name!r}: {wanted}, was {was!r}")
+
+    def _check_signature(self, stage: str, arguments: Sequence[str], scalars: Mapping[str, float]) -> None:
+        function = getattr(self, stage)
+        if function is None:
+            return
+        keywords = dict.fromkeys([*scalars, "schedule"] if self.schedule else scalars)
+        wanted = f"{stage}({', '.join(arguments)}, *, {', '.join(keywords)})"
+        self._require(callable(function), f"{stage} must be a function {wanted}", function)
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):  # a compiled callable without one: the call itself will tell
+            return
+        try:
+            signature.bind(*arguments, **keywords)
+        except TypeError as error:
+            raise ImplementationError(
+                f"implementation {self.name!r}: {stage}{signature} cannot be called as {wanted}: {error}"
+            ) from error
+
+    def refusal(self, case: Case, device: str) -> Refused | None:
+        """Why this implementation does not take `case` on `device` ("cpu" or "cuda"); None where it does."""
+        if case.operator != self.operator:
+            return Refused(f"computes {self.operator}, not {case.operator}")
+        if device not in self.devices:
+            return Refused(f"runs on {', '.join(self.devices)}, not on {device}")
+        if case.dtype not in self.dtypes:
+            return Refused(f"takes {', '.join(self.dtypes)}, not {case.dtype}")
+        answer = self.supports(case)
+        if isinstance(answer, Refused):
+            return answer
+        if answer is not True:
+            raise ImplementationError(
+                f"implementation {self.name!r} ({self.origin}): supports must return True or Refused(reason), was {answer!r}"
+            )
+        return None

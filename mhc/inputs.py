@@ -1,0 +1,139 @@
+"""From a case to tensors: the same bits on every machine.
+
+Values are built in float64 on the CPU from a counter-based integer generator (Philox, whose raw stream NumPy keeps stable)
+by integer arithmetic and exact float64 operations alone: no logarithm, no cosine, nothing whose last bit depends on a
+library. They are then rounded to the tensor's dtype (to the 16-bit ones by way of float32, as PyTorch does), laid out and
+placed. `tests/checksums.json` holds what must come out.
+"""
+
+import hashlib
+import math
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mhc.case import Case
+from mhc.operator import STORAGE_DTYPES
+from mhc.recipe import Layout, Recipe
+
+_SCALE_STREAM = 1 << 32
+_SCALE_RANGE = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The tensors of a case: the operator's inputs and the upstream gradients; an absent optional one is None.
+
+    `storages` holds, for each tensor, the whole allocation that it is a view of. What no index reaches is NaN there, so
+    that a kernel that reads beside its input shows it.
+    """
+
+    case: Case
+    device: torch.device
+    tensors: Mapping[str, Tensor | None]
+    storages: Mapping[str, Tensor]
+
+
+def materialise(case: Case, device: torch.device | str = "cpu") -> Inputs:
+    """Build the tensors of `case` on `device`; deterministic, and the same bits on every machine."""
+    tensors: dict[str, Tensor | None] = {}
+    storages: dict[str, Tensor] = {}
+    for spec in case.table.drawn:
+        recipe = case.tensors.get(spec.name)
+        if recipe is None:
+            tensors[spec.name] = None
+            continue
+        shape = spec.shape(case.sizes)
+        values = _values(recipe, spec.name, shape).to(spec.dtype(STORAGE_DTYPES[case.dtype]))
+        storage, strides = _lay_out(values, recipe.layout)
+        storage = storage.to(device)
+        storages[spec.name] = storage
+        tensors[spec.name] = storage.as_strided(shape, strides, recipe.layout.offset)
+    return Inputs(case=case, device=torch.device(device), tensors=tensors, storages=storages)
+
+
+def checksum(tensor: Tensor) -> str:
+    """SHA-256 of the elements in index order, whatever the layout; the first 16 hexadecimal digits."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()[:16]
+
+
+def _raw(seed: int, stream: int, count: int) -> np.ndarray:
+    """`count` unsigned 64-bit integers of the random stream (seed, stream)."""
+    generator = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64))
+    return np.asarray(generator.random_raw(count), dtype=np.uint64)
+
+
+def _normal(seed: int, stream: int, count: int) -> np.ndarray:
+    """N(0, 1) as the sum of twelve 32-bit uniforms less 6 (Irwin-Hall): exact in float64, |value| <= 6, steps of 2^-32."""
+    raw = _raw(seed, stream, 6 * count).reshape(6, count)
+    total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0, dtype=np.uint64)
+    return (total.astype(np.float64) - 6.0 * 2.0**32) * 2.0**-32
+
+
+def _powers(seed: int, stream: int, count: int) -> np.ndarray:
+    """2^u, u uniform in -12..12 (to within 2^-59)."""
+    exponents = (_raw(seed, stream | _SCALE_STREAM, count) % np.uint64(2 * _SCALE_RANGE + 1)).astype(np.int64)
+    return np.ldexp(1.0, exponents - _SCALE_RANGE)
+
+
+def _values(recipe: Recipe, name: str, shape: tuple[int, ...]) -> Tensor:
+    """Float64 values, before rounding to the tensor's dtype; expanded dimensions have size 1."""
+    compact = tuple(1 if dim in recipe.layout.expand and size else size for dim, size in enumerate(shape))
+    count = math.prod(compact)
+    stream = zlib.crc32(name.encode())
+    rows, columns = math.prod(compact[:-1]), compact[-1]
+    match recipe.kind:
+        case "zero":
+            base = np.zeros(count)
+        case "constant":
+            base = np.ones(count)
+        case "normal":
+            base = _normal(recipe.seed, stream, count)
+        case "exact":
+            choices = np.array([0.0, 1.0, -1.0, 0.5, -0.5, 0.25, -0.25])
+            base = choices[(_raw(recipe.seed, stream, count) % np.uint64(len(choices))).astype(np.int64)]
+        case "alternating":
+            base = 1.0 - 2.0 * (np.arange(count) % 2)
+        case "row_scaled":
+            scales = _powers(recipe.seed, stream, rows)[:, None]
+            base = (_normal(recipe.seed, stream, count).reshape(rows, columns) * scales).reshape(-1)
+        case "column_scaled":
+            scales = _powers(recipe.seed, stream, columns)[None, :]
+            base = (_normal(recipe.seed, stream, count).reshape(rows, columns) * scales).reshape(-1)
+        case unknown:
+            raise ValueError(f"recipe kind {unknown!r} has no rule here, though RECIPE_KINDS lists it")
+    values = (base * recipe.scale).reshape(compact)
+    for index, value in recipe.literals:
+        values[tuple(min(i, size - 1) for i, size in zip(index, compact, strict=True))] = value
+    return torch.from_numpy(np.ascontiguousarray(values)).expand(shape)
+
+
+def _strides(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
+    """Element strides of `layout`, from the fastest dimension to the slowest; 0 where expanded."""
+    strides = [0] * len(shape)
+    next_stride = layout.step
+    moved = 0
+    for dim in reversed(layout.order or range(len(shape))):
+        if dim in layout.expand:
+            continue
+        strides[dim] = next_stride
+        next_stride = next_stride * max(shape[dim], 1) + (layout.pad if moved == 0 else 0)
+        moved += 1
+    return tuple(strides)
+
+
+def _lay_out(values: Tensor, layout: Layout) -> tuple[Tensor, tuple[int, ...]]:
+    """An allocation filled with NaN that holds `values` at the layout's places, and the strides to view it by."""
+    shape = tuple(values.shape)
+    strides = _strides(shape, layout)
+    reach = 0 if values.numel() == 0 else 1 + sum((size - 1) * by for size, by in zip(shape, strides, strict=True))
+    storage = torch.full((layout.offset + reach,), math.nan, dtype=values.dtype)
+    compact = tuple(1 if dim in layout.expand and size else size for dim, size in enumerate(shape))
+    source = values[tuple(slice(0, size) for size in compact)]
+    storage.as_strided(compact, strides, layout.offset).copy_(source)
+    return storage, strides

@@ -1,0 +1,156 @@
+"""Observation: what one implementation did with one case."""
+
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mhc.case import Case
+from mhc.environment import Environment, environment
+from mhc.implementation import Implementation
+from mhc.inputs import Inputs
+from mhc.operator import STORAGE_DTYPES, TensorSpec
+from mhc.precision import float32_matmuls
+
+
+class ContractError(TypeError):
+    """An implementation returned something else than its interface promises; says what and what was expected."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An exception out of an implementation, as text (exceptions from outside need not survive pickling)."""
+
+    stage: str
+    type: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """Everything that the oracles may look at.
+
+    Attributes:
+        outputs, gradients: by name, as returned; an entry is None where the implementation gave none. A stage that did
+            not run, or failed, leaves its mapping empty.
+        refused: the reason, where the implementation does not take the case; then nothing ran.
+        failure: the exception, where there was one; the first stage that fails ends the run.
+        written: inputs whose memory was not the same afterwards.
+        seconds: wall time by stage, device work included.
+    """
+
+    implementation: str
+    case: Case
+    device: torch.device
+    outputs: Mapping[str, Tensor | None]
+    gradients: Mapping[str, Tensor | None]
+    refused: str | None
+    failure: Failure | None
+    written: tuple[str, ...]
+    seconds: Mapping[str, float]
+    environment: Environment
+
+
+def observe(implementation: Implementation, inputs: Inputs, saved: Mapping[str, Tensor]) -> Observation:
+    """Run forward and backward of `implementation` on `inputs`; the backward gets `saved`, not its own forward's.
+
+    An exception out of the implementation is recorded, not raised.
+    """
+    case, table = inputs.case, inputs.case.table
+    outputs: Mapping[str, Tensor | None] = {}
+    gradients: Mapping[str, Tensor | None] = {}
+    seconds: dict[str, float] = {}
+    refused = failure = None
+    before = {name: storage.clone() for name, storage in inputs.storages.items()}
+    stage = "supports"
+    try:
+        refused = implementation.refusal(case, inputs.device.type)
+        if refused is None and implementation.forward is not None:
+            stage = "forward"
+            arguments = [inputs.tensors[name] for name in table.forward_arguments]
+            outputs = _run(implementation, stage, arguments, table.outputs, inputs, seconds)
+        if refused is None and implementation.backward is not None:
+            stage = "backward"
+            given = {**inputs.tensors, **saved}
+            arguments = [given[name] for name in table.backward_arguments]
+            gradients = _run(implementation, stage, arguments, table.gradients, inputs, seconds)
+    except Exception as error:  # whatever a kernel raises is a finding, not an end
+        failure = Failure(
+            stage=stage, type=type(error).__name__, message=str(error), traceback="".join(traceback.format_exception(error))
+        )
+    return Observation(
+        implementation=implementation.name,
+        case=case,
+        device=inputs.device,
+        outputs=outputs,
+        gradients=gradients,
+        refused=None if refused is None else refused.reason,
+        failure=failure,
+        written=tuple(name for name, storage in inputs.storages.items() if not _same_bits(storage, before[name])),
+        seconds=seconds,
+        environment=environment(),
+    )
+
+
+def _run(
+    implementation: Implementation,
+    stage: str,
+    arguments: Sequence[Tensor | None],
+    specs: Sequence[TensorSpec],
+    inputs: Inputs,
+    seconds: dict[str, float],
+) -> Mapping[str, Tensor | None]:
+    keywords: dict[str, Any] = dict(inputs.case.scalars)
+    if implementation.schedule:
+        keywords["schedule"] = inputs.case.schedules.get(implementation.name)
+    function: Callable[..., Any] = getattr(implementation, stage)
+    with float32_matmuls(inputs.device.type):
+        start = time.perf_counter()
+        returned = function(*arguments, **keywords)
+        if inputs.device.type == "cuda":
+            torch.cuda.synchronize(inputs.device)
+        seconds[stage] = time.perf_counter() - start
+    return check_returned(implementation, stage, returned, specs, inputs)
+
+
+def check_returned(
+    implementation: Implementation, stage: str, returned: Any, specs: Sequence[TensorSpec], inputs: Inputs
+) -> Mapping[str, Tensor | None]:
+    """Name what a stage returned.
+
+    Raises:
+        ContractError: the number of values, or one's type, shape, dtype or device, is not what the interface promises.
+    """
+    where = f"{implementation.origin}: {implementation.name}.{stage}"
+    names = ", ".join(spec.name for spec in specs)
+    if not isinstance(returned, (tuple, list)):
+        raise ContractError(f"{where} returned {type(returned).__name__}; expected {len(specs)} values: {names}")
+    if len(returned) != len(specs):
+        raise ContractError(f"{where} returned {len(returned)} values; expected {len(specs)}: {names}")
+    case = inputs.case
+    for spec, value in zip(specs, returned, strict=True):
+        if value is None:
+            if stage == "forward" and spec.name not in case.table.optional_outputs:
+                raise ContractError(f"{where} returned None for {spec.name}, which every implementation must return")
+            continue
+        shape, dtype = spec.shape(case.sizes), spec.dtype(STORAGE_DTYPES[case.dtype])
+        expected = f"expected [{', '.join(spec.symbols)}] = {shape}, {dtype}, on {inputs.device.type}"
+        if not isinstance(value, Tensor):
+            raise ContractError(f"{where} returned {type(value).__name__} for {spec.name}; {expected}")
+        if tuple(value.shape) != shape or value.dtype != dtype or value.device.type != inputs.device.type:
+            was = f"{tuple(value.shape)}, {value.dtype}, on {value.device.type}"
+            raise ContractError(f"{where} returned {spec.name} of shape {was}; {expected}")
+    return {spec.name: _plain(value) for spec, value in zip(specs, returned, strict=True)}
+
+
+def _plain(value: Tensor | None) -> Tensor | None:
+    return None if value is None else value.detach()
+
+
+def _same_bits(a: Tensor, b: Tensor) -> bool:
+    return torch.equal(a.view(torch.uint8), b.view(torch.uint8))

@@ -1,0 +1,142 @@
+"""The record of one operator: its tensors, its scalars and its formula, as a table that the machinery reads.
+
+Nothing outside an operator's own folder needs to know its tensors by name: materialising a case, checking arguments,
+running an implementation and judging it all go through this table.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+STORAGE_DTYPES: Mapping[str, torch.dtype] = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
+
+
+class Role(Enum):
+    """Which of the two dtypes of a case a tensor has."""
+
+    STORAGE = "storage"  # the dtype of x
+    ACCUMULATE = "accumulate"  # float64 where x is float64, else float32
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor of an operator: its name, its shape in the operator's symbols, and its dtype's role."""
+
+    name: str
+    symbols: tuple[str, ...]
+    role: Role = Role.ACCUMULATE
+    optional: bool = False
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape for given symbol sizes; a symbol made of digits is that number."""
+        return tuple(int(symbol) if symbol.isdigit() else sizes[symbol] for symbol in self.symbols)
+
+    def dtype(self, storage: torch.dtype) -> torch.dtype:
+        if self.role is Role.STORAGE or storage == torch.float64:
+            return storage
+        return torch.float32
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator and its backward.
+
+    `forward` takes the `inputs` in order and the scalars as keywords, and returns the `outputs` in order. `backward`
+    takes `inputs` (its optional ones last), the `saved` outputs and the `upstream` gradients, and returns `gradients`.
+    Both are polymorphic in the number type. Outputs named in `optional_outputs` may be None from an implementation.
+    """
+
+    name: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    saved: tuple[str, ...]
+    upstream: tuple[TensorSpec, ...]
+    gradients: tuple[TensorSpec, ...]
+    optional_outputs: frozenset[str]
+    scalars: Mapping[str, float]
+    sizes: Callable[[int, int, int, int], Mapping[str, int]]
+    max_n: int
+    forward: Callable[..., Sequence[Any]]
+    backward: Callable[..., Sequence[Any]]
+
+    @property
+    def forward_arguments(self) -> tuple[str, ...]:
+        return tuple(spec.name for spec in self.inputs)
+
+    @property
+    def backward_arguments(self) -> tuple[str, ...]:
+        required = [spec.name for spec in self.inputs if not spec.optional]
+        optional = [spec.name for spec in self.inputs if spec.optional]
+        return (*required, *self.saved, *(spec.name for spec in self.upstream), *optional)
+
+    @property
+    def argument_specs(self) -> Mapping[str, TensorSpec]:
+        """Every tensor that the forward or the backward takes, by name."""
+        saved = [spec for spec in self.outputs if spec.name in self.saved]
+        return {spec.name: spec for spec in (*self.inputs, *saved, *self.upstream)}
+
+    @property
+    def drawn(self) -> tuple[TensorSpec, ...]:
+        """The tensors that a case gives values to: the inputs and the upstream gradients."""
+        return (*self.inputs, *self.upstream)
+
+    def check(self, arguments: Mapping[str, Tensor | None], scalars: Mapping[str, float]) -> None:
+        """Refuse bad input before any kernel runs.
+
+        Raises:
+            TypeError: not a tensor, or a dtype that the operator does not take, or a scalar that is not a number.
+            ValueError: a rank, shape, device or scalar that does not fit. The message names the argument, what it was
+                and what it must be.
+        """
+        specs = self.argument_specs
+        lead = self.inputs[0]
+        x = _tensor(lead.name, arguments[lead.name])
+        if x.dtype not in STORAGE_DTYPES.values():
+            raise TypeError(f"{lead.name}.dtype is {x.dtype}; must be one of {', '.join(STORAGE_DTYPES)}")
+        if x.dim() != len(lead.symbols):
+            raise ValueError(f"{lead.name} has shape {tuple(x.shape)}; must be [{', '.join(lead.symbols)}]")
+        B, S, n, D = x.shape
+        if not 1 <= n <= self.max_n:
+            raise ValueError(f"{lead.name} has shape {tuple(x.shape)}, so n = {n}; n must be in 1..{self.max_n}")
+        if D < 1:
+            raise ValueError(f"{lead.name} has shape {tuple(x.shape)}, so D = {D}; D must be at least 1")
+        sizes = self.sizes(B, S, n, D)
+        for name, value in arguments.items():
+            spec = specs[name]
+            if value is None and spec.optional:
+                continue
+            _check_tensor(spec, _tensor(name, value), x, sizes, lead.name)
+        for name, scalar in scalars.items():
+            if isinstance(scalar, bool) or not isinstance(scalar, (int, float)):
+                raise TypeError(f"{name} is {scalar!r}; must be a Python float")
+            if not (math.isfinite(scalar) and scalar >= 0):
+                raise ValueError(f"{name} is {scalar!r}; must be finite and not negative")
+
+
+def _tensor(name: str, value: object) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} is {type(value).__name__}; must be a torch.Tensor")
+    return value
+
+
+def _check_tensor(spec: TensorSpec, value: Tensor, x: Tensor, sizes: Mapping[str, int], lead: str) -> None:
+    shape, dtype = spec.shape(sizes), spec.dtype(x.dtype)
+    if value.shape != shape:
+        symbols = ", ".join(spec.symbols)
+        raise ValueError(
+            f"{spec.name} has shape {tuple(value.shape)}; must be [{symbols}] = {shape} for {lead} of {tuple(x.shape)}"
+        )
+    if value.dtype != dtype:
+        raise TypeError(f"{spec.name}.dtype is {value.dtype}; must be {dtype} where {lead} is {x.dtype}")
+    if value.device != x.device:
+        raise ValueError(f"{spec.name} is on {value.device}; must be on {x.device}, where {lead} is")

@@ -1,0 +1,1 @@
+"""The operator mHC Forward Pre: formula, implementations, and the call a model makes."""

@@ -1,0 +1,145 @@
+"""`mhc_pre`: the call a model makes. Differentiable; runs on whichever implementation supports the input."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from mhc.case import Case, default_case
+from mhc.implementation import Implementation, Refused
+from mhc.loading import load_outside
+from mhc.pre.implementations import IMPLEMENTATIONS
+from mhc.pre.table import PRE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Which implementation `mhc_pre` takes for an input, and why not the faster ones."""
+
+    implementation: Implementation
+    refused: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return self.implementation.name
+
+
+def choose(
+    x: Float[Tensor, "B S n D"],
+    gamma: Float[Tensor, "n D"] | None = None,
+    *,
+    impl: str | Implementation = "auto",
+    norm_eps: float = 1e-6,
+    hc_eps: float = 1e-6,
+) -> Choice:
+    """What `mhc_pre` takes for these arguments.
+
+    Args:
+        x, gamma, norm_eps, hc_eps: as for `mhc_pre`; only shapes, dtype and device matter.
+        impl: "auto", or an implementation, or whatever `--impl` takes.
+
+    Raises:
+        Refused: the one asked for does not take this input, or with "auto" none does; with the reasons.
+    """
+    name = str(x.dtype).removeprefix("torch.")
+    case = _case(*x.shape, name, gamma is None, float(norm_eps), float(hc_eps))
+    if impl != "auto":
+        implementation = impl if isinstance(impl, Implementation) else _named(impl)
+        refusal = implementation.refusal(case, x.device.type)
+        if refusal is not None:
+            raise Refused(f"{implementation.name}: {refusal.reason}")
+        return Choice(implementation=implementation, refused={})
+    return _choose_auto(case, x.device.type)
+
+
+@functools.lru_cache(maxsize=64)
+def _named(spec: str) -> Implementation:
+    own = {implementation.name: implementation for implementation in IMPLEMENTATIONS}
+    return own[spec] if spec in own else load_outside(spec)
+
+
+@functools.lru_cache(maxsize=4096)
+def _case(B: int, S: int, n: int, D: int, dtype: str, no_gamma: bool, norm_eps: float, hc_eps: float) -> Case:
+    absent = frozenset({"gamma"} if no_gamma else ())
+    scalars = {"norm_eps": norm_eps, "hc_eps": hc_eps}
+    return default_case(operator=PRE.name, absent=absent, B=B, S=S, n=n, D=D, dtype=dtype, scalars=scalars)
+
+
+@functools.lru_cache(maxsize=4096)
+def _choose_auto(case: Case, device: str) -> Choice:
+    refused: dict[str, str] = {}
+    for implementation in IMPLEMENTATIONS:
+        refusal = implementation.refusal(case, device)
+        if refusal is None:
+            return Choice(implementation=implementation, refused=refused)
+        refused[implementation.name] = refusal.reason
+    raise Refused("; ".join(f"{name}: {reason}" for name, reason in refused.items()))
+
+
+def mhc_pre(
+    x: Float[Tensor, "B S n D"],
+    phi: Float[Tensor, "M K"],
+    alpha: Float[Tensor, "3"],
+    bias: Float[Tensor, "M"],
+    gamma: Float[Tensor, "n D"] | None = None,
+    *,
+    impl: str | Implementation = "auto",
+    outflag: bool = False,
+    norm_eps: float = 1e-6,
+    hc_eps: float = 1e-6,
+) -> tuple[Tensor, ...]:
+    """mHC Forward Pre, differentiable, on the fastest implementation that supports the input (`choose` says which).
+
+    The equations, shapes and dtypes are those of `mhc_forward_pre`. Gradients flow to x, phi, alpha, bias and gamma from
+    h_in, h_post and h_res; what `outflag` adds carries no gradient. Second derivatives are not supported.
+
+    Args:
+        impl: "auto", an `Implementation`, the name of one, `FILE.py:NAME` or `package.module:NAME`.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit; the message names it.
+        Refused: the implementation asked for does not take this input. There is no fallback.
+    """
+    arguments = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}
+    PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
+    implementation = choose(x, gamma, impl=impl, norm_eps=norm_eps, hc_eps=hc_eps).implementation
+    if implementation.forward is None:
+        raise Refused(f"{implementation.name} has no forward")
+    results = _Pre.apply(implementation, norm_eps, hc_eps, x, phi, alpha, bias, gamma)  # type: ignore[no-untyped-call]
+    return tuple(results) if outflag else tuple(results[:3])
+
+
+class _Pre(torch.autograd.Function):
+    """An implementation's forward and backward, tied together for autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, implementation: Implementation, norm_eps: float, hc_eps: float, *inputs: Tensor | None) -> Any:
+        assert implementation.forward is not None
+        results = implementation.forward(*inputs, norm_eps=norm_eps, hc_eps=hc_eps)
+        h_in, h_post, h_res, inv_rms, h_mix, h_pre = results
+        ctx.implementation, ctx.scalars = implementation, {"norm_eps": norm_eps, "hc_eps": hc_eps}
+        ctx.save_for_backward(*inputs, inv_rms, h_mix, h_pre, h_post)
+        ctx.mark_non_differentiable(*(tensor for tensor in (inv_rms, h_mix, h_pre) if tensor is not None))
+        return h_in, h_post, h_res, inv_rms, h_mix, h_pre
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dh_in: Tensor, dh_post: Tensor, dh_res: Tensor, *_: Any) -> Any:
+        implementation: Implementation = ctx.implementation
+        x, phi, alpha, bias, gamma, *saved = ctx.saved_tensors
+        if implementation.backward is None:
+            raise Refused(f"{implementation.name} has no backward")
+        if any(tensor is None for tensor in saved):
+            raise Refused(f"{implementation.name}: its forward returned no inv_rms, h_mix or h_pre for a backward to use")
+        gradients = implementation.backward(x, phi, alpha, bias, *saved, dh_in, dh_post, dh_res, gamma, **ctx.scalars)
+        names = ("x", "phi", "alpha", "bias", "gamma")
+        given = (x, phi, alpha, bias, gamma)
+        for name, tensor, gradient, needed in zip(names, given, gradients, ctx.needs_input_grad[3:], strict=True):
+            if needed and tensor is not None and gradient is None:
+                raise Refused(f"{implementation.name} gives no gradient for {name}")
+        return None, None, None, *gradients

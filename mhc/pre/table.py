@@ -1,0 +1,53 @@
+"""mHC Forward Pre as an `Operator`: the one place where its tensors are listed."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from mhc.operator import Operator, Role, TensorSpec
+from mhc.pre import formula
+
+MAX_N = 16
+
+
+def sizes(B: int, S: int, n: int, D: int) -> Mapping[str, int]:
+    """The operator's symbols for a shape of x; N = B*S tokens, K = n*D, M = n*n + 2*n."""
+    return {"B": B, "S": S, "n": n, "D": D, "N": B * S, "K": n * D, "M": n * n + 2 * n}
+
+
+PRE = Operator(
+    name="mhc_pre",
+    inputs=(
+        TensorSpec("x", ("B", "S", "n", "D"), Role.STORAGE),
+        TensorSpec("phi", ("M", "K")),
+        TensorSpec("alpha", ("3",)),
+        TensorSpec("bias", ("M",)),
+        TensorSpec("gamma", ("n", "D"), optional=True),
+    ),
+    outputs=(
+        TensorSpec("h_in", ("B", "S", "D"), Role.STORAGE),
+        TensorSpec("h_post", ("B", "S", "n")),
+        TensorSpec("h_res", ("B", "S", "n", "n")),
+        TensorSpec("inv_rms", ("B", "S")),
+        TensorSpec("h_mix", ("B", "S", "M")),
+        TensorSpec("h_pre", ("B", "S", "n")),
+    ),
+    saved=("inv_rms", "h_mix", "h_pre", "h_post"),
+    upstream=(
+        TensorSpec("dh_in", ("B", "S", "D"), Role.STORAGE),
+        TensorSpec("dh_post", ("B", "S", "n")),
+        TensorSpec("dh_res", ("B", "S", "n", "n")),
+    ),
+    gradients=(
+        TensorSpec("dx", ("B", "S", "n", "D"), Role.STORAGE),
+        TensorSpec("dphi", ("M", "K")),
+        TensorSpec("dalpha", ("3",)),
+        TensorSpec("dbias", ("M",)),
+        TensorSpec("dgamma", ("n", "D"), optional=True),
+    ),
+    optional_outputs=frozenset({"inv_rms", "h_mix", "h_pre"}),
+    scalars=MappingProxyType({"norm_eps": 1e-6, "hc_eps": 1e-6}),
+    sizes=sizes,
+    max_n=MAX_N,
+    forward=formula.forward,
+    backward=formula.backward,
+)

@@ -1,0 +1,56 @@
+"""How one tensor of a case is made: a value recipe and a memory layout. Data only; `mhc.inputs` carries it out."""
+
+from dataclasses import dataclass
+
+Index = tuple[int, ...]
+
+RECIPE_KINDS = ("zero", "constant", "normal", "exact", "alternating", "row_scaled", "column_scaled")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where the elements of a tensor lie in its storage.
+
+    Attributes:
+        order: the dimensions from slowest to fastest in memory; empty means as they stand.
+        step: stride of the fastest dimension, in elements; 2 is what `t[..., ::2]` gives.
+        pad: elements between one row and the next, that no index reaches; a slice of a wider tensor.
+        offset: elements of storage before the first one.
+        expand: dimensions with stride 0, as `Tensor.expand` gives; all positions along them share their values.
+    """
+
+    order: Index = ()
+    step: int = 1
+    pad: int = 0
+    offset: int = 0
+    expand: Index = ()
+
+
+CONTIGUOUS = Layout()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Values and layout of one tensor. Kinds, simplest first; u is a seeded pseudo-random number of the kind named:
+
+        zero           0
+        constant       scale
+        normal         scale * N(0, 1), as a sum of twelve uniforms: |value| <= 6*scale
+        exact          scale * u, u in {0, +-1, +-1/2, +-1/4}: sums of products of these are exact
+        alternating    scale * (+1, -1, +1, ...) along the flattened tensor
+        row_scaled     scale * 2^u * N(0, 1), one integer u in -12..12 for each row along the last dimension
+        column_scaled  the same, one u for each index of the last dimension, shared by all rows
+
+    Attributes:
+        kind: one of `RECIPE_KINDS`.
+        seed: of the tensor's own random stream; two tensors of one case never share a stream.
+        scale: multiplies every value.
+        literals: (index, value) pairs written last, in order; the place for a NaN, an infinity or one outlier.
+        layout: where the elements lie.
+    """
+
+    kind: str = "normal"
+    seed: int = 0
+    scale: float = 1.0
+    literals: tuple[tuple[Index, float], ...] = ()
+    layout: Layout = CONTIGUOUS
