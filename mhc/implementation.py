@@ -56,6 +56,8 @@ class Implementation:
         supports: True, or `Refused` with a reason, for a case whose device and dtype are listed.
         env: environment variables of its worker process, set before anything is imported.
         schedule: its tunable choices, name to allowed values; the functions then take a keyword `schedule` as well.
+        recomputes_forward: its backward evaluates the forward again instead of using the saved tensors, so the tolerance of
+            its gradients contains the forward's.
         operator: which operator it computes.
         origin: where it was loaded from; error messages begin with it.
 
@@ -71,6 +73,7 @@ class Implementation:
     supports: Callable[[Case], Literal[True] | Refused] = _supports_everything
     env: Mapping[str, str] = field(default_factory=dict)
     schedule: Mapping[str, Sequence[ScheduleValue]] = field(default_factory=dict)
+    recomputes_forward: bool = False
     operator: str = "mhc_pre"
     origin: str = "built in"
 

@@ -45,5 +45,12 @@ def _autograd_backward(
     return (*gradients, None) if gamma is None else gradients
 
 
-GOLDEN = Implementation(name="golden", forward=_forward, backward=_autograd_backward, devices=_DEVICES, dtypes=_DTYPES)
+GOLDEN = Implementation(
+    name="golden",
+    forward=_forward,
+    backward=_autograd_backward,
+    devices=_DEVICES,
+    dtypes=_DTYPES,
+    recomputes_forward=True,
+)
 MANUAL = Implementation(name="manual", forward=_forward, backward=mhc_pre_backward_manual, devices=_DEVICES, dtypes=_DTYPES)
