@@ -14,8 +14,8 @@ its own, with u the unit roundoff of the dtype:
     to(narrower)      ea                                       + u_narrow |a|
 
 and half the smallest subnormal where a result can be rounded at all. docs/tolerances.md derives each line. An error of
-infinity means that nothing is promised: an intermediate leaves the range of the dtype, so even the class of the result is
-the implementation's own affair.
+infinity means that nothing is promised: an intermediate leaves the range of the dtype, or comes within a factor of
+`HEADROOM` of it, so even the class of the result is the implementation's own affair.
 """
 
 import math
@@ -29,6 +29,9 @@ from torch import Tensor
 LAMBDA = 6.0
 # Roundings inside an elementary function: CUDA's rsqrtf and exp2 are good to 2 ulp = 4u.
 ELEMENTARY = 4.0
+# Nothing is promised within this factor of overflow: autograd's order, for one, doubles dh_post before the slope of the
+# sigmoid brings it down again, where the formula never exceeds dh_post.
+HEADROOM = 4.0
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -81,7 +84,7 @@ class ErrorNumber:
         spread = size + propagated
         rounding = torch.where(spread == 0, 0.0, units * unit_roundoff(dtype) * spread + info.smallest_normal * info.eps / 2)
         error = _poison(propagated + rounding)
-        error = torch.where(spread + error > info.max, torch.inf, error)
+        error = torch.where(spread + error > info.max / HEADROOM, torch.inf, error)
         # A NaN or infinity that float64 finds is exact, unless an operand was already beyond promise.
         error = torch.where(value.isfinite() | propagated.isinf(), error, 0.0)
         return cls(value, error, dtype)

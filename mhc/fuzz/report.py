@@ -1,0 +1,56 @@
+"""What a campaign writes for people: a finding's file and text, the summary, a replay's table."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from mhc.case import Case
+from mhc.environment import environment
+from mhc.fuzz.campaign import Tally
+from mhc.fuzz.finding import Finding
+from oracles.verdict import Verdict
+
+
+def write_finding(folder: Path, found: Finding) -> Path:
+    """Save a finding as `FINGERPRINT.json` in `folder`."""
+    path = folder / f"{found.fingerprint.id}.json"
+    path.write_text(found.to_json(), encoding="utf-8")
+    return path
+
+
+def describe(found: Finding, path: Path) -> str:
+    """Where, got, wanted, bound, and the one command that shows it again."""
+    return f"FOUND {found.fingerprint}\n    {found.message}\n    {found.case.id}\n    python -m mhc.fuzz replay {path}"
+
+
+def summary(tally: Tally, *, seconds: float, seed: int, device: str) -> str:
+    """The campaign as Markdown: what ran, the largest |error| / bound of each output, and what was found."""
+    here = environment()
+    versions = ", ".join(f"{name} {version}" for name, version in here.packages.items())
+    lines = [
+        f"# {tally.cases} cases in {seconds:.0f} s on {device}, {len(tally.findings)} findings",
+        "",
+        f"Seed {seed}. Python {here.python}, {versions}; {here.processor}.",
+        *(f"Device: {line}." for line in here.devices),
+        "",
+        "| implementation | checked | refused | findings | largest error / bound |",
+        "|---|---|---|---|---|",
+    ]
+    for name in tally.checked:
+        found = sum(fingerprint.implementation == name for fingerprint in tally.findings)
+        ratios = {subject: ratio for (owner, subject), ratio in tally.worst.items() if owner == name}
+        worst = ", ".join(f"{subject} {ratio:.3g}" for subject, ratio in ratios.items()) or "nothing judged"
+        lines.append(f"| {name} | {tally.checked[name]} | {tally.refused[name]} | {found} | {worst} |")
+    if tally.findings:
+        lines += ["", "## Findings", ""]
+        lines += [f"- {fingerprint}: {found.message} ({found.case.id})" for fingerprint, found in tally.findings.items()]
+    return "\n".join(lines) + "\n"
+
+
+def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -> str:
+    """One line a verdict: the subject, the largest |error| / bound, and PASS, FAIL or why it does not apply."""
+    lines = [f"{implementation} on {case.id}"]
+    for verdict in verdicts:
+        ratio = "" if verdict.ratio is None else f"{verdict.ratio:.3g}"
+        status = verdict.status.name.replace("_", " ")
+        lines.append(f"  {verdict.oracle:9} {verdict.subject:8} {ratio:>8}  {status:14} {verdict.message}".rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,43 @@
+"""Whole cases of an operator, drawn from its table."""
+
+from hypothesis import strategies as st
+
+from mhc.case import Case
+from mhc.operator import STORAGE_DTYPES
+from mhc.operators import OPERATORS
+from strategies.shapes import shapes
+from strategies.values import recipes
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+EPSILONS = (1e-6, 0.0, 1e-12, 0.125, 1.0)
+
+assert set(DTYPES) == set(STORAGE_DTYPES)
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    *,
+    operator: str = "mhc_pre",
+    dtypes: tuple[str, ...] = DTYPES,
+    max_elements: int = 1 << 15,
+    special: bool = True,
+) -> Case:
+    """One case: shape, dtype, hyper-parameters, and for each tensor a recipe and a layout.
+
+    Args:
+        dtypes: of x, simplest first.
+        max_elements: of the largest tensor.
+        special: admit NaN, infinities and outliers.
+    """
+    table = OPERATORS[operator]
+    B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements))
+    sizes = table.sizes(B, S, n, D)
+    dtype = draw(st.sampled_from(dtypes))
+    tensors = {}
+    for spec in table.drawn:
+        if spec.optional and draw(st.booleans()):
+            continue
+        tensors[spec.name] = draw(recipes(spec.shape(sizes), special=special))
+    scalars = {name: draw(st.sampled_from(EPSILONS)) for name in table.scalars}
+    return Case(operator=operator, B=B, S=S, n=n, D=D, dtype=dtype, tensors=tensors, scalars=scalars)
