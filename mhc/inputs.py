@@ -72,13 +72,13 @@ def _normal(seed: int, stream: int, count: int) -> np.ndarray:
     """N(0, 1) as the sum of twelve 32-bit uniforms less 6 (Irwin-Hall): exact in float64, |value| <= 6, steps of 2^-32."""
     raw = _raw(seed, stream, 6 * count).reshape(6, count)
     total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0, dtype=np.uint64)
-    return (total.astype(np.float64) - 6.0 * 2.0**32) * 2.0**-32
+    return np.asarray((total.astype(np.float64) - 6.0 * 2.0**32) * 2.0**-32)
 
 
 def _powers(seed: int, stream: int, count: int) -> np.ndarray:
     """2^u, u uniform in -12..12 (to within 2^-59)."""
     exponents = (_raw(seed, stream | _SCALE_STREAM, count) % np.uint64(2 * _SCALE_RANGE + 1)).astype(np.int64)
-    return np.ldexp(1.0, exponents - _SCALE_RANGE)
+    return np.asarray(np.ldexp(1.0, exponents - _SCALE_RANGE))
 
 
 def _values(recipe: Recipe, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -87,6 +87,7 @@ def _values(recipe: Recipe, name: str, shape: tuple[int, ...]) -> Tensor:
     count = math.prod(compact)
     stream = zlib.crc32(name.encode())
     rows, columns = math.prod(compact[:-1]), compact[-1]
+    base: np.ndarray
     match recipe.kind:
         case "zero":
             base = np.zeros(count)

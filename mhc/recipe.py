@@ -31,7 +31,9 @@ CONTIGUOUS = Layout()
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Values and layout of one tensor. Kinds, simplest first; u is a seeded pseudo-random number of the kind named:
+    """Values and layout of one tensor.
+
+    The kinds, simplest first; u is pseudo-random, from the tensor's own stream:
 
         zero           0
         constant       scale

@@ -44,10 +44,9 @@ def tolerances(inputs: Inputs, reference: Reference, *, recomputes_forward: bool
     }
     results = table.forward(*(given[name] for name in table.forward_arguments), **case.scalars)
     outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
-    saved = {
-        name: outputs[name] if recomputes_forward else ErrorNumber.stored(reference.outputs[name], specs[name].dtype(storage))
-        for name in table.saved
-    }
+    saved = {name: outputs[name] for name in table.saved}
+    if not recomputes_forward:
+        saved = {name: ErrorNumber.stored(reference.outputs[name], number.dtype) for name, number in saved.items()}
     arguments = {**given, **saved}
     results = table.backward(*(arguments[name] for name in table.backward_arguments), **case.scalars)
     gradients = dict(zip((spec.name for spec in table.gradients), results, strict=True))

@@ -102,8 +102,8 @@ class ErrorNumber:
         return self.value.shape
 
     def __add__(self, other: Any) -> "ErrorNumber":
-        other = self._coerce(other)
-        return self._rounded(self.value + other.value, self.error + other.error, self.dtype)
+        term = self._coerce(other)
+        return self._rounded(self.value + term.value, self.error + term.error, self.dtype)
 
     __radd__ = __add__
 
@@ -114,14 +114,14 @@ class ErrorNumber:
         return self + -self._coerce(other)
 
     def __rsub__(self, other: Any) -> "ErrorNumber":
-        return -self + other
+        return self._coerce(other) - self
 
     def __mul__(self, other: Any) -> "ErrorNumber":
         units = 0.0 if _is_power_of_two(other) else 1.0
-        other = self._coerce(other)
-        a, b = _magnitude(self.value), _magnitude(other.value)
-        propagated = _poison(a * other.error + b * self.error + self.error * other.error)
-        return self._rounded(self.value * other.value, propagated, self.dtype, units=units)
+        factor = self._coerce(other)
+        a, b = _magnitude(self.value), _magnitude(factor.value)
+        propagated = _poison(a * factor.error + b * self.error + self.error * factor.error)
+        return self._rounded(self.value * factor.value, propagated, self.dtype, units=units)
 
     __rmul__ = __mul__
 
@@ -191,7 +191,7 @@ class ErrorNumber:
         return self._both(lambda tensor: tensor.unsqueeze(dim))
 
     @property
-    def mT(self) -> "ErrorNumber":  # noqa: N802  the name is PyTorch's
+    def mT(self) -> "ErrorNumber":
         return self._both(lambda tensor: tensor.mT)
 
     @classmethod

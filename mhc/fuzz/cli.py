@@ -37,7 +37,9 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after this many minutes.")
 @click.option("--cases", "case_limit", type=click.IntRange(min=1), help="Stop after this many cases.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the first round; the same seed draws the same cases.")
-@click.option("--out", type=click.Path(path_type=Path), default=Path("fuzz_reports"), show_default=True, help="Report folder.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("fuzz_reports"), show_default=True, help="Report folder."
+)
 @_implementations
 @_device
 @click.pass_context

@@ -95,5 +95,18 @@ def mhc_pre_backward_manual(
     PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     with float32_matmuls(x.device.type), torch.no_grad():
         return formula.backward(
-            x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma, norm_eps=norm_eps, hc_eps=hc_eps
+            x,
+            phi,
+            alpha,
+            bias,
+            inv_rms,
+            h_mix,
+            h_pre,
+            h_post,
+            dh_in,
+            dh_post,
+            dh_res,
+            gamma,
+            norm_eps=norm_eps,
+            hc_eps=hc_eps,
         )
