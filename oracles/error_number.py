@@ -13,7 +13,7 @@ its own, with u the unit roundoff of the dtype:
     sigmoid(a)        sigma'(a) (exp(ea + 2u|a|) - 1)          + 4u sigma(a), and the smallest normal number
     to(narrower)      ea                                       + u_narrow |a|
 
-and half the smallest subnormal where a result can be rounded at all. docs/tolerances.md derives each line. An error of
+and half the smallest subnormal for each product or quotient that can be rounded at all (L of them in a @ b). docs/tolerances.md derives each line. An error of
 infinity means that nothing is promised: an intermediate leaves the range of the dtype, or comes within a factor of
 `HEADROOM` of it, so even the class of the result is the implementation's own affair.
 """
@@ -76,13 +76,25 @@ class ErrorNumber:
 
     @classmethod
     def _rounded(
-        cls, value: Tensor, propagated: Tensor, dtype: torch.dtype, *, units: float = 1.0, size: Tensor | None = None
+        cls,
+        value: Tensor,
+        propagated: Tensor,
+        dtype: torch.dtype,
+        *,
+        units: float = 1.0,
+        size: Tensor | None = None,
+        underflows: int = 1,
     ) -> "ErrorNumber":
-        """The result of an operation: `units` roundings relative to `size` (default: the result's own magnitude)."""
+        """The result of an operation.
+
+        Its own error is `units` roundings relative to `size` (default: the result's own magnitude), and half the smallest
+        subnormal for each of `underflows` products that may fall below the normal range.
+        """
         info = torch.finfo(dtype)
         size = _magnitude(value) if size is None else size
         spread = size + propagated
-        rounding = torch.where(spread == 0, 0.0, units * unit_roundoff(dtype) * spread + info.smallest_normal * info.eps / 2)
+        tiny = info.smallest_normal * info.eps / 2
+        rounding = torch.where(spread == 0, 0.0, units * unit_roundoff(dtype) * spread + underflows * tiny)
         error = _poison(propagated + rounding)
         error = torch.where(spread + error > info.max / HEADROOM, torch.inf, error)
         # A NaN or infinity that float64 finds is exact, unless an operand was already beyond promise.
@@ -142,7 +154,8 @@ class ErrorNumber:
         fa, fb = _magnitude(ea), _magnitude(eb)
         propagated = torch.where(beyond, torch.inf, a @ fb + fa @ b + fa @ fb)
         units = LAMBDA * self.shape[-1] ** 0.5
-        return self._rounded(self.value @ other.value, propagated, self.dtype, units=units, size=a @ b)
+        value = self.value @ other.value
+        return self._rounded(value, propagated, self.dtype, units=units, size=a @ b, underflows=self.shape[-1])
 
     def sum(self, dim: int) -> "ErrorNumber":
         units = LAMBDA * self.shape[dim] ** 0.5

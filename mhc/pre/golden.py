@@ -1,5 +1,7 @@
 """Golden forward and golden manual backward: the formula on working-precision tensors, with the contract's checks."""
 
+from collections.abc import Mapping
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -47,7 +49,7 @@ def mhc_forward_pre(
     arguments = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}
     PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     with float32_matmuls(x.device.type):
-        result = formula.forward(x, phi, alpha, bias, gamma, norm_eps=norm_eps, hc_eps=hc_eps)
+        result = formula.forward(*_contiguous(arguments), norm_eps=norm_eps, hc_eps=hc_eps)
     return tuple(result) if outflag else tuple(result[:3])
 
 
@@ -94,19 +96,9 @@ def mhc_pre_backward_manual(
     }  # fmt: skip
     PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     with float32_matmuls(x.device.type), torch.no_grad():
-        return formula.backward(
-            x,
-            phi,
-            alpha,
-            bias,
-            inv_rms,
-            h_mix,
-            h_pre,
-            h_post,
-            dh_in,
-            dh_post,
-            dh_res,
-            gamma,
-            norm_eps=norm_eps,
-            hc_eps=hc_eps,
-        )
+        return formula.backward(*_contiguous(arguments), norm_eps=norm_eps, hc_eps=hc_eps)
+
+
+def _contiguous(arguments: Mapping[str, Tensor | None]) -> list[Tensor | None]:
+    """The arguments in order, each contiguous: a matrix product may sum a strided view in another order than its copy."""
+    return [None if tensor is None else tensor.contiguous() for tensor in arguments.values()]

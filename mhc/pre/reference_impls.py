@@ -41,7 +41,8 @@ def _autograd_backward(
     with torch.enable_grad():
         outputs = mhc_forward_pre(*leaves, norm_eps=norm_eps, hc_eps=hc_eps)  # type: ignore[arg-type]  # None only for gamma
     wanted = [leaf for leaf in leaves if leaf is not None]
-    gradients = torch.autograd.grad(outputs, wanted, (dh_in, dh_post, dh_res))
+    upstream = [tensor.contiguous() for tensor in (dh_in, dh_post, dh_res)]  # a strided view may be summed in another order
+    gradients = torch.autograd.grad(outputs, wanted, upstream)
     return (*gradients, None) if gamma is None else gradients
 
 

@@ -1,0 +1,61 @@
+"""Helpers that several test modules share."""
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mhc import Case, Inputs, default_case, materialise
+from mhc.case import with_tensor
+from mhc.pre import formula
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def scaled_case(x_scale: float = 0.1, **fields: Any) -> Case:
+    """A case like a layer's: x at `x_scale`, phi so that its product with a normalised x is about 1."""
+    case = default_case(**fields)
+    case = with_tensor(case, "x", scale=x_scale)
+    return with_tensor(case, "phi", scale=case.K**-0.5)
+
+
+def with_layout(case: Case, name: str, **fields: Any) -> Case:
+    """`case` with some fields of one tensor's layout replaced."""
+    return with_tensor(case, name, layout=replace(case.tensors[name].layout, **fields))
+
+
+def forward_arguments(inputs: Inputs) -> list[Tensor | None]:
+    return [inputs.tensors[name] for name in inputs.case.table.forward_arguments]
+
+
+def leaves(case: Case) -> list[Tensor]:
+    """The forward's inputs that are there, as float64 leaves for gradcheck."""
+    tensors = forward_arguments(materialise(case))
+    return [tensor.clone().requires_grad_() for tensor in tensors if tensor is not None]
+
+
+def edited_formula(edits: Mapping[str, str]) -> ModuleType:
+    """A copy of the formula with single edits of its source; an edit that does not apply exactly once is an error."""
+    path = Path(formula.__file__)
+    source = path.read_text(encoding="utf-8")
+    for old, new in edits.items():
+        assert source.count(old) == 1, f"{old!r} occurs {source.count(old)} times"
+        source = source.replace(old, new)
+    spec = importlib.util.spec_from_loader("edited_formula", loader=None)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["edited_formula"] = module
+    exec(compile(source, str(path), "exec"), module.__dict__)  # noqa: S102  the copy is the point
+    return module
+
+
+def bits(tensor: Tensor | None) -> bytes:
+    """The elements' bytes in index order, to compare results bit by bit, NaN included."""
+    assert tensor is not None
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
