@@ -32,7 +32,7 @@ WRONG_BACKWARDS = {
 def small_case(n: int, gamma: bool, **fields: Any) -> Case:
     """Every parameter random, none 0 or 1; D odd; x at 0.1, where a wrong power of inv_rms shows."""
     absent = frozenset() if gamma else frozenset({"gamma"})
-    return scaled_case(B=1, S=2, n=n, D=5 if n < 4 else 3, dtype="float64", absent=absent, **fields)
+    return scaled_case(B=1, S=2, n=n, D={1: 7, 2: 5, 6: 1}.get(n, 3), dtype="float64", absent=absent, **fields)
 
 
 class Manual(torch.autograd.Function):

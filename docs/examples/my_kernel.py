@@ -1,7 +1,9 @@
 """A complete implementation from outside: mHC Forward Pre in chunks of tokens, and its backward, in plain PyTorch.
 
-    python -m mhc.fuzz --impl docs/examples/my_kernel.py:IMPL --cases 200
+Run it with `python -m mhc.fuzz --impl docs/examples/my_kernel.py:IMPL --cases 200`; docs/bring-your-own.md explains it.
 """
+
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,7 +23,7 @@ def forward(
     acc = phi.dtype  # float32, or float64 where x is float64
     tokens = x.reshape(N, K)
     weights = (phi if gamma is None else phi * gamma.reshape(K)).T  # [K, M]
-    scales = alpha.repeat_interleave(torch.tensor([n, n, n * n], device=x.device))  # [M]
+    scales = alpha.repeat_interleave(torch.tensor([n, n, n * n], device=x.device))  # [M], one for each row of phi
 
     inv_rms, h_mix = x.new_empty(N, dtype=acc), x.new_empty(N, M, dtype=acc)
     gates, h_in = x.new_empty(N, M, dtype=acc), x.new_empty(N, D)
@@ -70,8 +72,7 @@ def backward(
     tokens, dh = x.reshape(N, K), dh_in.reshape(N, D)
     inv_rms, h_mix, h_pre, h_post = inv_rms.reshape(N), h_mix.reshape(N, M), h_pre.reshape(N, n), h_post.reshape(N, n)
     dh_post, dh_res = dh_post.reshape(N, n), dh_res.reshape(N, n * n)
-    gate = torch.tensor([n, n, n * n], device=x.device)
-    scales = alpha.repeat_interleave(gate)  # [M]
+    scales = alpha.repeat_interleave(torch.tensor([n, n, n * n], device=x.device))  # [M]
     weight = 1.0 if gamma is None else gamma.reshape(K)
 
     dx = x.new_empty(N, K)
@@ -93,12 +94,12 @@ def backward(
         dscales += (dgate * h_mix[rows] * inv_rms[rows, None]).sum(0)
         dbias += dgate.sum(0)
         dvec_x += (v * dvec).sum(0)
-    dalpha = torch.stack([part.sum() for part in dscales.split([n, n, n * n])])
+    dalpha = torch.stack([dscales[:n].sum(), dscales[n : 2 * n].sum(), dscales[2 * n :].sum()])
     dgamma = None if gamma is None else dvec_x.reshape(n, D)
     return dx.reshape(B, S, n, D), dphi, dalpha, dbias, dgamma
 
 
-def supports(case: Case) -> Refused | bool:
+def supports(case: Case) -> Literal[True] | Refused:
     """What this kernel takes. A refusal is a reason that people read."""
     return Refused("at most 8 streams") if case.n > 8 else True
 

@@ -1,0 +1,119 @@
+"""The error-carrying numbers: every operation's bound holds for real float32 rounding, and is not absurdly slack."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from oracles.error_number import ErrorNumber, overflow_threshold, unit_roundoff
+
+FLOAT32 = torch.float32
+
+
+def held(value: Tensor, relative: float, sign: Tensor) -> tuple[Tensor, ErrorNumber]:
+    """Float32 numbers `relative` away from float64 ones, and the error-carrying numbers that say so."""
+    moved = (value + sign * relative * value.abs()).to(FLOAT32)
+    return moved, ErrorNumber(value, (moved.double() - value).abs(), FLOAT32)
+
+
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "divide by a size": lambda a, b: a / 7,
+    "halve": lambda a, b: a / 2,
+    "complement": lambda a, b: 1 - a,
+    "add a scalar": lambda a, b: a + 1e-6,
+    "cube": lambda a, b: a**3,
+    "sum": lambda a, b: a.sum(-1),
+    "mean": lambda a, b: a.mean(-1),
+    "matmul": lambda a, b: a @ b.mT,
+    "rsqrt": lambda a, b: (a.square() + 1e-6).rsqrt(),
+    "sigmoid": lambda a, b: a.sigmoid(),
+    "bfloat16": lambda a, b: (a * b).to(torch.bfloat16),
+    "float16": lambda a, b: (a * b).to(torch.float16),
+    "cat": lambda a, b: torch.cat([a, b], -1),
+    "indexing": lambda a, b: a[..., 1:].unsqueeze(-1).reshape(-1) * 2,
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1.0, 30.0])
+@pytest.mark.parametrize("relative", [0.0, 1e-6, 1e-2])
+def test_the_bound_holds(name: str, scale: float, relative: float) -> None:
+    generator = torch.Generator().manual_seed(len(name))
+    for length in (2, 33, 1000):
+        draws = [torch.randn(4, length, dtype=torch.float64, generator=generator) * scale for _ in range(2)]
+        signs = [torch.randn(4, length, dtype=torch.float64, generator=generator).sign() for _ in range(2)]
+        (a, na), (b, nb) = (held(draw, relative, sign) for draw, sign in zip(draws, signs, strict=True))
+        got, number = OPERATIONS[name](a, b), OPERATIONS[name](na, nb)
+        assert torch.equal(number.value, OPERATIONS[name](*draws).double()) or name in {"bfloat16", "float16"}
+        assert number.dtype == got.dtype
+        assert ((got.double() - number.value).abs() <= number.error).all()
+
+
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name not in {"cat", "indexing"}])
+def test_the_bound_is_not_slack(name: str) -> None:
+    """Without input errors it allows no more than 60 * sqrt(L) units of the largest term."""
+    length = 64
+    a, b = (torch.rand(4, length, dtype=torch.float64) + 0.5 for _ in range(2))
+    numbers = (ErrorNumber.exact(a.to(FLOAT32).double(), FLOAT32), ErrorNumber.exact(b.to(FLOAT32).double(), FLOAT32))
+    number = OPERATIONS[name](*numbers)
+    assert (number.error <= 60 * math.sqrt(length) * unit_roundoff(number.dtype) * number.value.abs().max()).all()
+    assert (number.error > 0).all() or name == "halve"
+
+
+@given(st.floats(min_value=-100, max_value=100), st.floats(min_value=0, max_value=1))
+def test_sigmoid_moves_at_most_as_far_as_it_says(value: float, error: float) -> None:
+    a = torch.tensor([value], dtype=torch.float64)
+    number = ErrorNumber(a, torch.tensor([error], dtype=torch.float64), FLOAT32).sigmoid()
+    for moved in (a - error, a + error):
+        assert (moved.sigmoid() - number.value).abs() <= number.error
+
+
+def test_zero_is_exact_and_absent_products_round_nothing() -> None:
+    zero = ErrorNumber.exact(torch.zeros(3, dtype=torch.float64), FLOAT32)
+    for number in (zero * zero, zero + zero, zero.sum(-1), zero * 3.7, zero.to(torch.bfloat16)):
+        assert not number.error.any()
+
+
+def test_nothing_is_promised_near_overflow_and_it_stays_so() -> None:
+    large = ErrorNumber.exact(torch.tensor([1e30, 1.0], dtype=torch.float64), FLOAT32)
+    squared = large.square()
+    assert squared.error.isinf().tolist() == [True, False]
+    for number in (squared.rsqrt(), squared * 0.0, squared - squared, squared.sigmoid(), squared.to(torch.bfloat16)):
+        assert number.error.isinf().tolist() == [True, False]
+    assert squared.sum(0).error.isinf()
+    ones = ErrorNumber.exact(torch.ones(2, 1, dtype=torch.float64), FLOAT32)
+    assert (squared.unsqueeze(0) @ ones).error.isinf().all()
+
+
+def test_a_nan_or_infinity_that_was_given_is_exact() -> None:
+    given_ones = ErrorNumber.exact(torch.tensor([math.nan, math.inf, 2.0], dtype=torch.float64), FLOAT32)
+    for number in (given_ones * 3.3, given_ones + 1e-6, given_ones.rsqrt(), given_ones.sigmoid(), given_ones**3):
+        assert number.error[:2].tolist() == [0.0, 0.0] or number.value[:2].isfinite().any()
+        assert number.error.isfinite().all()
+
+
+def test_mixed_dtypes_are_an_error() -> None:
+    one = torch.ones(1, dtype=torch.float64)
+    with pytest.raises(TypeError, match="the formula must convert first"):
+        ErrorNumber.exact(one, torch.bfloat16) + ErrorNumber.exact(one, FLOAT32)
+    with pytest.raises(TypeError, match="sigmoid does not take error-carrying numbers"):
+        torch.sigmoid(ErrorNumber.exact(one, FLOAT32))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_overflow_threshold(dtype: torch.dtype) -> None:
+    limit = torch.tensor(overflow_threshold(dtype), dtype=torch.float64)
+    assert limit.to(dtype).isinf()
+    below = torch.nextafter(limit, torch.tensor(0.0, dtype=torch.float64))
+    exact = below.to(torch.float32) if dtype != torch.float32 else below  # the 16-bit casts go by way of float32
+    if exact.double() == below:
+        assert below.to(dtype).isfinite()
+    assert torch.tensor(torch.finfo(dtype).max, dtype=torch.float64).to(dtype).isfinite()
