@@ -46,12 +46,12 @@ def overflow_threshold(dtype: torch.dtype) -> float:
 
 def _magnitude(value: Tensor) -> Tensor:
     """|value|, and 0 where it is not finite: classes are propagated by the value itself, not by its error."""
-    return torch.where(value.isfinite(), value.abs(), 0.0)
+    return value.abs().nan_to_num(nan=0.0, posinf=0.0)
 
 
 def _poison(error: Tensor) -> Tensor:
     """0 * infinity is NaN; an error times an infinite error is infinite."""
-    return torch.where(error.isnan(), torch.inf, error)
+    return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 class ErrorNumber:
@@ -91,12 +91,14 @@ class ErrorNumber:
         subnormal for each of `underflows` products that may fall below the normal range.
         """
         info = torch.finfo(dtype)
-        size = _magnitude(value) if size is None else size
-        spread = size + propagated
-        tiny = info.smallest_normal * info.eps / 2
-        rounding = torch.where(spread == 0, 0.0, units * unit_roundoff(dtype) * spread + underflows * tiny)
-        error = _poison(propagated + rounding)
-        error = torch.where(spread + error > info.max / HEADROOM, torch.inf, error)
+        limit, tiny = info.max / HEADROOM, info.smallest_normal * info.eps / 2
+        spread = (_magnitude(value) if size is None else size) + propagated
+        error = propagated + units * unit_roundoff(dtype) * spread
+        error = error + (spread != 0).double() * (underflows * tiny)
+        if error.numel() == 0 or float((spread + error).max()) <= limit and float(value.abs().sum()) < torch.inf:
+            return cls(value, error, dtype)  # nothing out of range: the common case, and the quick one
+        error = _poison(error)
+        error = torch.where(spread + error > limit, torch.inf, error)
         # A NaN or infinity that float64 finds is exact, unless an operand was already beyond promise.
         error = torch.where(value.isfinite() | propagated.isinf(), error, 0.0)
         return cls(value, error, dtype)

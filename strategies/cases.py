@@ -1,12 +1,14 @@
 """Whole cases of an operator, drawn from its table."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from mhc.case import Case
 from mhc.operator import STORAGE_DTYPES
 from mhc.operators import OPERATORS
 from strategies.shapes import shapes
-from strategies.values import recipes
+from strategies.values import layouts, recipes, special_values
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 EPSILONS = (1e-6, 0.0, 1e-12, 0.125, 1.0)
@@ -34,10 +36,16 @@ def cases(
     B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements))
     sizes = table.sizes(B, S, n, D)
     dtype = draw(st.sampled_from(dtypes))
+    present = [spec for spec in table.drawn if not spec.optional or draw(st.booleans())]
+    strided = draw(st.booleans())
+    spoilt = draw(st.sampled_from([None, *(spec.name for spec in present)])) if special and draw(st.booleans()) else None
     tensors = {}
-    for spec in table.drawn:
-        if spec.optional and draw(st.booleans()):
-            continue
-        tensors[spec.name] = draw(recipes(spec.shape(sizes), special=special))
+    for spec in present:
+        recipe, shape = draw(recipes()), spec.shape(sizes)
+        if strided:
+            recipe = replace(recipe, layout=draw(layouts(len(shape))))
+        if spec.name == spoilt:
+            recipe = replace(recipe, literals=draw(special_values(shape)))
+        tensors[spec.name] = recipe
     scalars = {name: draw(st.sampled_from(EPSILONS)) for name in table.scalars}
     return Case(operator=operator, B=B, S=S, n=n, D=D, dtype=dtype, tensors=tensors, scalars=scalars)

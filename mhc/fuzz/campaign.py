@@ -85,7 +85,7 @@ def _round(
     faults: list[HarnessError] = []
 
     def body(case: Case) -> None:
-        shrinking = bool(fresh)
+        shrinking = bool(classes)
         if time.monotonic() > deadline + (_SHRINK_GRACE if shrinking else 0.0):
             return
         if faults or all(worker.retired for worker in workers) or (tally.cases >= budget.cases and not shrinking):

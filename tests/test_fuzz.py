@@ -1,0 +1,167 @@
+"""`python -m mhc.fuzz`: exit codes, findings, replay, worker processes."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mhc import default_case, load
+from mhc.fuzz.cli import main
+from mhc.fuzz.worker import Worker
+from oracles.verdict import Status
+
+KERNELS = '''
+import os, time
+ENV = os.environ.get("MHC_TEST_ENV")  # read at import, as a DSL would
+from dataclasses import replace
+from mhc import Implementation, Refused, load
+
+manual = replace(load("manual"), name="mine", backward=None)
+
+def spoilt(when, how):
+    def forward(x, *args, **kwargs):
+        result = manual.forward(x, *args, **kwargs)
+        return how(result) if when(x) else result
+    return forward
+
+def wide(x):
+    return x.shape[2] >= 2 and x.shape[3] >= 3
+
+GOOD = manual
+WRONG = replace(manual, forward=spoilt(wide, lambda r: (r[0], r[1] * 1.001, *r[2:])))
+ABORTS = replace(manual, forward=spoilt(wide, lambda r: os.abort()))
+EXITS = replace(manual, forward=spoilt(wide, lambda r: os._exit(7)))
+RAISES = replace(manual, forward=spoilt(wide, lambda r: 1 / 0))
+HANGS = replace(manual, forward=spoilt(lambda x: True, lambda r: time.sleep(600)))
+PICKY = replace(manual, supports=lambda case: Refused("odd D only") if case.D % 2 == 0 else True)
+SETS_ENV = replace(manual, env={"MHC_TEST_ENV": "1"}, forward=spoilt(lambda x: ENV != "1", lambda r: 1 / 0))
+'''
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNELS, encoding="utf-8")
+    return path
+
+
+def fuzz(*arguments: object, out: Path | None = None) -> Result:
+    options = [] if out is None else ["--out", str(out)]
+    return CliRunner().invoke(main, [*options, *map(str, arguments)])
+
+
+def only_finding(folder: Path) -> tuple[Path, dict[str, object]]:
+    (path,) = folder.glob("*/*.json")
+    return path, json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_a_clean_run_exits_0_and_writes_a_summary(tmp_path: Path) -> None:
+    result = fuzz("--cases", 15, "--seed", 3, out=tmp_path)
+    assert result.exit_code == 0, result.output
+    (summary,) = tmp_path.glob("*/summary.md")
+    text = summary.read_text(encoding="utf-8")
+    assert "15 cases" in text
+    for name in ("golden", "manual"):
+        assert f"| {name} | 15 | 0 | 0 | h_in " in text
+
+
+def test_a_wrong_value_is_found_once_shrunk_saved_and_replayed(kernels: Path, tmp_path: Path) -> None:
+    result = fuzz("--cases", 30, "--seed", 1, "--impl", f"{kernels}:WRONG", out=tmp_path / "runs")
+    assert result.exit_code == 1, result.output
+    path, document = only_finding(tmp_path / "runs")
+    fingerprint, case = document["fingerprint"], document["case"]
+    assert isinstance(fingerprint, dict)
+    assert isinstance(case, dict)
+    assert (fingerprint["oracle"], fingerprint["subject"], fingerprint["symptom"]) == ("bound", "h_post", "value")
+    assert [case[name] for name in ("B", "S", "n", "D")] == [1, 1, 2, 3]
+    assert f"python -m mhc.fuzz replay {path}" in result.output
+    again = fuzz("replay", path)
+    assert again.exit_code == 1
+    assert "h_post[0, 0, 0] = " in again.output
+    healthy = fuzz("replay", path, "--impl", "manual")
+    assert healthy.exit_code == 0, healthy.output
+
+
+def test_a_crash_is_found_and_ends_neither_the_campaign_nor_the_others(kernels: Path, tmp_path: Path) -> None:
+    result = fuzz("--cases", 30, "--seed", 1, "--impl", f"{kernels}:ABORTS", "--impl", "manual", out=tmp_path)
+    assert result.exit_code == 1, result.output
+    _, document = only_finding(tmp_path)
+    fingerprint = document["fingerprint"]
+    assert isinstance(fingerprint, dict)
+    assert (fingerprint["implementation"], fingerprint["subject"], fingerprint["symptom"]) == ("mine", "process", "SIGABRT")
+    assert "| manual | 30 | 0 | 0 |" in result.output
+
+
+@pytest.mark.parametrize(
+    ("name", "subject", "symptom", "retired"),
+    [
+        ("RAISES", "forward", "raises ZeroDivisionError", False),
+        ("EXITS", "process", "exit 7", True),
+        ("HANGS", "process", "hang", True),
+    ],
+)
+def test_however_a_kernel_misbehaves_it_is_a_verdict(kernels: Path, name: str, subject: str, symptom: str, retired: bool) -> None:
+    worker = Worker(f"{kernels}:{name}", load(f"{kernels}:{name}"), "cpu", limit=2.0)
+    worker.start(default_case(n=2, D=3))
+    failures = [verdict for verdict in worker.finish() if verdict.status is Status.FAIL]
+    worker.stop()
+    assert [(verdict.subject, verdict.symptom) for verdict in failures] == [(subject, symptom)]
+    assert worker.retired is retired
+
+
+def test_the_environment_is_set_before_anything_is_imported(kernels: Path, tmp_path: Path) -> None:
+    result = fuzz("--cases", 5, "--seed", 0, "--impl", f"{kernels}:SETS_ENV", out=tmp_path)
+    assert result.exit_code == 0, result.output
+
+
+def test_a_refusal_is_counted_and_is_no_pass(kernels: Path, tmp_path: Path) -> None:
+    result = fuzz("--cases", 30, "--seed", 0, "--impl", f"{kernels}:PICKY", out=tmp_path)
+    assert result.exit_code == 0, result.output
+    (row,) = [line for line in result.output.splitlines() if line.startswith("| mine |")]
+    checked, refused = (int(cell) for cell in row.split("|")[2:4])
+    assert checked + refused == 30
+    assert min(checked, refused) > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--impl", "nobody"], "--impl nobody: no such implementation; known are manual, golden"),
+        (["--impl", "absent.py:IMPL"], "--impl absent.py: no such file"),
+        (["--hours", "1", "--minutes", "1"], "give --hours or --minutes, not both"),
+        (["--cases", "0"], "0 is not in the range"),
+        (["--device", "cuda"], "PyTorch sees no CUDA device here"),
+        (["replay", "absent.json"], "does not exist"),
+        (["frobnicate"], "No such command"),
+    ],
+)
+def test_bad_usage_exits_2_and_says_why(arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    result = fuzz(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_a_file_that_is_no_case_exits_2_and_names_the_field(tmp_path: Path) -> None:
+    path = tmp_path / "case.json"
+    path.write_text(default_case(n=2).to_json().replace('"n": 2', '"n": 99'), encoding="utf-8")
+    result = fuzz("replay", path)
+    assert result.exit_code == 2
+    assert "n: must be in 1..16, was 99" in result.output
+
+
+def test_a_fault_of_the_harness_exits_3(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that loads in the main process and not in the worker's."""
+    kernels.write_text(KERNELS + "import multiprocessing\nassert multiprocessing.parent_process() is None\n", encoding="utf-8")
+    result = fuzz("--cases", 5, "--impl", f"{kernels}:GOOD", out=tmp_path)
+    assert result.exit_code == 3
+    assert "fault of the harness: worker of" in result.output
+    assert "AssertionError" in result.output
+
+
+def test_it_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "mhc.fuzz", "list"], capture_output=True, text=True, check=True)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["manual", "golden"]
