@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -46,8 +46,7 @@ class Case:
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.operator not in OPERATORS:
-            raise CaseError("operator", f"must be one of {', '.join(OPERATORS)}, was {self.operator!r}")
+        _require(_is_one_of(self.operator, OPERATORS), "operator", f"one of {', '.join(OPERATORS)}", self.operator)
         scalars = {**self.table.scalars, **self.scalars}
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
         object.__setattr__(self, "scalars", MappingProxyType(scalars))
@@ -121,8 +120,7 @@ class Case:
 
 def default_case(*, operator: str = "mhc_pre", absent: frozenset[str] = frozenset(), **fields: object) -> Case:
     """A case with standard-normal tensors, each with a seed of its own; `absent` names the optional ones to leave out."""
-    if operator not in OPERATORS:
-        raise CaseError("operator", f"must be one of {', '.join(OPERATORS)}, was {operator!r}")
+    _require(_is_one_of(operator, OPERATORS), "operator", f"one of {', '.join(OPERATORS)}", operator)
     drawn = OPERATORS[operator].drawn
     recipes = {spec.name: Recipe(seed=seed) for seed, spec in enumerate(drawn) if spec.name not in absent}
     return Case(operator=operator, tensors=recipes, **fields)  # type: ignore[arg-type]  # checked by Case itself
@@ -139,6 +137,10 @@ def _require(condition: bool, path: str, wanted: str, was: object) -> None:
         raise CaseError(path, f"must be {wanted}, was {was!r}")
 
 
+def _is_one_of(value: object, known: Iterable[str]) -> bool:
+    return isinstance(value, str) and value in set(known)
+
+
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -149,7 +151,7 @@ def _validate(case: Case) -> None:
         value = getattr(case, name)
         _require(_is_int(value) and value >= least, name, f"an integer >= {least}", value)
     _require(case.n <= table.max_n, "n", f"in 1..{table.max_n}", case.n)
-    _require(case.dtype in STORAGE_DTYPES, "dtype", f"one of {', '.join(STORAGE_DTYPES)}", case.dtype)
+    _require(_is_one_of(case.dtype, STORAGE_DTYPES), "dtype", f"one of {', '.join(STORAGE_DTYPES)}", case.dtype)
     for name, scalar in case.scalars.items():
         path = f"scalars.{name}"
         _require(name in table.scalars, path, f"one of {', '.join(table.scalars)}", name)
@@ -171,7 +173,7 @@ def _validate(case: Case) -> None:
 
 def _validate_recipe(recipe: Recipe, path: str, shape: tuple[int, ...]) -> None:
     _require(isinstance(recipe, Recipe), path, "a Recipe", recipe)
-    _require(recipe.kind in RECIPE_KINDS, f"{path}.kind", f"one of {', '.join(RECIPE_KINDS)}", recipe.kind)
+    _require(_is_one_of(recipe.kind, RECIPE_KINDS), f"{path}.kind", f"one of {', '.join(RECIPE_KINDS)}", recipe.kind)
     _require(_is_int(recipe.seed) and 0 <= recipe.seed < 2**64, f"{path}.seed", "in 0..2**64-1", recipe.seed)
     scale = recipe.scale
     _require(isinstance(scale, float) and math.isfinite(scale), f"{path}.scale", "a finite float", scale)

@@ -163,7 +163,10 @@ def _float(value: object, path: str) -> float:
         return float(str(value))
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise CaseError(path, f'must be a number, "nan", "inf" or "-inf", was {value!r}')
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise CaseError(path, f"must fit a float64, was {value!r}") from None
 
 
 def _only(document: Mapping[str, object], known: set[str], prefix: str) -> None:

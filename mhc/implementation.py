@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from mhc.case import Case, ScheduleValue
+from mhc.case import Case, Schedule, ScheduleValue
 from mhc.operator import STORAGE_DTYPES
 from mhc.operators import OPERATORS
 
@@ -117,6 +117,10 @@ class Implementation:
                 f"implementation {self.name!r}: {stage}{signature} cannot be called as {wanted}: {error}"
             ) from error
 
+    def keywords(self, scalars: Mapping[str, float], schedule: Schedule | None = None) -> dict[str, Any]:
+        """The keyword arguments of a call: the scalars, and a schedule (None: the default) where choices are declared."""
+        return {**scalars, "schedule": schedule} if self.schedule else dict(scalars)
+
     def refusal(self, case: Case, device: str) -> Refused | None:
         """Why this implementation does not take `case` on `device` ("cpu" or "cuda"); None where it does."""
         if case.operator != self.operator:
@@ -125,6 +129,9 @@ class Implementation:
             return Refused(f"runs on {', '.join(self.devices)}, not on {device}")
         if case.dtype not in self.dtypes:
             return Refused(f"takes {', '.join(self.dtypes)}, not {case.dtype}")
+        for key, value in case.schedules.get(self.name, {}).items():
+            if key not in self.schedule or value not in self.schedule[key]:
+                return Refused(f"its schedule has no {key} = {value!r}")
         answer = self.supports(case)
         if isinstance(answer, Refused):
             return answer

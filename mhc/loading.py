@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -18,17 +19,24 @@ def outside_names() -> tuple[str, ...]:
     return tuple(_entry_points())
 
 
-def load_outside(spec: str) -> Implementation:
-    """The implementation that `spec` names: an entry point, `FILE.py:NAME` or `package.module:NAME`.
+def load(spec: str, known: Sequence[Implementation]) -> Implementation:
+    """The implementation that `spec` names: one of `known`, an entry point, `FILE.py:NAME` or `package.module:NAME`.
 
     Raises:
         ImplementationError: there is none, the file or module cannot be imported, the name is missing from it or is not an
             `Implementation`; the message says which file and what was expected.
     """
+    by_name = {implementation.name: implementation for implementation in known}
+    if spec in by_name:
+        return by_name[spec]
     if ":" not in spec:
-        point = _entry_points().get(spec)
-        if point is None:
-            raise ImplementationError(f"{spec}: no such implementation")
+        points = _entry_points()
+        if spec not in points:
+            names = ", ".join([*by_name, *points])
+            raise ImplementationError(
+                f"{spec}: no such implementation; known are {names}, or give FILE.py:NAME or package.module:NAME"
+            )
+        point = points[spec]
         return _pick(_import_module(point.module), point.module, point.attr, f"{spec} ({point.value})")
     place, _, name = spec.rpartition(":")
     if not place or not name:

@@ -105,9 +105,7 @@ def _run(
     inputs: Inputs,
     seconds: dict[str, float],
 ) -> Mapping[str, Tensor | None]:
-    keywords: dict[str, Any] = dict(inputs.case.scalars)
-    if implementation.schedule:
-        keywords["schedule"] = inputs.case.schedules.get(implementation.name)
+    keywords = implementation.keywords(inputs.case.scalars, inputs.case.schedules.get(implementation.name))
     function: Callable[..., Any] = getattr(implementation, stage)
     with float32_matmuls(inputs.device.type):
         start = time.perf_counter()

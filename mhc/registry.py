@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mhc.implementation import Implementation, ImplementationError
-from mhc.loading import load_outside, outside_names
+from mhc.implementation import Implementation
+from mhc.loading import load as load_from
 from mhc.pre.implementations import IMPLEMENTATIONS as PRE_IMPLEMENTATIONS
 
 BUILT_IN: tuple[Implementation, ...] = PRE_IMPLEMENTATIONS
@@ -21,12 +21,4 @@ def load(spec: str) -> Implementation:
     Raises:
         ImplementationError: there is none, or it cannot be used; the message says which file and what was expected.
     """
-    known = built_in()
-    if spec in known:
-        return known[spec]
-    if ":" not in spec and spec not in outside_names():
-        names = ", ".join([*known, *outside_names()])
-        raise ImplementationError(
-            f"{spec}: no such implementation; known are {names}, or give FILE.py:NAME or package.module:NAME"
-        )
-    return load_outside(spec)
+    return load_from(spec, BUILT_IN)

@@ -9,13 +9,16 @@ its own, with u the unit roundoff of the dtype:
     a / b             as a * (1/b)                             + 2u |a / b|
     sum of L terms    sum e                                    + lambda sqrt(L) u sum |a|
     a @ b, L terms    |a| @ eb + ea @ |b| + ea @ eb            + lambda sqrt(L) u |a| @ |b|
-    rsqrt(a)          rsqrt(a - ea) - rsqrt(a)                 + 4u rsqrt(a)
-    sigmoid(a)        sigma'(a) (exp(ea + 2u|a|) - 1)          + 4u sigma(a), and the smallest normal number
+    rsqrt(a)          rsqrt(a - ea) - rsqrt(a)                 + 9u rsqrt(a)
+    sigmoid(a)        sigma'(a) (exp(ea + 2u|a|) - 1)          + 9u sigma(a), and the smallest normal number
     to(narrower)      ea                                       + u_narrow |a|
 
-and half the smallest subnormal for each product or quotient that can be rounded at all (L of them in a @ b). docs/tolerances.md derives each line. An error of
-infinity means that nothing is promised: an intermediate leaves the range of the dtype, or comes within a factor of
-`HEADROOM` of it, so even the class of the result is the implementation's own affair.
+and half the smallest subnormal for each product or quotient that can be rounded at all (L of them in a @ b).
+docs/tolerances.md derives each line.
+
+An error of infinity means that nothing is promised: an intermediate leaves the range of the dtype, or comes within a factor
+of `HEADROOM` of it, or infinity meets a number that rounding may have made 0; then even the class of the result is the
+implementation's own affair.
 """
 
 import math
@@ -27,10 +30,11 @@ from torch import Tensor
 
 # Probabilistic rounding-error analysis: sqrt(L) instead of L, with this many standard deviations (docs/tolerances.md).
 LAMBDA = 6.0
-# Roundings inside an elementary function: CUDA's rsqrtf and exp2 are good to 2 ulp = 4u.
-ELEMENTARY = 4.0
-# Nothing is promised within this factor of overflow: autograd's order, for one, doubles dh_post before the slope of the
-# sigmoid brings it down again, where the formula never exceeds dh_post.
+# Roundings inside an elementary function, at most: a sigmoid is an exponential of 2 ulp = 4u, an addition and a division of
+# 2 ulp; a reciprocal square root of 2 ulp needs less.
+ELEMENTARY = 9.0
+# Nothing is promised within this factor of overflow, so that the order of a formula's constant factors is free: autograd,
+# for one, doubles dh_post before the slope of the sigmoid brings it down, where the formula takes h_post first.
 HEADROOM = 4.0
 
 
@@ -95,12 +99,12 @@ class ErrorNumber:
         spread = (_magnitude(value) if size is None else size) + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
         error = error + (spread != 0).double() * (underflows * tiny)
-        if error.numel() == 0 or float((spread + error).max()) <= limit and float(value.abs().sum()) < torch.inf:
+        if error.numel() == 0 or (float((spread + error).max()) <= limit and bool(value.isfinite().all())):
             return cls(value, error, dtype)  # nothing out of range: the common case, and the quick one
         error = _poison(error)
         error = torch.where(spread + error > limit, torch.inf, error)
-        # A NaN or infinity that float64 finds is exact, unless an operand was already beyond promise.
-        error = torch.where(value.isfinite() | propagated.isinf(), error, 0.0)
+        # A NaN or infinity that float64 finds is exact, unless an operand or a finite part is beyond promise.
+        error = torch.where(value.isfinite() | error.isinf(), error, 0.0)
         return cls(value, error, dtype)
 
     def _coerce(self, other: Any) -> "ErrorNumber":
@@ -110,6 +114,10 @@ class ErrorNumber:
             return other
         value = torch.tensor(float(other), dtype=torch.float64)
         return ErrorNumber(value, (value.to(self.dtype).double() - value).abs(), self.dtype)
+
+    def _may_vanish(self) -> Tensor:
+        """Where the number held may be 0 or of either sign, and need not be: infinity times it is unsure."""
+        return (self.error > 0) & (self.error >= self.value.abs())
 
     @property
     def shape(self) -> torch.Size:
@@ -135,7 +143,11 @@ class ErrorNumber:
         factor = self._coerce(other)
         a, b = _magnitude(self.value), _magnitude(factor.value)
         propagated = _poison(a * factor.error + b * self.error + self.error * factor.error)
-        return self._rounded(self.value * factor.value, propagated, self.dtype, units=units)
+        value = self.value * factor.value
+        if not value.isfinite().all():
+            unsure = self.value.isinf() & factor._may_vanish() | factor.value.isinf() & self._may_vanish()
+            propagated = torch.where(unsure, torch.inf, propagated)
+        return self._rounded(value, propagated, self.dtype, units=units)
 
     __rmul__ = __mul__
 
@@ -152,11 +164,15 @@ class ErrorNumber:
 
     def __matmul__(self, other: "ErrorNumber") -> "ErrorNumber":
         a, b, ea, eb = _magnitude(self.value), _magnitude(other.value), self.error, other.error
-        beyond = _any_infinite(ea, -1) | _any_infinite(eb, -2)
+        beyond = ea.isinf().any(-1, keepdim=True) | eb.isinf().any(-2, keepdim=True)
         fa, fb = _magnitude(ea), _magnitude(eb)
+        value = self.value @ other.value
+        if not value.isfinite().all():
+            terms = self.value.isinf().double() @ other._may_vanish().double()
+            terms = terms + self._may_vanish().double() @ other.value.isinf().double()
+            beyond = beyond | (terms > 0)
         propagated = torch.where(beyond, torch.inf, a @ fb + fa @ b + fa @ fb)
         units = LAMBDA * self.shape[-1] ** 0.5
-        value = self.value @ other.value
         return self._rounded(value, propagated, self.dtype, units=units, size=a @ b, underflows=self.shape[-1])
 
     def sum(self, dim: int) -> "ErrorNumber":
@@ -173,7 +189,9 @@ class ErrorNumber:
     def rsqrt(self) -> "ErrorNumber":
         value = self.value.rsqrt()
         least = self.value - self.error
-        propagated = torch.where(self.error == 0, 0.0, torch.where(least > 0, least.rsqrt() - value, torch.inf))
+        # rsqrt(a - e) - rsqrt(a), without its cancellation
+        moved = self.error / (self.value.sqrt() * least.sqrt() * (self.value.sqrt() + least.sqrt()))
+        propagated = torch.where(self.error == 0, 0.0, torch.where(least > 0, moved, torch.inf))
         propagated = torch.where(self.value.isfinite() | self.error.isinf(), _poison(propagated), 0.0)
         return self._rounded(value, propagated, self.dtype, units=ELEMENTARY)
 
@@ -224,10 +242,6 @@ class ErrorNumber:
             torch.cat([part.error for part in parts], *rest, **(kwargs or {})),
             parts[0].dtype,
         )
-
-
-def _any_infinite(error: Tensor, dim: int) -> Tensor:
-    return error.isinf().any(dim, keepdim=True)
 
 
 def _is_power_of_two(number: Any) -> bool:

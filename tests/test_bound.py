@@ -33,11 +33,15 @@ WRONG_FORMULAS: dict[str, dict[str, str]] = {
     "bfloat16 projection": {"weighted @ phi.mT": "(weighted.bfloat16() @ phi.bfloat16().mT).float()"},
     "last column dropped": {"weighted @ phi.mT": "weighted[..., :-1] @ phi[:, :-1].mT"},
     "extra inv_rms**2 in dinv_rms": {"inv_rms**3 / K": "inv_rms**5 / K"},
-    "bfloat16 gradient of the gates": {"dh_mix = dt * inv_rms.unsqueeze(-1)": "dh_mix = (dt * inv_rms.unsqueeze(-1)).bfloat16().float()"},
+    "bfloat16 gradient of the gates": {
+        "dh_mix = dt * inv_rms.unsqueeze(-1)": "dh_mix = (dt * inv_rms.unsqueeze(-1)).bfloat16().float()"
+    },
     "dbias twice": {"dbias = dgate.reshape(N, M).sum(0)": "dbias = 2 * dgate.reshape(N, M).sum(0)"},
     "no inv_rms in dgamma": {"(flat * dvec_mm)": "(flat * dvec_mm / inv_rms.unsqueeze(-1))"},
     "all-zero dx": {"return Backward(dx.to(x.dtype)": "return Backward(0 * dx.to(x.dtype)"},
-    "last row of dphi": {"dphi = dh_mix.reshape(N, M).mT": "dphi = (torch.arange(M) < M - 1).float()[:, None] * dh_mix.reshape(N, M).mT"},
+    "last row of dphi": {
+        "dphi = dh_mix.reshape(N, M).mT": "dphi = (torch.arange(M) < M - 1).float()[:, None] * dh_mix.reshape(N, M).mT"
+    },
 }
 
 

@@ -103,11 +103,13 @@ def test_validation_names_the_bad_field(path: str) -> None:
 def test_validation_shows_the_value_and_what_it_must_be() -> None:
     with pytest.raises(CaseError, match=r"^n: must be in 1\.\.16, was 17$"):
         Case.from_json(edited("n", 17))
-    with pytest.raises(CaseError, match=r"^tensors\.x\.literals\[0\]: must be an index into shape \(2, 3, 2, 4\), was \(0, 0, 2, 0\)"):
+    with pytest.raises(
+        CaseError, match=r"^tensors\.x\.literals\[0\]: must be an index into shape \(2, 3, 2, 4\), was \(0, 0, 2, 0\)"
+    ):
         Case.from_json(edited("tensors.x.literals", [[[0, 0, 2, 0], 1.0]]))
     with pytest.raises(CaseError, match=r"^tensors\.phi: must be given"):
         Case(B=1, S=1, n=1, D=1, tensors={"x": Recipe()})
-    with pytest.raises(CaseError, match="^case: is not JSON"):
+    with pytest.raises(CaseError, match=r"^case: is not JSON"):
         Case.from_json("{")
 
 
@@ -141,7 +143,7 @@ def test_a_schema_that_cannot_be_read_says_why(schema: Any, message: str) -> Non
 
 
 def test_a_file_without_a_schema_says_so() -> None:
-    with pytest.raises(CaseError, match="schema: missing; this is not a case"):
+    with pytest.raises(CaseError, match=r"schema: missing; this is not a case"):
         Case.from_json("{}")
 
 
@@ -162,5 +164,5 @@ def test_an_older_schema_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatc
     document["width"] = document.pop("D")
     assert Case.from_json(json.dumps(document)).D == 5
     monkeypatch.setattr(case_json, "_UPGRADES", {2: renamed("hidden", "D")})
-    with pytest.raises(CaseError, match="schema: version 1 cannot be read"):
+    with pytest.raises(CaseError, match=r"schema: version 1 cannot be read"):
         Case.from_json(json.dumps(document))

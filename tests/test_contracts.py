@@ -83,7 +83,12 @@ BAD_INPUT: dict[str, tuple[str, Callable[[Any], Any], type[Exception], str]] = {
     "gamma flat": ("gamma", lambda gamma: gamma.reshape(-1), ValueError, r"gamma has shape \(10,\); must be \[n, D\]"),
     "device": ("bias", lambda bias: bias.to("meta"), ValueError, r"bias is on meta; must be on cpu, where x is"),
     "saved": ("h_mix", lambda h_mix: h_mix[..., 1:], ValueError, r"h_mix has shape \(2, 3, 7\); must be \[B, S, M\]"),
-    "upstream dtype": ("dh_in", lambda dh_in: dh_in.half(), TypeError, r"dh_in.dtype is torch.float16; must be torch.float32"),
+    "upstream dtype": (
+        "dh_in",
+        lambda dh_in: dh_in.half(),
+        TypeError,
+        r"dh_in.dtype is torch.float16; must be torch.float32",
+    ),
     "upstream": ("dh_res", lambda dh_res: dh_res[0], ValueError, r"dh_res has shape \(3, 2, 2\); must be \[B, S, n, n\]"),
 }
 
@@ -94,7 +99,7 @@ def test_bad_input_is_named_before_anything_runs(name: str) -> None:
     argument, spoil, error, message = BAD_INPUT[name]
     arguments = good_arguments()
     arguments[argument] = spoil(arguments[argument])
-    entries = [mhc_pre_backward_manual]
+    entries: list[Callable[..., Any]] = [mhc_pre_backward_manual]
     if argument in FORWARD:
         entries += [mhc_forward_pre, mhc_pre]
     for entry in entries:
@@ -141,7 +146,7 @@ def test_empty_gives_empty_outputs_and_zero_parameter_gradients(implementation: 
         assert not gradient.any()
 
 
-STRIDED = {
+STRIDED: dict[str, dict[str, Any]] = {
     "transposed": {"order": (1, 0)},
     "sliced": {"step": 2},
     "offset": {"offset": 3},
@@ -159,7 +164,7 @@ def test_a_strided_view_gives_the_result_of_its_contiguous_copy(
     case = scaled_case(B=2, S=3, n=3, D=6, dtype=dtype)
     strided = case
     for spec in case.table.drawn:
-        fields: dict[str, Any] = dict(STRIDED[layout])
+        fields = dict(STRIDED[layout])
         if "order" in fields:
             rank = len(spec.symbols)
             fields["order"] = tuple(reversed(range(rank)))
@@ -274,7 +279,9 @@ def test_global_precision_settings_do_not_matter_and_are_put_back() -> None:
     torch.set_float32_matmul_precision("medium")
     try:
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            changed = [bits(value) for value in (*mhc_forward_pre(**given, outflag=True), *mhc_pre_backward_manual(**arguments))]
+            changed = [
+                bits(value) for value in (*mhc_forward_pre(**given, outflag=True), *mhc_pre_backward_manual(**arguments))
+            ]
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
         torch.set_float32_matmul_precision(before)
@@ -294,11 +301,13 @@ def test_choose_says_what_it_took() -> None:
 
 def test_the_entry_refuses_and_never_falls_back() -> None:
     arguments = {name: value for name, value in good_arguments().items() if name in FORWARD}
-    picky = Implementation(name="picky", forward=lambda *a, **k: (), dtypes=("float32",), supports=lambda case: Refused("odd D"))
+    picky = Implementation(
+        name="picky", forward=lambda *a, **k: (), dtypes=("float32",), supports=lambda case: Refused("odd D")
+    )
     with pytest.raises(Refused, match="picky: odd D"):
         mhc_pre(**arguments, impl=picky)
     no_backward = replace(IMPLEMENTATIONS[0], name="forward-only", backward=None)
     arguments["x"].requires_grad_()
     h_in, _, _ = mhc_pre(**arguments, impl=no_backward)
     with pytest.raises(Refused, match="forward-only has no backward"):
-        h_in.sum().backward()
+        torch.autograd.backward(h_in.sum())

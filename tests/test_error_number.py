@@ -100,6 +100,23 @@ def test_a_nan_or_infinity_that_was_given_is_exact() -> None:
         assert number.error.isfinite().all()
 
 
+def test_infinity_times_what_may_have_become_zero_is_not_promised() -> None:
+    """A sigmoid of 1e-30 beside an hc_eps of 1e-6 is 0 in float32: infinity times it may be NaN there."""
+    infinite = ErrorNumber.exact(torch.tensor([math.inf], dtype=torch.float64), FLOAT32)
+    sigmoid = ErrorNumber.stored(torch.tensor([1e-6 + 1e-30], dtype=torch.float64), FLOAT32) - 1e-6
+    sure = ErrorNumber.stored(torch.tensor([0.3], dtype=torch.float64), FLOAT32)
+    zero = ErrorNumber.exact(torch.zeros(1, dtype=torch.float64), FLOAT32)
+    products: tuple[Callable[[Any, Any], Any], ...] = (
+        lambda a, b: a * b,
+        lambda a, b: b * a,
+        lambda a, b: a.unsqueeze(0) @ b.unsqueeze(1),
+    )
+    for product in products:
+        assert product(infinite, sigmoid).error.isinf().all()
+        assert not product(infinite, sure).error.any()
+        assert not product(infinite, zero).error.any()  # NaN, exactly
+
+
 def test_mixed_dtypes_are_an_error() -> None:
     one = torch.ones(1, dtype=torch.float64)
     with pytest.raises(TypeError, match="the formula must convert first"):

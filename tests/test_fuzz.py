@@ -13,7 +13,7 @@ from mhc.fuzz.cli import main
 from mhc.fuzz.worker import Worker
 from oracles.verdict import Status
 
-KERNELS = '''
+KERNELS = """
 import os, time
 ENV = os.environ.get("MHC_TEST_ENV")  # read at import, as a DSL would
 from dataclasses import replace
@@ -38,7 +38,7 @@ RAISES = replace(manual, forward=spoilt(wide, lambda r: 1 / 0))
 HANGS = replace(manual, forward=spoilt(lambda x: True, lambda r: time.sleep(600)))
 PICKY = replace(manual, supports=lambda case: Refused("odd D only") if case.D % 2 == 0 else True)
 SETS_ENV = replace(manual, env={"MHC_TEST_ENV": "1"}, forward=spoilt(lambda x: ENV != "1", lambda r: 1 / 0))
-'''
+"""
 
 
 @pytest.fixture
@@ -103,7 +103,9 @@ def test_a_crash_is_found_and_ends_neither_the_campaign_nor_the_others(kernels: 
         ("HANGS", "process", "hang", True),
     ],
 )
-def test_however_a_kernel_misbehaves_it_is_a_verdict(kernels: Path, name: str, subject: str, symptom: str, retired: bool) -> None:
+def test_however_a_kernel_misbehaves_it_is_a_verdict(
+    kernels: Path, name: str, subject: str, symptom: str, retired: bool
+) -> None:
     worker = Worker(f"{kernels}:{name}", load(f"{kernels}:{name}"), "cpu", limit=2.0)
     worker.start(default_case(n=2, D=3))
     failures = [verdict for verdict in worker.finish() if verdict.status is Status.FAIL]
@@ -155,7 +157,9 @@ def test_a_file_that_is_no_case_exits_2_and_names_the_field(tmp_path: Path) -> N
 
 def test_a_fault_of_the_harness_exits_3(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that loads in the main process and not in the worker's."""
-    kernels.write_text(KERNELS + "import multiprocessing\nassert multiprocessing.parent_process() is None\n", encoding="utf-8")
+    kernels.write_text(
+        KERNELS + "import multiprocessing\nassert multiprocessing.parent_process() is None\n", encoding="utf-8"
+    )
     result = fuzz("--cases", 5, "--impl", f"{kernels}:GOOD", out=tmp_path)
     assert result.exit_code == 3
     assert "fault of the harness: worker of" in result.output

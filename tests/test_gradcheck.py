@@ -13,7 +13,7 @@ from mhc.pre.implementations import IMPLEMENTATIONS
 from tests.support import edited_formula, leaves, scaled_case
 
 # Large enough that a term forgotten with them shows in a finite difference.
-SCALARS = {"norm_eps": 1e-3, "hc_eps": 0.125}
+SCALARS: Any = {"norm_eps": 1e-3, "hc_eps": 0.125}
 
 WRONG_BACKWARDS = {
     "an extra inv_rms**2 in dinv_rms": {"inv_rms**3 / K": "inv_rms**5 / K"},

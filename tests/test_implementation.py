@@ -9,10 +9,21 @@ from typing import Any
 import pytest
 import torch
 
-from mhc import Case, Implementation, ImplementationError, Refused, default_case, load, loading, materialise, observe, reference
+from mhc import (
+    Case,
+    Implementation,
+    ImplementationError,
+    Refused,
+    default_case,
+    load,
+    loading,
+    materialise,
+    observe,
+    reference,
+)
 from mhc.pre.implementations import IMPLEMENTATIONS
 
-GOOD = '''
+GOOD = """
 from mhc import Implementation, Refused, load
 
 manual = load("manual")
@@ -31,7 +42,7 @@ IMPL = Implementation(
     env={"TRITON_INTERPRET": "1"},
 )
 NOT_ONE = 3
-'''
+"""
 
 
 @pytest.fixture
@@ -53,15 +64,13 @@ def test_the_promised_interface_loads_from_a_file(good_file: Path) -> None:
     assert set(observation.gradients.values()) == {None}
 
 
-def test_it_loads_from_a_module_and_an_entry_point(
-    good_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_loads_from_a_module_and_an_entry_point(good_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(good_file.parent))
     assert load("my_kernel:IMPL").name == "mine"
     point = EntryPoint(name="theirs", value="my_kernel:IMPL", group="mhc.implementations")
     monkeypatch.setattr(loading, "entry_points", lambda group: importlib.metadata.EntryPoints([point]).select(group=group))
     assert load("theirs").origin == "theirs (my_kernel:IMPL)"
-    with pytest.raises(ImplementationError, match="known are manual, golden, theirs, or give FILE.py:NAME"):
+    with pytest.raises(ImplementationError, match=r"known are manual, golden, theirs, or give FILE\.py:NAME"):
         load("ours")
     del sys.modules["my_kernel"]
 
@@ -148,17 +157,29 @@ def returning(spoil: Any, stage: str = "forward") -> tuple[Implementation, Case]
     """The manual implementation with one stage's result passed through `spoil`."""
     manual = IMPLEMENTATIONS[0]
     run = getattr(manual, stage)
-    spoilt = Implementation(name="mine", origin="mine.py:IMPL", **{stage: lambda *args, **kwargs: spoil(run(*args, **kwargs))})
-    return spoilt, default_case(B=2, S=3, n=2, D=5)
+    stages: Any = {stage: lambda *args, **kwargs: spoil(run(*args, **kwargs))}
+    return Implementation(name="mine", origin="mine.py:IMPL", **stages), default_case(B=2, S=3, n=2, D=5)
 
 
 BAD_RETURNS: dict[str, tuple[str, Any, str]] = {
-    "arity": ("forward", lambda r: r[:5], "mine.forward returned 5 values; expected 6: h_in, h_post, h_res, inv_rms, h_mix, h_pre"),
+    "arity": (
+        "forward",
+        lambda r: r[:5],
+        "mine.forward returned 5 values; expected 6: h_in, h_post, h_res, inv_rms, h_mix, h_pre",
+    ),
     "backward arity": ("backward", lambda r: (*r, None), "mine.backward returned 6 values; expected 5: dx, dphi"),
     "nothing": ("forward", lambda _: None, "mine.forward returned NoneType; expected 6 values"),
     "a tensor": ("forward", lambda r: r[0], "mine.forward returned Tensor; expected 6 values"),
-    "none": ("forward", lambda r: (None, *r[1:]), "mine.forward returned None for h_in, which every implementation must return"),
-    "a number": ("backward", lambda r: (1.0, *r[1:]), "mine.backward returned float for dx; expected [B, S, n, D] = (2, 3, 2, 5)"),
+    "none": (
+        "forward",
+        lambda r: (None, *r[1:]),
+        "mine.forward returned None for h_in, which every implementation must return",
+    ),
+    "a number": (
+        "backward",
+        lambda r: (1.0, *r[1:]),
+        "mine.backward returned float for dx; expected [B, S, n, D] = (2, 3, 2, 5)",
+    ),
     "shape": (
         "forward",
         lambda r: (r[0].mT, *r[1:]),
@@ -195,6 +216,7 @@ def test_an_exception_is_recorded_not_raised() -> None:
 
 def test_writing_into_an_input_is_recorded_even_beside_the_view() -> None:
     def spoil(result: Any) -> Any:
+        assert x is not None
         x.untyped_storage()[0] = 1 + x.untyped_storage()[0] % 2
         return result
 

@@ -60,7 +60,12 @@ def test_the_same_bits_on_a_processor_without_vector_units() -> None:
         "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3 AVX512F AVX512CD AVX512_SKX" if sys.platform == "linux" else "",
     }
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PRINT_CHECKSUMS], cwd=ROOT, env=env, capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", PRINT_CHECKSUMS],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert json.loads(done.stdout) == json.loads(CHECKSUMS.read_text(encoding="utf-8"))
 
@@ -86,7 +91,7 @@ def test_normal_is_standard_normal() -> None:
     assert abs(sample.mean()) < 5 / root
     assert abs(sample.square().mean() - 1) < 5 * math.sqrt(2) / root
     assert abs(sample.pow(4).mean() - 2.9) < 5 * math.sqrt(96) / root
-    assert sample.unique().numel() > 0.999 * sample.numel()
+    assert len(set(sample.flatten().tolist())) > 0.999 * sample.numel()
 
 
 def test_kinds() -> None:
@@ -95,14 +100,14 @@ def test_kinds() -> None:
     assert not made["zero"].any()
     assert (made["constant"] == 3).all()
     assert made["alternating"].reshape(-1)[:3].tolist() == [3.0, -3.0, 3.0]
-    assert set((made["exact"] / 3).unique().tolist()) <= {0.0, 1.0, -1.0, 0.5, -0.5, 0.25, -0.25}
+    assert set((made["exact"] / 3).flatten().tolist()) <= {0.0, 1.0, -1.0, 0.5, -0.5, 0.25, -0.25}
     rows = (made["row_scaled"] / made["normal"]).log2()
     assert torch.equal(rows, rows.round())
     assert torch.equal(rows, rows[..., :1].expand_as(rows))
-    assert rows.unique().numel() > 1
+    assert len(set(rows.flatten().tolist())) > 1
     columns = (made["column_scaled"] / made["normal"]).log2()
     assert torch.equal(columns, columns[:1, :1, :1].expand_as(columns))
-    assert columns.unique().numel() > 1
+    assert len(set(columns.flatten().tolist())) > 1
 
 
 def test_two_tensors_of_one_case_never_share_a_stream() -> None:

@@ -30,7 +30,9 @@ def test_forward_then_backward() -> None:
     assert dgamma.shape == gamma.shape
 
     # the gradients are autograd's: of the same forward, to float32 rounding (dx was rounded once more, to bfloat16)
-    leaves = [tensor.requires_grad_() for tensor in (x.double(), phi.double(), alpha.double(), bias.double(), gamma.double())]
+    leaves = [
+        tensor.requires_grad_() for tensor in (x.double(), phi.double(), alpha.double(), bias.double(), gamma.double())
+    ]
     outputs = mhc_forward_pre(*leaves)
     wanted = torch.autograd.grad(outputs, leaves, (dh_in.double(), dh_post.double(), dh_res.double()))
     for got, right in zip((dx, dphi, dalpha, dbias, dgamma), wanted, strict=True):

@@ -143,5 +143,5 @@ def _check(workers: Sequence[Worker], case: Case, tally: Tally) -> list[Finding]
                 key = (name, verdict.subject)
                 tally.worst[key] = max(tally.worst.get(key, 0.0), verdict.ratio)
             if verdict.status is Status.FAIL:
-                failures.append(finding(worker.spec, name, case, verdict))
+                failures.append(finding(worker.spec, worker.implementation, case, verdict))
     return failures

@@ -35,7 +35,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Stop after this many hours.")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after this many minutes.")
-@click.option("--cases", "case_limit", type=click.IntRange(min=1), help="Stop after this many cases.")
+@click.option("--cases", "case_limit", type=click.IntRange(min=1), help="Stop drawing after this many; shrinking runs more.")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the first round; the same seed draws the same cases.")
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("fuzz_reports"), show_default=True, help="Report folder."
@@ -155,7 +155,7 @@ def _load_all(specs: Sequence[str], device: str) -> list[tuple[str, Implementati
         raise click.UsageError("--device cuda: PyTorch sees no CUDA device here")
     if not specs:
         return [(name, implementation) for name, implementation in built_in().items() if device in implementation.devices]
-    loaded = []
+    loaded: list[tuple[str, Implementation]] = []
     for spec in specs:
         try:
             implementation = load(spec)
@@ -164,6 +164,8 @@ def _load_all(specs: Sequence[str], device: str) -> list[tuple[str, Implementati
         if device not in implementation.devices:
             devices = ", ".join(implementation.devices)
             raise click.UsageError(f"--impl {spec}: {implementation.name} runs on {devices}, not on {device}")
+        if any(other.name == implementation.name for _, other in loaded):
+            raise click.UsageError(f"--impl {spec}: another one is named {implementation.name!r} too; names must differ")
         loaded.append((spec, implementation))
     return loaded
 

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.environment import environment
+from mhc.implementation import Implementation
 from oracles.verdict import Verdict
 
 
@@ -36,33 +38,38 @@ class Finding:
 
     Attributes:
         spec: how the implementation was named on the command line.
+        variables: environment variables that its process had of its own.
     """
 
     fingerprint: Fingerprint
     spec: str
+    variables: Mapping[str, str]
     case: Case
     message: str
 
     def to_json(self) -> str:
+        here = environment()
+        here = replace(here, variables={**here.variables, **self.variables})
         document = {
             "fingerprint": asdict(self.fingerprint),
             "implementation": self.spec,
             "message": self.message,
-            "environment": environment().to_json(),
+            "environment": here.to_json(),
             "case": json.loads(self.case.to_json()),
         }
         return json.dumps(document, indent=2) + "\n"
 
 
-def finding(spec: str, implementation: str, case: Case, verdict: Verdict) -> Finding:
+def finding(spec: str, implementation: Implementation, case: Case, verdict: Verdict) -> Finding:
+    """The finding that a failing verdict makes."""
     fingerprint = Fingerprint(
         operator=case.operator,
-        implementation=implementation,
+        implementation=implementation.name,
         oracle=verdict.oracle,
         subject=verdict.subject,
         symptom=verdict.symptom,
     )
-    return Finding(fingerprint=fingerprint, spec=spec, case=case, message=verdict.message)
+    return Finding(fingerprint=fingerprint, spec=spec, variables=implementation.env, case=case, message=verdict.message)
 
 
 def read_case(path: Path) -> tuple[Case, str | None]:

@@ -83,7 +83,7 @@ class Worker:
     def _spawn(self) -> None:
         here, there = _SPAWN.Pipe()
         with environment_variables(self.implementation.env):
-            self._process = _SPAWN.Process(target=_work, args=(there, self.spec, self.device), daemon=True)
+            self._process = _SPAWN.Process(target=_work, args=(there, self.spec, self.device))
             self._process.start()
         there.close()
         self._connection = here

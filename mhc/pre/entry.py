@@ -12,9 +12,10 @@ from torch.autograd.function import once_differentiable
 
 from mhc.case import Case, default_case
 from mhc.implementation import Implementation, Refused
-from mhc.loading import load_outside
+from mhc.loading import load
 from mhc.pre.implementations import IMPLEMENTATIONS
 from mhc.pre.table import PRE
+from mhc.precision import float32_matmuls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +45,11 @@ def choose(
         impl: "auto", or an implementation, or whatever `--impl` takes.
 
     Raises:
+        TypeError, ValueError: an argument does not fit; the message names it.
+        ImplementationError: `impl` names nothing that can be loaded.
         Refused: the one asked for does not take this input, or with "auto" none does; with the reasons.
     """
+    PRE.check({"x": x, "gamma": gamma}, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     name = str(x.dtype).removeprefix("torch.")
     case = _case(*x.shape, name, gamma is None, float(norm_eps), float(hc_eps))
     if impl != "auto":
@@ -59,8 +63,7 @@ def choose(
 
 @functools.lru_cache(maxsize=64)
 def _named(spec: str) -> Implementation:
-    own = {implementation.name: implementation for implementation in IMPLEMENTATIONS}
-    return own[spec] if spec in own else load_outside(spec)
+    return load(spec, IMPLEMENTATIONS)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -118,12 +121,13 @@ class _Pre(torch.autograd.Function):
     """An implementation's forward and backward, tied together for autograd."""
 
     @staticmethod
-    def forward(ctx: Any, implementation: Implementation, norm_eps: float, hc_eps: float, *inputs: Tensor | None) -> Any:
+    def forward(ctx: Any, implementation: Implementation, norm_eps: float, hc_eps: float, x: Tensor, *rest: Any) -> Any:
         assert implementation.forward is not None
-        results = implementation.forward(*inputs, norm_eps=norm_eps, hc_eps=hc_eps)
-        h_in, h_post, h_res, inv_rms, h_mix, h_pre = results
-        ctx.implementation, ctx.scalars = implementation, {"norm_eps": norm_eps, "hc_eps": hc_eps}
-        ctx.save_for_backward(*inputs, inv_rms, h_mix, h_pre, h_post)
+        keywords = implementation.keywords({"norm_eps": norm_eps, "hc_eps": hc_eps})
+        with float32_matmuls(x.device.type):
+            h_in, h_post, h_res, inv_rms, h_mix, h_pre = implementation.forward(x, *rest, **keywords)
+        ctx.implementation, ctx.keywords = implementation, keywords
+        ctx.save_for_backward(x, *rest, inv_rms, h_mix, h_pre, h_post)
         ctx.mark_non_differentiable(*(tensor for tensor in (inv_rms, h_mix, h_pre) if tensor is not None))
         return h_in, h_post, h_res, inv_rms, h_mix, h_pre
 
@@ -136,7 +140,9 @@ class _Pre(torch.autograd.Function):
             raise Refused(f"{implementation.name} has no backward")
         if any(tensor is None for tensor in saved):
             raise Refused(f"{implementation.name}: its forward returned no inv_rms, h_mix or h_pre for a backward to use")
-        gradients = implementation.backward(x, phi, alpha, bias, *saved, dh_in, dh_post, dh_res, gamma, **ctx.scalars)
+        upstream = (dh_in, dh_post, dh_res)
+        with float32_matmuls(x.device.type):
+            gradients = implementation.backward(x, phi, alpha, bias, *saved, *upstream, gamma, **ctx.keywords)
         names = ("x", "phi", "alpha", "bias", "gamma")
         given = (x, phi, alpha, bias, gamma)
         for name, tensor, gradient, needed in zip(names, given, gradients, ctx.needs_input_grad[3:], strict=True):

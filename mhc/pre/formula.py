@@ -120,8 +120,9 @@ def backward(
     weighted = flat if gamma is None else flat * gamma.reshape(K)
     dphi = dh_mix.reshape(N, M).mT @ weighted.reshape(N, K)  # [M, K]
     t = h_mix * inv_rms.unsqueeze(-1)
-    dscale = (dgate * t).reshape(N, M).sum(0)  # [M]
-    dalpha = torch.cat([part.sum(0).reshape(1) for part in (dscale[:n], dscale[n : 2 * n], dscale[2 * n :])])  # [3]
+    dscale = (dgate * t).reshape(N, M)
+    parts = dscale[:, :n], dscale[:, n : 2 * n], dscale[:, 2 * n :]
+    dalpha = torch.cat([part.reshape(1, -1).sum(-1) for part in parts])  # [3]   over tokens and gates at once
     dbias = dgate.reshape(N, M).sum(0)  # [M]
     dgamma = None if gamma is None else (flat * dvec_mm).reshape(N, K).sum(0).reshape(n, D)
     return Backward(dx.to(x.dtype), dphi, dalpha, dbias, dgamma)
