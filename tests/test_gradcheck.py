@@ -32,7 +32,7 @@ WRONG_BACKWARDS = {
 def small_case(n: int, gamma: bool, **fields: Any) -> Case:
     """Every parameter random, none 0 or 1; D odd; x at 0.1, where a wrong power of inv_rms shows."""
     absent = frozenset() if gamma else frozenset({"gamma"})
-    return scaled_case(B=1, S=2, n=n, D={1: 7, 2: 5, 6: 1}.get(n, 3), dtype="float64", absent=absent, **fields)
+    return scaled_case(B=1, S=2, n=n, D={1: 7, 2: 5, 3: 3}.get(n, 1), dtype="float64", absent=absent, **fields)
 
 
 class Manual(torch.autograd.Function):
@@ -111,4 +111,4 @@ def test_manual_equals_autograd_to_float64_rounding(n: int, x_scale: float, gamm
 def test_gradcheck_fails_on_a_wrong_backward(name: str) -> None:
     wrong = edited_formula(WRONG_BACKWARDS[name])
     with pytest.raises(GradcheckError):
-        gradcheck(manual(wrong.backward), leaves(small_case(3, gamma=True)))
+        gradcheck(manual(wrong.backward), leaves(small_case(2, gamma=True)))

@@ -1,6 +1,6 @@
 """`python -m mhc.fuzz`."""
 
-from mhc.fuzz.cli import main
-
 if __name__ == "__main__":
+    from mhc.fuzz.cli import main  # here, so that a worker, which imports this module anew, does without
+
     main()

@@ -1,0 +1,39 @@
+"""The wheel: built, unpacked away from the checkout, imported and run from another folder.
+
+`make wheel` does the same in an empty environment, with the dependencies installed anew.
+"""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from tests.support import ROOT
+
+USE = """
+import json, pathlib, runpy, sys
+import mhc, oracles.judge, strategies.cases
+print(json.dumps([str(pathlib.Path(module.__file__).resolve()) for module in (mhc, oracles, strategies)]))
+sys.argv = ["mhc.fuzz", "list"]
+runpy.run_module("mhc.fuzz", run_name="__main__")
+"""
+
+
+def test_the_wheel_imports_and_runs_from_another_folder(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(site)
+    assert {name.split("/")[0] for name in names} == {"mhc", "oracles", "strategies", "mhc_fuzz-0.1.0.dist-info"}
+    assert "mhc/py.typed" in names
+    env = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run([sys.executable, "-c", USE], cwd=elsewhere, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    places, *listed = done.stdout.splitlines()
+    assert places.count(str(site.resolve())) == 3, places
+    assert [line.split()[0] for line in listed] == ["manual", "golden"]
