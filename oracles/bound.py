@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mhc.inputs import Inputs
 from mhc.observation import Observation
-from mhc.operator import STORAGE_DTYPES
+from mhc.operator import STORAGE_DTYPES, Role, TensorSpec
 from mhc.reference import Reference, widen
 from oracles.error_number import ErrorNumber, overflow_threshold, unit_roundoff
 from oracles.verdict import Verdict, failed, not_applicable, passed
@@ -39,8 +39,7 @@ def tolerances(inputs: Inputs, reference: Reference, *, recomputes_forward: bool
     storage = STORAGE_DTYPES[case.dtype]
     specs = table.argument_specs
     given = {
-        name: None if value is None else ErrorNumber.exact(value, specs[name].dtype(storage))
-        for name, value in widen(inputs).items()
+        name: None if value is None else _given(value, specs[name], storage) for name, value in widen(inputs).items()
     }
     results = table.forward(*(given[name] for name in table.forward_arguments), **case.scalars)
     outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
@@ -60,6 +59,12 @@ def tolerances(inputs: Inputs, reference: Reference, *, recomputes_forward: bool
             if number is not None
         },
     )
+
+
+def _given(value: Tensor, spec: TensorSpec, storage: torch.dtype) -> ErrorNumber:
+    """An input, exact; the formula itself converts what has x's dtype."""
+    number = ErrorNumber.exact(value, spec.dtype(storage))
+    return number if spec.role is Role.STORAGE else number.to(number.dtype)
 
 
 def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:

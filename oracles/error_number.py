@@ -12,6 +12,7 @@ its own, with u the unit roundoff of the dtype:
     rsqrt(a)          rsqrt(a - ea) - rsqrt(a)                 + 9u rsqrt(a)
     sigmoid(a)        sigma'(a) (exp(ea + 2u|a|) - 1)          + 9u sigma(a), and the smallest normal number
     to(narrower)      ea                                       + u_narrow |a|
+    to(wider)         ea
 
 and half the smallest subnormal for each product or quotient that can be rounded at all (L of them in a @ b).
 docs/tolerances.md derives each line.
@@ -33,8 +34,8 @@ LAMBDA = 6.0
 # Roundings inside an elementary function, at most: a sigmoid is an exponential of 2 ulp = 4u, an addition and a division of
 # 2 ulp; a reciprocal square root of 2 ulp needs less.
 ELEMENTARY = 9.0
-# Nothing is promised within this factor of overflow, so that the order of a formula's constant factors is free: autograd,
-# for one, doubles dh_post before the slope of the sigmoid brings it down, where the formula takes h_post first.
+# Nothing is promised within this factor of overflow, inputs included, so that the order of a formula's constant factors is
+# free: autograd, for one, doubles dh_post before the slope of the sigmoid brings it down, where the formula takes h_post first.
 HEADROOM = 4.0
 
 
@@ -204,9 +205,11 @@ class ErrorNumber:
         return self._rounded(value, moved + flushed, self.dtype, units=ELEMENTARY)
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
-        if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
-            return ErrorNumber(self.value, self.error, dtype)
+        """A conversion: to a wider dtype exact, but beyond promise near its overflow like everything else."""
         info = torch.finfo(dtype)
+        if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
+            beyond = _magnitude(self.value) + self.error > info.max / HEADROOM
+            return ErrorNumber(self.value, torch.where(beyond, torch.inf, self.error), dtype)
         rounding = unit_roundoff(dtype) * (_magnitude(self.value) + self.error) + info.smallest_normal * info.eps / 2
         exact = (self.value == 0) & (self.error == 0) | ~self.value.isfinite()
         return ErrorNumber(self.value, self.error + torch.where(exact, 0.0, rounding), dtype)

@@ -93,6 +93,14 @@ def test_nothing_is_promised_near_overflow_and_it_stays_so() -> None:
     assert (squared.unsqueeze(0) @ ones).error.isinf().all()
 
 
+def test_an_input_near_overflow_is_beyond_promise_but_not_a_narrow_one() -> None:
+    large = ErrorNumber.exact(torch.tensor([2e38, 6e4], dtype=torch.float64), FLOAT32)
+    assert large.to(FLOAT32).error.isinf().tolist() == [True, False]
+    half = ErrorNumber.exact(torch.tensor([6e4], dtype=torch.float64), torch.float16)
+    assert not half.to(FLOAT32).error.any()
+    assert half.to(FLOAT32).to(torch.float16).error.isfinite().all()
+
+
 def test_a_nan_or_infinity_that_was_given_is_exact() -> None:
     given_ones = ErrorNumber.exact(torch.tensor([math.nan, math.inf, 2.0], dtype=torch.float64), FLOAT32)
     for number in (given_ones * 3.3, given_ones + 1e-6, given_ones.rsqrt(), given_ones.sigmoid(), given_ones**3):
