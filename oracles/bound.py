@@ -38,9 +38,7 @@ def tolerances(inputs: Inputs, reference: Reference, *, recomputes_forward: bool
     case, table = inputs.case, inputs.case.table
     storage = STORAGE_DTYPES[case.dtype]
     specs = table.argument_specs
-    given = {
-        name: None if value is None else _given(value, specs[name], storage) for name, value in widen(inputs).items()
-    }
+    given = {name: None if value is None else _given(value, specs[name], storage) for name, value in widen(inputs).items()}
     results = table.forward(*(given[name] for name in table.forward_arguments), **case.scalars)
     outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
     saved = {name: outputs[name] for name in table.saved}

@@ -35,7 +35,7 @@ LAMBDA = 6.0
 # 2 ulp; a reciprocal square root of 2 ulp needs less.
 ELEMENTARY = 9.0
 # Nothing is promised within this factor of overflow, inputs included, so that the order of a formula's constant factors is
-# free: autograd, for one, doubles dh_post before the slope of the sigmoid brings it down, where the formula takes h_post first.
+# free: autograd, for one, doubles dh_post before the slope of the sigmoid brings it down; the formula takes h_post first.
 HEADROOM = 4.0
 
 

@@ -1,0 +1,349 @@
+"""The three kernels of the Triton backward: gates, streams, parameters."""
+
+import triton
+import triton.language as tl
+
+from mhc.pre.triton_terms_kernels import dot, finite, head, narrow, terms, widen
+
+
+@triton.jit
+def _pack(at, v, on, M: tl.constexpr):
+    """v in the six columns blocks h m l h m h, the left sides of hh mh lh hm mm hl; float64 in one block."""
+    if v.dtype == tl.float64:
+        tl.store(at, v, on)
+    else:
+        h, m, l = terms(v, 3)
+        tl.store(at, head(v, h), on)
+        tl.store(at + M, m, on)
+        tl.store(at + 2 * M, l, on)
+        tl.store(at + 3 * M, h, on)
+        tl.store(at + 4 * M, m, on)
+        tl.store(at + 5 * M, h, on)
+
+
+@triton.jit
+def gates_kernel(
+    x,
+    dh_in,
+    h_mix,
+    h_pre,
+    h_post,
+    dh_post,
+    dh_res,
+    inv_rms,
+    alpha,
+    dh_mix,
+    coef,
+    sums,
+    N,
+    D,
+    S,
+    x_b,
+    x_s,
+    x_n,
+    x_d,
+    g_b,
+    g_s,
+    g_d,
+    chunk,
+    n: tl.constexpr,
+    hc_eps: tl.constexpr,
+    NP: tl.constexpr,
+    RP: tl.constexpr,
+    C: tl.constexpr,
+    PP: tl.constexpr,
+    BT: tl.constexpr,
+    BD: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """Token gradients: dh_mix in packed terms [N, C], coef = sum_M(dt * h_mix) * inv_rms**3 / K [N], and per program
+    the sums of its tokens for dbias and dalpha, sums [programs, M + 3]."""
+    M: tl.constexpr = n * n + 2 * n
+    F = coef.dtype.element_ty
+    pid = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, NP)
+    r = tl.arange(0, RP)
+    a_pre = tl.load(alpha)
+    a_post = tl.load(alpha + 1)
+    a_res = tl.load(alpha + 2)
+    b_pre = tl.zeros([NP], F)
+    b_post = tl.zeros([NP], F)
+    b_res = tl.zeros([RP], F)
+    s_pre = tl.zeros([NP], F)
+    s_post = tl.zeros([NP], F)
+    s_res = tl.zeros([RP], F)
+    for t0 in range(0, chunk, BT):
+        t = pid * chunk + t0 + tl.arange(0, BT)
+        live = t < N
+        x_row = x + (t // S) * x_b + (t % S) * x_s  # [BT]
+        g_row = dh_in + (t // S) * g_b + (t % S) * g_s
+        on = live[:, None] & (i < n)[None, :]  # [BT, NP]
+        on_res = live[:, None] & (r < n * n)[None, :]  # [BT, RP]
+        col = (t * n)[:, None] + i[None, :]
+        row = (t * M)[:, None]
+        inv = tl.load(inv_rms + t, live, 0.0)
+        s = tl.load(h_pre + col, on, 0.0) - hc_eps
+        p = tl.load(h_post + col, on, 0.0)
+        d_post = tl.load(dh_post + col, on, 0.0)
+        d_res = tl.load(dh_res + (t * n * n)[:, None] + r[None, :], on_res, 0.0)
+        m_pre = tl.load(h_mix + row + i[None, :], on, 0.0)
+        m_post = tl.load(h_mix + row + n + i[None, :], on, 0.0)
+        m_res = tl.load(h_mix + row + 2 * n + r[None, :], on_res, 0.0)
+        # dh_pre = sum_D dh_in * x
+        acc = tl.zeros([BT, NP, BD], F)
+        for d0 in tl.range(0, D, BD, num_stages=STAGES):
+            d = d0 + tl.arange(0, BD).to(tl.int64)
+            on_d = live[:, None] & (d < D)[None, :]  # [BT, BD]
+            g = widen(tl.load(g_row[:, None] + d[None, :] * g_d, on_d, 0.0), F)
+            on3 = on_d[:, None, :] & (i < n)[None, :, None]
+            at = x_row[:, None, None] + (i.to(tl.int64) * x_n)[None, :, None] + (d * x_d)[None, None, :]
+            acc += widen(tl.load(at, on3, 0.0), F) * g[:, None, :]  # [BT, NP, BD]
+        dh_pre = tl.sum(acc, axis=2)  # [BT, NP]
+        # s = h_pre - hc_eps;  dh_pre2 = dh_pre * s * (1 - s)
+        d_pre = tl.where(on, dh_pre * s * (1 - s), 0.0)
+        # dh_post2 = dh_post * h_post * (1 - h_post / 2)
+        d_post = d_post * p * (1 - p / 2)
+        # dbias, dalpha: this program's share
+        b_pre += tl.sum(d_pre, axis=0)
+        b_post += tl.sum(d_post, axis=0)
+        b_res += tl.sum(d_res, axis=0)
+        s_pre += tl.sum(d_pre * (m_pre * inv[:, None]), axis=0)
+        s_post += tl.sum(d_post * (m_post * inv[:, None]), axis=0)
+        s_res += tl.sum(d_res * (m_res * inv[:, None]), axis=0)
+        # dt = cat(alpha[0] * dh_pre2, alpha[1] * dh_post2, alpha[2] * dh_res);  dinv_rms = sum_M dt * h_mix
+        d_pre *= a_pre
+        d_post *= a_post
+        d_res *= a_res
+        dinv = tl.sum(d_pre * m_pre, axis=1) + tl.sum(d_post * m_post, axis=1) + tl.sum(d_res * m_res, axis=1)
+        tl.store(coef + t, dinv * inv * inv / (D * n) * inv, live)
+        # dh_mix = dt * inv_rms
+        out = dh_mix + (t * C)[:, None]
+        _pack(out + i[None, :], d_pre * inv[:, None], on, M)
+        _pack(out + n + i[None, :], d_post * inv[:, None], on, M)
+        _pack(out + 2 * n + r[None, :], d_res * inv[:, None], on_res, M)
+        if dh_mix.dtype.element_ty == tl.bfloat16:
+            pad = 6 * M + tl.arange(0, PP)
+        else:
+            pad = M + tl.arange(0, PP)
+        tl.store(out + pad[None, :], tl.zeros([BT, PP], dh_mix.dtype.element_ty), live[:, None] & (pad < C)[None, :])
+    base = sums + pid * (M + 3)
+    tl.store(base + i, b_pre, i < n)
+    tl.store(base + n + i, b_post, i < n)
+    tl.store(base + 2 * n + r, b_res, r < n * n)
+    tl.store(base + M, tl.sum(s_pre, axis=0))
+    tl.store(base + M + 1, tl.sum(s_post, axis=0))
+    tl.store(base + M + 2, tl.sum(s_res, axis=0))
+
+
+@triton.jit
+def _right(phi, gamma, col, k, on_k, K, M: tl.constexpr, HAS_GAMMA: tl.constexpr):
+    """The right sides of hh mh lh hm mm hl: phi * gamma in rows h h h m m l."""
+    m = (col % M).to(tl.int64)
+    p = (col // M)[:, None]
+    v = tl.load(phi + m[:, None] * K + k[None, :], (p < 6) & on_k[None, :], 0.0)
+    if HAS_GAMMA:
+        v = v * tl.load(gamma + k, on_k, 0.0)[None, :]
+    if v.dtype == tl.float64:
+        return tl.where(p == 0, v, 0.0)
+    else:
+        h, m, l = terms(v, 3)
+        return tl.where(
+            p == 0, head(v, h), tl.where(p < 3, h, tl.where(p < 5, m, tl.where(p < 6, l, tl.zeros(l.shape, l.dtype))))
+        )
+
+
+@triton.jit
+def _load(at, on, EVEN: tl.constexpr):
+    """A load, zero where masked off; EVEN: nothing is."""
+    if EVEN:
+        return tl.load(at)
+    else:
+        return tl.load(at, on, 0.0)
+
+
+@triton.jit
+def _token(base, t0, row, S, b, s, NEAR: tl.constexpr):
+    """Addresses of the tokens t0 + row, [BT, 1]; NEAR: S is 1 and a tile's offsets fit in 32 bits."""
+    if NEAR:
+        return (base + t0 * b) + (row * b)[:, None]
+    else:
+        t = t0 + row
+        return base + ((t // S) * b + (t % S) * s)[:, None]
+
+
+@triton.jit
+def _psi(left, x_t, acc, X_TERMS: tl.constexpr):
+    """acc + left^T x_t, [<= W, NS * BD]."""
+    if X_TERMS == 1:
+        return dot(tl.trans(left), x_t, acc)
+    else:
+        v = x_t.to(tl.float32)
+        xs = terms(v, X_TERMS)
+        acc = dot(tl.trans(left), head(v, xs[0]), acc)
+        # a zero term of x must not meet an infinite one of dh_mix
+        left = tl.trans(tl.where(finite(widen(left, tl.float32)), left, tl.zeros(left.shape, left.dtype)))
+        for a in tl.static_range(1, X_TERMS):
+            acc = dot(left, xs[a], acc)
+        return acc
+
+
+@triton.jit
+def streams_kernel(
+    x,
+    dh_in,
+    phi,
+    gamma,
+    h_pre,
+    dh_mix,
+    coef,
+    dx,
+    psi,
+    N,
+    D,
+    K,
+    S,
+    x_b,
+    x_s,
+    x_n,
+    x_d,
+    g_b,
+    g_s,
+    g_d,
+    n: tl.constexpr,
+    HAS_GAMMA: tl.constexpr,
+    NS: tl.constexpr,
+    C: tl.constexpr,
+    W: tl.constexpr,
+    R: tl.constexpr,
+    X_TERMS: tl.constexpr,
+    BT: tl.constexpr,
+    BD: tl.constexpr,
+    STAGES: tl.constexpr,
+    EVEN: tl.constexpr,
+    NEAR: tl.constexpr,
+):
+    """dx, and psi = dh_mix^T x over this program's tokens in rows of terms, psi [splits, R, K].
+
+    Programs are (columns, streams, splits). Columns of packed dh_mix are taken in chunks of W, the first R of them
+    for psi. EVEN: the blocks fill N, n and D. NEAR: S is 1 and offsets inside a tile fit in 32 bits.
+    """
+    M: tl.constexpr = n * n + 2 * n
+    LEFTS: tl.constexpr = (C + W - 1) // W
+    PSIS: tl.constexpr = (R + W - 1) // W
+    F = coef.dtype.element_ty
+    offset: tl.constexpr = tl.int32 if NEAR else tl.int64
+    col = tl.arange(0, NS * BD)
+    i = tl.program_id(1).to(offset) * NS + col // BD
+    d = tl.program_id(0).to(offset) * BD + col % BD
+    k = i * D + d  # [NS * BD]
+    on_k = (i < n) & (d < D)
+    i_h = tl.program_id(1).to(offset) * NS + tl.arange(0, NS)
+    d_g = tl.program_id(0).to(offset) * BD + tl.arange(0, BD)
+
+    rights = ()  # LEFTS of [<= W, NS * BD]
+    psis = ()  # PSIS of [<= W, NS * BD]
+    for q in tl.static_range(0, C, W):
+        rights = rights + (_right(phi, gamma, q + tl.arange(0, min(W, C - q)), k, on_k, K, M, HAS_GAMMA),)
+        if q < R:
+            psis = psis + (tl.zeros([min(W, C - q), NS * BD], F),)
+
+    # last tokens first: the L2 still holds them from the gates
+    tiles = tl.cdiv(N, BT)
+    for tile in tl.range(tl.program_id(2), tiles, tl.num_programs(2), num_stages=STAGES):
+        t0 = (tiles - 1 - tile).to(tl.int64) * BT
+        row = tl.arange(0, BT)
+        live = row < N - t0
+        x_at = _token(x, t0, row, S, x_b, x_s, NEAR) + (i * x_n + d * x_d)[None, :]
+        x_t = _load(x_at, live[:, None] & on_k[None, :], EVEN)  # [BT, NS * BD]
+        c = _load(coef + t0 + row, live, EVEN)[:, None]  # [BT, 1]
+        h_at = (h_pre + t0 * n) + (row[:, None] * n + i_h[None, :])
+        h = _load(h_at, live[:, None] & (i_h < n)[None, :], EVEN)  # [BT, NS]
+        g_at = _token(dh_in, t0, row, S, g_b, g_s, NEAR) + (d_g * g_d)[None, :]
+        g = _load(g_at, live[:, None] & (d_g < D)[None, :], EVEN)  # [BT, BD]
+        # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
+        out = tl.reshape(h[:, :, None] * widen(g, F)[:, None, :], [BT, NS * BD]) - c * widen(x_t, F)
+        news = ()
+        for q in tl.static_range(LEFTS):
+            at = (dh_mix + t0 * C) + (row[:, None] * C + (q * W + tl.arange(0, min(W, C - q * W)))[None, :])
+            left = _load(at, live[:, None], EVEN)  # [BT, <= W]
+            # psi = sum_tokens dh_mix^T x; first, so that the wait for dvec_mm also ends its reading of x
+            if q < PSIS:
+                news = news + (_psi(left, x_t, psis[q], X_TERMS),)
+            # dvec_mm = dh_mix @ phi
+            out = dot(left, rights[q], out)
+        psis = news
+        dx_at = _token(dx, t0, row, 1, K, 0, NEAR) + k[None, :]
+        if EVEN:
+            tl.store(dx_at, narrow(out, dx.dtype.element_ty))
+        else:
+            tl.store(dx_at, narrow(out, dx.dtype.element_ty), live[:, None] & on_k[None, :])
+
+    base = psi + tl.program_id(2).to(tl.int64) * R * K
+    for q in tl.static_range(PSIS):
+        rows = (q * W + tl.arange(0, min(W, C - q * W))).to(tl.int64)
+        tl.store(base + rows[:, None] * K + k[None, :], psis[q], (rows < R)[:, None] & on_k[None, :])
+
+
+@triton.jit
+def parameters_kernel(
+    phi,
+    gamma,
+    psi,
+    sums,
+    dphi,
+    dgamma,
+    dalpha,
+    dbias,
+    K,
+    splits,
+    programs,
+    M: tl.constexpr,
+    R: tl.constexpr,
+    HAS_GAMMA: tl.constexpr,
+    BM: tl.constexpr,
+    BK: tl.constexpr,
+    BP: tl.constexpr,
+    BC: tl.constexpr,
+):
+    """dphi = psi * gamma and dgamma = sum_M psi * phi over column blocks; the last programs add up dbias and dalpha."""
+    F = psi.dtype.element_ty
+    blocks = tl.cdiv(K, BK)
+    stride = tl.full((), 1, tl.int64) * K
+    pid = tl.program_id(0)
+    if pid < blocks:
+        k = pid.to(tl.int64) * BK + tl.arange(0, BK)
+        on_k = k < K
+        if HAS_GAMMA:
+            gam = tl.load(gamma + k, on_k, 0.0)
+            dgam = tl.zeros([BK], F)
+        for m0 in range(0, M, BM):
+            rows = (m0 + tl.arange(0, BM)).to(tl.int64)
+            on = (rows < M)[:, None] & on_k[None, :]
+            at = rows[:, None] * K + k[None, :]
+            total = tl.zeros([BM, BK], F)
+            rest = tl.zeros([BM, BK], F)
+            part = psi + at
+            for _ in range(splits):
+                total += tl.load(part, on, 0.0)
+                for p in tl.static_range(M, R, M):
+                    rest += tl.load(part + p * stride, on, 0.0)
+                part += R * stride
+            total = tl.where(finite(total), total + rest, total)
+            if HAS_GAMMA:
+                # dgamma = sum_tokens x * dvec_mm = sum_M psi * phi
+                dgam += tl.sum(total * tl.load(phi + at, on, 0.0), axis=0)
+                total = total * gam[None, :]
+            # dphi = sum_tokens dh_mix^T (x * gamma)
+            tl.store(dphi + at, total, on)
+        if HAS_GAMMA:
+            tl.store(dgamma + k, dgam, on_k)
+    else:
+        # dbias = sum_tokens cat(dh_pre2, dh_post2, dh_res);  dalpha = sum_tokens of the same times t
+        col = (pid - blocks) * BC + tl.arange(0, BC)
+        acc = tl.zeros([BP, BC], F)
+        for p0 in range(0, programs, BP):
+            p = (p0 + tl.arange(0, BP)).to(tl.int64)
+            acc += tl.load(sums + p[:, None] * (M + 3) + col[None, :], (p < programs)[:, None] & (col < M + 3)[None, :], 0.0)
+        total = tl.sum(acc, axis=0)  # [BC]
+        tl.store(dbias + col, total, col < M)
+        tl.store(dalpha + col - M, total, (col >= M) & (col < M + 3))
