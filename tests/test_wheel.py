@@ -22,7 +22,8 @@ runpy.run_module("mhc.fuzz", run_name="__main__")
 
 def test_the_wheel_imports_and_runs_from_another_folder(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
+    built = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
     (wheel,) = tmp_path.glob("*.whl")
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()
