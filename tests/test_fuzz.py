@@ -146,6 +146,21 @@ def test_a_file_that_is_no_case_exits_2_and_names_the_field(tmp_path: Path) -> N
     assert "n: must be in 1..16, was 99" in result.output
 
 
+def test_a_report_folder_that_cannot_be_made_exits_2(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    result = fuzz("--cases", 1, out=tmp_path / "file")
+    assert result.exit_code == 2
+    assert f"--out {tmp_path / 'file'}: " in result.output
+
+
+def test_an_unforeseen_exception_exits_3_and_not_as_a_finding_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("in the harness")
+
+    monkeypatch.setattr("mhc.fuzz.cli.run", broken)
+    assert fuzz("--cases", 1, out=tmp_path).exit_code == 3
+
+
 def test_a_fault_of_the_harness_exits_3(kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that loads in the main process and not in the worker's."""
     kernels.write_text(

@@ -1,4 +1,4 @@
-"""The Triton kernels in Triton's interpreter, in a process of their own: `TRITON_INTERPRET` must be set before the import."""
+"""The Triton kernels in the interpreter, in a process of their own: `TRITON_INTERPRET` must be set before the import."""
 
 from collections.abc import Iterator
 from typing import Any

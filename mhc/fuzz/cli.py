@@ -2,6 +2,7 @@
 
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,20 @@ _implementations = click.option(
 _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where kernels run.")
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """A group whose unforeseen exceptions end with status 3: a traceback's own status 1 would read as findings."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.Abort, click.exceptions.Exit):
+            raise
+        except Exception:
+            traceback.print_exc()
+            sys.exit(3)
+
+
+@click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Stop after this many hours.")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after this many minutes.")
 @click.option("--cases", "case_limit", type=click.IntRange(min=1), help="Stop drawing after this many; shrinking runs more.")
@@ -73,7 +87,10 @@ def main(
     seed = time.time_ns() % 2**32 if seed is None else seed
     workers = [Worker(spec, implementation, device) for spec, implementation in _load_all(specs, device)]
     folder = out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}"
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"--out {out}: {error}") from error
     names = ", ".join(worker.implementation.name for worker in workers)
     click.echo(f"checking {names} on {device}, seed {seed}, reports in {folder}")
     started = time.monotonic()
