@@ -6,7 +6,8 @@ Symbols: T tokens of a tile, MP columns, at least M = n * n + 2 * n. Source: arX
 import triton
 import triton.language as tl
 
-from mhc.pre.triton_project_kernels import narrow, project, scalar, token_offsets, widen
+from mhc.pre.triton_project_kernels import project, scalar, token_offsets
+from mhc.pre.triton_terms_kernels import narrow, widen
 
 
 @triton.jit

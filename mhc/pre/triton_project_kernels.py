@@ -18,25 +18,7 @@ Symbols: T tokens of a tile, K = n * D, M = n * n + 2 * n rows of phi, BM column
 import triton
 import triton.language as tl
 
-INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-
-
-@triton.jit
-def widen(x, dtype: tl.constexpr):
-    """x in the accumulation dtype. Triton's interpreter loses bfloat16 subnormals: there it is done on the bits."""
-    if INTERPRETED and x.dtype == tl.bfloat16:
-        return (x.to(tl.uint16, bitcast=True).to(tl.uint32) << 16).to(tl.float32, bitcast=True)
-    return x.to(dtype)
-
-
-@triton.jit
-def narrow(v, dtype: tl.constexpr):
-    """v rounded to nearest even. Triton's interpreter truncates float32 to bfloat16: there it is done on the bits."""
-    if INTERPRETED and dtype == tl.bfloat16:
-        bits = v.to(tl.uint32, bitcast=True)
-        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        return tl.where(v == v, rounded, 0x7FC0).to(tl.uint16).to(tl.bfloat16, bitcast=True)
-    return v.to(dtype)
+from mhc.pre.triton_terms_kernels import BF16_MAX, INTERPRETED, dot, narrow, widen
 
 
 @triton.jit
@@ -48,19 +30,11 @@ def scalar(value, dtype: tl.constexpr):
 
 
 @triton.jit
-def dot(a, b, acc):
-    """acc + a @ b.T. Triton's interpreter multiplies the bit patterns of bfloat16: there in float32."""
-    if INTERPRETED:
-        return tl.dot(widen(a, tl.float32), tl.trans(widen(b, tl.float32)), acc)
-    return tl.dot(a, tl.trans(b), acc)
-
-
-@triton.jit
 def split_bf16(v):
     """float32 -> (v0, v1, v2) bfloat16 with v = v0 + v1 / 2**7 + v2 / 2**14; infinities and NaN sit in v0 alone."""
     finite = tl.abs(v) < float("inf")
-    # the largest bfloat16: beyond it rounding to nearest would give infinity
-    nearest = tl.minimum(tl.maximum(v, -3.3895313892515355e38), 3.3895313892515355e38)
+    # beyond the largest bfloat16 rounding to nearest would give infinity
+    nearest = tl.minimum(tl.maximum(v, -BF16_MAX), BF16_MAX)
     v0 = narrow(tl.where(finite, nearest, v), tl.bfloat16)
     rest = tl.where(finite, v - widen(v0, tl.float32), 0.0) * 128.0
     v1 = narrow(rest, tl.bfloat16)
@@ -207,18 +181,18 @@ def project(
             acc0 += tl.sum(v[:, None, :] * w[None, :, :], 2)
         elif x.dtype == tl.bfloat16:
             x += tl.zeros([BT, BK], tl.bfloat16)  # takes x to registers: see project_bf16
-            acc0 = dot(x, w0, acc0)
-            acc1 = dot(x, w1, acc1)
-            acc2 = dot(x, w2, acc2)
+            acc0 = dot(x, tl.trans(w0), acc0)
+            acc1 = dot(x, tl.trans(w1), acc1)
+            acc2 = dot(x, tl.trans(w2), acc2)
         else:
             x0, x1, x2 = split_bf16(v)
-            acc0 = dot(x0, w0, acc0)
-            acc1 = dot(x0, w1, acc1)
-            acc1 = dot(x1, w0, acc1)
-            acc2 = dot(x0, w2, acc2)
-            acc2 = dot(x1, w1, acc2)
+            acc0 = dot(x0, tl.trans(w0), acc0)
+            acc1 = dot(x0, tl.trans(w1), acc1)
+            acc1 = dot(x1, tl.trans(w0), acc1)
+            acc2 = dot(x0, tl.trans(w2), acc2)
+            acc2 = dot(x1, tl.trans(w1), acc2)
             if x.dtype == tl.float32:
-                acc2 = dot(x2, w0, acc2)
+                acc2 = dot(x2, tl.trans(w0), acc2)
     return add_orders(acc0, acc1, acc2), tl.sum(squares, 1)
 
 
@@ -275,9 +249,9 @@ def project_bf16(
         # h_mix += x @ w.T
         x = tl.join(mma_tile(left, WARPS), mma_tile(right, WARPS))  # [BT, 32, 2]
         x = tl.reshape(tl.permute(x, (0, 2, 1)), (BT, 64))
-        acc0 = dot(x, w0, acc0)
-        acc1 = dot(x, w1, acc1)
-        acc2 = dot(x, w2, acc2)
+        acc0 = dot(x, tl.trans(w0), acc0)
+        acc1 = dot(x, tl.trans(w1), acc1)
+        acc2 = dot(x, tl.trans(w2), acc2)
     return add_orders(acc0, acc1, acc2), mma_rows(tl.sum(squares, 1), WARPS)
 
 
