@@ -21,6 +21,11 @@ STORAGE_DTYPES: Mapping[str, torch.dtype] = {
 }
 
 
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of parameters, sums and gates for an `x` of `dtype`: float64 for float64, else float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 class Role(Enum):
     """Which of the two dtypes of a case a tensor has."""
 
@@ -42,9 +47,7 @@ class TensorSpec:
         return tuple(int(symbol) if symbol.isdigit() else sizes[symbol] for symbol in self.symbols)
 
     def dtype(self, storage: torch.dtype) -> torch.dtype:
-        if self.role is Role.STORAGE or storage == torch.float64:
-            return storage
-        return torch.float32
+        return storage if self.role is Role.STORAGE else accumulation_dtype(storage)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,12 @@ def overflow_threshold(dtype: torch.dtype) -> float:
     return info.max + info.max / (2 - info.eps) * info.eps / 2
 
 
+def half_subnormal(dtype: torch.dtype) -> float:
+    """What rounding may cost below the normal range."""
+    info = torch.finfo(dtype)
+    return info.smallest_normal * info.eps / 2
+
+
 def _magnitude(value: Tensor) -> Tensor:
     """|value|, and 0 where it is not finite: classes are propagated by the value itself, not by its error."""
     return value.abs().nan_to_num(nan=0.0, posinf=0.0)
@@ -95,11 +101,10 @@ class ErrorNumber:
         Its own error is `units` roundings relative to `size` (default: the result's own magnitude), and half the smallest
         subnormal for each of `underflows` products that may fall below the normal range.
         """
-        info = torch.finfo(dtype)
-        limit, tiny = info.max / HEADROOM, info.smallest_normal * info.eps / 2
+        limit = torch.finfo(dtype).max / HEADROOM
         spread = (_magnitude(value) if size is None else size) + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
-        error = error + (spread != 0).double() * (underflows * tiny)
+        error = error + (spread != 0).double() * (underflows * half_subnormal(dtype))
         if error.numel() == 0 or (float((spread + error).max()) <= limit and bool(value.isfinite().all())):
             return cls(value, error, dtype)  # nothing out of range: the common case, and the quick one
         error = _poison(error)
@@ -206,11 +211,11 @@ class ErrorNumber:
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         """A conversion: to a wider dtype exact, but beyond promise near its overflow like everything else."""
-        info = torch.finfo(dtype)
+        spread = _magnitude(self.value) + self.error
         if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
-            beyond = _magnitude(self.value) + self.error > info.max / HEADROOM
+            beyond = spread > torch.finfo(dtype).max / HEADROOM
             return ErrorNumber(self.value, torch.where(beyond, torch.inf, self.error), dtype)
-        rounding = unit_roundoff(dtype) * (_magnitude(self.value) + self.error) + info.smallest_normal * info.eps / 2
+        rounding = unit_roundoff(dtype) * spread + half_subnormal(dtype)
         exact = (self.value == 0) & (self.error == 0) | ~self.value.isfinite()
         return ErrorNumber(self.value, self.error + torch.where(exact, 0.0, rounding), dtype)
 

@@ -9,7 +9,7 @@ from oracles.verdict import Verdict, failed, not_applicable, passed
 def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
     """The verdicts of every gate. A refused case is judged by its refusal alone; a failure ends with its exception."""
     if observation.refused is not None:
-        return [not_applicable("refusal", "case", observation.refused)]
+        return [refused(observation.refused)]
     verdicts = [] if observation.failure is None else [raised(observation)]
     if observation.written:
         names = ", ".join(observation.written)
@@ -17,6 +17,11 @@ def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
     else:
         verdicts.append(passed("memory", "inputs"))
     return verdicts + bound.judge(observation, allowed)
+
+
+def refused(reason: str) -> Verdict:
+    """The verdict on a case that the implementation does not take: nothing ran, so there is nothing else to judge."""
+    return not_applicable("refusal", "case", reason)
 
 
 def raised(observation: Observation) -> Verdict:

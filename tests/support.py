@@ -11,9 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhc import Case, Inputs, default_case, materialise
+from mhc import Case, Implementation, Inputs, Observation, default_case, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.pre import formula
+from oracles.bound import Tolerances, tolerances
+from oracles.judge import judge
+from oracles.verdict import Status, Verdict
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,6 +35,27 @@ def with_layout(case: Case, name: str, **fields: Any) -> Case:
 
 def forward_arguments(inputs: Inputs) -> list[Tensor | None]:
     return [inputs.tensors[name] for name in inputs.case.table.forward_arguments]
+
+
+def observed(implementation: Implementation, case: Case) -> Observation:
+    """What `implementation` did with `case`, on the CPU."""
+    inputs = materialise(case)
+    return observe(implementation, inputs, reference(inputs).saved)
+
+
+def judged(implementation: Implementation, case: Case) -> tuple[Observation, Tolerances, list[Verdict]]:
+    """An observation without an exception, what it is allowed, and every gate's verdicts on it."""
+    inputs = materialise(case)
+    wanted = reference(inputs)
+    observation = observe(implementation, inputs, wanted.saved)
+    assert observation.failure is None, observation.failure.traceback
+    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
+    return observation, allowed, judge(observation, allowed)
+
+
+def failing(verdicts: list[Verdict]) -> set[str]:
+    """What the verdicts fail."""
+    return {verdict.subject for verdict in verdicts if verdict.status is Status.FAIL}
 
 
 def leaves(case: Case) -> list[Tensor]:

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from mhc import Case, Observation, default_case, materialise, observe, reference
+from mhc import Implementation, default_case, materialise, reference
 from mhc.case import with_tensor
 from mhc.pre.implementations import IMPLEMENTATIONS
-from oracles.bound import Tolerances, judge_tensor, tolerances
+from oracles.bound import judge_tensor, tolerances
 from oracles.error_number import ErrorNumber
 from oracles.judge import judge
-from oracles.verdict import Status, Verdict
-from tests.support import edited_formula, scaled_case
+from oracles.verdict import Status
+from tests.support import edited_formula, failing, judged, observed, scaled_case
 
 MANUAL = IMPLEMENTATIONS[0]
 
@@ -45,18 +45,9 @@ WRONG_FORMULAS: dict[str, dict[str, str]] = {
 }
 
 
-def judged(case: Case, formula: Any = None) -> tuple[Observation, Tolerances, list[Verdict]]:
-    """The verdicts on the manual implementation, or on a formula put in its place."""
-    implementation = MANUAL if formula is None else replace(MANUAL, forward=formula.forward, backward=formula.backward)
-    inputs = materialise(case)
-    wanted = reference(inputs)
-    observation, allowed = observe(implementation, inputs, wanted.saved), tolerances(inputs, wanted)
-    assert observation.failure is None, observation.failure.traceback
-    return observation, allowed, judge(observation, allowed)
-
-
-def failing(verdicts: list[Verdict]) -> set[str]:
-    return {verdict.subject for verdict in verdicts if verdict.status is Status.FAIL}
+def with_formula(formula: Any) -> Implementation:
+    """The manual implementation with another formula in its place."""
+    return replace(MANUAL, forward=formula.forward, backward=formula.backward)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -64,12 +55,12 @@ def failing(verdicts: list[Verdict]) -> set[str]:
 def test_a_wrong_formula_fails(name: str, dtype: str) -> None:
     case = scaled_case(0.1, B=2, S=8, n=4, D=32, dtype=dtype, scalars={"norm_eps": 1e-3, "hc_eps": 1e-3})
     wrong = edited_formula(WRONG_FORMULAS[name])
-    assert failing(judged(case, wrong)[2]), name
-    assert not failing(judged(case)[2])
+    assert failing(judged(with_formula(wrong), case)[2]), name
+    assert not failing(judged(MANUAL, case)[2])
 
 
 def test_one_element_just_beyond_its_bound_fails_and_just_inside_passes() -> None:
-    observation, allowed, _ = judged(scaled_case(B=1, S=2, n=2, D=5, dtype="float32"))
+    observation, allowed, _ = judged(MANUAL, scaled_case(B=1, S=2, n=2, D=5, dtype="float32"))
     for name, wanted in {**allowed.outputs, **allowed.gradients}.items():
         right = wanted.value.float()
         at = (0,) * right.dim()
@@ -123,7 +114,7 @@ def test_what_cannot_be_judged_is_not_a_pass() -> None:
 
 def test_a_gradient_that_must_be_none_fails_when_it_is_there() -> None:
     case = default_case(B=1, S=1, n=1, D=2, absent=frozenset({"gamma"}))
-    observation, allowed, _ = judged(case)
+    observation, allowed, _ = judged(MANUAL, case)
     spoilt = replace(observation, gradients={**observation.gradients, "dgamma": torch.zeros(1, 2)})
     assert failing(judge(spoilt, allowed)) == {"dgamma"}
     missing = replace(observation, gradients={**observation.gradients, "dx": None})
@@ -132,14 +123,13 @@ def test_a_gradient_that_must_be_none_fails_when_it_is_there() -> None:
 
 
 def test_a_written_input_and_an_exception_fail() -> None:
-    observation, allowed, _ = judged(default_case(B=1, S=1, n=1, D=2))
+    observation, allowed, _ = judged(MANUAL, default_case(B=1, S=1, n=1, D=2))
     assert failing(judge(replace(observation, written=("x",)), allowed)) == {"inputs"}
 
     def boom(*_: Any, **__: Any) -> Any:
         raise RuntimeError("first line\nsecond line")
 
-    inputs = materialise(observation.case)
-    broken = observe(replace(MANUAL, forward=boom), inputs, reference(inputs).saved)
+    broken = observed(replace(MANUAL, forward=boom), observation.case)
     (verdict,) = [verdict for verdict in judge(broken, allowed) if verdict.status is Status.FAIL]
     assert (verdict.oracle, verdict.subject, verdict.symptom) == ("liveness", "forward", "raises RuntimeError")
     assert verdict.message == "forward raised RuntimeError: first line"
@@ -157,7 +147,7 @@ def test_the_tolerance_of_a_backward_that_recomputes_is_wider() -> None:
 
 def test_float64_is_judged_as_tightly() -> None:
     case = with_tensor(scaled_case(B=1, S=2, n=2, D=9, dtype="float64"), "x", scale=0.3)
-    observation, allowed, verdicts = judged(case)
+    observation, allowed, verdicts = judged(MANUAL, case)
     assert not failing(verdicts)
     dx = observation.gradients["dx"]
     assert dx is not None

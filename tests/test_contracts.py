@@ -11,42 +11,30 @@ from torch import Tensor
 from mhc import (
     Case,
     Implementation,
-    Inputs,
     Observation,
-    Reference,
     Refused,
     choose,
     materialise,
     mhc_forward_pre,
     mhc_pre,
     mhc_pre_backward_manual,
-    observe,
     reference,
 )
 from mhc.case import with_tensor
 from mhc.operator import STORAGE_DTYPES
 from mhc.pre.implementations import IMPLEMENTATIONS
-from oracles.bound import tolerances
-from oracles.judge import judge
 from oracles.verdict import Status
-from tests.support import bits, forward_arguments, scaled_case, with_layout
+from tests.support import bits, failing, forward_arguments, observed, scaled_case, with_layout
+from tests.support import judged as judge_all
 
 every_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS, ids=lambda one: one.name)
 every_dtype = pytest.mark.parametrize("dtype", STORAGE_DTYPES)
 
 
-def run(implementation: Implementation, case: Case) -> tuple[Inputs, Reference, Observation]:
-    inputs = materialise(case)
-    wanted = reference(inputs)
-    return inputs, wanted, observe(implementation, inputs, wanted.saved)
-
-
 def assert_right(implementation: Implementation, case: Case, *, judged: bool = True) -> Observation:
     """Every gate passes, and, if `judged`, the bound gate had something to say of each output."""
-    inputs, wanted, observation = run(implementation, case)
-    assert observation.failure is None, observation.failure.traceback
-    verdicts = judge(observation, tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward))
-    assert not [verdict for verdict in verdicts if verdict.status is Status.FAIL]
+    observation, _, verdicts = judge_all(implementation, case)
+    assert not failing(verdicts), verdicts
     if judged:
         passes = {verdict.subject for verdict in verdicts if verdict.status is Status.PASS}
         absent = set() if case.has("gamma") else {"dgamma"}
@@ -170,7 +158,7 @@ def test_a_strided_view_gives_the_result_of_its_contiguous_copy(
             fields["order"] = tuple(reversed(range(rank)))
         strided = with_layout(strided, spec.name, **fields)
     assert not forward_arguments(materialise(strided))[0].is_contiguous() or layout == "offset"  # type: ignore[union-attr]
-    plain, moved = (results(run(implementation, one)[2]) for one in (case, strided))
+    plain, moved = (results(observed(implementation, one)) for one in (case, strided))
     for name, value in plain.items():
         assert bits(value) == bits(moved[name]), name
     assert_right(implementation, strided)
@@ -188,7 +176,7 @@ def test_an_expanded_view_is_legal(implementation: Implementation, dim: int) -> 
 @every_dtype
 def test_two_runs_are_bitwise_equal(implementation: Implementation, dtype: str) -> None:
     case = scaled_case(B=3, S=17, n=4, D=33, dtype=dtype)
-    first, second = (results(run(implementation, case)[2]) for _ in range(2))
+    first, second = (results(observed(implementation, case)) for _ in range(2))
     for name, value in first.items():
         assert bits(value) == bits(second[name]), name
 
@@ -203,7 +191,7 @@ def test_a_non_finite_token_stays_alone(implementation: Implementation, dtype: s
     """Its rows have the reference's classes, and every other token's rows are bit for bit what they were."""
     case = scaled_case(B=2, S=5, n=3, D=8, dtype=dtype)
     spoilt = with_tensor(case, "x", literals=(((1, 2, 1, 4), value),))
-    clean, dirty = (results(run(implementation, one)[2]) for one in (case, spoilt))
+    clean, dirty = (results(observed(implementation, one)) for one in (case, spoilt))
     others = torch.ones(2, 5, dtype=torch.bool)
     others[1, 2] = False
     for name in PER_TOKEN:
@@ -255,7 +243,7 @@ def test_zero_x_without_eps_is_nan_where_the_mathematics_is(implementation: Impl
 def test_no_gamma_is_gamma_of_ones(implementation: Implementation) -> None:
     ones = with_tensor(scaled_case(B=2, S=3, n=3, D=7), "gamma", kind="constant")
     absent = replace(ones, tensors={name: recipe for name, recipe in ones.tensors.items() if name != "gamma"})
-    with_gamma, without = (results(run(implementation, case)[2]) for case in (ones, absent))
+    with_gamma, without = (results(observed(implementation, case)) for case in (ones, absent))
     for name, value in without.items():
         if name == "dgamma":
             assert value is None

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.autograd.gradcheck import GradcheckError, gradcheck
 
-from mhc import Case, Implementation, materialise, mhc_forward_pre, mhc_pre, mhc_pre_backward_manual, observe, reference
+from mhc import Case, Implementation, mhc_forward_pre, mhc_pre, mhc_pre_backward_manual
 from mhc.pre.implementations import IMPLEMENTATIONS
-from tests.support import edited_formula, leaves, scaled_case
+from tests.support import edited_formula, leaves, observed, scaled_case
 
 # Large enough that a term forgotten with them shows in a finite difference.
 SCALARS: Any = {"norm_eps": 1e-3, "hc_eps": 0.125}
@@ -89,10 +89,8 @@ def test_entry(implementation: Implementation) -> None:
 def test_manual_equals_autograd_to_float64_rounding(n: int, x_scale: float, gamma: bool) -> None:
     absent = frozenset() if gamma else frozenset({"gamma"})
     case = scaled_case(x_scale, B=2, S=3, n=n, D=7, dtype="float64", absent=absent)
-    inputs = materialise(case)
-    wanted = reference(inputs)
     by_name = {implementation.name: implementation for implementation in IMPLEMENTATIONS}
-    hand, autograd = (observe(by_name[name], inputs, wanted.saved) for name in ("manual", "golden"))
+    hand, autograd = (observed(by_name[name], case) for name in ("manual", "golden"))
     for name, gradient in hand.gradients.items():
         other = autograd.gradients[name]
         if gradient is None:

@@ -22,6 +22,7 @@ from mhc import (
     reference,
 )
 from mhc.pre.implementations import IMPLEMENTATIONS
+from tests.support import observed
 
 GOOD = """
 from mhc import Implementation, Refused, load
@@ -57,8 +58,7 @@ def test_the_promised_interface_loads_from_a_file(good_file: Path) -> None:
     assert (implementation.name, implementation.origin) == ("mine", f"{good_file}:IMPL")
     assert dict(implementation.env) == {"TRITON_INTERPRET": "1"}
     case = default_case(B=1, S=2, n=2, D=3)
-    inputs = materialise(case)
-    observation = observe(implementation, inputs, reference(inputs).saved)
+    observation = observed(implementation, case)
     assert observation.failure is None
     assert [name for name, value in observation.outputs.items() if value is None] == ["inv_rms", "h_mix", "h_pre"]
     assert set(observation.gradients.values()) == {None}
@@ -194,8 +194,7 @@ BAD_RETURNS: dict[str, tuple[str, Any, str]] = {
 def test_a_wrong_arity_or_shape_coming_back_names_the_file(name: str) -> None:
     stage, spoil, message = BAD_RETURNS[name]
     implementation, case = returning(spoil, stage)
-    inputs = materialise(case)
-    failure = observe(implementation, inputs, reference(inputs).saved).failure
+    failure = observed(implementation, case).failure
     assert failure is not None
     assert (failure.type, failure.stage) == ("ContractError", stage)
     assert failure.message.startswith("mine.py:IMPL: ")
@@ -207,8 +206,7 @@ def test_an_exception_is_recorded_not_raised() -> None:
         raise RuntimeError("out of luck")
 
     implementation, case = returning(boom)
-    inputs = materialise(case)
-    observation = observe(implementation, inputs, reference(inputs).saved)
+    observation = observed(implementation, case)
     assert observation.failure is not None
     assert (observation.failure.type, observation.failure.message) == ("RuntimeError", "out of luck")
     assert "boom" in observation.failure.traceback
@@ -237,6 +235,5 @@ def test_a_pinned_schedule_reaches_the_kernel() -> None:
 
     implementation = Implementation(name="mine", forward=forward, schedule={"block": (16, 32)})
     for schedules in ({}, {"mine": {"block": 32}}):
-        inputs = materialise(default_case(schedules=schedules))
-        assert observe(implementation, inputs, reference(inputs).saved).failure is None
+        assert observed(implementation, default_case(schedules=schedules)).failure is None
     assert seen == [None, {"block": 32}]

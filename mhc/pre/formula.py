@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from mhc.operator import accumulation_dtype
+
 # A tensor or an error-carrying number. Tensor's operators are untyped overloads, which no structural protocol matches.
 Number = Any
 
@@ -41,11 +43,6 @@ class Backward(NamedTuple):
     dalpha: Number  # [3]
     dbias: Number  # [M]
     dgamma: Number  # [n, D], or None where gamma is None
-
-
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of parameters, sums and gates for an `x` of `dtype`: float64 for float64, else float32."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def forward(
