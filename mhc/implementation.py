@@ -119,7 +119,9 @@ class Implementation:
 
     def keywords(self, scalars: Mapping[str, float], schedule: Schedule | None = None) -> dict[str, Any]:
         """The keyword arguments of a call: the scalars, and a schedule (None: the default) where choices are declared."""
-        return {**scalars, "schedule": schedule} if self.schedule else dict(scalars)
+        names = OPERATORS[self.operator].scalars
+        keywords: dict[str, Any] = {name: scalars[name] for name in names}
+        return {**keywords, "schedule": schedule} if self.schedule else keywords
 
     def refusal(self, case: Case, device: str) -> Refused | None:
         """Why this implementation does not take `case` on `device` ("cpu" or "cuda"); None where it does."""

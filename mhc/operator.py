@@ -4,6 +4,7 @@ Nothing outside an operator's own folder needs to know its tensors by name: mate
 running an implementation and judging it all go through this table.
 """
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ class Operator:
         optional = [spec.name for spec in self.inputs if spec.optional]
         return (*required, *self.saved, *(spec.name for spec in self.upstream), *optional)
 
-    @property
+    @functools.cached_property
     def argument_specs(self) -> Mapping[str, TensorSpec]:
         """Every tensor that the forward or the backward takes, by name."""
         saved = [spec for spec in self.outputs if spec.name in self.saved]

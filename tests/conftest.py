@@ -1,11 +1,16 @@
 """Shared fixtures and Hypothesis profiles. `--hypothesis-profile=nightly` looks further."""
 
+import os
 from collections.abc import Iterator
 
 import jaxtyping
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+if not torch.cuda.is_available():
+    # before anything imports Triton: its kernels run in the interpreter, so that `triton-interpreted` is tested in-process
+    os.environ["TRITON_INTERPRET"] = "1"
 
 settings.register_profile("dev", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, database=None, print_blob=True)

@@ -1,6 +1,7 @@
 """Helpers that several test modules share."""
 
 import importlib.util
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,9 +15,15 @@ from torch import Tensor
 from mhc import Case, Implementation, Inputs, Observation, default_case, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.pre import formula
+from mhc.registry import BUILT_IN
 from oracles.bound import Tolerances, tolerances
 from oracles.judge import judge
 from oracles.verdict import Status, Verdict
+
+ON_CPU: tuple[Implementation, ...] = tuple(
+    one for one in BUILT_IN if "cpu" in one.devices and all(os.environ.get(name) == value for name, value in one.env.items())
+)
+"""The built-in implementations that this process can run on the CPU; others are tested through a worker."""
 
 ROOT = Path(__file__).resolve().parent.parent
 

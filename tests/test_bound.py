@@ -9,14 +9,13 @@ import torch
 
 from mhc import Implementation, default_case, materialise, reference
 from mhc.case import with_tensor
-from mhc.pre.implementations import IMPLEMENTATIONS
+from mhc.pre.reference_impls import MANUAL
 from oracles.bound import judge_tensor, tolerances
 from oracles.error_number import ErrorNumber
 from oracles.judge import judge
 from oracles.verdict import Status
 from tests.support import edited_formula, failing, judged, observed, scaled_case
 
-MANUAL = IMPLEMENTATIONS[0]
 
 WRONG_FORMULAS: dict[str, dict[str, str]] = {
     "rms of x*gamma": {"(flat.square().mean(-1)": "(weighted.square().mean(-1)"},

@@ -15,19 +15,21 @@ from mhc import (
     Refused,
     choose,
     materialise,
+    mhc_backward_triton,
     mhc_forward_pre,
+    mhc_forward_pre_triton_optimized,
     mhc_pre,
     mhc_pre_backward_manual,
     reference,
 )
 from mhc.case import with_tensor
 from mhc.operator import STORAGE_DTYPES
-from mhc.pre.implementations import IMPLEMENTATIONS
+from mhc.pre.reference_impls import GOLDEN, MANUAL
 from oracles.verdict import Status
-from tests.support import bits, failing, forward_arguments, observed, scaled_case, with_layout
+from tests.support import ON_CPU, bits, failing, forward_arguments, observed, scaled_case, with_layout
 from tests.support import judged as judge_all
 
-every_implementation = pytest.mark.parametrize("implementation", IMPLEMENTATIONS, ids=lambda one: one.name)
+every_implementation = pytest.mark.parametrize("implementation", ON_CPU, ids=lambda one: one.name)
 every_dtype = pytest.mark.parametrize("dtype", STORAGE_DTYPES)
 
 
@@ -87,11 +89,10 @@ def test_bad_input_is_named_before_anything_runs(name: str) -> None:
     argument, spoil, error, message = BAD_INPUT[name]
     arguments = good_arguments()
     arguments[argument] = spoil(arguments[argument])
-    entries: list[Callable[..., Any]] = [mhc_pre_backward_manual]
-    if argument in FORWARD:
-        entries += [mhc_forward_pre, mhc_pre]
-    for entry in entries:
-        given = arguments if entry is mhc_pre_backward_manual else {key: arguments[key] for key in FORWARD}
+    backwards: list[Callable[..., Any]] = [mhc_pre_backward_manual, mhc_backward_triton]
+    forwards: list[Callable[..., Any]] = [mhc_forward_pre, mhc_pre, mhc_forward_pre_triton_optimized]
+    for entry in [*backwards, *(forwards if argument in FORWARD else [])]:
+        given = arguments if entry in backwards else {key: arguments[key] for key in FORWARD}
         with pytest.raises(error, match=message):
             entry(**given)
 
@@ -278,12 +279,13 @@ def test_global_precision_settings_do_not_matter_and_are_put_back() -> None:
 
 def test_autograd_through_the_golden_rounds_dx_once() -> None:
     """In bfloat16 the paths to dx are added before the rounding, not after it."""
-    assert_right(next(one for one in IMPLEMENTATIONS if one.name == "golden"), scaled_case(1.0, B=2, S=9, n=4, D=50))
+    assert_right(GOLDEN, scaled_case(1.0, B=2, S=9, n=4, D=50))
 
 
 def test_choose_says_what_it_took() -> None:
     arguments = good_arguments()
-    assert choose(arguments["x"], arguments["gamma"]).name == IMPLEMENTATIONS[0].name
+    took = choose(arguments["x"], arguments["gamma"])
+    assert (took.name, took.refused) == ("manual", {"triton": "runs on cuda, not on cpu"})
     assert choose(arguments["x"], impl="golden").name == "golden"
 
 
@@ -294,7 +296,7 @@ def test_the_entry_refuses_and_never_falls_back() -> None:
     )
     with pytest.raises(Refused, match="picky: odd D"):
         mhc_pre(**arguments, impl=picky)
-    no_backward = replace(IMPLEMENTATIONS[0], name="forward-only", backward=None)
+    no_backward = replace(MANUAL, name="forward-only", backward=None)
     arguments["x"].requires_grad_()
     h_in, _, _ = mhc_pre(**arguments, impl=no_backward)
     with pytest.raises(Refused, match="forward-only has no backward"):

@@ -21,7 +21,7 @@ from mhc import (
     observe,
     reference,
 )
-from mhc.pre.implementations import IMPLEMENTATIONS
+from mhc.pre.reference_impls import MANUAL
 from tests.support import observed
 
 GOOD = """
@@ -70,7 +70,9 @@ def test_it_loads_from_a_module_and_an_entry_point(good_file: Path, monkeypatch:
     point = EntryPoint(name="theirs", value="my_kernel:IMPL", group="mhc.implementations")
     monkeypatch.setattr(loading, "entry_points", lambda group: importlib.metadata.EntryPoints([point]).select(group=group))
     assert load("theirs").origin == "theirs (my_kernel:IMPL)"
-    with pytest.raises(ImplementationError, match=r"known are manual, golden, theirs, or give FILE\.py:NAME"):
+    with pytest.raises(
+        ImplementationError, match=r"known are triton, manual, golden, triton-interpreted, theirs, or give FILE\.py:NAME"
+    ):
         load("ours")
     del sys.modules["my_kernel"]
 
@@ -99,7 +101,7 @@ BAD_SPECS = {
     "{dir}/syntax.py:IMPL": "syntax.py: cannot be imported: SyntaxError",
     "{dir}/empty.py:IMPL": "empty.py: has no name 'IMPL'; it has no mhc.Implementation at all",
     "no.such.module:IMPL": "no.such.module: cannot be imported: ModuleNotFoundError",
-    "nobody": "nobody: no such implementation; known are manual, golden",
+    "nobody": "nobody: no such implementation; known are triton, manual, golden",
 }
 
 
@@ -155,7 +157,7 @@ def test_supports_must_answer_true_or_refused() -> None:
 
 def returning(spoil: Any, stage: str = "forward") -> tuple[Implementation, Case]:
     """The manual implementation with one stage's result passed through `spoil`."""
-    manual = IMPLEMENTATIONS[0]
+    manual = MANUAL
     run = getattr(manual, stage)
     stages: Any = {stage: lambda *args, **kwargs: spoil(run(*args, **kwargs))}
     return Implementation(name="mine", origin="mine.py:IMPL", **stages), default_case(B=2, S=3, n=2, D=5)
@@ -230,8 +232,8 @@ def test_a_pinned_schedule_reaches_the_kernel() -> None:
 
     def forward(*args: Any, schedule: Any, **scalars: Any) -> Any:
         seen.append(None if schedule is None else dict(schedule))
-        assert IMPLEMENTATIONS[0].forward is not None
-        return IMPLEMENTATIONS[0].forward(*args, **scalars)
+        assert MANUAL.forward is not None
+        return MANUAL.forward(*args, **scalars)
 
     implementation = Implementation(name="mine", forward=forward, schedule={"block": (16, 32)})
     for schedules in ({}, {"mine": {"block": 32}}):

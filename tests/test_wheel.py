@@ -37,4 +37,4 @@ def test_the_wheel_imports_and_runs_from_another_folder(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     places, *listed = done.stdout.splitlines()
     assert places.count(str(site.resolve())) == 3, places
-    assert [line.split()[0] for line in listed] == ["manual", "golden"]
+    assert [line.split()[0] for line in listed] == ["triton", "manual", "golden", "triton-interpreted"]

@@ -1,8 +1,8 @@
 """`mhc_pre`: the call a model makes. Differentiable; runs on whichever implementation supports the input."""
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,9 +13,12 @@ from torch.autograd.function import once_differentiable
 from mhc.case import Case, default_case
 from mhc.implementation import Implementation, Refused
 from mhc.loading import load
+from mhc.operator import STORAGE_DTYPES
 from mhc.pre.implementations import IMPLEMENTATIONS
 from mhc.pre.table import PRE
 from mhc.precision import float32_matmuls
+
+_NAMES = {dtype: name for name, dtype in STORAGE_DTYPES.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +53,16 @@ def choose(
         Refused: the one asked for does not take this input, or with "auto" none does; with the reasons.
     """
     PRE.check({"x": x, "gamma": gamma}, {"norm_eps": norm_eps, "hc_eps": hc_eps})
-    name = str(x.dtype).removeprefix("torch.")
-    case = _case(*x.shape, name, gamma is None, float(norm_eps), float(hc_eps))
-    if impl != "auto":
+    return _choose(x, gamma, impl, norm_eps, hc_eps)
+
+
+def _choose(x: Tensor, gamma: Tensor | None, impl: str | Implementation, norm_eps: float, hc_eps: float) -> Choice:
+    """`choose` for arguments that are checked."""
+    if isinstance(impl, Implementation) or impl != "auto":
         implementation = impl if isinstance(impl, Implementation) else _named(impl)
-        refusal = implementation.refusal(case, x.device.type)
-        if refusal is not None:
-            raise Refused(f"{implementation.name}: {refusal.reason}")
+        require(implementation, x, gamma, {"norm_eps": norm_eps, "hc_eps": hc_eps})
         return Choice(implementation=implementation, refused={})
+    case = _case(*x.shape, _NAMES[x.dtype], gamma is None, float(norm_eps), float(hc_eps))
     return _choose_auto(case, x.device.type)
 
 
@@ -110,20 +115,45 @@ def mhc_pre(
     """
     arguments = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}
     PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
-    implementation = choose(x, gamma, impl=impl, norm_eps=norm_eps, hc_eps=hc_eps).implementation
+    implementation = _choose(x, gamma, impl, norm_eps, hc_eps).implementation
+    results = run_forward(implementation, (x, phi, alpha, bias, gamma), {"norm_eps": norm_eps, "hc_eps": hc_eps})
+    return tuple(results) if outflag else tuple(results[:3])
+
+
+def require(implementation: Implementation, x: Tensor, gamma: Tensor | None, keywords: Mapping[str, Any]) -> None:
+    """Raise `Refused` where `implementation` does not take arguments that are checked; a schedule among `keywords` counts."""
+    case = _case(*x.shape, _NAMES[x.dtype], gamma is None, float(keywords["norm_eps"]), float(keywords["hc_eps"]))
+    schedule = keywords.get("schedule")
+    if schedule:
+        case = replace(case, schedules={implementation.name: schedule})
+    refusal = implementation.refusal(case, x.device.type)
+    if refusal is not None:
+        raise Refused(f"{implementation.name}: {refusal.reason}")
+
+
+def run_forward(
+    implementation: Implementation, given: tuple[Tensor | None, ...], keywords: Mapping[str, Any]
+) -> Sequence[Any]:
+    """The six outputs, tied to the implementation's backward where a gradient is asked for.
+
+    given: x, phi, alpha, bias, gamma, checked. keywords: norm_eps, hc_eps and, where it declares one, a schedule.
+    """
     if implementation.forward is None:
         raise Refused(f"{implementation.name} has no forward")
-    results = _Pre.apply(implementation, norm_eps, hc_eps, x, phi, alpha, bias, gamma)  # type: ignore[no-untyped-call]
-    return tuple(results) if outflag else tuple(results[:3])
+    keywords = implementation.keywords(keywords, keywords.get("schedule"))
+    if torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in given):
+        results: Sequence[Any] = _Pre.apply(implementation, keywords, *given)  # type: ignore[no-untyped-call]
+        return results
+    with float32_matmuls("cpu" if given[0] is None else given[0].device.type):
+        return implementation.forward(*given, **keywords)
 
 
 class _Pre(torch.autograd.Function):
     """An implementation's forward and backward, tied together for autograd."""
 
     @staticmethod
-    def forward(ctx: Any, implementation: Implementation, norm_eps: float, hc_eps: float, x: Tensor, *rest: Any) -> Any:
+    def forward(ctx: Any, implementation: Implementation, keywords: Mapping[str, Any], x: Tensor, *rest: Any) -> Any:
         assert implementation.forward is not None
-        keywords = implementation.keywords({"norm_eps": norm_eps, "hc_eps": hc_eps})
         with float32_matmuls(x.device.type):
             h_in, h_post, h_res, inv_rms, h_mix, h_pre = implementation.forward(x, *rest, **keywords)
         ctx.implementation, ctx.keywords = implementation, keywords
@@ -145,7 +175,7 @@ class _Pre(torch.autograd.Function):
             gradients = implementation.backward(x, phi, alpha, bias, *saved, *upstream, gamma, **ctx.keywords)
         names = ("x", "phi", "alpha", "bias", "gamma")
         given = (x, phi, alpha, bias, gamma)
-        for name, tensor, gradient, needed in zip(names, given, gradients, ctx.needs_input_grad[3:], strict=True):
+        for name, tensor, gradient, needed in zip(names, given, gradients, ctx.needs_input_grad[2:], strict=True):
             if needed and tensor is not None and gradient is None:
                 raise Refused(f"{implementation.name} gives no gradient for {name}")
-        return None, None, None, *gradients
+        return None, None, *gradients

@@ -2,5 +2,6 @@
 
 from mhc.implementation import Implementation
 from mhc.pre.reference_impls import GOLDEN, MANUAL
+from mhc.pre.triton_impls import TRITON, TRITON_INTERPRETED
 
-IMPLEMENTATIONS: tuple[Implementation, ...] = (MANUAL, GOLDEN)
+IMPLEMENTATIONS: tuple[Implementation, ...] = (TRITON, MANUAL, GOLDEN, TRITON_INTERPRETED)

@@ -3,17 +3,20 @@
 import triton
 import triton.language as tl
 
-from mhc.pre.triton_terms_kernels import dot, finite, head, narrow, terms, widen
+from mhc.pre.triton_terms_kernels import ORDER_1, ORDER_2, dot, finite, narrow, scalar, split_bf16, widen
 
 
 @triton.jit
 def _pack(at, v, on, M: tl.constexpr):
-    """v in the six columns blocks h m l h m h, the left sides of hh mh lh hm mm hl; float64 in one block."""
+    """v in the six column blocks h m l h m h, the left sides of hh mh lh hm mm hl; float64 in one block.
+
+    Only the first block of h carries NaN and infinity."""
     if v.dtype == tl.float64:
         tl.store(at, v, on)
     else:
-        h, m, l = terms(v, 3)
-        tl.store(at, head(v, h), on)
+        h, m, l = split_bf16(v)
+        tl.store(at, h, on)
+        h = tl.where(finite(v), h, tl.zeros(h.shape, h.dtype))
         tl.store(at + M, m, on)
         tl.store(at + 2 * M, l, on)
         tl.store(at + 3 * M, h, on)
@@ -46,8 +49,8 @@ def gates_kernel(
     g_s,
     g_d,
     chunk,
+    hc_eps: tl.float64,
     n: tl.constexpr,
-    hc_eps: tl.constexpr,
     NP: tl.constexpr,
     RP: tl.constexpr,
     C: tl.constexpr,
@@ -82,7 +85,7 @@ def gates_kernel(
         col = (t * n)[:, None] + i[None, :]
         row = (t * M)[:, None]
         inv = tl.load(inv_rms + t, live, 0.0)
-        s = tl.load(h_pre + col, on, 0.0) - hc_eps
+        s = tl.load(h_pre + col, on, 0.0) - scalar(hc_eps, F)
         p = tl.load(h_post + col, on, 0.0)
         d_post = tl.load(dh_post + col, on, 0.0)
         d_res = tl.load(dh_res + (t * n * n)[:, None] + r[None, :], on_res, 0.0)
@@ -146,10 +149,15 @@ def _right(phi, gamma, col, k, on_k, K, M: tl.constexpr, HAS_GAMMA: tl.constexpr
     if v.dtype == tl.float64:
         return tl.where(p == 0, v, 0.0)
     else:
-        h, m, l = terms(v, 3)
-        return tl.where(
-            p == 0, head(v, h), tl.where(p < 3, h, tl.where(p < 5, m, tl.where(p < 6, l, tl.zeros(l.shape, l.dtype))))
-        )
+        h, m, l = split_bf16(v)
+        low = widen(tl.where(finite(v), h, tl.zeros(h.shape, h.dtype)), tl.float32)
+        m, l = widen(m, tl.float32), widen(l, tl.float32)
+        # a left side of order j is scaled by 2**(8 j): the right side takes the factor back
+        right = tl.where(p == 0, widen(h, tl.float32), low)
+        right = tl.where(p == 1, low * ORDER_1, tl.where(p == 2, low * ORDER_2, right))
+        right = tl.where(p == 3, m * ORDER_1, tl.where(p == 4, m * ORDER_2, right))
+        right = tl.where(p == 5, l * ORDER_2, tl.where(p > 5, 0.0, right))
+        return narrow(right, tl.bfloat16)
 
 
 @triton.jit
@@ -177,14 +185,14 @@ def _psi(left, x_t, acc, X_TERMS: tl.constexpr):
     if X_TERMS == 1:
         return dot(tl.trans(left), x_t, acc)
     else:
-        v = x_t.to(tl.float32)
-        xs = terms(v, X_TERMS)
-        acc = dot(tl.trans(left), head(v, xs[0]), acc)
+        xs = split_bf16(widen(x_t, tl.float32))
+        acc = dot(tl.trans(left), xs[0], acc)
         # a zero term of x must not meet an infinite one of dh_mix
         left = tl.trans(tl.where(finite(widen(left, tl.float32)), left, tl.zeros(left.shape, left.dtype)))
-        for a in tl.static_range(1, X_TERMS):
-            acc = dot(left, xs[a], acc)
-        return acc
+        low = dot(left, xs[1], tl.zeros(acc.shape, acc.dtype)) * ORDER_1
+        if X_TERMS == 3:
+            low += dot(left, xs[2], tl.zeros(acc.shape, acc.dtype)) * ORDER_2
+        return acc + low
 
 
 @triton.jit
@@ -325,8 +333,8 @@ def parameters_kernel(
             part = psi + at
             for _ in range(splits):
                 total += tl.load(part, on, 0.0)
-                for p in tl.static_range(M, R, M):
-                    rest += tl.load(part + p * stride, on, 0.0)
+                for p in tl.static_range(M, R, M):  # terms of order 1 and 2
+                    rest += tl.load(part + p * stride, on, 0.0) * (ORDER_1 if p == M else ORDER_2)
                 part += R * stride
             total = tl.where(finite(total), total + rest, total)
             if HAS_GAMMA:

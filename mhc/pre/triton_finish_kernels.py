@@ -6,8 +6,8 @@ Symbols: T tokens of a tile, MP columns, at least M = n * n + 2 * n. Source: arX
 import triton
 import triton.language as tl
 
-from mhc.pre.triton_project_kernels import project, scalar, token_offsets
-from mhc.pre.triton_terms_kernels import narrow, widen
+from mhc.pre.triton_project_kernels import project, token_offsets
+from mhc.pre.triton_terms_kernels import narrow, scalar, widen
 
 
 @triton.jit
@@ -150,12 +150,10 @@ def fused_kernel(
     stride_s,
     stride_i,
     stride_d,
-    flat_D,
-    flat_stride,
     norm_eps: tl.float64,
     hc_eps: tl.float64,
     n: tl.constexpr,
-    STREAMS: tl.constexpr,
+    FLAT: tl.constexpr,
     HAS_GAMMA: tl.constexpr,
     EVEN: tl.constexpr,
     BT: tl.constexpr,
@@ -178,13 +176,13 @@ def fused_kernel(
         K,
         m,
         0,
-        STREAMS * tl.cdiv(flat_D, BK),
-        flat_D,
+        tl.cdiv(K, BK),
+        D,
         K,
         stride_i,
-        flat_stride,
+        stride_d,
         n * n + 2 * n,
-        STREAMS,
+        FLAT,
         HAS_GAMMA,
         False,
         EVEN,

@@ -1,13 +1,14 @@
-"""mHC Forward Pre on Triton: compiled on a GPU, and the same source in Triton's interpreter on the CPU.
+"""mHC Forward Pre on Triton: compiled on a GPU, and the same source in Triton's interpreter on the CPU."""
 
-Not among the built-in implementations yet (docs/triton.md says what is missing); named as
-`mhc.pre.triton_impls:TRITON` and `mhc.pre.triton_impls:TRITON_INTERPRETED`.
-"""
-
+import importlib.util
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from mhc.implementation import Implementation
+from mhc.case import Case
+from mhc.implementation import Implementation, Refused
+from mhc.pre.triton_schedule import SPACE, unfit
+
+INTERPRETER = {"TRITON_INTERPRET": "1"}
 
 
 def _forward(*arguments: Any, **keywords: Any) -> Any:
@@ -22,11 +23,45 @@ def _backward(*arguments: Any, **keywords: Any) -> Any:
     return backward(*arguments, **keywords)
 
 
+def _supports(name: str, interpreted: bool, case: Case) -> Literal[True] | Refused:
+    if importlib.util.find_spec("triton") is None:
+        return Refused("Triton is not installed")
+    import torch  # noqa: PLC0415
+    import triton  # noqa: PLC0415
+
+    from mhc.pre.triton_launch import chip  # noqa: PLC0415
+
+    if interpreted != triton.knobs.runtime.interpret:
+        return Refused("needs TRITON_INTERPRET=1 before Triton is imported" if interpreted else "TRITON_INTERPRET is set")
+    schedule = case.schedules.get(name)
+    if schedule:
+        reason = unfit(case, schedule, chip(-1 if interpreted else torch.cuda.current_device()))
+        if reason is not None:
+            return Refused(f"its schedule: {reason}")
+    return True
+
+
+def _supports_compiled(case: Case) -> Literal[True] | Refused:
+    return _supports("triton", False, case)
+
+
+def _supports_interpreted(case: Case) -> Literal[True] | Refused:
+    return _supports("triton-interpreted", True, case)
+
+
 TRITON = Implementation(
     name="triton",
     forward=_forward,
     backward=_backward,
     devices=("cuda",),
     dtypes=("bfloat16", "float16", "float32", "float64"),
+    supports=_supports_compiled,
+    schedule=SPACE,
 )
-TRITON_INTERPRETED = replace(TRITON, name="triton-interpreted", devices=("cpu",), env={"TRITON_INTERPRET": "1"})
+TRITON_INTERPRETED = replace(
+    TRITON,
+    name="triton-interpreted",
+    devices=("cpu",),
+    env=INTERPRETER,
+    supports=_supports_interpreted,
+)

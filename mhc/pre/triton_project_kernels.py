@@ -1,13 +1,6 @@
 """Triton kernels of mHC Forward Pre (arXiv 2512.24880 eqs. 14-19).
 
-The projection runs on bf16 tensor cores at float32 accuracy: every float32 operand v is the exact sum
-
-    v = v0 + v1 / 2**7 + v2 / 2**14        v0, v1, v2 bfloat16, each rounded to nearest
-
-and a product keeps the terms of order 0, 1 and 2 (the rest is below 2**-23 of it). The factors 2**7 keep the small
-terms out of the subnormal range and, unlike 2**8, cannot overflow next to the largest float32. bfloat16 x is its own
-v0, float16 x ends at v1. Orders have an accumulator each: order 0 alone decides the class of a non-finite result,
-because 0 * inf and inf - inf between lower terms would make NaN of an infinity.
+The projection runs on bf16 tensor cores at float32 accuracy, in the terms of `triton_terms_kernels`.
 
 Evaluation order: w = phi * gamma is rounded to float32 first, so the class of a result may differ from that of
 float64 only where w, x * x or a partial sum leaves the float32 range.
@@ -18,28 +11,7 @@ Symbols: T tokens of a tile, K = n * D, M = n * n + 2 * n rows of phi, BM column
 import triton
 import triton.language as tl
 
-from mhc.pre.triton_terms_kernels import BF16_MAX, INTERPRETED, dot, narrow, widen
-
-
-@triton.jit
-def scalar(value, dtype: tl.constexpr):
-    """A float argument in a tensor's dtype; Triton's interpreter hands it over as Python's float, which adapts."""
-    if INTERPRETED:
-        return value
-    return value.to(dtype)
-
-
-@triton.jit
-def split_bf16(v):
-    """float32 -> (v0, v1, v2) bfloat16 with v = v0 + v1 / 2**7 + v2 / 2**14; infinities and NaN sit in v0 alone."""
-    finite = tl.abs(v) < float("inf")
-    # beyond the largest bfloat16 rounding to nearest would give infinity
-    nearest = tl.minimum(tl.maximum(v, -BF16_MAX), BF16_MAX)
-    v0 = narrow(tl.where(finite, nearest, v), tl.bfloat16)
-    rest = tl.where(finite, v - widen(v0, tl.float32), 0.0) * 128.0
-    v1 = narrow(rest, tl.bfloat16)
-    v2 = narrow((rest - widen(v1, tl.float32)) * 128.0, tl.bfloat16)
-    return v0, v1, v2
+from mhc.pre.triton_terms_kernels import add_orders, dot, split_bf16, widen
 
 
 @triton.jit
@@ -102,10 +74,12 @@ def token_offsets(t, S, stride_b, stride_s):
 
 
 @triton.jit
-def add_orders(acc0, acc1, acc2):
-    """acc0 + acc1 / 2**7 + acc2 / 2**14, where the lower orders are finite."""
-    small = acc1 * 0.0078125 + acc2 * 0.00006103515625
-    return acc0 + tl.where(tl.abs(small) < float("inf"), small, 0.0)
+def column_offsets(k, D, stride_i, stride_d, FLAT: tl.constexpr):
+    """Element offset of column k = i * D + d of a token; FLAT: the streams lie end to end."""
+    if FLAT:
+        return k * stride_d
+    else:
+        return (k // D) * stride_i + (k % D) * stride_d
 
 
 @triton.jit
@@ -124,7 +98,7 @@ def project(
     stride_i,
     stride_d,
     M: tl.constexpr,
-    STREAMS: tl.constexpr,
+    FLAT: tl.constexpr,
     HAS_GAMMA: tl.constexpr,
     PRESPLIT: tl.constexpr,
     EVEN: tl.constexpr,
@@ -133,11 +107,7 @@ def project(
     BK: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """(x * gamma) @ phi.T and sum(x * x) over the blocks first..last of K: ([BT, BM], [BT]).
-
-    Blocks run through stream 0, then 1, ...; STREAMS = 1 is the flat case (one stream of length D = K).
-    """
-    blocks = tl.cdiv(D, BK)
+    """(x * gamma) @ phi.T and sum(x * x) over the blocks first..last of K: ([BT, BM], [BT])."""
     DOUBLE: tl.constexpr = x_ptr.dtype.element_ty == tl.float64
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     acc0 = tl.zeros([BT, BM], ACC)
@@ -147,19 +117,14 @@ def project(
     m64 = m.to(tl.int64)[:, None]  # [BM, 1]
     inside_m = (m < M)[:, None]
     for block in tl.range(first, last, num_stages=STAGES):
-        if STREAMS == 1:
-            stream = 0
-        else:
-            stream = block // blocks
-        d = (block - stream * blocks) * BK + tl.arange(0, BK).to(tl.int64)  # [BK]
-        k = stream * D + d
-        x_offsets = rows[:, None] + (stream * stride_i + d * stride_d)[None, :]
+        k = block * BK + tl.arange(0, BK).to(tl.int64)  # [BK]
+        x_offsets = rows[:, None] + column_offsets(k, D, stride_i, stride_d, FLAT)[None, :]
         if EVEN:
             x = tl.load(x_ptr + x_offsets)  # [BT, BK]
             inside = inside_m
         else:
-            x = tl.load(x_ptr + x_offsets, mask=(d < D)[None, :], other=0.0)
-            inside = inside_m & (d < D)[None, :]
+            x = tl.load(x_ptr + x_offsets, mask=(k < K)[None, :], other=0.0)
+            inside = inside_m & (k < K)[None, :]
         # squares += x * x
         v = widen(x, ACC)
         squares += tl.sum(tl.reshape(v * v, (BT, BK // 8, 8)), 2)
@@ -174,7 +139,7 @@ def project(
                 if EVEN:
                     w *= tl.load(gamma_ptr + k)[None, :]
                 else:
-                    w *= tl.load(gamma_ptr + k, mask=d < D, other=0.0)[None, :]
+                    w *= tl.load(gamma_ptr + k, mask=k < K, other=0.0)[None, :]
             if not DOUBLE:
                 w0, w1, w2 = split_bf16(w)
         if DOUBLE:
@@ -205,16 +170,19 @@ def project_bf16(
     m,
     first,
     last,
+    D,
     K,
+    stride_i,
     stride_d,
     M: tl.constexpr,
+    FLAT: tl.constexpr,
     EVEN: tl.constexpr,
     BT: tl.constexpr,
     BM: tl.constexpr,
     STAGES: tl.constexpr,
     WARPS: tl.constexpr,
 ):
-    """project() for bfloat16 x of one stream and w in mma order; rows come out as mma_rows gives them.
+    """project() for bfloat16 x and w in mma order; rows come out as mma_rows gives them.
 
     x crosses shared memory once on its way to the registers, where the squares and the tensor cores both take it. As
     a shared operand it would be read once for every term of w; and Triton (3.6, 3.7) is wrong there: it sizes the
@@ -230,8 +198,8 @@ def project_bf16(
     inside_m = (m < M)[:, None]
     for block in tl.range(first, last, num_stages=STAGES):
         k = block * 64 + tl.arange(0, 32).to(tl.int64)  # [32]
-        left_ptr = x_ptr + rows[:, None] + (k * stride_d)[None, :]
-        right_ptr = x_ptr + rows[:, None] + ((k + 32) * stride_d)[None, :]
+        left_ptr = x_ptr + rows[:, None] + column_offsets(k, D, stride_i, stride_d, FLAT)[None, :]
+        right_ptr = x_ptr + rows[:, None] + column_offsets(k + 32, D, stride_i, stride_d, FLAT)[None, :]
         if EVEN:
             left = tl.load(left_ptr)  # [BT, 32]
             right = tl.load(right_ptr)
@@ -272,7 +240,7 @@ def partial_kernel(
     stride_i,
     stride_d,
     M: tl.constexpr,
-    STREAMS: tl.constexpr,
+    FLAT: tl.constexpr,
     HAS_GAMMA: tl.constexpr,
     PRESPLIT: tl.constexpr,
     MMA_ORDER: tl.constexpr,
@@ -291,13 +259,15 @@ def partial_kernel(
     t = (pid // SPLITS).to(tl.int64) * BT + tl.arange(0, BT)  # [BT]
     m = tl.program_id(1) * BM + tl.arange(0, BM)  # [BM]
     rows = token_offsets(tl.minimum(t, N - 1), S, stride_b, stride_s)
-    total = STREAMS * tl.cdiv(D, BK)
+    total = tl.cdiv(K, BK)
     if OVERLAP:
         tl.extra.cuda.gdc_wait()
     first = total * split // SPLITS
     last = total * (split + 1) // SPLITS
     if MMA_ORDER:
-        h, squares = project_bf16(x_ptr, rows, w_ptr, pitch, m, first, last, K, stride_d, M, EVEN, BT, BM, STAGES, WARPS)
+        h, squares = project_bf16(
+            x_ptr, rows, w_ptr, pitch, m, first, last, D, K, stride_i, stride_d, M, FLAT, EVEN, BT, BM, STAGES, WARPS
+        )
         t = mma_rows(t, WARPS)
     else:
         h, squares = project(
@@ -315,7 +285,7 @@ def partial_kernel(
             stride_i,
             stride_d,
             M,
-            STREAMS,
+            FLAT,
             HAS_GAMMA,
             PRESPLIT,
             EVEN,

@@ -1,12 +1,30 @@
-"""float32 on bfloat16 tensor cores: a number as a sum of bfloat16 terms, for the compiler and the interpreter alike."""
+"""float32 on bfloat16 tensor cores, for the compiler and the interpreter alike. A float32 v is the exact sum
+
+    v = v0 + v1 / 2**8 + v2 / 2**16        v0, v1, v2 bfloat16, each rounded to nearest
+
+and a product keeps the terms of order 0, 1 and 2 (the rest is below 2**-23 of it). With the factors 2**8 the smallest
+float32, 2**-149, is as exact as any: bfloat16 ends at 2**-133.
+bfloat16 x is its own v0, float16 x ends at v1. Where orders meet in one sum, order 0 alone decides the class of a
+non-finite result: 0 * inf and inf - inf between lower terms would make NaN of an infinity.
+"""
 
 import triton
 import triton.language as tl
 
 BF16_MAX = tl.constexpr(3.3895313892515355e38)
+ORDER_1 = tl.constexpr(2.0**-8)
+ORDER_2 = tl.constexpr(2.0**-16)
 # The interpreter's casts between bfloat16 and float32 truncate and lose subnormals, and its dot reads bfloat16 as
 # integers.
 INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
+
+@triton.jit
+def scalar(value, dtype: tl.constexpr):
+    """A float argument in a tensor's dtype; Triton's interpreter hands it over as Python's float, which adapts."""
+    if INTERPRETED:
+        return value
+    return value.to(dtype)
 
 
 @triton.jit
@@ -36,21 +54,25 @@ def finite(v):
 
 
 @triton.jit
-def terms(v, TERMS: tl.constexpr):
-    """v as a sum of TERMS bfloat16 numbers (three of them are float32); 0 where v is not finite."""
-    v = tl.where(finite(v), v, 0.0)
-    parts = ()
-    for _ in tl.static_range(TERMS):
-        term = narrow(tl.minimum(tl.maximum(v, -BF16_MAX), BF16_MAX), tl.bfloat16)
-        v = v - widen(term, tl.float32)
-        parts = parts + (term,)
-    return parts
+def nearest(v):
+    """float32 -> bfloat16; what rounding would take to infinity stays the largest bfloat16, and NaN is not kept."""
+    return narrow(tl.minimum(tl.maximum(v, -BF16_MAX), BF16_MAX), tl.bfloat16)
 
 
 @triton.jit
-def head(v, term):
-    """The first term of v, NaN and infinity kept."""
-    return tl.where(finite(v), term, narrow(v, tl.bfloat16))
+def split_bf16(v):
+    """float32 -> (v0, v1, v2) bfloat16 with v = v0 + v1 / 2**8 + v2 / 2**16; infinities and NaN sit in v0 alone."""
+    v0 = tl.where(finite(v), nearest(v), narrow(v, tl.bfloat16))
+    rest = tl.where(finite(v), v - widen(v0, tl.float32), 0.0) * 256.0
+    v1 = nearest(rest)
+    return v0, v1, nearest((rest - widen(v1, tl.float32)) * 256.0)
+
+
+@triton.jit
+def add_orders(acc0, acc1, acc2):
+    """acc0 + acc1 / 2**8 + acc2 / 2**16, where the lower orders are finite."""
+    small = acc1 * ORDER_1 + acc2 * ORDER_2
+    return acc0 + tl.where(finite(small), small, 0.0)
 
 
 @triton.jit

@@ -1,0 +1,140 @@
+"""Launches of Triton kernels: what a call runs, kept so that later calls skip Triton's look at each argument."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy
+import torch
+import triton
+from torch import Tensor
+from triton.runtime.errors import OutOfResources
+
+from mhc.implementation import Refused
+from mhc.pre.triton_schedule import Chip
+
+# HIP kernels are also specialised on the size of the storage behind a pointer, which a Launch does not know.
+REPLAY = torch.version.hip is None and not triton.knobs.runtime.interpret
+SCRATCH_ALIGNMENT = 256
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: `tensors` names the pointers that come first, `constants` is every argument after them.
+
+    overlap: it may start before the launch in front of it has ended (programmatic dependent launch).
+    """
+
+    kernel: Any
+    grid: tuple[int, int, int]
+    warps: int
+    tensors: tuple[str, ...]
+    constants: tuple[Any, ...]
+    overlap: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"num_warps": self.warps, **({"launch_pdl": True} if self.overlap else {})}
+
+
+@dataclass(frozen=True)
+class Program:
+    """The launches of one call and its scratch tensors: name to (elements, dtype), one allocation for all of them.
+
+    pinned: a caller fixed a schedule, so that one which the device has no room for is refused and not an error.
+    """
+
+    launches: tuple[Launch, ...]
+    scratch: Mapping[str, tuple[int, torch.dtype]] = field(default_factory=dict)
+    pinned: bool = False
+    offsets: dict[str, int] = field(init=False, default_factory=dict)
+    compiled: dict[tuple[int, tuple[bool, ...]], list[Any]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        at = 0
+        for name, (elements, dtype) in self.scratch.items():
+            self.offsets[name] = at
+            at += -(-elements * dtype.itemsize // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+        self.offsets[""] = at
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes of device memory beyond inputs and outputs."""
+        return self.offsets[""]
+
+    def run(self, tensors: Mapping[str, Tensor]) -> None:
+        """Launches on the current stream of the tensors' device, which must be the current device.
+
+        Raises:
+            Refused: a pinned schedule needs more shared memory, registers or threads than the device has.
+        """
+        x = tensors["x"]
+        scratch = x.new_empty(self.scratch_bytes, dtype=torch.uint8) if self.scratch_bytes else None
+        if not REPLAY:
+            with numpy.errstate(all="ignore"):  # the interpreter computes in NumPy, which warns of every infinity
+                self._first(tensors, scratch)
+            return
+        pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
+        device = x.get_device()
+        key = device, tuple([pointer % 16 == 0 for pointer in pointers.values()])
+        compiled = self.compiled.get(key)
+        if compiled is None:
+            self.compiled[key] = self._first(tensors, scratch)
+            return
+        if scratch is not None:
+            base = scratch.data_ptr()
+            for name in self.scratch:
+                pointers[name] = base + self.offsets[name]
+        stream = triton.runtime.driver.active.get_current_stream(device)
+        for launch, kernel in zip(self.launches, compiled, strict=True):
+            kernel.run(
+                *launch.grid,
+                stream,
+                kernel.function,
+                kernel.packed_metadata,
+                None,
+                None,
+                None,
+                *[pointers[name] for name in launch.tensors],
+                *launch.constants,
+            )
+
+    def _first(self, tensors: Mapping[str, Tensor], scratch: Tensor | None) -> list[Any]:
+        """Launches through Triton, which compiles; returns the compiled kernels."""
+        given = dict(tensors)
+        for name, (elements, dtype) in self.scratch.items():
+            assert scratch is not None
+            start = self.offsets[name]
+            given[name] = scratch[start : start + elements * dtype.itemsize].view(dtype)
+        compiled = []
+        for launch in self.launches:
+            try:
+                runner = launch.kernel[launch.grid]
+                compiled.append(runner(*[given[name] for name in launch.tensors], *launch.constants, **launch.options))
+            except OutOfResources as error:
+                if self.pinned:
+                    raise Refused(f"schedule: {launch.kernel.__name__}: {error}") from error
+                raise
+        return compiled
+
+
+@cache
+def can_overlap(device: int) -> bool:
+    """Whether the device (-1: the CPU) has programmatic dependent launch."""
+    return REPLAY and device >= 0 and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+@cache
+def chip(device: int) -> Chip:
+    """The chip of a device index; -1 is the interpreter on the CPU."""
+    if device < 0:
+        return Chip(cores=1, shared=1 << 30, interpreted=True)
+    properties = torch.cuda.get_device_properties(device)
+    shared = getattr(properties, "shared_memory_per_block_optin", 64 << 10)
+    return Chip(cores=properties.multi_processor_count, shared=shared)
+
+
+def contiguous(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Each tensor, copied where it is strided."""
+    return [tensor if tensor.is_contiguous() else tensor.contiguous() for tensor in tensors]
