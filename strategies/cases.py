@@ -1,12 +1,15 @@
 """Whole cases of an operator, drawn from its table."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from hypothesis import strategies as st
 
-from mhc.case import Case
+from mhc.case import Case, ScheduleValue
 from mhc.operator import STORAGE_DTYPES
 from mhc.operators import OPERATORS
+from strategies.schedules import schedules
 from strategies.shapes import shapes
 from strategies.values import layouts, recipes, special_values
 
@@ -24,13 +27,15 @@ def cases(
     dtypes: tuple[str, ...] = DTYPES,
     max_elements: int = 1 << 15,
     special: bool = True,
+    spaces: Mapping[str, Mapping[str, Sequence[ScheduleValue]]] = MappingProxyType({}),
 ) -> Case:
-    """One case: shape, dtype, hyper-parameters, and for each tensor a recipe and a layout.
+    """One case: shape, dtype, hyper-parameters, for each tensor a recipe and a layout, and now and then a kernel schedule.
 
     Args:
         dtypes: of x, simplest first.
         max_elements: of the largest tensor.
         special: admit NaN, infinities and outliers.
+        spaces: by implementation, the schedules that it declares.
     """
     table = OPERATORS[operator]
     B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements))
@@ -48,4 +53,6 @@ def cases(
             recipe = replace(recipe, literals=draw(special_values(shape)))
         tensors[spec.name] = recipe
     scalars = {name: draw(st.sampled_from(EPSILONS)) for name in table.scalars}
-    return Case(operator=operator, B=B, S=S, n=n, D=D, dtype=dtype, tensors=tensors, scalars=scalars)
+    drawn = {name: draw(schedules(spaces[name])) for name in sorted(spaces)}
+    pinned = {name: schedule for name, schedule in drawn.items() if schedule}
+    return Case(operator=operator, B=B, S=S, n=n, D=D, dtype=dtype, tensors=tensors, scalars=scalars, schedules=pinned)

@@ -25,6 +25,11 @@ ON_CPU: tuple[Implementation, ...] = tuple(
 )
 """The built-in implementations that this process can run on the CPU; others are tested through a worker."""
 
+ON_CUDA: tuple[Implementation, ...] = (
+    tuple(one for one in BUILT_IN if "cpu" not in one.devices) if torch.cuda.is_available() else ()
+)
+"""Those that run on a GPU only, where there is one."""
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -44,15 +49,20 @@ def forward_arguments(inputs: Inputs) -> list[Tensor | None]:
     return [inputs.tensors[name] for name in inputs.case.table.forward_arguments]
 
 
+def device_of(implementation: Implementation) -> str:
+    """The CPU for everything that runs there."""
+    return "cpu" if "cpu" in implementation.devices else "cuda"
+
+
 def observed(implementation: Implementation, case: Case) -> Observation:
-    """What `implementation` did with `case`, on the CPU."""
-    inputs = materialise(case)
+    """What `implementation` did with `case`, on the CPU if it can."""
+    inputs = materialise(case, device_of(implementation))
     return observe(implementation, inputs, reference(inputs).saved)
 
 
 def judged(implementation: Implementation, case: Case) -> tuple[Observation, Tolerances, list[Verdict]]:
     """An observation without an exception, what it is allowed, and every gate's verdicts on it."""
-    inputs = materialise(case)
+    inputs = materialise(case, device_of(implementation))
     wanted = reference(inputs)
     observation = observe(implementation, inputs, wanted.saved)
     assert observation.failure is None, observation.failure.traceback

@@ -16,7 +16,6 @@ from oracles.judge import judge
 from oracles.verdict import Status
 from tests.support import edited_formula, failing, judged, observed, scaled_case
 
-
 WRONG_FORMULAS: dict[str, dict[str, str]] = {
     "rms of x*gamma": {"(flat.square().mean(-1)": "(weighted.square().mean(-1)"},
     "eps outside the root": {"(flat.square().mean(-1) + norm_eps).rsqrt()": "flat.square().mean(-1).rsqrt() + norm_eps"},

@@ -26,10 +26,10 @@ from mhc.case import with_tensor
 from mhc.operator import STORAGE_DTYPES
 from mhc.pre.reference_impls import GOLDEN, MANUAL
 from oracles.verdict import Status
-from tests.support import ON_CPU, bits, failing, forward_arguments, observed, scaled_case, with_layout
+from tests.support import ON_CPU, ON_CUDA, bits, failing, forward_arguments, observed, scaled_case, with_layout
 from tests.support import judged as judge_all
 
-every_implementation = pytest.mark.parametrize("implementation", ON_CPU, ids=lambda one: one.name)
+every_implementation = pytest.mark.parametrize("implementation", [*ON_CPU, *ON_CUDA], ids=lambda one: one.name)
 every_dtype = pytest.mark.parametrize("dtype", STORAGE_DTYPES)
 
 
@@ -45,7 +45,8 @@ def assert_right(implementation: Implementation, case: Case, *, judged: bool = T
 
 
 def results(observation: Observation) -> dict[str, Tensor | None]:
-    return {**observation.outputs, **observation.gradients}
+    every = {**observation.outputs, **observation.gradients}
+    return {name: None if value is None else value.cpu() for name, value in every.items()}
 
 
 def good_arguments(dtype: str = "float32") -> dict[str, Any]:

@@ -1,45 +1,164 @@
-"""The Triton kernels in the interpreter, in a process of their own: `TRITON_INTERPRET` must be set before the import."""
+"""The Triton implementations: schedules, the two ways to run one source, refusals."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mhc import load
-from mhc.fuzz.worker import Worker
-from oracles.verdict import Status
-from tests.support import scaled_case, with_layout
-
-SPEC = "mhc.pre.triton_impls:TRITON_INTERPRETED"
-
-SHAPES: tuple[dict[str, Any], ...] = (
-    {"B": 0, "S": 2, "n": 2, "D": 3},
-    {"B": 1, "S": 3, "n": 2, "D": 5, "dtype": "bfloat16"},
-    {"B": 2, "S": 1, "n": 3, "D": 1, "dtype": "float16", "absent": frozenset({"gamma"})},
-    {"B": 1, "S": 2, "n": 1, "D": 17, "dtype": "float32"},
-    {"B": 1, "S": 2, "n": 2, "D": 3, "dtype": "float64"},
+from mhc import (
+    Case,
+    Implementation,
+    Refused,
+    load,
+    materialise,
+    mhc_backward_triton,
+    mhc_forward_pre_triton_optimized,
+    reference,
 )
+from mhc.fuzz.worker import Worker
+from mhc.pre.triton_impls import TRITON, TRITON_INTERPRETED
+from mhc.pre.triton_schedule import SPACE, Chip, backward_schedule, forward_schedule, pinned, unfit
+from oracles.verdict import Status
+from strategies.cases import cases
+from tests.support import ON_CPU, ON_CUDA, bits, failing, forward_arguments, judged, observed, scaled_case
+
+RUNNABLE = [one for one in (*ON_CPU, *ON_CUDA) if one.schedule]
+runnable = pytest.mark.parametrize("implementation", RUNNABLE, ids=lambda one: one.name)
+H200 = Chip(cores=132, shared=232448, capability=90)
 
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    started = Worker(SPEC, load(SPEC), "cpu")
+    started = Worker("triton-interpreted", load("triton-interpreted"), "cpu")
     yield started
     started.stop()
 
 
-def test_every_dtype_passes_every_gate(worker: Worker) -> None:
-    for fields in SHAPES:
-        case = scaled_case(**fields)
-        if case.dtype == "bfloat16":
-            case = with_layout(case, "x", order=(1, 0, 2, 3), step=2, offset=1)
-        worker.start(case)
+def test_the_interpreter_runs_in_a_process_of_its_own(worker: Worker) -> None:
+    """Where this process has Triton for a GPU, TRITON_INTERPRET must be set before the import."""
+    for dtype in ("bfloat16", "float64"):
+        worker.start(scaled_case(B=1, S=3, n=2, D=5, dtype=dtype))
         verdicts = worker.finish()
-        assert not [verdict for verdict in verdicts if verdict.status is Status.FAIL], case.id
-        assert case.N == 0 or sum(verdict.status is Status.PASS for verdict in verdicts) >= 11, case.id
+        assert not failing(verdicts)
+        assert sum(verdict.status is Status.PASS for verdict in verdicts) == 12
+
+
+@runnable
+@settings(max_examples=8)
+@given(data=st.data())
+def test_any_schedule_is_right_or_refused(implementation: Implementation, data: st.DataObject) -> None:
+    space = {implementation.name: {name: values for name, values in SPACE.items() if name != "forward_mode"}}
+    case = data.draw(cases(max_elements=1 << 9, dtypes=("bfloat16", "float32", "float16"), special=False, spaces=space))
+    refusal = implementation.refusal(case, "cpu" if implementation in ON_CPU else "cuda")
+    if refusal is not None:
+        assert refusal.reason.startswith("its schedule: ")
+        return
+    _, _, verdicts = judged(implementation, case)
+    assert not failing(verdicts), case.json
+
+
+# Each leaves another path than the interpreter's default: several tiles, several splits, terms from a kernel of their own.
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "fused": {"forward_mode": "fused", "forward_block_tokens": 16},
+    "tiles of 16": {"forward_block_tokens": 16, "forward_block_m": 16, "forward_block_k": 32, "forward_finish_d": 16},
+    "presplit": {"forward_presplit": True, "forward_splits": 3, "forward_warps": 4, "forward_block_tokens": 32},
+    "small streams": {"backward_tokens": 16, "backward_columns": 16, "backward_rows": 32, "backward_splits": 2},
+    "two streams a tile": {"backward_streams": 2, "backward_columns": 16, "backward_gates_tokens": 2},
+    "wide": {"backward_mode": "wide", "backward_rows": 16, "backward_columns": 16, "backward_psi_rows": 16},
+}
+
+
+@runnable
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_pinned_schedules_are_right_and_deterministic(implementation: Implementation, name: str) -> None:
+    case = scaled_case(B=1, S=19, n=3, D=21, schedules={implementation.name: SCHEDULES[name]})
+    observation, _, verdicts = judged(implementation, case)
+    assert not failing(verdicts)
+    assert observation.refused is None
+    again = observed(implementation, case)
+    for first, second in ((observation.outputs, again.outputs), (observation.gradients, again.gradients)):
+        for output, value in first.items():
+            assert bits(value) == bits(second[output]), output
+
+
+@runnable
+def test_a_pinned_schedule_is_what_runs(implementation: Implementation) -> None:
+    """Another number of splits is another order of summation: some bits differ."""
+    case = scaled_case(B=1, S=4, n=2, D=150, dtype="float32")
+    one, other = (
+        observed(implementation, replace(case, schedules={implementation.name: {"forward_splits": splits}})).outputs["h_mix"]
+        for splits in (1, 8)
+    )
+    assert bits(one) != bits(other)
+
+
+def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
+    case = scaled_case(B=2, S=3, n=3, D=8, dtype="float32")
+    reasons = {
+        "float64 has no bfloat16 terms": (replace(case, dtype="float64"), {"forward_presplit": True}),
+        "backward_mode wide is for bfloat16 and float16, was float32": (case, {"backward_mode": "wide"}),
+        "backward_mode hopper is for bfloat16 on sm_90": (case, {"backward_mode": "hopper"}),
+        "forward_mode resident is for bfloat16 on sm_90": (case, {"forward_mode": "resident"}),
+        "forward_block_tokens * columns of phi must be at most 8192 there, was 16384": (
+            case,
+            {"forward_block_tokens": 128, "forward_block_m": 128, "forward_warps": 4},
+        ),
+    }
+    for reason, (spoilt, schedule) in reasons.items():
+        assert (unfit(spoilt, schedule, H200) or "").startswith(reason), reason
+    assert unfit(case, {}, H200) is None
+    unknown = replace(case, schedules={"triton": {"forward_tokens": 3}})
+    assert (
+        TRITON.refusal(unknown, "cuda") == Refused("its schedule has no forward_tokens = 3")
+        or str(TRITON.refusal(unknown, "cuda")) == "its schedule has no forward_tokens = 3"
+    )
+
+
+def test_every_name_of_the_space_is_a_field_and_every_value_can_be_pinned() -> None:
+    defaults = {
+        "forward": forward_schedule(64, 4, 128, torch.bfloat16, H200),
+        "backward": backward_schedule(64, 4, 128, torch.bfloat16, H200),
+    }
+    for name, values in SPACE.items():
+        stage, _, field = name.partition("_")
+        for value in values:
+            assert getattr(pinned(defaults[stage], stage, {name: value}), field) == value  # type: ignore[type-var]
 
 
 def test_on_the_cpu_the_compiled_one_refuses() -> None:
-    refusal = load("mhc.pre.triton_impls:TRITON").refusal(scaled_case(), "cpu")
+    refusal = TRITON.refusal(scaled_case(), "cpu")
     assert refusal is not None
     assert refusal.reason == "runs on cuda, not on cpu"
+
+
+def test_without_its_variable_the_interpreted_one_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    import triton  # noqa: PLC0415
+
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
+    refusal = TRITON_INTERPRETED.refusal(scaled_case(), "cpu")
+    assert refusal is not None
+    assert refusal.reason == "needs TRITON_INTERPRET=1 before Triton is imported"
+
+
+@pytest.mark.skipif(not RUNNABLE, reason="neither a GPU nor Triton's interpreter here")
+def test_the_named_functions_are_differentiable_and_agree_with_the_implementation() -> None:
+    implementation = RUNNABLE[-1]
+    case: Case = scaled_case(B=2, S=3, n=2, D=9)
+    inputs = materialise(case, "cpu" if implementation in ON_CPU else "cuda")
+    wanted = observed(implementation, case)
+    arguments = forward_arguments(inputs)
+    outputs = mhc_forward_pre_triton_optimized(*arguments, outflag=True)  # type: ignore[arg-type]
+    assert [bits(value) for value in outputs] == [bits(value) for value in wanted.outputs.values()]
+    given = {**inputs.tensors, **reference(inputs).saved}
+    gradients = mhc_backward_triton(**{name: given[name] for name in case.table.backward_arguments})  # type: ignore[arg-type]
+    assert [bits(value) for value in gradients] == [bits(value) for value in wanted.gradients.values()]
+    leaves = [tensor.detach().requires_grad_() for tensor in arguments if tensor is not None]
+    h_in, h_post, h_res = mhc_forward_pre_triton_optimized(*leaves)
+    torch.autograd.backward([h_in, h_post, h_res], [inputs.tensors[f"d{name}"] for name in ("h_in", "h_post", "h_res")])
+    assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in leaves)
+    with pytest.raises(Refused, match="its schedule has no forward_splits = 7"):
+        mhc_forward_pre_triton_optimized(*arguments, schedule={"forward_splits": 7})  # type: ignore[arg-type]

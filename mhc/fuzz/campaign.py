@@ -112,7 +112,9 @@ def _round(
         suppress_health_check=list(HealthCheck),
         print_blob=False,
     )
-    test = hypothesis.seed(seed)(configured(hypothesis.given(cases(max_elements=max_elements))(body)))
+    spaces = {worker.implementation.name: worker.implementation.schedule for worker in workers}
+    drawn = cases(max_elements=max_elements, spaces={name: space for name, space in spaces.items() if space})
+    test = hypothesis.seed(seed)(configured(hypothesis.given(drawn)(body)))
     try:
         test()
     except (FoundBug, Flaky):

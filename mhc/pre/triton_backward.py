@@ -1,4 +1,4 @@
-"""Backward of mHC Forward Pre in three Triton launches: gates, streams, parameters.
+"""Backward of mHC Forward Pre in Triton launches: gates, streams, parameters.
 
 gates       reads x and dh_in once: dh_pre, the gates' gradients, dh_mix [N, M] and one coefficient a token
 streams     reads x and dh_in again: writes dx, and accumulates psi = dh_mix^T x [M, K] over the tokens
@@ -17,13 +17,13 @@ from torch import Tensor
 
 from mhc.case import ScheduleValue
 from mhc.pre.triton_backward_kernels import gates_kernel, parameters_kernel, streams_kernel
-from mhc.pre.triton_launch import Launch, Program, chip, contiguous
-from mhc.pre.triton_schedule import backward_schedule, pinned, power_of_2
+from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, contiguous, dense
+from mhc.pre.triton_schedule import TWO_TERMS_FROM, BackwardSchedule, backward_schedule, pinned, power_of_2
+from mhc.pre.triton_wide_kernels import classes_kernel, dx_kernel, psi_kernel, weights_kernel
 
 X_TERMS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3, torch.float64: 1}
+HOPPER_COLUMNS = 96  # of packed dh_mix
 GATES_PROGRAMS = 2048  # at most this many partial sums for dbias and dalpha
-# Two terms of dh_mix in psi leave 2**-16 sum|a||b|, under 6 sqrt(N) 2**-24 sum|a||b| from here on.
-TWO_TERMS_FROM = 1821
 
 
 @lru_cache(maxsize=4096)
@@ -43,11 +43,23 @@ def program(
     where = chip(device)
     plan = pinned(backward_schedule(N, n, D, dtype, where), "backward", dict(schedule))
     whole = dtype == torch.float64
-    # packed dh_mix: six terms a row of phi (one in float64), in chunks of plan.rows and a smaller last one
+    wide, hopper = plan.mode == "wide", plan.mode == "hopper"
+    overlap = hopper and can_overlap(device)
+    # packed dh_mix: six terms a row of phi (one in float64), in chunks of plan.rows and a smaller last one; wide: five
+    MP = triton.cdiv(M, plan.rows) * plan.rows if wide else M
     need = M if whole else 6 * M
     tail = need % plan.rows
-    C = max(plan.rows, need - tail + (power_of_2(tail, 16, plan.rows) if tail else 0))
-    R = M if whole else 2 * M if N >= TWO_TERMS_FROM else 3 * M
+    C = (
+        HOPPER_COLUMNS
+        if hopper
+        else 5 * MP
+        if wide
+        else max(plan.rows, need - tail + (power_of_2(tail, 16, plan.rows) if tail else 0))
+    )
+    terms = 2 if N >= TWO_TERMS_FROM else 3  # of dh_mix in psi
+    R = M if whole or wide else terms * M
+    if hopper:
+        MP = 24  # columns a term has in its layout
     # token t is at (t // period) * b + (t % period) * s
     (x_b, x_s, x_n, x_d), (g_b, g_s, g_d), period = x_stride, g_stride, S
     if B == 1 or (x_b == S * x_s and g_b == S * g_s):
@@ -55,9 +67,9 @@ def program(
     strides = (x_b, x_s, x_n, x_d, g_b, g_s, g_d)
     chunk = plan.gates_tokens * triton.cdiv(N, GATES_PROGRAMS * plan.gates_tokens)
     programs = triton.cdiv(N, chunk)
-    splits = min(plan.splits, triton.cdiv(N, plan.tokens))
-    even = N % plan.tokens == 0 and D % plan.columns == 0 and n % plan.streams == 0
-    reach = plan.tokens * max(x_b, g_b, K, C) + (n + plan.streams) * x_n + (D + plan.columns) * max(x_d, g_d, 2 * n)
+    share = plan.psi_tokens * triton.cdiv(N, plan.splits * plan.psi_tokens)  # tokens of a program of psi
+    splits = triton.cdiv(N, share) if wide else min(plan.splits, triton.cdiv(N, plan.tokens))
+    parts = 2 * splits if hopper else splits  # of psi
     columns = power_of_2(K, 16, 256) if where.interpreted else 64 if K >= 4096 else 16
     gates = Launch(
         gates_kernel,
@@ -68,42 +80,40 @@ def program(
             *(N, D, period, *strides, chunk, hc_eps),
             n,
             power_of_2(n, 1, 16),
-            power_of_2(n * n, 1, 256),
+            power_of_2(MP - 2 * n, 1, 1024),
+            MP,
+            plan.mode,
             C,
-            power_of_2(C - need, 1, 4096),
+            power_of_2(C - need, 1, 4096) if plan.mode == "streams" else 1,
             plan.gates_tokens,
             plan.gates_columns,
             plan.gates_stages,
+            overlap,
         ),
+        registers=128 if hopper and N >= 4096 else None,
     )
-    streams = Launch(
-        streams_kernel,
-        (triton.cdiv(D, plan.columns), triton.cdiv(n, plan.streams), splits),
-        plan.warps,
-        ("x", "dh_in", "phi", "gamma", "h_pre", "dh_mix", "coef", "dx", "psi"),
-        (
-            *(N, D, K, period, *strides),
-            n,
-            has_gamma,
-            plan.streams,
-            C,
-            plan.rows,
-            R,
-            X_TERMS[dtype],
-            plan.tokens,
-            plan.columns,
-            plan.stages,
-            even,
-            period == 1 and reach < 2**31,
-        ),
-    )
+    accumulator = torch.float64 if whole else torch.float32
+    scratch = {
+        "dh_mix": (N * C, torch.float64 if whole else torch.bfloat16),
+        "coef": (N, accumulator),
+        "sums": (programs * (M + 3), accumulator),
+        "psi": (parts * R * K, accumulator),
+    }
+    layout = (period, *strides)
+    if wide:
+        middle, more = _wide(plan, N, n, D, layout, has_gamma, terms, MP, share, splits)
+        scratch |= more
+    elif hopper:
+        middle = (_hopper(plan, N, n, D, has_gamma, R, splits, overlap),)
+    else:
+        middle = (_streams(plan, N, n, D, layout, has_gamma, X_TERMS[dtype], C, R, splits),)
     parameters = Launch(
         parameters_kernel,
         (triton.cdiv(K, columns) + triton.cdiv(M + 3, 4), 1, 1),
         4,
         ("phi", "gamma", "psi", "sums", "dphi", "dgamma", "dalpha", "dbias"),
         (
-            *(K, splits, programs),
+            *(K, parts, programs),
             M,
             R,
             has_gamma,
@@ -111,16 +121,115 @@ def program(
             columns,
             power_of_2(programs, 16, 2048),
             4,
+            overlap,
+        ),
+        overlap,
+    )
+    return Program((gates, *middle, parameters), scratch, pinned=bool(schedule), dense=hopper)
+
+
+def _streams(
+    plan: BackwardSchedule,
+    N: int,
+    n: int,
+    D: int,
+    layout: tuple[int, ...],
+    has_gamma: bool,
+    x_terms: int,
+    C: int,
+    R: int,
+    splits: int,
+) -> Launch:
+    """dx and psi in one kernel. layout: tokens a period, then the strides of x and dh_in."""
+    K = n * D
+    period, x_b, _, x_n, x_d, g_b, _, g_d = layout
+    even = N % plan.tokens == 0 and D % plan.columns == 0 and n % plan.streams == 0
+    reach = plan.tokens * max(x_b, g_b, K, C) + (n + plan.streams) * x_n + (D + plan.columns) * max(x_d, g_d, 2 * n)
+    return Launch(
+        streams_kernel,
+        (triton.cdiv(D, plan.columns), triton.cdiv(n, plan.streams), splits),
+        plan.warps,
+        ("x", "dh_in", "phi", "gamma", "h_pre", "dh_mix", "coef", "dx", "psi"),
+        (
+            *(N, D, K, *layout),
+            n,
+            has_gamma,
+            plan.streams,
+            C,
+            plan.rows,
+            R,
+            x_terms,
+            plan.tokens,
+            plan.columns,
+            plan.stages,
+            even,
+            period == 1 and reach < 2**31,
         ),
     )
-    accumulator = torch.float64 if whole else torch.float32
-    scratch = {
-        "dh_mix": (N * C, torch.float64 if whole else torch.bfloat16),
-        "coef": (N, accumulator),
-        "sums": (programs * (M + 3), accumulator),
-        "psi": (splits * R * K, accumulator),
-    }
-    return Program((gates, streams, parameters), scratch, pinned=bool(schedule))
+
+
+def _hopper(plan: BackwardSchedule, N: int, n: int, D: int, has_gamma: bool, R: int, splits: int, overlap: bool) -> Launch:
+    """dx and psi in one kernel; x, dh_in and dx are dense, dh_mix is [N, 96]."""
+    from mhc.pre.triton_hopper_kernels import hopper_streams_kernel  # noqa: PLC0415  Gluon, sm_90 only
+
+    K, NS, BD = n * D, plan.streams, plan.columns
+    swizzle = min(128, 2 * BD)
+    streams = Tiles((n, N, D), (D, K, 1), (NS, 64, BD), swizzle)
+    return Launch(
+        hopper_streams_kernel,
+        (triton.cdiv(D, BD), triton.cdiv(n, NS), splits),
+        4,
+        ("x", "dh_in", "dh_mix", "dx", "phi", "gamma", "h_pre", "coef", "psi"),
+        (
+            *(N, D, K, triton.cdiv(N, 64), splits),
+            *(n, R, has_gamma, NS, BD, plan.stages, plan.stages, overlap),
+        ),
+        overlap,
+        registers=168,  # shared out again between the loading warp and the two groups
+        tiles={
+            "x": streams,
+            "dx": Tiles((n, N, D), (D, K, 1), (NS, 64, BD), swizzle),
+            "dh_in": Tiles((N, D), (D, 1), (64, BD), swizzle),
+            "dh_mix": Tiles((N, HOPPER_COLUMNS), (HOPPER_COLUMNS, 1), (64, 32), 64),
+        },
+    )
+
+
+def _wide(
+    plan: BackwardSchedule,
+    N: int,
+    n: int,
+    D: int,
+    layout: tuple[int, ...],
+    has_gamma: bool,
+    terms: int,
+    MP: int,
+    share: int,
+    splits: int,
+) -> tuple[tuple[Launch, ...], dict[str, tuple[int, torch.dtype]]]:
+    """phi * gamma in terms, psi, dx, and dx's classes where it is not finite; with their scratch."""
+    K, M = n * D, n * n + 2 * n
+    side = max(plan.columns, plan.psi_columns)
+    DP = triton.cdiv(D, side) * side
+    tiles = triton.cdiv(N, plan.tokens) * n * (DP // plan.columns)
+    weights = Launch(
+        weights_kernel, (triton.cdiv(n * DP, 1024), M, 1), 4, ("phi", "gamma", "w"), (D, K, M, DP, has_gamma, 1024)
+    )
+    psi = Launch(
+        psi_kernel,
+        (triton.cdiv(M, plan.psi_rows) * n * triton.cdiv(DP, plan.psi_columns), splits, 1),
+        plan.psi_warps,
+        ("x", "dh_mix", "psi"),
+        (
+            *(N, D, K, *layout[:5], share),
+            *(n, MP, DP, terms, plan.psi_tokens, plan.psi_rows, plan.psi_columns, plan.psi_stages),
+        ),
+    )
+    arguments = ("x", "dh_in", "h_pre", "dh_mix", "coef", "w", "dx", "flags")
+    tile = (n, MP, DP, plan.tokens, plan.columns, plan.rows, 16)
+    dx = Launch(dx_kernel, (tiles, 1, 1), plan.warps, arguments, (N, D, K, *layout, *tile, plan.stages))
+    classes = Launch(classes_kernel, (triton.cdiv(tiles, 16), 1, 1), plan.warps, arguments, (N, D, K, *layout, *tile, 16))
+    return (weights, psi, dx, classes), {"w": (3 * M * n * DP, torch.bfloat16), "flags": (tiles, torch.int32)}
 
 
 def backward(
@@ -148,6 +257,7 @@ def backward(
     [n, D] or None in float32 (float64 with float64 x). Accumulates in float32 (float64).
     Returns dx [B, S, n, D] in x's dtype, rounded once, dphi [M, K], dalpha [3], dbias [M] and dgamma [n, D] (None
     without gamma). Bitwise deterministic; inputs are not written. bias and norm_eps do not enter.
+    Where the schedule is hopper, an x or dh_in that is not dense is copied first.
     Takes arguments already checked. schedule pins what it names of `triton_schedule.SPACE`; Refused where it cannot run.
     """
     device = x.get_device()
@@ -166,6 +276,8 @@ def backward(
     )
     key = () if not schedule else tuple(sorted(schedule.items()))
     steps = program(shape, x.stride(), dh_in.stride(), x.dtype, gamma is not None, float(hc_eps), device, key)
+    if steps.dense:
+        x, dh_in = dense(x), dense(dh_in)
     steps.run(
         {
             "x": x,

@@ -3,25 +3,40 @@
 import triton
 import triton.language as tl
 
-from mhc.pre.triton_terms_kernels import ORDER_1, ORDER_2, dot, finite, narrow, scalar, split_bf16, widen
+from mhc.pre.triton_terms_kernels import ORDER_1, ORDER_2, dot, finite, narrow, scalar, split_bf16, unscaled, widen
 
 
 @triton.jit
-def _pack(at, v, on, M: tl.constexpr):
-    """v in the six column blocks h m l h m h, the left sides of hh mh lh hm mm hl; float64 in one block.
+def _pack(row, j, v, on, MP: tl.constexpr, FORM: tl.constexpr):
+    """Entries v of columns j of dh_mix, in the terms that a second pass wants; float64 as it is.
 
-    Only the first block of h carries NaN and infinity."""
+    streams: blocks of MP columns h m l h m h, the left sides of hh mh lh hm mm hl, with m and l scaled.
+    wide: blocks h m l, unscaled, then m and l scaled. hopper: 24 h, 8 l, 24 m, 24 h, 16 l, with m and l scaled.
+    Only the first h carries NaN and infinity.
+    """
+    at = row + j
     if v.dtype == tl.float64:
         tl.store(at, v, on)
     else:
         h, m, l = split_bf16(v)
         tl.store(at, h, on)
-        h = tl.where(finite(v), h, tl.zeros(h.shape, h.dtype))
-        tl.store(at + M, m, on)
-        tl.store(at + 2 * M, l, on)
-        tl.store(at + 3 * M, h, on)
-        tl.store(at + 4 * M, m, on)
-        tl.store(at + 5 * M, h, on)
+        low = tl.where(finite(v), h, tl.zeros(h.shape, h.dtype))
+        if FORM == "wide":
+            first, second = unscaled(m, l)
+            tl.store(at + MP, first, on)
+            tl.store(at + 2 * MP, second, on)
+            tl.store(at + 3 * MP, m, on)
+            tl.store(at + 4 * MP, l, on)
+        elif FORM == "hopper":
+            tl.store(at + tl.where(j < 8, 24, 72), l, on)
+            tl.store(at + 32, m, on)
+            tl.store(at + 56, low, on)
+        else:
+            tl.store(at + MP, m, on)
+            tl.store(at + 2 * MP, l, on)
+            tl.store(at + 3 * MP, low, on)
+            tl.store(at + 4 * MP, m, on)
+            tl.store(at + 5 * MP, low, on)
 
 
 @triton.jit
@@ -53,13 +68,16 @@ def gates_kernel(
     n: tl.constexpr,
     NP: tl.constexpr,
     RP: tl.constexpr,
+    MP: tl.constexpr,
+    FORM: tl.constexpr,
     C: tl.constexpr,
     PP: tl.constexpr,
     BT: tl.constexpr,
     BD: tl.constexpr,
     STAGES: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
-    """Token gradients: dh_mix in packed terms [N, C], coef = sum_M(dt * h_mix) * inv_rms**3 / K [N], and per program
+    """Token gradients: dh_mix in packed terms [N, C] (in blocks of MP columns, M or more), coef = sum_M(dt * h_mix) * inv_rms**3 / K [N], and per program
     the sums of its tokens for dbias and dalpha, sums [programs, M + 3]."""
     M: tl.constexpr = n * n + 2 * n
     F = coef.dtype.element_ty
@@ -121,14 +139,17 @@ def gates_kernel(
         tl.store(coef + t, dinv * inv * inv / (D * n) * inv, live)
         # dh_mix = dt * inv_rms
         out = dh_mix + (t * C)[:, None]
-        _pack(out + i[None, :], d_pre * inv[:, None], on, M)
-        _pack(out + n + i[None, :], d_post * inv[:, None], on, M)
-        _pack(out + 2 * n + r[None, :], d_res * inv[:, None], on_res, M)
-        if dh_mix.dtype.element_ty == tl.bfloat16:
-            pad = 6 * M + tl.arange(0, PP)
-        else:
-            pad = M + tl.arange(0, PP)
-        tl.store(out + pad[None, :], tl.zeros([BT, PP], dh_mix.dtype.element_ty), live[:, None] & (pad < C)[None, :])
+        _pack(out, i[None, :], d_pre * inv[:, None], on, MP, FORM)
+        _pack(out, n + i[None, :], d_post * inv[:, None], on, MP, FORM)
+        d_res = tl.where(on_res, d_res * inv[:, None], 0.0)  # zeros from M to MP
+        _pack(out, 2 * n + r[None, :], d_res, live[:, None] & (r < MP - 2 * n)[None, :], MP, FORM)
+        if FORM == "streams":
+            pad = C - PP + tl.arange(0, PP)
+            after = pad >= (6 if dh_mix.dtype.element_ty == tl.bfloat16 else 1) * MP
+            zeros = tl.zeros([BT, PP], dh_mix.dtype.element_ty)
+            tl.store(out + pad[None, :], zeros, live[:, None] & after[None, :])
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
     base = sums + pid * (M + 3)
     tl.store(base + i, b_pre, i < n)
     tl.store(base + n + i, b_post, i < n)
@@ -312,8 +333,11 @@ def parameters_kernel(
     BK: tl.constexpr,
     BP: tl.constexpr,
     BC: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):
     """dphi = psi * gamma and dgamma = sum_M psi * phi over column blocks; the last programs add up dbias and dalpha."""
+    if OVERLAP:
+        tl.extra.cuda.gdc_wait()
     F = psi.dtype.element_ty
     blocks = tl.cdiv(K, BK)
     stride = tl.full((), 1, tl.int64) * K

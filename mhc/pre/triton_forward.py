@@ -19,9 +19,9 @@ from torch import Tensor
 
 from mhc.case import ScheduleValue
 from mhc.pre.triton_finish_kernels import finish_kernel, fused_kernel
-from mhc.pre.triton_launch import Launch, Program, can_overlap, chip, contiguous
+from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, contiguous, dense
 from mhc.pre.triton_project_kernels import partial_kernel, split_phi_kernel
-from mhc.pre.triton_schedule import forward_schedule, pinned, power_of_2
+from mhc.pre.triton_schedule import Chip, forward_schedule, pinned, power_of_2, resident
 
 OUTPUTS = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre")
 
@@ -44,6 +44,8 @@ def program(
     overlap = plan.overlap and can_overlap(device)
     fused = plan.mode == "fused"
     stride_b, stride_s, stride_i, stride_d = strides
+    if plan.mode == "resident":
+        return _resident(N, n, D, has_gamma, norm_eps, hc_eps, chip(device), pinned=bool(schedule))
     if D == 1:  # stride_d means nothing
         stride_d = stride_i
     flat = n == 1 or stride_i == D * stride_d  # the streams lie end to end
@@ -151,6 +153,36 @@ def program(
     return Program(tuple(steps), scratch, pinned=bool(schedule))
 
 
+def _resident(
+    N: int, n: int, D: int, has_gamma: bool, norm_eps: float, hc_eps: float, where: Chip, *, pinned: bool
+) -> Program:
+    """x, which must be dense, read once: phi * gamma into terms, then everything else in one cooperative kernel."""
+    from mhc.pre.triton_resident_kernels import resident_kernel, split_resident_kernel  # noqa: PLC0415  Gluon, sm_90 only
+
+    cut = resident(N, n, D, torch.bfloat16, where)
+    assert cut is not None, "refused before"
+    K, T, ring = n * D, 16, 16
+    words = cut.groups * ring * cut.group * T * 32
+    split = Launch(split_resident_kernel, (K // 64, 1, 1), 4, ("phi", "gamma", "w", "shares"), (K, words, n, has_gamma))
+    rest = Launch(
+        resident_kernel,
+        (cut.groups * cut.group, 1, 1),
+        4,
+        ("x", "w", "shares", "alpha", "bias", *OUTPUTS),
+        (
+            *(N, D, K, triton.cdiv(N, T), norm_eps, hc_eps),
+            *(n, cut.group, power_of_2(triton.cdiv(T, cut.group), 1, T), cut.groups, cut.width, T, cut.chunk, cut.chunks),
+            6,  # slots: tiles of a program's ring
+            ring,  # tiles in the ring of shares, at least twice the slots
+            168,  # registers of a projecting thread: with 160 ptxas makes the products wait for one another
+            56,  # registers of a thread that loads, sends or writes the small outputs
+        ),
+        together=True,
+        tiles={"x": Tiles((N, K), (K, 1), (T, cut.chunk), 128)},
+    )
+    return Program((split, rest), {"w": (K * 64, torch.bfloat16), "shares": (words, torch.int32)}, pinned=pinned, dense=True)
+
+
 def forward(
     x: Tensor,
     phi: Tensor,
@@ -167,6 +199,7 @@ def forward(
     x [B, S, n, D] bfloat16, float16, float32 or float64, any strides; phi [M, K], alpha [3], bias [M],
     gamma [n, D] or None, float32 (float64 with float64 x). h_in [B, S, D] has x's dtype; h_post [B, S, n],
     h_res [B, S, n, n], inv_rms [B, S], h_mix [B, S, M] and h_pre [B, S, n] have phi's. Accumulates in phi's dtype.
+    Where the schedule is resident, an x that is not dense is copied first.
     Takes arguments already checked. schedule pins what it names of `triton_schedule.SPACE`; Refused where it cannot run.
     """
     device = x.get_device()
@@ -187,6 +220,8 @@ def forward(
         return outputs
     key = () if not schedule else tuple(sorted(schedule.items()))
     steps = program(x.shape, x.stride(), x.dtype, gamma is not None, float(norm_eps), float(hc_eps), device, key)
+    if steps.dense:
+        x = dense(x)
     phi, alpha, bias = contiguous((phi, alpha, bias))
     gamma = phi if gamma is None else gamma.contiguous()
     steps.run(dict(zip(OUTPUTS, outputs, strict=True), x=x, phi=phi, alpha=alpha, bias=bias, gamma=gamma))

@@ -1,5 +1,6 @@
 """Launches of Triton kernels: what a call runs, kept so that later calls skip Triton's look at each argument."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,11 +20,56 @@ REPLAY = torch.version.hip is None and not triton.knobs.runtime.interpret
 SCRATCH_ALIGNMENT = 256
 
 
+class Tiles:
+    """A tensor as the tensor memory accelerator reads and writes it, in tiles of block_shape.
+
+    Triton checks the description once, for the first tensor; later ones must be like it, at a multiple of 16 bytes.
+
+    Args:
+        shape, strides: in elements; the last stride is 1, the others are multiples of 16 bytes.
+        swizzle: bytes over which the rows of a tile are interleaved in shared memory: 32, 64 or 128.
+    """
+
+    def __init__(self, shape: Sequence[int], strides: Sequence[int], block_shape: Sequence[int], swizzle: int) -> None:
+        self.shape, self.strides, self.block_shape = list(shape), list(strides), list(block_shape)
+        self.swizzle = swizzle
+        self._checked: Any = None
+
+    def of(self, tensor: Any) -> Any:
+        """The description of one tensor; after the first, only its `data_ptr` is asked for."""
+        if self._checked is None:
+            from triton.experimental.gluon import language as gl  # noqa: PLC0415  only where a kernel wants it
+            from triton.experimental.gluon.nvidia.hopper import TensorDescriptor  # noqa: PLC0415
+
+            layout = gl.NVMMASharedLayout(self.swizzle, 8 * tensor.element_size(), len(self.shape))
+            checked = TensorDescriptor(tensor, self.shape, self.strides, self.block_shape, layout)
+            checked.base = None  # a description must not keep a tensor alive
+            self._checked = checked
+        described = copy.copy(self._checked)
+        described.base = tensor
+        return described
+
+
+class _At:
+    """A tensor's start, where all that is wanted of a tensor is its address."""
+
+    __slots__ = ("_pointer",)
+
+    def __init__(self, pointer: int) -> None:
+        self._pointer = pointer
+
+    def data_ptr(self) -> int:
+        return self._pointer
+
+
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch: `tensors` names the pointers that come first, `constants` is every argument after them.
 
     overlap: it may start before the launch in front of it has ended (programmatic dependent launch).
+    together: all its programs run at the same time, or it does not start (cooperative launch).
+    registers: at most this many a thread.
+    tiles: for a pointer that goes in as a tensor descriptor, its description.
     """
 
     kernel: Any
@@ -32,22 +78,34 @@ class Launch:
     tensors: tuple[str, ...]
     constants: tuple[Any, ...]
     overlap: bool = False
+    together: bool = False
+    registers: int | None = None
+    tiles: Mapping[str, Tiles] = field(default_factory=dict)
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"num_warps": self.warps, **({"launch_pdl": True} if self.overlap else {})}
+        options: dict[str, Any] = {"num_warps": self.warps}
+        if self.overlap:
+            options["launch_pdl"] = True
+        if self.together:
+            options["launch_cooperative_grid"] = True
+        if self.registers is not None:
+            options["maxnreg"] = self.registers
+        return options
 
 
 @dataclass(frozen=True)
 class Program:
     """The launches of one call and its scratch tensors: name to (elements, dtype), one allocation for all of them.
 
+    dense: x must be contiguous, at a multiple of 16 bytes.
     pinned: a caller fixed a schedule, so that one which the device has no room for is refused and not an error.
     """
 
     launches: tuple[Launch, ...]
     scratch: Mapping[str, tuple[int, torch.dtype]] = field(default_factory=dict)
     pinned: bool = False
+    dense: bool = False
     offsets: dict[str, int] = field(init=False, default_factory=dict)
     compiled: dict[tuple[int, tuple[bool, ...]], list[Any]] = field(init=False, default_factory=dict)
 
@@ -96,7 +154,10 @@ class Program:
                 None,
                 None,
                 None,
-                *[pointers[name] for name in launch.tensors],
+                *[
+                    launch.tiles[name].of(_At(pointers[name])) if name in launch.tiles else pointers[name]
+                    for name in launch.tensors
+                ],
                 *launch.constants,
             )
 
@@ -110,8 +171,10 @@ class Program:
         compiled = []
         for launch in self.launches:
             try:
-                runner = launch.kernel[launch.grid]
-                compiled.append(runner(*[given[name] for name in launch.tensors], *launch.constants, **launch.options))
+                arguments = [
+                    launch.tiles[name].of(given[name]) if name in launch.tiles else given[name] for name in launch.tensors
+                ]
+                compiled.append(launch.kernel[launch.grid](*arguments, *launch.constants, **launch.options))
             except OutOfResources as error:
                 if self.pinned:
                     raise Refused(f"schedule: {launch.kernel.__name__}: {error}") from error
@@ -132,9 +195,18 @@ def chip(device: int) -> Chip:
         return Chip(cores=1, shared=1 << 30, interpreted=True)
     properties = torch.cuda.get_device_properties(device)
     shared = getattr(properties, "shared_memory_per_block_optin", 64 << 10)
-    return Chip(cores=properties.multi_processor_count, shared=shared)
+    nvidia = torch.version.hip is None
+    capability = 10 * properties.major + properties.minor if nvidia else 0
+    return Chip(cores=properties.multi_processor_count, shared=shared, capability=capability)
 
 
 def contiguous(tensors: Sequence[Tensor]) -> list[Tensor]:
     """Each tensor, copied where it is strided."""
     return [tensor if tensor.is_contiguous() else tensor.contiguous() for tensor in tensors]
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """The tensor, copied where it is strided or does not begin at a multiple of 16 bytes."""
+    if tensor.is_contiguous() and tensor.data_ptr() % 16 == 0:
+        return tensor
+    return tensor.clone(memory_format=torch.contiguous_format)

@@ -16,10 +16,12 @@ from mhc.case import Case, ScheduleValue
 
 @dataclass(frozen=True)
 class Chip:
-    """What a default schedule asks of a device: multiprocessors, bytes of shared memory a program may take."""
+    """What a default schedule asks of a device: multiprocessors, bytes of shared memory a program may take, and, where it is
+    NVIDIA's, its compute capability times ten."""
 
     cores: int
     shared: int
+    capability: int = 0
     interpreted: bool = False
 
 
@@ -27,7 +29,8 @@ class Chip:
 class ForwardSchedule:
     """The forward's cut.
 
-    mode            fused: one kernel, all of K in a program; two_pass: sums over K in `splits` shares, then the rest
+    mode            fused: one kernel, all of K in a program; two_pass: sums over K in `splits` shares, then the rest;
+                    resident: x is read once and waits in shared memory (sm_90, `resident` says for which shapes)
     block_*         tile of the projection: tokens, columns of phi, elements of K
     presplit        phi * gamma is split into bfloat16 terms by a kernel of its own, not again in every tile
     warps, stages   of the projection
@@ -53,14 +56,18 @@ class ForwardSchedule:
 class BackwardSchedule:
     """The backward's cut.
 
+    mode            streams: dx and psi in one kernel, phi * gamma stays in it; hopper: the same for sm_90, by a loading warp
+                    and two warp groups in turn (`hopper` says for which shapes); wide: a matrix product each, for many streams
     gates_*         tile [tokens, n, columns] of the first pass, its warps and stages
-    tokens          tile [tokens, streams * columns] of the second pass
-    columns, streams
-    rows            width of the chunks in which the packed terms of dh_mix are taken
+    tokens, columns tile of the second pass: of dx (wide), or of dx and psi (streams: [tokens, streams * columns])
+    streams
+    rows            width of the chunks in which the terms of dh_mix are taken
     warps, stages   of the second pass
+    psi_*           wide: tile of psi, [rows, columns], and the tokens, warps and stages of its loop
     splits          programs that share the tokens, each with its own partial psi
     """
 
+    mode: str
     gates_tokens: int
     gates_columns: int
     gates_warps: int
@@ -71,11 +78,16 @@ class BackwardSchedule:
     rows: int
     warps: int
     stages: int
+    psi_tokens: int
+    psi_rows: int
+    psi_columns: int
+    psi_warps: int
+    psi_stages: int
     splits: int
 
 
 SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
-    "forward_mode": ("two_pass", "fused"),
+    "forward_mode": ("two_pass", "fused", "resident"),
     "forward_block_tokens": (16, 32, 64, 128),
     "forward_block_m": (16, 32, 64, 128),
     "forward_block_k": (32, 64, 128),
@@ -87,6 +99,7 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "forward_finish_d": (16, 64, 256, 1024, 4096),
     "forward_finish_warps": (1, 4, 8),
     "forward_overlap": (True, False),
+    "backward_mode": ("streams", "hopper", "wide"),
     "backward_gates_tokens": (1, 2, 8),
     "backward_gates_columns": (16, 64, 128),
     "backward_gates_warps": (2, 4),
@@ -94,9 +107,14 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "backward_tokens": (16, 32, 64, 128),
     "backward_columns": (16, 32, 64, 128),
     "backward_streams": (1, 2, 4),
-    "backward_rows": (32, 64, 128),
+    "backward_rows": (16, 32, 64, 128),
     "backward_warps": (4, 8),
     "backward_stages": (1, 2, 3, 4),
+    "backward_psi_tokens": (16, 32, 64),
+    "backward_psi_rows": (16, 64, 128),
+    "backward_psi_columns": (16, 64, 128, 256),
+    "backward_psi_warps": (4, 8),
+    "backward_psi_stages": (1, 2, 3),
     "backward_splits": (1, 2, 5, 16),
 }
 
@@ -114,6 +132,35 @@ def pinned(default: _S, stage: str, schedule: Mapping[str, ScheduleValue]) -> _S
 def power_of_2(value: int, low: int, high: int) -> int:
     """The smallest power of two >= value, kept within low..high."""
     return min(max(1 << (max(value, 1) - 1).bit_length(), low), high)
+
+
+@dataclass(frozen=True)
+class Resident:
+    """How the resident kernel shares a token: `group` programs, each with `width` elements of every stream, taken in
+    `chunks` pieces of `chunk` columns; `groups` of them at once."""
+
+    group: int
+    groups: int
+    width: int
+    chunk: int
+    chunks: int
+
+
+# Two bfloat16 terms of a float32 leave 2**-16 sum|a||b|, under 6 sqrt(L) 2**-24 sum|a||b| for sums this long.
+TWO_TERMS_FROM = 1821
+# Fewer tokens do not fill the ring of tiles often enough to pay for starting it.
+RESIDENT_FROM = 2048
+
+
+def resident(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> Resident | None:
+    """The resident kernel's cut for a shape; None where it does not serve it. x must be dense besides."""
+    if chip.capability != 90 or dtype != torch.bfloat16 or n > 4 or n * D < TWO_TERMS_FROM:
+        return None
+    width, chunk, chunks = {1: (1024, 256, 4), 2: (512, 256, 4), 3: (256, 128, 6), 4: (256, 256, 4)}[n]
+    group = D // width
+    if D % width or group > min(28, chip.cores):  # every share of a sum is a register
+        return None
+    return Resident(group, max(1, min(chip.cores // group, -(-N // 16))), width, chunk, chunks)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -164,6 +211,7 @@ def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> 
         )
     if dtype == torch.bfloat16 and M + 1 > 64:
         columns = 128
+    mode = "resident" if N >= RESIDENT_FROM and resident(N, n, D, dtype, chip) else "two_pass"
     tokens = 64 if N <= 4096 and columns <= 64 else 128
     stages = 6 if tokens == 64 and columns <= 32 else 3
     # the ring of x and of three terms of w must fit: float16 and float32 x hold their terms beside it
@@ -174,6 +222,7 @@ def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> 
     fill = -(-2 * chip.cores // (-(-N // tokens) * (M // columns + 1)))
     splits = power_of_2(min(max(fill, K // 8192), -(-K // 512)), 1, 16)
     return ForwardSchedule(
+        mode=mode,
         block_tokens=tokens,
         block_m=columns,
         block_k=block_k,
@@ -190,28 +239,33 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) ->
     M, width = n * n + 2 * n, power_of_2(n, 1, 16)
     columns = max(16, min(power_of_2(D, 1, 2048), 2048 // width if width < 16 else 64))
     double = dtype == torch.float64
+    gates = (8, min(columns, 128), 4, 3) if N >= 4096 else (1, min(columns, 128), 2, 4)
+    if width > 4:
+        gates = (2 if N >= 4096 else 1, min(columns, 64 if width == 16 else 128), 4, 3)
+    wide = dtype in {torch.bfloat16, torch.float16} and (n >= 9 or (n >= 6 and N >= 2048))
     if chip.interpreted:
         return _backward(
+            mode="wide" if wide else "streams",
             gates=(power_of_2(N, 1, 32), min(columns, 256), 4, 1),
             tile=(power_of_2(N, 16, 32 if double else 64), power_of_2(D, 16, 32 if double else 128), 1 if double else width),
-            rows=power_of_2(M if double else 6 * M, 16, 2048),
-            warps=4,
-            stages=1,
+            rows=power_of_2(M if double or wide else 6 * M, 16, 2048),
+            psi=(power_of_2(N, 16, 64), power_of_2(M, 16, 512), power_of_2(D, 16, 128), 4, 1),
             splits=1 if N <= 64 else 2,
         )
     if double:
+        return _backward(gates=(1, min(columns, 128), 4, 1), tile=(16, 16, 1), rows=16, splits=min(8, -(-N // 16)))
+    if wide:
+        return _wide(N, n, D, dtype, chip, gates)
+    if hopper(n, D, dtype, chip):
+        streams = power_of_2(n, 1, 4)
         return _backward(
-            gates=(1, min(columns, 128), 4, 1),
-            tile=(16, 16, 1),
-            rows=16,
-            warps=4,
-            stages=1,
-            splits=min(8, -(-N // 16)),
+            mode="hopper",
+            gates=gates,
+            tile=(64, 128 // streams, streams),
+            rows=96,
+            stages=4 if streams == 1 else 5,
+            splits=_balanced_splits(-(-D // (128 // streams)), -(-N // 64), chip.cores),
         )
-    if width <= 4:
-        gates = (8, min(columns, 128), 4, 3) if N >= 4096 else (1, min(columns, 128), 2, 4)
-    else:
-        gates = (2 if N >= 4096 else 1, min(columns, 64 if width == 16 else 128), 4, 3)
     side = 64 if n == 1 else 128 if M <= 24 else 64 if M <= 80 else 32
     if dtype != torch.bfloat16:
         side = min(side, 64)
@@ -219,23 +273,70 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) ->
     side = side // streams
     programs = -(-D // side) * -(-n // streams)
     stages = 4 if M <= 24 else 3 if M <= 48 else 2 if M <= 80 else 1
-    wide = (24 < M <= 35 or M > 80) and N >= 1024 and dtype == torch.bfloat16
+    long = (24 < M <= 35 or M > 80) and N >= 1024 and dtype == torch.bfloat16
     return _backward(
         gates=gates,
-        tile=(128 if wide else 64, side, streams),
+        tile=(128 if long else 64, side, streams),
         rows=64,
-        warps=8 if wide else 4,
-        stages=min(stages, 2) if wide or dtype != torch.bfloat16 else stages,
+        warps=8 if long else 4,
+        stages=min(stages, 2) if long or dtype != torch.bfloat16 else stages,
         splits=max(1, min(chip.cores // programs, -(-N // 64))),
     )
 
 
+def hopper(n: int, D: int, dtype: torch.dtype, chip: Chip) -> bool:
+    """Whether the backward for Hopper serves a shape. x and dh_in must be dense besides."""
+    return chip.capability == 90 and dtype == torch.bfloat16 and n <= 4 and D % 8 == 0
+
+
+def _balanced_splits(columns: int, tiles: int, cores: int) -> int:
+    """Programs for each block of columns that keep `cores` evenly busy: one costs its tiles, two by two, and a start."""
+
+    def cost(splits: int) -> float:
+        return -(-columns * splits // cores) * (-(-tiles // (2 * splits)) * 2 + 4) + 0.01 * splits
+
+    return min(range(1, max(2, min(16, tiles // 2 + 1))), key=cost)
+
+
+def _wide(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, gates: tuple[int, int, int, int]) -> BackwardSchedule:
+    """The default of many streams."""
+    M = n * n + 2 * n
+    narrow = power_of_2(D, 16, 64)
+    whole = dtype == torch.bfloat16 and D % 8 == 0 and D > 64  # rows of x that 16-byte loads divide
+    if not whole:
+        psi = (64, 64, narrow, 4, 3 if dtype == torch.bfloat16 else 2)
+    elif N >= TWO_TERMS_FROM and D % 256 == 0:
+        psi = (64, 64, 256, 8, 3)
+    else:
+        psi = (64, 64, 128, 8, 3)
+    programs = -(-M // 64) * n * -(-D // psi[2])
+    return _backward(
+        mode="wide",
+        gates=gates,
+        tile=(64, 128 if D > 64 and D % 8 == 0 else narrow, 1),
+        rows=16,
+        stages=3,
+        psi=psi,
+        splits=max(1, min(2 * chip.cores // programs, -(-N // 256))),
+    )
+
+
 def _backward(
-    *, gates: tuple[int, int, int, int], tile: tuple[int, int, int], rows: int, warps: int, stages: int, splits: int
+    *,
+    gates: tuple[int, int, int, int],
+    tile: tuple[int, int, int],
+    rows: int,
+    splits: int,
+    mode: str = "streams",
+    warps: int = 4,
+    stages: int = 1,
+    psi: tuple[int, int, int, int, int] = (16, 16, 16, 4, 1),
 ) -> BackwardSchedule:
     gates_tokens, gates_columns, gates_warps, gates_stages = gates
     tokens, columns, streams = tile
+    psi_tokens, psi_rows, psi_columns, psi_warps, psi_stages = psi
     return BackwardSchedule(
+        mode=mode,
         gates_tokens=gates_tokens,
         gates_columns=gates_columns,
         gates_warps=gates_warps,
@@ -246,6 +347,11 @@ def _backward(
         rows=rows,
         warps=warps,
         stages=stages,
+        psi_tokens=psi_tokens,
+        psi_rows=psi_rows,
+        psi_columns=psi_columns,
+        psi_warps=psi_warps,
+        psi_stages=psi_stages,
         splits=splits,
     )
 
@@ -264,6 +370,15 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
     if dtype == torch.float64 and forward.presplit and not fused:
         return "float64 has no bfloat16 terms: forward_presplit must be False"
     columns = power_of_2(n * n + 2 * n, 16, 512) if fused else forward.block_m
+    if backward.mode == "hopper" and not hopper(n, D, dtype, chip):
+        return f"backward_mode hopper is for bfloat16 on sm_90, n at most 4, D a multiple of 8; was {case.dtype}, n = {n}, D = {D}"
+    if backward.mode == "wide" and dtype not in {torch.bfloat16, torch.float16}:
+        return f"backward_mode wide is for bfloat16 and float16, was {case.dtype}"
+    if forward.mode == "resident" and resident(N, n, D, dtype, chip) is None:
+        return (
+            "forward_mode resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821, D a multiple of 1024, 512, 256,"
+            f" 256 for n = 1, 2, 3, 4 and at most 28 times that; was {case.dtype}, n = {n}, D = {D}"
+        )
     limits = {
         "forward_block_tokens * columns of phi": (forward.block_tokens * columns, 2048 * forward.warps),
         "n * forward_finish_tokens * forward_finish_d": (
@@ -275,8 +390,12 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
             4096 * backward.gates_warps,
         ),
         "backward_tokens * backward_streams * backward_columns": (
-            backward.tokens * backward.streams * backward.columns,
+            backward.tokens * (backward.columns if backward.mode == "wide" else backward.streams * backward.columns),
             2048 * backward.warps,
+        ),
+        "backward_psi_rows * backward_psi_columns": (
+            backward.psi_rows * backward.psi_columns if backward.mode == "wide" else 0,
+            2048 * backward.psi_warps,
         ),
     }
     if dtype == torch.float64:

@@ -1,4 +1,6 @@
-"""float32 on bfloat16 tensor cores, for the compiler and the interpreter alike. A float32 v is the exact sum
+"""float32 on bfloat16 tensor cores, for the compiler and the interpreter alike.
+
+A float32 v is the exact sum
 
     v = v0 + v1 / 2**8 + v2 / 2**16        v0, v1, v2 bfloat16, each rounded to nearest
 
@@ -66,6 +68,12 @@ def split_bf16(v):
     rest = tl.where(finite(v), v - widen(v0, tl.float32), 0.0) * 256.0
     v1 = nearest(rest)
     return v0, v1, nearest((rest - widen(v1, tl.float32)) * 256.0)
+
+
+@triton.jit
+def unscaled(v1, v2):
+    """v1 / 2**8 and v2 / 2**16 as bfloat16, which loses what is under 2**-133."""
+    return narrow(widen(v1, tl.float32) * ORDER_1, tl.bfloat16), narrow(widen(v2, tl.float32) * ORDER_2, tl.bfloat16)
 
 
 @triton.jit

@@ -1,0 +1,257 @@
+"""The streams pass of the Triton backward as two matrix products, for many streams.
+
+    dx  = dh_mix @ (phi * gamma) - coef * x + h_pre * dh_in        [N, K], contraction M
+    psi = dh_mix^T @ x                                             [M, K], contraction N
+
+With M = n*n + 2n rows the products outweigh the memory traffic, so each has a kernel with tiles of its own. float32 is
+three bfloat16 terms h m l: dh_mix comes as [N, 5, MP], zero from M to MP, in h m l and, for psi, m and l scaled by 2**8
+and 2**16; phi * gamma as [3, M, n * DP]. A tile of each of the six serves the products hh mh lh hm mm hl. Only h carries
+NaN and infinity, and only hh decides the class of a result: a lower product can turn an infinity into NaN. Unscaled
+terms end at 2**-133, which dx of bfloat16 and float16 does not see; float32 x stays on the streams kernel.
+"""
+
+import triton
+import triton.language as tl
+
+from mhc.pre.triton_terms_kernels import ORDER_1, ORDER_2, dot, finite, narrow, split_bf16, unscaled, widen
+
+
+@triton.jit
+def weights_kernel(phi, gamma, w, D, K, M: tl.constexpr, DP: tl.constexpr, HAS_GAMMA: tl.constexpr, BLOCK: tl.constexpr):
+    """w [3, M, n * DP]: the terms of phi * gamma, each stream's columns padded with zeros from D to DP."""
+    m = tl.program_id(1).to(tl.int64)
+    j = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    pitch = (K // D).to(tl.int64) * DP
+    i = j // DP
+    d = j % DP
+    inside = j < pitch
+    v = tl.load(phi + m * K + i * D + d, inside & (d < D), 0.0)  # [BLOCK]
+    if HAS_GAMMA:
+        v *= tl.load(gamma + i * D + d, inside & (d < D), 0.0)
+    w_h, w_m, w_l = split_bf16(v)
+    w_m, w_l = unscaled(w_m, w_l)
+    at = w + m * pitch + j
+    tl.store(at, w_h, inside)
+    tl.store(at + M * pitch, w_m, inside)
+    tl.store(at + 2 * M * pitch, w_l, inside)
+
+
+@triton.jit
+def _upstream(dh_in, h_pre, t, d, i, N, D, S, g_b, g_s, g_d, n: tl.constexpr):
+    """h_pre * dh_in, [BT, BD] of stream i."""
+    live = t < N
+    h = tl.load(h_pre + t * n + i, live, 0.0)
+    at = dh_in + ((t // S) * g_b + (t % S) * g_s)[:, None] + (d * g_d)[None, :]
+    return h[:, None] * widen(tl.load(at, live[:, None] & (d < D)[None, :], 0.0), tl.float32)
+
+
+@triton.jit
+def _tile(pid, N, n: tl.constexpr, DP: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr, GROUP: tl.constexpr):
+    """First token, stream and first column of a program: GROUP tiles of tokens share columns of w in the L2."""
+    columns: tl.constexpr = n * (DP // BD)
+    group = pid // (GROUP * columns)
+    width = tl.minimum(tl.cdiv(N, BT) - group * GROUP, GROUP)
+    rest = pid % (GROUP * columns)
+    column = (rest // width).to(tl.int64)
+    return (group * GROUP + rest % width).to(tl.int64) * BT, column // (DP // BD), column % (DP // BD) * BD
+
+
+@triton.jit
+def _own(x, coef, t, d, i, N, D, S, x_b, x_s, x_n, x_d):
+    """coef * x, [BT, BD] of stream i."""
+    live = t < N
+    f = tl.load(coef + t, live, 0.0)
+    at = x + ((t // S) * x_b + (t % S) * x_s)[:, None] + (i * x_n + d * x_d)[None, :]
+    return f[:, None] * widen(tl.load(at, live[:, None] & (d < D)[None, :], 0.0), tl.float32)
+
+
+@triton.jit
+def dx_kernel(
+    x,
+    dh_in,
+    h_pre,
+    dh_mix,
+    coef,
+    w,
+    dx,
+    flags,
+    N,
+    D,
+    K,
+    S,
+    x_b,
+    x_s,
+    x_n,
+    x_d,
+    g_b,
+    g_s,
+    g_d,
+    n: tl.constexpr,
+    MP: tl.constexpr,
+    DP: tl.constexpr,
+    BT: tl.constexpr,
+    BD: tl.constexpr,
+    BC: tl.constexpr,
+    GROUP: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """dx of one tile [BT, BD] inside one stream; flags [tiles]: something in it is infinite or NaN."""
+    M: tl.constexpr = n * n + 2 * n
+    C: tl.constexpr = 5 * MP
+    pid = tl.program_id(0)
+    t0, i, d0 = _tile(pid, N, n, DP, BT, BD, GROUP)
+    row = tl.arange(0, BT)
+    c = tl.arange(0, BC)
+    t = t0 + row
+    d = d0 + tl.arange(0, BD)
+    # rows past N repeat the last token and are not stored
+    left_at = (dh_mix + t0 * C) + (tl.minimum(row, N - 1 - t0) * C)[:, None] + c[None, :]  # [BT, BC]
+    right_at = (w + i * DP + d0) + tl.arange(0, BD)[None, :]  # [1, BD]
+    term: tl.constexpr = M * n * DP
+    # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
+    acc = _upstream(dh_in, h_pre, t, d, i, N, D, S, g_b, g_s, g_d, n)
+    for c0 in tl.range(0, MP, BC, num_stages=STAGES):
+        h = tl.load(left_at + c0)
+        m = tl.load(left_at + MP + c0)
+        l = tl.load(left_at + 2 * MP + c0)
+        # past M dh_mix is 0 and any finite row will do
+        at = right_at + (tl.minimum(c0 + c, M - 1).to(tl.int64) * (n * DP))[:, None]  # [BC, BD]
+        w_h = tl.load(at)
+        w_m = tl.load(at + term)
+        w_l = tl.load(at + 2 * term)
+        acc = dot(h, w_h, acc)
+        acc = dot(m, w_h, acc)
+        acc = dot(l, w_h, acc)
+        acc = dot(h, w_m, acc)
+        acc = dot(m, w_m, acc)
+        acc = dot(h, w_l, acc)
+    acc -= _own(x, coef, t, d, i, N, D, S, x_b, x_s, x_n, x_d)
+    out = narrow(acc, dx.dtype.element_ty)
+    tl.store(dx + (t * K)[:, None] + (i * D + d)[None, :], out, (t < N)[:, None] & (d < D)[None, :])
+    bad = tl.where(finite(widen(out, tl.float32)), 0, 1)
+    tl.store(flags + pid, tl.max(tl.max(bad, axis=1), axis=0))
+
+
+@triton.jit
+def classes_kernel(
+    x,
+    dh_in,
+    h_pre,
+    dh_mix,
+    coef,
+    w,
+    dx,
+    flags,
+    N,
+    D,
+    K,
+    S,
+    x_b,
+    x_s,
+    x_n,
+    x_d,
+    g_b,
+    g_s,
+    g_d,
+    n: tl.constexpr,
+    MP: tl.constexpr,
+    DP: tl.constexpr,
+    BT: tl.constexpr,
+    BD: tl.constexpr,
+    BC: tl.constexpr,
+    GROUP: tl.constexpr,
+    FLAGS: tl.constexpr,
+):
+    """Where dx is infinite or NaN: the class of hh alone. Apart from dx_kernel, whose registers it would double."""
+    M: tl.constexpr = n * n + 2 * n
+    tiles = tl.cdiv(N, BT) * n * (DP // BD)
+    first = tl.program_id(0) * FLAGS
+    mine = first + tl.arange(0, FLAGS)
+    if tl.max(tl.load(flags + mine, mine < tiles, 0), axis=0) > 0:
+        for tile in range(first, tl.minimum(first + FLAGS, tiles)):
+            if tl.load(flags + tile) > 0:
+                t0, i, d0 = _tile(tile, N, n, DP, BT, BD, GROUP)
+                c = tl.arange(0, BC)
+                t = t0 + tl.arange(0, BT)
+                d = d0 + tl.arange(0, BD)
+                acc = _upstream(dh_in, h_pre, t, d, i, N, D, S, g_b, g_s, g_d, n)
+                for c0 in range(0, MP, BC):
+                    m = c0 + c
+                    left = tl.load(dh_mix + (t * (5 * MP))[:, None] + m[None, :], (t < N)[:, None], 0.0)  # [BT, BC]
+                    w_at = w + (m.to(tl.int64) * (n * DP))[:, None] + (i * DP + d)[None, :]
+                    acc = dot(left, tl.load(w_at, (m < M)[:, None], 0.0), acc)
+                acc -= _own(x, coef, t, d, i, N, D, S, x_b, x_s, x_n, x_d)
+                on = (t < N)[:, None] & (d < D)[None, :]
+                at = dx + (t * K)[:, None] + (i * D + d)[None, :]
+                on = on & ~finite(widen(tl.load(at, on, 0.0), tl.float32)) & ~finite(acc)
+                tl.store(at, narrow(acc, dx.dtype.element_ty), on)
+
+
+@triton.jit
+def psi_kernel(
+    x,
+    dh_mix,
+    psi,
+    N,
+    D,
+    K,
+    S,
+    x_b,
+    x_s,
+    x_n,
+    x_d,
+    chunk,
+    n: tl.constexpr,
+    MP: tl.constexpr,
+    DP: tl.constexpr,
+    LEFTS: tl.constexpr,
+    BT: tl.constexpr,
+    BM: tl.constexpr,
+    BD: tl.constexpr,
+    STAGES: tl.constexpr,
+):
+    """psi [splits, M, K] = dh_mix^T x over a chunk of tokens, with an accumulator for each of LEFTS terms of dh_mix."""
+    M: tl.constexpr = n * n + 2 * n
+    C: tl.constexpr = 5 * MP
+    blocks: tl.constexpr = (M + BM - 1) // BM
+    # blocks of rows next to each other: they read the same x
+    pid = tl.program_id(0)
+    m0 = pid % blocks * BM
+    column = (pid // blocks).to(tl.int64)
+    i = column // (DP // BD)
+    d = column % (DP // BD) * BD + tl.arange(0, BD)
+    split = tl.program_id(1).to(tl.int64)
+    on_d = d < D
+    m = m0 + tl.arange(0, BM)
+    on_m = m < MP
+    accs = ()
+    for q in tl.static_range(LEFTS):
+        accs = accs + (tl.zeros([BM, BD], tl.float32),)
+    for t0 in tl.range(split * chunk, tl.minimum((split + 1) * chunk, N), BT, num_stages=STAGES):
+        t = t0 + tl.arange(0, BT)
+        live = t < N
+        x_at = x + ((t // S) * x_b + (t % S) * x_s)[:, None] + (i * x_n + d * x_d)[None, :]
+        x_t = tl.load(x_at, live[:, None] & on_d[None, :], 0.0)  # [BT, BD]
+        news = ()
+        for q in tl.static_range(LEFTS):
+            block: tl.constexpr = (q + 2 if q else 0) * MP
+            left = tl.load(dh_mix + (t * C)[:, None] + (block + m)[None, :], live[:, None] & on_m[None, :], 0.0)  # [BT, BM]
+            if x.dtype.element_ty == tl.bfloat16:
+                acc = dot(tl.trans(left), x_t, accs[q])
+            else:  # float16 is two terms
+                h, rest, _ = split_bf16(widen(x_t, tl.float32))
+                rest, _ = unscaled(rest, rest)
+                acc = dot(tl.trans(left), h, accs[q])
+                # a zero term of x must not meet an infinite one of dh_mix
+                left = tl.where(finite(widen(left, tl.float32)), left, tl.zeros(left.shape, left.dtype))
+                acc = dot(tl.trans(left), rest, acc)
+            news = news + (acc,)
+        accs = news
+    total = accs[0]
+    rest = accs[1] * ORDER_1
+    if LEFTS == 3:
+        rest += accs[2] * ORDER_2
+    # the rows of h alone decide the class
+    total = tl.where(finite(total), total + rest, total)
+    at = psi + (split * M + m)[:, None] * K + (i * D + d)[None, :]
+    tl.store(at, total, (m < M)[:, None] & on_d[None, :])
