@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mhc.case import ScheduleValue
 from mhc.pre.triton_backward_kernels import gates_kernel, parameters_kernel, streams_kernel
-from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, contiguous, dense
+from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, dense
 from mhc.pre.triton_schedule import TWO_TERMS_FROM, BackwardSchedule, backward_schedule, pinned, power_of_2
 from mhc.pre.triton_wide_kernels import classes_kernel, dx_kernel, psi_kernel, weights_kernel
 
@@ -29,8 +29,6 @@ GATES_PROGRAMS = 2048  # at most this many partial sums for dbias and dalpha
 @lru_cache(maxsize=4096)
 def program(
     shape: torch.Size,
-    x_stride: tuple[int, ...],
-    g_stride: tuple[int, ...],
     dtype: torch.dtype,
     has_gamma: bool,
     hc_eps: float,
@@ -60,11 +58,6 @@ def program(
     R = M if whole or wide else terms * M
     if hopper:
         MP = 24  # columns a term has in its layout
-    # token t is at (t // period) * b + (t % period) * s
-    (x_b, x_s, x_n, x_d), (g_b, g_s, g_d), period = x_stride, g_stride, S
-    if B == 1 or (x_b == S * x_s and g_b == S * g_s):
-        period, x_b, x_s, g_b, g_s = 1, x_s, 0, g_s, 0
-    strides = (x_b, x_s, x_n, x_d, g_b, g_s, g_d)
     chunk = plan.gates_tokens * triton.cdiv(N, GATES_PROGRAMS * plan.gates_tokens)
     programs = triton.cdiv(N, chunk)
     share = plan.psi_tokens * triton.cdiv(N, plan.splits * plan.psi_tokens)  # tokens of a program of psi
@@ -77,7 +70,7 @@ def program(
         plan.gates_warps,
         ("x", "dh_in", "h_mix", "h_pre", "h_post", "dh_post", "dh_res", "inv_rms", "alpha", "dh_mix", "coef", "sums"),
         (
-            *(N, D, period, *strides, chunk, hc_eps),
+            *(N, D, chunk, hc_eps),
             n,
             power_of_2(n, 1, 16),
             power_of_2(MP - 2 * n, 1, 1024),
@@ -99,14 +92,13 @@ def program(
         "sums": (programs * (M + 3), accumulator),
         "psi": (parts * R * K, accumulator),
     }
-    layout = (period, *strides)
     if wide:
-        middle, more = _wide(plan, N, n, D, layout, has_gamma, terms, MP, share, splits)
+        middle, more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits)
         scratch |= more
     elif hopper:
         middle = (_hopper(plan, N, n, D, has_gamma, R, splits, overlap),)
     else:
-        middle = (_streams(plan, N, n, D, layout, has_gamma, X_TERMS[dtype], C, R, splits),)
+        middle = (_streams(plan, N, n, D, has_gamma, X_TERMS[dtype], C, R, splits),)
     parameters = Launch(
         parameters_kernel,
         (triton.cdiv(K, columns) + triton.cdiv(M + 3, 4), 1, 1),
@@ -125,7 +117,7 @@ def program(
         ),
         overlap,
     )
-    return Program((gates, *middle, parameters), scratch, pinned=bool(schedule), dense=hopper)
+    return Program((gates, *middle, parameters), scratch, pinned=bool(schedule))
 
 
 def _streams(
@@ -133,25 +125,23 @@ def _streams(
     N: int,
     n: int,
     D: int,
-    layout: tuple[int, ...],
     has_gamma: bool,
     x_terms: int,
     C: int,
     R: int,
     splits: int,
 ) -> Launch:
-    """dx and psi in one kernel. layout: tokens a period, then the strides of x and dh_in."""
+    """dx and psi in one kernel."""
     K = n * D
-    period, x_b, _, x_n, x_d, g_b, _, g_d = layout
     even = N % plan.tokens == 0 and D % plan.columns == 0 and n % plan.streams == 0
-    reach = plan.tokens * max(x_b, g_b, K, C) + (n + plan.streams) * x_n + (D + plan.columns) * max(x_d, g_d, 2 * n)
+    near = (plan.tokens + 1) * max(K, C) + n * D < 2**31
     return Launch(
         streams_kernel,
         (triton.cdiv(D, plan.columns), triton.cdiv(n, plan.streams), splits),
         plan.warps,
         ("x", "dh_in", "phi", "gamma", "h_pre", "dh_mix", "coef", "dx", "psi"),
         (
-            *(N, D, K, *layout),
+            *(N, D, K),
             n,
             has_gamma,
             plan.streams,
@@ -163,7 +153,7 @@ def _streams(
             plan.columns,
             plan.stages,
             even,
-            period == 1 and reach < 2**31,
+            near,
         ),
     )
 
@@ -200,7 +190,6 @@ def _wide(
     N: int,
     n: int,
     D: int,
-    layout: tuple[int, ...],
     has_gamma: bool,
     terms: int,
     MP: int,
@@ -221,14 +210,14 @@ def _wide(
         plan.psi_warps,
         ("x", "dh_mix", "psi"),
         (
-            *(N, D, K, *layout[:5], share),
+            *(N, D, K, share),
             *(n, MP, DP, terms, plan.psi_tokens, plan.psi_rows, plan.psi_columns, plan.psi_stages),
         ),
     )
     arguments = ("x", "dh_in", "h_pre", "dh_mix", "coef", "w", "dx", "flags")
     tile = (n, MP, DP, plan.tokens, plan.columns, plan.rows, 16)
-    dx = Launch(dx_kernel, (tiles, 1, 1), plan.warps, arguments, (N, D, K, *layout, *tile, plan.stages))
-    classes = Launch(classes_kernel, (triton.cdiv(tiles, 16), 1, 1), plan.warps, arguments, (N, D, K, *layout, *tile, 16))
+    dx = Launch(dx_kernel, (tiles, 1, 1), plan.warps, arguments, (N, D, K, *tile, plan.stages))
+    classes = Launch(classes_kernel, (triton.cdiv(tiles, 16), 1, 1), plan.warps, arguments, (N, D, K, *tile, 16))
     return (weights, psi, dx, classes), {"w": (3 * M * n * DP, torch.bfloat16), "flags": (tiles, torch.int32)}
 
 
@@ -252,12 +241,12 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
     """Gradients of mHC Forward Pre (docs/operator.md, Backward).
 
-    x [B, S, n, D] and dh_in [B, S, D] in bfloat16, float16, float32 or float64, any strides; phi [M, K], alpha [3],
+    x [B, S, n, D] and dh_in [B, S, D] in bfloat16, float16, float32 or float64; phi [M, K], alpha [3],
     bias [M], inv_rms [B, S], h_mix [B, S, M], h_pre, h_post, dh_post [B, S, n], dh_res [B, S, n, n] and gamma
     [n, D] or None in float32 (float64 with float64 x). Accumulates in float32 (float64).
     Returns dx [B, S, n, D] in x's dtype, rounded once, dphi [M, K], dalpha [3], dbias [M] and dgamma [n, D] (None
     without gamma). Bitwise deterministic; inputs are not written. bias and norm_eps do not enter.
-    Where the schedule is hopper, an x or dh_in that is not dense is copied first.
+    A tensor that is strided, or not at a multiple of 16 bytes, is copied first.
     Takes arguments already checked. schedule pins what it names of `triton_schedule.SPACE`; Refused where it cannot run.
     """
     device = x.get_device()
@@ -271,13 +260,11 @@ def backward(
     dx = x.new_empty(shape)
     if B * S == 0:
         return dx, dphi.zero_(), dalpha.zero_(), dbias.zero_(), None if dgamma is None else dgamma.zero_()
-    phi, alpha, inv_rms, h_mix, h_pre, h_post, dh_post, dh_res = contiguous(
-        (phi, alpha, inv_rms, h_mix, h_pre, h_post, dh_post, dh_res)
+    x, phi, alpha, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res = dense(
+        x, phi, alpha, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res
     )
     key = () if not schedule else tuple(sorted(schedule.items()))
-    steps = program(shape, x.stride(), dh_in.stride(), x.dtype, gamma is not None, float(hc_eps), device, key)
-    if steps.dense:
-        x, dh_in = dense(x), dense(dh_in)
+    steps = program(shape, x.dtype, gamma is not None, float(hc_eps), device, key)
     steps.run(
         {
             "x": x,
@@ -290,7 +277,7 @@ def backward(
             "dh_in": dh_in,
             "dh_post": dh_post,
             "dh_res": dh_res,
-            "gamma": phi if gamma is None else gamma.contiguous(),
+            "gamma": phi if gamma is None else dense(gamma)[0],
             "dx": dx,
             "dphi": dphi,
             "dalpha": dalpha,

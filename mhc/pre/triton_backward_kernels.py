@@ -55,14 +55,6 @@ def gates_kernel(
     sums,
     N,
     D,
-    S,
-    x_b,
-    x_s,
-    x_n,
-    x_d,
-    g_b,
-    g_s,
-    g_d,
     chunk,
     hc_eps: tl.float64,
     n: tl.constexpr,
@@ -96,8 +88,8 @@ def gates_kernel(
     for t0 in range(0, chunk, BT):
         t = pid * chunk + t0 + tl.arange(0, BT)
         live = t < N
-        x_row = x + (t // S) * x_b + (t % S) * x_s  # [BT]
-        g_row = dh_in + (t // S) * g_b + (t % S) * g_s
+        x_row = x + t * (D * n)  # [BT]
+        g_row = dh_in + t * D
         on = live[:, None] & (i < n)[None, :]  # [BT, NP]
         on_res = live[:, None] & (r < n * n)[None, :]  # [BT, RP]
         col = (t * n)[:, None] + i[None, :]
@@ -115,9 +107,9 @@ def gates_kernel(
         for d0 in tl.range(0, D, BD, num_stages=STAGES):
             d = d0 + tl.arange(0, BD).to(tl.int64)
             on_d = live[:, None] & (d < D)[None, :]  # [BT, BD]
-            g = widen(tl.load(g_row[:, None] + d[None, :] * g_d, on_d, 0.0), F)
+            g = widen(tl.load(g_row[:, None] + d[None, :], on_d, 0.0), F)
             on3 = on_d[:, None, :] & (i < n)[None, :, None]
-            at = x_row[:, None, None] + (i.to(tl.int64) * x_n)[None, :, None] + (d * x_d)[None, None, :]
+            at = x_row[:, None, None] + (i.to(tl.int64) * D)[None, :, None] + d[None, None, :]
             acc += widen(tl.load(at, on3, 0.0), F) * g[:, None, :]  # [BT, NP, BD]
         dh_pre = tl.sum(acc, axis=2)  # [BT, NP]
         # s = h_pre - hc_eps;  dh_pre2 = dh_pre * s * (1 - s)
@@ -191,16 +183,6 @@ def _load(at, on, EVEN: tl.constexpr):
 
 
 @triton.jit
-def _token(base, t0, row, S, b, s, NEAR: tl.constexpr):
-    """Addresses of the tokens t0 + row, [BT, 1]; NEAR: S is 1 and a tile's offsets fit in 32 bits."""
-    if NEAR:
-        return (base + t0 * b) + (row * b)[:, None]
-    else:
-        t = t0 + row
-        return base + ((t // S) * b + (t % S) * s)[:, None]
-
-
-@triton.jit
 def _psi(left, x_t, acc, X_TERMS: tl.constexpr):
     """acc + left^T x_t, [<= W, NS * BD]."""
     if X_TERMS == 1:
@@ -230,14 +212,6 @@ def streams_kernel(
     N,
     D,
     K,
-    S,
-    x_b,
-    x_s,
-    x_n,
-    x_d,
-    g_b,
-    g_s,
-    g_d,
     n: tl.constexpr,
     HAS_GAMMA: tl.constexpr,
     NS: tl.constexpr,
@@ -254,7 +228,7 @@ def streams_kernel(
     """dx, and psi = dh_mix^T x over this program's tokens in rows of terms, psi [splits, R, K].
 
     Programs are (columns, streams, splits). Columns of packed dh_mix are taken in chunks of W, the first R of them
-    for psi. EVEN: the blocks fill N, n and D. NEAR: S is 1 and offsets inside a tile fit in 32 bits.
+    for psi. EVEN: the blocks fill N, n and D. NEAR: offsets inside a tile fit in 32 bits.
     """
     M: tl.constexpr = n * n + 2 * n
     LEFTS: tl.constexpr = (C + W - 1) // W
@@ -282,30 +256,29 @@ def streams_kernel(
         t0 = (tiles - 1 - tile).to(tl.int64) * BT
         row = tl.arange(0, BT)
         live = row < N - t0
-        x_at = _token(x, t0, row, S, x_b, x_s, NEAR) + (i * x_n + d * x_d)[None, :]
-        x_t = _load(x_at, live[:, None] & on_k[None, :], EVEN)  # [BT, NS * BD]
+        at = t0 * K + (row.to(offset)[:, None] * K + k[None, :])
+        x_t = _load(x + at, live[:, None] & on_k[None, :], EVEN)  # [BT, NS * BD]
         c = _load(coef + t0 + row, live, EVEN)[:, None]  # [BT, 1]
         h_at = (h_pre + t0 * n) + (row[:, None] * n + i_h[None, :])
         h = _load(h_at, live[:, None] & (i_h < n)[None, :], EVEN)  # [BT, NS]
-        g_at = _token(dh_in, t0, row, S, g_b, g_s, NEAR) + (d_g * g_d)[None, :]
+        g_at = (dh_in + t0 * D) + (row.to(offset)[:, None] * D + d_g[None, :])
         g = _load(g_at, live[:, None] & (d_g < D)[None, :], EVEN)  # [BT, BD]
         # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
         out = tl.reshape(h[:, :, None] * widen(g, F)[:, None, :], [BT, NS * BD]) - c * widen(x_t, F)
         news = ()
         for q in tl.static_range(LEFTS):
-            at = (dh_mix + t0 * C) + (row[:, None] * C + (q * W + tl.arange(0, min(W, C - q * W)))[None, :])
-            left = _load(at, live[:, None], EVEN)  # [BT, <= W]
+            left_at = (dh_mix + t0 * C) + (row[:, None] * C + (q * W + tl.arange(0, min(W, C - q * W)))[None, :])
+            left = _load(left_at, live[:, None], EVEN)  # [BT, <= W]
             # psi = sum_tokens dh_mix^T x; first, so that the wait for dvec_mm also ends its reading of x
             if q < PSIS:
                 news = news + (_psi(left, x_t, psis[q], X_TERMS),)
             # dvec_mm = dh_mix @ phi
             out = dot(left, rights[q], out)
         psis = news
-        dx_at = _token(dx, t0, row, 1, K, 0, NEAR) + k[None, :]
         if EVEN:
-            tl.store(dx_at, narrow(out, dx.dtype.element_ty))
+            tl.store(dx + at, narrow(out, dx.dtype.element_ty))
         else:
-            tl.store(dx_at, narrow(out, dx.dtype.element_ty), live[:, None] & on_k[None, :])
+            tl.store(dx + at, narrow(out, dx.dtype.element_ty), live[:, None] & on_k[None, :])
 
     base = psi + tl.program_id(2).to(tl.int64) * R * K
     for q in tl.static_range(PSIS):

@@ -6,7 +6,7 @@ Symbols: T tokens of a tile, MP columns, at least M = n * n + 2 * n. Source: arX
 import triton
 import triton.language as tl
 
-from mhc.pre.triton_project_kernels import project, token_offsets
+from mhc.pre.triton_project_kernels import project
 from mhc.pre.triton_terms_kernels import narrow, scalar, widen
 
 
@@ -43,13 +43,13 @@ def store_gates(h, inv, z, s, m, t, inside_t, post_ptr, res_ptr, inv_ptr, mix_pt
 
 
 @triton.jit
-def load_streams(x_ptr, rows, inside_t, d, D, stride_i, stride_d, n: tl.constexpr):
+def load_streams(x_ptr, rows, inside_t, d, D, n: tl.constexpr):
     """x[t, 0..n, d]: n tiles [T, BD]."""
-    pointers = x_ptr + rows[:, None] + (d * stride_d)[None, :]
+    pointers = x_ptr + rows[:, None] + d[None, :]
     inside = inside_t[:, None] & (d < D)[None, :]
     streams = ()
     for i in tl.static_range(n):
-        streams = streams + (tl.load(pointers + i * stride_i, mask=inside, other=0.0, eviction_policy="evict_first"),)
+        streams = streams + (tl.load(pointers + i * D, mask=inside, other=0.0, eviction_policy="evict_first"),)
     return streams
 
 
@@ -94,13 +94,8 @@ def finish_kernel(
     mix_ptr,
     pre_ptr,
     N,
-    S,
     D,
     K,
-    stride_b,
-    stride_s,
-    stride_i,
-    stride_d,
     norm_eps: tl.float64,
     hc_eps: tl.float64,
     n: tl.constexpr,
@@ -116,9 +111,9 @@ def finish_kernel(
     inside_t = t < N
     m = tl.arange(0, MP)
     d = tl.program_id(1).to(tl.int64) * BD + tl.arange(0, BD)  # [BD]
-    rows = token_offsets(tl.minimum(t, N - 1), S, stride_b, stride_s)
+    rows = tl.minimum(t, N - 1) * K
     # x is on its way while the gates are made
-    streams = load_streams(x_ptr, rows, inside_t, d, D, stride_i, stride_d, n)
+    streams = load_streams(x_ptr, rows, inside_t, d, D, n)
     if OVERLAP:
         tl.extra.cuda.gdc_wait()
     h = sum_partials(part_ptr, t, inside_t, m, SPLITS, WIDTH)  # [BT, MP]
@@ -143,17 +138,11 @@ def fused_kernel(
     mix_ptr,
     pre_ptr,
     N,
-    S,
     D,
     K,
-    stride_b,
-    stride_s,
-    stride_i,
-    stride_d,
     norm_eps: tl.float64,
     hc_eps: tl.float64,
     n: tl.constexpr,
-    FLAT: tl.constexpr,
     HAS_GAMMA: tl.constexpr,
     EVEN: tl.constexpr,
     BT: tl.constexpr,
@@ -166,7 +155,7 @@ def fused_kernel(
     t = tl.program_id(0).to(tl.int64) * BT + tl.arange(0, BT)  # [BT]
     inside_t = t < N
     m = tl.arange(0, MP)
-    rows = token_offsets(tl.minimum(t, N - 1), S, stride_b, stride_s)
+    rows = tl.minimum(t, N - 1) * K
     h, squares = project(
         x_ptr,
         rows,
@@ -177,12 +166,8 @@ def fused_kernel(
         m,
         0,
         tl.cdiv(K, BK),
-        D,
         K,
-        stride_i,
-        stride_d,
         n * n + 2 * n,
-        FLAT,
         HAS_GAMMA,
         False,
         EVEN,
@@ -196,5 +181,5 @@ def fused_kernel(
     pre = s + scalar(hc_eps, s.dtype)
     for start in range(0, D, BD):
         d = start + tl.arange(0, BD).to(tl.int64)
-        streams = load_streams(x_ptr, rows, inside_t, d, D, stride_i, stride_d, n)
+        streams = load_streams(x_ptr, rows, inside_t, d, D, n)
         combine(streams, pre, m, h_in_ptr, t, inside_t, d, D, n)

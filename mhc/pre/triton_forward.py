@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mhc.case import ScheduleValue
 from mhc.pre.triton_finish_kernels import finish_kernel, fused_kernel
-from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, contiguous, dense
+from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, dense
 from mhc.pre.triton_project_kernels import partial_kernel, split_phi_kernel
 from mhc.pre.triton_schedule import Chip, forward_schedule, pinned, power_of_2, resident
 
@@ -29,7 +29,6 @@ OUTPUTS = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre")
 @lru_cache(maxsize=4096)
 def program(
     shape: torch.Size,
-    strides: tuple[int, ...],
     dtype: torch.dtype,
     has_gamma: bool,
     norm_eps: float,
@@ -43,13 +42,8 @@ def program(
     plan = pinned(forward_schedule(N, n, D, dtype, chip(device)), "forward", dict(schedule))
     overlap = plan.overlap and can_overlap(device)
     fused = plan.mode == "fused"
-    stride_b, stride_s, stride_i, stride_d = strides
     if plan.mode == "resident":
         return _resident(N, n, D, has_gamma, norm_eps, hc_eps, chip(device), pinned=bool(schedule))
-    if D == 1:  # stride_d means nothing
-        stride_d = stride_i
-    flat = n == 1 or stride_i == D * stride_d  # the streams lie end to end
-    sizes = N, S, D, K, stride_b, stride_s, stride_i, stride_d
     if fused:
         return Program(
             (
@@ -59,11 +53,10 @@ def program(
                     plan.warps,
                     ("x", "phi", "gamma", "alpha", "bias", *OUTPUTS),
                     (
-                        *sizes,
+                        *(N, D, K),
                         norm_eps,
                         hc_eps,
                         n,
-                        flat,
                         has_gamma,
                         K % plan.block_k == 0,
                         plan.block_tokens,
@@ -101,16 +94,9 @@ def program(
             ("x", "phi", "gamma", "w" if plan.presplit else "phi", "partials"),
             (
                 N,
-                S,
-                D,
                 K,
                 pitch,
-                stride_b,
-                stride_s,
-                stride_i,
-                stride_d,
                 M,
-                flat,
                 has_gamma,
                 plan.presplit,
                 mma_order,
@@ -133,7 +119,7 @@ def program(
             plan.finish_warps,
             ("x", "partials", "alpha", "bias", *OUTPUTS),
             (
-                *sizes,
+                *(N, D, K),
                 norm_eps,
                 hc_eps,
                 n,
@@ -180,7 +166,7 @@ def _resident(
         together=True,
         tiles={"x": Tiles((N, K), (K, 1), (T, cut.chunk), 128)},
     )
-    return Program((split, rest), {"w": (K * 64, torch.bfloat16), "shares": (words, torch.int32)}, pinned=pinned, dense=True)
+    return Program((split, rest), {"w": (K * 64, torch.bfloat16), "shares": (words, torch.int32)}, pinned=pinned)
 
 
 def forward(
@@ -199,7 +185,7 @@ def forward(
     x [B, S, n, D] bfloat16, float16, float32 or float64, any strides; phi [M, K], alpha [3], bias [M],
     gamma [n, D] or None, float32 (float64 with float64 x). h_in [B, S, D] has x's dtype; h_post [B, S, n],
     h_res [B, S, n, n], inv_rms [B, S], h_mix [B, S, M] and h_pre [B, S, n] have phi's. Accumulates in phi's dtype.
-    Where the schedule is resident, an x that is not dense is copied first.
+    A tensor that is strided, or not at a multiple of 16 bytes, is copied first.
     Takes arguments already checked. schedule pins what it names of `triton_schedule.SPACE`; Refused where it cannot run.
     """
     device = x.get_device()
@@ -219,10 +205,8 @@ def forward(
     if B * S == 0:
         return outputs
     key = () if not schedule else tuple(sorted(schedule.items()))
-    steps = program(x.shape, x.stride(), x.dtype, gamma is not None, float(norm_eps), float(hc_eps), device, key)
-    if steps.dense:
-        x = dense(x)
-    phi, alpha, bias = contiguous((phi, alpha, bias))
-    gamma = phi if gamma is None else gamma.contiguous()
+    steps = program(x.shape, x.dtype, gamma is not None, float(norm_eps), float(hc_eps), device, key)
+    x, phi, alpha, bias = dense(x, phi, alpha, bias)
+    gamma = phi if gamma is None else dense(gamma)[0]
     steps.run(dict(zip(OUTPUTS, outputs, strict=True), x=x, phi=phi, alpha=alpha, bias=bias, gamma=gamma))
     return outputs

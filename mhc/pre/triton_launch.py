@@ -98,16 +98,14 @@ class Launch:
 class Program:
     """The launches of one call and its scratch tensors: name to (elements, dtype), one allocation for all of them.
 
-    dense: x must be contiguous, at a multiple of 16 bytes.
     pinned: a caller fixed a schedule, so that one which the device has no room for is refused and not an error.
     """
 
     launches: tuple[Launch, ...]
     scratch: Mapping[str, tuple[int, torch.dtype]] = field(default_factory=dict)
     pinned: bool = False
-    dense: bool = False
     offsets: dict[str, int] = field(init=False, default_factory=dict)
-    compiled: dict[tuple[int, tuple[bool, ...]], list[Any]] = field(init=False, default_factory=dict)
+    compiled: dict[int, list[Any]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         at = 0
@@ -122,7 +120,7 @@ class Program:
         return self.offsets[""]
 
     def run(self, tensors: Mapping[str, Tensor]) -> None:
-        """Launches on the current stream of the tensors' device, which must be the current device.
+        """Launches on the current stream of the tensors' device, which must be the current device; tensors are `dense`.
 
         Raises:
             Refused: a pinned schedule needs more shared memory, registers or threads than the device has.
@@ -135,10 +133,9 @@ class Program:
             return
         pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
         device = x.get_device()
-        key = device, tuple([pointer % 16 == 0 for pointer in pointers.values()])
-        compiled = self.compiled.get(key)
+        compiled = self.compiled.get(device)
         if compiled is None:
-            self.compiled[key] = self._first(tensors, scratch)
+            self.compiled[device] = self._first(tensors, scratch)
             return
         if scratch is not None:
             base = scratch.data_ptr()
@@ -200,13 +197,15 @@ def chip(device: int) -> Chip:
     return Chip(cores=properties.multi_processor_count, shared=shared, capability=capability)
 
 
-def contiguous(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Each tensor, copied where it is strided."""
-    return [tensor if tensor.is_contiguous() else tensor.contiguous() for tensor in tensors]
+def dense(*tensors: Tensor) -> list[Tensor]:
+    """Each tensor, copied where it is strided or does not begin at a multiple of 16 bytes.
 
-
-def dense(tensor: Tensor) -> Tensor:
-    """The tensor, copied where it is strided or does not begin at a multiple of 16 bytes."""
-    if tensor.is_contiguous() and tensor.data_ptr() % 16 == 0:
-        return tensor
-    return tensor.clone(memory_format=torch.contiguous_format)
+    So a view gives bit for bit what its copy gives: Triton lays a tile out by strides and alignment, and with the layout
+    changes the order of a sum.
+    """
+    return [
+        tensor
+        if tensor.is_contiguous() and tensor.data_ptr() % 16 == 0
+        else tensor.clone(memory_format=torch.contiguous_format)
+        for tensor in tensors
+    ]

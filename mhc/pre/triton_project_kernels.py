@@ -68,21 +68,6 @@ def split_phi_kernel(
 
 
 @triton.jit
-def token_offsets(t, S, stride_b, stride_s):
-    """Element offset of token t = b * S + s."""
-    return (t // S) * stride_b + (t % S) * stride_s
-
-
-@triton.jit
-def column_offsets(k, D, stride_i, stride_d, FLAT: tl.constexpr):
-    """Element offset of column k = i * D + d of a token; FLAT: the streams lie end to end."""
-    if FLAT:
-        return k * stride_d
-    else:
-        return (k // D) * stride_i + (k % D) * stride_d
-
-
-@triton.jit
 def project(
     x_ptr,
     rows,
@@ -93,12 +78,8 @@ def project(
     m,
     first,
     last,
-    D,
     K,
-    stride_i,
-    stride_d,
     M: tl.constexpr,
-    FLAT: tl.constexpr,
     HAS_GAMMA: tl.constexpr,
     PRESPLIT: tl.constexpr,
     EVEN: tl.constexpr,
@@ -118,7 +99,7 @@ def project(
     inside_m = (m < M)[:, None]
     for block in tl.range(first, last, num_stages=STAGES):
         k = block * BK + tl.arange(0, BK).to(tl.int64)  # [BK]
-        x_offsets = rows[:, None] + column_offsets(k, D, stride_i, stride_d, FLAT)[None, :]
+        x_offsets = rows[:, None] + k[None, :]
         if EVEN:
             x = tl.load(x_ptr + x_offsets)  # [BT, BK]
             inside = inside_m
@@ -170,12 +151,8 @@ def project_bf16(
     m,
     first,
     last,
-    D,
     K,
-    stride_i,
-    stride_d,
     M: tl.constexpr,
-    FLAT: tl.constexpr,
     EVEN: tl.constexpr,
     BT: tl.constexpr,
     BM: tl.constexpr,
@@ -198,8 +175,8 @@ def project_bf16(
     inside_m = (m < M)[:, None]
     for block in tl.range(first, last, num_stages=STAGES):
         k = block * 64 + tl.arange(0, 32).to(tl.int64)  # [32]
-        left_ptr = x_ptr + rows[:, None] + column_offsets(k, D, stride_i, stride_d, FLAT)[None, :]
-        right_ptr = x_ptr + rows[:, None] + column_offsets(k + 32, D, stride_i, stride_d, FLAT)[None, :]
+        left_ptr = x_ptr + rows[:, None] + k[None, :]
+        right_ptr = left_ptr + 32
         if EVEN:
             left = tl.load(left_ptr)  # [BT, 32]
             right = tl.load(right_ptr)
@@ -231,16 +208,9 @@ def partial_kernel(
     w_ptr,
     part_ptr,
     N,
-    S,
-    D,
     K,
     pitch,
-    stride_b,
-    stride_s,
-    stride_i,
-    stride_d,
     M: tl.constexpr,
-    FLAT: tl.constexpr,
     HAS_GAMMA: tl.constexpr,
     PRESPLIT: tl.constexpr,
     MMA_ORDER: tl.constexpr,
@@ -258,16 +228,14 @@ def partial_kernel(
     split = pid % SPLITS
     t = (pid // SPLITS).to(tl.int64) * BT + tl.arange(0, BT)  # [BT]
     m = tl.program_id(1) * BM + tl.arange(0, BM)  # [BM]
-    rows = token_offsets(tl.minimum(t, N - 1), S, stride_b, stride_s)
+    rows = tl.minimum(t, N - 1) * K
     total = tl.cdiv(K, BK)
     if OVERLAP:
         tl.extra.cuda.gdc_wait()
     first = total * split // SPLITS
     last = total * (split + 1) // SPLITS
     if MMA_ORDER:
-        h, squares = project_bf16(
-            x_ptr, rows, w_ptr, pitch, m, first, last, D, K, stride_i, stride_d, M, FLAT, EVEN, BT, BM, STAGES, WARPS
-        )
+        h, squares = project_bf16(x_ptr, rows, w_ptr, pitch, m, first, last, K, M, EVEN, BT, BM, STAGES, WARPS)
         t = mma_rows(t, WARPS)
     else:
         h, squares = project(
@@ -280,12 +248,8 @@ def partial_kernel(
             m,
             first,
             last,
-            D,
             K,
-            stride_i,
-            stride_d,
             M,
-            FLAT,
             HAS_GAMMA,
             PRESPLIT,
             EVEN,

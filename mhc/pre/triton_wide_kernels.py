@@ -37,11 +37,11 @@ def weights_kernel(phi, gamma, w, D, K, M: tl.constexpr, DP: tl.constexpr, HAS_G
 
 
 @triton.jit
-def _upstream(dh_in, h_pre, t, d, i, N, D, S, g_b, g_s, g_d, n: tl.constexpr):
+def _upstream(dh_in, h_pre, t, d, i, N, D, n: tl.constexpr):
     """h_pre * dh_in, [BT, BD] of stream i."""
     live = t < N
     h = tl.load(h_pre + t * n + i, live, 0.0)
-    at = dh_in + ((t // S) * g_b + (t % S) * g_s)[:, None] + (d * g_d)[None, :]
+    at = dh_in + (t * D)[:, None] + d[None, :]
     return h[:, None] * widen(tl.load(at, live[:, None] & (d < D)[None, :], 0.0), tl.float32)
 
 
@@ -57,11 +57,11 @@ def _tile(pid, N, n: tl.constexpr, DP: tl.constexpr, BT: tl.constexpr, BD: tl.co
 
 
 @triton.jit
-def _own(x, coef, t, d, i, N, D, S, x_b, x_s, x_n, x_d):
+def _own(x, coef, t, d, i, N, D, K):
     """coef * x, [BT, BD] of stream i."""
     live = t < N
     f = tl.load(coef + t, live, 0.0)
-    at = x + ((t // S) * x_b + (t % S) * x_s)[:, None] + (i * x_n + d * x_d)[None, :]
+    at = x + (t * K)[:, None] + (i * D + d)[None, :]
     return f[:, None] * widen(tl.load(at, live[:, None] & (d < D)[None, :], 0.0), tl.float32)
 
 
@@ -78,14 +78,6 @@ def dx_kernel(
     N,
     D,
     K,
-    S,
-    x_b,
-    x_s,
-    x_n,
-    x_d,
-    g_b,
-    g_s,
-    g_d,
     n: tl.constexpr,
     MP: tl.constexpr,
     DP: tl.constexpr,
@@ -109,7 +101,7 @@ def dx_kernel(
     right_at = (w + i * DP + d0) + tl.arange(0, BD)[None, :]  # [1, BD]
     term: tl.constexpr = M * n * DP
     # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
-    acc = _upstream(dh_in, h_pre, t, d, i, N, D, S, g_b, g_s, g_d, n)
+    acc = _upstream(dh_in, h_pre, t, d, i, N, D, n)
     for c0 in tl.range(0, MP, BC, num_stages=STAGES):
         h = tl.load(left_at + c0)
         m = tl.load(left_at + MP + c0)
@@ -125,7 +117,7 @@ def dx_kernel(
         acc = dot(h, w_m, acc)
         acc = dot(m, w_m, acc)
         acc = dot(h, w_l, acc)
-    acc -= _own(x, coef, t, d, i, N, D, S, x_b, x_s, x_n, x_d)
+    acc -= _own(x, coef, t, d, i, N, D, K)
     out = narrow(acc, dx.dtype.element_ty)
     tl.store(dx + (t * K)[:, None] + (i * D + d)[None, :], out, (t < N)[:, None] & (d < D)[None, :])
     bad = tl.where(finite(widen(out, tl.float32)), 0, 1)
@@ -145,14 +137,6 @@ def classes_kernel(
     N,
     D,
     K,
-    S,
-    x_b,
-    x_s,
-    x_n,
-    x_d,
-    g_b,
-    g_s,
-    g_d,
     n: tl.constexpr,
     MP: tl.constexpr,
     DP: tl.constexpr,
@@ -174,13 +158,13 @@ def classes_kernel(
                 c = tl.arange(0, BC)
                 t = t0 + tl.arange(0, BT)
                 d = d0 + tl.arange(0, BD)
-                acc = _upstream(dh_in, h_pre, t, d, i, N, D, S, g_b, g_s, g_d, n)
+                acc = _upstream(dh_in, h_pre, t, d, i, N, D, n)
                 for c0 in range(0, MP, BC):
                     m = c0 + c
                     left = tl.load(dh_mix + (t * (5 * MP))[:, None] + m[None, :], (t < N)[:, None], 0.0)  # [BT, BC]
                     w_at = w + (m.to(tl.int64) * (n * DP))[:, None] + (i * DP + d)[None, :]
                     acc = dot(left, tl.load(w_at, (m < M)[:, None], 0.0), acc)
-                acc -= _own(x, coef, t, d, i, N, D, S, x_b, x_s, x_n, x_d)
+                acc -= _own(x, coef, t, d, i, N, D, K)
                 on = (t < N)[:, None] & (d < D)[None, :]
                 at = dx + (t * K)[:, None] + (i * D + d)[None, :]
                 on = on & ~finite(widen(tl.load(at, on, 0.0), tl.float32)) & ~finite(acc)
@@ -195,11 +179,6 @@ def psi_kernel(
     N,
     D,
     K,
-    S,
-    x_b,
-    x_s,
-    x_n,
-    x_d,
     chunk,
     n: tl.constexpr,
     MP: tl.constexpr,
@@ -230,12 +209,13 @@ def psi_kernel(
     for t0 in tl.range(split * chunk, tl.minimum((split + 1) * chunk, N), BT, num_stages=STAGES):
         t = t0 + tl.arange(0, BT)
         live = t < N
-        x_at = x + ((t // S) * x_b + (t % S) * x_s)[:, None] + (i * x_n + d * x_d)[None, :]
+        x_at = x + (t * K)[:, None] + (i * D + d)[None, :]
         x_t = tl.load(x_at, live[:, None] & on_d[None, :], 0.0)  # [BT, BD]
         news = ()
         for q in tl.static_range(LEFTS):
-            block: tl.constexpr = (q + 2 if q else 0) * MP
-            left = tl.load(dh_mix + (t * C)[:, None] + (block + m)[None, :], live[:, None] & on_m[None, :], 0.0)  # [BT, BM]
+            # the blocks of order 0, 1, 2 are 0, 3, 4
+            at = dh_mix + (t * C)[:, None] + ((q + 2 * (q > 0)) * MP + m)[None, :]
+            left = tl.load(at, live[:, None] & on_m[None, :], 0.0)  # [BT, BM]
             if x.dtype.element_ty == tl.bfloat16:
                 acc = dot(tl.trans(left), x_t, accs[q])
             else:  # float16 is two terms

@@ -1,0 +1,1 @@
+"""`python -m mhc.bench`: what the kernels cost and how accurate they are, measured side by side."""

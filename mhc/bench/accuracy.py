@@ -1,0 +1,64 @@
+"""How far results are from float64, and from their bounds; on the device, since the shapes are large.
+
+The same tolerances as the bound gate (`oracles.bound`), less the float64 reference's own error, 2**-29 of them at most.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from mhc.bench.record import Deviation
+from mhc.operator import STORAGE_DTYPES, Operator, Role
+from oracles.error_number import ErrorNumber
+
+# Float64 tensors of x's size that are alive at once while the backward's tolerance is built, with room to spare.
+COPIES = 32
+
+
+def allowed(
+    table: Operator, tensors: Mapping[str, Tensor | None], scalars: Mapping[str, float], *, recomputes_forward: bool
+) -> Mapping[str, ErrorNumber]:
+    """For each output and gradient that is not absent, the float64 value and the error allowed.
+
+    Args:
+        tensors: the inputs and upstream gradients by name, on any one device; they are taken as exact.
+        recomputes_forward: as `oracles.bound.tolerances` has it.
+    """
+    specs = table.argument_specs
+    storage = next(value.dtype for value in tensors.values() if value is not None)
+    assert storage in STORAGE_DTYPES.values()
+    given: dict[str, ErrorNumber | None] = {}
+    for name, tensor in tensors.items():
+        spec = specs[name]
+        number = None if tensor is None else ErrorNumber.exact(tensor.double().contiguous(), spec.dtype(storage))
+        given[name] = number if number is None or spec.role is Role.STORAGE else number.to(number.dtype)
+    results = table.forward(*(given[name] for name in table.forward_arguments), **scalars)
+    outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
+    saved = {name: outputs[name] for name in table.saved}
+    if not recomputes_forward:
+        saved = {name: ErrorNumber.stored(number.value, number.dtype) for name, number in saved.items()}
+    arguments = {**given, **saved}
+    results = table.backward(*(arguments[name] for name in table.backward_arguments), **scalars)
+    gradients = zip((spec.name for spec in table.gradients), results, strict=True)
+    return {**outputs, **{name: number for name, number in gradients if number is not None}}
+
+
+def deviations(
+    names: Sequence[str], results: Sequence[Tensor | None], wanted: Mapping[str, ErrorNumber]
+) -> Mapping[str, Deviation]:
+    """The deviation of each result that was returned, in the order of `names`."""
+    return {
+        name: _deviation(result, wanted[name])
+        for name, result in zip(names, results, strict=True)
+        if result is not None and name in wanted
+    }
+
+
+def _deviation(result: Tensor, wanted: ErrorNumber) -> Deviation:
+    """An element without a finite bound is not judged; one that is not finite where it should be is infinitely off."""
+    value = result.detach().double()
+    error = torch.where(value == wanted.value, 0.0, (value - wanted.value).abs()).nan_to_num(nan=torch.inf)
+    error = torch.where(wanted.error.isinf(), 0.0, error)
+    ratio = torch.where(error == 0, 0.0, error / wanted.error)
+    return Deviation(error=float(error.max()), ratio=float(ratio.max()))

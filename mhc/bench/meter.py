@@ -1,0 +1,87 @@
+"""The clocks: device time, host time and memory of a call. Nothing here knows what is called."""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Call = Callable[[], Sequence[Tensor | None]]
+
+WARMUP_MS = 25
+REPEAT_MS = 100
+# A launch queue holds about a thousand kernels and then blocks the caller: this many calls of some sixty stay below.
+_BATCH = 10
+_BATCHES = 50
+_HOST_SECONDS = 0.3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meter:
+    """How a device is measured.
+
+    Attributes:
+        milliseconds: median device time of a call.
+        host_us: CPU time to issue a call, microseconds.
+        scratch_mib: device memory at the peak of a call beyond what it is given and returns, MiB.
+        free_bytes: what can still be allocated.
+    """
+
+    milliseconds: Callable[[Call], float]
+    host_us: Callable[[Call], float]
+    scratch_mib: Callable[[Call], float]
+    free_bytes: Callable[[], float]
+
+
+def cuda_meter() -> Meter:
+    """The meter of the current CUDA device."""
+    return Meter(milliseconds=_milliseconds, host_us=host_us, scratch_mib=scratch_mib, free_bytes=_free_bytes)
+
+
+def _milliseconds(call: Call) -> float:
+    """Median of `triton.testing.do_bench`, which flushes the L2 cache before each call."""
+    from triton.testing import do_bench  # noqa: PLC0415  Triton is imported where it is used
+
+    return float(do_bench(call, warmup=WARMUP_MS, rep=REPEAT_MS, return_mode="median"))
+
+
+def host_us(
+    call: Call,
+    *,
+    synchronize: Callable[[], object] = torch.cuda.synchronize,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """CPU microseconds to issue a call: the median over batches, the device's queue drained between them."""
+    call()
+    batches: list[float] = []
+    begun = clock()
+    while len(batches) < _BATCHES and (len(batches) < 5 or clock() - begun < _HOST_SECONDS):
+        synchronize()
+        start = clock()
+        for _ in range(_BATCH):
+            call()
+        batches.append((clock() - start) / _BATCH)
+    synchronize()
+    return statistics.median(batches) * 1e6
+
+
+def scratch_mib(call: Call, *, memory: Any = torch.cuda) -> float:
+    """MiB at the peak of a call beyond what was allocated before it and the tensors that it returns."""
+    memory.synchronize()
+    memory.reset_peak_memory_stats()
+    before = memory.memory_allocated()
+    results = call()
+    memory.synchronize()
+    returned = sum(tensor.numel() * tensor.element_size() for tensor in results if tensor is not None)
+    return float(memory.max_memory_allocated() - before - returned) / 2**20
+
+
+def _free_bytes() -> float:
+    gc.collect()
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    return float(free)
