@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mhc.case import Case
 from mhc.environment import Environment, environment
-from mhc.implementation import Implementation
+from mhc.implementation import Implementation, Refused
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, TensorSpec
 from mhc.precision import float32_matmuls
@@ -38,7 +38,8 @@ class Observation:
     Attributes:
         outputs, gradients: by name, as returned; an entry is None where the implementation gave none. A stage that did
             not run, or failed, leaves its mapping empty.
-        refused: the reason, where the implementation does not take the case; then nothing ran.
+        refused: the reason, where the implementation does not take the case, or the device has no room for the schedule that
+            the case pins.
         failure: the exception, where there was one; the first stage that fails ends the run.
         written: inputs whose memory was not the same afterwards.
         seconds: wall time by stage, device work included.
@@ -79,10 +80,14 @@ def observe(implementation: Implementation, inputs: Inputs, saved: Mapping[str, 
             given = {**inputs.tensors, **saved}
             arguments = [given[name] for name in table.backward_arguments]
             gradients = _run(implementation, stage, arguments, table.gradients, inputs, seconds)
+    except Refused as refusal:
+        # a pinned schedule may turn out too large for the device only when it is compiled; nothing else may refuse so late
+        if implementation.name in case.schedules:
+            refused = refusal
+        else:
+            failure = _failure(stage, refusal)
     except Exception as error:  # whatever a kernel raises is a finding, not an end
-        failure = Failure(
-            stage=stage, type=type(error).__name__, message=str(error), traceback="".join(traceback.format_exception(error))
-        )
+        failure = _failure(stage, error)
     return Observation(
         implementation=implementation.name,
         case=case,
@@ -95,6 +100,11 @@ def observe(implementation: Implementation, inputs: Inputs, saved: Mapping[str, 
         seconds=seconds,
         environment=environment(),
     )
+
+
+def _failure(stage: str, error: Exception) -> Failure:
+    trace = "".join(traceback.format_exception(error))
+    return Failure(stage=stage, type=type(error).__name__, message=str(error), traceback=trace)
 
 
 def _run(

@@ -54,13 +54,15 @@ TARGETS = (
 
 @dataclass(frozen=True)
 class Job:
-    """A call. builder: the function, "module:name", that makes its program; shape: B, S, n, D; schedule: what is pinned."""
+    """A call. builder: the function, "module:name", that makes its program; shape: B, S, n, D; schedule: what is pinned;
+    without: names of targets that leave it out."""
 
     builder: str
     shape: tuple[int, int, int, int]
     dtype: str = "bfloat16"
     gamma: bool = True
     schedule: Mapping[str, ScheduleValue] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -103,6 +105,7 @@ class Compiled:
 
 def compiled(target: Target, jobs: Sequence[Job], cache: Path) -> list[Compiled]:
     """Every launch of the jobs, compiled for a target; `cache` is the folder of Triton's binaries."""
+    jobs = [job for job in jobs if target.name not in job.without]
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     worker = subprocess.run(
         [sys.executable, "-m", "tests.aot_worker"],
@@ -133,20 +136,24 @@ TINY = (1, 4, 2, 8)
 DEFAULTS: tuple[Job, ...] = (
     *both(MAIN),
     Job(FORWARD, (2, 2048, 8, 2048)),
-    Job(BACKWARD, (1, 2048, 16, 1024)),
+    Job(BACKWARD, (1, 2048, 16, 1024), without=("sm_90",)),  # there its dx_kernel takes 18 s to compile
+    Job(BACKWARD, (1, 2048, 16, 64)),
     *both(TINY, "float64"),
 )
 """Default schedules that the suite compiles every time."""
 
 SPILLS: Mapping[tuple[str, str], int] = {
     ("sm_80", "partial_kernel"): 42,  # n = 8: 128 columns of phi
-    ("sm_80", "streams_kernel"): 28,
-    ("sm_80", "classes_kernel"): 2,
+    ("sm_80", "streams_kernel"): 60,
+    ("sm_80", "classes_kernel"): 6,
     ("sm_90", "gates_kernel"): 8,  # held to 128 registers, so that more programs run at once
     ("sm_90", "resident_kernel"): 4,
+    ("sm_100", "streams_kernel"): 10,
     ("gfx950", "partial_kernel"): 6,
+    ("gfx950", "streams_kernel"): 51,
+    ("gfx950", "psi_kernel"): 2,
 }
-"""Words that a kernel of DEFAULTS may spill, as measured with Triton 3.7.1; every other one none."""
+"""Words that a kernel of DEFAULTS may spill, most measured with Triton 3.6.0 and 3.7.1; every other one none."""
 
 PINNED: tuple[Job, ...] = (
     Job(
@@ -174,7 +181,7 @@ MORE_DEFAULTS: tuple[Job, ...] = (
     *both((2, 2048, 5, 1111)),
     Job(BACKWARD, (2, 2048, 8, 2048)),
     *both((1, 512, 8, 2048)),
-    Job(FORWARD, (1, 2048, 16, 1024)),
+    *both((1, 2048, 16, 1024)),
 )
 """Default schedules of the full grid."""
 

@@ -19,12 +19,13 @@ from mhc import (
     mhc_forward_pre_triton_optimized,
     reference,
 )
+from mhc.fuzz.check import check
 from mhc.fuzz.worker import Worker
 from mhc.pre.triton_impls import TRITON, TRITON_INTERPRETED
 from mhc.pre.triton_schedule import SPACE, Chip, backward_schedule, forward_schedule, pinned, unfit
 from oracles.verdict import Status
 from strategies.cases import cases
-from tests.support import ON_CPU, ON_CUDA, bits, failing, forward_arguments, judged, observed, scaled_case
+from tests.support import ON_CPU, ON_CUDA, bits, device_of, failing, forward_arguments, judged, observed, scaled_case
 
 RUNNABLE = [one for one in (*ON_CPU, *ON_CUDA) if one.schedule]
 runnable = pytest.mark.parametrize("implementation", RUNNABLE, ids=lambda one: one.name)
@@ -53,12 +54,10 @@ def test_the_interpreter_runs_in_a_process_of_its_own(worker: Worker) -> None:
 def test_any_schedule_is_right_or_refused(implementation: Implementation, data: st.DataObject) -> None:
     space = {implementation.name: {name: values for name, values in SPACE.items() if name != "forward_mode"}}
     case = data.draw(cases(max_elements=1 << 9, dtypes=("bfloat16", "float32", "float16"), special=False, spaces=space))
-    refusal = implementation.refusal(case, "cpu" if implementation in ON_CPU else "cuda")
-    if refusal is not None:
-        assert refusal.reason.startswith("its schedule: ")
-        return
-    _, _, verdicts = judged(implementation, case)
+    verdicts = check(implementation, case, device_of(implementation))
+    refusals = [verdict.message for verdict in verdicts if verdict.oracle == "refusal"]
     assert not failing(verdicts), case.json
+    assert all(message.startswith(("its schedule: ", "schedule: ")) for message in refusals), refusals
 
 
 # Each leaves another path than the interpreter's default: several tiles, several splits, terms from a kernel of their own.

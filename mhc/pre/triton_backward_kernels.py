@@ -273,7 +273,12 @@ def streams_kernel(
             if q < PSIS:
                 news = news + (_psi(left, x_t, psis[q], X_TERMS),)
             # dvec_mm = dh_mix @ phi
-            out = dot(left, rights[q], out)
+            if X_TERMS == 3:
+                # dx is float32 and tensor cores truncate what they add up: a chunk at a time. Triton makes one operation
+                # of a product and an addition, but not of a subtraction.
+                out = -(-out - dot(left, rights[q], tl.zeros(out.shape, F)))
+            else:
+                out = dot(left, rights[q], out)
         psis = news
         if EVEN:
             tl.store(dx + at, narrow(out, dx.dtype.element_ty))

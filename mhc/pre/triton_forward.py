@@ -43,7 +43,7 @@ def program(
     overlap = plan.overlap and can_overlap(device)
     fused = plan.mode == "fused"
     if plan.mode == "resident":
-        return _resident(N, n, D, has_gamma, norm_eps, hc_eps, chip(device), pinned=bool(schedule))
+        return _resident(N, n, D, has_gamma, norm_eps, hc_eps, chip(device), overlap, pinned=bool(schedule))
     if fused:
         return Program(
             (
@@ -140,29 +140,40 @@ def program(
 
 
 def _resident(
-    N: int, n: int, D: int, has_gamma: bool, norm_eps: float, hc_eps: float, where: Chip, *, pinned: bool
+    N: int, n: int, D: int, has_gamma: bool, norm_eps: float, hc_eps: float, where: Chip, overlap: bool, *, pinned: bool
 ) -> Program:
     """x, which must be dense, read once: phi * gamma into terms, then everything else in one cooperative kernel."""
     from mhc.pre.triton_resident_kernels import resident_kernel, split_resident_kernel  # noqa: PLC0415  Gluon, sm_90 only
 
     cut = resident(N, n, D, torch.bfloat16, where)
     assert cut is not None, "refused before"
-    K, T, ring = n * D, 16, 16
+    K, T, slots = n * D, 16, 6
+    tiles = triton.cdiv(N, T)
+    ring = min(16, triton.cdiv(tiles, cut.groups))  # 16: at least twice the slots
     words = cut.groups * ring * cut.group * T * 32
-    split = Launch(split_resident_kernel, (K // 64, 1, 1), 4, ("phi", "gamma", "w", "shares"), (K, words, n, has_gamma))
+    block = 16 if K <= 8192 else 32  # small: the launch behind it waits for the last of its programs
+    split = Launch(
+        split_resident_kernel,
+        (K // block, 1, 1),
+        block // 8,
+        ("phi", "gamma", "w", "shares"),
+        (K, words, n, has_gamma, block, overlap),
+    )
     rest = Launch(
         resident_kernel,
         (cut.groups * cut.group, 1, 1),
         4,
         ("x", "w", "shares", "alpha", "bias", *OUTPUTS),
         (
-            *(N, D, K, triton.cdiv(N, T), norm_eps, hc_eps),
+            *(N, D, K, tiles, norm_eps, hc_eps),
             *(n, cut.group, power_of_2(triton.cdiv(T, cut.group), 1, T), cut.groups, cut.width, T, cut.chunk, cut.chunks),
-            6,  # slots: tiles of a program's ring
-            ring,  # tiles in the ring of shares, at least twice the slots
+            slots,
+            ring,
             168,  # registers of a projecting thread: with 160 ptxas makes the products wait for one another
             56,  # registers of a thread that loads, sends or writes the small outputs
+            overlap,
         ),
+        overlap,
         together=True,
         tiles={"x": Tiles((N, K), (K, 1), (T, cut.chunk), 128)},
     )

@@ -9,7 +9,7 @@ share of h_mix and s to the group, waits for the G shares, adds them in their or
 the tile that is still there. A program's partitions: load_tiles -> project_tiles (two, half of the columns each)
 -> ... -> combine_tiles, which frees the slot together with write_small.
 
-The workspace of the shares is a ring of RING >= 2 * SLOTS tiles a group. Each of its words tells by itself whether it
+The workspace of the shares is a ring of RING tiles a group, 2 * SLOTS or more, or all of them. Each of its words tells by itself whether it
 has come: its last bit is 1, 0, 1, ... in the laps of that ring, and 0 before the first. So a share needs no fence and no
 counter (a fence took 2000 clocks a tile); a sum loses at most an ulp of each share. Nobody overwrites what has not been
 read: a program sends tile j only after tile j - SLOTS left its ring, so after all have sent that one, so after all have
@@ -18,6 +18,8 @@ read tile j - 2 * SLOTS. All programs must run at the same time: cooperative lau
 w is the sum of two bfloat16 terms, w0 + w1 / 2**8: an error of 2**-17 |w|, inside the bound 6 sqrt(K) 2**-24 from
 K = 1821 on. Rows of w0 and w1 are separate rows of the product, and w1's count only where they are finite: w0 decides
 the class of a result.
+
+OVERLAP: the loads of x begin while w is still being split.
 
 Symbols: T tokens of a tile, SLOTS tiles of a program's ring, NC chunks of C columns in a tile. Places of a share: [0, n)
 the rows of h_pre, 7 the squares, from 8 on the rows n .. M = n * n + 2 * n; 32 in all, so n <= 4.
@@ -35,30 +37,46 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from triton.language.extra.cuda import gdc_wait
+
 from mhc.pre.triton_terms_kernels import ORDER_1, split_bf16
 
 
 @triton.jit
-def split_resident_kernel(phi_ptr, gamma_ptr, w_ptr, part_ptr, K, words, n: tl.constexpr, HAS_GAMMA: tl.constexpr):
+def split_resident_kernel(
+    phi_ptr,
+    gamma_ptr,
+    w_ptr,
+    part_ptr,
+    K,
+    words,
+    n: tl.constexpr,
+    HAS_GAMMA: tl.constexpr,
+    BLOCK: tl.constexpr,
+    OVERLAP: tl.constexpr,
+):
     """w[k // 16, :] = the registers of a wgmma operand [64, 16]: row 16 a + 8 r + g is term r of place 8 a + g.
 
     Also sets the workspace of the shares to zero.
     """
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
     block = tl.program_id(0)
     place = tl.arange(0, 32)
     row = tl.where(place < 8, place, place - 8 + n)
     inside = tl.where(place < 8, place < n, row < n * n + 2 * n)
-    k = block * 64 + tl.arange(0, 64)
-    w = tl.load(phi_ptr + row.to(tl.int64)[:, None] * K + k[None, :], mask=inside[:, None], other=0.0)  # [32, 64]
+    k = block * BLOCK + tl.arange(0, BLOCK)
+    w = tl.load(phi_ptr + row.to(tl.int64)[:, None] * K + k[None, :], mask=inside[:, None], other=0.0)  # [32, BLOCK]
     if HAS_GAMMA:
         w *= tl.load(gamma_ptr + k)[None, :]
     w0, w1, _ = split_bf16(w)
-    terms = tl.reshape(tl.join(w0, w1), (4, 8, 4, 2, 4, 2, 2))  # a g, step h q l, r
-    terms = tl.reshape(tl.permute(terms, (2, 0, 1, 4, 3, 6, 5)), (4096,))  # step a g q h r l
-    tl.store(w_ptr + block.to(tl.int64) * 4096 + tl.arange(0, 4096), terms)
+    terms = tl.reshape(tl.join(w0, w1), (4, 8, BLOCK // 16, 2, 4, 2, 2))  # a g, step h q l, r
+    terms = tl.reshape(tl.permute(terms, (2, 0, 1, 4, 3, 6, 5)), (64 * BLOCK,))  # step a g q h r l
+    tl.store(w_ptr + block.to(tl.int64) * (64 * BLOCK) + tl.arange(0, 64 * BLOCK), terms)
     zeros = tl.zeros([1024], tl.int32)
     for start in range(block * 1024, words, tl.num_programs(0) * 1024):
-        tl.store(part_ptr + start + tl.arange(0, 1024), zeros)
+        at = start + tl.arange(0, 1024)
+        tl.store(part_ptr + at, zeros, mask=at < words)
 
 
 @gluon.jit
@@ -200,12 +218,15 @@ def project_tiles(
     C: gl.constexpr,
     NC: gl.constexpr,
     SLOTS: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """Partition of a warp group: its chunks' share of h_mix and of the squares, for each tile of the ring."""
     MMA: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, T, 16])
     A: gl.constexpr = gl.DotOperandLayout(0, MMA, 2)
     X: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     first: gl.constexpr = half * (NC // 2)
+    if OVERLAP:
+        gdc_wait()
     w = ()
     for c in gl.static_range(NC // 2):
         column = ((first + c) * C // W) * D + g * W + ((first + c) * C) % W
@@ -249,11 +270,14 @@ def publish_tiles(
     G: gl.constexpr,
     T: gl.constexpr,
     RING: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """Partition of one warp: the program's share of every other tile, to all programs of the group."""
     P: gl.constexpr = gl.BlockedLayout([T, 1], [1, 32], [1, 1], [1, 0])
     token = gl.arange(0, T, layout=gl.SliceLayout(1, P))
     place = gl.arange(0, 32, layout=gl.SliceLayout(0, P))
+    if OVERLAP:
+        gdc_wait()
     for i in range((steps + 1 - odd) // 2):
         j = 2 * i + odd
         mbarrier.wait(summed.index(odd), i & 1)
@@ -299,6 +323,7 @@ def write_small(
     T: gl.constexpr,
     SLOTS: gl.constexpr,
     RING: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """Partition of one warp: every output but h_in, of every G-th token of a tile from the g-th on."""
     P: gl.constexpr = gl.BlockedLayout([UP, 1], [1, 32], [1, 1], [1, 0])
@@ -313,6 +338,8 @@ def write_small(
     m = m[None, :]
     token = g + G * gl.arange(0, UP, layout=gl.SliceLayout(1, P))  # [UP]
     offsets = gl.minimum(token, T - 1)[:, None] * 32 + place
+    if OVERLAP:
+        gdc_wait()
     for j in range(steps):
         first = (q + j * GROUPS) * T
         t = (first + token).to(gl.int64)
@@ -358,6 +385,7 @@ def combine_tiles(
     NC: gl.constexpr,
     SLOTS: gl.constexpr,
     RING: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """Partition of a warp group: h_in = sum_i h_pre[i] * x[i] from the tile in the ring."""
     P: gl.constexpr = gl.BlockedLayout([1, 1], [4, 8], [4, 1], [1, 0])  # a place in each of a token's eight lanes
@@ -368,6 +396,8 @@ def combine_tiles(
     d = gl.arange(0, C, layout=gl.SliceLayout(0, X))
     alpha = gl.load(alpha_ptr)
     bias = gl.load(bias_ptr + place, mask=place < n, other=0.0)[None, :]
+    if OVERLAP:
+        gdc_wait()
     pointers = part_ptr + q * RING * (G * T * 32) + offsets
     words = request(pointers, G, T * 128)
     for j in range(steps):
@@ -427,6 +457,7 @@ def resident_kernel(
     RING: gl.constexpr,
     PROJECT_REGS: gl.constexpr,
     SMALL_REGS: gl.constexpr,
+    OVERLAP: gl.constexpr,
 ):
     """The whole forward for the tiles q, q + GROUPS, ... of group q, columns of program g."""
     q = gl.program_id(0) // G
@@ -475,13 +506,20 @@ def resident_kernel(
                     NC,
                     SLOTS,
                     RING,
+                    OVERLAP,
                 ),
             ),
-            (project_tiles, (0, w_ptr, ring, sums, squares_of, full, summed, sent, g, D, steps, n, W, T, C, NC, SLOTS)),
-            (project_tiles, (1, w_ptr, ring, sums, squares_of, full, summed, sent, g, D, steps, n, W, T, C, NC, SLOTS)),
+            (
+                project_tiles,
+                (0, w_ptr, ring, sums, squares_of, full, summed, sent, g, D, steps, n, W, T, C, NC, SLOTS, OVERLAP),
+            ),
+            (
+                project_tiles,
+                (1, w_ptr, ring, sums, squares_of, full, summed, sent, g, D, steps, n, W, T, C, NC, SLOTS, OVERLAP),
+            ),
             (load_tiles, (x_desc, ring, full, empty, q, g, D, steps, GROUPS, W, T, C, NC, SLOTS)),
-            (publish_tiles, (0, part_ptr, sums, squares_of, summed, sent, q, g, steps, G, T, RING)),
-            (publish_tiles, (1, part_ptr, sums, squares_of, summed, sent, q, g, steps, G, T, RING)),
+            (publish_tiles, (0, part_ptr, sums, squares_of, summed, sent, q, g, steps, G, T, RING, OVERLAP)),
+            (publish_tiles, (1, part_ptr, sums, squares_of, summed, sent, q, g, steps, G, T, RING, OVERLAP)),
             (
                 write_small,
                 (
@@ -508,6 +546,7 @@ def resident_kernel(
                     T,
                     SLOTS,
                     RING,
+                    OVERLAP,
                 ),
             ),
         ],

@@ -148,8 +148,8 @@ class Resident:
 
 # Two bfloat16 terms of a float32 leave 2**-16 sum|a||b|, under 6 sqrt(L) 2**-24 sum|a||b| for sums this long.
 TWO_TERMS_FROM = 1821
-# Fewer tokens do not fill the ring of tiles often enough to pay for starting it.
-RESIDENT_FROM = 2048
+# Tokens, and elements of x, from which the resident kernel's start pays.
+RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 23
 
 
 def resident(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> Resident | None:
@@ -211,7 +211,8 @@ def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> 
         )
     if dtype == torch.bfloat16 and M + 1 > 64:
         columns = 128
-    mode = "resident" if N >= RESIDENT_FROM and resident(N, n, D, dtype, chip) else "two_pass"
+    worth = N >= RESIDENT_TOKENS and N * K >= RESIDENT_ELEMENTS
+    mode = "resident" if worth and resident(N, n, D, dtype, chip) else "two_pass"
     tokens = 64 if N <= 4096 and columns <= 64 else 128
     stages = 6 if tokens == 64 and columns <= 32 else 3
     # the ring of x and of three terms of w must fit: float16 and float32 x hold their terms beside it
@@ -242,7 +243,7 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) ->
     gates = (8, min(columns, 128), 4, 3) if N >= 4096 else (1, min(columns, 128), 2, 4)
     if width > 4:
         gates = (2 if N >= 4096 else 1, min(columns, 64 if width == 16 else 128), 4, 3)
-    wide = dtype in {torch.bfloat16, torch.float16} and (n >= 9 or (n >= 6 and N >= 2048))
+    wide = dtype in {torch.bfloat16, torch.float16} and (n >= 9 or (n >= 5 and N >= 2048))
     if chip.interpreted:
         return _backward(
             mode="wide" if wide else "streams",
@@ -274,14 +275,32 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) ->
     programs = -(-D // side) * -(-n // streams)
     stages = 4 if M <= 24 else 3 if M <= 48 else 2 if M <= 80 else 1
     long = (24 < M <= 35 or M > 80) and N >= 1024 and dtype == torch.bfloat16
+    tokens = 128 if long else 64
+    stages = min(stages, 2) if long or dtype != torch.bfloat16 else stages
+    while stages > 1 and _streams_shared(n, dtype, (tokens, side, streams), stages, chip) > chip.shared:
+        tokens, stages = 64, stages - 1
     return _backward(
         gates=gates,
-        tile=(128 if long else 64, side, streams),
+        tile=(tokens, side, streams),
         rows=64,
-        warps=8 if long else 4,
-        stages=min(stages, 2) if long or dtype != torch.bfloat16 else stages,
+        warps=tokens // 16,
+        stages=stages,
         splits=max(1, min(chip.cores // programs, -(-N // 64))),
     )
+
+
+def _streams_shared(n: int, dtype: torch.dtype, tile: tuple[int, int, int], stages: int, chip: Chip) -> int:
+    """Bytes of shared memory of the streams kernel with two or more stages, fitted to what compiling it gave."""
+    tokens, columns, streams = tile
+    x, dh_in = tokens * streams * columns * dtype.itemsize, tokens * columns * dtype.itemsize
+    terms = -(-6 * (n * n + 2 * n) // 32) * 32  # packed dh_mix, columns
+    dh_mix, phi = 2 * tokens * terms, 2 * terms * streams * columns
+    if chip.capability == 0:  # AMD
+        return (stages - 1) * (x + dh_mix) + 2 * dh_in
+    if chip.capability >= 100:
+        copies = 1 if n <= 5 else 5  # with more than four chunks of terms each is copied again
+        return stages * (x + dh_in + dh_mix + tokens * (4 * streams + 4)) + phi + copies * dh_mix + 2 * x
+    return 0  # sm_80, sm_90: every default fits as it is
 
 
 def hopper(n: int, D: int, dtype: torch.dtype, chip: Chip) -> bool:
@@ -309,13 +328,17 @@ def _wide(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, gates: tuple[i
         psi = (64, 64, 256, 8, 3)
     else:
         psi = (64, 64, 128, 8, 3)
+    if chip.shared < 96 << 10:  # gfx942
+        psi = (64, 64, min(psi[2], 128), psi[3], 2)
     programs = -(-M // 64) * n * -(-D // psi[2])
+    # sm_100 has no tensor memory for 128 columns beside the terms of dh_mix
+    side = 128 if D > 64 and D % 8 == 0 and chip.capability < 100 else narrow
     return _backward(
         mode="wide",
         gates=gates,
-        tile=(64, 128 if D > 64 and D % 8 == 0 else narrow, 1),
+        tile=(64, side, 1),
         rows=16,
-        stages=3,
+        stages=2,  # with 3, ptxas takes a quarter of a minute to gain 4 %
         psi=psi,
         splits=max(1, min(2 * chip.cores // programs, -(-N // 256))),
     )

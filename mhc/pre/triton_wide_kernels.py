@@ -121,7 +121,7 @@ def dx_kernel(
     out = narrow(acc, dx.dtype.element_ty)
     tl.store(dx + (t * K)[:, None] + (i * D + d)[None, :], out, (t < N)[:, None] & (d < D)[None, :])
     bad = tl.where(finite(widen(out, tl.float32)), 0, 1)
-    tl.store(flags + pid, tl.max(tl.max(bad, axis=1), axis=0))
+    tl.store(flags + pid, tl.max(bad))
 
 
 @triton.jit
