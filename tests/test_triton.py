@@ -21,8 +21,9 @@ from mhc import (
 )
 from mhc.fuzz.check import check
 from mhc.fuzz.worker import Worker
+from mhc.pre.triton_defaults import backward_schedule, forward_schedule, unfit
 from mhc.pre.triton_impls import TRITON, TRITON_INTERPRETED
-from mhc.pre.triton_schedule import SPACE, Chip, backward_schedule, forward_schedule, pinned, unfit
+from mhc.pre.triton_schedule import SPACE, Chip, pinned
 from oracles.verdict import Status
 from strategies.cases import cases
 from tests.support import ON_CPU, ON_CUDA, bits, device_of, failing, forward_arguments, judged, observed, scaled_case
@@ -97,7 +98,7 @@ def test_a_pinned_schedule_is_what_runs(implementation: Implementation) -> None:
 
 def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
     case = scaled_case(B=2, S=3, n=3, D=8, dtype="float32")
-    reasons = {
+    reasons: dict[str, tuple[Case, dict[str, Any]]] = {
         "float64 has no bfloat16 terms": (replace(case, dtype="float64"), {"forward_presplit": True}),
         "backward_mode wide is for bfloat16 and float16, was float32": (case, {"backward_mode": "wide"}),
         "backward_mode hopper is for bfloat16 on sm_90": (case, {"backward_mode": "hopper"}),

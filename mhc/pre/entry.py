@@ -121,7 +121,7 @@ def mhc_pre(
 
 
 def require(implementation: Implementation, x: Tensor, gamma: Tensor | None, keywords: Mapping[str, Any]) -> None:
-    """Raise `Refused` where `implementation` does not take arguments that are checked; a schedule among `keywords` counts."""
+    """Raise `Refused` where `implementation` does not take checked arguments, or the schedule among `keywords`."""
     case = _case(*x.shape, _NAMES[x.dtype], gamma is None, float(keywords["norm_eps"]), float(keywords["hc_eps"]))
     schedule = keywords.get("schedule")
     if schedule:

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from mhc.case import ScheduleValue
 from mhc.pre.triton_backward_kernels import gates_kernel, parameters_kernel, streams_kernel
+from mhc.pre.triton_defaults import TWO_TERMS_FROM, backward_schedule
 from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, dense
-from mhc.pre.triton_schedule import TWO_TERMS_FROM, BackwardSchedule, backward_schedule, pinned, power_of_2
+from mhc.pre.triton_schedule import BackwardSchedule, pinned, power_of_2
 from mhc.pre.triton_wide_kernels import classes_kernel, dx_kernel, psi_kernel, weights_kernel
 
 X_TERMS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3, torch.float64: 1}

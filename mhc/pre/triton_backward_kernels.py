@@ -69,8 +69,11 @@ def gates_kernel(
     STAGES: tl.constexpr,
     OVERLAP: tl.constexpr,
 ):
-    """Token gradients: dh_mix in packed terms [N, C] (in blocks of MP columns, M or more), coef = sum_M(dt * h_mix) * inv_rms**3 / K [N], and per program
-    the sums of its tokens for dbias and dalpha, sums [programs, M + 3]."""
+    """Token gradients of this program's tokens.
+
+    dh_mix in packed terms [N, C], in blocks of MP columns, M or more; coef = sum_M(dt * h_mix) * inv_rms**3 / K [N]; and
+    the sums of its tokens for dbias and dalpha, sums [programs, M + 3].
+    """
     M: tl.constexpr = n * n + 2 * n
     F = coef.dtype.element_ty
     pid = tl.program_id(0).to(tl.int64)
@@ -265,6 +268,10 @@ def streams_kernel(
         g = _load(g_at, live[:, None] & (d_g < D)[None, :], EVEN)  # [BT, BD]
         # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
         out = tl.reshape(h[:, :, None] * widen(g, F)[:, None, :], [BT, NS * BD]) - c * widen(x_t, F)
+        if X_TERMS == 3:
+            # dx is float32 and tensor cores truncate what they add up: a chunk at a time. Of a product and an addition
+            # Triton makes one operation again, of a product and a subtraction it does not.
+            out = -out
         news = ()
         for q in tl.static_range(LEFTS):
             left_at = (dh_mix + t0 * C) + (row[:, None] * C + (q * W + tl.arange(0, min(W, C - q * W)))[None, :])
@@ -274,11 +281,11 @@ def streams_kernel(
                 news = news + (_psi(left, x_t, psis[q], X_TERMS),)
             # dvec_mm = dh_mix @ phi
             if X_TERMS == 3:
-                # dx is float32 and tensor cores truncate what they add up: a chunk at a time. Triton makes one operation
-                # of a product and an addition, but not of a subtraction.
-                out = -(-out - dot(left, rights[q], tl.zeros(out.shape, F)))
+                out = out - dot(left, rights[q], tl.zeros(out.shape, F))
             else:
                 out = dot(left, rights[q], out)
+        if X_TERMS == 3:
+            out = -out
         psis = news
         if EVEN:
             tl.store(dx + at, narrow(out, dx.dtype.element_ty))

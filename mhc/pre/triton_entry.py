@@ -27,9 +27,9 @@ def mhc_forward_pre_triton_optimized(
 ) -> tuple[Tensor, ...]:
     """`mhc_forward_pre` in Triton kernels: the same equations, arguments, shapes and dtypes.
 
-    Differentiable: gradients come from `mhc_backward_triton`. float32-level accuracy on tensor cores (docs/triton.md), bit for
-    bit the same on every run. On CPU tensors it runs in Triton's interpreter, for tests, where TRITON_INTERPRET=1 was set
-    before Triton was imported.
+    Differentiable: gradients come from `mhc_backward_triton`. float32-level accuracy on tensor cores (docs/triton.md), bit
+    for bit the same on every run. On CPU tensors it runs in Triton's interpreter, for tests, where TRITON_INTERPRET=1 was
+    set before Triton was imported.
 
     Args:
         schedule: pins block sizes and the like, of `mhc.pre.triton_schedule.SPACE`; what it leaves out is chosen from the
@@ -82,12 +82,12 @@ def mhc_backward_triton(
         "h_post": h_post, "dh_in": dh_in, "dh_post": dh_post, "dh_res": dh_res, "gamma": gamma,
     }  # fmt: skip
     PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
-    keywords = {"norm_eps": norm_eps, "hc_eps": hc_eps, "schedule": schedule}
+    scalars = {"norm_eps": norm_eps, "hc_eps": hc_eps}
     implementation = _implementation(x)
-    require(implementation, x, gamma, keywords)
+    require(implementation, x, gamma, {**scalars, "schedule": schedule})
     assert implementation.backward is not None
     with torch.no_grad():
-        gradients = implementation.backward(*arguments.values(), **implementation.keywords(keywords, schedule))
+        gradients = implementation.backward(*arguments.values(), **implementation.keywords(scalars, schedule))
     dx, dphi, dalpha, dbias, dgamma = gradients
     return dx, dphi, dalpha, dbias, dgamma
 

@@ -18,10 +18,11 @@ import triton
 from torch import Tensor
 
 from mhc.case import ScheduleValue
+from mhc.pre.triton_defaults import forward_schedule, resident
 from mhc.pre.triton_finish_kernels import finish_kernel, fused_kernel
 from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, dense
 from mhc.pre.triton_project_kernels import partial_kernel, split_phi_kernel
-from mhc.pre.triton_schedule import Chip, forward_schedule, pinned, power_of_2, resident
+from mhc.pre.triton_schedule import Chip, pinned, power_of_2
 
 OUTPUTS = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre")
 

@@ -7,8 +7,9 @@ float32 products are six bfloat16 ones, hh mh lh hm mm hl of the terms h + m + l
 
     0 H 24 l 32 m 56 h 80 l 96        (24 H, l[0:8], 24 m, 24 h, l[8:24])
 
-m and l scaled by 2**8 and 2**16, where H is h with NaN and infinity kept, so that against the rows "H h l h" of phi all of them make hh lh mh hl in one
-contraction, columns 32 to 96 against "m m 0" make mm hm, and the first 64 are the rows H, m of psi.
+m and l scaled by 2**8 and 2**16, where H is h with NaN and infinity kept, so that against the rows "H h l h" of phi all
+of them make hh lh mh hl in one contraction, columns 32 to 96 against "m m 0" make mm hm, and the first 64 are the rows
+H, m of psi.
 """
 
 from triton.experimental import gluon
@@ -124,9 +125,8 @@ def _produce(
         mbarrier.expect(bar, x.block_type.nbytes + dh_in.block_type.nbytes + 3 * left.block_type.nbytes)
         tma.async_copy_global_to_shared(x, [i0, t0, d0], bar, x_s.index(slot))
         tma.async_copy_global_to_shared(dh_in, [t0, d0], bar, g_s.index(slot))
-        if OVERLAP:
-            if j == 0:
-                gdc_wait()
+        if OVERLAP and j == 0:
+            gdc_wait()
         mbarrier.wait(free.index(left_slot), left_phase)
         for q in gl.static_range(3):
             tma.async_copy_global_to_shared(left, [t0, 32 * q], bar, left_s.index(left_slot * 3 + q))
@@ -305,7 +305,6 @@ def hopper_streams_kernel(
     """dx, and psi [2 * splits, R, K] over this program's tokens. x, dx: descriptors of [n, N, D], blocks [NS, 64, BD];
     dh_in: of [N, D], blocks [64, BD]; left: of [N, 96], blocks [64, 32]. Programs are (columns, streams, splits).
     OVERLAP: starts before the gates have ended."""
-    M: gl.constexpr = n * n + 2 * n
     d0 = gl.program_id(0) * BD
     i0 = gl.program_id(1) * NS
     split = gl.program_id(2)

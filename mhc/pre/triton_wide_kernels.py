@@ -204,7 +204,7 @@ def psi_kernel(
     m = m0 + tl.arange(0, BM)
     on_m = m < MP
     accs = ()
-    for q in tl.static_range(LEFTS):
+    for _ in tl.static_range(LEFTS):
         accs = accs + (tl.zeros([BM, BD], tl.float32),)
     for t0 in tl.range(split * chunk, tl.minimum((split + 1) * chunk, N), BT, num_stages=STAGES):
         t = t0 + tl.arange(0, BT)

@@ -1,0 +1,317 @@
+"""The schedule that a shape gets where a case pins none, and why a pinned one cannot run."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mhc.case import Case, ScheduleValue
+from mhc.pre.triton_schedule import BackwardSchedule, Chip, ForwardSchedule, pinned, power_of_2
+
+
+@dataclass(frozen=True)
+class Resident:
+    """How the resident kernel shares a token: `group` programs, each with `width` elements of every stream, taken in
+    `chunks` pieces of `chunk` columns; `groups` of them at once."""
+
+    group: int
+    groups: int
+    width: int
+    chunk: int
+    chunks: int
+
+
+# Two bfloat16 terms of a float32 leave 2**-16 sum|a||b|, under 6 sqrt(L) 2**-24 sum|a||b| for sums this long.
+TWO_TERMS_FROM = 1821
+# Tokens, and elements of x, from which the resident kernel's start pays.
+RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 23
+
+
+def resident(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> Resident | None:
+    """The resident kernel's cut for a shape; None where it does not serve it. x must be dense besides."""
+    if chip.capability != 90 or dtype != torch.bfloat16 or n > 4 or n * D < TWO_TERMS_FROM:
+        return None
+    width, chunk, chunks = {1: (1024, 256, 4), 2: (512, 256, 4), 3: (256, 128, 6), 4: (256, 256, 4)}[n]
+    group = D // width
+    if D % width or group > min(28, chip.cores):  # every share of a sum is a register
+        return None
+    return Resident(group, max(1, min(chip.cores // group, -(-N // 16))), width, chunk, chunks)
+
+
+@functools.lru_cache(maxsize=4096)
+def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> ForwardSchedule:
+    """The default for N tokens of n streams of width D. A pure function."""
+    M, K = n * n + 2 * n, n * D
+    columns = power_of_2(M + 1, 16, 64)
+    if chip.interpreted:  # Python runs every operation: few programs, large tiles
+        small = dtype == torch.float64
+        return ForwardSchedule(
+            block_tokens=power_of_2(N, 16, 64),
+            block_m=power_of_2(M + 1, 16, 64 if small else 512),
+            block_k=power_of_2(K, 16, 64) if small else 64,
+            splits=1 if K <= 128 else 2,
+            presplit=False,
+            warps=4,
+            stages=1,
+            finish_tokens=power_of_2(N, 1, 64),
+            finish_d=power_of_2(D, 16, 1024),
+        )
+    if dtype == torch.float64:  # products in registers, without tensor cores: small tiles
+        return ForwardSchedule(
+            block_tokens=8,
+            block_m=16,
+            block_k=16,
+            presplit=False,
+            splits=1,
+            warps=4,
+            stages=1,
+            finish_d=power_of_2(D, 16, 1024),
+            finish_warps=4,
+        )
+    # 32 or 64 elements of x a thread in the second pass, in blocks of D that waste little
+    finish_d = min(max(D & -D, power_of_2(D, 16, 256)), 4096, 16384 // power_of_2(n, 1, 16))
+    finish_tokens = power_of_2(min(2048 // (n * finish_d), N), 1, 16)
+    finish_warps = power_of_2(n * finish_d * finish_tokens // 1024, 1, 8)
+    finish: Any = {"finish_tokens": finish_tokens, "finish_d": finish_d, "finish_warps": finish_warps}
+    if N * K <= 2**19:  # launches cost more than the work
+        return ForwardSchedule(
+            block_tokens=16,
+            block_m=columns,
+            block_k=64,
+            presplit=False,
+            warps=4,
+            stages=3,
+            splits=power_of_2(K // 128, 1, 8),
+            **finish,
+        )
+    if dtype == torch.bfloat16 and M + 1 > 64:
+        columns = 128
+    worth = N >= RESIDENT_TOKENS and N * K >= RESIDENT_ELEMENTS
+    mode = "resident" if worth and resident(N, n, D, dtype, chip) else "two_pass"
+    tokens = 64 if N <= 4096 and columns <= 64 else 128
+    stages = 6 if tokens == 64 and columns <= 32 else 3
+    # the ring of x and of three terms of w must fit: float16 and float32 x hold their terms beside it
+    block_k = 32 if dtype == torch.float16 else 64
+    while stages * block_k * (tokens * dtype.itemsize + 6 * columns) > chip.shared and (stages > 2 or columns > 16):
+        stages, columns = (2, columns) if stages > 2 else (stages, columns // 2)
+    # enough programs to fill the device, and sums short enough for the truncating accumulators of tensor cores
+    fill = -(-2 * chip.cores // (-(-N // tokens) * (M // columns + 1)))
+    splits = power_of_2(min(max(fill, K // 8192), -(-K // 512)), 1, 16)
+    return ForwardSchedule(
+        mode=mode,
+        block_tokens=tokens,
+        block_m=columns,
+        block_k=block_k,
+        splits=splits,
+        warps=tokens // 16,
+        stages=stages,
+        **finish,
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> BackwardSchedule:
+    """The default for N tokens of n streams of width D. A pure function."""
+    M, width = n * n + 2 * n, power_of_2(n, 1, 16)
+    columns = max(16, min(power_of_2(D, 1, 2048), 2048 // width if width < 16 else 64))
+    double = dtype == torch.float64
+    gates = (8, min(columns, 128), 4, 3) if N >= 4096 else (1, min(columns, 128), 2, 4)
+    if width > 4:
+        gates = (2 if N >= 4096 else 1, min(columns, 64 if width == 16 else 128), 4, 3)
+    wide = dtype in {torch.bfloat16, torch.float16} and (n >= 9 or (n >= 5 and N >= 2048))
+    if chip.interpreted:
+        return _backward(
+            mode="wide" if wide else "streams",
+            gates=(power_of_2(N, 1, 32), min(columns, 256), 4, 1),
+            tile=(power_of_2(N, 16, 32 if double else 64), power_of_2(D, 16, 32 if double else 128), 1 if double else width),
+            rows=power_of_2(M if double or wide else 6 * M, 16, 2048),
+            psi=(power_of_2(N, 16, 64), power_of_2(M, 16, 512), power_of_2(D, 16, 128), 4, 1),
+            splits=1 if N <= 64 else 2,
+        )
+    if double:
+        return _backward(gates=(1, min(columns, 128), 4, 1), tile=(16, 16, 1), rows=16, splits=min(8, -(-N // 16)))
+    if wide:
+        return _wide(N, n, D, dtype, chip, gates)
+    if hopper(n, D, dtype, chip):
+        streams = power_of_2(n, 1, 4)
+        return _backward(
+            mode="hopper",
+            gates=gates,
+            tile=(64, 128 // streams, streams),
+            rows=96,
+            stages=4 if streams == 1 else 5,
+            splits=_balanced_splits(-(-D // (128 // streams)), -(-N // 64), chip.cores),
+        )
+    side = 64 if n == 1 else 128 if M <= 24 else 64 if M <= 80 else 32
+    if dtype != torch.bfloat16:
+        side = min(side, 64)
+    streams = 2 if n % 2 == 0 and side < D * 2 else 1
+    side = side // streams
+    programs = -(-D // side) * -(-n // streams)
+    stages = 4 if M <= 24 else 3 if M <= 48 else 2 if M <= 80 else 1
+    long = (24 < M <= 35 or M > 80) and N >= 1024 and dtype == torch.bfloat16
+    tokens = 128 if long else 64
+    stages = min(stages, 2) if long or dtype != torch.bfloat16 else stages
+    while stages > 1 and _streams_shared(n, dtype, (tokens, side, streams), stages, chip) > chip.shared:
+        tokens, stages = 64, stages - 1
+    return _backward(
+        gates=gates,
+        tile=(tokens, side, streams),
+        rows=64,
+        warps=tokens // 16,
+        stages=stages,
+        splits=max(1, min(chip.cores // programs, -(-N // 64))),
+    )
+
+
+def _streams_shared(n: int, dtype: torch.dtype, tile: tuple[int, int, int], stages: int, chip: Chip) -> int:
+    """Bytes of shared memory of the streams kernel with two or more stages, fitted to what compiling it gave."""
+    tokens, columns, streams = tile
+    x, dh_in = tokens * streams * columns * dtype.itemsize, tokens * columns * dtype.itemsize
+    terms = -(-6 * (n * n + 2 * n) // 32) * 32  # packed dh_mix, columns
+    dh_mix, phi = 2 * tokens * terms, 2 * terms * streams * columns
+    if chip.capability == 0:  # AMD
+        return (stages - 1) * (x + dh_mix) + 2 * dh_in
+    if chip.capability >= 100:
+        copies = 1 if n <= 5 else 5  # with more than four chunks of terms each is copied again
+        return stages * (x + dh_in + dh_mix + tokens * (4 * streams + 4)) + phi + copies * dh_mix + 2 * x
+    return 0  # sm_80, sm_90: every default fits as it is
+
+
+def hopper(n: int, D: int, dtype: torch.dtype, chip: Chip) -> bool:
+    """Whether the backward for Hopper serves a shape. x and dh_in must be dense besides."""
+    return chip.capability == 90 and dtype == torch.bfloat16 and n <= 4 and D % 8 == 0
+
+
+def _balanced_splits(columns: int, tiles: int, cores: int) -> int:
+    """Programs for each block of columns that keep `cores` evenly busy: one costs its tiles, two by two, and a start."""
+
+    def cost(splits: int) -> float:
+        return -(-columns * splits // cores) * (-(-tiles // (2 * splits)) * 2 + 4) + 0.01 * splits
+
+    return min(range(1, max(2, min(16, tiles // 2 + 1))), key=cost)
+
+
+def _wide(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, gates: tuple[int, int, int, int]) -> BackwardSchedule:
+    """The default of many streams."""
+    M = n * n + 2 * n
+    narrow = power_of_2(D, 16, 64)
+    whole = dtype == torch.bfloat16 and D % 8 == 0 and D > 64  # rows of x that 16-byte loads divide
+    if not whole:
+        psi = (64, 64, narrow, 4, 3 if dtype == torch.bfloat16 else 2)
+    elif N >= TWO_TERMS_FROM and D % 256 == 0:
+        psi = (64, 64, 256, 8, 3)
+    else:
+        psi = (64, 64, 128, 8, 3)
+    if chip.shared < 96 << 10:  # gfx942
+        psi = (64, 64, min(psi[2], 128), psi[3], 2)
+    programs = -(-M // 64) * n * -(-D // psi[2])
+    # sm_100 has no tensor memory for 128 columns beside the terms of dh_mix
+    side = 128 if D > 64 and D % 8 == 0 and chip.capability < 100 else narrow
+    return _backward(
+        mode="wide",
+        gates=gates,
+        tile=(64, side, 1),
+        rows=16,
+        stages=2,  # with 3, ptxas takes a quarter of a minute to gain 4 %
+        psi=psi,
+        splits=max(1, min(2 * chip.cores // programs, -(-N // 256))),
+    )
+
+
+def _backward(
+    *,
+    gates: tuple[int, int, int, int],
+    tile: tuple[int, int, int],
+    rows: int,
+    splits: int,
+    mode: str = "streams",
+    warps: int = 4,
+    stages: int = 1,
+    psi: tuple[int, int, int, int, int] = (16, 16, 16, 4, 1),
+) -> BackwardSchedule:
+    gates_tokens, gates_columns, gates_warps, gates_stages = gates
+    tokens, columns, streams = tile
+    psi_tokens, psi_rows, psi_columns, psi_warps, psi_stages = psi
+    return BackwardSchedule(
+        mode=mode,
+        gates_tokens=gates_tokens,
+        gates_columns=gates_columns,
+        gates_warps=gates_warps,
+        gates_stages=gates_stages,
+        tokens=tokens,
+        columns=columns,
+        streams=streams,
+        rows=rows,
+        warps=warps,
+        stages=stages,
+        psi_tokens=psi_tokens,
+        psi_rows=psi_rows,
+        psi_columns=psi_columns,
+        psi_warps=psi_warps,
+        psi_stages=psi_stages,
+        splits=splits,
+    )
+
+
+def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str | None:
+    """Why a pinned schedule cannot serve a case; None where it can.
+
+    Tiles beyond what the registers of a program hold would be right and take minutes to compile; float64 has no tensor
+    cores to go to.
+    """
+    dtype = getattr(torch, case.dtype)
+    N, n, D = max(case.N, 1), case.n, case.D
+    forward = pinned(forward_schedule(N, n, D, dtype, chip), "forward", schedule)
+    backward = pinned(backward_schedule(N, n, D, dtype, chip), "backward", schedule)
+    width, fused = power_of_2(n, 1, 16), forward.mode == "fused"
+    if dtype == torch.float64 and forward.presplit and not fused:
+        return "float64 has no bfloat16 terms: forward_presplit must be False"
+    columns = power_of_2(n * n + 2 * n, 16, 512) if fused else forward.block_m
+    if backward.mode == "hopper" and not hopper(n, D, dtype, chip):
+        return (
+            "backward_mode hopper is for bfloat16 on sm_90, n at most 4, D a multiple of 8;"
+            f" was {case.dtype}, n = {n}, D = {D}"
+        )
+    if backward.mode == "wide" and dtype not in {torch.bfloat16, torch.float16}:
+        return f"backward_mode wide is for bfloat16 and float16, was {case.dtype}"
+    if forward.mode == "resident" and resident(N, n, D, dtype, chip) is None:
+        return (
+            "forward_mode resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821, D a multiple of 1024, 512,"
+            f" 256, 256 for n = 1, 2, 3, 4 and at most 28 times that; was {case.dtype}, n = {n}, D = {D}"
+        )
+    limits = {
+        "forward_block_tokens * columns of phi": (forward.block_tokens * columns, 2048 * forward.warps),
+        "n * forward_finish_tokens * forward_finish_d": (
+            n * forward.finish_tokens * forward.finish_d,
+            4096 * (forward.warps if fused else forward.finish_warps),
+        ),
+        "n * backward_gates_tokens * backward_gates_columns": (
+            width * backward.gates_tokens * backward.gates_columns,
+            4096 * backward.gates_warps,
+        ),
+        "backward_tokens * backward_streams * backward_columns": (
+            backward.tokens * (backward.columns if backward.mode == "wide" else backward.streams * backward.columns),
+            2048 * backward.warps,
+        ),
+        "backward_psi_rows * backward_psi_columns": (
+            backward.psi_rows * backward.psi_columns if backward.mode == "wide" else 0,
+            2048 * backward.psi_warps,
+        ),
+    }
+    if dtype == torch.float64:
+        limits["float64 forward_block_tokens * forward_block_m * forward_block_k"] = (
+            forward.block_tokens * forward.block_m * forward.block_k,
+            4096 * forward.warps,
+        )
+        limits["float64 backward_tokens * backward_rows * backward_streams * backward_columns"] = (
+            backward.tokens * backward.rows * backward.streams * backward.columns,
+            4096 * backward.warps,
+        )
+    if not chip.interpreted:
+        for product, (value, limit) in limits.items():
+            if value > limit:
+                return f"{product} must be at most {limit} there, was {value}"
+    return None
