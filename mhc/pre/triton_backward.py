@@ -94,7 +94,7 @@ def program(
         "psi": (parts * R * K, accumulator),
     }
     if wide:
-        middle, more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits)
+        middle, more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits, where.interpreted)
         scratch |= more
     elif hopper:
         middle = (_hopper(plan, N, n, D, has_gamma, R, splits, overlap),)
@@ -196,14 +196,20 @@ def _wide(
     MP: int,
     share: int,
     splits: int,
+    interpreted: bool,
 ) -> tuple[tuple[Launch, ...], dict[str, tuple[int, torch.dtype]]]:
     """phi * gamma in terms, psi, dx, and dx's classes where it is not finite; with their scratch."""
     K, M = n * D, n * n + 2 * n
     side = max(plan.columns, plan.psi_columns)
     DP = triton.cdiv(D, side) * side
     tiles = triton.cdiv(N, plan.tokens) * n * (DP // plan.columns)
+    rows = power_of_2(M, 1, 512) if interpreted else 1
     weights = Launch(
-        weights_kernel, (triton.cdiv(n * DP, 1024), M, 1), 4, ("phi", "gamma", "w"), (D, K, M, DP, has_gamma, 1024)
+        weights_kernel,
+        (triton.cdiv(n * DP, 1024), triton.cdiv(M, rows), 1),
+        4,
+        ("phi", "gamma", "w"),
+        (D, K, M, DP, has_gamma, rows, 1024),
     )
     psi = Launch(
         psi_kernel,

@@ -17,20 +17,31 @@ from mhc.pre.triton_terms_kernels import ORDER_1, ORDER_2, dot, finite, narrow, 
 
 
 @triton.jit
-def weights_kernel(phi, gamma, w, D, K, M: tl.constexpr, DP: tl.constexpr, HAS_GAMMA: tl.constexpr, BLOCK: tl.constexpr):
+def weights_kernel(
+    phi,
+    gamma,
+    w,
+    D,
+    K,
+    M: tl.constexpr,
+    DP: tl.constexpr,
+    HAS_GAMMA: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """w [3, M, n * DP]: the terms of phi * gamma, each stream's columns padded with zeros from D to DP."""
-    m = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(1).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     j = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     pitch = (K // D).to(tl.int64) * DP
-    i = j // DP
-    d = j % DP
-    inside = j < pitch
-    v = tl.load(phi + m * K + i * D + d, inside & (d < D), 0.0)  # [BLOCK]
+    k = j // DP * D + j % DP
+    inside = (m < M)[:, None] & (j < pitch)[None, :]
+    on = (j < pitch) & (j % DP < D)
+    v = tl.load(phi + m[:, None] * K + k[None, :], inside & on[None, :], 0.0)  # [ROWS, BLOCK]
     if HAS_GAMMA:
-        v *= tl.load(gamma + i * D + d, inside & (d < D), 0.0)
+        v *= tl.load(gamma + k, on, 0.0)[None, :]
     w_h, w_m, w_l = split_bf16(v)
     w_m, w_l = unscaled(w_m, w_l)
-    at = w + m * pitch + j
+    at = w + m[:, None] * pitch + j[None, :]
     tl.store(at, w_h, inside)
     tl.store(at + M * pitch, w_m, inside)
     tl.store(at + 2 * M * pitch, w_l, inside)
