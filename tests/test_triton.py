@@ -31,6 +31,7 @@ from tests.support import ON_CPU, ON_CUDA, bits, device_of, failing, forward_arg
 RUNNABLE = [one for one in (*ON_CPU, *ON_CUDA) if one.schedule]
 runnable = pytest.mark.parametrize("implementation", RUNNABLE, ids=lambda one: one.name)
 H200 = Chip(cores=132, shared=232448, capability=90)
+INTERPRETER = Chip(cores=1, shared=1 << 30, interpreted=True)
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +112,10 @@ def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
     for reason, (spoilt, schedule) in reasons.items():
         assert (unfit(spoilt, schedule, H200) or "").startswith(reason), reason
     assert unfit(case, {}, H200) is None
+    slow = scaled_case(B=8, S=64, n=4, D=64)
+    tiny = {"forward_block_tokens": 16, "forward_block_m": 16, "forward_block_k": 32}
+    assert "the interpreter gets through in time" in (unfit(slow, tiny, INTERPRETER) or "")
+    assert unfit(slow, {}, INTERPRETER) is None
     unknown = replace(case, schedules={"triton": {"forward_tokens": 3}})
     assert (
         TRITON.refusal(unknown, "cuda") == Refused("its schedule has no forward_tokens = 3")

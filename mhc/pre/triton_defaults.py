@@ -1,6 +1,7 @@
 """The schedule that a shape gets where a case pins none, and why a pinned one cannot run."""
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ class Resident:
 
 # Two bfloat16 terms of a float32 leave 2**-16 sum|a||b|, under 6 sqrt(L) 2**-24 sum|a||b| for sums this long.
 TWO_TERMS_FROM = 1821
+# A step takes some milliseconds there, and a case has a minute.
+INTERPRETED_STEPS = 512
 # Tokens, and elements of x, from which the resident kernel's start pays.
 RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 23
 
@@ -310,8 +313,36 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
             backward.tokens * backward.rows * backward.streams * backward.columns,
             4096 * backward.warps,
         )
-    if not chip.interpreted:
-        for product, (value, limit) in limits.items():
-            if value > limit:
-                return f"{product} must be at most {limit} there, was {value}"
+    if chip.interpreted:
+        steps = _steps(N, n, D, dtype, forward, backward)
+        if steps > INTERPRETED_STEPS:
+            return (
+                f"{steps} steps of its tiles are more than the {INTERPRETED_STEPS} that the interpreter gets through in time"
+            )
+        return None
+    for product, (value, limit) in limits.items():
+        if value > limit:
+            return f"{product} must be at most {limit} there, was {value}"
     return None
+
+
+def _steps(N: int, n: int, D: int, dtype: torch.dtype, forward: ForwardSchedule, backward: BackwardSchedule) -> int:
+    """About how many tiles the kernels go through, every loop counted."""
+    M, K = n * n + 2 * n, n * D
+
+    def tiles(*cuts: tuple[int, int]) -> int:
+        return math.prod(-(-size // tile) for size, tile in cuts)
+
+    fused = forward.mode == "fused"
+    columns = M if fused else forward.block_m
+    project = tiles((N, forward.block_tokens), (M + 1, columns), (K, forward.block_k))
+    finish = tiles((N, forward.block_tokens if fused else forward.finish_tokens), (D, forward.finish_d)) * n
+    terms = M * tiles((K, 1024)) if forward.presplit and not fused else 0
+    gates = tiles((N, backward.gates_tokens), (D, backward.gates_columns))
+    if backward.mode == "wide":
+        middle = tiles((N, backward.tokens), (D, backward.columns), (M, backward.rows)) * 2 * n
+        middle += tiles((N, backward.psi_tokens), (M, backward.psi_rows), (D, backward.psi_columns)) * 3 * n
+    else:
+        packed = M if dtype == torch.float64 else 6 * M
+        middle = tiles((N, backward.tokens), (n, backward.streams), (D, backward.columns), (packed, backward.rows))
+    return project + finish + terms + gates + middle
