@@ -2,6 +2,7 @@
 
 import importlib.util
 from dataclasses import replace
+from functools import cache
 from typing import Any, Literal
 
 from mhc.case import Case
@@ -24,8 +25,13 @@ def _backward(*arguments: Any, **keywords: Any) -> Any:
     return backward(*arguments, **keywords)
 
 
+@cache
+def _installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
 def _supports(name: str, interpreted: bool, case: Case) -> Literal[True] | Refused:
-    if importlib.util.find_spec("triton") is None:
+    if not _installed():
         return Refused("Triton is not installed")
     import torch  # noqa: PLC0415
     import triton  # noqa: PLC0415
