@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mhc.inputs import Inputs
 from mhc.observation import Observation
-from mhc.operator import STORAGE_DTYPES, Role, TensorSpec
+from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.reference import Reference, widen
 from oracles.error_number import ErrorNumber, overflow_threshold, unit_roundoff
 from oracles.verdict import Verdict, failed, not_applicable, passed
@@ -37,26 +37,52 @@ def tolerances(inputs: Inputs, reference: Reference, *, recomputes_forward: bool
     """
     case, table = inputs.case, inputs.case.table
     storage = STORAGE_DTYPES[case.dtype]
-    specs = table.argument_specs
-    given = {name: None if value is None else _given(value, specs[name], storage) for name, value in widen(inputs).items()}
-    results = table.forward(*(given[name] for name in table.forward_arguments), **case.scalars)
-    outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
-    saved = {name: outputs[name] for name in table.saved}
-    if not recomputes_forward:
-        saved = {name: ErrorNumber.stored(reference.outputs[name], number.dtype) for name, number in saved.items()}
-    arguments = {**given, **saved}
-    results = table.backward(*(arguments[name] for name in table.backward_arguments), **case.scalars)
-    gradients = dict(zip((spec.name for spec in table.gradients), results, strict=True))
-    # The reference is an evaluation too, in float64: its own error comes on top (it matters for float64 cases alone).
-    own = 1 + unit_roundoff(torch.float64) / unit_roundoff(next(iter(saved.values())).dtype)
-    return Tolerances(
-        outputs={name: ErrorNumber(number.value, number.error * own, number.dtype) for name, number in outputs.items()},
-        gradients={
-            name: ErrorNumber(number.value, number.error * own, number.dtype)
-            for name, number in gradients.items()
-            if number is not None
-        },
+    read = read_formula(
+        table,
+        widen(inputs),
+        storage,
+        case.scalars,
+        saved=reference.outputs,
+        recomputes_forward=recomputes_forward,
     )
+    # The reference is an evaluation too, in float64: its own error comes on top (it matters for float64 cases alone).
+    own = 1 + unit_roundoff(torch.float64) / unit_roundoff(accumulation_dtype(storage))
+
+    def with_own(numbers: Mapping[str, ErrorNumber]) -> Mapping[str, ErrorNumber]:
+        return {name: ErrorNumber(number.value, number.error * own, number.dtype) for name, number in numbers.items()}
+
+    return Tolerances(outputs=with_own(read.outputs), gradients=with_own(read.gradients))
+
+
+def read_formula(
+    table: Operator,
+    tensors: Mapping[str, Tensor | None],
+    storage: torch.dtype,
+    scalars: Mapping[str, float],
+    *,
+    saved: Mapping[str, Tensor] | None = None,
+    recomputes_forward: bool = False,
+) -> Tolerances:
+    """The operator's formula over error-carrying numbers, forward and backward, on whatever device the tensors are.
+
+    Args:
+        tensors: the inputs and upstream gradients by name, in float64 and contiguous, taken as exact in their dtypes.
+        storage: the dtype of x.
+        saved: the values that were stored for the backward, where they are not the forward's own.
+        recomputes_forward: as for `tolerances`.
+    """
+    specs = table.argument_specs
+    given = {name: None if value is None else _given(value, specs[name], storage) for name, value in tensors.items()}
+    results = table.forward(*(given[name] for name in table.forward_arguments), **scalars)
+    outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
+    kept = {name: outputs[name] for name in table.saved}
+    if not recomputes_forward:
+        values = {name: number.value for name, number in kept.items()} if saved is None else saved
+        kept = {name: ErrorNumber.stored(values[name], number.dtype) for name, number in kept.items()}
+    arguments = {**given, **kept}
+    results = table.backward(*(arguments[name] for name in table.backward_arguments), **scalars)
+    gradients = zip((spec.name for spec in table.gradients), results, strict=True)
+    return Tolerances(outputs=outputs, gradients={name: number for name, number in gradients if number is not None})
 
 
 def _given(value: Tensor, spec: TensorSpec, storage: torch.dtype) -> ErrorNumber:

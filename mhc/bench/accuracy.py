@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from mhc.bench.record import Deviation
-from mhc.operator import STORAGE_DTYPES, Operator, Role
+from mhc.operator import STORAGE_DTYPES, Operator
+from oracles.bound import read_formula
 from oracles.error_number import ErrorNumber
 
 # Float64 tensors of x's size that are alive at once while the backward's tolerance is built, with room to spare.
@@ -25,23 +26,11 @@ def allowed(
         tensors: the inputs and upstream gradients by name, on any one device; they are taken as exact.
         recomputes_forward: as `oracles.bound.tolerances` has it.
     """
-    specs = table.argument_specs
     storage = next(value.dtype for value in tensors.values() if value is not None)
     assert storage in STORAGE_DTYPES.values()
-    given: dict[str, ErrorNumber | None] = {}
-    for name, tensor in tensors.items():
-        spec = specs[name]
-        number = None if tensor is None else ErrorNumber.exact(tensor.double().contiguous(), spec.dtype(storage))
-        given[name] = number if number is None or spec.role is Role.STORAGE else number.to(number.dtype)
-    results = table.forward(*(given[name] for name in table.forward_arguments), **scalars)
-    outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
-    saved = {name: outputs[name] for name in table.saved}
-    if not recomputes_forward:
-        saved = {name: ErrorNumber.stored(number.value, number.dtype) for name, number in saved.items()}
-    arguments = {**given, **saved}
-    results = table.backward(*(arguments[name] for name in table.backward_arguments), **scalars)
-    gradients = zip((spec.name for spec in table.gradients), results, strict=True)
-    return {**outputs, **{name: number for name, number in gradients if number is not None}}
+    wide = {name: None if tensor is None else tensor.double().contiguous() for name, tensor in tensors.items()}
+    read = read_formula(table, wide, storage, scalars, recomputes_forward=recomputes_forward)
+    return {**read.outputs, **read.gradients}
 
 
 def deviations(

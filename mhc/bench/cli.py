@@ -4,7 +4,6 @@ import json
 import shlex
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, astuple
@@ -19,6 +18,7 @@ from mhc.bench import table
 from mhc.bench.kernels import measure
 from mhc.bench.meter import Meter, cuda_meter
 from mhc.bench.record import COMPILE, DEFAULT_SHAPES, GOLDEN, STAGES, Row, Setting, Shape, Timing, bound
+from mhc.commands import Commands
 from mhc.implementation import Implementation, ImplementationError
 from mhc.pre.table import MAX_N
 from mhc.registry import BUILT_IN, load
@@ -28,21 +28,10 @@ _REFERENCES = (GOLDEN, "manual")
 _SEEN = "mhc.bench.arguments"
 
 
-class _Commands(click.Group):
-    """A group whose unforeseen exceptions end with status 3: a traceback's own status 1 would read as a kernel's."""
-
+class _Commands(Commands):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_SEEN] = tuple(args)  # the header shows the command as it was given
         return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
-            raise
-        except Exception:
-            traceback.print_exc()
-            sys.exit(3)
 
 
 def _shapes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[Shape, ...]:

@@ -2,7 +2,6 @@
 
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 
 from mhc.case import Case
 from mhc.case_json import CaseError
+from mhc.commands import Commands
 from mhc.fuzz import report
 from mhc.fuzz.campaign import Budget, Tally, run
 from mhc.fuzz.finding import Finding, read_case
@@ -33,20 +33,7 @@ _implementations = click.option(
 _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where kernels run.")
 
 
-class _Commands(click.Group):
-    """A group whose unforeseen exceptions end with status 3: a traceback's own status 1 would read as findings."""
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except (click.ClickException, click.Abort, click.exceptions.Exit):
-            raise
-        except Exception:
-            traceback.print_exc()
-            sys.exit(3)
-
-
-@click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Stop after this many hours.")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after this many minutes.")
 @click.option("--cases", "case_limit", type=click.IntRange(min=1), help="Stop drawing after this many; shrinking runs more.")

@@ -36,7 +36,7 @@ def program(
     device: int,
     schedule: tuple[tuple[str, ScheduleValue], ...],
 ) -> Program:
-    """The three launches of a backward; their scratch is dh_mix in packed terms, coef, partial sums and partial psi."""
+    """The launches of a backward; their scratch is dh_mix in packed terms, coef, partial sums and partial psi."""
     B, S, n, D = shape
     N, K, M = B * S, n * D, n * n + 2 * n
     where = chip(device)
@@ -179,7 +179,7 @@ def _hopper(plan: BackwardSchedule, N: int, n: int, D: int, has_gamma: bool, R: 
         registers=168,  # shared out again between the loading warp and the two groups
         tiles={
             "x": streams,
-            "dx": Tiles((n, N, D), (D, K, 1), (NS, 64, BD), swizzle),
+            "dx": streams,
             "dh_in": Tiles((N, D), (D, 1), (64, BD), swizzle),
             "dh_mix": Tiles((N, HOPPER_COLUMNS), (HOPPER_COLUMNS, 1), (64, 32), 64),
         },

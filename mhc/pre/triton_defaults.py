@@ -33,7 +33,7 @@ RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 23
 
 
 def resident(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> Resident | None:
-    """The resident kernel's cut for a shape; None where it does not serve it. x must be dense besides."""
+    """The resident kernel's cut for a shape; None where it does not serve it."""
     if chip.capability != 90 or dtype != torch.bfloat16 or n > 4 or n * D < TWO_TERMS_FROM:
         return None
     width, chunk, chunks = {1: (1024, 256, 4), 2: (512, 256, 4), 3: (256, 128, 6), 4: (256, 256, 4)}[n]
@@ -184,7 +184,7 @@ def _streams_shared(n: int, dtype: torch.dtype, tile: tuple[int, int, int], stag
 
 
 def hopper(n: int, D: int, dtype: torch.dtype, chip: Chip) -> bool:
-    """Whether the backward for Hopper serves a shape. x and dh_in must be dense besides."""
+    """Whether the backward for Hopper serves a shape."""
     return chip.capability == 90 and dtype == torch.bfloat16 and n <= 4 and D % 8 == 0
 
 

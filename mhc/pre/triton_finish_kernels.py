@@ -11,6 +11,13 @@ from mhc.pre.triton_terms_kernels import narrow, scalar, widen
 
 
 @triton.jit
+def sigmoid(z):
+    """From the exponential of a number that is not positive."""
+    e = tl.exp(-tl.abs(z))
+    return tl.where(z >= 0, 1.0, e) / (1.0 + e)
+
+
+@triton.jit
 def gates(h, squares, m, alpha_ptr, bias_ptr, K, norm_eps, n: tl.constexpr):
     """inv_rms [T], z = alpha * h_mix * inv_rms + bias [T, MP] and sigmoid(z), from h_mix [T, MP], sum(x * x) [T]."""
     # inv_rms = rsqrt(mean(x * x) + norm_eps)
@@ -23,9 +30,7 @@ def gates(h, squares, m, alpha_ptr, bias_ptr, K, norm_eps, n: tl.constexpr):
     alpha = tl.where(m < n, tl.load(alpha_ptr), tl.where(m < 2 * n, tl.load(alpha_ptr + 1), tl.load(alpha_ptr + 2)))
     bias = tl.load(bias_ptr + m, mask=m < n * n + 2 * n, other=0.0)  # [MP]
     z = alpha[None, :] * (h * inv[:, None]) + bias[None, :]
-    # sigmoid(z), from the exponential of a number that is not positive
-    e = tl.exp(-tl.abs(z))
-    return inv, z, tl.where(z >= 0, 1.0, e) / (1.0 + e)
+    return inv, z, sigmoid(z)
 
 
 @triton.jit

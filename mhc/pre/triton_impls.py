@@ -2,7 +2,7 @@
 
 import importlib.util
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 from mhc.case import Case
@@ -48,21 +48,13 @@ def _supports(name: str, interpreted: bool, case: Case) -> Literal[True] | Refus
     return True
 
 
-def _supports_compiled(case: Case) -> Literal[True] | Refused:
-    return _supports("triton", False, case)
-
-
-def _supports_interpreted(case: Case) -> Literal[True] | Refused:
-    return _supports("triton-interpreted", True, case)
-
-
 TRITON = Implementation(
     name="triton",
     forward=_forward,
     backward=_backward,
     devices=("cuda",),
     dtypes=("bfloat16", "float16", "float32", "float64"),
-    supports=_supports_compiled,
+    supports=partial(_supports, "triton", False),
     schedule=SPACE,
 )
 TRITON_INTERPRETED = replace(
@@ -70,5 +62,5 @@ TRITON_INTERPRETED = replace(
     name="triton-interpreted",
     devices=("cpu",),
     env=INTERPRETER,
-    supports=_supports_interpreted,
+    supports=partial(_supports, "triton-interpreted", True),
 )

@@ -35,6 +35,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.language.extra.cuda import gdc_wait
 
 from mhc.pre.triton_exchange_kernels import complete, request, send
+from mhc.pre.triton_finish_kernels import sigmoid
 from mhc.pre.triton_terms_kernels import ORDER_1, split_bf16
 
 
@@ -204,13 +205,6 @@ def publish_tiles(
         share = part_ptr + ((q * RING + j % RING) * G + g) * (T * 32)
         values = gl.where((place == 7)[None, :], squares[:, None], h)
         send(share + token[:, None] * 32 + place[None, :], values, j // RING)
-
-
-@gluon.jit
-def sigmoid(z):
-    """From the exponential of a number that is not positive."""
-    e = gl.exp(-gl.abs(z))
-    return gl.where(z >= 0, 1.0, e) / (1.0 + e)
 
 
 @gluon.jit
