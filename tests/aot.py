@@ -166,8 +166,9 @@ PINNED: tuple[Job, ...] = (
             "backward_stages": 1,
         },
     ),
+    Job(BACKWARD, (2, 64, 4, 128), schedule={"backward_mode": "streams"}),  # with that mode's own tile, on sm_90 too
 )
-"""A small pinned schedule that the suite compiles every time."""
+"""Pinned schedules that the suite compiles every time."""
 
 MORE_DEFAULTS: tuple[Job, ...] = (
     *both(MAIN, "float16"),

@@ -21,7 +21,7 @@ from mhc import (
 )
 from mhc.fuzz.check import check
 from mhc.fuzz.worker import Worker
-from mhc.pre.triton_defaults import backward_schedule, forward_schedule, unfit
+from mhc.pre.triton_defaults import backward_plan, backward_schedule, forward_schedule, unfit
 from mhc.pre.triton_impls import TRITON, TRITON_INTERPRETED
 from mhc.pre.triton_schedule import SPACE, Chip, pinned
 from oracles.verdict import Status
@@ -109,6 +109,9 @@ def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
             {"forward_block_tokens": 128, "forward_block_m": 128, "forward_warps": 4},
         ),
     }
+    hopper = scaled_case(B=2, S=64, n=4, D=128)
+    reasons["backward_mode hopper takes backward_columns 32"] = (hopper, {"backward_columns": 16})
+    reasons["backward_mode hopper takes backward_stages 5"] = (hopper, {"backward_stages": 1})
     for reason, (spoilt, schedule) in reasons.items():
         assert (unfit(spoilt, schedule, H200) or "").startswith(reason), reason
     assert unfit(case, {}, H200) is None
@@ -132,6 +135,17 @@ def test_every_name_of_the_space_is_a_field_and_every_value_can_be_pinned() -> N
         stage, _, field = name.partition("_")
         for value in values:
             assert getattr(pinned(defaults[stage], stage, {name: value}), field) == value  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("mode", SPACE["backward_mode"])
+def test_a_pinned_mode_brings_its_own_tile(mode: str) -> None:
+    """Not that of the mode that would have been the default."""
+    case = scaled_case(B=2, S=64, n=4, D=128)
+    assert unfit(case, {"backward_mode": mode}, H200) is None
+    plan = backward_plan(case.N, case.n, case.D, torch.bfloat16, H200, {"backward_mode": mode})
+    assert plan == backward_schedule(case.N, case.n, case.D, torch.bfloat16, H200, str(mode))
+    assert plan.mode == mode
+    assert mode == "hopper" or plan.rows.bit_count() == 1  # what a kernel can have as a range
 
 
 def test_on_the_cpu_the_compiled_one_refuses() -> None:

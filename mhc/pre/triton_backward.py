@@ -17,9 +17,9 @@ from torch import Tensor
 
 from mhc.case import ScheduleValue
 from mhc.pre.triton_backward_kernels import gates_kernel, parameters_kernel, streams_kernel
-from mhc.pre.triton_defaults import TWO_TERMS_FROM, backward_schedule
+from mhc.pre.triton_defaults import TWO_TERMS_FROM, backward_plan
 from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, dense
-from mhc.pre.triton_schedule import BackwardSchedule, pinned, power_of_2
+from mhc.pre.triton_schedule import BackwardSchedule, power_of_2
 from mhc.pre.triton_wide_kernels import classes_kernel, dx_kernel, psi_kernel, weights_kernel
 
 X_TERMS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3, torch.float64: 1}
@@ -40,7 +40,7 @@ def program(
     B, S, n, D = shape
     N, K, M = B * S, n * D, n * n + 2 * n
     where = chip(device)
-    plan = pinned(backward_schedule(N, n, D, dtype, where), "backward", dict(schedule))
+    plan = backward_plan(N, n, D, dtype, where, dict(schedule))
     whole = dtype == torch.float64
     wide, hopper = plan.mode == "wide", plan.mode == "hopper"
     overlap = hopper and can_overlap(device)

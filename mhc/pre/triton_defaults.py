@@ -115,29 +115,32 @@ def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> 
 
 
 @functools.lru_cache(maxsize=4096)
-def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> BackwardSchedule:
-    """The default for N tokens of n streams of width D. A pure function."""
+def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mode: str | None = None) -> BackwardSchedule:
+    """The default for N tokens of n streams of width D, in a given mode or the fastest. A pure function."""
     M, width = n * n + 2 * n, power_of_2(n, 1, 16)
     columns = max(16, min(power_of_2(D, 1, 2048), 2048 // width if width < 16 else 64))
     double = dtype == torch.float64
     gates = (8, min(columns, 128), 4, 3) if N >= 4096 else (1, min(columns, 128), 2, 4)
     if width > 4:
         gates = (2 if N >= 4096 else 1, min(columns, 64 if width == 16 else 128), 4, 3)
-    wide = dtype in {torch.bfloat16, torch.float16} and (n >= 9 or (n >= 5 and N >= 2048))
+    if mode is None:
+        wide = dtype in {torch.bfloat16, torch.float16} and (n >= 9 or (n >= 5 and N >= 2048))
+        mode = "wide" if wide else "hopper" if hopper(n, D, dtype, chip) else "streams"
     if chip.interpreted:
         return _backward(
-            mode="wide" if wide else "streams",
+            mode=mode,
             gates=(power_of_2(N, 1, 32), min(columns, 256), 4, 1),
             tile=(power_of_2(N, 16, 32 if double else 64), power_of_2(D, 16, 32 if double else 128), 1 if double else width),
-            rows=power_of_2(M if double or wide else 6 * M, 16, 2048),
+            rows=power_of_2(M if double or mode == "wide" else 6 * M, 16, 2048),
             psi=(power_of_2(N, 16, 64), power_of_2(M, 16, 512), power_of_2(D, 16, 128), 4, 1),
             splits=1 if N <= 64 else 2,
         )
     if double:
-        return _backward(gates=(1, min(columns, 128), 4, 1), tile=(16, 16, 1), rows=16, splits=min(8, -(-N // 16)))
-    if wide:
+        tile, splits = (16, 16, 1), min(8, -(-N // 16))
+        return _backward(mode=mode, gates=(1, min(columns, 128), 4, 1), tile=tile, rows=16, splits=splits)
+    if mode == "wide":
         return _wide(N, n, D, dtype, chip, gates)
-    if hopper(n, D, dtype, chip):
+    if mode == "hopper":
         streams = power_of_2(n, 1, 4)
         return _backward(
             mode="hopper",
@@ -259,6 +262,21 @@ def _backward(
     )
 
 
+def forward_plan(
+    N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapping[str, ScheduleValue]
+) -> ForwardSchedule:
+    """What a shape runs where a case pins `schedule`."""
+    return pinned(forward_schedule(N, n, D, dtype, chip), "forward", schedule)
+
+
+def backward_plan(
+    N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapping[str, ScheduleValue]
+) -> BackwardSchedule:
+    """What a shape runs where a case pins `schedule`: the defaults of the mode pinned, and the rest of `schedule`."""
+    mode = schedule.get("backward_mode")
+    return pinned(backward_schedule(N, n, D, dtype, chip, None if mode is None else str(mode)), "backward", schedule)
+
+
 def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str | None:
     """Why a pinned schedule cannot serve a case; None where it can.
 
@@ -267,8 +285,8 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
     """
     dtype = getattr(torch, case.dtype)
     N, n, D = max(case.N, 1), case.n, case.D
-    forward = pinned(forward_schedule(N, n, D, dtype, chip), "forward", schedule)
-    backward = pinned(backward_schedule(N, n, D, dtype, chip), "backward", schedule)
+    forward = forward_plan(N, n, D, dtype, chip, schedule)
+    backward = backward_plan(N, n, D, dtype, chip, schedule)
     width, fused = power_of_2(n, 1, 16), forward.mode == "fused"
     if dtype == torch.float64 and forward.presplit and not fused:
         return "float64 has no bfloat16 terms: forward_presplit must be False"
@@ -278,6 +296,11 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
             "backward_mode hopper is for bfloat16 on sm_90, n at most 4, D a multiple of 8;"
             f" was {case.dtype}, n = {n}, D = {D}"
         )
+    if backward.mode == "hopper":
+        own = backward_schedule(N, n, D, dtype, chip, "hopper")
+        for name in ("tokens", "columns", "streams", "stages"):
+            if getattr(backward, name) != getattr(own, name):
+                return f"backward_mode hopper takes backward_{name} {getattr(own, name)}; pin backward_mode too for another"
     if backward.mode == "wide" and dtype not in {torch.bfloat16, torch.float16}:
         return f"backward_mode wide is for bfloat16 and float16, was {case.dtype}"
     if forward.mode == "resident" and resident(N, n, D, dtype, chip) is None:

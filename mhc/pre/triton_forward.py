@@ -18,11 +18,11 @@ import triton
 from torch import Tensor
 
 from mhc.case import ScheduleValue
-from mhc.pre.triton_defaults import forward_schedule, resident
+from mhc.pre.triton_defaults import forward_plan, resident
 from mhc.pre.triton_finish_kernels import finish_kernel, fused_kernel
 from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, dense
 from mhc.pre.triton_project_kernels import partial_kernel, split_phi_kernel
-from mhc.pre.triton_schedule import Chip, pinned, power_of_2
+from mhc.pre.triton_schedule import Chip, power_of_2
 
 OUTPUTS = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre")
 
@@ -40,7 +40,7 @@ def program(
     """The launches of a forward; its scratch is the partial sums and the terms of phi * gamma."""
     B, S, n, D = shape
     N, K, M = B * S, n * D, n * n + 2 * n
-    plan = pinned(forward_schedule(N, n, D, dtype, chip(device)), "forward", dict(schedule))
+    plan = forward_plan(N, n, D, dtype, chip(device), dict(schedule))
     overlap = plan.overlap and can_overlap(device)
     fused = plan.mode == "fused"
     if plan.mode == "resident":
