@@ -86,6 +86,37 @@ def test_pinned_schedules_are_right_and_deterministic(implementation: Implementa
             assert bits(value) == bits(second[output]), output
 
 
+# Forward and backward mode, with the smallest shapes that they serve and a tail in every dimension that may have one.
+SM_90_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "resident n=1": ({"forward_mode": "resident"}, {"B": 1, "S": 70, "n": 1, "D": 2048}),
+    "resident n=2": ({"forward_mode": "resident"}, {"B": 3, "S": 11, "n": 2, "D": 1024}),
+    "resident n=3": ({"forward_mode": "resident"}, {"B": 1, "S": 17, "n": 3, "D": 768}),
+    "resident n=4": ({"forward_mode": "resident"}, {"B": 2, "S": 600, "n": 4, "D": 512}),
+    "resident, no gamma": ({"forward_mode": "resident"}, {"B": 1, "S": 130, "n": 4, "D": 1024, "absent": {"gamma"}}),
+    "hopper n=1": ({"backward_mode": "hopper"}, {"B": 1, "S": 65, "n": 1, "D": 8}),
+    "hopper n=3": ({"backward_mode": "hopper"}, {"B": 1, "S": 2100, "n": 3, "D": 136}),
+    "hopper n=4": ({"backward_mode": "hopper"}, {"B": 7, "S": 19, "n": 4, "D": 520}),
+    "hopper, no gamma": ({"backward_mode": "hopper"}, {"B": 1, "S": 64, "n": 4, "D": 256, "absent": {"gamma"}}),
+    "wide n=5": ({"backward_mode": "wide"}, {"B": 2, "S": 1100, "n": 5, "D": 111}),
+    "wide n=16": ({"backward_mode": "wide"}, {"B": 1, "S": 67, "n": 16, "D": 130}),
+}
+
+
+@pytest.mark.skipif(not ON_CUDA or torch.cuda.get_device_capability() != (9, 0), reason="needs a GPU of sm_90")
+@pytest.mark.parametrize("name", SM_90_CASES)
+def test_modes_of_sm_90_are_right_and_deterministic(name: str) -> None:
+    schedule, shape = SM_90_CASES[name]
+    case = scaled_case(**{**shape, "absent": frozenset(shape.get("absent", ()))}, schedules={TRITON.name: schedule})
+    observation, _, verdicts = judged(TRITON, case)
+    assert observation.refused is None
+    assert not failing(verdicts)
+    again = observed(TRITON, case)
+    for first, second in ((observation.outputs, again.outputs), (observation.gradients, again.gradients)):
+        assert [bits(value) for value in first.values() if value is not None] == [
+            bits(value) for value in second.values() if value is not None
+        ]
+
+
 @runnable
 def test_a_pinned_schedule_is_what_runs(implementation: Implementation) -> None:
     """Another number of splits is another order of summation: some bits differ."""
