@@ -13,11 +13,13 @@ sums over the M rows by groups of n. Compensated sums would be closer still, but
 import tilelang.language as T
 
 from mhc.pre import tilelang_macros as pre
+from mhc.pre.table import MAX_N
 
 LANES = 32
 LINES = 8
 BLOCK = LINES * LANES
 TOKENS = 32
+MAX_ROWS = pre.rows(MAX_N)
 
 
 def accumulation(dtype):
@@ -38,11 +40,10 @@ def block_sum(lanes, size, term):
             lanes[c] += lanes[c + (LANES // 2 >> half)]
 
 
-def forward(*, n, dtype):
+def forward(*, dtype):
     """All six outputs; x and h_in in `dtype`, "float16", "float32" or "float64"."""
-    acc, M = accumulation(dtype), pre.rows(n)
-    N, D = T.dynamic("N", "int64"), T.dynamic("D", "int64")
-    K = n * D
+    acc = accumulation(dtype)
+    N, K, M, n, D = (T.dynamic(name, "int64") for name in ("N", "K", "M", "n", "D"))
 
     @T.prim_func
     def serial_forward(
@@ -64,7 +65,7 @@ def forward(*, n, dtype):
             weighted = T.alloc_local((BLOCK,), acc)
             lanes = T.alloc_local((LANES,), acc)
             squares = T.alloc_local((1,), acc)
-            mix = T.alloc_local((M,), acc)
+            mix = T.alloc_local((MAX_ROWS,), acc)
             for t in T.serial(N):
                 squares[0] = 0.0
                 for row in T.serial(M):
@@ -106,11 +107,10 @@ def forward(*, n, dtype):
     return serial_forward
 
 
-def backward(*, n, dtype):
+def backward(*, dtype):
     """All five gradients; x, dh_in and dx in `dtype`. dh_mix and coefficient are scratch."""
-    acc, M = accumulation(dtype), pre.rows(n)
-    N, D = T.dynamic("N", "int64"), T.dynamic("D", "int64")
-    K = n * D
+    acc = accumulation(dtype)
+    N, K, M, n, D = (T.dynamic(name, "int64") for name in ("N", "K", "M", "n", "D"))
 
     @T.prim_func
     def serial_backward(
@@ -139,8 +139,8 @@ def backward(*, n, dtype):
             total = T.alloc_local((LANES,), acc)
             dgamma_part = T.alloc_local((LANES,), acc)
             weighted = T.alloc_local((TOKENS, LANES), acc)
-            dgate = T.alloc_local((M,), acc)
-            dbias_part = T.alloc_local((M,), acc)
+            dgate = T.alloc_local((MAX_ROWS,), acc)
+            dbias_part = T.alloc_local((MAX_ROWS,), acc)
             dalpha_part = T.alloc_local((3,), acc)
             dinv_rms = T.alloc_local((1,), acc)
             group = T.alloc_local((2,), acc)
@@ -170,8 +170,10 @@ def backward(*, n, dtype):
                             block_sum(
                                 lanes,
                                 T.min(BLOCK, D - block * BLOCK),
-                                lambda k: T.cast(dh_in[t, block * BLOCK + k], acc)
-                                * T.cast(x[t, pre.column(D, i, block * BLOCK + k)], acc),
+                                lambda k: (
+                                    T.cast(dh_in[t, block * BLOCK + k], acc)
+                                    * T.cast(x[t, pre.column(D, i, block * BLOCK + k)], acc)
+                                ),
                             )
                             total[0] += lanes[0]
                         dgate[pre.pre_row(n, i)] = pre.pre_slope(total[0], h_pre[t, i], eps[1])
