@@ -135,6 +135,7 @@ DEFAULTS: tuple[Job, ...] = (
     Job(FORWARD, (2, 2048, 8, 2048)),
     Job(BACKWARD, (1, 2048, 16, 1024)),
     Job(BACKWARD, (1, 2048, 16, 64)),
+    Job(BACKWARD, (2, 3, 16, 5), "float16"),
     *both(TINY, "float64"),
 )
 """Default schedules that the suite compiles every time."""

@@ -230,12 +230,12 @@ def psi_kernel(
             if x.dtype.element_ty == tl.bfloat16:
                 acc = dot(tl.trans(left), x_t, accs[q])
             else:  # float16 is two terms
-                h, rest, _ = split_bf16(widen(x_t, tl.float32))
-                rest, _ = unscaled(rest, rest)
+                h, scaled, none = split_bf16(widen(x_t, tl.float32))
+                low, none = unscaled(scaled, none)
                 acc = dot(tl.trans(left), h, accs[q])
                 # a zero term of x must not meet an infinite one of dh_mix
                 left = tl.where(finite(widen(left, tl.float32)), left, tl.zeros(left.shape, left.dtype))
-                acc = dot(tl.trans(left), rest, acc)
+                acc = dot(tl.trans(left), low, acc)
             news = news + (acc,)
         accs = news
     total = accs[0]
