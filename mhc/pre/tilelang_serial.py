@@ -1,35 +1,34 @@
-"""mHC Forward Pre and its backward on the CPU: TileLang's `c` target, compiled once for each n and dtype of x.
+"""mHC Forward Pre and its backward on the CPU: TileLang's `c` target, compiled once for each dtype of x.
 
 bfloat16 x is stored as float32 here, since the target has no bfloat16, and h_in and dx are rounded once on the way out.
 Strided tensors are copied first, so a view gives bit for bit what its copy gives. Without gamma the programs get ones.
 """
 
-import functools
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from mhc.pre.table import MAX_N
+from mhc.pre.tilelang_build import program
 
-@functools.lru_cache(maxsize=256)
-def _program(stage: str, dtype: str) -> Any:
-    import tilelang  # noqa: PLC0415
+_PASSES = {"tl.disable_safe_memory_legalize": True, "tl.disable_out_of_bound_warning": True}  # every loop ends at its tensor
+_FLAGS = ("-O3",)  # the target's default is -O0
 
-    from mhc.pre import tilelang_serial_kernels  # noqa: PLC0415
 
-    function = getattr(tilelang_serial_kernels, stage)(dtype=dtype)
-    return tilelang.compile(
-        function,
-        target="c",
-        execution_backend="cython",
-        compile_flags=["-O3"],
-        pass_configs={"tl.disable_safe_memory_legalize": True, "tl.disable_out_of_bound_warning": True},
-    )
+def _run(stage: str, x: Tensor, **values: Tensor | float) -> None:
+    """Call a stage's program: arguments by name, and sizes."""
+    constants: dict[str, str | int] = {"dtype": str(x.dtype).removeprefix("torch."), "max_n": MAX_N}
+    run = program(f"mhc.pre.tilelang_serial_kernels:{stage}", "c", constants, pass_configs=_PASSES, flags=_FLAGS)
+    given = {"x": x, **values}
+    run(*(value.data_ptr() if isinstance(value := given[name], Tensor) else value for name, _ in run.arguments))
 
 
 def _stored(tensor: Tensor) -> Tensor:
     """Dense, and float32 where it is bfloat16."""
     return tensor.to(torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype).contiguous()
+
+
+def _weight(gamma: Tensor | None, phi: Tensor) -> Tensor:
+    return phi.new_ones(phi.shape[1]) if gamma is None else gamma.contiguous()
 
 
 def forward(
@@ -39,27 +38,27 @@ def forward(
 
     x [B, S, n, D] bfloat16, float16, float32 or float64, any strides; phi [M, K], alpha [3], bias [M], gamma [n, D] or
     None, float32 (float64 with float64 x). h_in [B, S, D] has x's dtype; h_post [B, S, n], h_res [B, S, n, n],
-    inv_rms [B, S], h_mix [B, S, M] and h_pre [B, S, n] have phi's. Accumulates in phi's dtype. Takes arguments already checked.
+    inv_rms [B, S], h_mix [B, S, M] and h_pre [B, S, n] have phi's. Accumulates in phi's dtype.
+    Takes arguments already checked.
     """
     B, S, n, D = x.shape
     N, K, M = B * S, n * D, n * n + 2 * n
-    v = _stored(x).view(N, K)
+    v = _stored(x)
     empty = phi.new_empty
-    h_in, h_post, h_res = v.new_empty(N, D), empty(N, n), empty(N, n * n)
-    inv_rms, h_mix, h_pre = empty(N), empty(N, M), empty(N, n)
+    h_in, h_post, h_res = v.new_empty(B, S, D), empty(B, S, n), empty(B, S, n, n)
+    inv_rms, h_mix, h_pre = empty(B, S), empty(B, S, M), empty(B, S, n)
     if N > 0:
-        weight = phi.new_ones(K) if gamma is None else gamma.contiguous().view(K)
-        eps = phi.new_tensor([norm_eps, hc_eps])
-        given = v, phi.contiguous(), alpha.contiguous(), bias.contiguous(), weight, eps
-        _program("forward", _name(v))(*given, h_in, h_post, h_res, inv_rms, h_mix, h_pre)
-    return (
-        h_in.view(B, S, D).to(x.dtype),
-        h_post.view(B, S, n),
-        h_res.view(B, S, n, n),
-        inv_rms.view(B, S),
-        h_mix.view(B, S, M),
-        h_pre.view(B, S, n),
-    )
+        _run(
+            "forward",
+            v,
+            phi=phi.contiguous(),
+            alpha=alpha.contiguous(),
+            bias=bias.contiguous(),
+            gamma=_weight(gamma, phi),
+            **{"h_in": h_in, "h_post": h_post, "h_res": h_res, "inv_rms": inv_rms, "h_mix": h_mix, "h_pre": h_pre},
+            **{"N": N, "K": K, "M": M, "n": n, "D": D, "norm_eps": norm_eps, "hc_eps": hc_eps},
+        )
+    return h_in.to(x.dtype), h_post, h_res, inv_rms, h_mix, h_pre
 
 
 def backward(
@@ -81,28 +80,29 @@ def backward(
 ) -> tuple[Tensor | None, ...]:
     """(dx, dphi, dalpha, dbias, dgamma) of mHC Forward Pre; the formula is in `mhc.pre.formula`.
 
-    The forward's arguments, its saved inv_rms [B, S], h_mix [B, S, M], h_pre and h_post [B, S, n], and the upstream gradients
-    dh_in [B, S, D] in x's dtype, dh_post [B, S, n], dh_res [B, S, n, n]. dx [B, S, n, D] has x's dtype, the others phi's;
-    dgamma [n, D] is None where gamma is. bias and norm_eps do not enter. Takes arguments already checked.
+    The forward's arguments, its saved inv_rms [B, S], h_mix [B, S, M], h_pre and h_post [B, S, n], and the upstream
+    gradients dh_in [B, S, D] in x's dtype, dh_post [B, S, n], dh_res [B, S, n, n]. dx [B, S, n, D] has x's dtype, the
+    others phi's; dgamma [n, D] is None where gamma is. bias and norm_eps do not enter. Takes arguments already checked.
     """
-    del bias
+    del bias, norm_eps
     B, S, n, D = x.shape
     N, K, M = B * S, n * D, n * n + 2 * n
-    v = _stored(x).view(N, K)
+    v = _stored(x)
     dx = torch.empty_like(v)
-    parameters = phi.new_zeros if N == 0 else phi.new_empty
-    dphi, dalpha, dbias, dgamma = parameters(M, K), parameters(3), parameters(M), parameters(n, D)
+    empty = phi.new_empty if N > 0 else phi.new_zeros
+    dphi, dalpha, dbias, dgamma = empty(M, K), empty(3), empty(M), empty(n, D)
     if N > 0:
-        weight = phi.new_ones(K) if gamma is None else gamma.contiguous().view(K)
-        saved = inv_rms.reshape(N), h_mix.reshape(N, M), h_pre.reshape(N, n), h_post.reshape(N, n)
-        upstream = _stored(dh_in).view(N, D), dh_post.reshape(N, n), dh_res.reshape(N, n * n)
-        eps = phi.new_tensor([norm_eps, hc_eps])
-        given = v, phi, alpha, weight, *saved, *upstream, eps
-        scratch = phi.new_empty(N, M), phi.new_empty(N)
-        results = dx, dphi, dalpha, dbias, dgamma.view(K)
-        _program("backward", _name(v))(*(one.contiguous() for one in given), *results, *scratch)
-    return dx.view(B, S, n, D).to(x.dtype), dphi, dalpha, dbias, None if gamma is None else dgamma
-
-
-def _name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+        given = {
+            "phi": phi, "alpha": alpha, "inv_rms": inv_rms, "h_mix": h_mix, "h_pre": h_pre, "h_post": h_post,
+            "dh_in": dh_in, "dh_post": dh_post, "dh_res": dh_res,
+        }  # fmt: skip
+        _run(
+            "backward",
+            v,
+            **{name: _stored(tensor) for name, tensor in given.items()},
+            gamma=_weight(gamma, phi),
+            **{"dx": dx, "dphi": dphi, "dalpha": dalpha, "dbias": dbias, "dgamma": dgamma},
+            **{"dh_mix": empty(N, M), "coefficient": empty(N)},
+            **{"N": N, "K": K, "M": M, "n": n, "D": D, "hc_eps": hc_eps},
+        )
+    return dx.to(x.dtype), dphi, dalpha, dbias, None if gamma is None else dgamma

@@ -1,6 +1,6 @@
 """mHC Forward Pre and its backward as serial TileLang loops, for the `c` target; formulas and indices are `tilelang_macros`.
 
-One program for all B, S and D, and for gamma or none (ones). N, D and with them every index of a tensor are 64-bit.
+One program for all B, S, n and D, and for gamma or none (ones). All sizes and indices are 64-bit.
 
 Sums. A plain float32 loop over L equal terms rounds the same way again and again, and leaves the bound 6 sqrt(L) u sum|a|
 from L = 1000 or so. Here no term sees more than LANES-fold repetition of one loop: a block of LINES * LANES terms is added
@@ -12,14 +12,12 @@ sums over the M rows by groups of n. Compensated sums would be closer still, but
 
 import tilelang.language as T
 
-from mhc.pre import tilelang_macros as pre
-from mhc.pre.table import MAX_N
+import mhc.pre.tilelang_macros as pre
 
 LANES = 32
 LINES = 8
 BLOCK = LINES * LANES
 TOKENS = 32
-MAX_ROWS = pre.rows(MAX_N)
 
 
 def accumulation(dtype):
@@ -40,8 +38,8 @@ def block_sum(lanes, size, term):
             lanes[c] += lanes[c + (LANES // 2 >> half)]
 
 
-def forward(*, dtype):
-    """All six outputs; x and h_in in `dtype`, "float16", "float32" or "float64"."""
+def forward(*, dtype, max_n):
+    """All six outputs; x and h_in in `dtype`, "float16", "float32" or "float64"; n up to max_n."""
     acc = accumulation(dtype)
     N, K, M, n, D = (T.dynamic(name, "int64") for name in ("N", "K", "M", "n", "D"))
 
@@ -52,20 +50,21 @@ def forward(*, dtype):
         alpha: T.Tensor((3,), acc),
         bias: T.Tensor((M,), acc),
         gamma: T.Tensor((K,), acc),
-        eps: T.Tensor((2,), acc),
         h_in: T.Tensor((N, D), dtype),
         h_post: T.Tensor((N, n), acc),
         h_res: T.Tensor((N, n * n), acc),
         inv_rms: T.Tensor((N,), acc),
         h_mix: T.Tensor((N, M), acc),
         h_pre: T.Tensor((N, n), acc),
+        norm_eps: T.float64,
+        hc_eps: T.float64,
     ):
         with T.Kernel(1, is_cpu=True):
             v = T.alloc_local((BLOCK,), acc)
             weighted = T.alloc_local((BLOCK,), acc)
             lanes = T.alloc_local((LANES,), acc)
             squares = T.alloc_local((1,), acc)
-            mix = T.alloc_local((MAX_ROWS,), acc)
+            mix = T.alloc_local((pre.rows(max_n),), acc)
             for t in T.serial(N):
                 squares[0] = 0.0
                 for row in T.serial(M):
@@ -81,14 +80,14 @@ def forward(*, dtype):
                         block_sum(lanes, size, lambda k: weighted[k] * phi[row, block * BLOCK + k])
                         mix[row] += lanes[0]
 
-                inv_rms[t] = pre.inverse_rms(squares[0], K, eps[0])
+                inv_rms[t] = pre.inverse_rms(squares[0], K, T.cast(norm_eps, acc))
                 for row in T.serial(M):
                     h_mix[t, row] = mix[row]
                 for i in T.serial(n):
                     row_pre, row_post = pre.pre_row(n, i), pre.post_row(n, i)
                     z_pre = pre.gate_argument(alpha[0], mix[row_pre], inv_rms[t], bias[row_pre])
                     z_post = pre.gate_argument(alpha[1], mix[row_post], inv_rms[t], bias[row_post])
-                    h_pre[t, i] = pre.pre_gate(z_pre, eps[1])
+                    h_pre[t, i] = pre.pre_gate(z_pre, T.cast(hc_eps, acc))
                     h_post[t, i] = pre.post_gate(z_post)
                 for i, j in T.grid(n, n):
                     row_res = pre.res_row(n, i, j)
@@ -107,8 +106,8 @@ def forward(*, dtype):
     return serial_forward
 
 
-def backward(*, dtype):
-    """All five gradients; x, dh_in and dx in `dtype`. dh_mix and coefficient are scratch."""
+def backward(*, dtype, max_n):
+    """All five gradients; x, dh_in and dx in `dtype`; n up to max_n. dh_mix and coefficient are scratch."""
     acc = accumulation(dtype)
     N, K, M, n, D = (T.dynamic(name, "int64") for name in ("N", "K", "M", "n", "D"))
 
@@ -125,7 +124,6 @@ def backward(*, dtype):
         dh_in: T.Tensor((N, D), dtype),
         dh_post: T.Tensor((N, n), acc),
         dh_res: T.Tensor((N, n * n), acc),
-        eps: T.Tensor((2,), acc),
         dx: T.Tensor((N, K), dtype),
         dphi: T.Tensor((M, K), acc),
         dalpha: T.Tensor((3,), acc),
@@ -133,14 +131,15 @@ def backward(*, dtype):
         dgamma: T.Tensor((K,), acc),
         dh_mix: T.Tensor((N, M), acc),
         coefficient: T.Tensor((N,), acc),
+        hc_eps: T.float64,
     ):
         with T.Kernel(1, is_cpu=True):
             lanes = T.alloc_local((LANES,), acc)
             total = T.alloc_local((LANES,), acc)
             dgamma_part = T.alloc_local((LANES,), acc)
             weighted = T.alloc_local((TOKENS, LANES), acc)
-            dgate = T.alloc_local((MAX_ROWS,), acc)
-            dbias_part = T.alloc_local((MAX_ROWS,), acc)
+            dgate = T.alloc_local((pre.rows(max_n),), acc)
+            dbias_part = T.alloc_local((pre.rows(max_n),), acc)
             dalpha_part = T.alloc_local((3,), acc)
             dinv_rms = T.alloc_local((1,), acc)
             group = T.alloc_local((2,), acc)
@@ -176,7 +175,7 @@ def backward(*, dtype):
                                 ),
                             )
                             total[0] += lanes[0]
-                        dgate[pre.pre_row(n, i)] = pre.pre_slope(total[0], h_pre[t, i], eps[1])
+                        dgate[pre.pre_row(n, i)] = pre.pre_slope(total[0], h_pre[t, i], T.cast(hc_eps, acc))
                         dgate[pre.post_row(n, i)] = pre.post_slope(dh_post[t, i], h_post[t, i])
                     for i, j in T.grid(n, n):
                         dgate[pre.res_row(n, i, j)] = dh_res[t, i * n + j]
