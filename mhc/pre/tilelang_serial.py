@@ -4,31 +4,38 @@ bfloat16 x is stored as float32 here, since the target has no bfloat16, and h_in
 Strided tensors are copied first, so a view gives bit for bit what its copy gives. Without gamma the programs get ones.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
 from mhc.pre.table import MAX_N
-from mhc.pre.tilelang_build import program
+from mhc.pre.tilelang_build import Program, program
 
-_PASSES = {"tl.disable_safe_memory_legalize": True, "tl.disable_out_of_bound_warning": True}  # every loop ends at its tensor
-_FLAGS = ("-O3",)  # the target's default is -O0
-
-
-def _run(stage: str, x: Tensor, **values: Tensor | float) -> None:
-    """Call a stage's program: arguments by name, and sizes."""
-    constants: dict[str, str | int] = {"dtype": str(x.dtype).removeprefix("torch."), "max_n": MAX_N}
-    run = program(f"mhc.pre.tilelang_serial_kernels:{stage}", "c", constants, pass_configs=_PASSES, flags=_FLAGS)
-    given = {"x": x, **values}
-    run(*(value.data_ptr() if isinstance(value := given[name], Tensor) else value for name, _ in run.arguments))
+PASSES = {"tl.disable_safe_memory_legalize": True, "tl.disable_out_of_bound_warning": True}  # every loop ends at its tensor
+FLAGS = ("-O3",)  # the target's default is -O0
 
 
-def _stored(tensor: Tensor) -> Tensor:
+def stored(tensor: Tensor) -> Tensor:
     """Dense, and float32 where it is bfloat16."""
     return tensor.to(torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype).contiguous()
 
 
-def _weight(gamma: Tensor | None, phi: Tensor) -> Tensor:
+def weight(gamma: Tensor | None, phi: Tensor) -> Tensor:
+    """gamma, or ones."""
     return phi.new_ones(phi.shape[1]) if gamma is None else gamma.contiguous()
+
+
+def call(run: Program, values: Mapping[str, Tensor | float]) -> None:
+    """Call a program with arguments by name; a tensor stands for its address."""
+    given = (values[name] for name, _ in run.arguments)
+    run(*(value.data_ptr() if isinstance(value, Tensor) else value for value in given))
+
+
+def _run(stage: str, x: Tensor, **values: Tensor | float) -> None:
+    constants: dict[str, str | int] = {"dtype": str(x.dtype).removeprefix("torch."), "max_n": MAX_N}
+    run = program(f"mhc.pre.tilelang_serial_kernels:{stage}", "c", constants, pass_configs=PASSES, flags=FLAGS)
+    call(run, {"x": x, **values})
 
 
 def forward(
@@ -43,7 +50,7 @@ def forward(
     """
     B, S, n, D = x.shape
     N, K, M = B * S, n * D, n * n + 2 * n
-    v = _stored(x)
+    v = stored(x)
     empty = phi.new_empty
     h_in, h_post, h_res = v.new_empty(B, S, D), empty(B, S, n), empty(B, S, n, n)
     inv_rms, h_mix, h_pre = empty(B, S), empty(B, S, M), empty(B, S, n)
@@ -54,7 +61,7 @@ def forward(
             phi=phi.contiguous(),
             alpha=alpha.contiguous(),
             bias=bias.contiguous(),
-            gamma=_weight(gamma, phi),
+            gamma=weight(gamma, phi),
             **{"h_in": h_in, "h_post": h_post, "h_res": h_res, "inv_rms": inv_rms, "h_mix": h_mix, "h_pre": h_pre},
             **{"N": N, "K": K, "M": M, "n": n, "D": D, "norm_eps": norm_eps, "hc_eps": hc_eps},
         )
@@ -87,7 +94,7 @@ def backward(
     del bias, norm_eps
     B, S, n, D = x.shape
     N, K, M = B * S, n * D, n * n + 2 * n
-    v = _stored(x)
+    v = stored(x)
     dx = torch.empty_like(v)
     empty = phi.new_empty if N > 0 else phi.new_zeros
     dphi, dalpha, dbias, dgamma = empty(M, K), empty(3), empty(M), empty(n, D)
@@ -99,8 +106,8 @@ def backward(
         _run(
             "backward",
             v,
-            **{name: _stored(tensor) for name, tensor in given.items()},
-            gamma=_weight(gamma, phi),
+            **{name: stored(tensor) for name, tensor in given.items()},
+            gamma=weight(gamma, phi),
             **{"dx": dx, "dphi": dphi, "dalpha": dalpha, "dbias": dbias, "dgamma": dgamma},
             **{"dh_mix": empty(N, M), "coefficient": empty(N)},
             **{"N": N, "K": K, "M": M, "n": n, "D": D, "hc_eps": hc_eps},
