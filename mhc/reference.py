@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mhc.dense import dense
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES
 
@@ -27,9 +28,9 @@ class Reference:
 
 
 def widen(inputs: Inputs) -> dict[str, Tensor | None]:
-    """The inputs as contiguous float64 tensors on the CPU; exact, every storage dtype being a subset of float64."""
+    """The inputs as dense float64 tensors on the CPU; exact, every storage dtype being a subset of float64."""
     return {
-        name: None if tensor is None else tensor.detach().to("cpu", torch.float64).contiguous()
+        name: None if tensor is None else dense(tensor.detach().to("cpu", torch.float64))[0]
         for name, tensor in inputs.tensors.items()
     }
 

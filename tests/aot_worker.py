@@ -20,9 +20,9 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-from mhc.pre import triton_launch
+from mhc.pre import device, triton_launch
+from mhc.pre.device import Chip
 from mhc.pre.triton_launch import Launch, Program
-from mhc.pre.triton_schedule import Chip
 
 LIKE_X = frozenset({"x", "h_in", "dh_in", "dx"})
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
@@ -152,7 +152,7 @@ def main() -> None:
     chip = Chip(cores=target["cores"], shared=target["shared"], capability=capability)
     for module in [job["builder"].split(":")[0] for job in order["jobs"]]:
         importlib.import_module(module)
-    real = {"chip": triton_launch.chip, "can_overlap": triton_launch.can_overlap}
+    real = {"chip": device.chip, "can_overlap": triton_launch.can_overlap}
     fake = {"chip": lambda device: chip, "can_overlap": lambda device: capability >= 90}
     for module in list(sys.modules.values()):
         for name, function in real.items():

@@ -21,9 +21,10 @@ from mhc import (
 )
 from mhc.fuzz.check import check
 from mhc.fuzz.worker import Worker
+from mhc.pre.device import Chip
 from mhc.pre.triton_defaults import backward_plan, backward_schedule, forward_schedule, unfit
 from mhc.pre.triton_impls import TRITON, TRITON_INTERPRETED
-from mhc.pre.triton_schedule import SPACE, Chip, pinned
+from mhc.pre.triton_schedule import SPACE, pinned
 from oracles.verdict import Status
 from strategies.cases import cases
 from tests.support import ON_CPU, ON_CUDA, bits, device_of, failing, forward_arguments, judged, observed, scaled_case

@@ -18,6 +18,9 @@ from mhc.pre.implementations import IMPLEMENTATIONS
 from mhc.pre.table import PRE
 from mhc.precision import float32_matmuls
 
+Gradients = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
+"""dx, dphi, dalpha, dbias, dgamma; dgamma is None where gamma is."""
+
 _NAMES = {dtype: name for name, dtype in STORAGE_DTYPES.items()}
 
 
@@ -146,6 +149,38 @@ def run_forward(
         return results
     with float32_matmuls("cpu" if given[0] is None else given[0].device.type):
         return implementation.forward(*given, **keywords)
+
+
+def forward_by(
+    implementation: Implementation, arguments: Mapping[str, Any], keywords: Mapping[str, Any], *, outflag: bool
+) -> tuple[Tensor, ...]:
+    """The forward by one implementation, its arguments checked here: what a function of its own name calls.
+
+    arguments: x, phi, alpha, bias and gamma, in this order. keywords: norm_eps, hc_eps and maybe schedule.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit; the message names it.
+        Refused: the implementation does not take the arguments or the schedule.
+    """
+    PRE.check(arguments, {name: keywords[name] for name in PRE.scalars})
+    require(implementation, arguments["x"], arguments["gamma"], keywords)
+    results = run_forward(implementation, tuple(arguments.values()), keywords)
+    return tuple(results) if outflag else tuple(results[:3])
+
+
+def backward_by(implementation: Implementation, arguments: Mapping[str, Any], keywords: Mapping[str, Any]) -> Gradients:
+    """The backward by one implementation, as `forward_by`. arguments: in the order of the operator's backward."""
+    scalars = {name: keywords[name] for name in PRE.scalars}
+    PRE.check(arguments, scalars)
+    require(implementation, arguments["x"], arguments["gamma"], keywords)
+    if implementation.backward is None:
+        raise Refused(f"{implementation.name} has no backward")
+    with torch.no_grad(), float32_matmuls(arguments["x"].device.type):
+        gradients = implementation.backward(
+            *arguments.values(), **implementation.keywords(scalars, keywords.get("schedule"))
+        )
+    dx, dphi, dalpha, dbias, dgamma = gradients
+    return dx, dphi, dalpha, dbias, dgamma
 
 
 class _Pre(torch.autograd.Function):

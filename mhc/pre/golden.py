@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mhc.dense import dense
 from mhc.pre import formula
 from mhc.pre.table import PRE
 from mhc.precision import float32_matmuls
@@ -49,7 +50,7 @@ def mhc_forward_pre(
     arguments = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}
     PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     with float32_matmuls(x.device.type):
-        result = formula.forward(*_contiguous(arguments), norm_eps=norm_eps, hc_eps=hc_eps)
+        result = formula.forward(*_dense(arguments), norm_eps=norm_eps, hc_eps=hc_eps)
     return tuple(result) if outflag else tuple(result[:3])
 
 
@@ -96,9 +97,9 @@ def mhc_pre_backward_manual(
     }  # fmt: skip
     PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     with float32_matmuls(x.device.type), torch.no_grad():
-        return formula.backward(*_contiguous(arguments), norm_eps=norm_eps, hc_eps=hc_eps)
+        return formula.backward(*_dense(arguments), norm_eps=norm_eps, hc_eps=hc_eps)
 
 
-def _contiguous(arguments: Mapping[str, Tensor | None]) -> list[Tensor | None]:
-    """The arguments in order, each contiguous: a matrix product may sum a strided view in another order than its copy."""
-    return [None if tensor is None else tensor.contiguous() for tensor in arguments.values()]
+def _dense(arguments: Mapping[str, Tensor | None]) -> list[Tensor | None]:
+    """The arguments in order: a matrix product may sum a view in another order than its copy."""
+    return [None if tensor is None else dense(tensor)[0] for tensor in arguments.values()]

@@ -2,6 +2,7 @@
 
 from mhc.implementation import Implementation
 from mhc.pre.reference_impls import GOLDEN, MANUAL
+from mhc.pre.tilelang_impls import TILELANG_C
 from mhc.pre.triton_impls import TRITON, TRITON_INTERPRETED
 
-IMPLEMENTATIONS: tuple[Implementation, ...] = (TRITON, MANUAL, GOLDEN, TRITON_INTERPRETED)
+IMPLEMENTATIONS: tuple[Implementation, ...] = (TRITON, MANUAL, GOLDEN, TILELANG_C, TRITON_INTERPRETED)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from mhc.dense import dense
 from mhc.implementation import Implementation
 from mhc.pre.golden import mhc_forward_pre, mhc_pre_backward_manual
 
@@ -41,7 +42,7 @@ def _autograd_backward(
     with torch.enable_grad():
         outputs = mhc_forward_pre(*leaves, norm_eps=norm_eps, hc_eps=hc_eps)  # type: ignore[arg-type]  # None only for gamma
     wanted = [leaf for leaf in leaves if leaf is not None]
-    upstream = [tensor.contiguous() for tensor in (dh_in, dh_post, dh_res)]  # a strided view may be summed in another order
+    upstream = dense(dh_in, dh_post, dh_res)  # a view may be summed in another order
     gradients = torch.autograd.grad(outputs, wanted, upstream)
     return (*gradients, None) if gamma is None else gradients
 

@@ -79,6 +79,28 @@ def unusable() -> str | None:
     return None
 
 
+@functools.cache
+def compiler_path(target: str) -> Path | None:
+    """The compiler of a target's programs: nvcc for CUDA, g++ otherwise."""
+    if not target.startswith("cuda"):
+        found = shutil.which("g++")
+        return None if found is None else Path(found)
+    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    on_path = shutil.which("nvcc")
+    candidates = [*(Path(home) / "bin" / "nvcc" for home in homes), *([Path(on_path)] if on_path else [])]
+    return next((path for path in (*candidates, Path("/usr/local/cuda/bin/nvcc")) if path.exists()), None)
+
+
+@functools.cache
+def missing(target: str) -> str | None:
+    """Why programs for a target, "c" or "cuda", cannot be compiled here; None where they can."""
+    reason = unusable()
+    if reason is None and compiler_path(target) is None:
+        wanted = "nvcc, of the CUDA toolkit" if target.startswith("cuda") else "g++"
+        reason = f"TileLang compiles with {wanted}; there is none on the path"
+    return reason
+
+
 def require_tilelang() -> None:
     """Raise where TileLang cannot be used.
 
@@ -212,13 +234,10 @@ def _imports(source: str) -> Iterator[str]:
 @functools.cache
 def _compiler(target: str) -> str:
     """The compiler, by its file: asking it for its version would take longer than loading a program."""
-    path = shutil.which("nvcc" if target.startswith("cuda") else "g++") or ""
-    if target.startswith("cuda"):
-        home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-        path = str(Path(home) / "bin" / "nvcc") if home else path
-    if not path or not Path(path).exists():
+    path = compiler_path(target)
+    if path is None:
         return "none"
-    status = Path(path).resolve().stat()
+    status = path.resolve().stat()
     return f"{status.st_size} {status.st_mtime_ns}"
 
 

@@ -16,9 +16,11 @@ import triton
 from torch import Tensor
 
 from mhc.case import ScheduleValue
+from mhc.dense import dense
+from mhc.pre.device import chip
 from mhc.pre.triton_backward_kernels import gates_kernel, parameters_kernel, streams_kernel
 from mhc.pre.triton_defaults import TWO_TERMS_FROM, backward_plan
-from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, dense
+from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap
 from mhc.pre.triton_schedule import BackwardSchedule, power_of_2
 from mhc.pre.triton_wide_kernels import classes_kernel, dx_kernel, psi_kernel, weights_kernel
 

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from mhc.case import Case, ScheduleValue
-from mhc.pre.triton_schedule import BackwardSchedule, Chip, ForwardSchedule, pinned, power_of_2
+from mhc.pre.device import Chip
+from mhc.pre.triton_schedule import BackwardSchedule, ForwardSchedule, pinned, power_of_2
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,14 @@
 """Forward and backward on Triton under the names and signatures of the golden ones."""
 
 from collections.abc import Mapping
+from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from mhc.case import ScheduleValue
 from mhc.implementation import Implementation
-from mhc.pre.entry import require, run_forward
-from mhc.pre.table import PRE
+from mhc.pre.entry import Gradients, backward_by, forward_by
 from mhc.pre.triton_impls import TRITON, TRITON_INTERPRETED
 
 
@@ -40,12 +39,8 @@ def mhc_forward_pre_triton_optimized(
         Refused: no GPU, or the schedule cannot run here; with the reason. There is no fallback.
     """
     arguments = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}
-    PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     keywords = {"norm_eps": norm_eps, "hc_eps": hc_eps, "schedule": schedule}
-    implementation = _implementation(x)
-    require(implementation, x, gamma, keywords)
-    results = run_forward(implementation, (x, phi, alpha, bias, gamma), keywords)
-    return tuple(results) if outflag else tuple(results[:3])
+    return forward_by(_implementation(x), arguments, keywords, outflag=outflag)
 
 
 def mhc_backward_triton(
@@ -65,7 +60,7 @@ def mhc_backward_triton(
     norm_eps: float = 1e-6,
     hc_eps: float = 1e-6,
     schedule: Mapping[str, ScheduleValue] | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+) -> Gradients:
     """`mhc_pre_backward_manual` in Triton kernels: the same equations, arguments, shapes and dtypes.
 
     No [N, K] intermediate; bit for bit the same on every run. CPU tensors and `schedule` as for the forward.
@@ -81,17 +76,10 @@ def mhc_backward_triton(
         "x": x, "phi": phi, "alpha": alpha, "bias": bias, "inv_rms": inv_rms, "h_mix": h_mix, "h_pre": h_pre,
         "h_post": h_post, "dh_in": dh_in, "dh_post": dh_post, "dh_res": dh_res, "gamma": gamma,
     }  # fmt: skip
-    PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
-    scalars = {"norm_eps": norm_eps, "hc_eps": hc_eps}
-    implementation = _implementation(x)
-    require(implementation, x, gamma, {**scalars, "schedule": schedule})
-    assert implementation.backward is not None
-    with torch.no_grad():
-        gradients = implementation.backward(*arguments.values(), **implementation.keywords(scalars, schedule))
-    dx, dphi, dalpha, dbias, dgamma = gradients
-    return dx, dphi, dalpha, dbias, dgamma
+    return backward_by(_implementation(x), arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps, "schedule": schedule})
 
 
-def _implementation(x: Tensor) -> Implementation:
+def _implementation(x: Any) -> Implementation:
     """Compiled on a GPU; on the CPU the interpreter, which refuses where it is not switched on."""
-    return TRITON_INTERPRETED if x.device.type == "cpu" else TRITON
+    on_cpu = isinstance(x, Tensor) and x.device.type == "cpu"
+    return TRITON_INTERPRETED if on_cpu else TRITON

@@ -18,11 +18,13 @@ import triton
 from torch import Tensor
 
 from mhc.case import ScheduleValue
+from mhc.dense import dense
+from mhc.pre.device import Chip, chip
 from mhc.pre.triton_defaults import forward_plan, resident
 from mhc.pre.triton_finish_kernels import finish_kernel, fused_kernel
-from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap, chip, dense
+from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap
 from mhc.pre.triton_project_kernels import partial_kernel, split_phi_kernel
-from mhc.pre.triton_schedule import Chip, power_of_2
+from mhc.pre.triton_schedule import power_of_2
 
 OUTPUTS = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre")
 

@@ -36,7 +36,7 @@ def _supports(name: str, interpreted: bool, case: Case) -> Literal[True] | Refus
     import torch  # noqa: PLC0415
     import triton  # noqa: PLC0415
 
-    from mhc.pre.triton_launch import chip  # noqa: PLC0415
+    from mhc.pre.device import chip  # noqa: PLC0415
 
     if interpreted != triton.knobs.runtime.interpret:
         return Refused("needs TRITON_INTERPRET=1 before Triton is imported" if interpreted else "TRITON_INTERPRET is set")

@@ -13,7 +13,6 @@ from torch import Tensor
 from triton.runtime.errors import OutOfResources
 
 from mhc.implementation import Refused
-from mhc.pre.triton_schedule import Chip
 
 # HIP kernels are also specialised on the size of the storage behind a pointer, which a Launch does not know.
 REPLAY = torch.version.hip is None and not triton.knobs.runtime.interpret
@@ -183,29 +182,3 @@ class Program:
 def can_overlap(device: int) -> bool:
     """Whether the device (-1: the CPU) has programmatic dependent launch."""
     return REPLAY and device >= 0 and torch.cuda.get_device_capability(device) >= (9, 0)
-
-
-@cache
-def chip(device: int) -> Chip:
-    """The chip of a device index; -1 is the interpreter on the CPU."""
-    if device < 0:
-        return Chip(cores=1, shared=1 << 30, interpreted=True)
-    properties = torch.cuda.get_device_properties(device)
-    shared = getattr(properties, "shared_memory_per_block_optin", 64 << 10)
-    nvidia = torch.version.hip is None
-    capability = 10 * properties.major + properties.minor if nvidia else 0
-    return Chip(cores=properties.multi_processor_count, shared=shared, capability=capability)
-
-
-def dense(*tensors: Tensor) -> list[Tensor]:
-    """Each tensor, copied where it is strided or does not begin at a multiple of 16 bytes.
-
-    So a view gives bit for bit what its copy gives: Triton lays a tile out by strides and alignment, and with the layout
-    changes the order of a sum.
-    """
-    return [
-        tensor
-        if tensor.is_contiguous() and tensor.data_ptr() % 16 == 0
-        else tensor.clone(memory_format=torch.contiguous_format)
-        for tensor in tensors
-    ]

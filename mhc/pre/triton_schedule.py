@@ -12,17 +12,6 @@ from typing import TypeVar
 from mhc.case import ScheduleValue
 
 
-@dataclass(frozen=True)
-class Chip:
-    """What a default schedule asks of a device: multiprocessors, bytes of shared memory a program may take, and, where it is
-    NVIDIA's, its compute capability times ten."""
-
-    cores: int
-    shared: int
-    capability: int = 0
-    interpreted: bool = False
-
-
 @dataclass(frozen=True, kw_only=True)
 class ForwardSchedule:
     """The forward's cut.
