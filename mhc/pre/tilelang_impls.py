@@ -46,6 +46,14 @@ def _supports(target: str, case: Case) -> Literal[True] | Refused:
     return True if reason is None else Refused(reason)
 
 
+TILELANG = Implementation(
+    name="tilelang",
+    forward=_forward,
+    backward=_backward,
+    devices=("cuda",),
+    dtypes=("bfloat16", "float16", "float32"),
+    supports=partial(_supports, "cuda"),
+)
 TILELANG_C = Implementation(
     name="tilelang-c",
     forward=_serial_forward,
