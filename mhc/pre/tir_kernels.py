@@ -45,13 +45,12 @@ def thread_sum(total, part, K, first, step, term):
 
 @T.macro
 def block_sum(shared, total, thread, threads):
-    """shared[0] = the sum of the threads' total[0], in an order that depends on the number of threads alone."""
+    """shared[0] = the sum of the threads' total[0], in an order that depends on their number alone; for thread 0 to read."""
     shared[thread] = total[0]
     for half in T.unroll(threads.bit_length() - 1):
         barrier(threads)
         if thread < threads // 2 >> half:
             shared[thread] += shared[thread + (threads // 2 >> half)]
-    barrier(threads)
 
 
 def forward(*, dtype, max_n, threads):
