@@ -58,6 +58,7 @@ class Implementation:
         schedule: its tunable choices, name to allowed values; the functions then take a keyword `schedule` as well.
         recomputes_forward: its backward evaluates the forward again instead of using the saved tensors, so the tolerance of
             its gradients contains the forward's.
+        compiles: how many programs this process has compiled so far, for reports; None where that is not counted.
         operator: which operator it computes.
         origin: where it was loaded from; error messages begin with it.
 
@@ -74,6 +75,7 @@ class Implementation:
     env: Mapping[str, str] = field(default_factory=dict)
     schedule: Mapping[str, Sequence[ScheduleValue]] = field(default_factory=dict)
     recomputes_forward: bool = False
+    compiles: Callable[[], int] | None = None
     operator: str = "mhc_pre"
     origin: str = "built in"
 
@@ -88,6 +90,8 @@ class Implementation:
             self._require(fits, f"{field_name} must be a tuple out of {', '.join(known)}", values)
         strings = all(isinstance(text, str) for pair in self.env.items() for text in pair)
         self._require(strings, "env must map strings to strings", dict(self.env))
+        counted = self.compiles is None or callable(self.compiles)
+        self._require(counted, "compiles must be a function without arguments, or None", self.compiles)
         self._require(callable(self.supports), "supports must be a function of a case", self.supports)
         both_none = self.forward is None and self.backward is None
         self._require(not both_none, "one of forward and backward must be given", None)

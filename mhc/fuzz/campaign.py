@@ -25,11 +25,12 @@ class FoundBug(Exception):
 
 @dataclass(kw_only=True)
 class Tally:
-    """What a campaign counted, by implementation."""
+    """What a campaign counted, by implementation. compiled: programs; None where they are not counted."""
 
     cases: int = 0
     checked: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
+    compiled: dict[str, int | None] = field(default_factory=dict)
     worst: dict[tuple[str, str], float] = field(default_factory=dict)
     findings: dict[Fingerprint, Finding] = field(default_factory=dict)
 
@@ -140,6 +141,7 @@ def _check(workers: Sequence[Worker], case: Case, tally: Tally) -> list[Finding]
         verdicts = worker.finish()
         refused = any(verdict.oracle == "refusal" and verdict.status is Status.NOT_APPLICABLE for verdict in verdicts)
         (tally.refused if refused else tally.checked)[name] += 1
+        tally.compiled[name] = None if worker.implementation.compiles is None else worker.compiled
         for verdict in verdicts:
             if verdict.ratio is not None:
                 key = (name, verdict.subject)

@@ -32,14 +32,16 @@ def summary(tally: Tally, *, seconds: float, seed: int, device: str) -> str:
         f"Seed {seed}. Python {here.python}, {versions}; {here.processor}.",
         *(f"Device: {line}." for line in here.devices),
         "",
-        "| implementation | checked | refused | findings | largest error / bound |",
-        "|---|---|---|---|---|",
+        "| implementation | checked | refused | findings | compiles per 1000 cases | largest error / bound |",
+        "|---|---|---|---|---|---|",
     ]
     for name in tally.checked:
         found = sum(fingerprint.implementation == name for fingerprint in tally.findings)
         ratios = {subject: ratio for (owner, subject), ratio in tally.worst.items() if owner == name}
         worst = ", ".join(f"{subject} {ratio:.3g}" for subject, ratio in ratios.items()) or "nothing judged"
-        lines.append(f"| {name} | {tally.checked[name]} | {tally.refused[name]} | {found} | {worst} |")
+        checked, compiled = tally.checked[name], tally.compiled.get(name)
+        rate = "-" if compiled is None or checked == 0 else f"{1000 * compiled / checked:.3g}"
+        lines.append(f"| {name} | {checked} | {tally.refused[name]} | {found} | {rate} | {worst} |")
     if tally.findings:
         lines += ["", "## Findings", ""]
         lines += [f"- {fingerprint}: {found.message} ({found.case.id})" for fingerprint, found in tally.findings.items()]

@@ -40,6 +40,9 @@ class Worker:
     Args:
         spec: how the implementation is named; the process loads it itself, with `implementation.env` set beforehand.
         limit: seconds that one case may take.
+
+    Attributes:
+        compiled: programs compiled for the cases so far, where the implementation counts them.
     """
 
     def __init__(self, spec: str, implementation: Implementation, device: str, *, limit: float = 60.0) -> None:
@@ -48,6 +51,7 @@ class Worker:
         self.device = device
         self.limit = limit
         self.retired = False
+        self.compiled = 0
         self._process: multiprocessing.process.BaseProcess | None = None
         self._connection: Connection | None = None
 
@@ -70,7 +74,9 @@ class Worker:
             return [self._died()]
         if isinstance(answer, str):
             raise HarnessError(f"worker of {self.spec}: {answer}")
-        verdicts: list[Verdict] = answer
+        verdicts: list[Verdict]
+        verdicts, compiled = answer
+        self.compiled += compiled
         return verdicts
 
     def stop(self) -> None:
@@ -140,9 +146,14 @@ def _work(connection: Connection, spec: str, device: str) -> None:
             text = connection.recv_bytes().decode()
         except EOFError:
             return
+        before = _compiles(implementation)
         try:
             verdicts = check(implementation, Case.from_json(text), device)
         except Exception as error:  # `observe` catches what an implementation raises: this is ours
             connection.send(f"{type(error).__name__}: {error} on {text}")
             return
-        connection.send(verdicts)
+        connection.send((verdicts, _compiles(implementation) - before))
+
+
+def _compiles(implementation: Implementation) -> int:
+    return 0 if implementation.compiles is None else implementation.compiles()

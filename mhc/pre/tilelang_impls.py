@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from mhc.case import Case
 from mhc.implementation import Implementation, Refused
-from mhc.pre.tilelang_build import missing
+from mhc.pre.tilelang_build import Counts, missing
 
 # Each stage's module is imported by its first call: importing `mhc` touches neither TileLang nor its kernels.
 
@@ -46,6 +46,10 @@ def _supports(target: str, case: Case) -> Literal[True] | Refused:
     return True if reason is None else Refused(reason)
 
 
+def _compiles() -> int:
+    return Counts.compiled
+
+
 TILELANG = Implementation(
     name="tilelang",
     forward=_forward,
@@ -53,6 +57,7 @@ TILELANG = Implementation(
     devices=("cuda",),
     dtypes=("bfloat16", "float16", "float32"),
     supports=partial(_supports, "cuda"),
+    compiles=_compiles,
 )
 TILELANG_C = Implementation(
     name="tilelang-c",
@@ -61,6 +66,7 @@ TILELANG_C = Implementation(
     devices=("cpu",),
     dtypes=("bfloat16", "float16", "float32", "float64"),
     supports=partial(_supports, "c"),
+    compiles=_compiles,
 )
 TIR = Implementation(
     name="tir",
