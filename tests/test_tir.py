@@ -1,0 +1,159 @@
+"""`tir`: the script as plain loops on the CPU, and its CUDA kernel, whose threads run here as threads of the CPU."""
+
+import ctypes
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mhc import Implementation
+from mhc.case import with_tensor
+from mhc.operator import STORAGE_DTYPES
+from mhc.pre.table import MAX_N
+from mhc.pre.tilelang_build import Counts, lowered
+from mhc.pre.tilelang_impls import TIR
+from mhc.pre.tilelang_serial import PASSES, weight
+from mhc.pre.tir_forward import THREADS
+from mhc.pre.tir_kernels import LINES
+from oracles.verdict import Status
+from tests.support import failing, judged, observed, scaled_case
+
+SHAPES = {
+    "one": {"S": 1, "n": 1, "D": 1},
+    "odd": {"S": 5, "n": 3, "D": 7},
+    "a block of terms": {"S": 2, "n": 2, "D": LINES // 2},
+    "over a block of terms": {"S": 2, "n": 1, "D": LINES + 1},
+    "all streams": {"S": 3, "n": MAX_N, "D": 5},
+}
+GAMMA = {"gamma": frozenset[str](), "nogamma": frozenset({"gamma"})}
+CUDA = ("cuda -arch=sm_80", "cuda -arch=sm_90", "cuda -arch=sm_100")
+
+
+def assert_right(implementation: Implementation, **fields: Any) -> None:
+    observation, _, verdicts = judged(implementation, scaled_case(B=1, **fields))
+    assert not failing(verdicts), verdicts
+    assert {*observation.outputs, "inputs"} == {one.subject for one in verdicts if one.status is Status.PASS}
+
+
+@pytest.mark.parametrize("gamma", GAMMA)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", STORAGE_DTYPES)
+def test_plain_loops(dtype: str, shape: str, gamma: str) -> None:
+    assert_right(TIR, dtype=dtype, absent=GAMMA[gamma], **SHAPES[shape])
+
+
+@pytest.mark.parametrize(("n", "D"), [(1, 65536), (4, 16384)])
+def test_long_sums_of_equal_terms_stay_inside_the_bound(n: int, D: int) -> None:
+    """A plain loop is at 2.5 times the bound for 4,096 terms (docs/tolerances.md)."""
+    case = scaled_case(B=1, S=1, n=n, D=D, dtype="float32")
+    for spec in case.table.drawn:
+        case = with_tensor(case, spec.name, kind="constant", scale=0.1)
+    _, _, verdicts = judged(TIR, case)
+    assert not failing(verdicts), verdicts
+    assert all(one.ratio is not None and one.ratio < 0.5 for one in verdicts if one.subject in {"h_mix", "inv_rms"})
+
+
+def test_one_program_for_all_shapes() -> None:
+    """B, S, n, D and gamma compile nothing; bfloat16 has the program of float32."""
+    observed(TIR, scaled_case(B=1, S=1, n=1, D=1, dtype="float32"))
+    before = Counts.compiled + Counts.loaded
+    for shape in SHAPES.values():
+        for absent in GAMMA.values():
+            observed(TIR, scaled_case(B=2, dtype="bfloat16", absent=absent, **shape))
+    assert Counts.compiled + Counts.loaded == before
+
+
+def cuda_source(target: str, dtype: str) -> str:
+    constants: dict[str, str | int] = {"dtype": dtype, "max_n": MAX_N, "threads": THREADS}
+    source: str = lowered("mhc.pre.tir_kernels:forward", target, constants, PASSES).kernel_source
+    return source
+
+
+@pytest.mark.parametrize("target", CUDA)
+def test_lowers_for_gpus_that_are_not_here(target: str) -> None:
+    source = cuda_source(target, "bfloat16")
+    assert f"__launch_bounds__({THREADS}, 1)" in source
+    assert source.count("__shared__") == 4
+    assert "blockIdx.x" in source
+    signature = source[source.rindex("tir_forward_kernel(") :].partition("{")[0]
+    assert set(re.findall(r"int64_t (\w+)", signature)) == {"N", "K", "M", "n", "D"}
+    names = set(re.findall(r"\* __restrict__ (\w+)", signature))
+    assert names == {"x", "phi", "alpha", "bias", "gamma", "h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre"}
+
+
+# A block at a time; its threads are OpenMP's, and so is its barrier.
+ON_CPU_THREADS = """
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+struct Index { int x; };
+static Index blockIdx;
+static thread_local Index threadIdx;
+static float rsqrtf(float v) { return 1 / sqrtf(v); }
+#define __global__
+#define __launch_bounds__(...)
+#define __shared__ static
+#define __align__(n)
+#define __syncthreads() _Pragma("omp barrier")
+%s
+extern "C" void call(%s) {
+  for (int64_t block = 0; block < N; ++block) {
+    blockIdx.x = block;
+    #pragma omp parallel num_threads(%d)
+    {
+      threadIdx.x = omp_get_thread_num();
+      tir_forward_kernel(%s);
+    }
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """The forward whose kernel is the CUDA source."""
+    kernel = re.sub(r"^#(?!pragma unroll).*$", "", cuda_source("cuda -arch=sm_90", "float32"), flags=re.MULTILINE)
+    kernel = kernel.replace("#pragma unroll", "")
+    signature = re.search(r"tir_forward_kernel\((.*?)\);", kernel)
+    assert signature is not None
+    parameters = re.findall(r"([^,]*?)(\w+)(?:,|$)", signature[1])
+    folder: Path = tmp_path_factory.mktemp("tir")
+    names = [name for _, name in parameters]
+    (folder / "tir.cpp").write_text(ON_CPU_THREADS % (kernel, signature[1], THREADS, ", ".join(names)))
+    command = ["g++", "-std=c++17", "-O1", "-fopenmp", "-shared", "-fPIC", "-o", "tir.so", "tir.cpp"]
+    subprocess.run(command, cwd=folder, check=True)
+    library = ctypes.CDLL(str(folder / "tir.so"))
+    library.call.argtypes = [
+        ctypes.c_void_p if "*" in kind else ctypes.c_double if "double" in kind else ctypes.c_int64 for kind, _ in parameters
+    ]
+
+    def forward(
+        x: Tensor, phi: Tensor, alpha: Tensor, bias: Tensor, gamma: Tensor | None, *, norm_eps: float, hc_eps: float
+    ) -> tuple[Tensor, ...]:
+        B, S, n, D = x.shape
+        M = n * n + 2 * n
+        shapes = {"h_in": (D,), "h_post": (n,), "h_res": (n, n), "inv_rms": (), "h_mix": (M,), "h_pre": (n,)}
+        outputs = {name: torch.full((B, S, *shape), float("nan")) for name, shape in shapes.items()}
+        values: dict[str, Any] = {
+            "x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": weight(gamma, phi), **outputs,
+            "norm_eps": norm_eps, "hc_eps": hc_eps, "N": B * S, "K": n * D, "M": M, "n": n, "D": D,
+        }  # fmt: skip
+        given = (values[name] for name in names)
+        library.call(*(value.data_ptr() if isinstance(value, Tensor) else value for value in given))
+        return tuple(outputs.values())
+
+    return forward
+
+
+@pytest.mark.parametrize(
+    ("S", "n", "D"), [(3, 1, 1), (2, 3, 43), (2, 4, 33), (2, 2, THREADS), (1, 1, LINES * THREADS + 5), (1, 11, 9)]
+)
+def test_the_cuda_kernel_on_threads_of_the_cpu(emulated: Callable[..., Any], S: int, n: int, D: int) -> None:
+    """Around a thread's, a warp's and a block's worth of columns; n = 11 has more rows than a block has threads."""
+    implementation = Implementation(name="tir-emulated", forward=emulated, dtypes=("float32",))
+    assert_right(implementation, S=S, n=n, D=D, dtype="float32")
