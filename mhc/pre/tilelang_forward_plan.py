@@ -1,0 +1,134 @@
+"""Which TileLang program a forward runs: pure functions of shape, dtype and chip."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mhc.case import Case, ScheduleValue
+from mhc.pre.device import Chip
+from mhc.pre.triton_schedule import pinned, power_of_2
+
+# Two bfloat16 terms of a float32 leave 2**-16 sum|a||b|, under 6 sqrt(L) 2**-24 sum|a||b| for sums this long.
+TWO_TERMS_FROM = 1821
+# Tokens, and elements of x, from which the resident kernel's start pays.
+RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 22
+# Elements of x from which a program compiled for n and D is worth its compilation, and from which terms have a launch.
+FIXED_ELEMENTS, PRESPLIT_ELEMENTS = 1 << 22, 1 << 20
+# Columns of every stream that a program of the resident kernel owns, for n = 1, 2, 3, 4.
+RESIDENT_WIDTH = {1: 1024, 2: 512, 3: 256, 4: 256}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardSchedule:
+    """The forward's cut.
+
+    mode            two_pass: sums over K in `splits` shares, then the rest; resident: x is read once and waits in shared
+                    memory (`resident_width` says for which shapes)
+    fixed           two_pass: compiled for n and D, with vector loads; else both are dynamic
+    presplit        two_pass: phi * gamma is split into bfloat16 terms by a launch of its own, not again in every tile
+    terms           of phi * gamma
+    block_*         two_pass: tile of the projection, tokens, rows of phi, elements of K
+    splits          two_pass: programs that share K
+    threads, stages of the projection; finish_threads: of the second pass, which makes eight elements of h_in a thread
+    warps, slots, lag   resident: warps, tiles in shared memory, tiles between sending a share and taking it
+    """
+
+    mode: str = "two_pass"
+    fixed: bool = False
+    presplit: bool = False
+    terms: int = 3
+    block_tokens: int = 64
+    block_m: int = 32
+    block_k: int = 64
+    splits: int = 1
+    threads: int = 128
+    stages: int = 0
+    finish_threads: int = 128
+    warps: int = 8
+    slots: int = 6
+    lag: int = 2
+
+
+SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
+    "forward_mode": ("two_pass", "resident"),
+    "forward_fixed": (False, True),
+    "forward_presplit": (False, True),
+    "forward_block_tokens": (64, 128),
+    "forward_block_m": (16, 32, 64, 128),
+    "forward_block_k": (32, 64),
+    "forward_splits": (1, 2, 3, 4, 5, 8, 16),
+    "forward_threads": (128, 256),
+    "forward_stages": (0, 2, 3, 4),
+    "forward_finish_threads": (64, 128, 256),
+    "forward_warps": (8, 16),
+    "forward_slots": (5, 6),
+    "forward_lag": (1, 2),
+}
+
+
+def resident_width(n: int, D: int, dtype: str, chip: Chip) -> int | None:
+    """Columns of every stream that a program of the resident kernel owns; None where it does not serve the shape."""
+    if chip.capability != 90 or dtype != "bfloat16" or n > 4 or n * D < TWO_TERMS_FROM:
+        return None
+    width = RESIDENT_WIDTH[n]
+    return None if D % width or D // width > min(28, chip.cores) else width
+
+
+@functools.lru_cache(maxsize=4096)
+def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardSchedule:
+    """The default for N tokens of n streams of width D."""
+    M, K = n * n + 2 * n, n * D
+    if N >= RESIDENT_TOKENS and N * K >= RESIDENT_ELEMENTS and resident_width(n, D, dtype, chip):
+        return ForwardSchedule(mode="resident", terms=2)
+    fixed = N * K >= FIXED_ELEMENTS and dtype == "bfloat16" and K % 64 == 0 and D % 8 == 0
+    presplit = fixed or N * K >= PRESPLIT_ELEMENTS
+    terms = 2 if fixed and K >= TWO_TERMS_FROM else 3
+    block_m = power_of_2(M, 16, 128) if fixed else 32 if M <= 32 else 64
+    large = fixed and N >= 2048
+    block_tokens = 128 if large else 64
+    block_k = 64 if dtype == "bfloat16" else 32
+    tiles = -(-N // block_tokens) * -(-M // block_m)
+    if fixed:  # one program a multiprocessor: the split that leaves fewest of them idle
+
+        def cost(splits: int) -> float:
+            return -(-tiles * splits // chip.cores) / splits + 0.02 * splits
+
+        splits = min(range(max(1, K // 8192), max(2, min(16, K // 512) + 1)), key=cost)
+    else:  # enough programs to fill the device, and sums short enough for the truncating accumulators of tensor cores
+        splits = power_of_2(min(max(-(-2 * chip.cores // tiles), K // 8192), max(1, K // (256 if presplit else 64))), 1, 16)
+    return ForwardSchedule(
+        fixed=fixed,
+        presplit=presplit,
+        terms=terms,
+        block_tokens=block_tokens,
+        block_m=block_m,
+        block_k=block_k,
+        splits=splits,
+        threads=2 * block_tokens,
+        stages=(3 if terms == 2 or block_m < 128 else 2) if fixed else 2 if presplit else 0,
+        finish_threads=power_of_2(D // 8, 32, 256) if fixed else 128,
+    )
+
+
+def forward_plan(N: int, n: int, D: int, dtype: str, chip: Chip, schedule: Mapping[str, ScheduleValue]) -> ForwardSchedule:
+    """What a shape runs where a case pins `schedule`."""
+    return pinned(forward_schedule(N, n, D, dtype, chip), "forward", schedule)  # type: ignore[type-var]
+
+
+def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str | None:
+    """Why a pinned schedule cannot serve a case; None where it can."""
+    N, n, D, dtype = max(case.N, 1), case.n, case.D, case.dtype
+    plan = forward_plan(N, n, D, dtype, chip, schedule)
+    if plan.mode == "resident":
+        if resident_width(n, D, dtype, chip) is None:
+            return (
+                "forward_mode resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821, D a multiple of 1024,"
+                f" 512, 256, 256 for n = 1, 2, 3, 4 and at most 28 times that; was {dtype}, n = {n}, D = {D}"
+            )
+        if plan.warps == 16 and plan.slots == 6:
+            return "forward_warps 16 leaves shared memory for forward_slots 5"
+        if n == 3 and plan.warps == 16:
+            return "forward_warps 16 does not divide the columns of n = 3"
+    elif plan.fixed and (dtype != "bfloat16" or (n * D) % 64 or D % 8):
+        return f"forward_fixed is for bfloat16, D a multiple of 8 and n * D of 64; was {dtype}, n = {n}, D = {D}"
+    return None

@@ -1,0 +1,315 @@
+"""mHC Forward Pre with x read once, for Hopper: groups of programs hold a tile of tokens in shared memory between its uses.
+
+    h_mix = (x * gamma) @ phi.T,  s = sum(x * x)               over all K = n * D columns of a token
+    h_in  = sum_i h_pre[i] * x[i]                              h_pre is a function of the token's h_mix and s
+
+Program g of a group of G owns the columns g * W .. (g + 1) * W of every stream, W = D / G: C = n * W columns. Its share of
+phi * gamma stays in registers, as two bfloat16 terms in the order of the tensor cores' operand, a ring of tiles of x
+[T tokens, C] fills its shared memory. For each tile it sends its share of h_mix and s to the group; LAG tiles later it
+takes the G shares, adds them in their order and writes h_in for its columns from the tile that is still there. All
+warps do all of this in turn; loads (cp.async) run AHEAD tiles in front.
+
+A share needs no fence and no counter: the last bit of each 32-bit word is a mark, 1, 0, 1, ... in the laps of the ring of
+shares, 0 before the first. A reader loads words again until all carry the mark of its lap; a sum loses at most an ulp of
+each share. Nobody overwrites what has not been read: a program sends tile j after it took the shares of tile j - LAG - 1,
+so after all had sent that one, so after all had taken tile j - 2 * LAG - 2; hence RING > 2 * LAG + 2. The programs wait
+for one another, so the launch is cooperative, and the grid's barrier comes once, after each has set its words to zero.
+
+Two terms of phi * gamma are off by 2**-17 of it, inside the bound 6 sqrt(K) 2**-24 from K = TWO_TERMS_FROM on. The second
+counts only where it is finite: the first decides the class of a result.
+
+Tensor cores: a warp takes C / warps columns of all T = 16 tokens. Lane 4 g + t loads columns 8 t .. 8 t + 7 of a block of
+32, of rows g and g + 8; as the columns of a sum may come in any order, these words are the operands of two products as
+they lie, and the same eight columns of phi are the other operands. sum(x * x) is the diagonal of x @ x.T.
+
+Places of a share: [0, n) the rows of h_pre, 7 the squares, from 8 on the rows n .. M = n * n + 2 * n; 32 in all, so n <= 4.
+Written a thread at a time (`ptx_mma`, local arrays): a fragment of TileLang has no part that stays in registers while the
+tiles go by, and its products no operands that came without a layout of their own.
+"""
+
+import tilelang.language as T
+
+from mhc.pre.tilelang_macros import gate_argument, inverse_rms, sigmoid
+from mhc.pre.tilelang_terms_kernels import ORDER_1, first_term, nearest, remainder, with_lower
+
+TOKENS = 16
+PLACES = 32
+RING = 8
+ROW = 40  # words between tokens in the warps' shares: conflicts of four lanes instead of eight
+
+
+def shared_bytes(n: int, width: int, warps: int, slots: int) -> int:
+    """Shared memory of the kernel."""
+    return slots * TOKENS * (2 * n * width + 64) + 4 * warps * TOKENS * ROW + 4 * TOKENS * 8
+
+
+def resident(*, n: int, D: int, width: int, has_gamma: bool, warps: int, slots: int, lag: int):
+    """The forward as a function of (x [N, K / 2] words of two bfloat16, phi [M, K], alpha [3], bias [M], gamma [K], h_in
+    [N, D / 8, 4] words, h_post [N, n], h_res [N, n * n], inv_rms [N], h_mix [N, M], h_pre [N, n], shares [groups, RING, G, 16, 32], norm_eps,
+    hc_eps); N and groups are dynamic.
+
+    shares is scratch. All groups * G programs must fit on the device at once.
+    """
+    M, K, W = n * n + 2 * n, n * D, width
+    G, C = D // width, n * width
+    rows = -(-M // 8)  # blocks of eight rows of phi
+    mine = C // warps  # columns of a warp
+    blocks = mine // 32
+    assert D % W == 0 and mine % 32 == 0 and W % 32 == 0 and n <= 4 and G <= 32 and 2 * lag + 2 < RING
+    pitch = C // 2 + 16  # words of a token in shared memory: 64 bytes mod 128, so that two rows of 64 bytes meet all banks
+    ahead = slots - lag - 1
+    threads = 32 * warps
+    pieces = TOKENS * C // 8 // threads  # of 16 bytes, that a thread loads of a tile
+    outs = TOKENS * W // 8 // threads  # of eight columns of h_in, that a thread writes of a tile
+    writers = warps - 4  # warps that write small outputs
+    rounds = -(-(-(-TOKENS // G)) // writers)  # of tokens for each of them
+    f32, u32, i32 = "float32", "uint32", "int32"
+    N = T.dynamic("N", "int64")
+    groups = T.dynamic("groups")
+
+    def low(word):
+        """The first bfloat16 of a word."""
+        return T.reinterpret(word << T.uint32(16), f32)
+
+    def high(word):
+        """The second."""
+        return T.reinterpret(word & T.uint32(0xFFFF0000), f32)
+
+    def bits(term):
+        return T.cast(T.reinterpret(term, "uint16"), u32)
+
+    def product(acc, a, a_at, b, b_at, at):
+        T.evaluate(
+            T.ptx_mma(
+                f32, "m16n8k16", "row", "col", "bf16", "bf16", "fp32",
+                a.data, a_at, b.data, b_at, acc.data, at, T.bool(False),
+            )
+        )  # fmt: skip
+
+    @T.prim_func
+    def main(
+        x: T.Tensor((N, K // 2), u32),
+        phi: T.Tensor((M, K), f32),
+        alpha: T.Tensor((3,), f32),
+        bias: T.Tensor((M,), f32),
+        gamma: T.Tensor((K,), f32),
+        h_in: T.Tensor((N, D // 8, 4), u32),
+        h_post: T.Tensor((N, n), f32),
+        h_res: T.Tensor((N, n * n), f32),
+        inv_rms: T.Tensor((N,), f32),
+        h_mix: T.Tensor((N, M), f32),
+        h_pre: T.Tensor((N, n), f32),
+        shares: T.Tensor((groups, RING, G, TOKENS, PLACES), i32),
+        norm_eps: T.float32,
+        hc_eps: T.float32,
+    ):
+        with T.Kernel(groups * G, threads=threads) as block:
+            tid = T.get_thread_binding()
+            warp = tid // 32
+            lane = tid % 32
+            quad = lane // 4
+            t = lane % 4
+            q = block // G
+            g = block % G
+            tiles = T.cast((N + TOKENS - 1) // TOKENS, i32)
+            steps = (tiles - q + groups - 1) // groups
+            ring = T.alloc_shared((slots, TOKENS, pitch), u32)
+            parts = T.alloc_shared((warps, TOKENS, ROW), f32)
+            gates = T.alloc_shared((TOKENS, 8), f32)
+            w = T.alloc_local((blocks * rows * 2 * 4,), u32)
+            acc = T.alloc_local((rows * 2 * 4,), f32)
+            squares = T.alloc_local((8,), f32)
+            top = T.alloc_local((4,), u32)
+            bottom = T.alloc_local((4,), u32)
+            a = T.alloc_local((8,), u32)
+            weights = T.alloc_local((8,), f32)
+            norms = T.alloc_local((8,), f32)
+            words = T.alloc_local((G,), i32)
+            out = T.alloc_local((4,), u32)
+            mixed = T.alloc_local((8,), f32)
+            held = T.alloc_local((4,), u32)
+            bad = T.alloc_var(i32)
+            total = T.alloc_var(f32)
+            left = T.alloc_var(f32)
+            right = T.alloc_var(f32)
+
+            # the first tiles are on their way
+            for j in T.serial(ahead):
+                if j < steps:
+                    for p in T.unroll(pieces):
+                        row = (p * threads + tid) // (C // 8)
+                        c = (p * threads + tid) % (C // 8) * 8
+                        token = T.cast(q + j * groups, "int64") * TOKENS + row
+                        T.ptx_cp_async(
+                            T.access_ptr(ring[j, row, c // 2], "w", 4),
+                            T.access_ptr(x[token, (c // W * D + g * W + c % W) // 2], "r", 4),
+                            16,
+                            token < N,
+                        )
+                T.ptx_commit_group()
+            # the words of its own shares start from 0
+            for r in T.serial(RING):
+                for p in T.unroll(TOKENS * PLACES // threads):
+                    at = p * threads + tid
+                    shares[q, r, g, at // PLACES, at % PLACES] = 0
+            # the warp's columns of phi * gamma
+            for b in T.unroll(blocks):
+                local = warp * mine + b * 32 + t * 8
+                k = local // W * D + g * W + local % W
+                if has_gamma:
+                    for e in T.vectorized(8):
+                        norms[e] = gamma[k + e]
+                for p in T.unroll(rows):
+                    if p * 8 + quad < M:
+                        for e in T.vectorized(8):
+                            weights[e] = phi[p * 8 + quad, k + e]
+                        if has_gamma:
+                            for e in T.unroll(8):
+                                weights[e] = weights[e] * norms[e]
+                    else:
+                        for e in T.unroll(8):
+                            weights[e] = T.float32(0)
+                    for e in T.unroll(4):
+                        w0 = first_term(weights[2 * e])
+                        w1 = first_term(weights[2 * e + 1])
+                        w[((b * rows + p) * 2) * 4 + e] = bits(w0) | (bits(w1) << T.uint32(16))
+                        rest0 = nearest(remainder(weights[2 * e], w0))
+                        rest1 = nearest(remainder(weights[2 * e + 1], w1))
+                        w[((b * rows + p) * 2 + 1) * 4 + e] = bits(rest0) | (bits(rest1) << T.uint32(16))
+            # what this thread takes of every tile's shares: the first four warps a place of h_pre's for each token, the
+            # others all places of every G-th token
+            gating = warp < 4
+            place = T.if_then_else(gating, tid % 8, lane)
+            token_of = T.if_then_else(gating, tid // 8, g + G * (warp - 4))
+            used = (token_of < TOKENS) and ((place < n) or (place == 7) or ((place >= 8) and (place < 8 + M - n)))
+            m = T.if_then_else(place < n, place, T.if_then_else(place < 8, 0, T.min(place - 8 + n, M - 1)))
+            scale = alpha[T.if_then_else(m < n, 0, T.if_then_else(m < 2 * n, 1, 2))]
+            shift = bias[m]
+            T.sync_grid()
+
+            for j in T.serial(steps + lag):
+                T.ptx_wait_group(ahead - 1)
+                T.sync_threads()
+                if j + ahead < steps:
+                    for p in T.unroll(pieces):
+                        row2 = (p * threads + tid) // (C // 8)
+                        c2 = (p * threads + tid) % (C // 8) * 8
+                        token2 = T.cast(q + (j + ahead) * groups, "int64") * TOKENS + row2
+                        T.ptx_cp_async(
+                            T.access_ptr(ring[(j + ahead) % slots, row2, c2 // 2], "w", 4),
+                            T.access_ptr(x[token2, (c2 // W * D + g * W + c2 % W) // 2], "r", 4),
+                            16,
+                            token2 < N,
+                        )
+                T.ptx_commit_group()
+                done = j - lag  # the tile whose shares are due
+                if (done >= 0) and used:
+                    for s in T.unroll(G):
+                        words[s] = T.atomic_load(shares[q, done % RING, s, token_of, place], "relaxed")
+                if j < steps:
+                    for e in T.unroll(rows * 2 * 4):
+                        acc[e] = T.float32(0)
+                    for e in T.unroll(8):
+                        squares[e] = T.float32(0)
+                    for b in T.unroll(blocks):
+                        for e in T.vectorized(4):
+                            top[e] = ring[j % slots, quad, warp * (mine // 2) + b * 16 + t * 4 + e]
+                        for e in T.vectorized(4):
+                            bottom[e] = ring[j % slots, quad + 8, warp * (mine // 2) + b * 16 + t * 4 + e]
+                        for e in T.unroll(4):
+                            a[2 * e] = top[e]
+                            a[2 * e + 1] = bottom[e]
+                        for half in T.unroll(2):
+                            for p in T.unroll(2 * rows):
+                                product(acc, a, half * 4, w, (b * rows * 2 + p) * 4 + half * 2, p * 4)
+                            product(squares, a, half * 4, top, half * 2, 0)
+                            product(squares, a, half * 4, bottom, half * 2, 4)
+                    for p in T.unroll(rows):
+                        for e in T.unroll(4):
+                            to = p * 8 + t * 2 + e % 2
+                            if to < M:
+                                parts[warp, quad + 8 * (e // 2), T.if_then_else(to < n, to, to - n + 8)] = with_lower(
+                                    acc[p * 8 + e], acc[p * 8 + 4 + e] * T.float32(ORDER_1)
+                                )
+                    if quad // 2 == t:  # this lane has the diagonal
+                        parts[warp, quad, 7] = T.if_then_else(quad % 2 == 0, squares[0], squares[1])
+                        parts[warp, quad + 8, 7] = T.if_then_else(quad % 2 == 0, squares[6], squares[7])
+                T.sync_threads()
+                if j < steps:
+                    for p in T.unroll(TOKENS * PLACES // threads):
+                        to_token = (p * threads + tid) // PLACES
+                        to_place = (p * threads + tid) % PLACES
+                        if (to_place < n) or (to_place == 7) or ((to_place >= 8) and (to_place < 8 + M - n)):
+                            total = T.float32(0)
+                            for s in T.unroll(warps):
+                                total = total + parts[s, to_token, to_place]
+                            T.atomic_store(
+                                shares[q, j % RING, g, to_token, to_place],
+                                (T.reinterpret(total, i32) & -2) | (1 - (j // RING) % 2),
+                                "relaxed",
+                            )
+                if done >= 0:
+                    first = T.cast(q + done * groups, "int64") * TOKENS
+                    mark = 1 - (done // RING) % 2
+                    for turn in T.serial(rounds):
+                        token_now = token_of + turn * (G * writers)
+                        if (turn == 0) or ((warp >= 4) and (token_now < TOKENS)):
+                            total = T.float32(0)
+                            if used:
+                                if turn > 0:
+                                    for s in T.unroll(G):
+                                        words[s] = T.atomic_load(shares[q, done % RING, s, token_now, place], "relaxed")
+                                bad = 0
+                                for s in T.unroll(G):
+                                    bad = bad | (words[s] ^ mark)
+                                while (bad & 1) != 0:
+                                    bad = 0
+                                    for s in T.unroll(G):
+                                        if ((words[s] ^ mark) & 1) != 0:
+                                            words[s] = T.atomic_load(shares[q, done % RING, s, token_now, place], "relaxed")
+                                        bad = bad | (words[s] ^ mark)
+                                for s in T.unroll(G):
+                                    total = total + T.reinterpret(words[s] & -2, f32)
+                            T.sync_warp()
+                            sum_of = T.shfl_sync(0xFFFFFFFF, total, T.if_then_else(gating, (lane & 24) + 7, 7))
+                            inv = inverse_rms(sum_of, K, norm_eps)
+                            z = gate_argument(scale, total, inv, shift)
+                            gate = sigmoid(z)
+                            if gating:
+                                if place < n:
+                                    gates[token_now, place] = gate + hc_eps
+                            elif used and (first + token_now < N):
+                                if place == 7:
+                                    inv_rms[first + token_now] = inv
+                                else:
+                                    h_mix[first + token_now, m] = total
+                                    if m < n:
+                                        h_pre[first + token_now, m] = gate + hc_eps
+                                    elif m < 2 * n:
+                                        h_post[first + token_now, m - n] = T.float32(2) * gate
+                                    else:
+                                        h_res[first + token_now, m - 2 * n] = z
+                T.sync_threads()
+                if done >= 0:
+                    for p in T.unroll(outs):
+                        row3 = (p * threads + tid) // (W // 8)
+                        d = (p * threads + tid) % (W // 8) * 8
+                        for e in T.unroll(8):
+                            mixed[e] = T.float32(0)
+                        for i in T.unroll(n):
+                            for e in T.vectorized(4):
+                                held[e] = ring[done % slots, row3, (i * W + d) // 2 + e]
+                            for e in T.unroll(4):
+                                mixed[2 * e] = mixed[2 * e] + gates[row3, i] * low(held[e])
+                                mixed[2 * e + 1] = mixed[2 * e + 1] + gates[row3, i] * high(held[e])
+                        for e in T.unroll(4):
+                            out[e] = bits(T.cast(mixed[2 * e], "bfloat16")) | (
+                                bits(T.cast(mixed[2 * e + 1], "bfloat16")) << T.uint32(16)
+                            )
+                        token3 = T.alloc_var("int64")  # a cast in an index halves the stores
+                        token3 = T.cast(q + done * groups, "int64") * TOKENS + row3
+                        if token3 < N:
+                            for e in T.vectorized(4):
+                                h_in[token3, g * (W // 8) + d // 8, e] = out[e]
+
+    return main
