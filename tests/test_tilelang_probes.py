@@ -16,7 +16,7 @@ from tests.probes.records import PROBES
 from tests.probes.runner import describe
 
 FOLDER = Path(__file__).parent / "probes"
-MACHINERY = {"__init__", "isolated", "limits", "notes", "outcomes", "records", "runner"}
+MACHINERY = {"__init__", "isolated", "limits", "notes", "outcomes", "records", "runner", "table"}
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""T.isfinite and T.isinf on the c target."""
+"""T.isfinite, T.isinf and T.abs on the c target."""
 # mypy: ignore-errors
 
 import tilelang
@@ -8,14 +8,26 @@ import torch
 n = 4
 
 
-def as_it_stands():
+def compiled(function):
     @T.prim_func
     def kernel(x: T.Tensor((n,), "float32"), y: T.Tensor((n,), "float32")):
         with T.Kernel(1, is_cpu=True) as _:
             for i in T.serial(n):
-                y[i] = T.cast(T.isfinite(x[i]), "float32")
+                y[i] = T.cast(function(x[i]), "float32")
 
     return tilelang.compile(kernel, target="c", execution_backend="cython")
+
+
+def is_finite():
+    return compiled(T.isfinite)
+
+
+def is_infinite():
+    return compiled(T.isinf)
+
+
+def absolute():
+    return compiled(T.abs)
 
 
 def instead_the_bits():

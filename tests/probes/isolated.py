@@ -14,6 +14,12 @@ Results = dict[tuple[str, str | None], dict[str, str]]
 RUNNER = Path(__file__).parent / "runner.py"
 
 
+def run_folder(factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of this run share, and that pytest clears away."""
+    own = Path(factory.getbasetemp())
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
 def isolated(
     name: str,
     steps: Sequence[tuple[str, str | None]],
@@ -22,7 +28,7 @@ def isolated(
     testrun_uid: str,
 ) -> Results:
     """The outcomes of `steps`; files with an entry in `environments` run in an interpreter with these variables."""
-    shared = Path(factory.getbasetemp()).parent / f"{name}-{testrun_uid}"
+    shared = run_folder(factory) / f"{name}-{testrun_uid}"
     shared.mkdir(exist_ok=True)
     with (shared / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the first worker runs them, the others wait for its file

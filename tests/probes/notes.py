@@ -157,11 +157,14 @@ NOTES = (
         "the kernel as a TIR script does not compile",
         "in part",
         "TileLang",
-        "A size declared as `T.int32()` inside has no name, and the C source has a gap where its name should be.",
-        '`N = T.dynamic("N")` in front of the function; on c and for CUDA',
+        "A size declared as `T.int32()` inside has no name, and the C source has a gap where its name should be. With "
+        "shared memory, the pass that places barriers wants all three thread dimensions.",
+        '`N = T.dynamic("N")` in front of the function; threadIdx.y and .z bound to 1; buffers inside a `T.block`',
         {
             "a_size_without_a_name": Raises("RuntimeError", "for (int32_t row = 0; row < ; ++row)"),
             "instead_a_named_size_on_c": Returns(),
+            "shared_memory_with_one_thread_dimension": Raises("IndexError", "indexing -1 on an array of size 2"),
+            "instead_all_three_thread_dimensions": Returns("(True, True, True)"),
             "instead_for_cuda": Returns("(True, True)"),
         },
     ),

@@ -83,13 +83,17 @@ def warm() -> None:
     import tilelang.language as T  # noqa: PLC0415
     from tvm.target import Target  # noqa: PLC0415
 
-    @T.prim_func
-    def empty(x: T.Tensor((1,), "float32")):  # type: ignore[no-untyped-def]
-        with T.Kernel(1, is_cpu=True) as _:
-            x[0] = 0.0
+    def empty(frame: dict[str, Any]) -> Any:
+        @T.prim_func
+        def kernel(x: T.Tensor((1,), "float32")):  # type: ignore[no-untyped-def]
+            with T.Kernel(1, **frame) as _:
+                x[0] = 0.0
 
-    with Target("c"):
-        tilelang.lower(empty, target=Target("c"))
+        return kernel
+
+    for target, frame in ((Target("c"), {"is_cpu": True}), (Target("cuda -arch=sm_90"), {"threads": 1})):
+        with target:
+            tilelang.lower(empty(frame), target=target)
 
 
 def run(steps: list[tuple[str, str | None]], workers: int) -> list[dict[str, str]]:

@@ -38,6 +38,42 @@ def instead_a_named_size_on_c():
     return torch.equal(y, x.sum(1))
 
 
+def shared_memory_with_one_thread_dimension():
+    @T.prim_func
+    def reverse(x_handle: T.handle, y_handle: T.handle):
+        x = T.match_buffer(x_handle, (4, 32), "float32")
+        y = T.match_buffer(y_handle, (4, 32), "float32")
+        shared = T.alloc_buffer((32,), "float32", scope="shared")
+        for block in T.thread_binding(4, thread="blockIdx.x"):
+            for thread in T.thread_binding(32, thread="threadIdx.x"):
+                shared[thread] = x[block, thread]
+                y[block, thread] = shared[31 - thread]
+
+    target = tvm.target.Target("cuda -arch=sm_90")
+    with target:
+        return tilelang.lower(reverse, target=target)
+
+
+def instead_all_three_thread_dimensions():
+    @T.prim_func
+    def reverse(x_handle: T.handle, y_handle: T.handle):
+        x = T.match_buffer(x_handle, (4, 32), "float32")
+        y = T.match_buffer(y_handle, (4, 32), "float32")
+        for block in T.thread_binding(4, thread="blockIdx.x"):
+            for thread in T.thread_binding(32, thread="threadIdx.x"):
+                for _y in T.thread_binding(1, thread="threadIdx.y"):
+                    for _z in T.thread_binding(1, thread="threadIdx.z"):
+                        with T.block("reverse"):
+                            shared = T.alloc_buffer((32,), "float32", scope="shared")
+                            shared[thread] = x[block, thread]
+                            y[block, thread] = shared[31 - thread]
+
+    target = tvm.target.Target("cuda -arch=sm_90")
+    with target:
+        source = tilelang.lower(reverse, target=target).kernel_source
+    return "__shared__" in source, "__syncthreads();" in source, "float* __restrict__ shared" not in source
+
+
 def instead_for_cuda():
     N = T.dynamic("N")
 
