@@ -3,9 +3,9 @@
 With threads > 1 a block of that many threads computes a token and adds up in shared memory; with threads = 1 the same lines
 are plain loops over tokens. Formulas and indices are `tilelang_macros`. All sizes are dynamic and 64-bit.
 
-What TileLang 0.1.8 asks of a script. Buffers are allocated inside `T.block`: outside it, under a thread binding, they turn
-into parameters of the kernel that nobody passes. threadIdx.y and .z are bound too, or the pass that places barriers fails
-("indexing -1 on an array of size 2"). A macro's parameter renames the dynamic size that is passed to it.
+What TileLang 0.1.8 asks of a script. Threads are bound by loops: under `T.launch_thread`, a buffer allocated outside
+`T.block` turns into a parameter of the kernel that nobody passes. threadIdx.y and .z are bound too, or the pass that places
+barriers fails ("indexing -1 on an array of size 2"). A macro's parameter renames the dynamic size that is passed to it.
 
 Sums. A thread adds blocks of LINES terms, and the threads are added in a tree: at most LINES + log2(threads) + ceil(L /
 (LINES * threads)) additions in a row for L terms, of which the bound 6 sqrt(L) u sum|a| holds even for equal terms, which
