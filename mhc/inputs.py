@@ -10,7 +10,7 @@ import hashlib
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -22,14 +22,15 @@ from mhc.recipe import Layout, Recipe
 
 _SCALE_STREAM = 1 << 32
 _SCALE_RANGE = 12
+_TAIL = 1024  # elements after the last one, for whoever reads or writes past the end
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
     """The tensors of a case: the operator's inputs and the upstream gradients; an absent optional one is None.
 
-    `storages` holds, for each tensor, the whole allocation that it is a view of. What no index reaches is NaN there, so
-    that a kernel that reads beside its input shows it.
+    `storages` holds, for each tensor, the whole allocation that it is a view of. What no index reaches is NaN there, also
+    after the last element, so that a kernel that reads beside its input shows it.
     """
 
     case: Case
@@ -54,6 +55,43 @@ def materialise(case: Case, device: torch.device | str = "cpu") -> Inputs:
         storages[spec.name] = storage
         tensors[spec.name] = storage.as_strided(shape, strides, recipe.layout.offset)
     return Inputs(case=case, device=torch.device(device), tensors=tensors, storages=storages)
+
+
+def derived(
+    inputs: Inputs,
+    tensors: Mapping[str, Tensor | None],
+    *,
+    B: int | None = None,
+    S: int | None = None,
+    scalars: Mapping[str, float] | None = None,
+) -> Inputs:
+    """Other inputs for the same implementation: `tensors` in place of those of the same names, each newly allocated.
+
+    Their case says the shape, the dtype, the scalars and the schedules. Its recipes are blanks: they do not tell what the
+    tensors hold. What is not replaced is shared with `inputs`; B and S may change where everything they shape is replaced.
+    """
+    every = {**inputs.tensors, **tensors}
+    case = replace(
+        inputs.case,
+        B=inputs.case.B if B is None else B,
+        S=inputs.case.S if S is None else S,
+        scalars=inputs.case.scalars if scalars is None else scalars,
+        tensors={name: Recipe() for name, tensor in every.items() if tensor is not None},
+    )
+    storages = {name: inputs.storages[name] for name, tensor in inputs.tensors.items() if tensor is not None}
+    placed = dict(every)
+    for name, tensor in tensors.items():
+        if tensor is not None:
+            storages[name], placed[name] = _place(tensor)
+    return Inputs(case=case, device=inputs.device, tensors=placed, storages=storages)
+
+
+def _place(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """An allocation with a NaN tail, and a contiguous copy of `tensor` at its beginning."""
+    storage = tensor.new_full((tensor.numel() + _TAIL,), math.nan)
+    placed = storage[: tensor.numel()].view(tensor.shape)
+    placed.copy_(tensor)
+    return storage, placed
 
 
 def checksum(tensor: Tensor) -> str:
@@ -133,7 +171,7 @@ def _lay_out(values: Tensor, layout: Layout) -> tuple[Tensor, tuple[int, ...]]:
     shape = tuple(values.shape)
     strides = _strides(shape, layout)
     reach = 0 if values.numel() == 0 else 1 + sum((size - 1) * by for size, by in zip(shape, strides, strict=True))
-    storage = torch.full((layout.offset + reach,), math.nan, dtype=values.dtype)
+    storage = torch.full((layout.offset + reach + _TAIL,), math.nan, dtype=values.dtype)
     compact = tuple(1 if dim in layout.expand and size else size for dim, size in enumerate(shape))
     source = values[tuple(slice(0, size) for size in compact)]
     storage.as_strided(compact, strides, layout.offset).copy_(source)

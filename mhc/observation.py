@@ -13,6 +13,7 @@ from mhc.case import Case
 from mhc.environment import Environment, environment
 from mhc.implementation import Implementation, Refused
 from mhc.inputs import Inputs
+from mhc.memory import NAN_FILL, Allocations, poisoned
 from mhc.operator import STORAGE_DTYPES, TensorSpec
 from mhc.precision import float32_matmuls
 
@@ -42,6 +43,7 @@ class Observation:
             the case pins.
         failure: the exception, where there was one; the first stage that fails ends the run.
         written: inputs whose memory was not the same afterwards.
+        overrun: outputs and gradients with memory beside them that was written; "scratch" for other allocations.
         seconds: wall time by stage, device work included.
     """
 
@@ -53,14 +55,29 @@ class Observation:
     refused: str | None
     failure: Failure | None
     written: tuple[str, ...]
+    overrun: tuple[str, ...]
     seconds: Mapping[str, float]
     environment: Environment
 
 
-def observe(implementation: Implementation, inputs: Inputs, saved: Mapping[str, Tensor]) -> Observation:
+STAGES = ("forward", "backward")
+
+
+def observe(
+    implementation: Implementation,
+    inputs: Inputs,
+    saved: Mapping[str, Tensor],
+    *,
+    stages: Sequence[str] = STAGES,
+    fill: int = NAN_FILL,
+) -> Observation:
     """Run forward and backward of `implementation` on `inputs`; the backward gets `saved`, not its own forward's.
 
     An exception out of the implementation is recorded, not raised.
+
+    Args:
+        stages: the ones to run, of those that there are.
+        fill: the byte that fills what the implementation allocates and does not initialise.
     """
     case, table = inputs.case, inputs.case.table
     outputs: Mapping[str, Tensor | None] = {}
@@ -68,18 +85,21 @@ def observe(implementation: Implementation, inputs: Inputs, saved: Mapping[str, 
     seconds: dict[str, float] = {}
     refused = failure = None
     before = {name: storage.clone() for name, storage in inputs.storages.items()}
+    given = {**inputs.tensors, **saved}
+    before.update({name: tensor.clone() for name, tensor in saved.items()})
+    allocations = Allocations(fill)
     stage = "supports"
     try:
         refused = implementation.refusal(case, inputs.device.type)
-        if refused is None and implementation.forward is not None:
-            stage = "forward"
-            arguments = [inputs.tensors[name] for name in table.forward_arguments]
-            outputs = _run(implementation, stage, arguments, table.outputs, inputs, seconds)
-        if refused is None and implementation.backward is not None:
-            stage = "backward"
-            given = {**inputs.tensors, **saved}
-            arguments = [given[name] for name in table.backward_arguments]
-            gradients = _run(implementation, stage, arguments, table.gradients, inputs, seconds)
+        with poisoned(fill) as allocations:
+            if refused is None and implementation.forward is not None and "forward" in stages:
+                stage = "forward"
+                arguments = [given[name] for name in table.forward_arguments]
+                outputs = _run(implementation, stage, arguments, table.outputs, inputs, seconds)
+            if refused is None and implementation.backward is not None and "backward" in stages:
+                stage = "backward"
+                arguments = [given[name] for name in table.backward_arguments]
+                gradients = _run(implementation, stage, arguments, table.gradients, inputs, seconds)
     except Refused as refusal:
         # a pinned schedule may turn out too large for the device only when it is compiled; nothing else may refuse so late
         if implementation.name in case.schedules:
@@ -96,10 +116,17 @@ def observe(implementation: Implementation, inputs: Inputs, saved: Mapping[str, 
         gradients=gradients,
         refused=None if refused is None else refused.reason,
         failure=failure,
-        written=tuple(name for name, storage in inputs.storages.items() if not _same_bits(storage, before[name])),
+        written=tuple(name for name, memory in {**inputs.storages, **saved}.items() if not _same_bits(memory, before[name])),
+        overrun=_overrun(allocations, {**outputs, **gradients}),
         seconds=seconds,
         environment=environment(),
     )
+
+
+def _overrun(allocations: Allocations, returned: Mapping[str, Tensor | None]) -> tuple[str, ...]:
+    """Whose canaries changed: names of what was returned, and "scratch"."""
+    owners = {value.data_ptr(): name for name, value in returned.items() if value is not None}
+    return tuple(sorted({owners.get(address, "scratch") for address, _ in allocations.overrun()}))
 
 
 def _failure(stage: str, error: Exception) -> Failure:

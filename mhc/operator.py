@@ -58,6 +58,7 @@ class Operator:
     `forward` takes the `inputs` in order and the scalars as keywords, and returns the `outputs` in order. `backward`
     takes `inputs` (its optional ones last), the `saved` outputs and the `upstream` gradients, and returns `gradients`.
     Both are polymorphic in the number type. Outputs named in `optional_outputs` may be None from an implementation.
+    `tokens` are the leading symbols of every tensor that has a row for each token.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Operator:
     max_n: int
     forward: Callable[..., Sequence[Any]]
     backward: Callable[..., Sequence[Any]]
+    tokens: tuple[str, ...] = ("B", "S")
 
     @property
     def forward_arguments(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
-"""The bound gate: every element within its own derived tolerance of the float64 reference, and of the same class.
+"""The bound gate: every element within its own derived tolerance of the float64 reference.
 
 The tolerance is the operator's formula read over `ErrorNumber`. An element whose tolerance is infinite is not judged (an
 intermediate may leave the range of the working precision there); a tensor without one judged element is not applicable.
+Classes (finite, infinite, NaN) are judged by `oracles.nonfinite`.
 """
 
 from collections.abc import Mapping
@@ -11,11 +12,11 @@ import torch
 from torch import Tensor
 
 from mhc.inputs import Inputs
-from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.reference import Reference, widen
-from oracles.error_number import ErrorNumber, overflow_threshold, unit_roundoff
-from oracles.verdict import Verdict, failed, not_applicable, passed
+from oracles.error_number import ErrorNumber, unit_roundoff
+from oracles.nonfinite import class_fits
+from oracles.verdict import Verdict, describe, failed, not_applicable, passed
 
 NAME = "bound"
 
@@ -91,63 +92,22 @@ def _given(value: Tensor, spec: TensorSpec, storage: torch.dtype) -> ErrorNumber
     return number if spec.role is Role.STORAGE else number.to(number.dtype)
 
 
-def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
-    """One verdict for each output and gradient that the observation has or should have."""
-    verdicts = []
-    for given, wanted in ((observation.outputs, allowed.outputs), (observation.gradients, allowed.gradients)):
-        for name, value in given.items():
-            if value is None:
-                verdicts.append(not_applicable(NAME, name, "not returned" if name in wanted else "absent in this case"))
-            elif name not in wanted:
-                verdicts.append(failed(NAME, name, "unwanted", f"{name} was returned, where it must be None"))
-            else:
-                verdicts.append(judge_tensor(name, value, wanted[name]))
-    return verdicts
-
-
 def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
-    """Compare one tensor with its reference: class first, then magnitude."""
+    """Compare the magnitudes of one tensor's elements with its reference's; a wrong class is for the non-finite gate."""
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
     value = got.detach().to("cpu", torch.float64)
     judged = ~wanted.error.isinf()
     if not judged.any():
         return not_applicable(NAME, name, "no element has a finite tolerance")
-    wrong_class = judged & ~_class_fits(value, wanted)
-    if wrong_class.any():
-        at = _first(wrong_class)
-        return failed(NAME, name, "class", _message(name, at, value, wanted))
-    comparable = judged & value.isfinite() & wanted.value.isfinite()
+    comparable = judged & value.isfinite() & wanted.value.isfinite() & class_fits(value, wanted)
+    if not comparable.any():
+        return not_applicable(NAME, name, "no element is finite in both")
     difference = torch.where(comparable, (value - wanted.value).abs(), 0.0)
     ratio = torch.where(difference == 0, 0.0, difference / wanted.error)
     worst = float(ratio.max())
     if worst > 1:
         at = tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))
         symptom = "all zero" if not value.any() else "value"
-        return failed(NAME, name, symptom, _message(name, at, value, wanted), ratio=worst)
+        return failed(NAME, name, symptom, describe(name, at, value, wanted.value, wanted.error), ratio=worst)
     return passed(NAME, name, ratio=worst)
-
-
-def _class_fits(value: Tensor, wanted: ErrorNumber) -> Tensor:
-    """Whether each element is finite, +inf, -inf or NaN as the reference rounded to the output's dtype would be.
-
-    A reference within its tolerance of the dtype's overflow threshold may be either.
-    """
-    limit = overflow_threshold(wanted.dtype)
-    high, low = wanted.value + wanted.error, wanted.value - wanted.error
-    may_be_finite = wanted.value.isfinite() & (high > -limit) & (low < limit)
-    return torch.where(
-        value.isnan(),
-        wanted.value.isnan(),
-        torch.where(value.isfinite(), may_be_finite, torch.where(value > 0, high >= limit, low <= -limit)),
-    )
-
-
-def _first(mask: Tensor) -> tuple[int, ...]:
-    return tuple(int(i) for i in mask.nonzero()[0])
-
-
-def _message(name: str, at: tuple[int, ...], value: Tensor, wanted: ErrorNumber) -> str:
-    where = f"{name}[{', '.join(map(str, at))}]"
-    got, reference, bound = (float(tensor[at]) for tensor in (value, wanted.value, wanted.error))
-    return f"{where} = {got:.9g}, float64 {reference:.9g}, bound {bound:.3g}"

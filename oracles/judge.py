@@ -1,32 +1,60 @@
-"""All gates on one observation."""
+"""What can be said of one observation: the gates that need no further run."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torch import Tensor
 
 from mhc.observation import Observation
-from oracles import bound
+from oracles import bound, liveness, memory, nonfinite
 from oracles.bound import Tolerances
-from oracles.verdict import Verdict, failed, not_applicable, passed
+from oracles.error_number import ErrorNumber
+from oracles.verdict import Status, Verdict, failed, not_applicable
 
 
 def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
     """The verdicts of every gate. A refused case is judged by its refusal alone; a failure ends with its exception."""
     if observation.refused is not None:
         return [refused(observation.refused)]
-    verdicts = [] if observation.failure is None else [raised(observation)]
-    if observation.written:
-        names = ", ".join(observation.written)
-        verdicts.append(failed("memory", "inputs", "written", f"wrote into its inputs: {names}"))
-    else:
-        verdicts.append(passed("memory", "inputs"))
-    return verdicts + bound.judge(observation, allowed)
+    verdicts = [*liveness.judge(observation), *memory.judge(observation)]
+    for name, value, wanted in pairs(observation, allowed):
+        if value is not None and wanted is not None:
+            verdicts += [nonfinite.judge_tensor(name, value, wanted), bound.judge_tensor(name, value, wanted)]
+        else:
+            verdicts.append(odd(bound.NAME, name, value, wanted))
+    return verdicts
+
+
+def agree(oracle: str, symptom: str, observation: Observation, allowed: Tolerances) -> list[Verdict]:
+    """Class and magnitude of everything in a further run, as one verdict each in the name of the gate that asked for it."""
+    verdicts = []
+    for name, value, wanted in pairs(observation, allowed):
+        if value is None or wanted is None:
+            verdicts.append(odd(oracle, name, value, wanted))
+            continue
+        both = [nonfinite.judge_tensor(name, value, wanted), bound.judge_tensor(name, value, wanted)]
+        worst = next((verdict for verdict in both if verdict.status is Status.FAIL), both[1])
+        told = replace(worst, oracle=oracle)
+        if worst.status is Status.FAIL:
+            told = replace(told, symptom=symptom, message=f"{symptom}: {worst.message}")
+        verdicts.append(told)
+    return verdicts
+
+
+def pairs(observation: Observation, allowed: Tolerances) -> Iterator[tuple[str, Tensor | None, ErrorNumber | None]]:
+    """Each output and gradient that was observed, with what it must be; None where it was not returned, or must not be."""
+    for given, wanted in ((observation.outputs, allowed.outputs), (observation.gradients, allowed.gradients)):
+        for name, value in given.items():
+            yield name, value, wanted.get(name)
+
+
+def odd(oracle: str, name: str, value: Tensor | None, wanted: ErrorNumber | None) -> Verdict:
+    """The verdict where one of the two is missing."""
+    if value is not None:
+        return failed(oracle, name, "unwanted", f"{name} was returned, where it must be None")
+    return not_applicable(oracle, name, "absent in this case" if wanted is None else "not returned")
 
 
 def refused(reason: str) -> Verdict:
     """The verdict on a case that the implementation does not take: nothing ran, so there is nothing else to judge."""
     return not_applicable("refusal", "case", reason)
-
-
-def raised(observation: Observation) -> Verdict:
-    """The liveness verdict on an exception out of an implementation that had said it takes the case."""
-    failure = observation.failure
-    assert failure is not None
-    lines = failure.message.splitlines() or [""]
-    return failed("liveness", failure.stage, f"raises {failure.type}", f"{failure.stage} raised {failure.type}: {lines[0]}")

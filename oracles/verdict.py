@@ -1,7 +1,10 @@
 """Verdict: what one oracle says of one output of one observation."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+
+from torch import Tensor
 
 
 class Status(Enum):
@@ -40,3 +43,19 @@ def failed(oracle: str, subject: str, symptom: str, message: str, *, ratio: floa
 
 def not_applicable(oracle: str, subject: str, reason: str) -> Verdict:
     return Verdict(oracle=oracle, subject=subject, status=Status.NOT_APPLICABLE, message=reason)
+
+
+def first(mask: Tensor) -> tuple[int, ...]:
+    """The index of the first element that is True."""
+    return tuple(int(i) for i in mask.nonzero()[0])
+
+
+def place(name: str, at: Iterable[int]) -> str:
+    """An element as a message names it: `dx[0, 17, 2, 640]`."""
+    return f"{name}[{', '.join(map(str, at))}]"
+
+
+def describe(name: str, at: tuple[int, ...], got: Tensor, wanted: Tensor, error: Tensor) -> str:
+    """Where, got, wanted and bound of one element, on one line."""
+    numbers = (float(tensor[at]) for tensor in (got, wanted, error))
+    return "{} = {:.9g}, float64 {:.9g}, bound {:.3g}".format(place(name, at), *numbers)

@@ -3,7 +3,7 @@
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -14,10 +14,12 @@ from torch import Tensor
 
 from mhc import Case, Implementation, Inputs, Observation, default_case, materialise, observe, reference
 from mhc.case import with_tensor
+from mhc.fuzz.check import further
 from mhc.pre import formula
 from mhc.registry import BUILT_IN
 from oracles.bound import Tolerances, tolerances
 from oracles.judge import judge
+from oracles.trial import Gate, Trial
 from oracles.verdict import Status, Verdict
 
 ON_CPU: tuple[Implementation, ...] = tuple(
@@ -100,3 +102,44 @@ def bits(tensor: Tensor | None) -> bytes:
     """The elements' bytes in index order, to compare results bit by bit, NaN included."""
     assert tensor is not None
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def altered(implementation: Implementation, **edits: Callable[[Any, tuple[Any, ...]], Any]) -> Implementation:
+    """`implementation` with what a stage returns passed through `edits[stage](returned, arguments)`."""
+
+    def edited(stage: str, edit: Callable[[Any, tuple[Any, ...]], Any]) -> Callable[..., Any]:
+        function = getattr(implementation, stage)
+        return lambda *arguments, **keywords: edit(tuple(function(*arguments, **keywords)), arguments)
+
+    stages: dict[str, Any] = {stage: edited(stage, edit) for stage, edit in edits.items()}
+    return replace(implementation, name="altered", **stages)
+
+
+def nudged(tensor: Tensor) -> Tensor:
+    """Every element one unit in the last place further from 0."""
+    return torch.nextafter(tensor, tensor.sign() * torch.inf)
+
+
+def symptoms(verdicts: Iterable[Verdict]) -> set[tuple[str, str, str]]:
+    """(oracle, subject, symptom) of each failure: a fingerprint without the implementation."""
+    return {(one.oracle, one.subject, one.symptom) for one in verdicts if one.status is Status.FAIL}
+
+
+def gate_verdicts(gate: Gate, implementation: Implementation, case: Case) -> list[Verdict]:
+    """What one gate with further runs says."""
+    inputs = materialise(case, device_of(implementation))
+    wanted = reference(inputs)
+    recomputes = implementation.recomputes_forward
+    trial = Trial(
+        inputs=inputs,
+        reference=wanted,
+        allowed=tolerances(inputs, wanted, recomputes_forward=recomputes),
+        observation=observe(implementation, inputs, wanted.saved),
+        recomputes_forward=recomputes,
+    )
+    assert trial.observation.failure is None, trial.observation.failure.traceback
+    return further(implementation, trial, [gate])
+
+
+def gate_symptoms(gate: Gate, implementation: Implementation, case: Case) -> set[tuple[str, str, str]]:
+    return symptoms(gate_verdicts(gate, implementation, case))

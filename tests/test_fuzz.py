@@ -122,7 +122,7 @@ def test_however_a_kernel_misbehaves_it_is_a_verdict(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--impl", "nobody"], "--impl nobody: no such implementation; known are triton, manual, golden"),
+        (["--impl", "nobody"], "--impl nobody: no such implementation; known are triton, "),
         (["--impl", "absent.py:IMPL"], "--impl absent.py: no such file"),
         (["--hours", "1", "--minutes", "1"], "give --hours or --minutes, not both"),
         (["--cases", "0"], "0 is not in the range"),

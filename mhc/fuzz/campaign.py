@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky
 
 from mhc.case import Case
+from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Finding, Fingerprint, finding
 from mhc.fuzz.worker import HarnessError, Worker
 from oracles.verdict import Status
@@ -92,7 +93,7 @@ def _round(
         if faults or all(worker.retired for worker in workers) or (tally.cases >= budget.cases and not shrinking):
             return
         try:
-            failures = _check(workers, case, tally)
+            failures = _check(workers, case, tally, Depth.FULL if shrinking else Depth.DRAWN)
         except HarnessError as fault:  # not a failing case: Hypothesis must not shrink it
             faults.append(fault)
             return
@@ -129,11 +130,14 @@ def _round(
     return fresh
 
 
-def _check(workers: Sequence[Worker], case: Case, tally: Tally) -> list[Finding]:
-    """Run one case on every worker at once; count, and return what failed."""
+def _check(workers: Sequence[Worker], case: Case, tally: Tally, depth: Depth) -> list[Finding]:
+    """Run one case on every worker at once; count, and return what failed.
+
+    A smaller case would not draw the gates that the failing one drew: while shrinking, every gate judges.
+    """
     active = [worker for worker in workers if not worker.retired]
     for worker in active:
-        worker.start(case)
+        worker.start(case, depth)
     tally.cases += 1
     failures = []
     for worker in active:

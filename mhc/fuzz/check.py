@@ -1,20 +1,74 @@
 """One check: a case on one implementation, judged by every gate."""
 
+from collections.abc import Iterable
+
 from mhc.case import Case
+from mhc.fuzz.depth import Depth
 from mhc.implementation import Implementation
 from mhc.inputs import materialise
-from mhc.observation import observe
+from mhc.observation import Observation, observe
 from mhc.reference import reference
+from oracles import liveness, memory
 from oracles.bound import tolerances
+from oracles.gates import GATES
 from oracles.judge import judge, refused
-from oracles.verdict import Verdict
+from oracles.trial import Gate, Run, Trial
+from oracles.verdict import Status, Verdict, not_applicable
 
 
-def check(implementation: Implementation, case: Case, device: str) -> list[Verdict]:
-    """Run `implementation` on `case` and judge it; a refused case costs no tolerance."""
+def check(implementation: Implementation, case: Case, device: str, depth: Depth = Depth.DRAWN) -> list[Verdict]:
+    """Run `implementation` on `case` and judge it; a refused case costs no tolerance.
+
+    Gates with further runs judge only what ran to its end in the first.
+    """
     inputs = materialise(case, device)
     wanted = reference(inputs)
     observation = observe(implementation, inputs, wanted.saved)
     if observation.refused is not None:
         return [refused(observation.refused)]
-    return judge(observation, tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward))
+    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
+    verdicts = judge(observation, allowed)
+    if depth is Depth.PLAIN or observation.failure is not None:
+        return verdicts
+    trial = Trial(
+        inputs=inputs,
+        reference=wanted,
+        allowed=allowed,
+        observation=observation,
+        recomputes_forward=implementation.recomputes_forward,
+    )
+    gates = [gate for gate in GATES if depth is Depth.FULL or gate.drawn(case)]
+    return verdicts + further(implementation, trial, gates)
+
+
+def further(implementation: Implementation, trial: Trial, gates: Iterable[Gate]) -> list[Verdict]:
+    """The verdicts of `gates` that need more than the first run; a run that two of them ask for is made once."""
+    done: dict[str, Observation] = {}
+    verdicts: list[Verdict] = []
+    for gate in gates:
+        plan = gate.plan(trial)
+        if isinstance(plan, list):
+            verdicts += plan
+            continue
+        broken: list[Verdict] = []
+        for run in plan.runs:
+            fresh = run.label not in done
+            if fresh:
+                done[run.label] = _observe(implementation, run)
+            broken += _unfit(gate, run, done[run.label], fresh)
+        verdicts += broken or plan.judge(done)
+    return verdicts
+
+
+def _observe(implementation: Implementation, run: Run) -> Observation:
+    return observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill)
+
+
+def _unfit(gate: Gate, run: Run, observation: Observation, fresh: bool) -> list[Verdict]:
+    """Why a further run cannot be judged by the gate that asked for it; what it did wrong in itself is told once."""
+    if observation.refused is not None:
+        return [not_applicable(gate.name, run.label, f"refused: {observation.refused}")]
+    wrong = [one for one in (*liveness.judge(observation), *memory.judge(observation)) if one.status is Status.FAIL]
+    if wrong and fresh:
+        return wrong
+    return [not_applicable(gate.name, run.label, "its run failed")] if observation.failure is not None else []

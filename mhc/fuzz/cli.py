@@ -13,6 +13,7 @@ from mhc.case_json import CaseError
 from mhc.commands import Commands
 from mhc.fuzz import report
 from mhc.fuzz.campaign import Budget, Tally, run
+from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Finding, read_case
 from mhc.fuzz.worker import HarnessError, Worker
 from mhc.implementation import DEVICES, Implementation, ImplementationError
@@ -177,7 +178,7 @@ def _load_all(specs: Sequence[str], device: str) -> list[tuple[str, Implementati
 def _check_once(spec: str, implementation: Implementation, case: Case, device: str) -> list[Verdict]:
     worker = Worker(spec, implementation, device)
     try:
-        worker.start(case)
+        worker.start(case, Depth.FULL)
         return worker.finish()
     except HarnessError as fault:
         click.echo(f"fault of the harness: {fault}", err=True)

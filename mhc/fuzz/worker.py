@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 from mhc.case import Case
+from mhc.fuzz.depth import Depth
 from mhc.implementation import Implementation
-from oracles.verdict import Verdict, failed
+from oracles import liveness
+from oracles.verdict import Verdict
 
 _START_LIMIT = 120.0
 _SPAWN = multiprocessing.get_context("spawn")
@@ -55,12 +57,12 @@ class Worker:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._connection: Connection | None = None
 
-    def start(self, case: Case) -> None:
+    def start(self, case: Case, depth: Depth = Depth.DRAWN) -> None:
         """Hand over a case; `finish` has its verdicts."""
         if self._process is None:
             self._spawn()
         assert self._connection is not None
-        self._connection.send_bytes(case.json.encode())
+        self._connection.send((case.json, depth))
 
     def finish(self) -> list[Verdict]:
         """The verdicts on the case that was handed over. A death or a hang is one too, and retires the worker."""
@@ -68,7 +70,7 @@ class Worker:
         try:
             if not self._connection.poll(self.limit):
                 self._retire()
-                return [failed("liveness", "process", "hang", f"no answer within {self.limit:g} s")]
+                return [liveness.hung(self.limit)]
             answer = self._connection.recv()
         except (EOFError, ConnectionResetError):
             return [self._died()]
@@ -106,7 +108,7 @@ class Worker:
     def _died(self) -> Verdict:
         how = self._exit()
         self.retired = True
-        return failed("liveness", "process", how, f"its process ended in the middle of the case: {how}")
+        return liveness.died(how)
 
     def _exit(self) -> str:
         """How the process ended, in a word."""
@@ -143,12 +145,12 @@ def _work(connection: Connection, spec: str, device: str) -> None:
     connection.send("ready")
     while True:
         try:
-            text = connection.recv_bytes().decode()
+            text, depth = connection.recv()
         except EOFError:
             return
         before = _compiles(implementation)
         try:
-            verdicts = check(implementation, Case.from_json(text), device)
+            verdicts = check(implementation, Case.from_json(text), device, depth)
         except Exception as error:  # `observe` catches what an implementation raises: this is ours
             connection.send(f"{type(error).__name__}: {error} on {text}")
             return

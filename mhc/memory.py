@@ -1,0 +1,98 @@
+"""Poisoned memory: what an implementation allocates and does not initialise holds a pattern, between canaries."""
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NAN_FILL = 0xFF
+"""The byte whose repetition is a NaN in every floating dtype, and -1 in every signed integer."""
+
+FINITE_FILL = 0x40
+"""The byte whose repetition is 3.004 in float32, 3.0 in bfloat16, 2.125 in float16 and 32.5 in float64."""
+
+BAND = 8192
+"""Bytes of canary on either side of an allocation: a row or more of most shapes, and a multiple of every alignment."""
+
+_PATCHED: Sequence[tuple[Any, str, bool]] = (
+    (torch, "empty", False),
+    (torch, "empty_like", False),
+    (torch, "empty_strided", False),
+    (torch, "empty_permuted", False),
+    (torch.Tensor, "new_empty", False),
+    (torch.Tensor, "new_empty_strided", False),
+    (torch, "zeros", True),
+    (torch, "zeros_like", True),
+    (torch.Tensor, "new_zeros", True),
+)
+
+
+@dataclass(frozen=True)
+class Allocations:
+    """What was allocated while memory was poisoned: each allocation with its bands, and the bytes between them."""
+
+    fill: int
+    made: list[tuple[Tensor, int]] = field(default_factory=list)
+
+    def overrun(self) -> list[tuple[int, str]]:
+        """(address of the tensor, which side) of each allocation whose canaries changed."""
+        changed = []
+        for raw, size in self.made:
+            after = BAND + size
+            bands = {"before": raw[:BAND], "after": raw[after:]}
+            sides = [side for side, band in bands.items() if not bool((band == self.fill).all())]
+            if sides:
+                changed.append((raw.data_ptr() + BAND, " and ".join(sides)))
+        return changed
+
+
+@contextmanager
+def poisoned(fill: int) -> Iterator[Allocations]:
+    """Fill what PyTorch's factories leave uninitialised with the byte `fill`, with canaries of the same byte around it.
+
+    Zeroed allocations stay zero and get canaries too. Allocations inside operators, in compiled code and with `out`, pinned
+    or sparse memory are left alone. The factories are put back on the way out.
+    """
+    allocations = Allocations(fill)
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in _PATCHED]
+    own = {name for name in vars(torch.Tensor) if name.startswith("new_")}
+    try:
+        for (owner, name, zeroed), (_, _, original) in zip(_PATCHED, before, strict=True):
+            setattr(owner, name, _banded(original, allocations, zeroed))
+        yield allocations
+    finally:
+        for owner, name, original in before:
+            if owner is torch.Tensor and name not in own:
+                delattr(owner, name)  # inherited: it was never an attribute of Tensor itself
+            else:
+                setattr(owner, name, original)
+
+
+def _banded(original: Callable[..., Any], allocations: Allocations, zeroed: bool) -> Callable[..., Any]:
+    """A factory that gives what `original` would, out of a larger allocation."""
+
+    @functools.wraps(original)
+    def factory(*arguments: Any, **keywords: Any) -> Any:
+        plain = original(*arguments, **keywords)
+        special = keywords.get("out") is not None or keywords.get("pin_memory") or plain.layout is not torch.strided
+        if torch.compiler.is_compiling() or special or plain.is_meta or plain.numel() == 0 or type(plain) is not Tensor:
+            return plain
+        reach = 1 + sum((size - 1) * by for size, by in zip(plain.shape, plain.stride(), strict=True))
+        size = reach * plain.element_size()
+        raw = _EMPTY(BAND + math.ceil(size / 8) * 8 + BAND, dtype=torch.uint8, device=plain.device).fill_(allocations.fill)
+        allocations.made.append((raw, size))
+        banded = _EMPTY(0, dtype=plain.dtype, device=plain.device)
+        banded.set_(raw.untyped_storage(), BAND // plain.element_size(), plain.shape, plain.stride())
+        if zeroed:
+            banded.zero_()
+        return banded.requires_grad_(plain.requires_grad)
+
+    return factory
+
+
+_EMPTY = torch.empty  # the original, whatever is patched

@@ -1,0 +1,46 @@
+"""The liveness gate: an implementation that said it takes a case returns; however it does not is a symptom with a name.
+
+What ends or hangs the whole process is seen from outside of it; `died` and `hung` are the verdicts then.
+"""
+
+import re
+
+from mhc.observation import Failure, Observation
+from oracles.verdict import Verdict, failed
+
+NAME = "liveness"
+
+_NAMED: tuple[tuple[str, str], ...] = (
+    # (pattern over "type: message", symptom); the first that fits
+    (r"OutOfMemoryError|^MemoryError|out of memory|OutOfResources|exceeds the maximum.*shared memory", "out of memory"),
+    (r"illegal memory access|misaligned address|CUDA_ERROR_ILLEGAL_ADDRESS", "illegal address"),
+    (r"launch timed out|CUDA_ERROR_LAUNCH_TIMEOUT", "launch timeout"),
+    (r"unspecified launch failure|illegal instruction|device-side assert|CUDA_ERROR_LAUNCH_FAILED", "kernel crash"),
+    (r"^Compil\w*(Error|Exception)|^PTXASError|^InternalError.*[Cc]ompil|[Cc]ompilation (error|failed)|^CalledProcessError",
+     "compile error"),
+)  # fmt: skip
+
+
+def judge(observation: Observation) -> list[Verdict]:
+    """The verdict on an exception out of the implementation, if there was one."""
+    failure = observation.failure
+    if failure is None:
+        return []
+    lines = failure.message.splitlines() or [""]
+    return [failed(NAME, failure.stage, symptom(failure), f"{failure.stage} raised {failure.type}: {lines[0]}")]
+
+
+def symptom(failure: Failure) -> str:
+    """What went wrong, in a word or two: by the message where the type says too little, else by the type."""
+    text = f"{failure.type}: {failure.message}"
+    return next((name for pattern, name in _NAMED if re.search(pattern, text)), f"raises {failure.type}")
+
+
+def hung(limit: float) -> Verdict:
+    """The verdict on a process that gave no answer."""
+    return failed(NAME, "process", "hang", f"no answer within {limit:g} s")
+
+
+def died(how: str) -> Verdict:
+    """The verdict on a process that ended by a signal or with a status."""
+    return failed(NAME, "process", how, f"its process ended in the middle of the case: {how}")

@@ -1,0 +1,49 @@
+"""The memory gate: inputs stay as they were, nothing beside an output is written, and no result depends on stale memory.
+
+Every run allocates in poisoned memory between canaries (`mhc.memory`); the further run has another poison.
+"""
+
+from collections.abc import Mapping
+
+from mhc.memory import FINITE_FILL
+from mhc.observation import Observation
+from oracles import determinism
+from oracles.trial import Gate, Plan, Run, Trial
+from oracles.verdict import Status, Verdict, failed, not_applicable, passed
+
+NAME = "memory"
+REFILLED = "other poison"
+
+
+def judge(observation: Observation) -> list[Verdict]:
+    """What one run shows: its inputs unchanged, and the canaries of what it allocated."""
+    if observation.written:
+        verdicts = [failed(NAME, "inputs", "written", f"wrote into its inputs: {', '.join(observation.written)}")]
+    else:
+        verdicts = [passed(NAME, "inputs")]
+    for name in observation.overrun:
+        verdicts.append(failed(NAME, name, "overrun", f"wrote beside {name}: the canaries around it changed"))
+    return verdicts
+
+
+def plan(trial: Trial) -> Plan:
+    """The same input with another pattern in uninitialised memory: the same bits."""
+    refilled = Run(label=REFILLED, inputs=trial.inputs, saved=trial.reference.saved, fill=FINITE_FILL)
+
+    def judge_fills(observed: Mapping[str, Observation]) -> list[Verdict]:
+        repeated = determinism.compare(NAME, trial.observation, observed[determinism.REPEAT], "", "")
+        unsteady = {verdict.subject for verdict in repeated if verdict.status is Status.FAIL}
+        verdicts = determinism.compare(
+            NAME, trial.observation, observed[REFILLED], "uninitialised", "memory that held another pattern"
+        )
+        return [
+            not_applicable(NAME, one.subject, "two runs in the same memory differ already")
+            if one.subject in unsteady
+            else one
+            for one in verdicts
+        ]
+
+    return Plan(runs=[determinism.repeat(trial), refilled], judge=judge_fills)
+
+
+GATE = Gate(name=NAME, plan=plan, every=2)

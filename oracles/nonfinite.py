@@ -1,0 +1,39 @@
+"""The non-finite gate: every element is finite, +inf, -inf or NaN as the reference rounded to its dtype would be.
+
+A reference within its tolerance of the dtype's overflow threshold may be either. NaN fits NaN alone, never by accident. An
+element whose tolerance is infinite is not judged.
+"""
+
+import torch
+from torch import Tensor
+
+from oracles.error_number import ErrorNumber, overflow_threshold
+from oracles.verdict import Verdict, describe, failed, first, not_applicable, passed
+
+NAME = "nonfinite"
+
+
+def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
+    """Compare the classes of one tensor's elements with its reference's."""
+    if got.numel() == 0:
+        return not_applicable(NAME, name, "no elements")
+    value = got.detach().to("cpu", torch.float64)
+    judged = ~wanted.error.isinf()
+    if not judged.any():
+        return not_applicable(NAME, name, "no element has a finite tolerance")
+    wrong = judged & ~class_fits(value, wanted)
+    if wrong.any():
+        return failed(NAME, name, "class", describe(name, first(wrong), value, wanted.value, wanted.error))
+    return passed(NAME, name)
+
+
+def class_fits(value: Tensor, wanted: ErrorNumber) -> Tensor:
+    """Whether the class of each element of `value` is one that its reference may have."""
+    limit = overflow_threshold(wanted.dtype)
+    high, low = wanted.value + wanted.error, wanted.value - wanted.error
+    may_be_finite = wanted.value.isfinite() & (high > -limit) & (low < limit)
+    return torch.where(
+        value.isnan(),
+        wanted.value.isnan(),
+        torch.where(value.isfinite(), may_be_finite, torch.where(value > 0, high >= limit, low <= -limit)),
+    )

@@ -1,0 +1,77 @@
+"""Renaming of indices: which token, stream or gate of a case each position of another run's tensors holds."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mhc.inputs import derived
+from mhc.observation import STAGES
+from mhc.operator import Operator, TensorSpec
+from oracles.bound import Tolerances
+from oracles.error_number import ErrorNumber
+from oracles.trial import Run, Trial
+
+
+@dataclass(frozen=True, kw_only=True)
+class Relabelling:
+    """`tokens[i]` is the token of the case at position i of the run, [B', S']; `axes[symbol]` the same for another axis.
+
+    Where a token or an index is left out or occurs twice, sums over it change: see `Relabelling.whole`.
+    """
+
+    table: Operator
+    tokens: Tensor | None = None
+    axes: Mapping[str, Tensor]
+
+    def move(self, tensor: Tensor, spec: TensorSpec) -> Tensor:
+        """The tensor that the run has in place of `tensor`."""
+        symbols: Sequence[str] = spec.symbols
+        moved = tensor
+        count = len(self.table.tokens)
+        if self.tokens is not None and tuple(symbols[:count]) == self.table.tokens:
+            rest = moved.shape[count:]
+            moved = moved.reshape(-1, *rest)[self.tokens.reshape(-1).to(moved.device)].reshape(*self.tokens.shape, *rest)
+        for dim, symbol in enumerate(symbols):
+            if symbol in self.axes:
+                moved = moved.index_select(dim, self.axes[symbol].to(moved.device))
+        return moved.contiguous()
+
+    def run(self, label: str, trial: Trial, stages: Sequence[str] = STAGES) -> Run:
+        """The case's tensors, moved."""
+        inputs, specs = trial.inputs, self.table.argument_specs
+        tensors = {name: None if t is None else self.move(t, specs[name]) for name, t in inputs.tensors.items()}
+        B, S = (None, None) if self.tokens is None else self.tokens.shape
+        saved = {name: self.move(tensor, specs[name]) for name, tensor in trial.reference.saved.items()}
+        return Run(label=label, inputs=derived(inputs, tensors, B=B, S=S), saved=saved, stages=stages)
+
+    def tolerances(self, trial: Trial) -> Tolerances:
+        """What the run's outputs and gradients must be; right for each that no left-out or repeated token is summed in."""
+
+        def moved(numbers: Mapping[str, ErrorNumber], specs: Sequence[TensorSpec]) -> dict[str, ErrorNumber]:
+            by_name = {spec.name: spec for spec in specs}
+            return {
+                name: ErrorNumber(self.move(one.value, by_name[name]), self.move(one.error, by_name[name]), one.dtype)
+                for name, one in numbers.items()
+            }
+
+        return Tolerances(
+            outputs=moved(trial.allowed.outputs, self.table.outputs),
+            gradients=moved(trial.allowed.gradients, self.table.gradients),
+        )
+
+
+def index_map(blocks: Sequence[Sequence[str]], sizes: Mapping[str, int], symbol: str, order: Tensor) -> Tensor:
+    """How an axis that is a concatenation of `blocks`, each a product of symbols, is moved where `symbol` is by `order`."""
+    parts, begin = [], 0
+    for block in blocks:
+        shape = [sizes[name] for name in block]
+        indices = begin + torch.arange(math.prod(shape)).reshape(shape)
+        for dim, name in enumerate(block):
+            if name == symbol:
+                indices = indices.index_select(dim, order)
+        parts.append(indices.reshape(-1))
+        begin += math.prod(shape)
+    return torch.cat(parts)
