@@ -37,7 +37,7 @@ GAMMA = {"gamma": frozenset[str](), "nogamma": frozenset({"gamma"})}
 def test_every_remainder_of_tiles_and_blocks(dtype: str, shape: str, gamma: str) -> None:
     observation, _, verdicts = judged(TILELANG_C, scaled_case(B=1, dtype=dtype, absent=GAMMA[gamma], **SHAPES[shape]))
     assert not failing(verdicts), verdicts
-    passes = {verdict.subject for verdict in verdicts if verdict.status is Status.PASS}
+    passes = {verdict.subject for verdict in verdicts if verdict.oracle == "bound" and verdict.status is Status.PASS}
     assert {*observation.outputs, *observation.gradients} - passes == ({"dgamma"} if gamma == "nogamma" else set())
 
 
@@ -57,9 +57,9 @@ def test_long_sums_of_equal_terms_stay_far_inside_the_bound(name: str) -> None:
     """A plain loop is at 2.5 times the bound for 4,096 terms (docs/tolerances.md)."""
     _, _, verdicts = judged(TILELANG_C, equal_terms(name))
     assert not failing(verdicts), verdicts
-    summed = {"K": {"h_mix", "inv_rms"}, "streams": {"h_mix", "inv_rms"}, "N": {"dphi", "dbias", "dalpha", "dgamma"}}[name]
-    for verdict in verdicts:
-        assert verdict.subject not in summed or (verdict.ratio is not None and verdict.ratio < 0.25), verdict
+    ratios = {verdict.subject: verdict.ratio for verdict in verdicts if verdict.oracle == "bound"}
+    summed = ("dphi", "dbias", "dalpha", "dgamma") if name == "N" else ("h_mix", "inv_rms")
+    assert all((ratios[one] or 1) < 0.25 for one in summed), ratios
 
 
 # Large enough that a term forgotten with them shows in a finite difference.
