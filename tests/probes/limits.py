@@ -191,6 +191,15 @@ LIMITS = (
         },
     ),
     Probe(
+        "reduce_without_clear",
+        "`T.reduce_sum(..., clear=False)` in shared memory forgets what was there, unless a print stands beside it",
+        "no",
+        "nobody's",
+        "Upstream's fix is in 0.1.8: the old value is read before the new sum is added.",
+        "nothing on 0.1.8",
+        {"is_the_old_value_read": Returns()},
+    ),
+    Probe(
         "shared_merge",
         "merged shared memory overlaps a buffer that a loop still reads",
         "no",

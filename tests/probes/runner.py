@@ -84,8 +84,8 @@ def warm() -> None:
     from tvm.target import Target  # noqa: PLC0415
 
     def empty(frame: dict[str, Any]) -> Any:
-        @T.prim_func
-        def kernel(x: T.Tensor((1,), "float32")):  # type: ignore[no-untyped-def]
+        @T.prim_func  # type: ignore[untyped-decorator]
+        def kernel(x: T.Tensor((1,), "float32")):  # type: ignore[no-untyped-def, valid-type]
             with T.Kernel(1, **frame) as _:
                 x[0] = 0.0
 
@@ -126,7 +126,7 @@ def show(namespace: dict[str, Any]) -> None:
 
 def describe(outcome: dict[str, str]) -> str:
     """One line."""
-    said = outcome.get("value") or outcome.get("message") or outcome["text"]
+    said = outcome.get("value") or outcome.get("message") or outcome["text"].strip().rpartition("\n")[2]
     words = [outcome["kind"], outcome.get("type", ""), outcome.get("signal", ""), " ".join(said.split())]
     return " ".join(filter(None, words))[:300]
 

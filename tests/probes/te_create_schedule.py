@@ -38,6 +38,12 @@ def create_prim_func_straight_to_tilelang():
     return tilelang.compile(kernel, target="c", execution_backend="cython")
 
 
+def a_dynamic_stage_that_is_no_parameter():
+    A, _, C = norms(te.var("N"), te.var("D"))
+    kernel = lower(tvm.IRModule({"main": te.create_prim_func([A, C])}))["main"].with_attr("global_symbol", "main")
+    return tilelang.compile(kernel, target="c", execution_backend="cython")
+
+
 def instead_on_c():
     schedule = tvm.tir.Schedule(te.create_prim_func(norms(te.var("N"), te.var("D"))))  # B is a workspace: N is dynamic
     block = schedule.get_block("B")
