@@ -21,7 +21,7 @@ from tests.support import ROOT, forward_arguments
 
 KERNELS = """
 import tilelang.language as T
-from scaling.factor import FACTOR
+from scaling import factor
 
 def scale(*, n):
     N = T.dynamic("N", "int64")
@@ -30,7 +30,7 @@ def scale(*, n):
     def main(a: T.Tensor((N, n), "float32"), s: T.float32, b: T.Tensor((N, n), "float32")):
         with T.Kernel(N, is_cpu=True) as t:
             for j in T.serial(n):
-                b[t, j] = a[t, j] * s * FACTOR
+                b[t, j] = a[t, j] * s * factor.FACTOR
 
     return main
 

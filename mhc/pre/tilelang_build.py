@@ -19,6 +19,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -213,8 +214,8 @@ def _digest(module: str) -> str:
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        spec = importlib.util.find_spec(name)
-        if name in seen or spec is None or spec.origin is None:
+        spec = None if name in seen else _spec(name)
+        if spec is None or spec.origin is None:
             continue
         source = Path(spec.origin).read_text(encoding="utf-8")
         seen[name] = hashlib.sha256(source.encode()).hexdigest()
@@ -223,10 +224,18 @@ def _digest(module: str) -> str:
     return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
 
+def _spec(name: str) -> ModuleSpec | None:
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError:  # a name in a module, which is not a package
+        return None
+
+
 def _imports(source: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)  # a module, or a name that is none
         elif isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
 
