@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from mhc import Refused, default_case, load, materialise, mhc_forward_pre_tilelang
-from mhc.pre import tilelang_build
-from mhc.pre.tilelang_build import BuildError, Counts, program
+from mhc.pre import tilelang_build, tilelang_depends
+from mhc.pre.tilelang_build import BuildError, Counts, prebuild, program
 from tests.support import ROOT, forward_arguments
 
 KERNELS = """
@@ -54,7 +54,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
         for name in ("scaling", "scaling.kernels", "scaling.factor"):
             sys.modules.pop(name, None)
         importlib.invalidate_caches()
-        for cached in (tilelang_build._program, tilelang_build._digest):
+        for cached in (tilelang_build._program, tilelang_depends.digest):
             cached.cache_clear()
 
     rewrite("FACTOR = 2.0\n")
@@ -95,6 +95,19 @@ def test_what_a_call_takes_is_kept_with_the_library(fresh: Callable[[str], None]
     assert kept["constants"] == {"n": 3}
     assert kept["versions"] == {"tilelang": "0.1.8", "apache-tvm-ffi": "0.1.9"}
     del fresh
+
+
+def test_a_program_can_be_built_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another process, which `program` waits for; this one only loads it."""
+    monkeypatch.setenv("MHC_CACHE", str(tmp_path))
+    job: dict[str, Any] = {"factory": "mhc.pre.tilelang_serial_kernels:forward", "target": "c"}
+    job["constants"] = {"dtype": "float32", "max_n": 2}
+    tilelang_build._program.cache_clear()
+    assert compiled(lambda: prebuild(**job)) == 1
+    tilelang_build._BESIDE[-1].wait()
+    assert compiled(lambda: program(**job)) == 0
+    assert compiled(lambda: prebuild(**job)) == 0
+    assert {path.suffix for path in (tmp_path / "tilelang").iterdir()} == {".so", ".json", ".lock"}
 
 
 def test_a_factory_that_fails_is_named(fresh: Callable[[str], None]) -> None:
@@ -160,7 +173,7 @@ def test_another_version_is_refused_with_what_to_install(
             raise importlib.metadata.PackageNotFoundError(name)
         return found
 
-    caches = (tilelang_build.unusable, tilelang_build.missing, tilelang_build._program)
+    caches = (tilelang_depends.unusable, tilelang_depends.missing, tilelang_build._program)
     monkeypatch.setattr(importlib.metadata, "version", version)
     for cached in caches:
         cached.cache_clear()
@@ -181,11 +194,11 @@ def test_another_version_is_refused_with_what_to_install(
 
 
 def test_without_a_compiler_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tilelang_build, "compiler_path", lambda target: None)
-    tilelang_build.missing.cache_clear()
+    monkeypatch.setattr(tilelang_depends, "compiler_path", lambda target: None)
+    tilelang_depends.missing.cache_clear()
     try:
         refusal = load("tilelang-c").refusal(default_case(), "cpu")
         assert refusal is not None
         assert refusal.reason == "TileLang compiles with g++; there is none on the path"
     finally:
-        tilelang_build.missing.cache_clear()
+        tilelang_depends.missing.cache_clear()

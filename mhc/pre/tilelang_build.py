@@ -5,28 +5,23 @@ the prim_func. Loading it takes milliseconds; importing TileLang takes a second,
 seconds. So TileLang is imported only where a library is missing.
 """
 
-import ast
 import ctypes
 import functools
 import hashlib
 import importlib
-import importlib.metadata
-import importlib.util
 import json
 import os
-import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 from mhc.implementation import Refused
-
-VERSIONS: Mapping[str, str] = {"tilelang": "0.1.8", "apache-tvm-ffi": "0.1.9"}
-"""What the kernels are written for. Another TileLang has another language, another TVM FFI does not import with this one."""
+from mhc.pre.tilelang_depends import VERSIONS, compiler, digest, unusable
 
 Constant = bool | int | float | str
 _C_TYPES: Mapping[str, Any] = {
@@ -65,41 +60,6 @@ class Counts:
 
     compiled = 0
     loaded = 0
-
-
-@functools.cache
-def unusable() -> str | None:
-    """Why TileLang cannot be used here; None where it can. Reads installed metadata, and imports nothing."""
-    for package, wanted in VERSIONS.items():
-        try:
-            found = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            return f"{package} is not installed; the TileLang kernels need {package}=={wanted}"
-        if found != wanted:
-            return f"the TileLang kernels need {package}=={wanted}, found {found}: pip install {package}=={wanted}"
-    return None
-
-
-@functools.cache
-def compiler_path(target: str) -> Path | None:
-    """The compiler of a target's programs: nvcc for CUDA, g++ otherwise."""
-    if not target.startswith("cuda"):
-        found = shutil.which("g++")
-        return None if found is None else Path(found)
-    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
-    on_path = shutil.which("nvcc")
-    candidates = [*(Path(home) / "bin" / "nvcc" for home in homes), *([Path(on_path)] if on_path else [])]
-    return next((path for path in (*candidates, Path("/usr/local/cuda/bin/nvcc")) if path.exists()), None)
-
-
-@functools.cache
-def missing(target: str) -> str | None:
-    """Why programs for a target, "c" or "cuda", cannot be compiled here; None where they can."""
-    reason = unusable()
-    if reason is None and compiler_path(target) is None:
-        wanted = "nvcc, of the CUDA toolkit" if target.startswith("cuda") else "g++"
-        reason = f"TileLang compiles with {wanted}; there is none on the path"
-    return reason
 
 
 def require_tilelang() -> None:
@@ -150,28 +110,75 @@ def _program(
     flags: tuple[str, ...],
     device: int,
 ) -> Program:
-    require_tilelang()
-    recipe = {
-        "factory": factory,
-        "target": target,
-        "constants": dict(constants),
-        "pass_configs": dict(pass_configs),
-        "flags": flags,
-        "versions": dict(VERSIONS),
-        "sources": _digest(factory.partition(":")[0]),
-        "compiler": _compiler(target),
-    }
-    key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:32]
-    folder = cache_folder()
-    library, record = folder / f"{key}.so", folder / f"{key}.json"
-    with _locked(folder / f"{key}.lock"):  # two processes that want the same one compile it once
-        if record.exists() and library.exists():
+    recipe = _recipe(factory, target, constants, pass_configs, flags)
+    library, record = _files(recipe)
+    with _locked(library.with_suffix(".lock")):  # two processes that want the same one compile it once
+        if record.exists():
             Counts.loaded += 1
         else:
             Counts.compiled += 1
             _compile(recipe, library, record)
     arguments = tuple((name, kind) for name, kind in json.loads(record.read_text(encoding="utf-8"))["arguments"])
     return _load(f"{factory} for {target}", library, arguments, device)
+
+
+def prebuild(
+    factory: str,
+    target: str,
+    constants: Mapping[str, Constant],
+    *,
+    pass_configs: Mapping[str, Any] | None = None,
+    flags: tuple[str, ...] = (),
+) -> None:
+    """Start to compile a program in a process of its own, where the disk does not have it; `program` waits for that one.
+
+    For a second program that will be wanted while the first is compiled. A failure is left for `program` to meet and tell.
+    """
+    recipe = _recipe(factory, target, _frozen(constants), _frozen(pass_configs or {}), flags)
+    if not _files(recipe)[1].exists():
+        Counts.compiled += 1
+        started = subprocess.Popen(
+            [sys.executable, "-m", "mhc.pre.tilelang_build"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert started.stdin is not None
+        started.stdin.write(json.dumps(recipe))
+        started.stdin.close()
+        _BESIDE.append(started)
+
+
+_BESIDE: list[subprocess.Popen[str]] = []  # kept, so that none is reaped while it works
+
+
+def _recipe(
+    factory: str,
+    target: str,
+    constants: tuple[tuple[str, Constant], ...],
+    pass_configs: tuple[tuple[str, Any], ...],
+    flags: tuple[str, ...],
+) -> dict[str, Any]:
+    """Everything that a program depends on, and nothing else."""
+    require_tilelang()
+    return {
+        "factory": factory,
+        "target": target,
+        "constants": dict(constants),
+        "pass_configs": dict(pass_configs),
+        "flags": list(flags),
+        "versions": dict(VERSIONS),
+        "sources": digest(factory.partition(":")[0]),
+        "compiler": compiler(target),
+    }
+
+
+def _files(recipe: Mapping[str, Any]) -> tuple[Path, Path]:
+    """A program's library and record. The record is written last: where it is, the library is too."""
+    key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:32]
+    folder = cache_folder()
+    return folder / f"{key}.so", folder / f"{key}.json"
 
 
 def _load(name: str, path: Path, arguments: tuple[tuple[str, str], ...], device: int) -> Program:
@@ -205,49 +212,6 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-@functools.cache
-def _digest(module: str) -> str:
-    """Of a kernel module's source and of every project module that it imports: what its programs depend on."""
-    seen: dict[str, str] = {}
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        spec = None if name in seen else _spec(name)
-        if spec is None or spec.origin is None:
-            continue
-        source = Path(spec.origin).read_text(encoding="utf-8")
-        seen[name] = hashlib.sha256(source.encode()).hexdigest()
-        root = module.partition(".")[0]
-        waiting += [one for one in _imports(source) if one.partition(".")[0] == root]
-    return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
-
-
-def _spec(name: str) -> ModuleSpec | None:
-    try:
-        return importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # a name in a module, which is not a package
-        return None
-
-
-def _imports(source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)  # a module, or a name that is none
-        elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-
-
-@functools.cache
-def _compiler(target: str) -> str:
-    """The compiler, by its file: asking it for its version would take longer than loading a program."""
-    path = compiler_path(target)
-    if path is None:
-        return "none"
-    status = path.resolve().stat()
-    return f"{status.st_size} {status.st_mtime_ns}"
 
 
 def _compile(recipe: Mapping[str, Any], library: Path, record: Path) -> None:
@@ -289,3 +253,16 @@ def _build(recipe: Mapping[str, Any]) -> tuple[list[tuple[str, str]], str]:
     except Exception as error:
         said = str(error).strip().splitlines() or ["no message"]  # TileLang appends the whole source
         raise BuildError(f"{name}: {type(error).__name__}: {said[0]}") from error
+
+
+def _main() -> None:
+    """What `prebuild` starts: compile the recipe on standard input."""
+    recipe = json.load(sys.stdin)
+    library, record = _files(recipe)
+    with _locked(library.with_suffix(".lock")):
+        if not record.exists():
+            _compile(recipe, library, record)
+
+
+if __name__ == "__main__":
+    _main()
