@@ -15,8 +15,11 @@ from mhc import (
     Refused,
     choose,
     materialise,
+    mhc_backward_tilelang,
     mhc_backward_triton,
     mhc_forward_pre,
+    mhc_forward_pre_tilelang,
+    mhc_forward_pre_tir,
     mhc_forward_pre_triton_optimized,
     mhc_pre,
     mhc_pre_backward_manual,
@@ -90,8 +93,14 @@ def test_bad_input_is_named_before_anything_runs(name: str) -> None:
     argument, spoil, error, message = BAD_INPUT[name]
     arguments = good_arguments()
     arguments[argument] = spoil(arguments[argument])
-    backwards: list[Callable[..., Any]] = [mhc_pre_backward_manual, mhc_backward_triton]
-    forwards: list[Callable[..., Any]] = [mhc_forward_pre, mhc_pre, mhc_forward_pre_triton_optimized]
+    backwards: list[Callable[..., Any]] = [mhc_pre_backward_manual, mhc_backward_triton, mhc_backward_tilelang]
+    forwards: list[Callable[..., Any]] = [
+        mhc_forward_pre,
+        mhc_pre,
+        mhc_forward_pre_triton_optimized,
+        mhc_forward_pre_tilelang,
+        mhc_forward_pre_tir,
+    ]
     for entry in [*backwards, *(forwards if argument in FORWARD else [])]:
         given = arguments if entry in backwards else {key: arguments[key] for key in FORWARD}
         with pytest.raises(error, match=message):
@@ -118,18 +127,19 @@ def test_values_shapes_and_dtypes(implementation: Implementation, dtype: str, ga
     for n, D, x_scale in ((1, 1, 1.0), (3, 7, 1e-3), (4, 64, 0.1), (16, 5, 64.0)):
         case = scaled_case(x_scale, B=2, S=3, n=n, D=D, dtype=dtype, absent=absent)
         observation = assert_right(implementation, case)
-        assert (observation.gradients["dgamma"] is None) is not gamma
+        if implementation.backward is not None:
+            assert (observation.gradients["dgamma"] is None) is not gamma
 
 
 @every_implementation
 @pytest.mark.parametrize(("B", "S"), [(0, 3), (2, 0), (0, 0)])
 def test_empty_gives_empty_outputs_and_zero_parameter_gradients(implementation: Implementation, B: int, S: int) -> None:
     observation = assert_right(implementation, scaled_case(B=B, S=S, n=3, D=4), judged=False)
-    for name in ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre", "dx"):
+    for name in ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre", *(["dx"] if implementation.backward else [])):
         value = results(observation)[name]
         assert value is not None
         assert value.numel() == 0
-    for name in ("dphi", "dalpha", "dbias", "dgamma"):
+    for name in ("dphi", "dalpha", "dbias", "dgamma") if implementation.backward else ():
         gradient = observation.gradients[name]
         assert gradient is not None
         assert gradient.numel() > 0
@@ -196,7 +206,7 @@ def test_a_non_finite_token_stays_alone(implementation: Implementation, dtype: s
     clean, dirty = (results(observed(implementation, one)) for one in (case, spoilt))
     others = torch.ones(2, 5, dtype=torch.bool)
     others[1, 2] = False
-    for name in PER_TOKEN:
+    for name in [name for name in PER_TOKEN if name in clean]:  # a forward alone has no gradients
         before, after = clean[name], dirty[name]
         assert before is not None
         assert after is not None

@@ -73,7 +73,7 @@ def test_manual_backward(n: int, gamma: bool) -> None:
     assert gradcheck(manual(mhc_pre_backward_manual), leaves(small_case(n, gamma)))
 
 
-@pytest.mark.parametrize("implementation", ON_CPU, ids=lambda implementation: implementation.name)
+@pytest.mark.parametrize("implementation", [one for one in ON_CPU if one.backward is not None], ids=lambda one: one.name)
 def test_entry(implementation: Implementation) -> None:
     """`mhc_pre` on every implementation that can run float64 here."""
     case = small_case(2 if implementation.env else 3, gamma=True)  # the interpreter takes a second for each derivative

@@ -71,7 +71,8 @@ def test_it_loads_from_a_module_and_an_entry_point(good_file: Path, monkeypatch:
     monkeypatch.setattr(loading, "entry_points", lambda group: importlib.metadata.EntryPoints([point]).select(group=group))
     assert load("theirs").origin == "theirs (my_kernel:IMPL)"
     with pytest.raises(
-        ImplementationError, match=r"known are triton, manual, golden, triton-interpreted, theirs, or give FILE\.py:NAME"
+        ImplementationError,
+        match=r"known are triton, tilelang, manual, golden, .*, theirs, or give FILE\.py:NAME",
     ):
         load("ours")
     del sys.modules["my_kernel"]
@@ -101,7 +102,7 @@ BAD_SPECS = {
     "{dir}/syntax.py:IMPL": "syntax.py: cannot be imported: SyntaxError",
     "{dir}/empty.py:IMPL": "empty.py: has no name 'IMPL'; it has no mhc.Implementation at all",
     "no.such.module:IMPL": "no.such.module: cannot be imported: ModuleNotFoundError",
-    "nobody": "nobody: no such implementation; known are triton, manual, golden",
+    "nobody": "nobody: no such implementation; known are triton, tilelang, manual, golden",
 }
 
 

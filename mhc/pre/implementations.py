@@ -2,7 +2,7 @@
 
 from mhc.implementation import Implementation
 from mhc.pre.reference_impls import GOLDEN, MANUAL
-from mhc.pre.tilelang_impls import TILELANG_C
+from mhc.pre.tilelang_impls import TILELANG, TILELANG_C, TIR
 from mhc.pre.triton_impls import TRITON, TRITON_INTERPRETED
 
-IMPLEMENTATIONS: tuple[Implementation, ...] = (TRITON, MANUAL, GOLDEN, TILELANG_C, TRITON_INTERPRETED)
+IMPLEMENTATIONS: tuple[Implementation, ...] = (TRITON, TILELANG, MANUAL, GOLDEN, TILELANG_C, TIR, TRITON_INTERPRETED)

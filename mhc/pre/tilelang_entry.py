@@ -1,4 +1,4 @@
-"""Forward and backward on TileLang under the names and signatures of the golden ones."""
+"""Forward and backward on TileLang, and the forward as a TIR script, under the names and signatures of the golden ones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 from mhc.case import ScheduleValue
 from mhc.implementation import Implementation
 from mhc.pre.entry import Gradients, backward_by, forward_by
-from mhc.pre.tilelang_impls import TILELANG, TILELANG_C
+from mhc.pre.tilelang_impls import TILELANG, TILELANG_C, TIR
 
 
 def mhc_forward_pre_tilelang(
@@ -78,6 +78,27 @@ def mhc_backward_tilelang(
         "h_post": h_post, "dh_in": dh_in, "dh_post": dh_post, "dh_res": dh_res, "gamma": gamma,
     }  # fmt: skip
     return backward_by(_implementation(x), arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps, "schedule": schedule})
+
+
+def mhc_forward_pre_tir(
+    x: Float[Tensor, "B S n D"],
+    phi: Float[Tensor, "M K"],
+    alpha: Float[Tensor, "3"],
+    bias: Float[Tensor, "M"],
+    gamma: Float[Tensor, "n D"] | None = None,
+    *,
+    outflag: bool = False,
+    norm_eps: float = 1e-6,
+    hc_eps: float = 1e-6,
+) -> tuple[Tensor, ...]:
+    """`mhc_forward_pre` as a TIR script: threads bound by hand on CUDA, plain loops on the CPU. Not differentiable.
+
+    Raises:
+        TypeError, ValueError: an argument does not fit; the message names it.
+        Refused: as for `mhc_forward_pre_tilelang`. There is no fallback.
+    """
+    arguments = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}
+    return forward_by(TIR, arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps}, outflag=outflag)
 
 
 def _implementation(x: Any) -> Implementation:

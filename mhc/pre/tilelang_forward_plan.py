@@ -24,12 +24,12 @@ class ForwardSchedule:
 
     mode            two_pass: sums over K in `splits` shares, then the rest; resident: x is read once and waits in shared
                     memory (`resident_width` says for which shapes)
-    fixed           two_pass: compiled for n and D, with vector loads; else both are dynamic
+    fixed           two_pass: compiled for n and D, x by TMA into shared memory; else both are dynamic
     presplit        two_pass: phi * gamma is split into bfloat16 terms by a launch of its own, not again in every tile
     terms           of phi * gamma
     block_*         two_pass: tile of the projection, tokens, rows of phi, elements of K
     splits          two_pass: programs that share K
-    threads, stages of the projection; finish_threads: of the second pass, which makes eight elements of h_in a thread
+    threads, stages (fixed) of the projection; finish_threads: of the second pass, which makes eight elements of h_in a thread
     warps, slots, lag   resident: warps, tiles in shared memory, tiles between sending a share and taking it
     """
 
@@ -46,7 +46,7 @@ class ForwardSchedule:
     finish_threads: int = 128
     warps: int = 8
     slots: int = 6
-    lag: int = 2
+    lag: int = 3
 
 
 SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
@@ -59,10 +59,10 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "forward_splits": (1, 2, 3, 4, 5, 8, 16),
     "forward_threads": (128, 256),
     "forward_stages": (0, 2, 3, 4),
-    "forward_finish_threads": (64, 128, 256),
+    "forward_finish_threads": (64, 128, 160, 256),
     "forward_warps": (8, 16),
     "forward_slots": (5, 6),
-    "forward_lag": (1, 2),
+    "forward_lag": (1, 2, 3),
 }
 
 
@@ -82,7 +82,7 @@ def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardS
         return ForwardSchedule(mode="resident", terms=2)
     fixed = N * K >= FIXED_ELEMENTS and dtype == "bfloat16" and K % 64 == 0 and D % 8 == 0
     presplit = fixed or N * K >= PRESPLIT_ELEMENTS
-    terms = 2 if fixed and K >= TWO_TERMS_FROM else 3
+    terms = 2 if presplit and K >= TWO_TERMS_FROM else 3
     block_m = power_of_2(M, 16, 128) if fixed else 32 if M <= 32 else 64
     large = fixed and N >= 2048
     block_tokens = 128 if large else 64
@@ -105,8 +105,8 @@ def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardS
         block_k=block_k,
         splits=splits,
         threads=2 * block_tokens,
-        stages=(3 if terms == 2 or block_m < 128 else 2) if fixed else 2 if presplit else 0,
-        finish_threads=power_of_2(D // 8, 32, 256) if fixed else 128,
+        stages=3 if terms == 2 or block_m < 128 else 2,
+        finish_threads=power_of_2(D // 8, 32, 256) if fixed else 64 if D <= 512 else 160 if D <= 1280 else 256,
     )
 
 

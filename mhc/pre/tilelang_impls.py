@@ -3,9 +3,17 @@
 from functools import partial
 from typing import Any, Literal
 
+import torch
+
 from mhc.case import Case
 from mhc.implementation import Implementation, Refused
-from mhc.pre.tilelang_build import Counts, missing
+from mhc.operator import STORAGE_DTYPES
+from mhc.pre.device import chip
+from mhc.pre.tilelang_backward_plan import unfit as backward_unfit
+from mhc.pre.tilelang_build import Counts
+from mhc.pre.tilelang_depends import missing
+from mhc.pre.tilelang_forward_plan import unfit as forward_unfit
+from mhc.pre.tilelang_schedule import SPACE
 
 # Each stage's module is imported by its first call: importing `mhc` touches neither TileLang nor its kernels.
 
@@ -40,14 +48,34 @@ def _tir_forward(*arguments: Any, **keywords: Any) -> Any:
     return forward(*arguments, **keywords)
 
 
+def _compiles() -> int:
+    return Counts.compiled
+
+
 def _supports(target: str, case: Case) -> Literal[True] | Refused:
     del case
     reason = missing(target)
     return True if reason is None else Refused(reason)
 
 
-def _compiles() -> int:
-    return Counts.compiled
+def _supports_tiles(case: Case) -> Literal[True] | Refused:
+    reason = missing("cuda")
+    if reason is not None:
+        return Refused(reason)
+    schedule = case.schedules.get("tilelang")
+    if schedule:
+        here = chip(torch.cuda.current_device())
+        dtype = STORAGE_DTYPES[case.dtype]
+        reason = forward_unfit(case, schedule, here)
+        reason = reason or backward_unfit(max(case.N, 1), case.n, case.D, dtype, here, schedule)
+        if reason is not None:
+            return Refused(f"its schedule: {reason}")
+    return True
+
+
+def _supports_tir(case: Case) -> Literal[True] | Refused:
+    """On either device: which one a case is for is not in the case."""
+    return _supports("cuda" if torch.cuda.is_available() else "c", case)
 
 
 TILELANG = Implementation(
@@ -56,8 +84,9 @@ TILELANG = Implementation(
     backward=_backward,
     devices=("cuda",),
     dtypes=("bfloat16", "float16", "float32"),
-    supports=partial(_supports, "cuda"),
+    supports=_supports_tiles,
     compiles=_compiles,
+    schedule=SPACE,
 )
 TILELANG_C = Implementation(
     name="tilelang-c",
@@ -71,7 +100,8 @@ TILELANG_C = Implementation(
 TIR = Implementation(
     name="tir",
     forward=_tir_forward,
-    devices=("cpu",),
+    devices=("cpu", "cuda"),
     dtypes=("bfloat16", "float16", "float32", "float64"),
-    supports=partial(_supports, "c"),
+    supports=_supports_tir,
+    compiles=_compiles,
 )

@@ -1,0 +1,116 @@
+"""How the TileLang backward cuts the work of a shape: the schedule, its default, and why a pinned one cannot run. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+
+import torch
+
+from mhc.case import ScheduleValue
+from mhc.pre.device import Chip
+
+TWO_TERMS_FROM = 1821  # sums of that many products allow what two bfloat16 terms of one factor leave (docs/triton.md)
+PLANES = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3}  # bfloat16 terms that x has
+MODES = ("plain", "streams")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackwardSchedule:
+    """The backward's cut.
+
+    mode            plain: a pipelined matrix product each for psi and dx, on any GPU
+                    streams: both in one kernel, by a loading warp group and two that take turns (`streams` says for what)
+    gates_programs  at most this many partial sums for dbias and dalpha
+    gates_unroll    chunks of a token's columns that a warp loads before it uses the first
+    splits          programs that share the tokens, each with its own partial psi
+    stages          of the matrix products; streams: slots of the ring of tiles, an even number
+    rows, width     threads of a program that adds up partial sums: groups of rows, columns
+    """
+
+    mode: str = "plain"
+    gates_programs: int = 2048
+    gates_unroll: int = 2
+    splits: int = 1
+    stages: int = 3
+    rows: int = 8
+    width: int = 32
+
+
+SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
+    "backward_mode": MODES,
+    "backward_gates_programs": (1, 64, 528, 2048),
+    "backward_gates_unroll": (1, 2, 4),
+    "backward_splits": (1, 2, 5, 16),
+    "backward_stages": (1, 2, 3),
+    "backward_rows": (4, 8),
+    "backward_width": (32, 64),
+}
+
+
+@lru_cache(maxsize=4096)
+def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mode: str | None = None) -> BackwardSchedule:
+    """The default for N tokens of n streams of width D, in a given mode or the fastest."""
+    wide = vector(D, dtype) > 1
+    if mode is None:
+        mode = "streams" if streams(n, D, dtype, chip) else "plain"
+    unroll = (4 if n <= 2 else 2 if n <= 6 else 1) if wide else (4 if n <= 8 else 2)
+    if mode == "streams":
+        spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // (3 if n == 3 else 2))
+        return BackwardSchedule(
+            mode=mode, gates_unroll=unroll, stages=4, splits=balanced_splits(spans, -(-N // 64), chip.cores)
+        )
+    programs = n * -(-D // 128) * -(-3 * rows_of_terms(n) // 64)
+    return BackwardSchedule(gates_unroll=unroll, splits=max(1, min(2 * chip.cores // programs, -(-N // 256))))
+
+
+def backward_plan(
+    N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapping[str, ScheduleValue]
+) -> BackwardSchedule:
+    """What a shape runs where a case pins `schedule`: the default of the mode pinned, and the rest of `schedule`."""
+    mode = schedule.get("backward_mode")
+    default = backward_schedule(N, n, D, dtype, chip, None if mode is None else str(mode))
+    changes = {one.name: schedule[f"backward_{one.name}"] for one in fields(default) if f"backward_{one.name}" in schedule}
+    return replace(default, **changes) if changes else default  # type: ignore[arg-type]  # SPACE has the fields' types
+
+
+def unfit(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapping[str, ScheduleValue]) -> str | None:
+    """Why a pinned schedule cannot serve a shape; None where it can."""
+    del N, n, D, chip, schedule
+    if dtype not in PLANES:
+        return f"float64 has no bfloat16 terms: tilelang takes {', '.join(str(one) for one in PLANES)}"
+    return None
+
+
+def streams(n: int, D: int, dtype: torch.dtype, chip: Chip) -> bool:
+    """Whether the mode `streams` serves a shape."""
+    return chip.capability == 90 and dtype == torch.bfloat16 and n <= 4 and D % 8 == 0
+
+
+def balanced_splits(columns: int, tiles: int, cores: int) -> int:
+    """Programs for each block of columns that keep `cores` evenly busy: one costs its tiles, two by two, and a start."""
+
+    def cost(splits: int) -> float:
+        return -(-columns * splits // cores) * (-(-tiles // (2 * splits)) * 2 + 4) + 0.01 * splits
+
+    return min(range(1, max(2, min(16, tiles // 2 + 1))), key=cost)
+
+
+def rows_of_terms(n: int) -> int:
+    """MP: the M rows of one term, rounded up to 8."""
+    return -(-(n * n + 2 * n) // 8) * 8
+
+
+def columns_of_left(n: int) -> int:
+    """C: the six blocks of dh_mix, rounded up to 16, and at least 64."""
+    return max(-(-6 * rows_of_terms(n) // 16) * 16, 64)
+
+
+def vector(D: int, dtype: torch.dtype) -> int:
+    """Elements of x in 16 bytes where its rows are multiples of 16 bytes, else 1."""
+    width = 16 // dtype.itemsize
+    return width if D % width == 0 else 1
+
+
+def planes(D: int, dtype: torch.dtype) -> int:
+    """bfloat16 copies of x, one a term, that psi reads; 0 where it reads x itself."""
+    return 0 if dtype == torch.bfloat16 and vector(D, dtype) > 1 else PLANES[dtype]
