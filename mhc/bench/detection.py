@@ -1,0 +1,148 @@
+"""`python -m mhc.bench detection`: every mutant hunted with drawn cases, and under the suites that one would otherwise write."""
+
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import Queue
+
+from mhc.bench.hunt import Hunt, draw, hunt
+from mhc.bench.suites import COMPARATORS
+from mhc.case import Case
+from mhc.fuzz.worker import environment_variables
+from mhc.registry import load
+from oracles.mutants.load import SPEC
+from oracles.mutants.record import BASES, Mutant
+
+_SPAWN = multiprocessing.get_context("spawn")
+_START_LIMIT = 120.0
+
+
+class State:
+    """Finished hunts in a file, so that a run that was cut short goes on where it stopped."""
+
+    def __init__(self, path: Path | None, settings: Mapping[str, int | float]) -> None:
+        self._path = path
+        self._settings = dict(settings)
+        self.hunts: dict[str, Hunt] = {}
+        if path is not None and path.exists():
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if document["settings"] == self._settings:
+                self.hunts = {one["name"]: Hunt(**one) for one in document["hunts"]}
+
+    def add(self, result: Hunt) -> None:
+        self.hunts[result.name] = result
+        if self._path is not None:
+            document = {"settings": self._settings, "hunts": [one.to_json() for one in self.hunts.values()]}
+            self._path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def detect(
+    mutants: Sequence[Mutant],
+    state: State,
+    *,
+    count: int,
+    seed: int,
+    after: int,
+    limit: float,
+    jobs: int,
+    on_hunt: Callable[[Mutant, Hunt], None] = lambda mutant, result: None,
+) -> list[Hunt]:
+    """Hunt every mutant that `state` does not have yet, `jobs` at a time; in the order of `mutants`.
+
+    Args:
+        count, seed: of the drawn cases, the same for all mutants of a base. after, limit: as for `hunt`.
+    """
+    waiting = [mutant for mutant in mutants if mutant.name not in state.hunts]
+    bases = {mutant.base for mutant in waiting}
+    drawn = {base: draw(count, seed, load(_spec(base)).schedule) for base in bases}
+    with _suite_workers(jobs) as suites, ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(_one, mutant, drawn[mutant.base], suites, after, limit): mutant for mutant in waiting}
+        for future in as_completed(futures):
+            result = future.result()
+            state.add(result)
+            on_hunt(futures[future], result)
+    return [state.hunts[mutant.name] for mutant in mutants]
+
+
+def _spec(base: str) -> str:
+    return f"{BASES[base].package}.{BASES[base].module}:{BASES[base].attribute}"
+
+
+def _one(mutant: Mutant, drawn: Sequence[Case], suites: "Queue[_SuiteWorker]", after: int, limit: float) -> Hunt:
+    result = hunt(mutant, drawn, after=after, limit=limit)
+    worker = suites.get()
+    try:
+        return replace(result, suites=worker.judge(mutant.name))
+    finally:
+        suites.put(worker)
+
+
+class _SuiteWorker:
+    """A process that runs the fixed suites on one mutant after the other; a new one where a mutant ends it."""
+
+    def __init__(self) -> None:
+        self._process: multiprocessing.process.BaseProcess | None = None
+        self._connection: Connection | None = None
+
+    def judge(self, name: str, limit: float = 120.0) -> dict[str, list[str]]:
+        """What each suite finds; a death or a hang fails them all."""
+        if self._process is None:
+            here, there = _SPAWN.Pipe()
+            self._process = _SPAWN.Process(target=_judge, args=(there,))
+            self._process.start()
+            there.close()
+            self._connection = here
+            limit += _START_LIMIT
+        assert self._connection is not None
+        self._connection.send(SPEC.format(name))
+        try:
+            if self._connection.poll(limit):
+                answer: dict[str, list[str]] = self._connection.recv()
+                return answer
+            how = "hangs"
+        except (EOFError, ConnectionResetError):
+            how = "ends the process"
+        self.stop()
+        return {name: [how] for name in COMPARATORS}
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+        if self._connection is not None:
+            self._connection.close()
+        self._process = self._connection = None
+
+
+@contextmanager
+def _suite_workers(jobs: int) -> "Iterator[Queue[_SuiteWorker]]":
+    workers = [_SuiteWorker() for _ in range(jobs)]
+    free: Queue[_SuiteWorker] = Queue()
+    for worker in workers:
+        free.put(worker)
+    try:
+        with environment_variables({"TRITON_INTERPRET": "1"}):
+            yield free
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+def _judge(connection: Connection) -> None:
+    """What a suite worker does."""
+    import torch  # noqa: PLC0415  after the environment variables are in place
+
+    from mhc.bench.suites import judge  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    while True:
+        try:
+            spec = connection.recv()
+        except EOFError:
+            return
+        connection.send(judge(load(spec)))

@@ -1,0 +1,127 @@
+"""How soon the oracles kill a mutant: drawn cases one after the other, in the worker process that a campaign would use."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, settings
+
+from mhc.case import Case, ScheduleValue
+from mhc.fuzz.worker import HarnessError, Worker
+from mhc.registry import load
+from oracles.mutants.load import SPEC
+from oracles.mutants.record import Mutant
+from oracles.verdict import Status, Verdict
+from strategies.cases import cases
+
+_ROUND = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hunt:
+    """What became of one mutant.
+
+    Attributes:
+        cases: drawn for it, up to the kill and `after` more. refused: of these, not taken.
+        first: the number of the case that killed it, from 1; None where it survived.
+        seconds: from the first case to that one, without the start of the process.
+        fired: for each oracle that failed, the number of the case where it first did.
+        on_first: the oracles that failed on the first one, the message of one of them, and the case itself.
+        worst: the largest |error| / bound seen.
+        fault: of the harness, if one ended the hunt.
+        suites: what each of the fixed suites finds in it.
+    """
+
+    name: str
+    cases: int = 0
+    refused: int = 0
+    first: int | None = None
+    seconds: float = 0.0
+    fired: Mapping[str, int] = field(default_factory=dict)
+    on_first: Sequence[str] = ()
+    message: str = ""
+    case: str = ""
+    worst: float = 0.0
+    fault: str = ""
+    suites: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def checked(self) -> int:
+        return self.cases - self.refused
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], max_elements: int = 1 << 15) -> list[Case]:
+    """`count` cases as a campaign draws them, in rounds with the seeds `seed`, `seed + 1`, ...; schedules under the name ""."""
+    drawn: list[Case] = []
+    spaces = {"": space} if space else {}
+    while len(drawn) < count:
+        before = len(drawn)
+        configured = settings(
+            max_examples=_ROUND,
+            database=None,
+            deadline=None,
+            phases=(Phase.generate,),
+            suppress_health_check=list(HealthCheck),
+        )
+        test = hypothesis.given(cases(max_elements=max_elements, spaces=spaces))(lambda case: drawn.append(case))
+        hypothesis.seed(seed)(configured(test))()
+        assert len(drawn) > before, "the strategy draws nothing"
+        seed += 1
+    return drawn[:count]
+
+
+def named(case: Case, name: str) -> Case:
+    """A drawn case with its schedule under the implementation's name."""
+    return replace(case, schedules={name: schedule for schedule in case.schedules.values()})
+
+
+def hunt(mutant: Mutant, drawn: Sequence[Case], *, after: int, limit: float) -> Hunt:
+    """Check the mutant on the drawn cases until one kills it, and on `after` more for what other oracles say.
+
+    A clean variant is checked on all of them, whatever is said of it.
+    """
+    spec = SPEC.format(mutant.name)
+    worker = Worker(spec, load(spec), "cpu", limit=limit)
+    result = Hunt(name=mutant.name)
+    started = None
+    try:
+        for number, case in enumerate(drawn, 1):
+            if worker.retired or (not mutant.clean and result.first is not None and number > result.first + after):
+                break
+            case = named(case, mutant.name)
+            worker.start(case)
+            started = time.monotonic() if started is None else started
+            result = _with(result, number, case, worker.finish(), time.monotonic() - started)
+    except HarnessError as fault:
+        result = replace(result, fault=str(fault))
+    finally:
+        worker.stop()
+    return result
+
+
+def _with(result: Hunt, number: int, case: Case, verdicts: Sequence[Verdict], seconds: float) -> Hunt:
+    failures = [verdict for verdict in verdicts if verdict.status is Status.FAIL]
+    refused = any(verdict.oracle == "refusal" and verdict.status is Status.NOT_APPLICABLE for verdict in verdicts)
+    worst = max([result.worst, *(verdict.ratio for verdict in verdicts if verdict.ratio is not None)])
+    result = replace(result, cases=number, refused=result.refused + refused, worst=worst)
+    if not failures:
+        return result
+    said = sorted({verdict.oracle for verdict in failures})
+    fired = {**dict.fromkeys(said, number), **result.fired}
+    if result.first is not None:
+        return replace(result, fired=fired)
+    first = failures[0]
+    return replace(
+        result,
+        first=number,
+        seconds=seconds,
+        fired=fired,
+        on_first=said,
+        message=f"{first.subject}: {first.symptom} ({first.oracle}): {first.message}",
+        case=case.json,
+    )

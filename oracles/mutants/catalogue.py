@@ -1,0 +1,19 @@
+"""Every mutant and every clean variant, by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from oracles.mutants.clean import CLEAN
+from oracles.mutants.elsewhere import NEEDS_A_GPU
+from oracles.mutants.manual import MANUAL
+from oracles.mutants.record import Mutant
+from oracles.mutants.tilelang import TILELANG
+from oracles.mutants.triton import TRITON
+
+MUTANTS: tuple[Mutant, ...] = MANUAL + TRITON + TILELANG
+
+__all__ = ["ALL", "CLEAN", "MUTANTS", "NEEDS_A_GPU"]
+
+ALL: Mapping[str, Mutant] = MappingProxyType({mutant.name: mutant for mutant in (*MUTANTS, *CLEAN)})
+
+assert len(ALL) == len(MUTANTS) + len(CLEAN), "two mutants have one name"

@@ -1,0 +1,139 @@
+"""A mutant's modules: a copy of the base's, in a private package on disk, with the one edit applied.
+
+On disk, since Triton reads the source of its kernels from a file, and TileLang's cache of programs reads it for its key.
+Copied is every module that leads from the base's `Implementation` to the edited one; the rest is imported as it is.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from mhc.case import Case
+from mhc.implementation import Implementation, Refused
+from oracles.mutants.record import BASES, Base, Mutant
+
+
+class EditError(ValueError):
+    """An edit that does not apply exactly once: the source has moved on, and the mutant must follow."""
+
+
+def implementation(mutant: Mutant) -> Implementation:
+    """The mutant as an implementation named after it, with its own copy of the modules.
+
+    Raises:
+        EditError: the edit does not apply exactly once.
+    """
+    base = BASES[mutant.base]
+    package = f"mhc_mutant_{mutant.name}"
+    if package not in sys.modules:
+        place = str(_write(package, sources(mutant, package)))
+        sys.path.insert(0, place)
+        try:
+            importlib.invalidate_caches()
+            importlib.import_module(package)
+        finally:
+            sys.path.remove(place)
+    found = getattr(importlib.import_module(f"{package}.{base.module}"), base.attribute)
+    assert isinstance(found, Implementation)
+    return _renamed(found, mutant.name)
+
+
+def sources(mutant: Mutant, package: str) -> Mapping[str, str]:
+    """The text of each copied module by name, imports between them redirected to `package`.
+
+    Raises:
+        EditError: the edit does not apply exactly once.
+    """
+    base = BASES[mutant.base]
+    texts = _closure(base)
+    if mutant.file not in texts:
+        raise EditError(f"{mutant.name}: {base.module} does not lead to {mutant.file}")
+    count = texts[mutant.file].count(mutant.old)
+    if count != 1:
+        raise EditError(f"{mutant.name}: its old text occurs {count} times in {mutant.file}.py; it must occur once")
+    if mutant.old == mutant.new:
+        raise EditError(f"{mutant.name}: its edit changes nothing")
+    copied = _leading(base, texts, mutant.file)
+    texts[mutant.file] = texts[mutant.file].replace(mutant.old, mutant.new)
+    return {name: _redirect(texts[name], base.package, package, copied) for name in sorted(copied)}
+
+
+def _closure(base: Base) -> dict[str, str]:
+    """The base's module and every module of its package that is reached from it, by name."""
+    folder = importlib.util.find_spec(base.package)
+    assert folder is not None
+    assert folder.submodule_search_locations is not None
+    place = Path(folder.submodule_search_locations[0])
+    texts: dict[str, str] = {}
+    waiting = [base.module]
+    while waiting:
+        name = waiting.pop()
+        if name in texts:
+            continue
+        texts[name] = (place / f"{name}.py").read_text(encoding="utf-8")
+        waiting += [other for other in _named(texts[name], base.package) if (place / f"{other}.py").is_file()]
+    return texts
+
+
+def _named(text: str, package: str) -> set[str]:
+    """The modules of `package` that a text names, in imports and in strings such as TileLang's factories."""
+    dotted = re.escape(package)
+    found = set(re.findall(rf"\b{dotted}\.(\w+)", text))
+    for names in re.findall(rf"^\s*from {dotted} import (.+)$", text, re.MULTILINE):
+        found |= set(re.findall(r"\w+", names))
+    return found
+
+
+def _leading(base: Base, texts: Mapping[str, str], edited: str) -> set[str]:
+    """The edited module and all that lead to it."""
+    leading = {edited}
+    while True:
+        more = {name for name, text in texts.items() if _named(text, base.package) & leading} - leading
+        if not more:
+            return leading | {base.module}
+        leading |= more
+
+
+def _redirect(text: str, old: str, new: str, names: set[str]) -> str:
+    dotted, choice = re.escape(old), "|".join(sorted(names, key=len, reverse=True))
+    text = re.sub(rf"\b{dotted}\.({choice})\b", rf"{new}.\1", text)
+    return re.sub(rf"^(\s*from ){dotted}( import (?:{choice})\b)", rf"\1{new}\2", text, flags=re.MULTILINE)
+
+
+def _write(package: str, texts: Mapping[str, str]) -> Path:
+    """The folder that holds `package`, made if it is not there: its name is a digest of what it holds."""
+    digest = hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16]
+    cache = Path(os.environ.get("MHC_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mhc")
+    place = cache / "mutants" / digest
+    if place.is_dir():
+        return place
+    place.parent.mkdir(parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(dir=place.parent))
+    inside = making / package
+    inside.mkdir()
+    for name, text in {"__init__": "", **texts}.items():
+        (inside / f"{name}.py").write_text(text, encoding="utf-8")
+    try:
+        making.rename(place)  # at once: another process sees all of it or none
+    except OSError:
+        shutil.rmtree(making)
+    return place
+
+
+def _renamed(base: Implementation, name: str) -> Implementation:
+    """`base` under another name; its `supports` looks for a schedule under the base's."""
+
+    def supports(case: Case) -> Literal[True] | Refused:
+        schedule = case.schedules.get(name)
+        return base.supports(replace(case, schedules={} if schedule is None else {base.name: schedule}))
+
+    return replace(base, name=name, supports=supports)

@@ -1,0 +1,44 @@
+"""Bug classes that cannot exist on the CPU: listed with the reason, and not counted."""
+
+from oracles.mutants.record import Elsewhere
+
+NEEDS_A_GPU = (
+    Elsewhere(
+        bug="a race between the warps of a block, through shared memory",
+        reason="the interpreter and the C program run one thread; the coin and the neighbour's squares stand for its effect",
+        source="tilelang #1758: NaN unless a print is added",
+    ),
+    Elsewhere(
+        bug="two shared buffers merged while both are alive",
+        reason="a pass of the CUDA target; the C program has no shared memory",
+        source="tilelang #2199",
+    ),
+    Elsewhere(
+        bug="WGMMA of a width of 8 mod 16",
+        reason="an instruction of sm_90; its effect, the last 8 columns wrong, is among the mutants",
+        source="tilelang #2593",
+    ),
+    Elsewhere(
+        bug='"ieee" taken as TF32 after an upcast in the kernel',
+        reason="a choice of the compiler for tensor cores; phi cut to ten bits is among the mutants",
+        source="triton #10176",
+    ),
+    Elsewhere(
+        bug="a 32-bit offset that overflows beyond 2**31 elements",
+        reason="4 GiB of bfloat16 and minutes of interpreter a case; offsets that wrap at 2**11 are among the mutants",
+        source="PaddleFleet #1264",
+    ),
+    Elsewhere(
+        bug="a pipelined load that overwrites a tile an asynchronous product still reads",
+        reason="asynchronous copies exist on a GPU only",
+        source="docstring of mhc/pre/triton_project_kernels.py",
+    ),
+    Elsewhere(
+        bug="a fence or a barrier left out between programs that exchange sums",
+        reason="the resident forward is sm_90 only and the interpreter runs its programs one after the other",
+    ),
+    Elsewhere(
+        bug="a launch on the wrong stream or device",
+        reason="there is one device, and its calls are synchronous",
+    ),
+)
