@@ -57,7 +57,7 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
     if mode == "streams":
         spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // (3 if n == 3 else 2))
         return BackwardSchedule(
-            mode=mode, gates_unroll=unroll, stages=4, splits=balanced_splits(spans, -(-N // 64), chip.cores)
+            mode=mode, gates_unroll=unroll, stages=3 if n == 3 else 4, splits=balanced_splits(spans, -(-N // 64), chip.cores)
         )
     programs = n * -(-D // 128) * -(-3 * rows_of_terms(n) // 64)
     return BackwardSchedule(gates_unroll=unroll, splits=max(1, min(2 * chip.cores // programs, -(-N // 256))))

@@ -1,0 +1,319 @@
+"""What every TileLang backward on CUDA begins and ends with: gates, weights, parameters.
+
+gates       reads x and dh_in once: dh_pre, the gates' gradients, dh_mix [N, M] in bfloat16 terms, one coefficient a token
+weights     phi * gamma in bfloat16 terms
+parameters  adds the partial sums in a fixed order: dphi, dgamma, dbias, dalpha
+
+A float32 v is the exact sum v0 + v1 / 2**8 + v2 / 2**16 of bfloat16 terms, and a product keeps its orders 0, 1 and 2. A
+contraction over M is one over six blocks of MP = M rounded up to 8, side by side, and padded to C columns:
+
+    left, of dh_mix       v0   v1         v2          f0        f1          f0
+    right, of phi*gamma   w0   g0 / 2**8  g0 / 2**16  w1 / 2**8 w1 / 2**16  w2 / 2**16
+
+f0 and g0 are v0 and w0 with zeros for what is not finite: order 0 alone decides the class of a result. The stages are
+macros, one `T.Kernel` each, so that a whole backward is one function. Each is called with buffers, which bring the sizes.
+"""
+
+import tilelang.language as T
+
+BF16_MAX = 3.3895313892515355e38
+LANES = 32
+
+
+def finite(v):
+    """Neither NaN nor infinite."""
+    return T.abs(v) < T.infinity("float32")
+
+
+def nearest(v):
+    """float32 -> bfloat16; what rounding would take to infinity stays the largest bfloat16."""
+    return T.cast(T.min(T.max(v, T.float32(-BF16_MAX)), T.float32(BF16_MAX)), "bfloat16")
+
+
+@T.macro
+def split(v, terms):
+    """terms[0..3] = v0, v1, v2 and v0 again with zero for what is not finite; v1 scaled by 2**8, v2 by 2**16."""
+    rest = T.alloc_var("float32")
+    if finite(v):
+        terms[0] = nearest(v)
+        terms[3] = terms[0]
+        rest = (v - T.cast(terms[0], "float32")) * 256.0
+        terms[1] = nearest(rest)
+        terms[2] = nearest((rest - T.cast(terms[1], "float32")) * 256.0)
+    else:
+        terms[0] = T.cast(v, "bfloat16")
+        terms[1] = T.bfloat16(0)
+        terms[2] = T.bfloat16(0)
+        terms[3] = T.bfloat16(0)
+
+
+@T.macro
+def warp_sum(v):
+    """The sum over a warp, in every lane, in a fixed order."""
+    summed = T.alloc_var("float32")
+    summed = v
+    for s in T.unroll(5):
+        summed += T.shfl_xor(summed, T.int32(1) << s)
+    return summed
+
+
+@T.macro
+def gates(
+    x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes, hc_eps, *, n, V, U, C, P
+):
+    """A warp takes a token: left [N, C], coef = sum_M(dt * h_mix) * inv_rms**3 / K [N], and the sums of a program's tokens
+    for dbias and dalpha, sums [programs, M + 3]. planes [P, N, n, DP / V, V]: x in P bfloat16 terms; P = 0 has none.
+
+    x is [N, n, D / V, V]; U chunks of a warp's 32 * V columns are loaded before the first is used.
+    """
+    M = n * n + 2 * n
+    MP = -(-M // 8) * 8
+    Q = -(-MP // LANES)
+    WARPS = 4
+    N, Dv, programs = x.shape[0], x.shape[2], sums.shape[0]
+    with T.Kernel(programs, threads=WARPS * LANES) as pid:
+        lane = T.get_thread_binding() % LANES
+        warp = T.get_thread_binding() // LANES
+        acc = T.alloc_local((n,), "float32")
+        x_l = T.alloc_local((U, n, V), x.dtype)
+        g_l = T.alloc_local((U, V), x.dtype)
+        s_bias = T.alloc_local((Q,), "float32")
+        s_alpha = T.alloc_local((Q,), "float32")
+        d_l = T.alloc_local((Q,), "float32")
+        mix_l = T.alloc_local((Q,), "float32")
+        terms = T.alloc_local((4,), "bfloat16")
+        shared = T.alloc_shared((WARPS, M + 3), "float32")
+        t = T.alloc_var("int64")
+        at = T.alloc_var("int32")
+        total = T.alloc_var("float32")
+        d = T.alloc_var("float32")
+        scale = T.alloc_var("float32")
+        inv = T.alloc_var("float32")
+        dinv = T.alloc_var("float32")
+        for q in T.unroll(Q):
+            s_bias[q] = 0.0
+            s_alpha[q] = 0.0
+        for r in T.serial(T.ceildiv(N - (pid * WARPS + warp), programs * WARPS)):
+            t = T.cast(pid * WARPS + warp, "int64") + T.cast(r, "int64") * (programs * WARPS)
+            # what one gate's gradient needs beside dh_pre; of h_pre's gates, s = h_pre - hc_eps
+            inv = inv_rms[t]
+            for q in T.unroll(Q):
+                at = lane + q * LANES
+                d_l[q] = 0.0
+                mix_l[q] = 0.0
+                if at < M:
+                    mix_l[q] = h_mix[t, at]
+                if at < n:
+                    d_l[q] = h_pre[t, at] - hc_eps
+                elif at < 2 * n:
+                    # dh_post2 = dh_post * h_post * (1 - h_post / 2)
+                    total = h_post[t, at - n]
+                    d_l[q] = dh_post[t, at - n] * total * (1.0 - total / 2.0)
+                elif at < M:
+                    d_l[q] = dh_res[t, at - 2 * n]
+            # dh_pre = sum_D dh_in * x
+            for i in T.unroll(n):
+                acc[i] = 0.0
+            for c in T.serial(T.ceildiv(Dv, U * LANES)):
+                for u in T.unroll(U):
+                    at = (c * U + u) * LANES + lane
+                    if at < Dv:
+                        for v in T.vectorized(V):
+                            g_l[u, v] = dh_in[t, at, v]
+                        for i in T.unroll(n):
+                            for v in T.vectorized(V):
+                                x_l[u, i, v] = x[t, i, at, v]
+                    else:
+                        for v in T.unroll(V):
+                            g_l[u, v] = T.cast(0, x.dtype)
+                            for i in T.unroll(n):
+                                x_l[u, i, v] = T.cast(0, x.dtype)
+                for u in T.unroll(U):
+                    for i in T.unroll(n):
+                        for v in T.unroll(V):
+                            acc[i] += T.cast(x_l[u, i, v], "float32") * T.cast(g_l[u, v], "float32")
+                if P > 0:
+                    for u in T.unroll(U):
+                        at = (c * U + u) * LANES + lane
+                        if at < Dv:
+                            for i in T.unroll(n):
+                                for v in T.unroll(V):
+                                    if P == 1:
+                                        planes[0, t, i, at, v] = T.cast(x_l[u, i, v], "bfloat16")
+                                    else:
+                                        split(T.cast(x_l[u, i, v], "float32"), terms)
+                                        for p in T.unroll(P):
+                                            planes[p, t, i, at, v] = terms[p]
+            for i in T.unroll(n):
+                acc[i] = warp_sum(acc[i])
+            dinv = 0.0
+            for q in T.unroll(Q):
+                at = lane + q * LANES
+                if at < MP:
+                    d = d_l[q]
+                    scale = T.if_then_else(at < n, alpha[0], T.if_then_else(at < 2 * n, alpha[1], alpha[2]))
+                    if at < n:
+                        # dh_pre2 = dh_pre * s * (1 - s)
+                        total = 0.0
+                        for i in T.unroll(n):
+                            if at == i:
+                                total = acc[i]
+                        d = total * d * (1.0 - d)
+                    # dbias, dalpha: this warp's share
+                    s_bias[q] += d
+                    s_alpha[q] += d * (mix_l[q] * inv)
+                    # dt = cat(alpha[0] * dh_pre2, alpha[1] * dh_post2, alpha[2] * dh_res);  dinv_rms = sum_M dt * h_mix
+                    d = d * scale
+                    dinv += d * mix_l[q]
+                    # dh_mix = dt * inv_rms
+                    d = T.if_then_else(at < M, d * inv, 0.0)
+                    split(d, terms)
+                    left[t, at] = terms[0]
+                    left[t, MP + at] = terms[1]
+                    left[t, 2 * MP + at] = terms[2]
+                    left[t, 3 * MP + at] = terms[3]
+                    left[t, 4 * MP + at] = terms[1]
+                    left[t, 5 * MP + at] = terms[3]
+            if C > 6 * MP:
+                for q in T.unroll(-(-(C - 6 * MP) // LANES)):
+                    at = 6 * MP + q * LANES + lane
+                    if at < C:
+                        left[t, at] = T.bfloat16(0)
+            total = warp_sum(dinv)
+            if lane == 0:
+                coef[t] = total * inv * inv / T.cast(n * Dv * V, "float32") * inv
+        # this program's share of dbias and dalpha: its warps in order
+        for q in T.unroll(Q):
+            at = lane + q * LANES
+            if at < M:
+                shared[warp, at] = s_bias[q]
+        for k in T.unroll(3):
+            total = 0.0
+            for q in T.unroll(Q):
+                at = lane + q * LANES
+                if at < M and T.if_then_else(at < n, 0, T.if_then_else(at < 2 * n, 1, 2)) == k:
+                    total += s_alpha[q]
+            total = warp_sum(total)
+            if lane == 0:
+                shared[warp, M + k] = total
+        T.sync_threads()
+        for q in T.unroll(-(-(M + 3) // (WARPS * LANES))):
+            at = q * WARPS * LANES + T.get_thread_binding()
+            if at < M + 3:
+                sums[pid, at] = shared[0, at] + shared[1, at] + shared[2, at] + shared[3, at]
+
+
+@T.macro
+def weights(phi, gamma, right, has_gamma, *, n, V, C):
+    """right [C, n, DP / V, V]: phi * gamma in the six blocks of rows; phi is [M, n, D / V, V]. Zeros beside them."""
+    M = n * n + 2 * n
+    MP = -(-M // 8) * 8
+    Dv, DPv = phi.shape[2], right.shape[2]
+    with T.Kernel(T.ceildiv(DPv, 128), n, MP, threads=128) as (bx, i, j):
+        at = T.alloc_var("int32")
+        value = T.alloc_var("float32")
+        p_l = T.alloc_local((V,), "float32")
+        g_l = T.alloc_local((V,), "float32")
+        out = T.alloc_local((6, V), "bfloat16")
+        terms = T.alloc_local((4,), "bfloat16")
+        at = bx * 128 + T.get_thread_binding()
+        if at < DPv:
+            for v in T.unroll(V):
+                p_l[v] = 0.0
+                g_l[v] = 1.0
+            if j < M and at < Dv:
+                for v in T.vectorized(V):
+                    p_l[v] = phi[j, i, at, v]
+                if has_gamma != 0:
+                    for v in T.vectorized(V):
+                        g_l[v] = gamma[i, at, v]
+            for v in T.unroll(V):
+                value = p_l[v] * g_l[v]
+                split(value, terms)
+                # a left side of order 1 or 2 is scaled by 2**8 or 2**16: the right side takes the factor back
+                out[0, v] = terms[0]
+                out[1, v] = T.cast(T.cast(terms[3], "float32") * 2.0**-8, "bfloat16")
+                out[2, v] = T.cast(T.cast(terms[3], "float32") * 2.0**-16, "bfloat16")
+                out[3, v] = T.cast(T.cast(terms[1], "float32") * 2.0**-8, "bfloat16")
+                out[4, v] = T.cast(T.cast(terms[1], "float32") * 2.0**-16, "bfloat16")
+                out[5, v] = T.cast(T.cast(terms[2], "float32") * 2.0**-16, "bfloat16")
+            for p in T.unroll(6):
+                for v in T.vectorized(V):
+                    right[p * MP + j, i, at, v] = out[p, v]
+            for p in T.unroll(-(-C // MP) - 6):
+                if (6 + p) * MP + j < C:
+                    for v in T.vectorized(V):
+                        right[(6 + p) * MP + j, i, at, v] = T.bfloat16(0)
+
+
+@T.macro
+def parameters(phi, gamma, psi, sums, dphi, dgamma, dalpha, dbias, has_gamma, *, n, TERMS, X_TERMS, ROWS, COLUMNS):
+    """dphi = psi * gamma and dgamma = sum_M psi * phi, [M, n, D]; the last programs add up dbias and dalpha.
+
+    psi [parts, blocks * MP, n, DP] has a block of rows for each product of terms: v0 x0, v1 x0, v2 x0 (of TERMS = 3), then
+    f0 x1, f1 x1 and f0 x2 (of X_TERMS = 2 and 3).
+    A program takes COLUMNS of a stream, in ROWS groups of threads that share the rows.
+    """
+    M = n * n + 2 * n
+    MP = -(-M // 8) * 8
+    D, parts, programs = phi.shape[2], psi.shape[0], sums.shape[0]
+    BLOCKS = TERMS + (0, 0, 2, 3)[X_TERMS]
+    with T.Kernel(n * T.ceildiv(D, COLUMNS) + T.ceildiv(M + 3, 4), threads=ROWS * COLUMNS) as pid:
+        tx = T.get_thread_binding()
+        part_s = T.alloc_shared((ROWS, COLUMNS), "float32")
+        some = T.alloc_local((8,), "float32")
+        total = T.alloc_var("float32")
+        rest = T.alloc_var("float32")
+        dgam = T.alloc_var("float32")
+        d = T.alloc_var("int32")
+        j = T.alloc_var("int32")
+        i = pid % n
+        row = tx // COLUMNS
+        if pid < n * T.ceildiv(D, COLUMNS):
+            d = pid // n * COLUMNS + tx % COLUMNS
+            dgam = 0.0
+            if d < D:
+                for m in T.serial(T.ceildiv(M - row, ROWS)):
+                    j = m * ROWS + row
+                    total = 0.0
+                    rest = 0.0
+                    for s in T.serial(parts):
+                        total += psi[s, j, i, d]
+                        for b in T.unroll(1, BLOCKS):
+                            first = T.Or(b == 1, b == TERMS)
+                            rest += psi[s, b * MP + j, i, d] * T.if_then_else(first, T.float32(2.0**-8), T.float32(2.0**-16))
+                    # the first block alone decides the class
+                    if finite(total):
+                        total += rest
+                    if has_gamma != 0:
+                        # dgamma = sum_tokens x * dvec_mm = sum_M psi * phi
+                        dgam += total * phi[j, i, d]
+                        total = total * gamma[i, d]
+                    # dphi = sum_tokens dh_mix^T (x * gamma)
+                    dphi[j, i, d] = total
+            part_s[row, tx % COLUMNS] = dgam
+            T.sync_threads()
+            if row == 0 and d < D and has_gamma != 0:
+                dgam = 0.0
+                for r in T.serial(ROWS):
+                    dgam += part_s[r, tx % COLUMNS]
+                dgamma[i, d] = dgam
+        else:
+            # dbias = sum_tokens cat(dh_pre2, dh_post2, dh_res);  dalpha = sum_tokens of the same times t; a warp a column
+            j = (pid - n * T.ceildiv(D, COLUMNS)) * 4 + tx // LANES
+            if tx < 4 * LANES and j < M + 3:
+                total = 0.0
+                for r in T.serial(T.ceildiv(programs, 8 * LANES)):
+                    for u in T.unroll(8):  # eight loads at a time
+                        d = (r * 8 + u) * LANES + tx % LANES
+                        some[u] = 0.0
+                        if d < programs:
+                            some[u] = sums[d, j]
+                    for u in T.unroll(8):
+                        total += some[u]
+                total = warp_sum(total)
+                if tx % LANES == 0:
+                    if j < M:
+                        dbias[j] = total
+                    else:
+                        dalpha[j - M] = total

@@ -1,0 +1,202 @@
+"""A whole TileLang backward with pipelined matrix products: any shape and dtype, on any GPU that TileLang compiles for.
+
+psi = dh_mix^T x [blocks * MP, n, DP] and dx = left @ right - coef * x + h_pre * dh_in, after `gates` and `weights`.
+What is not bfloat16 x of rows that 16-byte loads divide comes to psi as planes: bfloat16 terms, rows padded to DP.
+"""
+
+import tilelang.language as T
+
+from mhc.pre.tilelang_backward_kernels import gates, parameters, weights
+
+
+@T.macro
+def psi_tiles(xs, left, psi, *, n, TERMS, X_TERMS, BT, BM, BN, STAGES, THREADS):
+    """psi [parts, blocks * MP, n, DP]: part s over the tiles of BT tokens s, s + parts, ...; xs is [X_TERMS, N, n, DP].
+
+    Rows are v0 x0, v1 x0 (, v2 x0), then f0 x1, f1 x1, then f0 x2: for each term of x a range of columns of left.
+    """
+    MP = -(-(n * n + 2 * n) // 8) * 8
+    N, DP, parts = xs.shape[1], xs.shape[3], psi.shape[0]
+    FIRST, SECOND, THIRD = -(-TERMS * MP // BM), -(-2 * MP // BM), -(-MP // BM)
+    with T.Kernel(n * T.ceildiv(DP, BN), FIRST + (0, 0, SECOND, SECOND + THIRD)[X_TERMS], parts, threads=THREADS) as (
+        bx,
+        by,
+        part,
+    ):
+        left_s = T.alloc_shared((BT, BM), "bfloat16")
+        x_s = T.alloc_shared((BT, BN), "bfloat16")
+        acc = T.alloc_fragment((BM, BN), "float32")
+        i = bx % n
+        d0 = bx // n * BN
+        # term of x; first column of left and first row of psi of its range; rows in it; this block's place in it
+        p = T.if_then_else(by < FIRST, 0, T.if_then_else(by < FIRST + SECOND, 1, 2)) if X_TERMS > 1 else 0
+        column = T.if_then_else(by < FIRST, 0, 3 * MP) if X_TERMS > 1 else 0
+        base = T.if_then_else(by < FIRST, 0, T.if_then_else(by < FIRST + SECOND, TERMS * MP, (TERMS + 2) * MP))
+        rows = T.if_then_else(by < FIRST, TERMS * MP, T.if_then_else(by < FIRST + SECOND, 2 * MP, MP))
+        m0 = T.if_then_else(by < FIRST, by, T.if_then_else(by < FIRST + SECOND, by - FIRST, by - FIRST - SECOND)) * BM
+        T.clear(acc)
+        for r in T.Pipelined(T.ceildiv(T.ceildiv(N, BT) - part, parts), num_stages=STAGES):
+            t0 = (part + r * parts) * BT
+            T.copy(left[t0 : t0 + BT, column + m0 : column + m0 + BM], left_s)
+            T.copy(xs[p, t0 : t0 + BT, i, d0 : d0 + BN], x_s)
+            T.gemm(left_s, x_s, acc, transpose_A=True)
+        for a, b in T.Parallel(BM, BN):
+            if m0 + a < rows and d0 + b < DP:
+                psi[part, base + m0 + a, i, d0 + b] = acc[a, b]
+
+
+@T.macro
+def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, BT, BN, BK, STAGES, THREADS):
+    """dx [N, n, D] in tiles of BT tokens and BN columns of a stream; left [N, C], right [C, n, DP].
+
+    Tensor cores truncate what they add up: where dx is float32, BK columns at a time.
+    """
+    N, D, DP = x.shape[0], x.shape[2], right.shape[2]
+    CHUNKED = x.dtype == "float32"
+    with T.Kernel(n * T.ceildiv(D, BN), T.ceildiv(N, BT), threads=THREADS) as (bx, by):
+        left_s = T.alloc_shared((BT, BK), "bfloat16")
+        right_s = T.alloc_shared((BK, BN), "bfloat16")
+        total = T.alloc_fragment((BT, BN), "float32")
+        i = bx % n
+        d0 = bx // n * BN
+        t0 = by * BT
+        if CHUNKED:
+            acc = T.alloc_fragment((BT, BN), "float32")
+        T.clear(total)
+        for c in T.Pipelined(T.ceildiv(C, BK), num_stages=STAGES):
+            T.copy(left[t0 : t0 + BT, c * BK : c * BK + BK], left_s)
+            T.copy(right[c * BK : c * BK + BK, i, d0 : d0 + BN], right_s)
+            if CHUNKED:
+                T.gemm(left_s, right_s, acc, clear_accum=True)
+                for a, b in T.Parallel(BT, BN):
+                    total[a, b] += acc[a, b]
+            else:
+                T.gemm(left_s, right_s, total)
+        # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
+        for a, b in T.Parallel(BT, BN):
+            if t0 + a < N and d0 + b < D:
+                up = h_pre[t0 + a, i] * T.cast(dh_in[t0 + a, d0 + b], "float32")
+                own = coef[t0 + a] * T.cast(x[t0 + a, i, d0 + b], "float32")
+                dx[t0 + a, i, d0 + b] = T.cast(total[a, b] + (up - own), x.dtype)
+
+
+def plain(
+    *,
+    n: int,
+    dtype: str,
+    vector: int,
+    columns: int,
+    planes: int,
+    unroll: int,
+    stages: int,
+    rows: int,
+    width: int,
+):
+    """The whole backward. columns: of left (C); planes: of x, 0 where psi reads x itself; rows, width: of `parameters`."""
+    M, C, V, P, F = n * n + 2 * n, columns, vector, planes, "float32"
+    N, Dv, DPv, programs, parts, psi_rows = (T.dynamic(name) for name in ("N", "Dv", "DPv", "programs", "parts", "psi_rows"))
+
+    @T.prim_func
+    def backward(
+        x: T.Tensor((N, n, Dv, V), dtype),
+        x_flat: T.Tensor((N, n, Dv * V), dtype),
+        dh_in: T.Tensor((N, Dv, V), dtype),
+        dh_in_flat: T.Tensor((N, Dv * V), dtype),
+        h_mix: T.Tensor((N, M), F),
+        h_pre: T.Tensor((N, n), F),
+        h_post: T.Tensor((N, n), F),
+        dh_post: T.Tensor((N, n), F),
+        dh_res: T.Tensor((N, n * n), F),
+        inv_rms: T.Tensor((N,), F),
+        alpha: T.Tensor((3,), F),
+        phi: T.Tensor((M, n, Dv, V), F),
+        phi_flat: T.Tensor((M, n, Dv * V), F),
+        gamma: T.Tensor((n, Dv, V), F),
+        gamma_flat: T.Tensor((n, Dv * V), F),
+        left: T.Tensor((N, C), "bfloat16"),
+        left_psi: T.Tensor((N, C), "bfloat16"),  # again: TileLang would give both products one TMA descriptor
+        coef: T.Tensor((N,), F),
+        sums: T.Tensor((programs, M + 3), F),
+        planes_out: T.Tensor((max(P, 1), N, n, DPv * (8 // V), V), "bfloat16"),
+        planes_in: T.Tensor((max(P, 1), N, n, DPv * 8), "bfloat16"),
+        right: T.Tensor((C, n, DPv * (8 // V), V), "bfloat16"),
+        right_flat: T.Tensor((C, n, DPv * 8), "bfloat16"),
+        right_units: T.Tensor((C, n, DPv, 8), "bfloat16"),  # TileLang passes on what is a dimension by itself: DPv
+        psi: T.Tensor((parts, psi_rows, n, DPv * 8), F),
+        dx: T.Tensor((N, n, Dv * V), dtype),
+        dphi: T.Tensor((M, n, Dv * V), F),
+        dgamma: T.Tensor((n, Dv * V), F),
+        dalpha: T.Tensor((3,), F),
+        dbias: T.Tensor((M,), F),
+        hc_eps: T.float32,
+        has_gamma: T.int32,
+    ):
+        gates(
+            x,
+            dh_in,
+            h_mix,
+            h_pre,
+            h_post,
+            dh_post,
+            dh_res,
+            inv_rms,
+            alpha,
+            left,
+            coef,
+            sums,
+            planes_out,
+            hc_eps,
+            n=n,
+            V=V,
+            U=unroll,
+            C=C,
+            P=P,
+        )
+        weights(phi, gamma, right, has_gamma, n=n, V=V, C=C)
+        psi_tiles(
+            planes_in,
+            left_psi,
+            psi,
+            n=n,
+            TERMS=3,
+            X_TERMS=max(P, 1),
+            BT=64,
+            BM=64,
+            BN=128,
+            STAGES=stages,
+            THREADS=128,
+        )
+        dx_tiles(
+            x_flat,
+            dh_in_flat,
+            h_pre,
+            coef,
+            left,
+            right_flat,
+            dx,
+            n=n,
+            C=C,
+            BT=128,
+            BN=128,
+            BK=64,
+            STAGES=stages,
+            THREADS=256,
+        )
+        parameters(
+            phi_flat,
+            gamma_flat,
+            psi,
+            sums,
+            dphi,
+            dgamma,
+            dalpha,
+            dbias,
+            has_gamma,
+            n=n,
+            TERMS=3,
+            X_TERMS=max(P, 1),
+            ROWS=rows,
+            COLUMNS=width,
+        )
+
+    return backward
