@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mhc import Implementation
 from mhc.case import with_tensor
+from mhc.fuzz.check import check
 from mhc.operator import STORAGE_DTYPES
 from mhc.pre.table import MAX_N
 from mhc.pre.tilelang_build import Counts, lowered
@@ -45,6 +46,15 @@ def assert_right(implementation: Implementation, **fields: Any) -> None:
 @pytest.mark.parametrize("dtype", STORAGE_DTYPES)
 def test_plain_loops(dtype: str, shape: str, gamma: str) -> None:
     assert_right(TIR, dtype=dtype, absent=GAMMA[gamma], **SHAPES[shape])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", STORAGE_DTYPES)
+def test_on_a_gpu(dtype: str, shape: str) -> None:
+    verdicts = check(TIR, scaled_case(B=1, dtype=dtype, **SHAPES[shape]), "cuda")
+    assert not failing(verdicts)
+    assert {"h_in", "h_res"} <= {verdict.subject for verdict in verdicts if verdict.status is Status.PASS}
 
 
 @pytest.mark.parametrize(("n", "D"), [(1, 65536), (4, 16384)])
