@@ -9,7 +9,7 @@ placed. `tests/checksums.json` holds what must come out.
 import hashlib
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from mhc.case import Case
+from mhc.memory import BAND
 from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import Layout, Recipe
 
@@ -86,6 +87,34 @@ def derived(
     return Inputs(case=case, device=inputs.device, tensors=placed, storages=storages)
 
 
+def edited(inputs: Inputs, edits: Mapping[str, Callable[[Tensor], object]]) -> Inputs:
+    """A copy of `inputs` with some of its tensors written to in place, each by its edit; the layouts stay."""
+    tensors, storages = dict(inputs.tensors), dict(inputs.storages)
+    for name, edit in edits.items():
+        tensor = inputs.tensors[name]
+        if tensor is not None:
+            storages[name] = inputs.storages[name].clone()
+            copy = storages[name].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            edit(copy)
+            tensors[name] = copy
+    return replace(inputs, tensors=tensors, storages=storages)
+
+
+def banded(inputs: Inputs, fill: int) -> Inputs:
+    """A copy of `inputs` in larger allocations: bands of the byte `fill` on both sides; layouts and alignment stay."""
+    tensors, storages = dict(inputs.tensors), dict(inputs.storages)
+    for name, tensor in inputs.tensors.items():
+        if tensor is not None:
+            storage = inputs.storages[name]
+            band = BAND // storage.element_size()
+            raw = torch.empty((2 * band + storage.numel()) * storage.element_size(), dtype=torch.uint8, device=inputs.device)
+            whole = raw.fill_(fill).view(storage.dtype)
+            whole[band : band + storage.numel()].copy_(storage)
+            storages[name] = whole
+            tensors[name] = whole.as_strided(tensor.shape, tensor.stride(), band + tensor.storage_offset())
+    return replace(inputs, tensors=tensors, storages=storages)
+
+
 def _place(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """An allocation with a NaN tail, and a contiguous copy of `tensor` at its beginning."""
     storage = tensor.new_full((tensor.numel() + _TAIL,), math.nan)
@@ -136,6 +165,8 @@ def _values(recipe: Recipe, name: str, shape: tuple[int, ...]) -> Tensor:
         case "exact":
             choices = np.array([0.0, 1.0, -1.0, 0.5, -0.5, 0.25, -0.25])
             base = choices[(_raw(recipe.seed, stream, count) % np.uint64(len(choices))).astype(np.int64)]
+        case "sign":
+            base = 1.0 - 2.0 * (_raw(recipe.seed, stream, count) % np.uint64(2)).astype(np.float64)
         case "alternating":
             base = 1.0 - 2.0 * (np.arange(count) % 2)
         case "row_scaled":

@@ -7,12 +7,14 @@ running an implementation and judging it all go through this table.
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from mhc.recipe import Recipe
 
 STORAGE_DTYPES: Mapping[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
@@ -51,14 +53,41 @@ class TensorSpec:
         return storage if self.role is Role.STORAGE else accumulation_dtype(storage)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Relation:
+    """What follows where tensors are multiplied by factors: a metamorphic relation of an operator.
+
+    Attributes:
+        name: what verdicts say, in two or three words.
+        factors: from the sizes and a power of two, the factor of each tensor that changes, by name; inputs and upstream
+            gradients are multiplied by it, outputs and gradients must come out so multiplied.
+        scalars: from the power of two, the factors of scalars.
+        powers: the powers of two to choose from.
+        ones: optional inputs that are given as ones where the case has none, before they are multiplied.
+        silent: outputs and gradients of which the relation says nothing.
+    """
+
+    name: str
+    factors: Callable[[Mapping[str, int], float], Mapping[str, Tensor | float]]
+    scalars: Callable[[float], Mapping[str, float]] = lambda power: {}
+    powers: tuple[float, ...] = (2.0, 0.5, 16.0, 0.0625, 512.0, 2.0**-9)
+    ones: frozenset[str] = frozenset()
+    silent: frozenset[str] = frozenset()
+
+
 @dataclass(frozen=True)
 class Operator:
     """An operator and its backward.
 
     `forward` takes the `inputs` in order and the scalars as keywords, and returns the `outputs` in order. `backward`
     takes `inputs` (its optional ones last), the `saved` outputs and the `upstream` gradients, and returns `gradients`.
-    Both are polymorphic in the number type. Outputs named in `optional_outputs` may be None from an implementation.
-    `tokens` are the leading symbols of every tensor that has a row for each token.
+    Both are polymorphic in the number type. `upstream[i]` is the gradient of `outputs[i]`, `gradients[i]` that of
+    `inputs[i]`. Outputs named in `optional_outputs` may be None from an implementation.
+
+    What the oracles can know without knowing the operator: `tokens` are the leading symbols of every tensor that has a row
+    for each token, and tokens do not depend on one another. `streams` is the symbol of interchangeable streams, and `blocks`
+    says how a symbol is put together: a concatenation of products of symbols. `relations` are its metamorphic relations.
+    `exact_recipes`, with `exact_scalars`, make inputs on which as many stages as possible are exact.
     """
 
     name: str
@@ -74,6 +103,11 @@ class Operator:
     forward: Callable[..., Sequence[Any]]
     backward: Callable[..., Sequence[Any]]
     tokens: tuple[str, ...] = ("B", "S")
+    streams: str = ""
+    blocks: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    relations: tuple[Relation, ...] = ()
+    exact_recipes: Mapping[str, Recipe] = field(default_factory=dict)
+    exact_scalars: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def forward_arguments(self) -> tuple[str, ...]:

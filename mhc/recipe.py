@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 Index = tuple[int, ...]
 
-RECIPE_KINDS = ("zero", "constant", "normal", "exact", "alternating", "row_scaled", "column_scaled")
+RECIPE_KINDS = ("zero", "constant", "normal", "exact", "sign", "alternating", "row_scaled", "column_scaled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,7 @@ class Recipe:
         constant       scale
         normal         scale * N(0, 1), as a sum of twelve uniforms: |value| <= 6*scale
         exact          scale * u, u in {0, +-1, +-1/2, +-1/4}: sums of products of these are exact
+        sign           scale * u, u in {+-1}
         alternating    scale * (+1, -1, +1, ...) along the flattened tensor
         row_scaled     scale * 2^u * N(0, 1), one integer u in -12..12 for each row along the last dimension
         column_scaled  the same, one u for each index of the last dimension, shared by all rows

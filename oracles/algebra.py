@@ -1,34 +1,162 @@
 """The algebra gate: what must follow from one result for another (metamorphic relations), within the derived tolerance.
 
 A run on moved inputs is judged against the moved reference with the moved tolerance: rounding error analysis knows no order
-of tokens or streams, so that no second tolerance has to be derived.
+of tokens or streams, so that nothing has to be derived again. Where inputs are scaled (`Operator.relations`), the tolerance
+is derived anew for the scaled inputs, and the value expected is the scaled reference of the case itself.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import torch
+from torch import Tensor
 
+from mhc.inputs import derived
 from mhc.observation import Observation
+from mhc.operator import STORAGE_DTYPES, Relation
+from mhc.operators import OPERATORS
+from mhc.reference import reference
+from oracles.bound import Tolerances, tolerances
+from oracles.error_number import ErrorNumber
 from oracles.judge import agree
-from oracles.relabel import Relabelling
-from oracles.trial import Gate, Plan, Trial, pick
+from oracles.relabel import Relabelling, index_map, shuffled
+from oracles.trial import Gate, Plan, Run, Trial, pick
 from oracles.verdict import Verdict, not_applicable
 
 NAME = "algebra"
 
 
 def permuted_tokens(trial: Trial) -> Plan | list[Verdict]:
-    """Tokens in another order: their rows move along, and the parameter gradients stay."""
+    """Tokens in another order: their rows move along, and sums over tokens stay."""
     case = trial.case
     if case.N < 2:
         return [not_applicable(NAME, "permuted tokens", "fewer than two tokens")]
-    order = torch.randperm(case.N, generator=torch.Generator().manual_seed(pick(case, "tokens", 2**32)))
-    move = Relabelling(table=case.table, tokens=order.reshape(case.B, case.S), axes={})
+    order = shuffled(case, "permuted tokens", case.N).reshape(case.B, case.S)
+    return _moved(trial, "permuted tokens", Relabelling(table=case.table, tokens=order, axes={}))
+
+
+def sliced_tokens(trial: Trial) -> Plan | list[Verdict]:
+    """Some of the tokens: their rows are what they were. Sums over tokens are not judged."""
+    case = trial.case
+    if case.N < 2:
+        return [not_applicable(NAME, "sliced tokens", "fewer than two tokens")]
+    begin = pick(case, "slice", case.N)
+    tokens = torch.arange(begin, max(begin + 1, case.N - 1)).reshape(1, -1)
+    return _moved(trial, "sliced tokens", Relabelling(table=case.table, tokens=tokens, axes={}), rows_only=True)
+
+
+def repeated_tokens(trial: Trial) -> Plan | list[Verdict]:
+    """Every token twice: rows twice, and sums over tokens doubled.
+
+    A sum of 2L terms is allowed sqrt(2L) u sum |a|, at most 2 sqrt(2) times what L terms are.
+    """
+    case = trial.case
+    if case.N < 1:
+        return [not_applicable(NAME, "repeated tokens", "no tokens")]
+    tokens = torch.arange(case.N).reshape(case.B, case.S).repeat(2, 1)
+    move = Relabelling(table=case.table, tokens=tokens, axes={})
+    return _moved(trial, "repeated tokens", move, times=2.0)
+
+
+def permuted_streams(trial: Trial) -> Plan | list[Verdict]:
+    """Streams under other names, in every tensor that has an axis of them."""
+    case = trial.case
+    table, count = case.table, case.sizes.get(case.table.streams, 1)
+    if count < 2:
+        return [not_applicable(NAME, "permuted streams", "fewer than two streams")]
+    order = shuffled(case, "permuted streams", count)
+    blocks = {table.streams: ((table.streams,),), **table.blocks}
+    axes = {symbol: index_map(parts, case.sizes, table.streams, order) for symbol, parts in blocks.items()}
+    return _moved(trial, "permuted streams", Relabelling(table=table, axes=axes))
+
+
+def _moved(trial: Trial, label: str, move: Relabelling, *, rows_only: bool = False, times: float = 1.0) -> Plan:
+    """The run on moved inputs; sums over tokens must come out `times` as large."""
+    count = len(trial.case.table.tokens)
+    sums = {spec.name for spec in trial.case.table.gradients if spec.symbols[:count] != trial.case.table.tokens}
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        return agree(NAME, "permuted tokens", observed["permuted tokens"], move.tolerances(trial))
+        allowed, observation = move.tolerances(trial), observed[label]
+        larger = times * math.sqrt(times)
+        gradients = {
+            name: ErrorNumber(one.value * times, one.error * larger, one.dtype) if name in sums else one
+            for name, one in allowed.gradients.items()
+        }
+        if rows_only:
+            kept = {name: value for name, value in observation.gradients.items() if name not in sums}
+            observation = replace(observation, gradients=kept)
+        return agree(NAME, label, observation, Tolerances(outputs=allowed.outputs, gradients=gradients))
 
-    return Plan(runs=[move.run("permuted tokens", trial)], judge=judge)
+    return Plan(runs=[move.run(label, trial)], judge=judge)
 
 
-GATE = Gate(name=NAME, plan=permuted_tokens, every=2)
+def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
+    """Inputs multiplied as `relation` says."""
+    case, table = trial.case, trial.case.table
+    power = relation.powers[pick(case, relation.name, len(relation.powers))]
+    factors = relation.factors(case.sizes, power)
+    tensors: dict[str, Tensor | None] = {}
+    for spec in table.drawn:
+        tensor = trial.inputs.tensors[spec.name]
+        if tensor is None and spec.name in relation.ones:
+            dtype = spec.dtype(STORAGE_DTYPES[case.dtype])
+            tensor = torch.ones(spec.shape(case.sizes), dtype=dtype, device=trial.inputs.device)
+        if tensor is None:
+            continue
+        if not bool(tensor.isfinite().all()):
+            return [not_applicable(NAME, relation.name, f"{spec.name} is not finite everywhere")]
+        if spec.name in factors:
+            factor = torch.as_tensor(factors[spec.name], dtype=tensor.dtype, device=tensor.device)
+            moved = tensor * factor
+            if bool((moved.double() != tensor.double() * factor.double()).any()):
+                return [not_applicable(NAME, relation.name, f"{spec.name} leaves the range of its dtype")]
+            tensors[spec.name] = moved
+    scalars = {name: value * relation.scalars(power).get(name, 1.0) for name, value in case.scalars.items()}
+    inputs = derived(trial.inputs, tensors, scalars=scalars)
+    wanted = reference(inputs)
+
+    def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
+        fresh = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward)
+
+        def expected(anew: Mapping[str, ErrorNumber], before: Mapping[str, ErrorNumber]) -> dict[str, ErrorNumber]:
+            return {
+                name: _scale(one, before.get(name), None if name in relation.silent else factors.get(name, 1.0))
+                for name, one in anew.items()
+            }
+
+        allowed = Tolerances(
+            outputs=expected(fresh.outputs, trial.allowed.outputs),
+            gradients=expected(fresh.gradients, trial.allowed.gradients),
+        )
+        return agree(NAME, relation.name, observed[relation.name], allowed)
+
+    return Plan(runs=[Run(label=relation.name, inputs=inputs, saved=wanted.saved)], judge=judge)
+
+
+def _scale(fresh: ErrorNumber, before: ErrorNumber | None, factor: Tensor | float | None) -> ErrorNumber:
+    """The case's scaled reference, with the tolerance of the scaled inputs; their own reference where nothing is said."""
+    if before is None or factor is None:
+        return fresh
+    value = before.value * torch.as_tensor(factor, dtype=torch.float64)
+    comparable = before.value.isfinite() & ~before.error.isinf() & ~fresh.error.isinf()
+    return ErrorNumber(value, torch.where(comparable, fresh.error, torch.inf), fresh.dtype)
+
+
+def _relation(name: str) -> Callable[[Trial], Plan | list[Verdict]]:
+    """The plan of the relation of that name, for the operators that have it."""
+
+    def plan(trial: Trial) -> Plan | list[Verdict]:
+        return next((related(trial, one) for one in trial.case.table.relations if one.name == name), [])
+
+    return plan
+
+
+PLANS: Mapping[str, Callable[[Trial], Plan | list[Verdict]]] = {
+    "permuted tokens": permuted_tokens,
+    "sliced tokens": sliced_tokens,
+    "repeated tokens": repeated_tokens,
+    "permuted streams": permuted_streams,
+    **{one.name: _relation(one.name) for table in OPERATORS.values() for one in table.relations},
+}
+GATES = tuple(Gate(name=NAME, variant=name, plan=plan, every=12) for name, plan in PLANS.items())

@@ -29,12 +29,15 @@ class Tolerances:
     gradients: Mapping[str, ErrorNumber]
 
 
-def tolerances(inputs: Inputs, reference: Reference, *, recomputes_forward: bool = False) -> Tolerances:
+def tolerances(
+    inputs: Inputs, reference: Reference, *, recomputes_forward: bool = False, grained: bool = False
+) -> Tolerances:
     """Read the operator's formula over error-carrying numbers.
 
     Args:
         recomputes_forward: the backward judged evaluates the forward again instead of using the saved tensors; its
             tolerance then contains the forward's, not just the rounding with which the saved tensors were stored.
+        grained: nothing is allowed where every step is exact in any order.
     """
     case, table = inputs.case, inputs.case.table
     storage = STORAGE_DTYPES[case.dtype]
@@ -45,6 +48,7 @@ def tolerances(inputs: Inputs, reference: Reference, *, recomputes_forward: bool
         case.scalars,
         saved=reference.outputs,
         recomputes_forward=recomputes_forward,
+        grained=grained,
     )
     # The reference is an evaluation too, in float64: its own error comes on top (it matters for float64 cases alone).
     own = 1 + unit_roundoff(torch.float64) / unit_roundoff(accumulation_dtype(storage))
@@ -63,6 +67,7 @@ def read_formula(
     *,
     saved: Mapping[str, Tensor] | None = None,
     recomputes_forward: bool = False,
+    grained: bool = False,
 ) -> Tolerances:
     """The operator's formula over error-carrying numbers, forward and backward, on whatever device the tensors are.
 
@@ -70,25 +75,27 @@ def read_formula(
         tensors: the inputs and upstream gradients by name, in float64 and contiguous, taken as exact in their dtypes.
         storage: the dtype of x.
         saved: the values that were stored for the backward, where they are not the forward's own.
-        recomputes_forward: as for `tolerances`.
+        recomputes_forward, grained: as for `tolerances`.
     """
     specs = table.argument_specs
-    given = {name: None if value is None else _given(value, specs[name], storage) for name, value in tensors.items()}
+    given = {
+        name: None if value is None else _given(value, specs[name], storage, grained) for name, value in tensors.items()
+    }
     results = table.forward(*(given[name] for name in table.forward_arguments), **scalars)
     outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
     kept = {name: outputs[name] for name in table.saved}
     if not recomputes_forward:
         values = {name: number.value for name, number in kept.items()} if saved is None else saved
-        kept = {name: ErrorNumber.stored(values[name], number.dtype) for name, number in kept.items()}
+        kept = {name: ErrorNumber.stored(values[name], number.dtype, grained=grained) for name, number in kept.items()}
     arguments = {**given, **kept}
     results = table.backward(*(arguments[name] for name in table.backward_arguments), **scalars)
     gradients = zip((spec.name for spec in table.gradients), results, strict=True)
     return Tolerances(outputs=outputs, gradients={name: number for name, number in gradients if number is not None})
 
 
-def _given(value: Tensor, spec: TensorSpec, storage: torch.dtype) -> ErrorNumber:
+def _given(value: Tensor, spec: TensorSpec, storage: torch.dtype, grained: bool) -> ErrorNumber:
     """An input, exact; the formula itself converts what has x's dtype."""
-    number = ErrorNumber.exact(value, spec.dtype(storage))
+    number = ErrorNumber.exact(value, spec.dtype(storage), grained=grained)
     return number if spec.role is Role.STORAGE else number.to(number.dtype)
 
 

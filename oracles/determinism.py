@@ -45,4 +45,4 @@ def compare(oracle: str, base: Observation, other: Observation, symptom: str, wh
     return verdicts
 
 
-GATE = Gate(name=NAME, plan=plan, every=2)
+GATE = Gate(name=NAME, plan=plan, every=4)

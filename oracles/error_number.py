@@ -20,6 +20,10 @@ docs/tolerances.md derives each line.
 An error of infinity means that nothing is promised: an intermediate leaves the range of the dtype, or comes within a factor
 of `HEADROOM` of it, or infinity meets a number that rounding may have made 0; then even the class of the result is the
 implementation's own affair.
+
+A number may also have a *grain*, a power of two of which every element is a multiple, without error. Sums and products of
+such numbers whose terms together stay below 2**p grains, p the digits of the dtype, are exact in any order, and then have
+no error of their own. Only `oracles.exact` asks for that.
 """
 
 import math
@@ -55,35 +59,36 @@ def half_subnormal(dtype: torch.dtype) -> float:
     return info.smallest_normal * info.eps / 2
 
 
-def _magnitude(value: Tensor) -> Tensor:
+def magnitude(value: Tensor) -> Tensor:
     """|value|, and 0 where it is not finite: classes are propagated by the value itself, not by its error."""
     return value.abs().nan_to_num(nan=0.0, posinf=0.0)
 
 
-def _poison(error: Tensor) -> Tensor:
+def poison(error: Tensor) -> Tensor:
     """0 * infinity is NaN; an error times an infinite error is infinite."""
     return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
 
 
 class ErrorNumber:
-    """A float64 value, a bound on its error, and the dtype that an implementation holds it in."""
+    """A float64 value, a bound on its error, the dtype that an implementation holds it in, and a grain (0: not known)."""
 
-    __slots__ = ("dtype", "error", "value")
+    __slots__ = ("dtype", "error", "grain", "value")
 
-    def __init__(self, value: Tensor, error: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, value: Tensor, error: Tensor, dtype: torch.dtype, grain: float = 0.0) -> None:
         self.value = value
         self.error = error
         self.dtype = dtype
+        self.grain = grain
 
     @classmethod
-    def exact(cls, value: Tensor, dtype: torch.dtype) -> "ErrorNumber":
+    def exact(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
         """An input: the implementation holds the value itself."""
-        return cls(value, torch.zeros_like(value), dtype)
+        return cls(value, torch.zeros_like(value), dtype, grain_of(value) if grained else 0.0)
 
     @classmethod
-    def stored(cls, value: Tensor, dtype: torch.dtype) -> "ErrorNumber":
+    def stored(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
         """A value rounded once on its way into `dtype`."""
-        return cls._rounded(value, torch.zeros_like(value), dtype)
+        return cls._rounded(value, torch.zeros_like(value), dtype, grain=grain_of(value) if grained else 0.0)
 
     @classmethod
     def _rounded(
@@ -95,6 +100,7 @@ class ErrorNumber:
         units: float = 1.0,
         size: Tensor | None = None,
         underflows: int = 1,
+        grain: float = 0.0,
     ) -> "ErrorNumber":
         """The result of an operation.
 
@@ -102,12 +108,16 @@ class ErrorNumber:
         subnormal for each of `underflows` products that may fall below the normal range.
         """
         limit = torch.finfo(dtype).max / HEADROOM
-        spread = (_magnitude(value) if size is None else size) + propagated
+        spread = (magnitude(value) if size is None else size) + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
         error = error + (spread != 0).double() * (underflows * half_subnormal(dtype))
+        if grain:
+            exact = _holds(spread, grain, dtype)
+            error = torch.where(exact, 0.0, error)
+            grain = grain if bool(exact.all()) else 0.0
         if error.numel() == 0 or (float((spread + error).max()) <= limit and bool(value.isfinite().all())):
-            return cls(value, error, dtype)  # nothing out of range: the common case, and the quick one
-        error = _poison(error)
+            return cls(value, error, dtype, grain)  # nothing out of range: the common case, and the quick one
+        error = poison(error)
         error = torch.where(spread + error > limit, torch.inf, error)
         # A NaN or infinity that float64 finds is exact, unless an operand or a finite part is beyond promise.
         error = torch.where(value.isfinite() | error.isinf(), error, 0.0)
@@ -119,7 +129,8 @@ class ErrorNumber:
                 raise TypeError(f"an operation on {self.dtype} and {other.dtype}; the formula must convert first")
             return other
         value = torch.tensor(float(other), dtype=torch.float64)
-        return ErrorNumber(value, (value.to(self.dtype).double() - value).abs(), self.dtype)
+        error = (value.to(self.dtype).double() - value).abs()
+        return type(self)(value, error, self.dtype, grain_of(value) if self.grain and not error else 0.0)
 
     def _may_vanish(self) -> Tensor:
         """Where the number held may be 0 or of either sign, and need not be: infinity times it is unsure."""
@@ -131,12 +142,14 @@ class ErrorNumber:
 
     def __add__(self, other: Any) -> "ErrorNumber":
         term = self._coerce(other)
-        return self._rounded(self.value + term.value, self.error + term.error, self.dtype)
+        grain = min(self.grain, term.grain)
+        size = magnitude(self.value) + magnitude(term.value) if grain else None  # in whatever order more terms are added
+        return self._rounded(self.value + term.value, self.error + term.error, self.dtype, size=size, grain=grain)
 
     __radd__ = __add__
 
     def __neg__(self) -> "ErrorNumber":
-        return ErrorNumber(-self.value, self.error, self.dtype)
+        return type(self)(-self.value, self.error, self.dtype, self.grain)
 
     def __sub__(self, other: Any) -> "ErrorNumber":
         return self + -self._coerce(other)
@@ -147,13 +160,13 @@ class ErrorNumber:
     def __mul__(self, other: Any) -> "ErrorNumber":
         units = 0.0 if _is_power_of_two(other) else 1.0
         factor = self._coerce(other)
-        a, b = _magnitude(self.value), _magnitude(factor.value)
-        propagated = _poison(a * factor.error + b * self.error + self.error * factor.error)
+        a, b = magnitude(self.value), magnitude(factor.value)
+        propagated = poison(a * factor.error + b * self.error + self.error * factor.error)
         value = self.value * factor.value
         if not value.isfinite().all():
             unsure = self.value.isinf() & factor._may_vanish() | factor.value.isinf() & self._may_vanish()
             propagated = torch.where(unsure, torch.inf, propagated)
-        return self._rounded(value, propagated, self.dtype, units=units)
+        return self._rounded(value, propagated, self.dtype, units=units, grain=_product(self.grain, factor.grain))
 
     __rmul__ = __mul__
 
@@ -169,9 +182,9 @@ class ErrorNumber:
         return result
 
     def __matmul__(self, other: "ErrorNumber") -> "ErrorNumber":
-        a, b, ea, eb = _magnitude(self.value), _magnitude(other.value), self.error, other.error
+        a, b, ea, eb = magnitude(self.value), magnitude(other.value), self.error, other.error
         beyond = ea.isinf().any(-1, keepdim=True) | eb.isinf().any(-2, keepdim=True)
-        fa, fb = _magnitude(ea), _magnitude(eb)
+        fa, fb = magnitude(ea), magnitude(eb)
         value = self.value @ other.value
         if not value.isfinite().all():
             terms = self.value.isinf().double() @ other._may_vanish().double()
@@ -179,12 +192,15 @@ class ErrorNumber:
             beyond = beyond | (terms > 0)
         propagated = torch.where(beyond, torch.inf, a @ fb + fa @ b + fa @ fb)
         units = LAMBDA * self.shape[-1] ** 0.5
-        return self._rounded(value, propagated, self.dtype, units=units, size=a @ b, underflows=self.shape[-1])
+        grain = _product(self.grain, other.grain)
+        length = self.shape[-1]
+        return self._rounded(value, propagated, self.dtype, units=units, size=a @ b, underflows=length, grain=grain)
 
     def sum(self, dim: int) -> "ErrorNumber":
         units = LAMBDA * self.shape[dim] ** 0.5
-        size = _magnitude(self.value).sum(dim)
-        return self._rounded(self.value.sum(dim), self.error.sum(dim), self.dtype, units=units, size=size)
+        size = magnitude(self.value).sum(dim)
+        total = self.value.sum(dim)
+        return self._rounded(total, self.error.sum(dim), self.dtype, units=units, size=size, grain=self.grain)
 
     def mean(self, dim: int) -> "ErrorNumber":
         return self.sum(dim) / self.shape[dim]
@@ -198,29 +214,31 @@ class ErrorNumber:
         # rsqrt(a - e) - rsqrt(a), without its cancellation
         moved = self.error / (self.value.sqrt() * least.sqrt() * (self.value.sqrt() + least.sqrt()))
         propagated = torch.where(self.error == 0, 0.0, torch.where(least > 0, moved, torch.inf))
-        propagated = torch.where(self.value.isfinite() | self.error.isinf(), _poison(propagated), 0.0)
+        propagated = torch.where(self.value.isfinite() | self.error.isinf(), poison(propagated), 0.0)
         return self._rounded(value, propagated, self.dtype, units=ELEMENTARY)
 
     def sigmoid(self) -> "ErrorNumber":
         value = self.value.sigmoid()
         slope = value * (-self.value).sigmoid()
-        argument = self.error + 2 * unit_roundoff(self.dtype) * _magnitude(self.value)
+        argument = self.error + 2 * unit_roundoff(self.dtype) * magnitude(self.value)
         moved = torch.where(self.error.isinf(), torch.inf, (slope * argument.expm1()).nan_to_num(nan=0.0).clamp(max=1.0))
         flushed = torch.finfo(self.dtype).smallest_normal
         return self._rounded(value, moved + flushed, self.dtype, units=ELEMENTARY)
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         """A conversion: to a wider dtype exact, but beyond promise near its overflow like everything else."""
-        spread = _magnitude(self.value) + self.error
+        spread = magnitude(self.value) + self.error
         if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
             beyond = spread > torch.finfo(dtype).max / HEADROOM
-            return ErrorNumber(self.value, torch.where(beyond, torch.inf, self.error), dtype)
+            return type(self)(self.value, torch.where(beyond, torch.inf, self.error), dtype, self.grain)
         rounding = unit_roundoff(dtype) * spread + half_subnormal(dtype)
         exact = (self.value == 0) & (self.error == 0) | ~self.value.isfinite()
-        return ErrorNumber(self.value, self.error + torch.where(exact, 0.0, rounding), dtype)
+        if self.grain:
+            exact = exact | _holds(spread, self.grain, dtype)
+        return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype)
 
     def _both(self, move: Callable[[Tensor], Tensor]) -> "ErrorNumber":
-        return ErrorNumber(move(self.value), move(self.error), self.dtype)
+        return type(self)(move(self.value), move(self.error), self.dtype, self.grain)
 
     def __getitem__(self, index: Any) -> "ErrorNumber":
         return self._both(lambda tensor: tensor[index])
@@ -249,8 +267,31 @@ class ErrorNumber:
             torch.cat([part.value for part in parts], *rest, **(kwargs or {})),
             torch.cat([part.error for part in parts], *rest, **(kwargs or {})),
             parts[0].dtype,
+            min(part.grain for part in parts),
         )
 
 
 def _is_power_of_two(number: Any) -> bool:
     return isinstance(number, (int, float)) and number > 0 and math.frexp(number)[0] == 0.5
+
+
+def grain_of(value: Tensor) -> float:
+    """The largest power of two of which every element is a multiple; infinity for zeros, 0 where one is not finite."""
+    if not bool(value.isfinite().all()):
+        return 0.0
+    mantissa, exponent = torch.frexp(value.double())
+    integers = (mantissa * 2.0**53).long()
+    lowest = torch.ldexp((integers & -integers).double(), exponent - 53)[integers != 0]
+    return float(lowest.min()) if lowest.numel() else math.inf
+
+
+def _product(a: float, b: float) -> float:
+    """The grain of a product; 0 where one of the factors has none."""
+    return a * b if a and b else 0.0
+
+
+def _holds(spread: Tensor, grain: float, dtype: torch.dtype) -> Tensor:
+    """Where every multiple of `grain` up to `spread` is a number of `dtype`."""
+    if grain < 2 * half_subnormal(dtype):
+        return spread == 0
+    return spread <= grain / unit_roundoff(dtype)

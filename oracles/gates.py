@@ -1,6 +1,13 @@
-"""The gates that ask for further runs, cheapest first."""
+"""The gates that ask for more than the first run, cheapest first."""
 
-from oracles import algebra, determinism, memory
+from oracles import algebra, determinism, exact, gradient, isolation, memory
 from oracles.trial import Gate
 
-GATES: tuple[Gate, ...] = (determinism.GATE, memory.GATE, algebra.GATE)
+GATES: tuple[Gate, ...] = (
+    *gradient.GATES,
+    determinism.GATE,
+    memory.GATE,
+    isolation.GATE,
+    exact.GATE,
+    *algebra.GATES,
+)

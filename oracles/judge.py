@@ -6,16 +6,16 @@ from dataclasses import replace
 from torch import Tensor
 
 from mhc.observation import Observation
-from oracles import bound, liveness, memory, nonfinite
+from oracles import bound, liveness, memory, nonfinite, refusal
 from oracles.bound import Tolerances
 from oracles.error_number import ErrorNumber
 from oracles.verdict import Status, Verdict, failed, not_applicable
 
 
 def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
-    """The verdicts of every gate. A refused case is judged by its refusal alone; a failure ends with its exception."""
+    """The verdicts of every gate that needs no other run. A refused case ran nothing, so that there is nothing to judge."""
     if observation.refused is not None:
-        return [refused(observation.refused)]
+        return [refusal.judge(observation.refused, observation.refused)]
     verdicts = [*liveness.judge(observation), *memory.judge(observation)]
     for name, value, wanted in pairs(observation, allowed):
         if value is not None and wanted is not None:
@@ -53,8 +53,3 @@ def odd(oracle: str, name: str, value: Tensor | None, wanted: ErrorNumber | None
     if value is not None:
         return failed(oracle, name, "unwanted", f"{name} was returned, where it must be None")
     return not_applicable(oracle, name, "absent in this case" if wanted is None else "not returned")
-
-
-def refused(reason: str) -> Verdict:
-    """The verdict on a case that the implementation does not take: nothing ran, so there is nothing else to judge."""
-    return not_applicable("refusal", "case", reason)

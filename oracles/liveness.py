@@ -6,6 +6,7 @@ What ends or hangs the whole process is seen from outside of it; `died` and `hun
 import re
 
 from mhc.observation import Failure, Observation
+from oracles import refusal
 from oracles.verdict import Verdict, failed
 
 NAME = "liveness"
@@ -26,6 +27,8 @@ def judge(observation: Observation) -> list[Verdict]:
     failure = observation.failure
     if failure is None:
         return []
+    if failure.type == "Refused":
+        return [refusal.late(failure)]
     lines = failure.message.splitlines() or [""]
     return [failed(NAME, failure.stage, symptom(failure), f"{failure.stage} raised {failure.type}: {lines[0]}")]
 

@@ -1,10 +1,12 @@
 """The memory gate: inputs stay as they were, nothing beside an output is written, and no result depends on stale memory.
 
-Every run allocates in poisoned memory between canaries (`mhc.memory`); the further run has another poison.
+Every run allocates in poisoned memory between canaries (`mhc.memory`). The further run has another poison, and its inputs
+lie between canaries too.
 """
 
 from collections.abc import Mapping
 
+from mhc.inputs import banded
 from mhc.memory import FINITE_FILL
 from mhc.observation import Observation
 from oracles import determinism
@@ -27,8 +29,8 @@ def judge(observation: Observation) -> list[Verdict]:
 
 
 def plan(trial: Trial) -> Plan:
-    """The same input with another pattern in uninitialised memory: the same bits."""
-    refilled = Run(label=REFILLED, inputs=trial.inputs, saved=trial.reference.saved, fill=FINITE_FILL)
+    """The same input with another pattern in uninitialised memory and beside the inputs: the same bits."""
+    refilled = Run(label=REFILLED, inputs=banded(trial.inputs, FINITE_FILL), saved=trial.reference.saved, fill=FINITE_FILL)
 
     def judge_fills(observed: Mapping[str, Observation]) -> list[Verdict]:
         repeated = determinism.compare(NAME, trial.observation, observed[determinism.REPEAT], "", "")
@@ -46,4 +48,4 @@ def plan(trial: Trial) -> Plan:
     return Plan(runs=[determinism.repeat(trial), refilled], judge=judge_fills)
 
 
-GATE = Gate(name=NAME, plan=plan, every=2)
+GATE = Gate(name=NAME, plan=plan, every=4)

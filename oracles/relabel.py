@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mhc.case import Case
 from mhc.inputs import derived
 from mhc.observation import STAGES
 from mhc.operator import Operator, TensorSpec
 from oracles.bound import Tolerances
 from oracles.error_number import ErrorNumber
-from oracles.trial import Run, Trial
+from oracles.trial import Run, Trial, pick
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,12 @@ class Relabelling:
             outputs=moved(trial.allowed.outputs, self.table.outputs),
             gradients=moved(trial.allowed.gradients, self.table.gradients),
         )
+
+
+def shuffled(case: Case, purpose: str, count: int) -> Tensor:
+    """A permutation of 0..count-1 that the case and a purpose determine; never the identity where there is another."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(pick(case, purpose, 2**32)))
+    return order.roll(1) if torch.equal(order, torch.arange(count)) else order
 
 
 def index_map(blocks: Sequence[Sequence[str]], sizes: Mapping[str, int], symbol: str, order: Tensor) -> Tensor:

@@ -68,6 +68,7 @@ class Gate:
 
     Attributes:
         name: what verdicts and fingerprints call it.
+        variant: what it does in particular, where several gates have one name.
         plan: the plan for a trial, or the verdicts themselves where it does not apply.
         every: in a campaign it judges one case in so many, since running costs; which ones, the case itself decides.
     """
@@ -75,10 +76,11 @@ class Gate:
     name: str
     plan: Callable[[Trial], Plan | list[Verdict]]
     every: int = 1
+    variant: str = ""
 
     def drawn(self, case: Case) -> bool:
         """Whether `case` is one of those that this gate judges in a campaign."""
-        return pick(case, self.name, self.every) == 0
+        return pick(case, f"{self.name} {self.variant}", self.every) == 0
 
 
 def pick(case: Case, purpose: str, many: int) -> int:

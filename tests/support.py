@@ -14,7 +14,8 @@ from torch import Tensor
 
 from mhc import Case, Implementation, Inputs, Observation, default_case, materialise, observe, reference
 from mhc.case import with_tensor
-from mhc.fuzz.check import further
+from mhc.fuzz.check import check, further
+from mhc.fuzz.depth import Depth
 from mhc.pre import formula
 from mhc.registry import BUILT_IN
 from oracles.bound import Tolerances, tolerances
@@ -70,6 +71,11 @@ def judged(implementation: Implementation, case: Case) -> tuple[Observation, Tol
     assert observation.failure is None, observation.failure.traceback
     allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
     return observation, allowed, judge(observation, allowed)
+
+
+def judge_all(implementation: Implementation, case: Case) -> list[Verdict]:
+    """Every gate's verdicts, whatever happens."""
+    return check(implementation, case, device_of(implementation), Depth.FULL)
 
 
 def failing(verdicts: list[Verdict]) -> set[str]:

@@ -8,10 +8,10 @@ from mhc.implementation import Implementation
 from mhc.inputs import materialise
 from mhc.observation import Observation, observe
 from mhc.reference import reference
-from oracles import liveness, memory
+from oracles import liveness, memory, refusal
 from oracles.bound import tolerances
 from oracles.gates import GATES
-from oracles.judge import judge, refused
+from oracles.judge import judge
 from oracles.trial import Gate, Run, Trial
 from oracles.verdict import Status, Verdict, not_applicable
 
@@ -25,7 +25,7 @@ def check(implementation: Implementation, case: Case, device: str, depth: Depth 
     wanted = reference(inputs)
     observation = observe(implementation, inputs, wanted.saved)
     if observation.refused is not None:
-        return [refused(observation.refused)]
+        return [refusal.judge(observation.refused, _asked_again(implementation, observation))]
     allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
     verdicts = judge(observation, allowed)
     if depth is Depth.PLAIN or observation.failure is not None:
@@ -39,6 +39,14 @@ def check(implementation: Implementation, case: Case, device: str, depth: Depth 
     )
     gates = [gate for gate in GATES if depth is Depth.FULL or gate.drawn(case)]
     return verdicts + further(implementation, trial, gates)
+
+
+def _asked_again(implementation: Implementation, observation: Observation) -> str | None:
+    """Why the case is refused now. That a pinned schedule is too large may show only when it is compiled: not asked again."""
+    if implementation.name in observation.case.schedules:
+        return observation.refused
+    again = implementation.refusal(observation.case, observation.device.type)
+    return None if again is None else again.reason
 
 
 def further(implementation: Implementation, trial: Trial, gates: Iterable[Gate]) -> list[Verdict]:

@@ -5,6 +5,8 @@ from types import MappingProxyType
 
 from mhc.operator import Operator, Role, TensorSpec
 from mhc.pre import formula
+from mhc.pre.relations import RELATIONS
+from mhc.recipe import Recipe
 
 MAX_N = 16
 
@@ -50,4 +52,14 @@ PRE = Operator(
     max_n=MAX_N,
     forward=formula.forward,
     backward=formula.backward,
+    streams="n",
+    blocks={"K": (("n", "D"),), "M": (("n",), ("n",), ("n", "n"))},
+    relations=RELATIONS,
+    # x of +-1 has inv_rms = 1, and gates without alpha and bias are 1/2: then every gradient is a sum of short products
+    exact_recipes={
+        "x": Recipe(kind="sign"),
+        "alpha": Recipe(kind="zero", literals=(((2,), 1.0),)),
+        "bias": Recipe(kind="zero"),
+    },
+    exact_scalars={"norm_eps": 0.0, "hc_eps": 0.0},
 )

@@ -1,0 +1,54 @@
+"""The exact gate: on inputs whose sums and products need few digits, the result is the reference itself, bit for bit.
+
+The operator's table says how such inputs are made. The formula is read over error-carrying numbers that know of what power
+of two they are multiples (`ErrorNumber.grain`): an element is judged where every stage that leads to it is exact in any
+order, and nothing is allowed there. So a single term that is missing in a sum of thousands shows, where the bound is wider.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from mhc.inputs import materialise
+from mhc.observation import Observation
+from mhc.recipe import Recipe
+from mhc.reference import reference
+from oracles.bound import Tolerances, tolerances
+from oracles.error_number import ErrorNumber
+from oracles.judge import agree
+from oracles.trial import Gate, Plan, Run, Trial
+from oracles.verdict import Verdict, not_applicable
+
+NAME = "exact"
+LABEL = "exact inputs"
+
+
+def plan(trial: Trial) -> Plan | list[Verdict]:
+    """The case's shape, layouts and seeds with exact values."""
+    case, table = trial.case, trial.case.table
+    if not table.exact_recipes:
+        return [not_applicable(NAME, "case", f"{table.name} has no exact inputs")]
+    tensors = {
+        name: replace(table.exact_recipes.get(name, Recipe(kind="exact")), seed=recipe.seed, layout=recipe.layout)
+        for name, recipe in case.tensors.items()
+    }
+    inputs = materialise(replace(case, tensors=tensors, scalars=table.exact_scalars), trial.inputs.device)
+    wanted = reference(inputs)
+
+    def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
+        allowed = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward, grained=True)
+        only_exact = Tolerances(outputs=_exact(allowed.outputs), gradients=_exact(allowed.gradients))
+        return agree(NAME, "inexact", observed[LABEL], only_exact)
+
+    return Plan(runs=[Run(label=LABEL, inputs=inputs, saved=wanted.saved)], judge=judge)
+
+
+def _exact(numbers: Mapping[str, ErrorNumber]) -> dict[str, ErrorNumber]:
+    """Only the elements that have no error; no promise for the others."""
+    return {
+        name: ErrorNumber(one.value, torch.where(one.error == 0, 0.0, torch.inf), one.dtype) for name, one in numbers.items()
+    }
+
+
+GATE = Gate(name=NAME, plan=plan, every=8)

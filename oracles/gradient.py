@@ -1,0 +1,101 @@
+"""The gradient gate: the backward is the derivative of the forward.
+
+Three relations. The gradients are those that automatic differentiation of the float64 forward gives: that judges the formula
+of the backward too, from which the bound gate's reference comes. Gradients of parts of the tokens add up. And the backward
+is linear in the upstream gradient (`oracles.linear`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mhc.observation import Observation
+from mhc.reference import widen
+from oracles import linear
+from oracles.bound import Tolerances
+from oracles.error_number import ErrorNumber
+from oracles.judge import agree
+from oracles.relabel import Relabelling
+from oracles.trial import Gate, Plan, Trial, pick
+from oracles.verdict import Verdict, not_applicable
+
+NAME = "gradient"
+PARTS = ("first tokens", "other tokens")
+
+
+def differentiated(trial: Trial) -> Plan | list[Verdict]:
+    """Against float64 automatic differentiation of the forward formula, within the bound."""
+    case = trial.case
+    if not trial.observation.gradients:
+        return [not_applicable(NAME, "autograd", "no backward")]
+    if case.dtype == "float64":
+        return [not_applicable(NAME, "autograd", "no reference is more precise; gradcheck judges float64")]
+    values = widen(trial.inputs)
+    if any(value is not None and not bool(value.isfinite().all()) for value in values.values()):
+        return [not_applicable(NAME, "autograd", "not finite everywhere")]
+
+    def judge(_: Mapping[str, Observation]) -> list[Verdict]:
+        wanted = _autograd(trial, values)
+        gradients = {
+            name: ErrorNumber(wanted[name], torch.where(wanted[name].isfinite(), one.error, torch.inf), one.dtype)
+            for name, one in trial.allowed.gradients.items()
+        }
+        observation = replace(trial.observation, outputs={})
+        return agree(NAME, "not the derivative", observation, Tolerances(outputs={}, gradients=gradients))
+
+    return Plan(judge=judge)
+
+
+def _autograd(trial: Trial, values: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    """Gradients in float64 by the order of the table: gradients[i] is inputs[i]'s, upstream[i] belongs to outputs[i]."""
+    table = trial.case.table
+    leaves = {
+        spec.name: None if value is None else value.detach().requires_grad_()
+        for spec, value in ((spec, values[spec.name]) for spec in table.inputs)
+    }
+    with torch.enable_grad():
+        outputs = table.forward(*(leaves[name] for name in table.forward_arguments), **trial.case.scalars)
+    upstream = [values[spec.name] for spec in table.upstream]
+    wanted = [leaf for leaf in leaves.values() if leaf is not None]
+    gradients = iter(torch.autograd.grad(list(outputs[: len(upstream)]), wanted, upstream))
+    pairs = zip(table.gradients, table.inputs, strict=True)
+    return {gradient.name: next(gradients) for gradient, spec in pairs if leaves[spec.name] is not None}
+
+
+def additive(trial: Trial) -> Plan | list[Verdict]:
+    """The tokens in two parts: rows as they were, and sums over tokens that add up to those of all.
+
+    The parts' tolerances add up to no more than the whole's: sqrt(L1) a + sqrt(L2) b <= sqrt(L1 + L2) (a + b).
+    """
+    case, table = trial.case, trial.case.table
+    if not trial.observation.gradients:
+        return [not_applicable(NAME, "additive", "no backward")]
+    if case.N < 2:
+        return [not_applicable(NAME, "additive", "fewer than two tokens")]
+    cut = 1 + pick(case, "cut", case.N - 1)
+    tokens = torch.arange(case.N)
+    parts = [Relabelling(table=table, tokens=part.reshape(1, -1), axes={}) for part in (tokens[:cut], tokens[cut:])]
+    runs = [part.run(label, trial, stages=("backward",)) for label, part in zip(PARTS, parts, strict=True)]
+    count = len(table.tokens)
+    sums = {spec.name for spec in table.gradients if spec.symbols[:count] != table.tokens}
+
+    def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
+        one, other = (observed[label].gradients for label in PARTS)
+        added = {name: _add(one[name], other[name]) for name in sums & one.keys()}
+        allowed = Tolerances(outputs={}, gradients=trial.allowed.gradients)
+        return agree(NAME, "not additive", replace(trial.observation, outputs={}, gradients=added), allowed)
+
+    return Plan(runs=runs, judge=judge)
+
+
+def _add(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    return None if one is None or other is None else one.double() + other.double()
+
+
+GATES = (
+    Gate(name=NAME, variant="autograd", plan=differentiated, every=4),
+    linear.GATE,
+    Gate(name=NAME, variant="additive", plan=additive, every=12),
+)

@@ -1,0 +1,65 @@
+"""The isolation gate: a NaN in one token leaves every other token's rows as they were, bit for bit.
+
+Part of the non-finite contract. The bound gate cannot see a leak between tokens that are all finite, or all NaN.
+"""
+
+import math
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from mhc.inputs import edited
+from mhc.observation import Observation
+from oracles.trial import Gate, Plan, Run, Trial, pick, results, same_bits
+from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
+
+NAME = "isolation"
+LABEL = "one token NaN"
+
+
+def plan(trial: Trial) -> Plan | list[Verdict]:
+    """One element of one token's row of the first input NaN, and the rows of what the forward saved of it."""
+    case, table = trial.case, trial.case.table
+    lead, count = table.inputs[0].name, len(table.tokens)
+    if case.N < 2:
+        return [not_applicable(NAME, "case", "fewer than two tokens")]
+    tensor = trial.inputs.tensors[lead]
+    assert tensor is not None
+    shared = any(size > 1 and by == 0 for size, by in zip(tensor.shape[:count], tensor.stride()[:count], strict=True))
+    if shared:
+        return [not_applicable(NAME, "case", "tokens share their memory")]
+    token = divmod(pick(case, LABEL, case.N), case.S)
+
+    def spoil(row: Tensor) -> None:
+        flat = tuple(pick(case, f"{LABEL} {dim}", size) for dim, size in enumerate(row.shape))
+        row[flat] = math.nan
+
+    inputs = edited(trial.inputs, {lead: lambda tensor: spoil(tensor[token])})
+    saved = {name: tensor.clone() for name, tensor in trial.reference.saved.items()}
+    for rows in saved.values():
+        rows[token] = math.nan
+
+    def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
+        specs = {spec.name: spec for spec in (*table.outputs, *table.gradients)}
+        verdicts, after = [], results(observed[LABEL])
+        for name, before in results(trial.observation).items():
+            if specs[name].symbols[:count] != table.tokens:
+                continue
+            now = after.get(name)
+            if before is None or now is None:
+                verdicts.append(not_applicable(NAME, name, "not returned"))
+                continue
+            leaked = ~same_bits(before, now)
+            leaked[token] = False
+            if leaked.any():
+                at = first(leaked)
+                change = f"{float(before[at]):.9g}, and {float(now[at]):.9g} with a NaN in token {list(token)}"
+                verdicts.append(failed(NAME, name, "leak", f"{place(name, at)} = {change}"))
+            else:
+                verdicts.append(passed(NAME, name))
+        return verdicts
+
+    return Plan(runs=[Run(label=LABEL, inputs=inputs, saved=saved)], judge=judge)
+
+
+GATE = Gate(name=NAME, plan=plan, every=8)

@@ -1,0 +1,85 @@
+"""Linearity of the backward in the upstream gradient: doubled, every gradient is doubled, bit for bit but for underflow.
+
+Part of the gradient gate. Where underflow may change a digit (`oracles.underflow_number`), nothing is judged.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from mhc.inputs import edited
+from mhc.observation import Observation
+from mhc.operator import STORAGE_DTYPES
+from mhc.reference import widen
+from oracles.error_number import unit_roundoff
+from oracles.trial import Gate, Plan, Run, Trial
+from oracles.underflow_number import UnderflowNumber
+from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
+
+NAME = "gradient"
+LABEL = "upstream doubled"
+NEGLIGIBLE = 2.0**-40
+"""Of a unit in the last place. A change so small can turn a rounding with that probability."""
+
+
+def plan(trial: Trial) -> Plan | list[Verdict]:
+    """The backward with twice the upstream gradients, in the same layouts."""
+    table = trial.case.table
+    if not trial.observation.gradients:
+        return [not_applicable(NAME, LABEL, "no backward")]
+    for name, tensor in trial.inputs.tensors.items():
+        if tensor is not None and not bool(tensor.isfinite().all()):
+            return [not_applicable(NAME, LABEL, f"{name} is not finite everywhere")]
+    upstream = [spec.name for spec in table.upstream]
+    inputs = edited(trial.inputs, dict.fromkeys(upstream, _double))
+    saved = trial.reference.saved
+
+    def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
+        changes = _changes(trial)
+        verdicts, after = [], observed[LABEL].gradients
+        for name, before in trial.observation.gradients.items():
+            now = after.get(name)
+            if before is None or now is None or name not in changes:
+                verdicts.append(not_applicable(NAME, name, "not returned"))
+                continue
+            wanted, got = before.cpu().double() * 2, now.cpu().double()
+            change = changes[name]
+            size = torch.minimum(change.value.abs(), before.cpu().double().abs())  # 0 in one of them: nothing is sure
+            sure = change.error < NEGLIGIBLE * unit_roundoff(change.dtype) * size
+            sure &= wanted.isfinite() & (wanted.abs() <= torch.finfo(before.dtype).max)
+            wrong = sure & (got != wanted)
+            if wrong.any():
+                at = first(wrong)
+                message = f"{place(name, at)} = {float(got[at]):.9g}, twice the gradient {float(wanted[at]):.9g}"
+                verdicts.append(failed(NAME, name, "not linear", f"upstream doubled: {message}"))
+            elif sure.any():
+                verdicts.append(passed(NAME, name))
+            else:
+                verdicts.append(not_applicable(NAME, name, "underflow may change every element"))
+        return verdicts
+
+    return Plan(runs=[Run(label=LABEL, inputs=inputs, saved=saved, stages=("backward",))], judge=judge)
+
+
+def _double(tensor: Tensor) -> None:
+    """In place, through the elements that an expanded layout holds once."""
+    compact = tensor[tuple(slice(0, 1) if by == 0 else slice(None) for by in tensor.stride())]
+    compact.mul_(2)
+
+
+def _changes(trial: Trial) -> Mapping[str, UnderflowNumber]:
+    """For each gradient, how much underflow alone may change of it."""
+    case, table = trial.case, trial.case.table
+    storage, specs = STORAGE_DTYPES[case.dtype], table.argument_specs
+    given: dict[str, UnderflowNumber | None] = {}
+    saved = {name: tensor.detach().to("cpu", torch.float64) for name, tensor in trial.reference.saved.items()}
+    for name, value in {**widen(trial.inputs), **saved}.items():
+        number = None if value is None else UnderflowNumber(value, torch.zeros_like(value), specs[name].dtype(storage))
+        given[name] = number
+    results = table.backward(*(given[name] for name in table.backward_arguments), **case.scalars)
+    named = zip((spec.name for spec in table.gradients), results, strict=True)
+    return {name: number for name, number in named if number is not None}
+
+
+GATE = Gate(name=NAME, variant=LABEL, plan=plan, every=8)
