@@ -15,6 +15,7 @@ import click
 import torch
 
 from mhc.bench import table
+from mhc.bench.detection_cli import detection
 from mhc.bench.kernels import measure
 from mhc.bench.meter import Meter, cuda_meter
 from mhc.bench.record import COMPILE, DEFAULT_SHAPES, GOLDEN, STAGES, Row, Setting, Shape, Timing, bound
@@ -50,7 +51,10 @@ def _shapes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Measure the kernels on this machine."""
+    """Measure the kernels on this machine, or the oracles on known-bad implementations."""
+
+
+main.add_command(detection)
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""`python -m mhc.bench detection`: every mutant hunted with drawn cases, and under the suites that one would otherwise write."""
+"""Every mutant hunted with drawn cases, and under the suites that one would otherwise write; several at a time."""
 
 import json
 import multiprocessing
@@ -10,13 +10,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Queue
 
-from mhc.bench.hunt import Hunt, draw, hunt
+from mhc.bench.hunt import Hunt, Subject, base_subject, draw, hunt
 from mhc.bench.suites import COMPARATORS
 from mhc.case import Case
 from mhc.fuzz.worker import environment_variables
 from mhc.registry import load
-from oracles.mutants.load import SPEC
-from oracles.mutants.record import BASES, Mutant
 
 _SPAWN = multiprocessing.get_context("spawn")
 _START_LIMIT = 120.0
@@ -42,7 +40,7 @@ class State:
 
 
 def detect(
-    mutants: Sequence[Mutant],
+    subjects: Sequence[Subject],
     state: State,
     *,
     count: int,
@@ -50,34 +48,30 @@ def detect(
     after: int,
     limit: float,
     jobs: int,
-    on_hunt: Callable[[Mutant, Hunt], None] = lambda mutant, result: None,
+    on_hunt: Callable[[Subject, Hunt], None] = lambda prey, result: None,
 ) -> list[Hunt]:
-    """Hunt every mutant that `state` does not have yet, `jobs` at a time; in the order of `mutants`.
+    """Hunt every subject that `state` does not have yet, `jobs` at a time; in the order of `subjects`.
 
     Args:
-        count, seed: of the drawn cases, the same for all mutants of a base. after, limit: as for `hunt`.
+        count, seed: of the drawn cases, the same for all subjects of a base. after, limit: as for `hunt`.
     """
-    waiting = [mutant for mutant in mutants if mutant.name not in state.hunts]
-    bases = {mutant.base for mutant in waiting}
-    drawn = {base: draw(count, seed, load(_spec(base)).schedule) for base in bases}
+    waiting = [prey for prey in subjects if prey.name not in state.hunts]
+    bases = {prey.base for prey in waiting}
+    drawn = {base: draw(count, seed, load(base_subject(base).spec).schedule) for base in bases}
     with _suite_workers(jobs) as suites, ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(_one, mutant, drawn[mutant.base], suites, after, limit): mutant for mutant in waiting}
+        futures = {pool.submit(_one, prey, drawn[prey.base], suites, after, limit): prey for prey in waiting}
         for future in as_completed(futures):
             result = future.result()
             state.add(result)
             on_hunt(futures[future], result)
-    return [state.hunts[mutant.name] for mutant in mutants]
+    return [state.hunts[prey.name] for prey in subjects]
 
 
-def _spec(base: str) -> str:
-    return f"{BASES[base].package}.{BASES[base].module}:{BASES[base].attribute}"
-
-
-def _one(mutant: Mutant, drawn: Sequence[Case], suites: "Queue[_SuiteWorker]", after: int, limit: float) -> Hunt:
-    result = hunt(mutant, drawn, after=after, limit=limit)
+def _one(prey: Subject, drawn: Sequence[Case], suites: "Queue[_SuiteWorker]", after: int, limit: float) -> Hunt:
+    result = hunt(prey, drawn, after=after, limit=limit)
     worker = suites.get()
     try:
-        return replace(result, suites=worker.judge(mutant.name))
+        return replace(result, suites=worker.judge(prey.spec))
     finally:
         suites.put(worker)
 
@@ -89,7 +83,7 @@ class _SuiteWorker:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._connection: Connection | None = None
 
-    def judge(self, name: str, limit: float = 120.0) -> dict[str, list[str]]:
+    def judge(self, spec: str, limit: float = 120.0) -> dict[str, list[str]]:
         """What each suite finds; a death or a hang fails them all."""
         if self._process is None:
             here, there = _SPAWN.Pipe()
@@ -99,7 +93,7 @@ class _SuiteWorker:
             self._connection = here
             limit += _START_LIMIT
         assert self._connection is not None
-        self._connection.send(SPEC.format(name))
+        self._connection.send(spec)
         try:
             if self._connection.poll(limit):
                 answer: dict[str, list[str]] = self._connection.recv()

@@ -12,7 +12,7 @@ from mhc.case import Case, ScheduleValue
 from mhc.fuzz.worker import HarnessError, Worker
 from mhc.registry import load
 from oracles.mutants.load import SPEC
-from oracles.mutants.record import Mutant
+from oracles.mutants.record import BASES, Mutant
 from oracles.verdict import Status, Verdict
 from strategies.cases import cases
 
@@ -20,8 +20,32 @@ _ROUND = 100
 
 
 @dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is hunted: a mutant, a clean variant, or a base as it is.
+
+    Attributes:
+        spec: how a worker loads it. base: a key of `oracles.mutants.record.BASES`. clean: nothing may be said of it.
+    """
+
+    name: str
+    spec: str
+    base: str
+    clean: bool
+
+
+def subject(mutant: Mutant) -> Subject:
+    return Subject(name=mutant.name, spec=SPEC.format(mutant.name), base=mutant.base, clean=mutant.clean)
+
+
+def base_subject(base: str) -> Subject:
+    """The base itself, under the name of its kind."""
+    place = BASES[base]
+    return Subject(name=base, spec=f"{place.package}.{place.module}:{place.attribute}", base=base, clean=True)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hunt:
-    """What became of one mutant.
+    """What became of one subject.
 
     Attributes:
         cases: drawn for it, up to the kill and `after` more. refused: of these, not taken.
@@ -56,7 +80,10 @@ class Hunt:
 
 
 def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], max_elements: int = 1 << 15) -> list[Case]:
-    """`count` cases as a campaign draws them, in rounds with the seeds `seed`, `seed + 1`, ...; schedules under the name ""."""
+    """`count` cases as a campaign draws them, in rounds with the seeds `seed`, `seed + 1`, ...
+
+    Schedules are out of `space`, under the name "": `named` puts an implementation's there.
+    """
     drawn: list[Case] = []
     spaces = {"": space} if space else {}
     while len(drawn) < count:
@@ -68,7 +95,11 @@ def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], ma
             phases=(Phase.generate,),
             suppress_health_check=list(HealthCheck),
         )
-        test = hypothesis.given(cases(max_elements=max_elements, spaces=spaces))(lambda case: drawn.append(case))
+
+        def keep(case: Case) -> None:
+            drawn.append(case)
+
+        test = hypothesis.given(cases(max_elements=max_elements, spaces=spaces))(keep)
         hypothesis.seed(seed)(configured(test))()
         assert len(drawn) > before, "the strategy draws nothing"
         seed += 1
@@ -77,23 +108,23 @@ def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], ma
 
 def named(case: Case, name: str) -> Case:
     """A drawn case with its schedule under the implementation's name."""
-    return replace(case, schedules={name: schedule for schedule in case.schedules.values()})
+    return replace(case, schedules={name: case.schedules[""]}) if case.schedules else case
 
 
-def hunt(mutant: Mutant, drawn: Sequence[Case], *, after: int, limit: float) -> Hunt:
-    """Check the mutant on the drawn cases until one kills it, and on `after` more for what other oracles say.
+def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float) -> Hunt:
+    """Check a mutant on the drawn cases until one kills it, and on `after` more for what other oracles say.
 
-    A clean variant is checked on all of them, whatever is said of it.
+    What is clean is checked on all of them, whatever is said of it.
     """
-    spec = SPEC.format(mutant.name)
-    worker = Worker(spec, load(spec), "cpu", limit=limit)
-    result = Hunt(name=mutant.name)
+    implementation = load(prey.spec)
+    worker = Worker(prey.spec, implementation, "cpu", limit=limit)
+    result = Hunt(name=prey.name)
     started = None
     try:
-        for number, case in enumerate(drawn, 1):
-            if worker.retired or (not mutant.clean and result.first is not None and number > result.first + after):
+        for number, one in enumerate(drawn, 1):
+            if worker.retired or (not prey.clean and result.first is not None and number > result.first + after):
                 break
-            case = named(case, mutant.name)
+            case = named(one, implementation.name)
             worker.start(case)
             started = time.monotonic() if started is None else started
             result = _with(result, number, case, worker.finish(), time.monotonic() - started)

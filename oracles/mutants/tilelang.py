@@ -75,8 +75,8 @@ MACROS = (
         new="T.if_then_else(row <= 2 * n, post, res)",
     ),
     _macro(
-        name="c_columns_interleaved",
-        bug="x flattened column-major",
+        name="c_columns_rotated",
+        bug="a stream's columns begin at another one: wrong, and past its end",
         old="return i * D + d",
         new="return i * D + (d + i) % D",
     ),
@@ -101,7 +101,7 @@ FORWARD = (
         bug="a NaN of one token stays in an accumulator that is zeroed by * 0",
         hidden=True,
         old="        lanes[c] = 0.0\n    for line",
-        new="        lanes[c] = T.if_then_else(lanes[c] > -1e300, 0.0, lanes[c] * 0.0)\n    for line",
+        new="        lanes[c] = T.if_then_else(lanes[c] > 0.0, 0.0, T.if_then_else(lanes[c] <= 0.0, 0.0, lanes[c]))\n    for line",
     ),
     _kernel(
         name="c_last_block_of_squares",

@@ -302,8 +302,8 @@ BACKWARD = (
     _backward(
         name="grid_of_one_stream",
         bug="a grid that covers only the first block of streams",
-        old="(triton.cdiv(D, plan.columns), triton.cdiv(n, plan.streams), splits),\n        plan.warps,\n        (\"x\", \"dh_in\", \"phi\"",
-        new="(triton.cdiv(D, plan.columns), 1, splits),\n        plan.warps,\n        (\"x\", \"dh_in\", \"phi\"",
+        old='(triton.cdiv(D, plan.columns), triton.cdiv(n, plan.streams), splits),\n        plan.warps,\n        ("x", "dh_in", "phi"',
+        new='(triton.cdiv(D, plan.columns), 1, splits),\n        plan.warps,\n        ("x", "dh_in", "phi"',
     ),
     _backward(
         name="float16_in_one_term",

@@ -1,0 +1,82 @@
+"""The verb `detection` of `python -m mhc.bench`: hunts known-bad implementations and writes what came of it."""
+
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from mhc.bench import detection_picture, detection_report
+from mhc.bench.detection import State, detect
+from mhc.bench.detection_score import score
+from mhc.bench.hunt import Hunt, Subject, base_subject, subject
+from oracles.mutants.catalogue import ALL, NEEDS_A_GPU
+from oracles.mutants.record import BASES
+
+RESULTS = Path("docs/results/detection.md")
+PICTURE = Path("docs/results/detection.svg")
+
+
+@click.command()
+@click.option(
+    "--cases", "count", type=click.IntRange(min=1), default=300, show_default=True, help="Drawn cases a mutant gets."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn cases.")
+@click.option("--only", "names", multiple=True, metavar="NAME", help="A mutant, or manual, triton, tilelang. Repeatable.")
+@click.option(
+    "--after", type=click.IntRange(min=0), default=3, show_default=True, help="Cases after a kill, for the matrix."
+)
+@click.option("--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds a case may take.")
+@click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True, help="Worker processes.")
+@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="Keep results there, and skip what it has.")
+@click.option("--write", is_flag=True, help=f"Write {RESULTS} and {PICTURE}.")
+@click.pass_context
+def detection(
+    context: click.Context,
+    count: int,
+    seed: int,
+    names: tuple[str, ...],
+    after: int,
+    limit: float,
+    jobs: int,
+    state: Path | None,
+    write: bool,
+) -> None:
+    """Hunt known-bad implementations with drawn cases, and show what kills which how soon.
+
+    \b
+        python -m mhc.bench detection --write --state /tmp/detection.json
+        python -m mhc.bench detection --only dinv_with_inv_rms_squared
+
+    Exit status: 0 all mutants killed that are not marked as survivors and nothing clean flagged, 1 not so, 2 usage,
+    3 a fault of the harness itself.
+    """
+    if write and not RESULTS.parent.is_dir():
+        raise click.UsageError(f"{RESULTS}: there is no folder {RESULTS.parent}")
+    unknown = [name for name in names if name not in ALL and name not in BASES]
+    if unknown:
+        raise click.UsageError(f"--only {unknown[0]}: no such mutant; known are {', '.join([*BASES, *ALL])}")
+    chosen = [one for one in ALL.values() if not names or one.name in names or one.base in names]
+    bases = [base_subject(base) for base in dict.fromkeys(one.base for one in chosen)]
+    started = time.monotonic()
+
+    def show(prey: Subject, result: Hunt) -> None:
+        seconds = time.monotonic() - started
+        click.echo(f"{seconds:6.0f} s  {detection_report.line(prey, result)}")
+
+    kept = State(state, {"cases": count, "seed": seed, "after": after})
+    subjects = [*bases, *(subject(one) for one in chosen)]
+    hunts = detect(subjects, kept, count=count, seed=seed, after=after, limit=limit, jobs=jobs, on_hunt=show)
+    result = score(chosen, {hunt.name: hunt for hunt in hunts})
+    command = f"python -m mhc.bench {shlex.join(context.meta.get('mhc.bench.arguments', ()))}"
+    text = detection_report.render(
+        result, command=command, count=count, seed=seed, after=after, elsewhere=NEEDS_A_GPU, picture=PICTURE.name
+    )
+    if write:
+        RESULTS.write_text(text, encoding="utf-8")
+        PICTURE.write_text(detection_picture.draw(result, count), encoding="utf-8")
+    click.echo(f"\n{text}")
+    unexpected = [row for row in result.survivors if not row.mutant.survives]
+    sys.exit(3 if result.faults else 1 if unexpected or result.alarms else 0)

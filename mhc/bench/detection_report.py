@@ -1,0 +1,171 @@
+"""A detection run as Markdown: what was killed how soon, by which oracle, what survives, and what the usual suites find."""
+
+import time
+from collections.abc import Sequence
+
+import torch
+
+from mhc.bench.detection_score import Score
+from mhc.bench.hunt import Hunt, Subject
+from mhc.bench.suites import COMPARATORS, FIXED
+from oracles.mutants.record import Elsewhere
+
+_MESSAGE = 110
+
+
+def render(
+    score: Score, *, command: str, count: int, seed: int, after: int, elsewhere: Sequence[Elsewhere], picture: str
+) -> str:
+    """The whole document."""
+    parts = [
+        _header(score, command, count, seed, after),
+        f"![kills against cases]({picture})",
+        "## Beside the suites that one would otherwise write",
+        _suites(score),
+        "## Oracles",
+        _oracles(score),
+        "## Survivors",
+        _survivors(score, count),
+        "## Clean variants",
+        _clean(score),
+        "## Kill matrix",
+        _matrix(score),
+        "## Not counted: they need a GPU",
+        "\n".join(f"- {one.bug}{_seen(one.source)}: {one.reason}." for one in elsewhere),
+    ]
+    if score.faults:
+        parts += ["## Faults of the harness", "\n".join(f"- {hunt.name}: {hunt.fault}" for hunt in score.faults)]
+    return "\n\n".join(parts) + "\n"
+
+
+def line(prey: Subject, hunt: Hunt) -> str:
+    """One hunt, for the terminal."""
+    if prey.clean:
+        verdict = f"clean, {hunt.checked} checks" if hunt.first is None else f"FALSE ALARM at case {hunt.first}"
+    else:
+        verdict = (
+            f"survived {hunt.cases} cases" if hunt.first is None else f"killed at case {hunt.first}, {hunt.seconds:.1f} s"
+        )
+    fired = ", ".join(hunt.on_first)
+    return f"{hunt.name:36} {verdict:28} {fired}  {hunt.fault or hunt.message}"[:240].rstrip()
+
+
+def _header(score: Score, command: str, count: int, seed: int, after: int) -> str:
+    killed, total = len(score.killed), len(score.mutants)
+    bases = ", ".join(
+        f"{sum(row.killed for row in rows)} of {len(rows)} {base}"
+        for base, rows in ((base, [row for row in score.mutants if row.mutant.base == base]) for base in score.bases)
+    )
+    worst = max((row.hunt.first or 0 for row in score.killed), default=0)
+    alarms = len(score.alarms)
+    rate = f"at most {3 / score.checks:.2g} with 95 % confidence" if score.checks and not alarms else "see below"
+    return f"""# Detection: known-bad implementations and what kills them
+
+{time.strftime("%Y-%m-%d", time.gmtime())}, CPU, torch {torch.__version__}
+
+    {command}
+
+- **{killed} of {total} mutants killed** within {count} drawn cases each ({bases}); median {score.median_cases:g} cases and
+  {score.median_seconds:.1f} s to the first kill, at most {worst} cases.
+- **{alarms} false alarms in {score.checks} clean (case, implementation) checks** ({rate}).
+
+A mutant is one edit of the source of a real implementation: the formula in plain PyTorch (manual), the Triton kernels in
+their interpreter (triton), the serial TileLang kernels compiled for the CPU (tilelang). Each runs in a worker process as in
+a campaign, on the cases of the campaign's own strategy (seed {seed}, the same for every mutant of a base), judged by the
+campaign's own gates, until a case kills it and for {after} more. Seconds are wall time from the first case, compilation
+included, the start of the process not."""
+
+
+def _suites(score: Score) -> str:
+    hidden = [row for row in score.mutants if row.mutant.hidden]
+    total = len(score.mutants)
+    head = ["", "killed", "of those hidden at N(0, 1)", "clean variants flagged"]
+    lines = [
+        [
+            "drawn cases, these oracles",
+            _share(len(score.killed), total),
+            _share(sum(row.killed for row in hidden), len(hidden)),
+            _share(len(score.alarms), score.clean_count),
+        ]
+    ]
+    lines += [
+        [
+            f"fixed shapes, {suite}",
+            _share(score.by_suite(suite), total),
+            _share(score.by_suite(suite, hidden=True), len(hidden)),
+            _share(score.suite_alarms(suite), score.clean_count),
+        ]
+        for suite in COMPARATORS
+    ]
+    shapes = ", ".join(f"{one.B},{one.S},{one.n},{one.D} {one.dtype}" for one in FIXED)
+    return f"""The same mutants on fixed shapes, those of TileLang's and Liger-Kernel's tests with fewer tokens, x ~ N(0, 1),
+all parameters random, against the golden implementation in the same dtypes. B,S,n,D: {shapes}.
+A suite kills a mutant where something fails that passes on the unedited implementation; what fails there too is a false
+alarm.
+
+{_table(head, lines)}"""
+
+
+def _oracles(score: Score) -> str:
+    total = len(score.mutants)
+    lines = [[oracle, _share(score.kills(oracle), total), str(score.alone(oracle))] for oracle in score.oracles]
+    return _table(["oracle", "mutants it fails", "that no other fails"], lines)
+
+
+def _survivors(score: Score, count: int) -> str:
+    if not score.survivors:
+        return f"None in {count} cases."
+    lines = []
+    for row in score.survivors:
+        reason = row.mutant.survives or row.hunt.fault or "not understood yet"
+        lines.append([row.mutant.name, row.mutant.base, row.mutant.bug, str(row.hunt.checked), reason])
+    return _table(["mutant", "base", "bug", "cases checked", "why it survives"], lines)
+
+
+def _clean(score: Score) -> str:
+    lines = [["(unedited)", base, "", *_clean_cells(hunt)] for base, hunt in score.bases.items()]
+    lines += [[row.mutant.name, row.mutant.base, row.mutant.bug, *_clean_cells(row.hunt)] for row in score.clean]
+    return _table(["variant", "base", "what differs", "checked", "largest error / bound", "flagged"], lines)
+
+
+def _clean_cells(hunt: Hunt) -> list[str]:
+    flagged = "no" if hunt.first is None else f"case {hunt.first}: {_cut(hunt.message)}"
+    return [str(hunt.checked), f"{hunt.worst:.3g}", flagged]
+
+
+def _matrix(score: Score) -> str:
+    oracles = score.oracles
+    head = ["mutant", "base", "bug", "first kill", "s", *oracles, *COMPARATORS]
+    lines = []
+    for row in score.mutants:
+        hunt = row.hunt
+        cells = [row.mutant.name, row.mutant.base, row.mutant.bug + _seen(row.mutant.source)]
+        cells += ["survives", ""] if hunt.first is None else [str(hunt.first), f"{hunt.seconds:.1f}"]
+        cells += [_fired(hunt.fired.get(oracle), hunt.first) for oracle in oracles]
+        cells += ["-" if suite in row.missed else "killed" for suite in COMPARATORS]
+        lines.append(cells)
+    return f"""For each oracle the number of the case in which it first failed the mutant, in bold where that was the first
+kill; for each of the fixed suites whether it finds it.
+
+{_table(head, lines)}"""
+
+
+def _fired(at: int | None, first: int | None) -> str:
+    return "" if at is None else f"**{at}**" if at == first else str(at)
+
+
+def _seen(source: str) -> str:
+    return f" ({source})" if source else ""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MESSAGE else text[: _MESSAGE - 3] + "..."
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({100 * part / whole:.0f} %)" if whole else "-"
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rows = [head, ["---"] * len(head), *lines]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)

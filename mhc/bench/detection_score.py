@@ -1,0 +1,120 @@
+"""What hunts add up to: kills, medians, false alarms, and what the fixed suites found of the same mutants."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from mhc.bench.hunt import Hunt
+from mhc.bench.suites import COMPARATORS
+from oracles.mutants.record import Mutant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One mutant or clean variant with its hunt.
+
+    missed: the fixed suites under which nothing fails that does not fail on the unedited base too.
+    """
+
+    mutant: Mutant
+    hunt: Hunt
+    missed: frozenset[str]
+
+    @property
+    def killed(self) -> bool:
+        return self.hunt.first is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Everything that the report shows.
+
+    Attributes:
+        mutants, clean: the rows. bases: the unedited implementations by kind.
+        checks: clean (case, implementation) checks that were judged; alarms: of these, flagged.
+    """
+
+    mutants: Sequence[Row]
+    clean: Sequence[Row]
+    bases: Mapping[str, Hunt]
+
+    @property
+    def killed(self) -> list[Row]:
+        return [row for row in self.mutants if row.killed]
+
+    @property
+    def survivors(self) -> list[Row]:
+        return [row for row in self.mutants if not row.killed]
+
+    @property
+    def median_cases(self) -> float:
+        return median(row.hunt.first or 0 for row in self.killed) if self.killed else 0.0
+
+    @property
+    def median_seconds(self) -> float:
+        return median(row.hunt.seconds for row in self.killed) if self.killed else 0.0
+
+    @property
+    def faults(self) -> list[Hunt]:
+        return [hunt for hunt in self._all if hunt.fault]
+
+    @property
+    def checks(self) -> int:
+        return sum(hunt.checked for hunt in self._clean)
+
+    @property
+    def alarms(self) -> list[Hunt]:
+        return [hunt for hunt in self._clean if hunt.first is not None]
+
+    @property
+    def oracles(self) -> list[str]:
+        """Those that fired, the one that killed most mutants first."""
+        counts: dict[str, int] = {}
+        for row in self.mutants:
+            for oracle in row.hunt.fired:
+                counts[oracle] = counts.get(oracle, 0) + 1
+        return sorted(counts, key=lambda oracle: (-counts[oracle], oracle))
+
+    def kills(self, oracle: str) -> int:
+        """Mutants that an oracle failed, in any of their cases."""
+        return sum(oracle in row.hunt.fired for row in self.mutants)
+
+    def alone(self, oracle: str) -> int:
+        """Mutants that no other oracle failed."""
+        return sum(list(row.hunt.fired) == [oracle] for row in self.mutants)
+
+    def by_suite(self, suite: str, *, hidden: bool = False) -> int:
+        """Mutants that a fixed suite finds; `hidden`: of those marked so."""
+        return sum(suite not in row.missed for row in self.mutants if row.mutant.hidden or not hidden)
+
+    def suite_alarms(self, suite: str) -> int:
+        """Clean variants and unedited bases in which a fixed suite finds something."""
+        return sum(bool(hunt.suites.get(suite)) for hunt in self._clean)
+
+    @property
+    def clean_count(self) -> int:
+        return len(self._clean)
+
+    @property
+    def _clean(self) -> list[Hunt]:
+        return [*self.bases.values(), *(row.hunt for row in self.clean)]
+
+    @property
+    def _all(self) -> list[Hunt]:
+        return [*self._clean, *(row.hunt for row in self.mutants)]
+
+
+def score(mutants: Sequence[Mutant], hunts: Mapping[str, Hunt]) -> Score:
+    """Put hunts beside their mutants; the bases' own are in `hunts` under the names of their kinds."""
+    bases = {name: hunts[name] for name in dict.fromkeys(mutant.base for mutant in mutants) if name in hunts}
+    rows = [_row(mutant, hunts[mutant.name], bases.get(mutant.base)) for mutant in mutants if mutant.name in hunts]
+    return Score(
+        mutants=[row for row in rows if not row.mutant.clean], clean=[row for row in rows if row.mutant.clean], bases=bases
+    )
+
+
+def _row(mutant: Mutant, hunt: Hunt, base: Hunt | None) -> Row:
+    """A suite's finding that the base shows as well is a false alarm, not a kill."""
+    alarms = {suite: set() if base is None else set(base.suites.get(suite, ())) for suite in COMPARATORS}
+    missed = frozenset(suite for suite in COMPARATORS if not set(hunt.suites.get(suite, ())) - alarms[suite])
+    return Row(mutant=mutant, hunt=hunt, missed=missed)
