@@ -23,10 +23,11 @@ from mhc.pre.device import chip
 from mhc.pre.tilelang_build import Program, program
 from mhc.pre.tilelang_forward_plan import ForwardSchedule, forward_plan, resident_width
 
-_RING = 8  # tiles of shares that a group of the resident kernel has in the workspace
-_TWO_PASS = {"tl.disable_warp_specialized": True, "tl.disable_tma_lower": True}
-# every index of the resident kernel is in range, and its barriers are written out
-_RESIDENT = {**_TWO_PASS, "tl.disable_thread_storage_sync": True, "tl.disable_safe_memory_legalize": True}
+_RING = 16  # tiles of shares that a group of the resident kernel has in the workspace
+# every index of these kernels is in range
+_PLAIN = {"tl.disable_warp_specialized": True, "tl.disable_tma_lower": True, "tl.disable_safe_memory_legalize": True}
+# and the resident kernel's barriers are written out
+_RESIDENT = {**_PLAIN, "tl.disable_thread_storage_sync": True}
 
 
 @dataclass(frozen=True)
@@ -67,19 +68,15 @@ def launches(
             target,
             {
                 **{"n": n, "D": D, "width": width, "has_gamma": has_gamma},
-                **{"warps": plan.warps, "slots": plan.slots, "lag": plan.lag},
+                **{"slots": plan.slots, "lag": plan.lag},
             },
             pass_configs=_RESIDENT,
             device=device,
         )
         return Launches(compiled, {**sizes, "groups": groups}, {"shares": 0}, groups * _RING * group * 16 * 32 * 4)
-    compiled = program(
-        "mhc.pre.tilelang_forward_kernels:two_pass",
-        target,
-        _two_pass_constants(plan, n, D, name, has_gamma),
-        pass_configs={} if plan.fixed and chip(device).capability >= 90 else _TWO_PASS,
-        device=device,
-    )
+    factory, constants = two_pass(plan, n, D, name, has_gamma)
+    passes = {} if plan.fixed and chip(device).capability >= 90 else _PLAIN
+    compiled = program(factory, target, constants, pass_configs=passes, device=device)
     rows = -(-M // plan.block_m) * plan.block_m
     pitch = -(-K // plan.block_k) * plan.block_k
     w = -(-2 * plan.terms * rows * pitch // 256) * 256 if plan.presplit else 0
@@ -87,13 +84,16 @@ def launches(
     return Launches(compiled, {**sizes, "splits": plan.splits}, {"w": 0, "partials": w}, w + partials)
 
 
-def _two_pass_constants(plan: ForwardSchedule, n: int, D: int, dtype: str, has_gamma: bool) -> dict[str, ScheduleValue]:
-    return {
-        **{"n": n if plan.fixed else 0, "D": D if plan.fixed else 0, "dtype": dtype, "has_gamma": has_gamma},
-        **{"terms": plan.terms, "presplit": plan.presplit, "stages": plan.stages, "threads": plan.threads},
+def two_pass(plan: ForwardSchedule, n: int, D: int, dtype: str, has_gamma: bool) -> tuple[str, dict[str, ScheduleValue]]:
+    """The factory of a two-pass plan, and its constants: with `fixed`, n and D are among them."""
+    constants: dict[str, ScheduleValue] = {
+        **{"dtype": dtype, "has_gamma": has_gamma, "terms": plan.terms, "threads": plan.threads},
         **{"block_tokens": plan.block_tokens, "block_m": plan.block_m, "block_k": plan.block_k},
-        **{"finish_threads": plan.finish_threads},
+        **{"presplit": plan.presplit, "finish_threads": plan.finish_threads},
     }
+    if plan.fixed:
+        return "mhc.pre.tilelang_forward_kernels:two_pass", {**constants, "n": n, "D": D, "stages": plan.stages}
+    return "mhc.pre.tilelang_forward_general_kernels:general", constants
 
 
 @functools.cache

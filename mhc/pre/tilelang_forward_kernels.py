@@ -27,7 +27,7 @@ from mhc.pre.tilelang_terms_kernels import (
     with_lower,
 )
 
-MAX_ROWS = 320  # of phi, rounded up to any block_m, with n at most 16
+MAX_ROWS = 384  # of phi, rounded up to any block_m, with n at most 16
 
 
 def two_pass(

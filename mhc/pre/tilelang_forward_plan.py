@@ -29,8 +29,8 @@ class ForwardSchedule:
     terms           of phi * gamma
     block_*         two_pass: tile of the projection, tokens, rows of phi, elements of K
     splits          two_pass: programs that share K
-    threads, stages (fixed) of the projection; finish_threads: of the second pass, which makes eight elements of h_in a thread
-    warps, slots, lag   resident: warps, tiles in shared memory, tiles between sending a share and taking it
+    threads, stages (fixed) of the projection; finish_threads: of the second pass, eight elements of h_in a thread
+    slots, lag      resident: tiles in shared memory, and tiles between projecting one and making h_in of it
     """
 
     mode: str = "two_pass"
@@ -44,9 +44,8 @@ class ForwardSchedule:
     threads: int = 128
     stages: int = 0
     finish_threads: int = 128
-    warps: int = 8
-    slots: int = 6
-    lag: int = 3
+    slots: int = 5
+    lag: int = 2
 
 
 SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
@@ -60,9 +59,8 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "forward_threads": (128, 256),
     "forward_stages": (0, 2, 3, 4),
     "forward_finish_threads": (64, 128, 160, 256),
-    "forward_warps": (8, 16),
-    "forward_slots": (5, 6),
-    "forward_lag": (1, 2, 3),
+    "forward_slots": (4, 5),
+    "forward_lag": (2, 3),
 }
 
 
@@ -125,10 +123,8 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
                 "forward_mode resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821, D a multiple of 1024,"
                 f" 512, 256, 256 for n = 1, 2, 3, 4 and at most 28 times that; was {dtype}, n = {n}, D = {D}"
             )
-        if plan.warps == 16 and plan.slots == 6:
-            return "forward_warps 16 leaves shared memory for forward_slots 5"
-        if n == 3 and plan.warps == 16:
-            return "forward_warps 16 does not divide the columns of n = 3"
+        if plan.lag >= plan.slots - 1:
+            return f"forward_lag {plan.lag} leaves no slot to load into of forward_slots {plan.slots}"
     elif plan.fixed and (dtype != "bfloat16" or (n * D) % 64 or D % 8):
         return f"forward_fixed is for bfloat16, D a multiple of 8 and n * D of 64; was {dtype}, n = {n}, D = {D}"
     return None
