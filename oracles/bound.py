@@ -54,7 +54,10 @@ def tolerances(
     own = 1 + unit_roundoff(torch.float64) / unit_roundoff(accumulation_dtype(storage))
 
     def with_own(numbers: Mapping[str, ErrorNumber]) -> Mapping[str, ErrorNumber]:
-        return {name: ErrorNumber(number.value, number.error * own, number.dtype) for name, number in numbers.items()}
+        return {
+            name: ErrorNumber(number.value, number.error * own, number.dtype, calm=number.calm)
+            for name, number in numbers.items()
+        }
 
     return Tolerances(outputs=with_own(read.outputs), gradients=with_own(read.gradients))
 

@@ -70,20 +70,36 @@ def poison(error: Tensor) -> Tensor:
 
 
 class ErrorNumber:
-    """A float64 value, a bound on its error, the dtype that an implementation holds it in, and a grain (0: not known)."""
+    """A float64 value, a bound on its error, the dtype that an implementation holds it in, and a grain (0: not known).
 
-    __slots__ = ("dtype", "error", "grain", "value")
+    Two flags save work, and change nothing but that: `calm`, value and error are finite everywhere; `sure`, the error is 0
+    everywhere. False means not known.
+    """
 
-    def __init__(self, value: Tensor, error: Tensor, dtype: torch.dtype, grain: float = 0.0) -> None:
+    __slots__ = ("calm", "dtype", "error", "grain", "sure", "value")
+
+    def __init__(
+        self,
+        value: Tensor,
+        error: Tensor,
+        dtype: torch.dtype,
+        grain: float = 0.0,
+        *,
+        calm: bool = False,
+        sure: bool = False,
+    ) -> None:
         self.value = value
         self.error = error
         self.dtype = dtype
         self.grain = grain
+        self.calm = calm
+        self.sure = sure
 
     @classmethod
     def exact(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
         """An input: the implementation holds the value itself."""
-        return cls(value, torch.zeros_like(value), dtype, grain_of(value) if grained else 0.0)
+        calm = bool(value.isfinite().all())
+        return cls(value, torch.zeros_like(value), dtype, grain_of(value) if grained else 0.0, calm=calm, sure=True)
 
     @classmethod
     def stored(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
@@ -101,13 +117,20 @@ class ErrorNumber:
         size: Tensor | None = None,
         underflows: int = 1,
         grain: float = 0.0,
+        calm: bool = True,
     ) -> "ErrorNumber":
         """The result of an operation.
 
         Its own error is `units` roundings relative to `size` (default: the result's own magnitude), and half the smallest
-        subnormal for each of `underflows` products that may fall below the normal range.
+        subnormal for each of `underflows` products that may fall below the normal range. `calm`: the operands are.
         """
         limit = torch.finfo(dtype).max / HEADROOM
+        if calm and not grain:  # the common case, and the quick one: the largest element tells whether all are in range
+            spread = (value.abs() if size is None else size) + propagated
+            error = torch.add(propagated, spread, alpha=units * unit_roundoff(dtype))  # of spread's shape
+            error = torch.add(error, spread.sign(), alpha=underflows * half_subnormal(dtype))
+            if error.numel() == 0 or float((spread + error).max()) <= limit:
+                return cls(value, error, dtype, calm=True)
         spread = (magnitude(value) if size is None else size) + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
         error = error + (spread != 0).double() * (underflows * half_subnormal(dtype))
@@ -116,7 +139,7 @@ class ErrorNumber:
             error = torch.where(exact, 0.0, error)
             grain = grain if bool(exact.all()) else 0.0
         if error.numel() == 0 or (float((spread + error).max()) <= limit and bool(value.isfinite().all())):
-            return cls(value, error, dtype, grain)  # nothing out of range: the common case, and the quick one
+            return cls(value, error, dtype, grain)
         error = poison(error)
         error = torch.where(spread + error > limit, torch.inf, error)
         # A NaN or infinity that float64 finds is exact, unless an operand or a finite part is beyond promise.
@@ -130,7 +153,8 @@ class ErrorNumber:
             return other
         value = torch.tensor(float(other), dtype=torch.float64)
         error = (value.to(self.dtype).double() - value).abs()
-        return type(self)(value, error, self.dtype, grain_of(value) if self.grain and not error else 0.0)
+        grain = grain_of(value) if self.grain and not error else 0.0
+        return type(self)(value, error, self.dtype, grain, calm=bool(value.isfinite()), sure=not error)
 
     def _may_vanish(self) -> Tensor:
         """Where the number held may be 0 or of either sign, and need not be: infinity times it is unsure."""
@@ -144,12 +168,14 @@ class ErrorNumber:
         term = self._coerce(other)
         grain = min(self.grain, term.grain)
         size = magnitude(self.value) + magnitude(term.value) if grain else None  # in whatever order more terms are added
-        return self._rounded(self.value + term.value, self.error + term.error, self.dtype, size=size, grain=grain)
+        calm = self.calm and term.calm
+        propagated = self.error + term.error
+        return self._rounded(self.value + term.value, propagated, self.dtype, size=size, grain=grain, calm=calm)
 
     __radd__ = __add__
 
     def __neg__(self) -> "ErrorNumber":
-        return type(self)(-self.value, self.error, self.dtype, self.grain)
+        return type(self)(-self.value, self.error, self.dtype, self.grain, calm=self.calm, sure=self.sure)
 
     def __sub__(self, other: Any) -> "ErrorNumber":
         return self + -self._coerce(other)
@@ -160,20 +186,24 @@ class ErrorNumber:
     def __mul__(self, other: Any) -> "ErrorNumber":
         units = 0.0 if _is_power_of_two(other) else 1.0
         factor = self._coerce(other)
+        grain = _product(self.grain, factor.grain)
+        value = self.value * factor.value
+        if self.calm and factor.calm:
+            propagated = _moved(torch.mul, self, factor)
+            return self._rounded(value, propagated, self.dtype, units=units, grain=grain)
         a, b = magnitude(self.value), magnitude(factor.value)
         propagated = poison(a * factor.error + b * self.error + self.error * factor.error)
-        value = self.value * factor.value
         if not value.isfinite().all():
             unsure = self.value.isinf() & factor._may_vanish() | factor.value.isinf() & self._may_vanish()
             propagated = torch.where(unsure, torch.inf, propagated)
-        return self._rounded(value, propagated, self.dtype, units=units, grain=_product(self.grain, factor.grain))
+        return self._rounded(value, propagated, self.dtype, units=units, grain=grain, calm=False)
 
     __rmul__ = __mul__
 
     def __truediv__(self, other: float) -> "ErrorNumber":
         if _is_power_of_two(other):
             return self * (1 / other)
-        return self._rounded(self.value / other, self.error / abs(other), self.dtype, units=2.0)
+        return self._rounded(self.value / other, self.error / abs(other), self.dtype, units=2.0, calm=self.calm)
 
     def __pow__(self, exponent: int) -> "ErrorNumber":
         result = self
@@ -182,6 +212,13 @@ class ErrorNumber:
         return result
 
     def __matmul__(self, other: "ErrorNumber") -> "ErrorNumber":
+        length = self.shape[-1]
+        units = LAMBDA * length**0.5
+        grain = _product(self.grain, other.grain)
+        if self.calm and other.calm:
+            value, size = self.value @ other.value, self.value.abs() @ other.value.abs()
+            propagated = _moved(torch.matmul, self, other)
+            return self._rounded(value, propagated, self.dtype, units=units, size=size, underflows=length, grain=grain)
         a, b, ea, eb = magnitude(self.value), magnitude(other.value), self.error, other.error
         beyond = ea.isinf().any(-1, keepdim=True) | eb.isinf().any(-2, keepdim=True)
         fa, fb = magnitude(ea), magnitude(eb)
@@ -191,16 +228,15 @@ class ErrorNumber:
             terms = terms + self._may_vanish().double() @ other.value.isinf().double()
             beyond = beyond | (terms > 0)
         propagated = torch.where(beyond, torch.inf, a @ fb + fa @ b + fa @ fb)
-        units = LAMBDA * self.shape[-1] ** 0.5
-        grain = _product(self.grain, other.grain)
-        length = self.shape[-1]
-        return self._rounded(value, propagated, self.dtype, units=units, size=a @ b, underflows=length, grain=grain)
+        return self._rounded(
+            value, propagated, self.dtype, units=units, size=a @ b, underflows=length, grain=grain, calm=False
+        )
 
     def sum(self, dim: int) -> "ErrorNumber":
         units = LAMBDA * self.shape[dim] ** 0.5
-        size = magnitude(self.value).sum(dim)
-        total = self.value.sum(dim)
-        return self._rounded(total, self.error.sum(dim), self.dtype, units=units, size=size, grain=self.grain)
+        size = (self.value.abs() if self.calm else magnitude(self.value)).sum(dim)
+        total, moved = self.value.sum(dim), self.error.sum(dim)
+        return self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)
 
     def mean(self, dim: int) -> "ErrorNumber":
         return self.sum(dim) / self.shape[dim]
@@ -215,7 +251,7 @@ class ErrorNumber:
         moved = self.error / (self.value.sqrt() * least.sqrt() * (self.value.sqrt() + least.sqrt()))
         propagated = torch.where(self.error == 0, 0.0, torch.where(least > 0, moved, torch.inf))
         propagated = torch.where(self.value.isfinite() | self.error.isinf(), poison(propagated), 0.0)
-        return self._rounded(value, propagated, self.dtype, units=ELEMENTARY)
+        return self._rounded(value, propagated, self.dtype, units=ELEMENTARY, calm=self.calm)
 
     def sigmoid(self) -> "ErrorNumber":
         value = self.value.sigmoid()
@@ -223,22 +259,25 @@ class ErrorNumber:
         argument = self.error + 2 * unit_roundoff(self.dtype) * magnitude(self.value)
         moved = torch.where(self.error.isinf(), torch.inf, (slope * argument.expm1()).nan_to_num(nan=0.0).clamp(max=1.0))
         flushed = torch.finfo(self.dtype).smallest_normal
-        return self._rounded(value, moved + flushed, self.dtype, units=ELEMENTARY)
+        return self._rounded(value, moved + flushed, self.dtype, units=ELEMENTARY, calm=self.calm)
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         """A conversion: to a wider dtype exact, but beyond promise near its overflow like everything else."""
-        spread = magnitude(self.value) + self.error
+        spread = (self.value.abs() if self.calm else magnitude(self.value)) + self.error
         if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
-            beyond = spread > torch.finfo(dtype).max / HEADROOM
+            limit = torch.finfo(dtype).max / HEADROOM
+            if self.calm and (spread.numel() == 0 or float(spread.max()) <= limit):
+                return type(self)(self.value, self.error, dtype, self.grain, calm=True, sure=self.sure)
+            beyond = spread > limit
             return type(self)(self.value, torch.where(beyond, torch.inf, self.error), dtype, self.grain)
         rounding = unit_roundoff(dtype) * spread + half_subnormal(dtype)
         exact = (self.value == 0) & (self.error == 0) | ~self.value.isfinite()
         if self.grain:
             exact = exact | _holds(spread, self.grain, dtype)
-        return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype)
+        return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, calm=self.calm)
 
     def _both(self, move: Callable[[Tensor], Tensor]) -> "ErrorNumber":
-        return type(self)(move(self.value), move(self.error), self.dtype, self.grain)
+        return type(self)(move(self.value), move(self.error), self.dtype, self.grain, calm=self.calm, sure=self.sure)
 
     def __getitem__(self, index: Any) -> "ErrorNumber":
         return self._both(lambda tensor: tensor[index])
@@ -268,11 +307,24 @@ class ErrorNumber:
             torch.cat([part.error for part in parts], *rest, **(kwargs or {})),
             parts[0].dtype,
             min(part.grain for part in parts),
+            calm=all(part.calm for part in parts),
+            sure=all(part.sure for part in parts),
         )
 
 
 def _is_power_of_two(number: Any) -> bool:
     return isinstance(number, (int, float)) and number > 0 and math.frexp(number)[0] == 0.5
+
+
+def _moved(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: ErrorNumber) -> Tensor:
+    """|a| eb + ea (|b| + eb), without what is 0: how far the errors of two calm factors move their product."""
+    if a.sure and b.sure:
+        return torch.zeros((), dtype=torch.float64, device=a.value.device)
+    if a.sure:
+        return product(a.value.abs(), b.error)
+    if b.sure:
+        return product(a.error, b.value.abs())
+    return product(a.value.abs(), b.error) + product(a.error, b.value.abs() + b.error)
 
 
 def grain_of(value: Tensor) -> float:

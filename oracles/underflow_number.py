@@ -33,8 +33,9 @@ class UnderflowNumber(ErrorNumber):
         size: Tensor | None = None,
         underflows: int = 1,
         grain: float = 0.0,
+        calm: bool = True,
     ) -> "UnderflowNumber":
-        del units, grain
+        del units, grain, calm
         spread = (magnitude(value) if size is None else size) + propagated
         subnormal = MARGIN * underflows * half_subnormal(dtype)
         if underflows == 1:

@@ -42,7 +42,7 @@ def check(implementation: Implementation, case: Case, device: str, depth: Depth 
 
 
 def _asked_again(implementation: Implementation, observation: Observation) -> str | None:
-    """Why the case is refused now. That a pinned schedule is too large may show only when it is compiled: not asked again."""
+    """Why the case is refused now. That a pinned schedule is too large may show only at compilation: not asked again."""
     if implementation.name in observation.case.schedules:
         return observation.refused
     again = implementation.refusal(observation.case, observation.device.type)
