@@ -15,7 +15,7 @@ from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.reference import Reference, widen
 from oracles.error_number import ErrorNumber, unit_roundoff
-from oracles.nonfinite import class_fits
+from oracles.nonfinite import class_fits, surely_finite
 from oracles.verdict import Verdict, describe, failed, not_applicable, passed
 
 NAME = "bound"
@@ -107,13 +107,19 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
     value = got.detach().to("cpu", torch.float64)
+    if surely_finite(value, wanted):
+        return _compare(name, value, wanted, (value - wanted.value).abs())
     judged = ~wanted.error.isinf()
     if not judged.any():
         return not_applicable(NAME, name, "no element has a finite tolerance")
     comparable = judged & value.isfinite() & wanted.value.isfinite() & class_fits(value, wanted)
     if not comparable.any():
         return not_applicable(NAME, name, "no element is finite in both")
-    difference = torch.where(comparable, (value - wanted.value).abs(), 0.0)
+    return _compare(name, value, wanted, torch.where(comparable, (value - wanted.value).abs(), 0.0))
+
+
+def _compare(name: str, value: Tensor, wanted: ErrorNumber, difference: Tensor) -> Verdict:
+    """The verdict on a tensor by its distances from the reference, 0 where they are not judged."""
     ratio = torch.where(difference == 0, 0.0, difference / wanted.error)
     worst = float(ratio.max())
     if worst > 1:
