@@ -67,7 +67,7 @@ def detection(
         click.echo(f"{seconds:6.0f} s  {detection_report.line(prey, result)}")
 
     kept = State(state, {"cases": count, "seed": seed, "after": after})
-    subjects = [*bases, *(subject(one) for one in chosen)]
+    subjects = [*(subject(one) for one in chosen), *bases]
     hunts = detect(subjects, kept, count=count, seed=seed, after=after, limit=limit, jobs=jobs, on_hunt=show)
     result = score(chosen, {hunt.name: hunt for hunt in hunts})
     command = f"python -m mhc.bench {shlex.join(context.meta.get('mhc.bench.arguments', ()))}"

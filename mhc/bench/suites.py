@@ -5,7 +5,7 @@ tests. Everything else is as a careful user would have it: every parameter rando
 forward and backward against the golden implementation in the same dtypes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -70,10 +70,10 @@ COMPARATORS: Mapping[str, Callable[[Tensor, Tensor], bool]] = {
 }
 
 
-def judge(implementation: Implementation) -> dict[str, list[str]]:
+def judge(implementation: Implementation, tests: Sequence[Fixed] = FIXED) -> dict[str, list[str]]:
     """For each comparator what fails under it, such as `dx at B1S8n4D64 bfloat16`; a test that raises has failed."""
     found: dict[str, list[str]] = {name: [] for name in COMPARATORS}
-    for fixed in FIXED:
+    for fixed in tests:
         where = f"B{fixed.B}S{fixed.S}n{fixed.n}D{fixed.D} {fixed.dtype}"
         try:
             got = _run(implementation, _inputs(fixed))
