@@ -148,6 +148,11 @@ def _powers(seed: int, stream: int, count: int) -> np.ndarray:
     return np.asarray(np.ldexp(1.0, exponents - _SCALE_RANGE))
 
 
+def _one_in(many: int, seed: int, stream: int, count: int) -> np.ndarray:
+    """1 for one element in `many`, at random, and 0 for the others."""
+    return np.asarray((_raw(seed, stream | _SCALE_STREAM, count) % np.uint64(many) == 0).astype(np.float64))
+
+
 def _values(recipe: Recipe, name: str, shape: tuple[int, ...]) -> Tensor:
     """Float64 values, before rounding to the tensor's dtype; expanded dimensions have size 1."""
     compact = tuple(1 if dim in recipe.layout.expand and size else size for dim, size in enumerate(shape))
@@ -175,6 +180,15 @@ def _values(recipe: Recipe, name: str, shape: tuple[int, ...]) -> Tensor:
         case "column_scaled":
             scales = _powers(recipe.seed, stream, columns)[None, :]
             base = (_normal(recipe.seed, stream, count).reshape(rows, columns) * scales).reshape(-1)
+        case "cancelling":
+            base = np.repeat(_normal(recipe.seed, stream, (count + 1) // 2), 2)[:count] * (
+                1.0 - 2.0 * (np.arange(count) % 2)
+            )
+        case "sparse":
+            base = _normal(recipe.seed, stream, count) * _one_in(8, recipe.seed, stream, count)
+        case "zero_rows":
+            kept = _one_in(2, recipe.seed, stream, rows)[:, None]
+            base = (_normal(recipe.seed, stream, count).reshape(rows, columns) * kept).reshape(-1)
         case unknown:
             raise ValueError(f"recipe kind {unknown!r} has no rule here, though RECIPE_KINDS lists it")
     values = (base * recipe.scale).reshape(compact)

@@ -88,6 +88,10 @@ class Operator:
     for each token, and tokens do not depend on one another. `streams` is the symbol of interchangeable streams, and `blocks`
     says how a symbol is put together: a concatenation of products of symbols. `relations` are its metamorphic relations.
     `exact_recipes`, with `exact_scalars`, make inputs on which as many stages as possible are exact.
+
+    What the strategies can know: `usual_exponents` gives, from the sizes, log2 of the scale of a tensor in a model where
+    that is not 1, and `regimes` names states that a model gets into: for some tensors another kind (None: any),
+    and log2 of the scale.
     """
 
     name: str
@@ -108,6 +112,8 @@ class Operator:
     relations: tuple[Relation, ...] = ()
     exact_recipes: Mapping[str, Recipe] = field(default_factory=dict)
     exact_scalars: Mapping[str, float] = field(default_factory=dict)
+    usual_exponents: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda sizes: {}
+    regimes: Mapping[str, Mapping[str, tuple[str | None, int]]] = field(default_factory=dict)
 
     @property
     def forward_arguments(self) -> tuple[str, ...]:

@@ -4,7 +4,10 @@ from dataclasses import dataclass
 
 Index = tuple[int, ...]
 
-RECIPE_KINDS = ("zero", "constant", "normal", "exact", "sign", "alternating", "row_scaled", "column_scaled")
+RECIPE_KINDS = (
+    *("zero", "constant", "normal", "exact", "sign", "alternating"),
+    *("row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +46,9 @@ class Recipe:
         alternating    scale * (+1, -1, +1, ...) along the flattened tensor
         row_scaled     scale * 2^u * N(0, 1), one integer u in -12..12 for each row along the last dimension
         column_scaled  the same, one u for each index of the last dimension, shared by all rows
+        cancelling     scale * (v, -v, v', -v', ...) along the flattened tensor, v from N(0, 1)
+        sparse         scale * N(0, 1) for one element in eight, 0 for the others
+        zero_rows      scale * N(0, 1) for every other row along the last dimension, at random; 0 for the others
 
     Attributes:
         kind: one of `RECIPE_KINDS`.

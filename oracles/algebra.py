@@ -80,7 +80,7 @@ def _moved(trial: Trial, label: str, move: Relabelling, *, rows_only: bool = Fal
         allowed, observation = move.tolerances(trial), observed[label]
         larger = times * math.sqrt(times)
         gradients = {
-            name: ErrorNumber(one.value * times, one.error * larger, one.dtype) if name in sums else one
+            name: ErrorNumber(one.value * times, one.error * larger, one.dtype) if name in sums and times != 1 else one
             for name, one in allowed.gradients.items()
         }
         if rows_only:
@@ -139,6 +139,8 @@ def _scale(fresh: ErrorNumber, before: ErrorNumber | None, factor: Tensor | floa
     if before is None or factor is None:
         return fresh
     value = before.value * torch.as_tensor(factor, dtype=torch.float64)
+    if before.calm and fresh.calm and bool(value.isfinite().all()):
+        return ErrorNumber(value, fresh.error, fresh.dtype, calm=True)
     comparable = before.value.isfinite() & ~before.error.isinf() & ~fresh.error.isinf()
     return ErrorNumber(value, torch.where(comparable, fresh.error, torch.inf), fresh.dtype)
 

@@ -51,4 +51,4 @@ def _exact(numbers: Mapping[str, ErrorNumber]) -> dict[str, ErrorNumber]:
     }
 
 
-GATE = Gate(name=NAME, plan=plan, every=8)
+GATE = Gate(name=NAME, plan=plan, every=12)

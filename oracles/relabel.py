@@ -54,7 +54,9 @@ class Relabelling:
         def moved(numbers: Mapping[str, ErrorNumber], specs: Sequence[TensorSpec]) -> dict[str, ErrorNumber]:
             by_name = {spec.name: spec for spec in specs}
             return {
-                name: ErrorNumber(self.move(one.value, by_name[name]), self.move(one.error, by_name[name]), one.dtype)
+                name: ErrorNumber(
+                    self.move(one.value, by_name[name]), self.move(one.error, by_name[name]), one.dtype, calm=one.calm
+                )
                 for name, one in numbers.items()
             }
 

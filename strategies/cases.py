@@ -4,17 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from hypothesis import event
 from hypothesis import strategies as st
 
 from mhc.case import Case, ScheduleValue
-from mhc.operator import STORAGE_DTYPES
+from mhc.operator import STORAGE_DTYPES, Operator
 from mhc.operators import OPERATORS
-from strategies.schedules import schedules
-from strategies.shapes import shapes
-from strategies.values import layouts, recipes, special_values
+from mhc.recipe import Recipe
+from strategies.layouts import laid_out
+from strategies.regions import regions
+from strategies.schedules import schedules, tiles
+from strategies.shapes import TILES, shapes
+from strategies.values import EXPONENTS, KINDS, one_hot, special_values
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-EPSILONS = (1e-6, 0.0, 1e-12, 0.125, 1.0)
+EPSILONS = (1e-6, 1e-6, 0.0, 1e-12, 0.125, 1.0, 64.0)
+UPSTREAM = ("as drawn", "as drawn", "as drawn", "as drawn", "one of them", "one element", "none", "huge", "tiny")
 
 assert set(DTYPES) == set(STORAGE_DTYPES)
 
@@ -31,6 +36,8 @@ def cases(
 ) -> Case:
     """One case: shape, dtype, hyper-parameters, for each tensor a recipe and a layout, and now and then a kernel schedule.
 
+    Scales are as in a model (`Operator.usual_exponents`) but for one tensor in some cases, and for a regime in some.
+
     Args:
         dtypes: of x, simplest first.
         max_elements: of the largest tensor.
@@ -38,21 +45,53 @@ def cases(
         spaces: by implementation, the schedules that it declares.
     """
     table = OPERATORS[operator]
-    B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements))
+    B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements, tiles=tiles(spaces) or TILES))
     sizes = table.sizes(B, S, n, D)
     dtype = draw(st.sampled_from(dtypes))
     present = [spec for spec in table.drawn if not spec.optional or draw(st.booleans())]
-    strided = draw(st.booleans())
-    spoilt = draw(st.sampled_from([None, *(spec.name for spec in present)])) if special and draw(st.booleans()) else None
-    tensors = {}
-    for spec in present:
-        recipe, shape = draw(recipes()), spec.shape(sizes)
-        if strided:
-            recipe = replace(recipe, layout=draw(layouts(len(shape))))
-        if spec.name == spoilt:
-            recipe = replace(recipe, literals=draw(special_values(shape)))
-        tensors[spec.name] = recipe
+    tensors = _values(draw, table, sizes, [spec.name for spec in present])
+    if draw(st.integers(0, 2)) == 2:
+        tensors = draw(laid_out(tensors, {spec.name: len(spec.symbols) for spec in present}))
+    if special and draw(st.integers(0, 4)) == 4:
+        spec = draw(st.sampled_from(present))
+        tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
     scalars = {name: draw(st.sampled_from(EPSILONS)) for name in table.scalars}
     drawn = {name: draw(schedules(spaces[name])) for name in sorted(spaces)}
     pinned = {name: schedule for name, schedule in drawn.items() if schedule}
-    return Case(operator=operator, B=B, S=S, n=n, D=D, dtype=dtype, tensors=tensors, scalars=scalars, schedules=pinned)
+    case = Case(operator=operator, B=B, S=S, n=n, D=D, dtype=dtype, tensors=tensors, scalars=scalars, schedules=pinned)
+    for label in sorted(regions(case)):
+        event(label)
+    return case
+
+
+def _values(draw: st.DrawFn, table: Operator, sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, Recipe]:
+    """A recipe for each tensor."""
+    first = draw(st.integers(0, 2**16 - 1))
+    usual = table.usual_exponents(sizes)
+    odd = draw(st.sampled_from([None, None, None, *names]))
+    exponent = draw(st.sampled_from(EXPONENTS)) if odd is not None else 0
+    tensors = {}
+    for at, name in enumerate(names):
+        scale = usual.get(name, 0) + (exponent if name == odd else 0)
+        tensors[name] = Recipe(kind=draw(st.sampled_from(KINDS)), scale=2.0**scale, seed=first + at)
+    regime = draw(st.sampled_from([None, None, None, *table.regimes]))
+    if regime is not None:
+        for name, (kind, power) in table.regimes[regime].items():
+            tensors[name] = replace(tensors[name], kind=kind or tensors[name].kind, scale=2.0**power)
+    upstream = [spec.name for spec in table.upstream]
+    match draw(st.sampled_from(UPSTREAM)):
+        case "one of them":
+            kept = draw(st.sampled_from(upstream))
+            tensors.update({name: replace(tensors[name], kind="zero") for name in upstream if name != kept})
+        case "one element":
+            shapes_of = {spec.name: spec.shape(sizes) for spec in table.upstream}
+            kept = draw(st.sampled_from(upstream))
+            tensors.update({name: replace(tensors[name], kind="zero") for name in upstream})
+            tensors[kept] = replace(tensors[kept], literals=draw(one_hot(shapes_of[kept])))
+        case "none":
+            tensors.update({name: replace(tensors[name], kind="zero") for name in upstream})
+        case "huge":
+            tensors.update({name: replace(tensors[name], scale=2.0**40) for name in upstream})
+        case "tiny":
+            tensors.update({name: replace(tensors[name], scale=2.0**-100) for name in upstream})
+    return tensors

@@ -1,19 +1,38 @@
 """Shapes: sizes where kernels change their path, simplest first, within a budget of elements."""
 
+from collections.abc import Iterable
+
 from hypothesis import strategies as st
 
-BATCH = (1, 2, 3, 0, 5)
-SEQUENCE = (1, 2, 3, 0, 4, 5, 7, 8, 15, 16, 17, 31, 33, 64, 65, 129)
-WIDTH_EDGES = (63, 64, 65, 72, 96, 127, 128, 129, 200, 255, 256, 257, 511, 513, 1024, 1111)
+BATCH = (1, 1, 2, 3, 0, 5)
+STREAMS = (1, 2, 3, 4, 4, 4, 5, 6, 7, 8, 8, 9, 10, 11, 12, 13, 14, 15, 16, 16)
+TILES = (8, 16, 32, 64, 128, 256, 512, 1024)
+"""Of kernels whose schedule is not known."""
+PRIMES = (43, 61, 97, 131, 199, 251, 509, 1021)
+EIGHT_MOD_SIXTEEN = (40, 56, 72, 88, 104, 136, 200, 264, 520)
+
+
+def edges(tiles: Iterable[int]) -> tuple[int, ...]:
+    """Each tile, one less and one more, in order."""
+    return tuple(sorted({size for tile in tiles for size in (tile - 1, tile, tile + 1)}))
 
 
 @st.composite
-def shapes(draw: st.DrawFn, *, max_n: int, max_elements: int) -> tuple[int, int, int, int]:
-    """(B, S, n, D) with B*S*n*D and the projection's (n*n + 2*n)*n*D at most `max_elements`; shrinks to (1, 1, 1, 1)."""
-    n = draw(st.integers(1, max_n))
+def shapes(draw: st.DrawFn, *, max_n: int, max_elements: int, tiles: tuple[int, ...] = TILES) -> tuple[int, int, int, int]:
+    """(B, S, n, D) with every tensor of at most `max_elements`, but for the least there can be; shrinks to (1, 1, 1, 1).
+
+    With M = n*n + 2*n the largest are x of B*S*n*D, the projection of M*n*D, and gates of B*S*M.
+
+    Args:
+        tiles: sizes of blocks that kernels cut a dimension into; D and the tokens of a batch are drawn at and beside them.
+    """
+    beside = edges(tiles)
+    n = draw(st.sampled_from([count for count in STREAMS if count <= max_n]))
     widest = max(1, max_elements // ((n * n + 2 * n) * n))
-    D = draw(st.integers(1, min(40, widest)) | st.sampled_from([size for size in (1, *WIDTH_EDGES) if size <= widest]))
+    widths = [*range(1, 41), *sorted({*beside, *PRIMES, *EIGHT_MOD_SIXTEEN} - set(range(41)))]
+    D = draw(st.sampled_from([size for size in widths if size <= widest]))
     B = draw(st.sampled_from(BATCH))
-    most = max(1, max_elements // (max(B, 1) * n * D))
-    S = draw(st.sampled_from([size for size in SEQUENCE if size <= most]))
+    most = max(1, max_elements // (max(B, 1) * max(n * D, n * n + 2 * n)))
+    lengths = [1, 2, 3, 0, *sorted({*range(4, 10), *beside} - {0, 1, 2, 3})]
+    S = draw(st.sampled_from([size for size in lengths if size <= most]))
     return B, S, n, D

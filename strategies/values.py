@@ -1,29 +1,23 @@
-"""Value recipes and layouts of one tensor, simplest first."""
+"""Values of one tensor, simplest first: kinds, scales, and single elements that are special."""
 
 import math
 
 from hypothesis import strategies as st
 
-from mhc.recipe import RECIPE_KINDS, Index, Layout, Recipe
+from mhc.recipe import RECIPE_KINDS, Index
 
 Literal = tuple[Index, float]
 
-SCALES = (0, -3, 3, -7, 7, -10, 10, -20, 20)
-SPECIAL = (math.nan, math.inf, -math.inf, 3e38, -3e38, 1e-40, 65504.0, 1e4)
+KINDS = (
+    *("zero", "constant", "sign", "exact"),
+    *("normal",) * 6,
+    *("alternating", "row_scaled", "row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows"),
+)
+"""Each as often as it is here; most tensors as a model has them, lest the odd ones hide one another's effects."""
+EXPONENTS = (0, -1, 1, -4, 4, -10, 10, -20, 20)
+SPECIAL = (math.nan, math.inf, -math.inf, 1e4, -1e4, 65504.0, 1e-40, 3e38, -3e38)
 
-
-@st.composite
-def layouts(draw: st.DrawFn, rank: int) -> Layout:
-    """Where the elements lie; shrinks to contiguous."""
-    order = tuple(draw(st.permutations(range(rank)))) if draw(st.booleans()) else ()
-    expand = (draw(st.integers(0, rank - 1)),) if draw(st.integers(0, 3)) == 3 else ()
-    return Layout(
-        order=order,
-        step=draw(st.integers(1, 3)),
-        pad=draw(st.integers(0, 3)),
-        offset=draw(st.integers(0, 3)),
-        expand=expand,
-    )
+assert set(KINDS) == set(RECIPE_KINDS)
 
 
 @st.composite
@@ -36,8 +30,8 @@ def special_values(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Literal, ..
 
 
 @st.composite
-def recipes(draw: st.DrawFn) -> Recipe:
-    """Kind, scale and seed; contiguous and without special values."""
-    kind = draw(st.sampled_from(RECIPE_KINDS))
-    scale = 2.0 ** draw(st.sampled_from(SCALES))
-    return Recipe(kind=kind, scale=scale, seed=draw(st.integers(0, 2**16 - 1)))
+def one_hot(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Literal, ...]:
+    """A 1 somewhere in a tensor of `shape`, for a tensor of zeros."""
+    if 0 in shape:
+        return ()
+    return ((tuple(draw(st.integers(0, size - 1)) for size in shape), 1.0),)

@@ -16,6 +16,11 @@ def sizes(B: int, S: int, n: int, D: int) -> Mapping[str, int]:
     return {"B": B, "S": S, "n": n, "D": D, "N": B * S, "K": n * D, "M": n * n + 2 * n}
 
 
+def usual_exponents(sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """phi's scale is such that its product with a normalised x is about 1; a power of two, to stay exact."""
+    return {"phi": -(sizes["K"].bit_length() // 2)}
+
+
 PRE = Operator(
     name="mhc_pre",
     inputs=(
@@ -62,4 +67,12 @@ PRE = Operator(
         "bias": Recipe(kind="zero"),
     },
     exact_scalars={"norm_eps": 0.0, "hc_eps": 0.0},
+    usual_exponents=usual_exponents,
+    regimes={
+        "gates saturated": {"bias": (None, 6)},
+        "gates steep": {"alpha": (None, 8)},
+        "gates dead": {"alpha": ("zero", 0)},
+        "x near zero": {"x": (None, -10)},
+        "x subnormal": {"x": (None, -130)},
+    },
 )

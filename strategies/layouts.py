@@ -1,0 +1,34 @@
+"""Memory layouts, simplest first: what views come with."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hypothesis import strategies as st
+
+from mhc.recipe import Layout, Recipe
+
+OFFSETS = (0, 0, 1, 8, 3)
+STEPS = (1, 1, 1, 2, 3)
+PADS = (0, 0, 1, 8, 3)
+ORDERS = ("as it stands", "as it stands", "first two swapped", "backwards")
+EXPANSIONS = ("none", "none", "none", "first", "last", "all")
+
+
+@st.composite
+def laid_out(draw: st.DrawFn, tensors: Mapping[str, Recipe], ranks: Mapping[str, int]) -> dict[str, Recipe]:
+    """One of `tensors`, or all of them, in another layout: offset, stepped, padded, transposed, expanded."""
+    which = draw(st.sampled_from([*tensors, *([None] * len(tensors))]))
+    base = Layout(step=draw(st.sampled_from(STEPS)), pad=draw(st.sampled_from(PADS)), offset=draw(st.sampled_from(OFFSETS)))
+    order, expansion = draw(st.sampled_from(ORDERS)), draw(st.sampled_from(EXPANSIONS))
+    return {
+        name: replace(recipe, layout=_fitted(base, order, expansion, ranks[name])) if which in {None, name} else recipe
+        for name, recipe in tensors.items()
+    }
+
+
+def _fitted(base: Layout, order: str, expansion: str, rank: int) -> Layout:
+    """The layout for a tensor of that rank."""
+    dims = tuple(range(rank))
+    orders = {"as it stands": (), "first two swapped": (*dims[:2][::-1], *dims[2:]), "backwards": dims[::-1]}
+    expansions = {"none": (), "first": dims[:1], "last": dims[-1:], "all": dims}
+    return replace(base, order=orders[order], expand=expansions[expansion])

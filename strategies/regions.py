@@ -1,0 +1,70 @@
+"""Which regions of the space of cases a case lies in: labels, for `hypothesis.event` and for reports."""
+
+import math
+
+from mhc.case import Case
+from mhc.recipe import Layout
+from strategies.shapes import TILES, edges
+
+_SIZES = ((0, "0"), (1, "1"), (8, "2..8"), (64, "9..64"), (math.inf, "over 64"))
+
+
+def regions(case: Case) -> frozenset[str]:
+    """The labels of `case`, each "aspect: value"; a function of the case alone."""
+    labels = {f"tokens: {_size(case.N)}", f"width: {_size(case.D)}", f"streams: {case.n}", f"dtype: {case.dtype}"}
+    if case.D % 16 == 8:
+        labels.add("width: 8 mod 16")
+    for name, size in (("width", case.D), ("tokens", case.N)):
+        if size in edges(TILES):
+            labels.add(f"{name}: beside a tile" if size not in TILES else f"{name}: a tile")
+    labels |= {f"{spec.name}: absent" for spec in case.table.drawn if spec.optional and not case.has(spec.name)}
+    labels |= {f"{name}: {_epsilon(value)}" for name, value in case.scalars.items()}
+    labels.add(f"upstream: {_upstream(case)}")
+    usual = case.table.usual_exponents(case.sizes)
+    for name, recipe in case.tensors.items():
+        labels.add(f"{name}: {recipe.kind}")
+        labels |= {f"layout: {word}" for word in _layout(recipe.layout)}
+        exponent = math.log2(abs(recipe.scale)) - usual.get(name, 0) if recipe.scale else 0.0
+        if recipe.kind != "zero" and abs(exponent) >= 4:
+            labels.add(f"{name}: {'large' if exponent > 0 else 'small'}")
+        for _, value in recipe.literals:
+            labels.add(f"special: {_class(value)}")
+    if case.schedules:
+        labels.add("schedule: pinned")
+    return frozenset(labels)
+
+
+def _size(count: int) -> str:
+    return next(name for most, name in _SIZES if count <= most)
+
+
+def _epsilon(value: float) -> str:
+    return "0" if value == 0 else "tiny" if value < 1e-9 else "usual" if value < 1e-3 else "large"
+
+
+def _upstream(case: Case) -> str:
+    live = [spec.name for spec in case.table.upstream if case.tensors[spec.name].kind != "zero"]
+    if any(case.tensors[spec.name].literals for spec in case.table.upstream):
+        return "one element" if not live else "with a special value"
+    return {0: "none", 1: "one"}.get(len(live), "several")
+
+
+def _layout(layout: Layout) -> set[str]:
+    words = set()
+    if layout.order and layout.order != tuple(range(len(layout.order))):
+        words.add("transposed")
+    if layout.step > 1:
+        words.add("stepped")
+    if layout.pad:
+        words.add("padded")
+    if layout.offset:
+        words.add("offset")
+    if layout.expand:
+        words.add("expanded")
+    return words or {"contiguous"}
+
+
+def _class(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "infinity" if math.isinf(value) else "outlier"

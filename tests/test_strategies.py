@@ -1,0 +1,155 @@
+"""Strategies: what they shrink to, that the whole space is reached, and that what they draw fits."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import fields
+
+import pytest
+from hypothesis import HealthCheck, Phase, find, given, seed, settings
+
+from mhc import Case, default_case, materialise
+from mhc.recipe import CONTIGUOUS, Layout, Recipe
+from strategies.cases import cases
+from strategies.regions import regions
+from strategies.schedules import tiles
+from strategies.shapes import edges
+
+SPACE = {"mine": {"BLOCK": (64, 96), "WARPS": (4, 8), "FAST": (True, False)}}
+
+QUIET = settings(max_examples=2000, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def smallest(condition: Callable[[Case], bool], **options: object) -> Case:
+    """What the strategy shrinks to where `condition` holds."""
+    return find(cases(**options), condition, settings=QUIET)  # type: ignore[arg-type]
+
+
+def test_without_a_condition_it_is_one_token_of_one_number() -> None:
+    case = smallest(lambda case: True)
+    assert (case.B, case.S, case.n, case.D, case.dtype) == (1, 1, 1, 1, "float32")
+    assert not case.has("gamma")
+    assert dict(case.scalars) == {"norm_eps": 1e-6, "hc_eps": 1e-6}
+    assert not case.schedules
+    assert {recipe.kind for recipe in case.tensors.values()} == {"zero"}
+    assert {recipe.scale for recipe in case.tensors.values()} == {1.0}
+    assert {recipe.layout for recipe in case.tensors.values()} == {CONTIGUOUS}
+    assert [recipe.seed for recipe in case.tensors.values()] == list(range(len(case.tensors)))
+
+
+def _changes(layout: Layout) -> int:
+    """In how many ways it is not contiguous."""
+    return sum(getattr(layout, field.name) != getattr(CONTIGUOUS, field.name) for field in fields(Layout))
+
+
+SMALLEST: dict[str, tuple[Callable[[Case], bool], Callable[[Case], object], object]] = {
+    "streams and width": (lambda c: c.n >= 3 and c.D >= 5, lambda c: (c.B, c.S, c.n, c.D), (1, 1, 3, 5)),
+    "tokens": (lambda c: c.N > 4, lambda c: (c.N, c.n, c.D), (5, 1, 1)),
+    "no tokens": (lambda c: c.S == 0, lambda c: (c.B, c.S, c.n, c.D), (1, 0, 1, 1)),
+    "beyond a tile": (lambda c: c.D > 64, lambda c: (c.n, c.D), (1, 65)),
+    "16 bits": (lambda c: c.dtype.endswith("16"), lambda c: c.dtype, "bfloat16"),
+    "gamma": (lambda c: c.has("gamma"), lambda c: c.tensors["gamma"].kind, "zero"),
+    "a value": (lambda c: c.tensors["x"].kind != "zero", lambda c: c.tensors["x"], Recipe(kind="constant")),
+    "signs": (lambda c: c.tensors["x"].kind not in {"zero", "constant"}, lambda c: c.tensors["x"].kind, "sign"),
+    "large": (
+        lambda c: c.tensors["x"].scale > 8,
+        lambda c: (c.tensors["x"].scale, {recipe.scale for name, recipe in c.tensors.items() if name != "x"}),
+        (16.0, {1.0}),
+    ),
+    "strided": (
+        lambda c: c.tensors["x"].layout != CONTIGUOUS,
+        lambda c: (_changes(c.tensors["x"].layout), {recipe.layout for name, recipe in c.tensors.items() if name != "x"}),
+        (1, {CONTIGUOUS}),
+    ),
+    "transposed": (lambda c: bool(c.tensors["x"].layout.order), lambda c: c.tensors["x"].layout, Layout(order=(1, 0, 2, 3))),
+    "an outlier": (
+        lambda c: any(abs(value) > 1 for recipe in c.tensors.values() for _, value in recipe.literals),
+        lambda c: [(set(index), value) for recipe in c.tensors.values() for index, value in recipe.literals],
+        [({0}, math.inf)],
+    ),
+    "no eps": (lambda c: c.scalars["norm_eps"] == 0, lambda c: dict(c.scalars), {"norm_eps": 0.0, "hc_eps": 1e-6}),
+    "one upstream gradient": (
+        lambda c: c.tensors["dh_post"].kind != "zero" and c.tensors["dh_in"].kind == c.tensors["dh_res"].kind == "zero",
+        lambda c: c.tensors["dh_post"].kind,
+        "constant",
+    ),
+    "a schedule": (lambda c: bool(c.schedules), lambda c: {**c.schedules["mine"]}, {"BLOCK": 64}),
+}
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_what_it_shrinks_to(name: str) -> None:
+    condition, seen, wanted = SMALLEST[name]
+    assert seen(smallest(condition, spaces=SPACE)) == wanted
+
+
+EXPECTED = {
+    *(f"streams: {n}" for n in range(1, 17)),
+    *(f"tokens: {size}" for size in ("0", "1", "2..8", "9..64", "over 64", "a tile", "beside a tile")),
+    *(f"width: {size}" for size in ("1", "2..8", "9..64", "over 64", "a tile", "beside a tile", "8 mod 16")),
+    *(f"dtype: {dtype}" for dtype in ("float32", "bfloat16", "float16", "float64")),
+    *(f"layout: {word}" for word in ("contiguous", "offset", "stepped", "padded", "transposed", "expanded")),
+    *(f"{name}: {size}" for name in ("norm_eps", "hc_eps") for size in ("0", "tiny", "usual", "large")),
+    *(f"upstream: {live}" for live in ("none", "one", "several", "one element", "with a special value")),
+    *(f"special: {kind}" for kind in ("NaN", "infinity", "outlier")),
+    *(
+        f"x: {kind}"
+        for kind in ("zero", "constant", "sign", "exact", "normal", "alternating", "row_scaled", "column_scaled")
+    ),
+    *(f"x: {kind}" for kind in ("cancelling", "sparse", "zero_rows", "large", "small")),
+    *("bias: large", "alpha: large", "alpha: zero", "dh_in: large", "dh_in: small", "phi: large", "phi: small"),
+    "gamma: absent",
+    "schedule: pinned",
+}
+
+
+def test_every_region_is_reached() -> None:
+    """In 1,500 cases, each many times over."""
+    seen: Counter[str] = Counter()
+
+    @seed(0)
+    @settings(QUIET, max_examples=1500, phases=[Phase.generate])
+    @given(cases(max_elements=1 << 13, spaces=SPACE))
+    def look(case: Case) -> None:
+        seen.update(regions(case))
+
+    look()
+    assert not {label: seen[label] for label in EXPECTED if seen[label] < 5}
+    assert seen["upstream: several"] > sum(seen.values()) / len(seen) / 4
+
+
+@settings(QUIET, max_examples=100)
+@given(cases(max_elements=1 << 10))
+def test_it_keeps_to_the_budget_and_makes_what_it_says(case: Case) -> None:
+    least = {"phi": case.M * case.n, "bias": case.M}
+    for spec in case.table.drawn:
+        assert math.prod(spec.shape(case.sizes)) <= max(1 << 10, least.get(spec.name, 0)), spec.name
+    assert regions(Case.from_json(case.json)) == regions(case)
+    made = materialise(case)
+    assert {name for name, tensor in made.tensors.items() if tensor is not None} == set(case.tensors)
+
+
+def test_tiles_come_from_the_schedules() -> None:
+    assert tiles(SPACE) == (8, 64, 96)
+    assert edges((8, 64)) == (7, 8, 9, 63, 64, 65)
+    assert any(case.D == 97 for case in _drawn(300))
+
+
+def _drawn(count: int) -> list[Case]:
+    kept: list[Case] = []
+
+    @seed(1)
+    @settings(QUIET, max_examples=count, phases=[Phase.generate])
+    @given(cases(spaces=SPACE))
+    def keep(case: Case) -> None:
+        kept.append(case)
+
+    keep()
+    return kept
+
+
+def test_regions_of_a_case() -> None:
+    case = default_case(B=2, S=32, n=4, D=24, absent=frozenset({"gamma"}))
+    assert {"streams: 4", "width: 8 mod 16", "tokens: a tile", "tokens: 9..64", "gamma: absent"} <= regions(case)
+    assert {"upstream: several", "layout: contiguous", "x: normal"} <= regions(case)
+    assert "upstream: none" in regions(smallest(lambda case: case.n == 2))
