@@ -47,13 +47,18 @@ def prepared(
     plan = backward_plan(N, n, D, dtype, where, dict(schedule))
     V, P = vector(D, dtype), planes(D, dtype)
     constants = {"n": n, "columns": C, "unroll": plan.gates_unroll, "rows": plan.rows, "width": plan.width}
+    terms = 2 if N >= TWO_TERMS_FROM else 3
     if plan.mode == "streams":
-        terms = 2 if N >= TWO_TERMS_FROM else 3
         constants |= {"terms": terms, "slots": plan.stages}
         parts = 2 * min(plan.splits, -(-N // 64))
     else:
-        terms = 3
-        constants |= {"dtype": str(dtype).removeprefix("torch."), "vector": V, "planes": P, "stages": plan.stages}
+        constants |= {
+            "psi_rows_block": plan.psi_rows,
+            "dtype": str(dtype).removeprefix("torch."),
+            "vector": V,
+            "planes": P,
+            "stages": plan.stages,
+        }
         parts = min(plan.splits, -(-N // 64))
     DP = -(-D // 8) * 8
     programs = min(-(-N // 4), plan.gates_programs)
@@ -66,10 +71,11 @@ def prepared(
         "programs": programs,
         "parts": parts,
         "psi_rows": psi_rows,
+        "terms": terms,
     }
     scratch = {
         "left": 2 * N * C,
-        "coef": 4 * N,
+        "coef": 16 * N * n,  # streams: with h_pre
         "sums": 4 * programs * (M + 3),
         "planes": 2 * P * N * n * DP,
         "right": 2 * C * n * DP,

@@ -58,207 +58,279 @@ def warp_sum(v):
 
 
 @T.macro
-def gates(
-    x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes, hc_eps, *, n, V, U, C, P
+def _gates(
+    pid,
+    x,
+    dh_in,
+    h_mix,
+    h_pre,
+    h_post,
+    dh_post,
+    dh_res,
+    inv_rms,
+    alpha,
+    left,
+    coef,
+    sums,
+    planes,
+    hc_eps,
+    n,
+    V,
+    U,
+    C,
+    P,
+    STREAMS,
 ):
     """A warp takes a token: left [N, C], coef = sum_M(dt * h_mix) * inv_rms**3 / K [N], and the sums of a program's tokens
     for dbias and dalpha, sums [programs, M + 3]. planes [P, N, n, DP / V, V]: x in P bfloat16 terms; P = 0 has none.
 
-    x is [N, n, D / V, V]; U chunks of a warp's 32 * V columns are loaded before the first is used.
+    x is [N, n, D / V, V]; U chunks of a warp's 32 * V columns are loaded before the first is used. STREAMS > 0: coef is
+    [n / STREAMS, N, 4], each row followed by h_pre of a group's STREAMS streams, 16 bytes that TMA can fetch.
     """
     M = n * n + 2 * n
     MP = -(-M // 8) * 8
     Q = -(-MP // LANES)
     WARPS = 4
     N, Dv, programs = x.shape[0], x.shape[2], sums.shape[0]
-    with T.Kernel(programs, threads=WARPS * LANES) as pid:
-        lane = T.get_thread_binding() % LANES
-        warp = T.get_thread_binding() // LANES
-        acc = T.alloc_local((n,), "float32")
-        x_l = T.alloc_local((U, n, V), x.dtype)
-        g_l = T.alloc_local((U, V), x.dtype)
-        s_bias = T.alloc_local((Q,), "float32")
-        s_alpha = T.alloc_local((Q,), "float32")
-        d_l = T.alloc_local((Q,), "float32")
-        mix_l = T.alloc_local((Q,), "float32")
-        terms = T.alloc_local((4,), "bfloat16")
-        shared = T.alloc_shared((WARPS, M + 3), "float32")
-        t = T.alloc_var("int64")
-        at = T.alloc_var("int32")
-        total = T.alloc_var("float32")
-        d = T.alloc_var("float32")
-        scale = T.alloc_var("float32")
-        inv = T.alloc_var("float32")
-        dinv = T.alloc_var("float32")
+    lane = T.get_thread_binding() % LANES
+    warp = T.get_thread_binding() // LANES
+    acc = T.alloc_local((n,), "float32")
+    x_l = T.alloc_local((U, n, V), x.dtype)
+    g_l = T.alloc_local((U, V), x.dtype)
+    s_bias = T.alloc_local((Q,), "float32")
+    s_alpha = T.alloc_local((Q,), "float32")
+    d_l = T.alloc_local((Q,), "float32")
+    mix_l = T.alloc_local((Q,), "float32")
+    terms = T.alloc_local((4,), "bfloat16")
+    shared = T.alloc_shared((WARPS, M + 3), "float32")
+    t = T.alloc_var("int64")
+    at = T.alloc_var("int32")
+    total = T.alloc_var("float32")
+    d = T.alloc_var("float32")
+    scale = T.alloc_var("float32")
+    inv = T.alloc_var("float32")
+    dinv = T.alloc_var("float32")
+    for q in T.unroll(Q):
+        s_bias[q] = 0.0
+        s_alpha[q] = 0.0
+    for r in T.serial(T.ceildiv(N - (pid * WARPS + warp), programs * WARPS)):
+        t = T.cast(pid * WARPS + warp, "int64") + T.cast(r, "int64") * (programs * WARPS)
+        # what one gate's gradient needs beside dh_pre; of h_pre's gates, s = h_pre - hc_eps
+        inv = inv_rms[t]
         for q in T.unroll(Q):
-            s_bias[q] = 0.0
-            s_alpha[q] = 0.0
-        for r in T.serial(T.ceildiv(N - (pid * WARPS + warp), programs * WARPS)):
-            t = T.cast(pid * WARPS + warp, "int64") + T.cast(r, "int64") * (programs * WARPS)
-            # what one gate's gradient needs beside dh_pre; of h_pre's gates, s = h_pre - hc_eps
-            inv = inv_rms[t]
-            for q in T.unroll(Q):
-                at = lane + q * LANES
-                d_l[q] = 0.0
-                mix_l[q] = 0.0
-                if at < M:
-                    mix_l[q] = h_mix[t, at]
-                if at < n:
-                    d_l[q] = h_pre[t, at] - hc_eps
-                elif at < 2 * n:
-                    # dh_post2 = dh_post * h_post * (1 - h_post / 2)
-                    total = h_post[t, at - n]
-                    d_l[q] = dh_post[t, at - n] * total * (1.0 - total / 2.0)
-                elif at < M:
-                    d_l[q] = dh_res[t, at - 2 * n]
-            # dh_pre = sum_D dh_in * x
-            for i in T.unroll(n):
-                acc[i] = 0.0
-            for c in T.serial(T.ceildiv(Dv, U * LANES)):
+            at = lane + q * LANES
+            d_l[q] = 0.0
+            mix_l[q] = 0.0
+            if at < M:
+                mix_l[q] = h_mix[t, at]
+            if at < n:
+                d_l[q] = h_pre[t, at] - hc_eps
+            elif at < 2 * n:
+                # dh_post2 = dh_post * h_post * (1 - h_post / 2)
+                total = h_post[t, at - n]
+                d_l[q] = dh_post[t, at - n] * total * (1.0 - total / 2.0)
+            elif at < M:
+                d_l[q] = dh_res[t, at - 2 * n]
+        # dh_pre = sum_D dh_in * x
+        for i in T.unroll(n):
+            acc[i] = 0.0
+        for c in T.serial(T.ceildiv(Dv, U * LANES)):
+            for u in T.unroll(U):
+                at = (c * U + u) * LANES + lane
+                if at < Dv:
+                    for v in T.vectorized(V):
+                        g_l[u, v] = dh_in[t, at, v]
+                    for i in T.unroll(n):
+                        for v in T.vectorized(V):
+                            x_l[u, i, v] = x[t, i, at, v]
+                else:
+                    for v in T.unroll(V):
+                        g_l[u, v] = T.cast(0, x.dtype)
+                        for i in T.unroll(n):
+                            x_l[u, i, v] = T.cast(0, x.dtype)
+            for u in T.unroll(U):
+                for i in T.unroll(n):
+                    for v in T.unroll(V):
+                        acc[i] += T.cast(x_l[u, i, v], "float32") * T.cast(g_l[u, v], "float32")
+            if P > 0:
                 for u in T.unroll(U):
                     at = (c * U + u) * LANES + lane
                     if at < Dv:
-                        for v in T.vectorized(V):
-                            g_l[u, v] = dh_in[t, at, v]
                         for i in T.unroll(n):
-                            for v in T.vectorized(V):
-                                x_l[u, i, v] = x[t, i, at, v]
-                    else:
-                        for v in T.unroll(V):
-                            g_l[u, v] = T.cast(0, x.dtype)
-                            for i in T.unroll(n):
-                                x_l[u, i, v] = T.cast(0, x.dtype)
-                for u in T.unroll(U):
-                    for i in T.unroll(n):
-                        for v in T.unroll(V):
-                            acc[i] += T.cast(x_l[u, i, v], "float32") * T.cast(g_l[u, v], "float32")
-                if P > 0:
-                    for u in T.unroll(U):
-                        at = (c * U + u) * LANES + lane
-                        if at < Dv:
-                            for i in T.unroll(n):
-                                for v in T.unroll(V):
-                                    if P == 1:
-                                        planes[0, t, i, at, v] = T.cast(x_l[u, i, v], "bfloat16")
-                                    else:
-                                        split(T.cast(x_l[u, i, v], "float32"), terms)
-                                        for p in T.unroll(P):
-                                            planes[p, t, i, at, v] = terms[p]
-            for i in T.unroll(n):
-                acc[i] = warp_sum(acc[i])
-            dinv = 0.0
-            for q in T.unroll(Q):
-                at = lane + q * LANES
-                if at < MP:
-                    d = d_l[q]
-                    scale = T.if_then_else(at < n, alpha[0], T.if_then_else(at < 2 * n, alpha[1], alpha[2]))
-                    if at < n:
-                        # dh_pre2 = dh_pre * s * (1 - s)
-                        total = 0.0
-                        for i in T.unroll(n):
-                            if at == i:
-                                total = acc[i]
-                        d = total * d * (1.0 - d)
-                    # dbias, dalpha: this warp's share
-                    s_bias[q] += d
-                    s_alpha[q] += d * (mix_l[q] * inv)
-                    # dt = cat(alpha[0] * dh_pre2, alpha[1] * dh_post2, alpha[2] * dh_res);  dinv_rms = sum_M dt * h_mix
-                    d = d * scale
-                    dinv += d * mix_l[q]
-                    # dh_mix = dt * inv_rms
-                    d = T.if_then_else(at < M, d * inv, 0.0)
-                    split(d, terms)
-                    left[t, at] = terms[0]
-                    left[t, MP + at] = terms[1]
-                    left[t, 2 * MP + at] = terms[2]
-                    left[t, 3 * MP + at] = terms[3]
-                    left[t, 4 * MP + at] = terms[1]
-                    left[t, 5 * MP + at] = terms[3]
-            if C > 6 * MP:
-                for q in T.unroll(-(-(C - 6 * MP) // LANES)):
-                    at = 6 * MP + q * LANES + lane
-                    if at < C:
-                        left[t, at] = T.bfloat16(0)
-            total = warp_sum(dinv)
-            if lane == 0:
-                coef[t] = total * inv * inv / T.cast(n * Dv * V, "float32") * inv
-        # this program's share of dbias and dalpha: its warps in order
+                            for v in T.unroll(V):
+                                if P == 1:
+                                    planes[0, t, i, at, v] = T.cast(x_l[u, i, v], "bfloat16")
+                                else:
+                                    split(T.cast(x_l[u, i, v], "float32"), terms)
+                                    for p in T.unroll(P):
+                                        planes[p, t, i, at, v] = terms[p]
+        for i in T.unroll(n):
+            acc[i] = warp_sum(acc[i])
+        dinv = 0.0
         for q in T.unroll(Q):
             at = lane + q * LANES
-            if at < M:
-                shared[warp, at] = s_bias[q]
-        for k in T.unroll(3):
-            total = 0.0
-            for q in T.unroll(Q):
-                at = lane + q * LANES
-                if at < M and T.if_then_else(at < n, 0, T.if_then_else(at < 2 * n, 1, 2)) == k:
-                    total += s_alpha[q]
-            total = warp_sum(total)
+            if at < MP:
+                d = d_l[q]
+                scale = T.if_then_else(at < n, alpha[0], T.if_then_else(at < 2 * n, alpha[1], alpha[2]))
+                if at < n:
+                    # dh_pre2 = dh_pre * s * (1 - s)
+                    total = 0.0
+                    for i in T.unroll(n):
+                        if at == i:
+                            total = acc[i]
+                    d = total * d * (1.0 - d)
+                # dbias, dalpha: this warp's share
+                s_bias[q] += d
+                s_alpha[q] += d * (mix_l[q] * inv)
+                # dt = cat(alpha[0] * dh_pre2, alpha[1] * dh_post2, alpha[2] * dh_res);  dinv_rms = sum_M dt * h_mix
+                d = d * scale
+                dinv += d * mix_l[q]
+                # dh_mix = dt * inv_rms
+                d = T.if_then_else(at < M, d * inv, 0.0)
+                split(d, terms)
+                left[t, at] = terms[0]
+                left[t, MP + at] = terms[1]
+                left[t, 2 * MP + at] = terms[2]
+                left[t, 3 * MP + at] = terms[3]
+                left[t, 4 * MP + at] = terms[1]
+                left[t, 5 * MP + at] = terms[3]
+        if C > 6 * MP:
+            for q in T.unroll(-(-(C - 6 * MP) // LANES)):
+                at = 6 * MP + q * LANES + lane
+                if at < C:
+                    left[t, at] = T.bfloat16(0)
+        total = warp_sum(dinv)
+        total = total * inv * inv / T.cast(n * Dv * V, "float32") * inv
+        if STREAMS == 0:
             if lane == 0:
-                shared[warp, M + k] = total
-        T.sync_threads()
-        for q in T.unroll(-(-(M + 3) // (WARPS * LANES))):
-            at = q * WARPS * LANES + T.get_thread_binding()
-            if at < M + 3:
-                sums[pid, at] = shared[0, at] + shared[1, at] + shared[2, at] + shared[3, at]
+                coef[t] = total
+        else:
+            if lane < n // STREAMS:
+                coef[lane, t, 0] = total
+            if lane < n:
+                coef[lane // STREAMS, t, 1 + lane % STREAMS] = h_pre[t, lane]
+    # this program's share of dbias and dalpha: its warps in order
+    for q in T.unroll(Q):
+        at = lane + q * LANES
+        if at < M:
+            shared[warp, at] = s_bias[q]
+    for k in T.unroll(3):
+        total = 0.0
+        for q in T.unroll(Q):
+            at = lane + q * LANES
+            if at < M and T.if_then_else(at < n, 0, T.if_then_else(at < 2 * n, 1, 2)) == k:
+                total += s_alpha[q]
+        total = warp_sum(total)
+        if lane == 0:
+            shared[warp, M + k] = total
+    T.sync_threads()
+    for q in T.unroll(-(-(M + 3) // (WARPS * LANES))):
+        at = q * WARPS * LANES + T.get_thread_binding()
+        if at < M + 3:
+            sums[pid, at] = shared[0, at] + shared[1, at] + shared[2, at] + shared[3, at]
 
 
 @T.macro
-def weights(phi, gamma, right, has_gamma, *, n, V, C):
+def _weights(block, phi, gamma, right, has_gamma, n, V, C):
     """right [C, n, DP / V, V]: phi * gamma in the six blocks of rows; phi is [M, n, D / V, V]. Zeros beside them."""
     M = n * n + 2 * n
     MP = -(-M // 8) * 8
     Dv, DPv = phi.shape[2], right.shape[2]
-    with T.Kernel(T.ceildiv(DPv, 128), n, MP, threads=128) as (bx, i, j):
-        at = T.alloc_var("int32")
-        value = T.alloc_var("float32")
-        p_l = T.alloc_local((V,), "float32")
-        g_l = T.alloc_local((V,), "float32")
-        out = T.alloc_local((6, V), "bfloat16")
-        terms = T.alloc_local((4,), "bfloat16")
-        at = bx * 128 + T.get_thread_binding()
-        if at < DPv:
-            for v in T.unroll(V):
-                p_l[v] = 0.0
-                g_l[v] = 1.0
-            if j < M and at < Dv:
+    j = block % MP
+    i = block // MP % n
+    bx = block // MP // n
+    at = T.alloc_var("int32")
+    value = T.alloc_var("float32")
+    p_l = T.alloc_local((V,), "float32")
+    g_l = T.alloc_local((V,), "float32")
+    out = T.alloc_local((6, V), "bfloat16")
+    terms = T.alloc_local((4,), "bfloat16")
+    at = bx * 128 + T.get_thread_binding()
+    if at < DPv:
+        for v in T.unroll(V):
+            p_l[v] = 0.0
+            g_l[v] = 1.0
+        if j < M and at < Dv:
+            for v in T.vectorized(V):
+                p_l[v] = phi[j, i, at, v]
+            if has_gamma != 0:
                 for v in T.vectorized(V):
-                    p_l[v] = phi[j, i, at, v]
-                if has_gamma != 0:
-                    for v in T.vectorized(V):
-                        g_l[v] = gamma[i, at, v]
-            for v in T.unroll(V):
-                value = p_l[v] * g_l[v]
-                split(value, terms)
-                # a left side of order 1 or 2 is scaled by 2**8 or 2**16: the right side takes the factor back
-                out[0, v] = terms[0]
-                out[1, v] = T.cast(T.cast(terms[3], "float32") * 2.0**-8, "bfloat16")
-                out[2, v] = T.cast(T.cast(terms[3], "float32") * 2.0**-16, "bfloat16")
-                out[3, v] = T.cast(T.cast(terms[1], "float32") * 2.0**-8, "bfloat16")
-                out[4, v] = T.cast(T.cast(terms[1], "float32") * 2.0**-16, "bfloat16")
-                out[5, v] = T.cast(T.cast(terms[2], "float32") * 2.0**-16, "bfloat16")
-            for p in T.unroll(6):
+                    g_l[v] = gamma[i, at, v]
+        for v in T.unroll(V):
+            value = p_l[v] * g_l[v]
+            split(value, terms)
+            # a left side of order 1 or 2 is scaled by 2**8 or 2**16: the right side takes the factor back
+            out[0, v] = terms[0]
+            out[1, v] = T.cast(T.cast(terms[3], "float32") * 2.0**-8, "bfloat16")
+            out[2, v] = T.cast(T.cast(terms[3], "float32") * 2.0**-16, "bfloat16")
+            out[3, v] = T.cast(T.cast(terms[1], "float32") * 2.0**-8, "bfloat16")
+            out[4, v] = T.cast(T.cast(terms[1], "float32") * 2.0**-16, "bfloat16")
+            out[5, v] = T.cast(T.cast(terms[2], "float32") * 2.0**-16, "bfloat16")
+        for p in T.unroll(6):
+            for v in T.vectorized(V):
+                right[p * MP + j, i, at, v] = out[p, v]
+        for p in T.unroll(-(-C // MP) - 6):
+            if (6 + p) * MP + j < C:
                 for v in T.vectorized(V):
-                    right[p * MP + j, i, at, v] = out[p, v]
-            for p in T.unroll(-(-C // MP) - 6):
-                if (6 + p) * MP + j < C:
-                    for v in T.vectorized(V):
-                        right[(6 + p) * MP + j, i, at, v] = T.bfloat16(0)
+                    right[(6 + p) * MP + j, i, at, v] = T.bfloat16(0)
 
 
 @T.macro
-def parameters(phi, gamma, psi, sums, dphi, dgamma, dalpha, dbias, has_gamma, *, n, TERMS, X_TERMS, ROWS, COLUMNS):
+def gates_and_weights(
+    x,
+    dh_in,
+    h_mix,
+    h_pre,
+    h_post,
+    dh_post,
+    dh_res,
+    inv_rms,
+    alpha,
+    phi,
+    gamma,
+    left,
+    coef,
+    sums,
+    planes,
+    right,
+    hc_eps,
+    has_gamma,
+    *,
+    n,
+    V,
+    U,
+    C,
+    P,
+    STREAMS=0,
+):
+    """The first launch: programs of `_gates`, then those of `_weights`, which need nothing of them."""
+    with T.Kernel(sums.shape[0] + T.ceildiv(right.shape[2], 128) * n * (-(-(n * n + 2 * n) // 8) * 8), threads=128) as pid:
+        if pid < sums.shape[0]:
+            _gates(
+                *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes, hc_eps),
+                *(n, V, U, C, P, STREAMS),
+            )
+        else:
+            _weights(pid - sums.shape[0], phi, gamma, right, has_gamma, n, V, C)
+
+
+@T.macro
+def parameters(
+    phi, gamma, psi, sums, dphi, dgamma, dalpha, dbias, has_gamma, terms, *, n, X_TERMS, ROWS, COLUMNS, OVERLAP=False
+):
     """dphi = psi * gamma and dgamma = sum_M psi * phi, [M, n, D]; the last programs add up dbias and dalpha.
 
-    psi [parts, blocks * MP, n, DP] has a block of rows for each product of terms: v0 x0, v1 x0, v2 x0 (of TERMS = 3), then
+    psi [parts, blocks * MP, n, DP] has a block of rows for each product of terms: v0 x0, v1 x0, v2 x0 (of terms = 3), then
     f0 x1, f1 x1 and f0 x2 (of X_TERMS = 2 and 3).
     A program takes COLUMNS of a stream, in ROWS groups of threads that share the rows.
     """
     M = n * n + 2 * n
     MP = -(-M // 8) * 8
     D, parts, programs = phi.shape[2], psi.shape[0], sums.shape[0]
-    BLOCKS = TERMS + (0, 0, 2, 3)[X_TERMS]
+    MORE = (0, 0, 2, 3)[X_TERMS]
     with T.Kernel(n * T.ceildiv(D, COLUMNS) + T.ceildiv(M + 3, 4), threads=ROWS * COLUMNS) as pid:
+        if OVERLAP:
+            T.pdl_sync()
         tx = T.get_thread_binding()
         part_s = T.alloc_shared((ROWS, COLUMNS), "float32")
         some = T.alloc_local((8,), "float32")
@@ -279,8 +351,8 @@ def parameters(phi, gamma, psi, sums, dphi, dgamma, dalpha, dbias, has_gamma, *,
                     rest = 0.0
                     for s in T.serial(parts):
                         total += psi[s, j, i, d]
-                        for b in T.unroll(1, BLOCKS):
-                            first = T.Or(b == 1, b == TERMS)
+                        for b in T.serial(1, terms + MORE):
+                            first = T.Or(b == 1, b == terms)
                             rest += psi[s, b * MP + j, i, d] * T.if_then_else(first, T.float32(2.0**-8), T.float32(2.0**-16))
                     # the first block alone decides the class
                     if finite(total):

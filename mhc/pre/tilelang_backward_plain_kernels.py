@@ -6,19 +6,21 @@ What is not bfloat16 x of rows that 16-byte loads divide comes to psi as planes:
 
 import tilelang.language as T
 
-from mhc.pre.tilelang_backward_kernels import gates, parameters, weights
+from mhc.pre.tilelang_backward_kernels import gates_and_weights, parameters
 
 
 @T.macro
-def psi_tiles(xs, left, psi, *, n, TERMS, X_TERMS, BT, BM, BN, STAGES, THREADS):
+def psi_tiles(xs, left, psi, terms, *, n, X_TERMS, BT, BM, BN, STAGES, THREADS):
     """psi [parts, blocks * MP, n, DP]: part s over the tiles of BT tokens s, s + parts, ...; xs is [X_TERMS, N, n, DP].
 
-    Rows are v0 x0, v1 x0 (, v2 x0), then f0 x1, f1 x1, then f0 x2: for each term of x a range of columns of left.
+    Rows are v0 x0, v1 x0 (, v2 x0 of three terms), then f0 x1, f1 x1, then f0 x2: for each term of x a range of columns of
+    left.
     """
     MP = -(-(n * n + 2 * n) // 8) * 8
     N, DP, parts = xs.shape[1], xs.shape[3], psi.shape[0]
-    FIRST, SECOND, THIRD = -(-TERMS * MP // BM), -(-2 * MP // BM), -(-MP // BM)
-    with T.Kernel(n * T.ceildiv(DP, BN), FIRST + (0, 0, SECOND, SECOND + THIRD)[X_TERMS], parts, threads=THREADS) as (
+    SECOND, THIRD = -(-2 * MP // BM), -(-MP // BM)
+    first = T.ceildiv(terms * MP, BM)
+    with T.Kernel(n * T.ceildiv(DP, BN), first + (0, 0, SECOND, SECOND + THIRD)[X_TERMS], parts, threads=THREADS) as (
         bx,
         by,
         part,
@@ -29,11 +31,11 @@ def psi_tiles(xs, left, psi, *, n, TERMS, X_TERMS, BT, BM, BN, STAGES, THREADS):
         i = bx % n
         d0 = bx // n * BN
         # term of x; first column of left and first row of psi of its range; rows in it; this block's place in it
-        p = T.if_then_else(by < FIRST, 0, T.if_then_else(by < FIRST + SECOND, 1, 2)) if X_TERMS > 1 else 0
-        column = T.if_then_else(by < FIRST, 0, 3 * MP) if X_TERMS > 1 else 0
-        base = T.if_then_else(by < FIRST, 0, T.if_then_else(by < FIRST + SECOND, TERMS * MP, (TERMS + 2) * MP))
-        rows = T.if_then_else(by < FIRST, TERMS * MP, T.if_then_else(by < FIRST + SECOND, 2 * MP, MP))
-        m0 = T.if_then_else(by < FIRST, by, T.if_then_else(by < FIRST + SECOND, by - FIRST, by - FIRST - SECOND)) * BM
+        p = T.if_then_else(by < first, 0, T.if_then_else(by < first + SECOND, 1, 2)) if X_TERMS > 1 else 0
+        column = T.if_then_else(by < first, 0, 3 * MP) if X_TERMS > 1 else 0
+        base = T.if_then_else(by < first, 0, T.if_then_else(by < first + SECOND, terms * MP, (terms + 2) * MP))
+        rows = T.if_then_else(by < first, terms * MP, T.if_then_else(by < first + SECOND, 2 * MP, MP))
+        m0 = T.if_then_else(by < first, by, T.if_then_else(by < first + SECOND, by - first, by - first - SECOND)) * BM
         T.clear(acc)
         for r in T.Pipelined(T.ceildiv(T.ceildiv(N, BT) - part, parts), num_stages=STAGES):
             t0 = (part + r * parts) * BT
@@ -51,11 +53,12 @@ def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, BT, BN, BK, STAGES
 
     Tensor cores truncate what they add up: where dx is float32, BK columns at a time.
     """
-    N, D, DP = x.shape[0], x.shape[2], right.shape[2]
+    N, D = x.shape[0], x.shape[2]
     CHUNKED = x.dtype == "float32"
     with T.Kernel(n * T.ceildiv(D, BN), T.ceildiv(N, BT), threads=THREADS) as (bx, by):
         left_s = T.alloc_shared((BT, BK), "bfloat16")
         right_s = T.alloc_shared((BK, BN), "bfloat16")
+        out_s = T.alloc_shared((BT, BN), "float32")
         total = T.alloc_fragment((BT, BN), "float32")
         i = bx % n
         d0 = bx // n * BN
@@ -72,12 +75,14 @@ def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, BT, BN, BK, STAGES
                     total[a, b] += acc[a, b]
             else:
                 T.gemm(left_s, right_s, total)
+        # through shared memory: there a thread's elements are neighbours, and its loads and stores are wide
+        T.copy(total, out_s)
         # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
         for a, b in T.Parallel(BT, BN):
             if t0 + a < N and d0 + b < D:
                 up = h_pre[t0 + a, i] * T.cast(dh_in[t0 + a, d0 + b], "float32")
                 own = coef[t0 + a] * T.cast(x[t0 + a, i, d0 + b], "float32")
-                dx[t0 + a, i, d0 + b] = T.cast(total[a, b] + (up - own), x.dtype)
+                dx[t0 + a, i, d0 + b] = T.cast(out_s[a, b] + (up - own), x.dtype)
 
 
 def plain(
@@ -89,6 +94,7 @@ def plain(
     planes: int,
     unroll: int,
     stages: int,
+    psi_rows_block: int,
     rows: int,
     width: int,
 ):
@@ -130,41 +136,46 @@ def plain(
         dbias: T.Tensor((M,), F),
         hc_eps: T.float32,
         has_gamma: T.int32,
+        terms: T.int32,
     ):
-        gates(
-            x,
-            dh_in,
-            h_mix,
-            h_pre,
-            h_post,
-            dh_post,
-            dh_res,
-            inv_rms,
-            alpha,
-            left,
-            coef,
-            sums,
-            planes_out,
-            hc_eps,
+        gates_and_weights(
+            *(
+                x,
+                dh_in,
+                h_mix,
+                h_pre,
+                h_post,
+                dh_post,
+                dh_res,
+                inv_rms,
+                alpha,
+                phi,
+                gamma,
+                left,
+                coef,
+                sums,
+                planes_out,
+                right,
+            ),
+            *(hc_eps, has_gamma),
             n=n,
             V=V,
             U=unroll,
             C=C,
             P=P,
         )
-        weights(phi, gamma, right, has_gamma, n=n, V=V, C=C)
         psi_tiles(
             planes_in,
             left_psi,
             psi,
+            terms,
             n=n,
-            TERMS=3,
             X_TERMS=max(P, 1),
             BT=64,
-            BM=64,
+            BM=psi_rows_block,
             BN=128,
             STAGES=stages,
-            THREADS=128,
+            THREADS=2 * psi_rows_block,
         )
         dx_tiles(
             x_flat,
@@ -192,8 +203,8 @@ def plain(
             dalpha,
             dbias,
             has_gamma,
+            terms,
             n=n,
-            TERMS=3,
             X_TERMS=max(P, 1),
             ROWS=rows,
             COLUMNS=width,

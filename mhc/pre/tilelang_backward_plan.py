@@ -24,6 +24,7 @@ class BackwardSchedule:
     gates_unroll    chunks of a token's columns that a warp loads before it uses the first
     splits          programs that share the tokens, each with its own partial psi
     stages          of the matrix products; streams: slots of the ring of tiles, an even number
+    psi_rows        plain: rows of a tile of psi
     rows, width     threads of a program that adds up partial sums: groups of rows, columns
     """
 
@@ -32,6 +33,7 @@ class BackwardSchedule:
     gates_unroll: int = 2
     splits: int = 1
     stages: int = 3
+    psi_rows: int = 64
     rows: int = 8
     width: int = 32
 
@@ -41,7 +43,8 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "backward_gates_programs": (1, 64, 528, 2048),
     "backward_gates_unroll": (1, 2, 4),
     "backward_splits": (1, 2, 5, 16),
-    "backward_stages": (1, 2, 3),
+    "backward_stages": (2, 3, 4, 5),
+    "backward_psi_rows": (64, 128),
     "backward_rows": (4, 8),
     "backward_width": (32, 64),
 }
@@ -55,12 +58,19 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
         mode = "streams" if streams(n, D, dtype, chip) else "plain"
     unroll = (4 if n <= 2 else 2 if n <= 6 else 1) if wide else (4 if n <= 8 else 2)
     if mode == "streams":
-        spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // (3 if n == 3 else 2))
+        together = 1 if n == 4 and N < TWO_TERMS_FROM else 3 if n == 3 else 2
+        spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // together)
         return BackwardSchedule(
-            mode=mode, gates_unroll=unroll, stages=3 if n == 3 else 4, splits=balanced_splits(spans, -(-N // 64), chip.cores)
+            mode=mode,
+            gates_unroll=unroll,
+            stages={2: 5, 3: 3}.get(n, 4),
+            splits=balanced_splits(spans, -(-N // 64), chip.cores),
         )
-    programs = n * -(-D // 128) * -(-3 * rows_of_terms(n) // 64)
-    return BackwardSchedule(gates_unroll=unroll, splits=max(1, min(2 * chip.cores // programs, -(-N // 256))))
+    terms = 2 if N >= TWO_TERMS_FROM else 3
+    psi_rows = 128 if terms * rows_of_terms(n) > 64 else 64
+    programs = n * -(-D // 128) * -(-terms * rows_of_terms(n) // psi_rows)
+    splits = max(1, min(2 * chip.cores // programs, -(-N // 256)))
+    return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits)
 
 
 def backward_plan(

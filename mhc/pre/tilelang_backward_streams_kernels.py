@@ -1,21 +1,22 @@
-"""dx and psi in one kernel for sm_90, bfloat16 x of few streams: a loading warp group and two that take tiles in turn.
+"""dx and psi in one kernel for sm_90, bfloat16 x of few streams: a loading warp, a storing one, two groups that compute.
 
     dx  = left @ right - coef * x + h_pre * dh_in     [N, n, D]
     psi = left[:, :psi_rows]^T x                      [parts, psi_rows, n, D], added up by `parameters`
 
-A program keeps its columns of `right` in shared memory and goes through tiles of 64 tokens. Warp group 2 loads them by TMA
-into a ring of slots; groups 0 and 1 take alternate slots, each with accumulators of psi of its own. dx leaves through the
-slot of x. A slot's columns are panels of 64, each inside one stream, so that every copy fills a whole shared tensor:
-TileLang 0.1.8 gets the address wrong where TMA copies into a part of a swizzled one.
+A program keeps its columns of `right` in shared memory and goes through tiles of 64 tokens. A warp loads them by TMA into a
+ring of slots; warp groups 0 and 1 take them in turn, each with accumulators of psi of its own, and leave dx in a shared
+tensor that a second warp stores by TMA. A slot's columns are panels of 64, each inside one stream, so that every copy fills
+a whole shared tensor: TileLang 0.1.8 gets the address wrong where TMA copies into a part of a swizzled one.
 """
 
 import tilelang.language as T
 from tvm.script.ir_builder import IRBuilder
 
-from mhc.pre.tilelang_backward_kernels import gates, parameters, weights
+from mhc.pre.tilelang_backward_kernels import gates_and_weights, parameters
 
 TOKENS = 64
 PANEL = 64
+STRIP = 16
 
 
 def emit(*statements):
@@ -34,9 +35,9 @@ def fragments(name, count, shape):
     return made
 
 
-def cuts(columns, first):
-    """(start, width) of the parts in which left comes: psi's rows first, the rest in powers of two that swizzle."""
-    parts, at = [(0, first)], first
+def cuts(columns):
+    """(start, width) of the parts in which left comes: of 64 columns, then smaller powers of two, which swizzle."""
+    parts, at = [], 0
     while at < columns:
         width = next(width for width in (64, 32, 16) if columns - at >= width)
         parts.append((at, width))
@@ -44,8 +45,10 @@ def cuts(columns, first):
     return parts
 
 
-def panels_of(n):
+def panels_of(n, psi_rows):
     """(stream, column) of each panel of a program, and streams and columns it spans."""
+    if psi_rows > 64:  # two blocks of psi's sums a panel: registers for one
+        return ((0, 0),), 1, PANEL
     if n == 1:
         return ((0, 0), (0, PANEL)), 1, 2 * PANEL
     streams = 3 if n == 3 else 2
@@ -56,9 +59,9 @@ class Tiles:
     """Shared tensors of a program, each with `slots` tiles, and what happens to one slot."""
 
     def __init__(self, n, columns, psi_rows, slots):
-        self.panels, self.streams, self.span = panels_of(n)
-        self.first = -(-psi_rows // 64) * 64
-        self.parts = cuts(max(columns, self.first), self.first)
+        self.panels, self.streams, self.span = panels_of(n, psi_rows)
+        self.blocks = -(-psi_rows // 64)  # of rows of psi; each is a part of left
+        self.parts = cuts(max(columns, 64 * self.blocks))
         self.offsets = sorted({offset for _, offset in self.panels})
         self.slots = slots
 
@@ -66,8 +69,11 @@ class Tiles:
         slots = self.slots
         self.left = [T.alloc_shared((slots, TOKENS, width), "bfloat16") for _, width in self.parts]
         self.x = [T.alloc_shared((slots, TOKENS, PANEL), "bfloat16") for _ in self.panels]
-        self.dh_in = [T.alloc_shared((slots, TOKENS, PANEL), "bfloat16") for _ in self.offsets]
+        # no product swizzles it: in rows of 32 bytes, so that eight tokens are in different banks
+        self.dh_in = [T.alloc_shared((slots, PANEL // STRIP, TOKENS, STRIP), "bfloat16") for _ in self.offsets]
+        self.rows = T.alloc_shared((slots, TOKENS, 4), "float32")  # coef, and h_pre of the program's streams
         self.right = [[T.alloc_shared((width, PANEL), "bfloat16") for _, width in self.parts] for _ in self.panels]
+        self.dx = [T.alloc_shared((TOKENS, PANEL), "bfloat16") for _ in self.panels]
 
     def load_right(self, right, i0, d0, ready):
         for p, (i, d) in enumerate(self.panels):
@@ -75,47 +81,83 @@ class Tiles:
                 emit(T.copy(right[c : c + width, i0 + i, d0 + d : d0 + d + PANEL], self.right[p][q]))
         emit(T.barrier_arrive(ready))
 
-    def load(self, slot, t0, x, dh_in, left, i0, d0, full):
+    def load(self, slot, t0, group, x, dh_in, left, coef, i0, d0, full):
+        emit(T.copy(coef[group, t0 : t0 + TOKENS, 0:4], self.rows[slot, :, :]))
         for q, (c, width) in enumerate(self.parts):
             emit(T.copy(left[t0 : t0 + TOKENS, c : c + width], self.left[q][slot, :, :]))
         for p, (i, d) in enumerate(self.panels):
             emit(T.copy(x[t0 : t0 + TOKENS, i0 + i, d0 + d : d0 + d + PANEL], self.x[p][slot, :, :]))
-        for q, d in enumerate(self.offsets):
-            emit(T.copy(dh_in[t0 : t0 + TOKENS, d0 + d : d0 + d + PANEL], self.dh_in[q][slot, :, :]))
+        for q, offset in enumerate(self.offsets):
+            for strip in range(PANEL // STRIP):
+                d = d0 + offset + strip * STRIP
+                emit(T.copy(dh_in[t0 : t0 + TOKENS, d : d + STRIP], self.dh_in[q][slot, strip, :, :]))
         emit(T.barrier_arrive(full[slot]))
 
-    def work(self, slot, t0, psis, out, dx_s, h_pre, coef, dx, i0, d0, empty):
-        for p, (i, d) in enumerate(self.panels):
-            start(out, self.x[p], self.dh_in[self.offsets.index(d)], slot, h_pre, coef, t0, i0 + i)
-            # one batch of products, of whose sums nothing is touched before all have ended
-            emit(T.gemm(self.left[0][slot, :, :], self.x[p][slot, :, :], psis[p], transpose_A=True, wg_wait=-1))
+    @property
+    def together(self):
+        """Panels whose products run in one batch: their sums must fit in a thread's registers beside those of psi."""
+        panels = len(self.panels)
+        return panels if panels * (self.blocks + 1) <= 4 else 1
+
+    def compute(self, slot, panels, psis, outs, empty):
+        for p in panels:
+            out = outs[p % self.together]
+            start(out, self.x[p], self.dh_in[self.offsets.index(self.panels[p][1])], self.rows, slot, self.panels[p][0])
+        # one batch of products, of whose sums nothing is touched before all have ended
+        for p in panels:
+            for r in range(self.blocks):
+                psi = psis[p * self.blocks + r]
+                emit(T.gemm(self.left[r][slot, :, :], self.x[p][slot, :, :], psi, transpose_A=True, wg_wait=-1))
+        for p in panels:
             for q in range(len(self.parts)):
-                wait = 0 if q == len(self.parts) - 1 else -1
-                emit(T.gemm(self.left[q][slot, :, :], self.right[p][q], out, wg_wait=wait))
-            if p == len(self.panels) - 1:
-                emit(T.barrier_arrive(empty[slot]))
-            emit(T.copy(out, dx_s))
-            emit(T.copy(dx_s, dx[t0 : t0 + TOKENS, i0 + i, d0 + d : d0 + d + PANEL]))
+                wait = 0 if p == panels[-1] and q == len(self.parts) - 1 else -1
+                emit(T.gemm(self.left[q][slot, :, :], self.right[p][q], outs[p % self.together], wg_wait=wait))
+        if panels[-1] == len(self.panels) - 1:
+            emit(T.barrier_arrive(empty[slot]))
+
+    def work(self, slot, psis, outs, empty, free, parity, done):
+        for first in range(0, len(self.panels), self.together):
+            panels = range(first, first + self.together)
+            self.compute(slot, panels, psis, outs, empty)
+            if first == 0:
+                emit(T.barrier_wait(free, parity))
+            for p in panels:
+                emit(T.copy(outs[p % self.together], self.dx[p]))
+        emit(T.fence_proxy_async(), T.barrier_arrive(done))
+
+    def store(self, t0, dx, i0, d0, free):
+        for p, (i, d) in enumerate(self.panels):
+            emit(T.copy(self.dx[p], dx[t0 : t0 + TOKENS, i0 + i, d0 + d : d0 + d + PANEL]))
+        emit(T.barrier_arrive(free))
 
     def store_psi(self, psis, psi, part, i0, d0):
         for p, (i, d) in enumerate(self.panels):
-            store(psis[p], psi, part, i0 + i, d0 + d)
+            for r in range(self.blocks):
+                store(psis[p * self.blocks + r], psi, part, 64 * r, i0 + i, d0 + d)
 
 
 @T.macro
-def start(out, x_s, g_s, slot, h_pre, coef, t0, i):
-    """out = h_pre * dh_in - coef * x, to which the products are added; zeros past the last token."""
+def start(out, x_s, g_s, rows, slot, i):
+    """out = h_pre * dh_in - coef * x, to which the products are added.
+
+    h_pre and coef go through tensors of their own: of two elements of one tensor, in a loop that also casts, TileLang 0.1.8
+    reads one and uses it twice.
+    """
+    h = T.alloc_fragment((TOKENS,), "float32")
+    c = T.alloc_fragment((TOKENS,), "float32")
+    for a in T.Parallel(TOKENS):
+        h[a] = rows[slot, a, 1 + i]
+    for a in T.Parallel(TOKENS):
+        c[a] = rows[slot, a, 0]
     for a, b in T.Parallel(TOKENS, PANEL):
-        h = T.if_then_else(t0 + a < coef.shape[0], h_pre[t0 + a, i], 0.0)
-        c = T.if_then_else(t0 + a < coef.shape[0], coef[t0 + a], 0.0)
-        out[a, b] = h * T.cast(g_s[slot, a, b], "float32") - c * T.cast(x_s[slot, a, b], "float32")
+        out[a, b] = h[a] * T.cast(g_s[slot, b // STRIP, a, b % STRIP], "float32") - c[a] * T.cast(x_s[slot, a, b], "float32")
 
 
 @T.macro
-def store(acc, psi, part, i, d0):
-    for a, b in T.Parallel(acc.shape[0], PANEL):
-        if a < psi.shape[1] and d0 + b < psi.shape[3]:
-            psi[part, a, i, d0 + b] = acc[a, b]
+def store(acc, psi, part, m0, i, d0):
+    for a, b in T.Parallel(64, PANEL):
+        if m0 + a < psi.shape[1] and d0 + b < psi.shape[3]:
+            psi[part, m0 + a, i, d0 + b] = acc[a, b]
 
 
 def clear(fragments):
@@ -123,50 +165,57 @@ def clear(fragments):
 
 
 @T.macro
-def take(tiles, who, count, split, splits, psis, out, dx_s, h_pre, coef, dx, psi, i0, d0, ready, full, empty):
+def take(tiles, who, count, split, psis, outs, psi, i0, d0, ready, full, empty, done, free):
     """A warp group's tiles: every other one of its program's."""
     clear(psis)
     T.barrier_wait(ready, 0)
     for j in T.serial(T.ceildiv(count - who, 2)):
         k = 2 * j + who
         T.barrier_wait(full[k % tiles.slots], k // tiles.slots % 2)
-        tiles.work(k % tiles.slots, (split + k * splits) * TOKENS, psis, out, dx_s, h_pre, coef, dx, i0, d0, empty)
+        # before it leaves dx, the other group's last tile has been read: each waits for every one, so parities suffice
+        tiles.work(k % tiles.slots, psis, outs, empty, free[1 - who], (j + 1 + who) % 2, done[who])
     tiles.store_psi(psis, psi, 2 * split + who, i0, d0)
 
 
 @T.macro
-def streams_tiles(x, dh_in, h_pre, coef, left, right, dx, psi, *, n, C, PSI_ROWS, SLOTS):
+def streams_tiles(x, dh_in, coef, left, right, dx, psi, *, n, C, PSI_ROWS, SLOTS):
     """dx, and psi [parts, PSI_ROWS, n, D] with two parts for each of the programs that share a block of columns."""
     tiles = Tiles(n, C, PSI_ROWS, SLOTS)
     with T.Kernel(T.ceildiv(x.shape[2], tiles.span), n // tiles.streams, psi.shape[0] // 2, threads=384) as (bx, by, split):
         tiles.allocate()
-        psis_0 = fragments("psi_0", len(tiles.panels), (tiles.first, PANEL))
-        psis_1 = fragments("psi_1", len(tiles.panels), (tiles.first, PANEL))
-        out_0 = T.alloc_fragment((TOKENS, PANEL), "float32")
-        out_1 = T.alloc_fragment((TOKENS, PANEL), "float32")
-        dx_0 = T.alloc_shared((TOKENS, PANEL), "bfloat16")
-        dx_1 = T.alloc_shared((TOKENS, PANEL), "bfloat16")
-        full = T.alloc_barrier([128] * SLOTS)
+        psis_0 = fragments("psi_0", len(tiles.panels) * tiles.blocks, (64, PANEL))
+        psis_1 = fragments("psi_1", len(tiles.panels) * tiles.blocks, (64, PANEL))
+        outs_0 = fragments("out_0", tiles.together, (TOKENS, PANEL))
+        outs_1 = fragments("out_1", tiles.together, (TOKENS, PANEL))
+        full = T.alloc_barrier([32] * SLOTS)
         empty = T.alloc_barrier([128] * SLOTS)
-        ready = T.alloc_barrier(128)
+        ready = T.alloc_barrier(32)
+        done = T.alloc_barrier([128, 128])  # a group's tile of dx is in shared memory
+        free = T.alloc_barrier([96, 96])  # and has been read from there
         tx = T.get_thread_binding()
         splits = psi.shape[0] // 2
         i0 = by * tiles.streams
         d0 = bx * tiles.span
         count = T.ceildiv(T.ceildiv(x.shape[0], TOKENS) - split, splits)
-        # one if with two else: behind separate ones TileLang puts barriers of all threads, and the ring would stand still
+        # branches of one if: behind separate ones TileLang puts barriers of all threads, and the ring would stand still
         if tx >= 256:
             T.set_max_nreg(40, 0)
-            tiles.load_right(right, i0, d0, ready)
-            for k in T.serial(count):
-                T.barrier_wait(empty[k % SLOTS], (k // SLOTS + 1) % 2)
-                tiles.load(k % SLOTS, (split + k * splits) * TOKENS, x, dh_in, left, i0, d0, full)
+            if tx < 288:
+                T.pdl_sync()  # until here this kernel runs beside the one in front; the rest waits for what is loaded
+                tiles.load_right(right, i0, d0, ready)
+                for k in T.serial(count):
+                    T.barrier_wait(empty[k % SLOTS], (k // SLOTS + 1) % 2)
+                    tiles.load(k % SLOTS, (split + k * splits) * TOKENS, by, x, dh_in, left, coef, i0, d0, full)
+            else:
+                for k in T.serial(count):
+                    T.barrier_wait(done[k % 2], k // 2 % 2)
+                    tiles.store((split + k * splits) * TOKENS, dx, i0, d0, free[k % 2])
         else:
             T.set_max_nreg(232, 1)
             if tx < 128:
-                take(tiles, 0, count, split, splits, psis_0, out_0, dx_0, h_pre, coef, dx, psi, i0, d0, ready, full, empty)
+                take(tiles, 0, count, split, psis_0, outs_0, psi, i0, d0, ready, full, empty, done, free)
             else:
-                take(tiles, 1, count, split, splits, psis_1, out_1, dx_1, h_pre, coef, dx, psi, i0, d0, ready, full, empty)
+                take(tiles, 1, count, split, psis_1, outs_1, psi, i0, d0, ready, full, empty, done, free)
 
 
 def streams(*, n: int, columns: int, terms: int, unroll: int, slots: int, rows: int, width: int):
@@ -174,6 +223,7 @@ def streams(*, n: int, columns: int, terms: int, unroll: int, slots: int, rows: 
     M, C, V, F, dtype = n * n + 2 * n, columns, 8, "float32", "bfloat16"
     N, Dv, programs, parts = (T.dynamic(name) for name in ("N", "Dv", "programs", "parts"))
     PSI_ROWS = terms * (-(-M // 8) * 8)
+    few = panels_of(n, PSI_ROWS)[1]
 
     @T.prim_func
     def backward(
@@ -193,7 +243,7 @@ def streams(*, n: int, columns: int, terms: int, unroll: int, slots: int, rows: 
         gamma: T.Tensor((n, Dv, V), F),
         gamma_flat: T.Tensor((n, Dv * V), F),
         left: T.Tensor((N, C), "bfloat16"),
-        coef: T.Tensor((N,), F),
+        coef: T.Tensor((n // few, N, 4), F),
         sums: T.Tensor((programs, M + 3), F),
         right: T.Tensor((C, n, Dv, V), "bfloat16"),
         right_flat: T.Tensor((C, n, Dv * V), "bfloat16"),
@@ -206,21 +256,22 @@ def streams(*, n: int, columns: int, terms: int, unroll: int, slots: int, rows: 
         hc_eps: T.float32,
         has_gamma: T.int32,
     ):
-        gates(
-            *(x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, right, hc_eps),
+        gates_and_weights(
+            *(x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, phi, gamma, left, coef, sums, right, right),
+            *(hc_eps, has_gamma),
             n=n,
             V=V,
             U=unroll,
             C=C,
             P=0,
+            STREAMS=few,
         )
-        weights(phi, gamma, right, has_gamma, n=n, V=V, C=C)
-        streams_tiles(x_flat, dh_in_flat, h_pre, coef, left, right_flat, dx, psi, n=n, C=C, PSI_ROWS=PSI_ROWS, SLOTS=slots)
+        streams_tiles(x_flat, dh_in_flat, coef, left, right_flat, dx, psi, n=n, C=C, PSI_ROWS=PSI_ROWS, SLOTS=slots)
         parameters(
-            *(phi_flat, gamma_flat, psi, sums, dphi, dgamma, dalpha, dbias, has_gamma),
+            *(phi_flat, gamma_flat, psi, sums, dphi, dgamma, dalpha, dbias, has_gamma, terms),
             n=n,
-            TERMS=terms,
             X_TERMS=1,
+            OVERLAP=True,
             ROWS=rows,
             COLUMNS=width,
         )
