@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-BATCH = (1, 1, 2, 3, 0, 5)
+BATCH = (*(1,) * 6, *(2,) * 5, *(3,) * 4, *(5,) * 3, 0)
 STREAMS = (1, 2, 3, 4, 4, 4, 5, 6, 7, 8, 8, 9, 10, 11, 12, 13, 14, 15, 16, 16)
 TILES = (8, 16, 32, 64, 128, 256, 512, 1024)
 """Of kernels whose schedule is not known."""
@@ -33,6 +33,7 @@ def shapes(draw: st.DrawFn, *, max_n: int, max_elements: int, tiles: tuple[int, 
     D = draw(st.sampled_from([size for size in widths if size <= widest]))
     B = draw(st.sampled_from(BATCH))
     most = max(1, max_elements // (max(B, 1) * max(n * D, n * n + 2 * n)))
-    lengths = [1, 2, 3, 0, *sorted({*range(4, 10), *beside} - {0, 1, 2, 3})]
+    few = (1, 1, 1, 2, 2, 2, 3, 3, 3, 0)  # where the budget leaves no others, empty ones must not be many
+    lengths = [*few, *sorted({*range(4, 10), *beside} - {*few})]
     S = draw(st.sampled_from([size for size in lengths if size <= most]))
     return B, S, n, D
