@@ -23,11 +23,12 @@ from mhc.pre.device import chip
 from mhc.pre.tilelang_build import Program, program
 from mhc.pre.tilelang_forward_plan import ForwardSchedule, forward_plan, resident_width
 
-_RING = 16  # tiles of shares that a group of the resident kernel has in the workspace
+_RING = 16  # tiles of shares that a group of the resident kernel has in the workspace: RING there
+_NO_TMA = {"tl.disable_warp_specialized": True, "tl.disable_tma_lower": True}
 # every index of these kernels is in range
-_PLAIN = {"tl.disable_warp_specialized": True, "tl.disable_tma_lower": True, "tl.disable_safe_memory_legalize": True}
+_GENERAL = {**_NO_TMA, "tl.disable_safe_memory_legalize": True}
 # and the resident kernel's barriers are written out
-_RESIDENT = {**_PLAIN, "tl.disable_thread_storage_sync": True}
+_RESIDENT = {**_GENERAL, "tl.disable_thread_storage_sync": True}
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def launches(
         )
         return Launches(compiled, {**sizes, "groups": groups}, {"shares": 0}, groups * _RING * group * 16 * 32 * 4)
     factory, constants = two_pass(plan, n, D, name, has_gamma)
-    passes = {} if plan.fixed and chip(device).capability >= 90 else _PLAIN
+    passes = _GENERAL if not plan.fixed else {} if chip(device).capability >= 90 else _NO_TMA
     compiled = program(factory, target, constants, pass_configs=passes, device=device)
     rows = -(-M // plan.block_m) * plan.block_m
     pitch = -(-K // plan.block_k) * plan.block_k

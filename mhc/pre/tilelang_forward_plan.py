@@ -14,6 +14,8 @@ TWO_TERMS_FROM = 1821
 RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 22
 # Elements of x from which a program compiled for n and D is worth its compilation, and from which terms have a launch.
 FIXED_ELEMENTS, PRESPLIT_ELEMENTS = 1 << 22, 1 << 20
+# Shared memory for the tiles on their way to the projection, compiled for n and D.
+STAGES_BYTES = 192 << 10
 # Columns of every stream that a program of the resident kernel owns, for n = 1, 2, 3, 4.
 RESIDENT_WIDTH = {1: 1024, 2: 512, 3: 256, 4: 256}
 
@@ -57,7 +59,7 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "forward_block_k": (32, 64),
     "forward_splits": (1, 2, 3, 4, 5, 8, 16),
     "forward_threads": (128, 256),
-    "forward_stages": (0, 2, 3, 4),
+    "forward_stages": (2, 3, 4, 8),
     "forward_finish_threads": (64, 128, 160, 256),
     "forward_slots": (4, 5),
     "forward_lag": (2, 3),
@@ -69,7 +71,13 @@ def resident_width(n: int, D: int, dtype: str, chip: Chip) -> int | None:
     if chip.capability != 90 or dtype != "bfloat16" or n > 4 or n * D < TWO_TERMS_FROM:
         return None
     width = RESIDENT_WIDTH[n]
-    return None if D % width or D // width > min(28, chip.cores) else width
+    return None if D % width or D // width > min(16, chip.cores) else width
+
+
+def _may_be_fixed(n: int, D: int, dtype: str) -> bool:
+    """Whether the program compiled for n and D serves them: whole tiles of bfloat16, terms of phi under 2**31 elements."""
+    K = n * D
+    return dtype == "bfloat16" and K % 64 == 0 and D % 8 == 0 and 3 * 384 * K < 1 << 31
 
 
 @functools.lru_cache(maxsize=4096)
@@ -78,13 +86,13 @@ def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardS
     M, K = n * n + 2 * n, n * D
     if N >= RESIDENT_TOKENS and N * K >= RESIDENT_ELEMENTS and resident_width(n, D, dtype, chip):
         return ForwardSchedule(mode="resident", terms=2)
-    fixed = N * K >= FIXED_ELEMENTS and dtype == "bfloat16" and K % 64 == 0 and D % 8 == 0
+    fixed = N * K >= FIXED_ELEMENTS and _may_be_fixed(n, D, dtype)
     presplit = fixed or N * K >= PRESPLIT_ELEMENTS
     terms = 2 if presplit and K >= TWO_TERMS_FROM else 3
     block_m = power_of_2(M, 16, 128) if fixed else 32 if M <= 32 else 64
     large = fixed and N >= 2048
     block_tokens = 128 if large else 64
-    block_k = 64 if dtype == "bfloat16" else 32
+    block_k = 64 if dtype == "bfloat16" and presplit else 32
     tiles = -(-N // block_tokens) * -(-M // block_m)
     if fixed:  # one program a multiprocessor: the split that leaves fewest of them idle
 
@@ -93,7 +101,7 @@ def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardS
 
         splits = min(range(max(1, K // 8192), max(2, min(16, K // 512) + 1)), key=cost)
     else:  # enough programs to fill the device, and sums short enough for the truncating accumulators of tensor cores
-        splits = power_of_2(min(max(-(-2 * chip.cores // tiles), K // 8192), max(1, K // (256 if presplit else 64))), 1, 16)
+        splits = power_of_2(min(max(-(-2 * chip.cores // tiles), K // 8192), max(1, K // (256 if presplit else 32))), 1, 16)
     return ForwardSchedule(
         fixed=fixed,
         presplit=presplit,
@@ -103,9 +111,14 @@ def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardS
         block_k=block_k,
         splits=splits,
         threads=2 * block_tokens,
-        stages=3 if terms == 2 or block_m < 128 else 2,
-        finish_threads=power_of_2(D // 8, 32, 256) if fixed else 64 if D <= 512 else 160 if D <= 1280 else 256,
+        stages=min(8, STAGES_BYTES // (2 * block_k * (block_tokens + terms * block_m))),
+        finish_threads=_threads(D // 8) if fixed else 64 if D <= 512 else 160 if D <= 1280 else 256,
     )
+
+
+def _threads(chunks: int) -> int:
+    """Of the second pass, for so many pieces of eight elements: the most, up to 256, that leave none idle."""
+    return next((threads for threads in (256, 128, 64) if chunks % threads == 0), power_of_2(chunks, 32, 256))
 
 
 def forward_plan(N: int, n: int, D: int, dtype: str, chip: Chip, schedule: Mapping[str, ScheduleValue]) -> ForwardSchedule:
@@ -121,10 +134,21 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
         if resident_width(n, D, dtype, chip) is None:
             return (
                 "forward_mode resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821, D a multiple of 1024,"
-                f" 512, 256, 256 for n = 1, 2, 3, 4 and at most 28 times that; was {dtype}, n = {n}, D = {D}"
+                f" 512, 256, 256 for n = 1, 2, 3, 4 and at most 16 times that; was {dtype}, n = {n}, D = {D}"
             )
         if plan.lag >= plan.slots - 1:
             return f"forward_lag {plan.lag} leaves no slot to load into of forward_slots {plan.slots}"
-    elif plan.fixed and (dtype != "bfloat16" or (n * D) % 64 or D % 8):
+        return None
+    if plan.fixed and not _may_be_fixed(n, D, dtype):
         return f"forward_fixed is for bfloat16, D a multiple of 8 and n * D of 64; was {dtype}, n = {n}, D = {D}"
+    if plan.fixed and not plan.presplit:
+        return "forward_fixed takes forward_presplit True"
+    if not plan.fixed and plan.terms * plan.block_m > 192:
+        return f"forward_block_m must be at most 64 without forward_fixed, was {plan.block_m}"
+    if plan.fixed and plan.stages * plan.block_k * 2 * (plan.block_tokens + plan.terms * plan.block_m) > chip.shared - 1024:
+        return f"forward_stages {plan.stages} of those tiles are more than the {chip.shared} bytes of shared memory"
+    if plan.threads != 2 * plan.block_tokens:
+        return f"forward_threads must be twice forward_block_tokens, was {plan.threads} for {plan.block_tokens}"
+    if N * -(-D // (8 * plan.finish_threads)) >= 1 << 31:
+        return f"the second pass would be more than 2**31 programs, for {N} tokens of {D} columns"
     return None

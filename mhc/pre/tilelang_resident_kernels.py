@@ -5,20 +5,22 @@
 
 Program g of a group of G owns the columns g * W .. (g + 1) * W of every stream, W = D / G: C = n * W columns. Its share of
 phi * gamma stays in registers, as two bfloat16 terms in the order of the tensor cores' operand, a ring of tiles of x
-[T tokens, C] fills its shared memory. For each tile it sends its share of h_mix and s to the group; LAG tiles later it
-takes the G shares, adds them in their order and writes h_in for its columns from the tile that is still there. All
-warps do all of this in turn; loads (cp.async) run AHEAD tiles in front.
+[T tokens, C] fills its shared memory. Of its sixteen warps
+
+    eight load tiles (cp.async), project them, and `lag` tiles later write h_in from the tile that is still there;
+    four add the eight warps' parts, send the program's share to the group, take the G shares, and make the gates of h_pre;
+    four take the shares of every G-th token, all of them, and write the small outputs.
 
 A share needs no fence and no counter: the last bit of each 32-bit word is a mark, 1, 0, 1, ... in the laps of the ring of
 shares, 0 before the first. A reader loads words again until all carry the mark of its lap; a sum loses at most an ulp of
-each share. Nobody overwrites what has not been read: a program sends tile j after it took the shares of tile j - LAG - 1,
-so after all had sent that one, so after all had taken tile j - 2 * LAG - 2; hence RING > 2 * LAG + 2. The programs wait
-for one another, so the launch is cooperative, and the grid's barrier comes once, after each has set its words to zero.
+each share. Nobody overwrites what has not been read: a program sends tile j after its small outputs of tile j - 2 and its
+gates of tile j - 2, so after all had sent that one, so after all were done with tile j - 4; RING is far more. The programs
+wait for one another, so the launch is cooperative, and the grid's barrier comes once, after each has set its words to zero.
 
 Two terms of phi * gamma are off by 2**-17 of it, inside the bound 6 sqrt(K) 2**-24 from K = TWO_TERMS_FROM on. The second
 counts only where it is finite: the first decides the class of a result.
 
-Tensor cores: a warp takes C / warps columns of all T = 16 tokens. Lane 4 g + t loads columns 8 t .. 8 t + 7 of a block of
+Tensor cores: a warp takes C / 8 columns of all T = 16 tokens. Lane 4 g + t loads columns 8 t .. 8 t + 7 of a block of
 32, of rows g and g + 8; as the columns of a sum may come in any order, these words are the operands of two products as
 they lie, and the same eight columns of phi are the other operands. sum(x * x) is the diagonal of x @ x.T.
 
@@ -35,6 +37,7 @@ from mhc.pre.tilelang_terms_kernels import ORDER_1, first_term, nearest, remaind
 TOKENS = 16
 PLACES = 32
 RING = 16
+GATES = 4  # tiles whose gates wait for their h_in
 WARPS = 8  # that load, project and combine; then four that exchange, and four that write the small outputs
 REGISTERS = 152, 104  # a thread of the former, and of the latter: 256 * (152 + 104) is all there are
 ROW = 40  # words between tokens in the warps' shares: conflicts of four lanes instead of eight
@@ -52,7 +55,7 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
     rows = -(-M // 8)  # blocks of eight rows of phi
     mine = C // WARPS  # columns of a warp
     blocks = mine // 32
-    assert D % W == 0 and mine % 32 == 0 and W % 32 == 0 and n <= 4 and G <= 32 and 2 <= lag < slots - 1
+    assert D % W == 0 and mine % 32 == 0 and W % 32 == 0 and n <= 4 and G <= 16 and 2 <= lag < slots - 1
     pitch = C // 2 + 16  # words of a token in shared memory: 64 bytes mod 128, so that two rows of 64 bytes meet all banks
     ahead = slots - lag - 1
     threads = 32 * WARPS
@@ -146,11 +149,11 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
             steps = (T.cast((N + TOKENS - 1) // TOKENS, i32) - q + groups - 1) // groups
             ring = T.alloc_shared((slots, TOKENS, pitch), u32)
             parts = T.alloc_shared((2, WARPS, TOKENS, ROW), f32)
-            gates = T.alloc_shared((2, TOKENS, 8), f32)
+            gates = T.alloc_shared((GATES, TOKENS, 8), f32)
             summed = T.alloc_barrier([WARPS, WARPS])  # a tile's parts are there
             sent = T.alloc_barrier([4, 4])  # and have been read
-            gated = T.alloc_barrier([4, 4])  # a tile's gates are there
-            used_up = T.alloc_barrier([WARPS, WARPS])  # and have been read
+            gated = T.alloc_barrier([4] * GATES)  # a tile's gates are there
+            used_up = T.alloc_barrier([WARPS] * GATES)  # and have been read
             written = T.alloc_barrier([4, 4])  # a tile's small outputs have been written
             # the first tiles are on their way
             if warp < WARPS:
@@ -244,7 +247,7 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
                             T.mbarrier_arrive(summed[j % 2])
                     done = j - lag
                     if done >= 0:
-                        T.mbarrier_wait_parity(gated[done % 2], (done // 2) % 2)
+                        T.mbarrier_wait_parity(gated[done % GATES], (done // GATES) % 2)
                         for p in T.unroll(outs):
                             row3 = (p * threads + tid) // (W // 8)
                             d = (p * threads + tid) % (W // 8) * 8
@@ -254,8 +257,8 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
                                 for e in T.vectorized(4):
                                     held[e] = ring[done % slots, row3, (i * W + d) // 2 + e]
                                 for e in T.unroll(4):
-                                    mixed[2 * e] = mixed[2 * e] + gates[done % 2, row3, i] * low(held[e])
-                                    mixed[2 * e + 1] = mixed[2 * e + 1] + gates[done % 2, row3, i] * high(held[e])
+                                    mixed[2 * e] = mixed[2 * e] + gates[done % GATES, row3, i] * low(held[e])
+                                    mixed[2 * e + 1] = mixed[2 * e + 1] + gates[done % GATES, row3, i] * high(held[e])
                             for e in T.unroll(4):
                                 out[e] = bits(T.cast(mixed[2 * e], "bfloat16")) | (
                                     bits(T.cast(mixed[2 * e + 1], "bfloat16")) << T.uint32(16)
@@ -266,7 +269,7 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
                                 T.stg128(h_in[token3, g * (W // 8) + d // 8, 0:4], out[T.Ramp(0, 1, 4)])
                         T.sync_warp()
                         if lane == 0:
-                            T.mbarrier_arrive(used_up[done % 2])
+                            T.mbarrier_arrive(used_up[done % GATES])
             else:
                 T.set_max_nreg(REGISTERS[1], 0)
                 words = T.alloc_local((G,), i32)
@@ -278,6 +281,8 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
                     gate_place = e_tid % 8
                     taken = (gate_place < n) or (gate_place == 7)
                     gate_bias = bias[T.min(gate_place, n - 1)]
+                    gate_scale = T.alloc_local((1,), f32)
+                    gate_scale[0] = alpha[0]  # not in the loop: a load there waits behind those of the tiles
                     for j in T.serial(steps + 1):
                         if j < steps:
                             # nobody sends a tile more than RING - 2 after what another still reads
@@ -299,18 +304,18 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
                             if lane == 0:
                                 T.mbarrier_arrive(sent[j % 2])
                         if j > 0:
-                            T.mbarrier_wait_parity(used_up[(j - 1) % 2], ((j - 1) // 2) % 2 ^ 1)
+                            T.mbarrier_wait_parity(used_up[(j - 1) % GATES], ((j - 1) // GATES) % 2 ^ 1)
                             total[0] = T.float32(0)
                             if taken:
                                 complete(words, shares, q, j - 1, gate_token, gate_place, bad, total)
                             T.sync_warp()
                             inv = inverse_rms(T.shfl_sync(0xFFFFFFFF, total[0], (lane & 24) + 7), K, norm_eps)
-                            gate = sigmoid(gate_argument(alpha[0], total[0], inv, gate_bias)) + hc_eps
+                            gate = sigmoid(gate_argument(gate_scale[0], total[0], inv, gate_bias)) + hc_eps
                             if gate_place < n:
-                                gates[(j - 1) % 2, gate_token, gate_place] = gate
+                                gates[(j - 1) % GATES, gate_token, gate_place] = gate
                             T.sync_warp()
                             if lane == 0:
-                                T.mbarrier_arrive(gated[(j - 1) % 2])
+                                T.mbarrier_arrive(gated[(j - 1) % GATES])
                         if (j < steps) and taken:
                             request(words, shares, q, j, gate_token, gate_place)
                 else:  # every G-th token, a place in each lane
