@@ -16,7 +16,8 @@ from oracles.mutants.record import BASES, Mutant
 from oracles.verdict import Status, Verdict
 from strategies.cases import cases
 
-_ROUND = 100
+# Hypothesis fills a run up with variations of what it drew once it has ten examples: five of six would be near copies.
+_ROUND = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +81,10 @@ class Hunt:
 
 
 def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], max_elements: int = 1 << 15) -> list[Case]:
-    """`count` cases as a campaign draws them, in rounds with the seeds `seed`, `seed + 1`, ...
+    """`count` cases of the campaign's strategy, in short rounds with the seeds `seed`, `seed + 1`, ...
 
-    Schedules are out of `space`, under the name "": `named` puts an implementation's there.
+    The first of a round is always the simplest there is, and kept once. Schedules are out of `space`, under the name "";
+    `named` puts an implementation's there.
     """
     drawn: list[Case] = []
     spaces = {"": space} if space else {}
@@ -102,6 +104,8 @@ def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], ma
         test = hypothesis.given(cases(max_elements=max_elements, spaces=spaces))(keep)
         hypothesis.seed(seed)(configured(test))()
         assert len(drawn) > before, "the strategy draws nothing"
+        if before:
+            del drawn[before]
         seed += 1
     return drawn[:count]
 

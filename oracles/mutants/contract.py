@@ -55,6 +55,12 @@ CONTRACT = (
         "    with float32_matmuls(x.device.type), torch.no_grad():",
     ),
     _golden(
+        name="refuses_late",
+        bug="says that it takes a case, and refuses from inside the kernel",
+        old="    with float32_matmuls(x.device.type):\n",
+        new="    if x.shape[2] == 3:\n        from mhc.implementation import Refused\n\n        raise Refused('3 streams')\n    with float32_matmuls(x.device.type):\n",
+    ),
+    _golden(
         name="hangs_without_tokens",
         bug="hangs for S = 0",
         old="    with float32_matmuls(x.device.type):\n",

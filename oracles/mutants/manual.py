@@ -282,6 +282,13 @@ BACKWARD = (
         new="(dh * v).to(torch.bfloat16).sum(-1).to(acc)",
     ),
     _formula(
+        name="upstream_clipped",
+        bug="the upstream gradient clipped on its way in",
+        hidden=True,
+        old="dh_in.to(acc).unsqueeze(-2)",
+        new="dh_in.to(acc).clamp(-8, 8).unsqueeze(-2)",
+    ),
+    _formula(
         name="dx_all_zero",
         bug="dx all zero",
         source="passes Liger-Kernel's test under .mean()",

@@ -337,6 +337,15 @@ HOST = (
         old="    x, phi, alpha, bias = dense(x, phi, alpha, bias)",
         new="    phi, alpha, bias = dense(phi, alpha, bias)",
     ),
+    Mutant(
+        name="refuses_now_and_then",
+        base="triton",
+        file="triton_impls",
+        bug="a refusal that comes and goes",
+        hidden=True,
+        old="    schedule = case.schedules.get(name)\n",
+        new="    if torch.rand(()) < 0.25:\n        return Refused('the device is busy')\n    schedule = case.schedules.get(name)\n",
+    ),
     _forward(
         name="launch_cache_forgets_eps",
         bug="a launch cache whose key lacks norm_eps: the first call's is used",
