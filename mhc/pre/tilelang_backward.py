@@ -46,7 +46,13 @@ def prepared(
     where = chip(device)
     plan = backward_plan(N, n, D, dtype, where, dict(schedule))
     V, P = vector(D, dtype), planes(D, dtype)
-    constants = {"n": n, "columns": C, "unroll": plan.gates_unroll, "rows": plan.rows, "width": plan.width}
+    constants: dict[str, bool | int | float | str] = {
+        "n": n,
+        "columns": C,
+        "unroll": plan.gates_unroll,
+        "rows": plan.rows,
+        "width": plan.width,
+    }
     terms = 2 if N >= TWO_TERMS_FROM else 3
     if plan.mode == "streams":
         constants |= {"terms": terms, "slots": plan.stages}

@@ -302,16 +302,27 @@ def gates_and_weights(
     C,
     P,
     STREAMS=0,
+    MERGED=True,
 ):
-    """The first launch: programs of `_gates`, then those of `_weights`, which need nothing of them."""
-    with T.Kernel(sums.shape[0] + T.ceildiv(right.shape[2], 128) * n * (-(-(n * n + 2 * n) // 8) * 8), threads=128) as pid:
-        if pid < sums.shape[0]:
+    """Programs of `_gates` and of `_weights`, which need nothing of one another; MERGED: in one launch."""
+    blocks = T.ceildiv(right.shape[2], 128) * n * (-(-(n * n + 2 * n) // 8) * 8)
+    if MERGED:
+        with T.Kernel(sums.shape[0] + blocks, threads=128) as pid:
+            if pid < sums.shape[0]:
+                _gates(
+                    *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes),
+                    *(hc_eps, n, V, U, C, P, STREAMS),
+                )
+            else:
+                _weights(pid - sums.shape[0], phi, gamma, right, has_gamma, n, V, C)
+    else:
+        with T.Kernel(sums.shape[0], threads=128) as pid:
             _gates(
-                *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes, hc_eps),
-                *(n, V, U, C, P, STREAMS),
+                *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes),
+                *(hc_eps, n, V, U, C, P, STREAMS),
             )
-        else:
-            _weights(pid - sums.shape[0], phi, gamma, right, has_gamma, n, V, C)
+        with T.Kernel(blocks, threads=128) as block:
+            _weights(block, phi, gamma, right, has_gamma, n, V, C)
 
 
 @T.macro
@@ -351,9 +362,12 @@ def parameters(
                     rest = 0.0
                     for s in T.serial(parts):
                         total += psi[s, j, i, d]
-                        for b in T.serial(1, terms + MORE):
+                        for b in T.unroll(1, 3 + MORE):
                             first = T.Or(b == 1, b == terms)
-                            rest += psi[s, b * MP + j, i, d] * T.if_then_else(first, T.float32(2.0**-8), T.float32(2.0**-16))
+                            if b < terms + MORE:
+                                rest += psi[s, b * MP + j, i, d] * T.if_then_else(
+                                    first, T.float32(2.0**-8), T.float32(2.0**-16)
+                                )
                     # the first block alone decides the class
                     if finite(total):
                         total += rest

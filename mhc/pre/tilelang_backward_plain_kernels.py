@@ -51,11 +51,13 @@ def psi_tiles(xs, left, psi, terms, *, n, X_TERMS, BT, BM, BN, STAGES, THREADS):
 def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, BT, BN, BK, STAGES, THREADS):
     """dx [N, n, D] in tiles of BT tokens and BN columns of a stream; left [N, C], right [C, n, DP].
 
-    Tensor cores truncate what they add up: where dx is float32, BK columns at a time.
+    Tensor cores truncate what they add up: where dx is float32, BK columns at a time. C is at least STAGES steps of BK: with
+    fewer, TileLang 0.1.8 counts the arrivals at the barriers of another product of the same function wrong.
     """
     N, D = x.shape[0], x.shape[2]
     CHUNKED = x.dtype == "float32"
-    with T.Kernel(n * T.ceildiv(D, BN), T.ceildiv(N, BT), threads=THREADS) as (bx, by):
+    # neighbours share columns of right, which is the larger; and the grid's second side ends at 65535
+    with T.Kernel(T.ceildiv(N, BT), n * T.ceildiv(D, BN), threads=THREADS) as (by, bx):
         left_s = T.alloc_shared((BT, BK), "bfloat16")
         right_s = T.alloc_shared((BK, BN), "bfloat16")
         out_s = T.alloc_shared((BT, BN), "float32")
@@ -63,8 +65,21 @@ def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, BT, BN, BK, STAGES
         i = bx % n
         d0 = bx // n * BN
         t0 = by * BT
+        x_f = T.alloc_fragment((BT, BN), x.dtype)
+        g_f = T.alloc_fragment((BT, BN), x.dtype)
+        h_f = T.alloc_fragment((BT,), "float32")
+        c_f = T.alloc_fragment((BT,), "float32")
         if CHUNKED:
             acc = T.alloc_fragment((BT, BN), "float32")
+        # on their way while the products run
+        for a, b in T.Parallel(BT, BN):
+            x_f[a, b] = T.if_then_else(t0 + a < N and d0 + b < D, x[t0 + a, i, d0 + b], T.cast(0, x.dtype))
+        for a, b in T.Parallel(BT, BN):
+            g_f[a, b] = T.if_then_else(t0 + a < N and d0 + b < D, dh_in[t0 + a, d0 + b], T.cast(0, x.dtype))
+        for a in T.Parallel(BT):
+            h_f[a] = T.if_then_else(t0 + a < N, h_pre[t0 + a, i], 0.0)
+        for a in T.Parallel(BT):
+            c_f[a] = T.if_then_else(t0 + a < N, coef[t0 + a], 0.0)
         T.clear(total)
         for c in T.Pipelined(T.ceildiv(C, BK), num_stages=STAGES):
             T.copy(left[t0 : t0 + BT, c * BK : c * BK + BK], left_s)
@@ -80,8 +95,8 @@ def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, BT, BN, BK, STAGES
         # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
         for a, b in T.Parallel(BT, BN):
             if t0 + a < N and d0 + b < D:
-                up = h_pre[t0 + a, i] * T.cast(dh_in[t0 + a, d0 + b], "float32")
-                own = coef[t0 + a] * T.cast(x[t0 + a, i, d0 + b], "float32")
+                up = h_f[a] * T.cast(g_f[a, b], "float32")
+                own = c_f[a] * T.cast(x_f[a, b], "float32")
                 dx[t0 + a, i, d0 + b] = T.cast(out_s[a, b] + (up - own), x.dtype)
 
 
@@ -100,6 +115,7 @@ def plain(
 ):
     """The whole backward. columns: of left (C); planes: of x, 0 where psi reads x itself; rows, width: of `parameters`."""
     M, C, V, P, F = n * n + 2 * n, columns, vector, planes, "float32"
+    stages = min(stages, C // 16)
     N, Dv, DPv, programs, parts, psi_rows = (T.dynamic(name) for name in ("N", "Dv", "DPv", "programs", "parts", "psi_rows"))
 
     @T.prim_func
@@ -163,6 +179,7 @@ def plain(
             U=unroll,
             C=C,
             P=P,
+            MERGED=False,
         )
         psi_tiles(
             planes_in,
@@ -189,7 +206,7 @@ def plain(
             C=C,
             BT=128,
             BN=128,
-            BK=64,
+            BK=next(width for width in (64, 32, 16) if (stages - 1) * width < C),
             STAGES=stages,
             THREADS=256,
         )

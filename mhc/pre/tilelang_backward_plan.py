@@ -45,8 +45,8 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "backward_splits": (1, 2, 5, 16),
     "backward_stages": (2, 3, 4, 5),
     "backward_psi_rows": (64, 128),
-    "backward_rows": (4, 8),
-    "backward_width": (32, 64),
+    "backward_rows": (4, 8, 32),
+    "backward_width": (32,),
 }
 
 
@@ -58,8 +58,7 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
         mode = "streams" if streams(n, D, dtype, chip) else "plain"
     unroll = (4 if n <= 2 else 2 if n <= 6 else 1) if wide else (4 if n <= 8 else 2)
     if mode == "streams":
-        together = 1 if n == 4 and N < TWO_TERMS_FROM else 3 if n == 3 else 2
-        spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // together)
+        spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // streams_together(N, n))
         return BackwardSchedule(
             mode=mode,
             gates_unroll=unroll,
@@ -70,7 +69,7 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
     psi_rows = 128 if terms * rows_of_terms(n) > 64 else 64
     programs = n * -(-D // 128) * -(-terms * rows_of_terms(n) // psi_rows)
     splits = max(1, min(2 * chip.cores // programs, -(-N // 256)))
-    return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits)
+    return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits, rows=32 if n > 4 else 8)
 
 
 def backward_plan(
@@ -85,10 +84,32 @@ def backward_plan(
 
 def unfit(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapping[str, ScheduleValue]) -> str | None:
     """Why a pinned schedule cannot serve a shape; None where it can."""
-    del N, n, D, chip, schedule
     if dtype not in PLANES:
         return f"float64 has no bfloat16 terms: tilelang takes {', '.join(str(one) for one in PLANES)}"
+    plan = backward_plan(N, n, D, dtype, chip, schedule)
+    if plan.gates_unroll * n > 32:
+        return f"backward_gates_unroll * n must be at most 32, was {plan.gates_unroll * n}"
+    if plan.mode == "streams":
+        if not streams(n, D, dtype, chip):
+            wanted = "bfloat16 on sm_90, n at most 4, D a multiple of 8"
+            return f"backward_mode streams is for {wanted}; was {dtype}, n = {n}, D = {D}"
+        needed = streams_shared(N, n, plan.stages)
+        if needed > chip.shared:
+            return f"{plan.stages} backward_stages need {needed} bytes of shared memory, there are {chip.shared}"
     return None
+
+
+def streams_together(N: int, n: int) -> int:
+    """Streams that a program of `streams` takes side by side: as many as its registers hold the sums of."""
+    return 1 if n == 1 or (n == 4 and N < TWO_TERMS_FROM) else 3 if n == 3 else 2
+
+
+def streams_shared(N: int, n: int, slots: int) -> int:
+    """Bytes of shared memory of a program of `streams`, as `tilelang_backward_streams_kernels.Tiles` allocates them."""
+    together, columns = streams_together(N, n), columns_of_left(n)
+    panels, strips = (2, 2) if n == 1 else (together, 1)
+    slot = 2 * 64 * (columns + 64 * panels + 64 * strips) + 16 * 64
+    return slots * slot + 2 * 64 * panels * (columns + 64) + 1024
 
 
 def streams(n: int, D: int, dtype: torch.dtype, chip: Chip) -> bool:

@@ -1,0 +1,77 @@
+"""What the TileLang backward decides and generates without a GPU; its results are judged with the other implementations'."""
+
+import re
+
+import pytest
+import torch
+
+from mhc import mhc_forward_pre, mhc_pre_backward_manual
+from mhc.pre.device import Chip
+from mhc.pre.tilelang_backward_class import MHCBackwardTileLang
+from mhc.pre.tilelang_backward_plan import backward_schedule, columns_of_left, streams_shared, unfit
+from mhc.pre.tilelang_build import lowered
+from mhc.pre.tilelang_depends import missing
+
+H200 = Chip(cores=132, shared=232448, capability=90)
+needs_tilelang = pytest.mark.skipif(missing("c") is not None, reason=str(missing("c")))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+@pytest.mark.parametrize("N", [1, 100, 5000])
+def test_every_default_can_run(N: int, dtype: torch.dtype) -> None:
+    for n in range(1, 17):
+        for D in (1, 8, 17, 4096):
+            assert unfit(N, n, D, dtype, H200, {}) is None, (n, D)
+
+
+def test_a_pinned_schedule_is_refused_with_the_reason() -> None:
+    assert "float64" in str(unfit(64, 4, 64, torch.float64, H200, {}))
+    assert "n at most 4" in str(unfit(64, 5, 64, torch.bfloat16, H200, {"backward_mode": "streams"}))
+    assert "shared memory" in str(unfit(5000, 4, 64, torch.bfloat16, H200, {"backward_stages": 5}))
+
+
+@needs_tilelang
+def test_streams_takes_the_shared_memory_it_plans() -> None:
+    """Less would be tensors on top of one another, which TileLang allows itself where it sees no overlap in time."""
+    n, slots = 4, backward_schedule(5000, 4, 4096, torch.bfloat16, H200).stages
+    source = _lowered("streams", n=n, columns=columns_of_left(n), terms=2, unroll=2, slots=slots, rows=8, width=32)
+    kernel = source[source.index("warpgroup_reg_alloc") :]
+    assert "__syncthreads" not in kernel[: kernel.index("__global__")], "a barrier of all threads would stop the ring"
+    # coef and h_pre are two elements of one tensor: each must be read
+    assert len(set(re.findall(r"\b[hc]\w*\[i_\d+\] = .*?\+ (\d+)\)\];", kernel))) >= 2
+    assert streams_shared(5000, n, slots) <= H200.shared
+
+
+@needs_tilelang
+@pytest.mark.parametrize("n", [1, 3])
+def test_plain_counts_the_arrivals_at_its_barriers(n: int) -> None:
+    """A product of fewer steps than stages would leave barriers of another one waiting for a single thread."""
+    constants = {"n": n, "dtype": "float16", "vector": 1, "columns": columns_of_left(n), "planes": 2, "unroll": 1}
+    source = _lowered("plain", **constants, stages=3, psi_rows_block=64, rows=8, width=32)
+    counts = {int(count) for count in re.findall(r"mbarrier\[\d+\]\.init\((\d+)\)", source)}
+    assert counts <= {128, 256}
+
+
+@needs_tilelang
+def test_the_class_compiles_for_a_shape_and_refuses_others() -> None:
+    B, S, n, D = 2, 3, 2, 5
+    torch.manual_seed(0)
+    x, phi, gamma = torch.randn(B, S, n, D), torch.randn(n * n + 2 * n, n * D), torch.randn(n, D)
+    alpha, bias = torch.randn(3), torch.randn(n * n + 2 * n)
+    h_in, h_post, h_res, inv_rms, h_mix, h_pre = mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True)
+    upstream = [torch.randn_like(tensor) for tensor in (h_in, h_post, h_res)]
+    arguments = (x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, *upstream, gamma)
+    backward = MHCBackwardTileLang(B, S, n, D, dtype=torch.float32, device="cpu")
+    for got, wanted in zip(backward(*arguments), mhc_pre_backward_manual(*arguments), strict=True):
+        assert got is not None
+        torch.testing.assert_close(got, wanted)
+    with pytest.raises(ValueError, match=r"torch\.float32"):
+        MHCBackwardTileLang(B, S, n, D, device="cpu")(*arguments)
+    with pytest.raises(ValueError, match="at most 16, was 17"):
+        MHCBackwardTileLang(B, S, 17, D)
+
+
+def _lowered(mode: str, **constants: int | str) -> str:
+    factory = f"mhc.pre.tilelang_backward_{mode}_kernels:{mode}"
+    source: str = lowered(factory, "cuda -arch=sm_90a", constants).kernel_source
+    return source
