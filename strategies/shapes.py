@@ -19,7 +19,7 @@ def edges(tiles: Iterable[int]) -> tuple[int, ...]:
 
 @st.composite
 def shapes(draw: st.DrawFn, *, max_n: int, max_elements: int, tiles: tuple[int, ...] = TILES) -> tuple[int, int, int, int]:
-    """(B, S, n, D) with every tensor of at most `max_elements`, but for the least there can be; shrinks to (1, 1, 1, 1).
+    """(B, S, n, D) with every tensor of at most `max_elements`, or of what n = D = 1 needs; shrinks to (1, 1, 1, 1).
 
     With M = n*n + 2*n the largest are x of B*S*n*D, the projection of M*n*D, and gates of B*S*M.
 
@@ -27,7 +27,8 @@ def shapes(draw: st.DrawFn, *, max_n: int, max_elements: int, tiles: tuple[int, 
         tiles: sizes of blocks that kernels cut a dimension into; D and the tokens of a batch are drawn at and beside them.
     """
     beside = edges(tiles)
-    n = draw(st.sampled_from([count for count in STREAMS if count <= max_n]))
+    fitting = [n for n in STREAMS if n <= max_n and (n * n + 2 * n) * n <= max_elements]
+    n = draw(st.sampled_from(fitting or [1]))
     widest = max(1, max_elements // ((n * n + 2 * n) * n))
     widths = [*range(1, 41), *sorted({*beside, *PRIMES, *EIGHT_MOD_SIXTEEN} - set(range(41)))]
     D = draw(st.sampled_from([size for size in widths if size <= widest]))

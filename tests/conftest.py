@@ -1,4 +1,4 @@
-"""Shared fixtures and Hypothesis profiles. `--hypothesis-profile=nightly` looks further."""
+"""Shared fixtures, Hypothesis profiles (`--hypothesis-profile=nightly` looks further), and the time of generated cases."""
 
 import os
 from collections.abc import Iterator
@@ -33,3 +33,21 @@ def unchecked_shapes() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many cases were generated, and where their time went."""
+    reports = [one for group in ("passed", "failed") for one in terminalreporter.stats.get(group, [])]
+    told = [value for one in reports for name, value in getattr(one, "user_properties", ()) if name == "clock"]
+    if not told:
+        return
+    count, running, reference, checking, drawing = (sum(column) for column in zip(*told, strict=True))
+    whole = checking + drawing
+    shares = {
+        "implementations": running,
+        "reference": reference,
+        "inputs and judging": checking - running - reference,
+        "drawing": drawing,
+    }
+    split = ", ".join(f"{name} {seconds / whole:.0%}" for name, seconds in shares.items())
+    terminalreporter.write_line(f"{count} generated cases in {whole:.0f} s: {split}")

@@ -44,7 +44,7 @@ def _changes(layout: Layout) -> int:
 
 SMALLEST: dict[str, tuple[Callable[[Case], bool], Callable[[Case], object], object]] = {
     "streams and width": (lambda c: c.n >= 3 and c.D >= 5, lambda c: (c.B, c.S, c.n, c.D), (1, 1, 3, 5)),
-    "tokens": (lambda c: c.N > 4, lambda c: (c.N, c.n, c.D), (5, 1, 1)),
+    "tokens": (lambda c: c.N > 4, lambda c: (c.N <= 6, c.n, c.D), (True, 1, 1)),
     "no tokens": (lambda c: c.S == 0, lambda c: (c.B, c.S, c.n, c.D), (1, 0, 1, 1)),
     "beyond a tile": (lambda c: c.D > 64, lambda c: (c.n, c.D), (1, 65)),
     "16 bits": (lambda c: c.dtype.endswith("16"), lambda c: c.dtype, "bfloat16"),
@@ -121,9 +121,8 @@ def test_every_region_is_reached() -> None:
 @settings(QUIET, max_examples=100)
 @given(cases(max_elements=1 << 10))
 def test_it_keeps_to_the_budget_and_makes_what_it_says(case: Case) -> None:
-    least = {"phi": case.M * case.n, "bias": case.M}
     for spec in case.table.drawn:
-        assert math.prod(spec.shape(case.sizes)) <= max(1 << 10, least.get(spec.name, 0)), spec.name
+        assert math.prod(spec.shape(case.sizes)) <= 1 << 10, spec.name
     assert regions(Case.from_json(case.json)) == regions(case)
     made = materialise(case)
     assert {name for name, tensor in made.tensors.items() if tensor is not None} == set(case.tensors)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from mhc.case import Case
+from mhc.fuzz.clock import Clock
 from mhc.fuzz.depth import Depth
 from mhc.implementation import Implementation
 from mhc.inputs import materialise
@@ -16,29 +17,35 @@ from oracles.trial import Gate, Run, Trial
 from oracles.verdict import Status, Verdict, not_applicable
 
 
-def check(implementation: Implementation, case: Case, device: str, depth: Depth = Depth.DRAWN) -> list[Verdict]:
+def check(
+    implementation: Implementation, case: Case, device: str, depth: Depth = Depth.DRAWN, clock: Clock | None = None
+) -> list[Verdict]:
     """Run `implementation` on `case` and judge it; a refused case costs no tolerance.
 
-    Gates with further runs judge only what ran to its end in the first.
+    Gates with further runs judge only what ran to its end in the first. `clock` is told where the time went.
     """
-    inputs = materialise(case, device)
-    wanted = reference(inputs)
-    observation = observe(implementation, inputs, wanted.saved)
-    if observation.refused is not None:
-        return [refusal.judge(observation.refused, _asked_again(implementation, observation))]
-    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
-    verdicts = judge(observation, allowed)
-    if depth is Depth.PLAIN or observation.failure is not None:
-        return verdicts
-    trial = Trial(
-        inputs=inputs,
-        reference=wanted,
-        allowed=allowed,
-        observation=observation,
-        recomputes_forward=implementation.recomputes_forward,
-    )
-    gates = [gate for gate in GATES if depth is Depth.FULL or gate.drawn(case)]
-    return verdicts + further(implementation, trial, gates)
+    clock = clock or Clock()
+    with clock.spent("checking"):
+        inputs = materialise(case, device)
+        with clock.spent("reference"):
+            wanted = reference(inputs)
+        observation = observe(implementation, inputs, wanted.saved)
+        clock.running += sum(observation.seconds.values())
+        if observation.refused is not None:
+            return [refusal.judge(observation.refused, _asked_again(implementation, observation))]
+        allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
+        verdicts = judge(observation, allowed)
+        if depth is Depth.PLAIN or observation.failure is not None:
+            return verdicts
+        trial = Trial(
+            inputs=inputs,
+            reference=wanted,
+            allowed=allowed,
+            observation=observation,
+            recomputes_forward=implementation.recomputes_forward,
+        )
+        gates = [gate for gate in GATES if depth is Depth.FULL or gate.drawn(case)]
+        return verdicts + further(implementation, trial, gates, clock)
 
 
 def _asked_again(implementation: Implementation, observation: Observation) -> str | None:
@@ -49,8 +56,11 @@ def _asked_again(implementation: Implementation, observation: Observation) -> st
     return None if again is None else again.reason
 
 
-def further(implementation: Implementation, trial: Trial, gates: Iterable[Gate]) -> list[Verdict]:
+def further(
+    implementation: Implementation, trial: Trial, gates: Iterable[Gate], clock: Clock | None = None
+) -> list[Verdict]:
     """The verdicts of `gates` that need more than the first run; a run that two of them ask for is made once."""
+    clock = clock or Clock()
     done: dict[str, Observation] = {}
     verdicts: list[Verdict] = []
     for gate in gates:
@@ -63,6 +73,7 @@ def further(implementation: Implementation, trial: Trial, gates: Iterable[Gate])
             fresh = run.label not in done
             if fresh:
                 done[run.label] = _observe(implementation, run)
+                clock.running += sum(done[run.label].seconds.values())
             broken += _unfit(gate, run, done[run.label], fresh)
         verdicts += broken or plan.judge(done)
     return verdicts

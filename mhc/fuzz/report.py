@@ -1,5 +1,6 @@
 """What a campaign writes for people: a finding's file and text, the summary, a replay's table."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -7,7 +8,9 @@ from mhc.case import Case
 from mhc.environment import environment
 from mhc.fuzz.campaign import Tally
 from mhc.fuzz.finding import Finding
-from oracles.verdict import Verdict
+from oracles.verdict import Status, Verdict
+
+_IN_FULL = "bound"
 
 
 def write_finding(folder: Path, found: Finding) -> Path:
@@ -49,10 +52,16 @@ def summary(tally: Tally, *, seconds: float, seed: int, device: str) -> str:
 
 
 def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -> str:
-    """One line a verdict: the subject, the largest |error| / bound, and PASS, FAIL or why it does not apply."""
+    """A line for each output's bound and for whatever fails, with the largest |error| / bound; of the rest, counts."""
     lines = [f"{implementation} on {case.id}"]
     for verdict in verdicts:
+        if verdict.oracle != _IN_FULL and verdict.status is not Status.FAIL:
+            continue
         ratio = "" if verdict.ratio is None else f"{verdict.ratio:.3g}"
         status = verdict.status.name.replace("_", " ")
-        lines.append(f"  {verdict.oracle:9} {verdict.subject:8} {ratio:>8}  {status:14} {verdict.message}".rstrip())
+        lines.append(f"  {verdict.oracle:11} {verdict.subject:8} {ratio:>8}  {status:14} {verdict.message}".rstrip())
+    counts = Counter((verdict.oracle, verdict.status) for verdict in verdicts)
+    for oracle in dict.fromkeys(verdict.oracle for verdict in verdicts if verdict.oracle != _IN_FULL):
+        told = [f"{counts[oracle, status]} {status.value}" for status in Status if counts[oracle, status]]
+        lines.append(f"  {oracle:11} {', '.join(told)}")
     return "\n".join(lines)

@@ -1,0 +1,90 @@
+"""Every implementation that this process can run, on drawn cases, judged by every gate the cases draw.
+
+Generated from the registry: an implementation is tested by being registered. Blocks are independent, so xdist spreads them.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+from mhc import Case, Implementation
+from mhc.fuzz.check import check
+from mhc.fuzz.clock import Clock
+from mhc.fuzz.depth import Depth
+from mhc.fuzz.finding import Finding, finding
+from mhc.fuzz.report import describe, write_finding
+from oracles.verdict import Status
+from strategies.cases import cases
+from tests.support import ON_CPU, ON_CUDA, device_of
+
+BLOCK = 10
+"""Cases; Hypothesis fills a longer run up with variations of what it drew before."""
+BLOCKS = {"triton-interpreted": 20}
+"""Of the others 50. A case in Triton's interpreter takes as long as fifty of theirs, more with many streams."""
+ELEMENTS = {"triton-interpreted": 1 << 9}
+
+FOLDER = Path("fuzz_reports")
+
+
+def blocks() -> list[tuple[Implementation, int]]:
+    return [(one, block) for one in (*ON_CPU, *ON_CUDA) for block in range(BLOCKS.get(one.name, 50))]
+
+
+class FoundError(AssertionError):
+    """What Hypothesis shrinks."""
+
+
+@pytest.mark.parametrize(("implementation", "block"), blocks(), ids=lambda value: getattr(value, "name", value))
+def test_nothing_is_found(
+    implementation: Implementation, block: int, record_property: Callable[[str, object], None], tmp_path: Path
+) -> None:
+    clock, found, drawn = Clock(), list[Finding](), 0
+    device = device_of(implementation)
+
+    def body(case: Case) -> None:
+        nonlocal drawn
+        drawn += 1
+        verdicts = check(implementation, case, device, Depth.FULL if found else Depth.DRAWN, clock)
+        failures = [verdict for verdict in verdicts if verdict.status is Status.FAIL]
+        same = [
+            one
+            for one in failures
+            if not found or finding("", implementation, case, one).fingerprint == found[0].fingerprint
+        ]
+        if same:
+            found.append(finding(implementation.name, implementation, case, same[0]))
+            raise FoundError
+
+    space = {implementation.name: implementation.schedule} if implementation.schedule else {}
+    strategy = cases(max_elements=ELEMENTS.get(implementation.name, 1 << 13), spaces=space)
+    nightly = 1 if settings().max_examples < 1000 else 50
+    quiet = settings(
+        max_examples=BLOCK * nightly,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    started = time.perf_counter()
+    try:
+        hypothesis.seed(block)(quiet(hypothesis.given(strategy)(body)))()
+    except FoundError:
+        path = write_finding(FOLDER if FOLDER.is_dir() else tmp_path, found[-1])
+        pytest.fail(describe(found[-1], path), pytrace=False)
+    finally:
+        clock.drawing = time.perf_counter() - started - clock.checking
+        record_property("clock", [drawn, clock.running, clock.reference, clock.checking, clock.drawing])
+
+
+def test_the_clock_adds_up() -> None:
+    clock = Clock(running=3.0, reference=1.0, checking=4.5, drawing=0.5)
+    assert clock.framework == pytest.approx(0.2)
+    with clock.spent("running"):
+        pass
+    assert clock.running > 3.0
+    assert Clock().framework == 0.0
