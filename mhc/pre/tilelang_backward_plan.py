@@ -66,7 +66,7 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
             splits=balanced_splits(spans, -(-N // 64), chip.cores),
         )
     terms = 2 if N >= TWO_TERMS_FROM else 3
-    psi_rows = 128 if terms * rows_of_terms(n) > 64 else 64
+    psi_rows = 128 if 3 * rows_of_terms(n) > 64 else 64  # not by N: the program must not depend on it
     programs = n * -(-D // 128) * -(-terms * rows_of_terms(n) // psi_rows)
     splits = max(1, min(2 * chip.cores // programs, -(-N // 256)))
     return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits, rows=32 if n > 4 else 8)
