@@ -75,7 +75,7 @@ def launches(
             device=device,
         )
         return Launches(compiled, {**sizes, "groups": groups}, {"shares": 0}, groups * _RING * group * 16 * 32 * 4)
-    factory, constants = two_pass(plan, n, D, name, has_gamma)
+    factory, constants = two_pass(plan, n, D, name, has_gamma, overlap=chip(device).capability >= 90)
     passes = _GENERAL if not plan.fixed else {} if chip(device).capability >= 90 else _NO_TMA
     compiled = program(factory, target, constants, pass_configs=passes, device=device)
     rows = -(-M // plan.block_m) * plan.block_m
@@ -85,12 +85,17 @@ def launches(
     return Launches(compiled, {**sizes, "splits": plan.splits}, {"w": 0, "partials": w}, w + partials)
 
 
-def two_pass(plan: ForwardSchedule, n: int, D: int, dtype: str, has_gamma: bool) -> tuple[str, dict[str, ScheduleValue]]:
-    """The factory of a two-pass plan, and its constants: with `fixed`, n and D are among them."""
+def two_pass(
+    plan: ForwardSchedule, n: int, D: int, dtype: str, has_gamma: bool, *, overlap: bool
+) -> tuple[str, dict[str, ScheduleValue]]:
+    """The factory of a two-pass plan, and its constants: with `fixed`, n and D are among them.
+
+    overlap: the device has programmatic dependent launch (sm_90 on), so a kernel may start before the one in front ends.
+    """
     constants: dict[str, ScheduleValue] = {
         **{"dtype": dtype, "has_gamma": has_gamma, "terms": plan.terms, "threads": plan.threads},
         **{"block_tokens": plan.block_tokens, "block_m": plan.block_m, "block_k": plan.block_k},
-        **{"presplit": plan.presplit, "finish_threads": plan.finish_threads},
+        **{"presplit": plan.presplit, "overlap": overlap, "finish_threads": plan.finish_threads},
     }
     if plan.fixed:
         return "mhc.pre.tilelang_forward_kernels:two_pass", {**constants, "n": n, "D": D, "stages": plan.stages}

@@ -40,6 +40,7 @@ def general(
     has_gamma: bool,
     terms: int,
     presplit: bool,
+    overlap: bool,
     block_tokens: int,
     block_m: int,
     block_k: int,
@@ -222,9 +223,9 @@ def general(
                 squares[p] = T.float32(0)
             first = blocks // splits * split + T.min(split, blocks % splits)
             last = blocks // splits * (split + 1) + T.min(split + 1, blocks % splits)
-            if presplit:
+            if presplit and overlap:
                 T.pdl_sync()
-            else:
+            if overlap and not presplit:
                 T.pdl_trigger()  # few programs: the second pass has room beside them
             # a step's loads are on their way during the products of the step before
             for step in T.serial(first, last + 1):
@@ -313,7 +314,7 @@ def general(
                             for a, b in pairs
                         ]
                     )
-            if presplit:
+            if presplit and overlap:
                 T.pdl_trigger()
             for p in T.unroll(x_pieces):
                 total = T.alloc_var(f32)
@@ -360,7 +361,8 @@ def general(
             if tid < M:
                 scale = alpha[T.if_then_else(tid < n, 0, T.if_then_else(tid < 2 * n, 1, 2))]
                 shift = bias[tid]
-            T.pdl_sync()
+            if overlap:
+                T.pdl_sync()
             for r in T.serial(T.ceildiv(rows + 1, finish_threads)):
                 place = r * finish_threads + tid
                 if place < rows + 1:

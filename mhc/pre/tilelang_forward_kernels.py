@@ -38,6 +38,7 @@ def two_pass(
     has_gamma: bool,
     terms: int,
     presplit: bool,
+    overlap: bool,
     block_tokens: int,
     block_m: int,
     block_k: int,
@@ -134,7 +135,7 @@ def two_pass(
             T.clear(squares)
             first = blocks * split // splits
             last = blocks * (split + 1) // splits
-            if presplit:
+            if presplit and overlap:
                 T.pdl_sync()
             for step in T.Pipelined(T.cast(last - first, "int32"), num_stages=stages):
                 k0 = (first + step) * BK
@@ -179,7 +180,8 @@ def two_pass(
                         for p, q in pairs
                     ]
                 )
-            T.pdl_trigger()
+            if overlap:
+                T.pdl_trigger()
             T.reduce_sum(squares, total)
             for i in T.Parallel(BT):
                 if (bt * BT + i < N) and (bm == 0):
@@ -214,7 +216,8 @@ def two_pass(
                     for i in T.unroll(n):
                         for e in T.vectorized(each):
                             held[i * each + e] = by_8(x, n)[row, i, d8, e]
-            T.pdl_sync()
+            if overlap:
+                T.pdl_sync()
             for r in T.serial(T.ceildiv(rows + 1, finish_threads)):
                 place = r * finish_threads + tid
                 if place < rows + 1:
