@@ -6,7 +6,8 @@ What is not bfloat16 x of rows that 16-byte loads divide comes to psi as planes:
 
 import tilelang.language as T
 
-from mhc.pre.tilelang_backward_kernels import gates_and_weights, parameters
+from mhc.pre.tilelang_backward_kernels import gates_and_weights
+from mhc.pre.tilelang_backward_parameters_kernels import parameters
 
 
 @T.macro

@@ -12,7 +12,8 @@ a whole shared tensor: TileLang 0.1.8 gets the address wrong where TMA copies in
 import tilelang.language as T
 from tvm.script.ir_builder import IRBuilder
 
-from mhc.pre.tilelang_backward_kernels import gates_and_weights, parameters
+from mhc.pre.tilelang_backward_kernels import gates_and_weights
+from mhc.pre.tilelang_backward_parameters_kernels import parameters
 
 TOKENS = 64
 PANEL = 64
