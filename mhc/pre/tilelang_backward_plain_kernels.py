@@ -49,7 +49,16 @@ def psi_tiles(xs, left, psi, terms, *, n, X_TERMS, BT, BM, BN, STAGES, THREADS):
 
 
 @T.macro
-def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, BT, BN, BK, STAGES, THREADS):
+def fetch(x_f, g_f, x, dh_in, t0, i, d0):
+    """A tile of x and of dh_in, zeros beside them; loads without a branch around them, so that none waits for another."""
+    for a, b in T.Parallel(x_f.shape[0], x_f.shape[1]):
+        x_f[a, b] = T.if_then_else(t0 + a < x.shape[0] and d0 + b < x.shape[2], x[t0 + a, i, d0 + b], T.cast(0, x.dtype))
+    for a, b in T.Parallel(x_f.shape[0], x_f.shape[1]):
+        g_f[a, b] = T.if_then_else(t0 + a < x.shape[0] and d0 + b < x.shape[2], dh_in[t0 + a, d0 + b], T.cast(0, x.dtype))
+
+
+@T.macro
+def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, EARLY, BT, BN, BK, STAGES, THREADS):
     """dx [N, n, D] in tiles of BT tokens and BN columns of a stream; left [N, C], right [C, n, DP].
 
     Tensor cores truncate what they add up: where dx is float32, BK columns at a time. C is at least STAGES steps of BK: with
@@ -72,11 +81,8 @@ def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, BT, BN, BK, STAGES
         c_f = T.alloc_fragment((BT,), "float32")
         if CHUNKED:
             acc = T.alloc_fragment((BT, BN), "float32")
-        # on their way while the products run
-        for a, b in T.Parallel(BT, BN):
-            x_f[a, b] = T.if_then_else(t0 + a < N and d0 + b < D, x[t0 + a, i, d0 + b], T.cast(0, x.dtype))
-        for a, b in T.Parallel(BT, BN):
-            g_f[a, b] = T.if_then_else(t0 + a < N and d0 + b < D, dh_in[t0 + a, d0 + b], T.cast(0, x.dtype))
+        if EARLY:  # on their way while the products run
+            fetch(x_f, g_f, x, dh_in, t0, i, d0)
         for a in T.Parallel(BT):
             h_f[a] = T.if_then_else(t0 + a < N, h_pre[t0 + a, i], 0.0)
         for a in T.Parallel(BT):
@@ -93,6 +99,8 @@ def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, BT, BN, BK, STAGES
                 T.gemm(left_s, right_s, total)
         # through shared memory: there a thread's elements are neighbours, and its loads and stores are wide
         T.copy(total, out_s)
+        if not EARLY:
+            fetch(x_f, g_f, x, dh_in, t0, i, d0)
         # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
         for a, b in T.Parallel(BT, BN):
             if t0 + a < N and d0 + b < D:
@@ -205,6 +213,7 @@ def plain(
             dx,
             n=n,
             C=C,
+            EARLY=V == 8,  # else more registers than there are beside the sums
             BT=128,
             BN=128,
             BK=next(width for width in (64, 32, 16) if (stages - 1) * width < C),
