@@ -68,13 +68,13 @@ def _values(draw: st.DrawFn, table: Operator, sizes: Mapping[str, int], names: S
     """A recipe for each tensor."""
     first = draw(st.integers(0, 2**16 - 1))
     usual = table.usual_exponents(sizes)
-    odd = draw(st.sampled_from([None, None, None, *names]))
+    odd = draw(st.sampled_from([*(None,) * len(names), *names]))
     exponent = draw(st.sampled_from(EXPONENTS)) if odd is not None else 0
     tensors = {}
     for at, name in enumerate(names):
         scale = usual.get(name, 0) + (exponent if name == odd else 0)
         tensors[name] = Recipe(kind=draw(st.sampled_from(KINDS)), scale=2.0**scale, seed=first + at)
-    regime = draw(st.sampled_from([None, None, None, *table.regimes]))
+    regime = draw(st.sampled_from([*(None,) * (2 * len(table.regimes) + 1), *table.regimes]))
     if regime is not None:
         for name, (kind, power) in table.regimes[regime].items():
             tensors[name] = replace(tensors[name], kind=kind or tensors[name].kind, scale=2.0**power)

@@ -9,7 +9,7 @@ from mhc.recipe import RECIPE_KINDS, Index
 Literal = tuple[Index, float]
 
 KINDS = (
-    *("zero", "constant", "sign", "exact"),
+    *("constant", "zero", "sign", "exact"),  # zero hides more than one, and the simplest is drawn more often than its share
     *("normal",) * 6,
     *("alternating", "row_scaled", "row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows"),
 )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
 
 from mhc import Case, default_case, materialise
+from mhc.case import with_tensor
 from mhc.recipe import CONTIGUOUS, Layout, Recipe
 from strategies.cases import cases
 from strategies.regions import regions
@@ -31,7 +32,7 @@ def test_without_a_condition_it_is_one_token_of_one_number() -> None:
     assert not case.has("gamma")
     assert dict(case.scalars) == {"norm_eps": 1e-6, "hc_eps": 1e-6}
     assert not case.schedules
-    assert {recipe.kind for recipe in case.tensors.values()} == {"zero"}
+    assert {recipe.kind for recipe in case.tensors.values()} == {"constant"}
     assert {recipe.scale for recipe in case.tensors.values()} == {1.0}
     assert {recipe.layout for recipe in case.tensors.values()} == {CONTIGUOUS}
     assert [recipe.seed for recipe in case.tensors.values()] == list(range(len(case.tensors)))
@@ -48,8 +49,8 @@ SMALLEST: dict[str, tuple[Callable[[Case], bool], Callable[[Case], object], obje
     "no tokens": (lambda c: c.S == 0, lambda c: (c.B, c.S, c.n, c.D), (1, 0, 1, 1)),
     "beyond a tile": (lambda c: c.D > 64, lambda c: (c.n, c.D), (1, 65)),
     "16 bits": (lambda c: c.dtype.endswith("16"), lambda c: c.dtype, "bfloat16"),
-    "gamma": (lambda c: c.has("gamma"), lambda c: c.tensors["gamma"].kind, "zero"),
-    "a value": (lambda c: c.tensors["x"].kind != "zero", lambda c: c.tensors["x"], Recipe(kind="constant")),
+    "gamma": (lambda c: c.has("gamma"), lambda c: c.tensors["gamma"], Recipe(kind="constant", seed=4)),
+    "no value": (lambda c: c.tensors["x"].kind != "constant", lambda c: c.tensors["x"], Recipe(kind="zero")),
     "signs": (lambda c: c.tensors["x"].kind not in {"zero", "constant"}, lambda c: c.tensors["x"].kind, "sign"),
     "large": (
         lambda c: c.tensors["x"].scale > 8,
@@ -151,4 +152,9 @@ def test_regions_of_a_case() -> None:
     case = default_case(B=2, S=32, n=4, D=24, absent=frozenset({"gamma"}))
     assert {"streams: 4", "width: 8 mod 16", "tokens: a tile", "tokens: 9..64", "gamma: absent"} <= regions(case)
     assert {"upstream: several", "layout: contiguous", "x: normal"} <= regions(case)
-    assert "upstream: none" in regions(smallest(lambda case: case.n == 2))
+    for name, wanted in zip(("dh_in", "dh_post", "dh_res"), ("several", "one", "none"), strict=True):
+        case = with_tensor(case, name, kind="zero")
+        assert f"upstream: {wanted}" in regions(case)
+    assert {"upstream: one element", "special: outlier"} <= regions(
+        with_tensor(case, "dh_res", literals=(((0, 0, 0, 0), 1.0),))
+    )

@@ -16,7 +16,8 @@ from mhc.fuzz.worker import HarnessError, Worker
 from oracles.verdict import Status
 from strategies.cases import cases
 
-_ROUND = 100
+# Hypothesis fills a run up with variations of what it drew once it has ten examples.
+_ROUND = 10
 _SHRINK_GRACE = 30.0
 
 

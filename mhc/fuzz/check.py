@@ -22,7 +22,8 @@ def check(
 ) -> list[Verdict]:
     """Run `implementation` on `case` and judge it; a refused case costs no tolerance.
 
-    Gates with further runs judge only what ran to its end in the first. `clock` is told where the time went.
+    Gates with further runs judge what ran to its end in the first, and drawn ones only what nothing was wrong with: they
+    would tell of the same bug in their words. `clock` is told where the time went.
     """
     clock = clock or Clock()
     with clock.spent("checking"):
@@ -35,7 +36,8 @@ def check(
             return [refusal.judge(observation.refused, _asked_again(implementation, observation))]
         allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
         verdicts = judge(observation, allowed)
-        if depth is Depth.PLAIN or observation.failure is not None:
+        wrong = depth is Depth.DRAWN and any(verdict.status is Status.FAIL for verdict in verdicts)
+        if depth is Depth.PLAIN or observation.failure is not None or wrong:
             return verdicts
         trial = Trial(
             inputs=inputs,
