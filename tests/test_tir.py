@@ -158,7 +158,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     subprocess.run(command, cwd=folder, check=True)
     library = ctypes.CDLL(str(folder / "tir.so"))
     library.call.argtypes = [
-        ctypes.c_void_p if "*" in kind else ctypes.c_double if "double" in kind else ctypes.c_int64 for kind, _ in parameters
+        ctypes.c_void_p if "*" in kind else ctypes.c_float if "float" in kind else ctypes.c_int64 for kind, _ in parameters
     ]
 
     def forward(

@@ -56,6 +56,7 @@ def block_sum(shared, total, thread, threads):
 def forward(*, dtype, max_n, threads):
     """All six outputs; x and h_in in `dtype`, and n up to max_n. threads: a power of 2; 1 for the `c` target."""
     acc = "float64" if dtype == "float64" else "float32"
+    scalar = T.float64 if dtype == "float64" else T.float32  # Metal has no float64
     scope = "shared" if threads > 1 else "local"
     N, K, M, n, D = (T.dynamic(name, "int64") for name in ("N", "K", "M", "n", "D"))
 
@@ -72,8 +73,8 @@ def forward(*, dtype, max_n, threads):
         inv_rms_handle: T.handle,
         h_mix_handle: T.handle,
         h_pre_handle: T.handle,
-        norm_eps: T.float64,
-        hc_eps: T.float64,
+        norm_eps: scalar,
+        hc_eps: scalar,
     ):
         x = T.match_buffer(x_handle, (N, K), dtype)
         phi = T.match_buffer(phi_handle, (M, K), acc)
@@ -104,7 +105,7 @@ def forward(*, dtype, max_n, threads):
                             )
                             block_sum(shared, total, thread, threads)
                             if thread == 0:
-                                scale[0] = pre.inverse_rms(shared[0], K, T.cast(norm_eps, acc))
+                                scale[0] = pre.inverse_rms(shared[0], K, norm_eps)
                                 inv_rms[t] = scale[0]
                             barrier(threads)
 
@@ -132,7 +133,7 @@ def forward(*, dtype, max_n, threads):
                                         pre.by_gate(row, n, alpha[0], alpha[1], alpha[2]), mix[row], scale[0], bias[row]
                                     )
                                     if row < pre.post_row(n, 0):
-                                        gates[row] = pre.pre_gate(z, T.cast(hc_eps, acc))
+                                        gates[row] = pre.pre_gate(z, hc_eps)
                                         h_pre[t, row] = gates[row]
                                     elif row < pre.res_row(n, 0, 0):
                                         h_post[t, row - pre.post_row(n, 0)] = pre.post_gate(z)

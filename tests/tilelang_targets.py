@@ -1,0 +1,102 @@
+"""TileLang's programs of a call, lowered and compiled for GPUs that nobody here may have. Nothing runs."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+
+from mhc.case import Case
+from mhc.operator import STORAGE_DTYPES
+from mhc.pre.device import Chip
+from mhc.pre.tilelang_build import Program, lowered
+from mhc.pre.tilelang_depends import compiler_path
+
+
+@dataclass(frozen=True)
+class Target:
+    """A GPU: its name for TileLang and for nvcc, and what the schedules ask of it."""
+
+    name: str
+    arch: str
+    chip: Chip
+
+    @property
+    def tilelang(self) -> str:
+        return f"cuda -arch={self.arch}"
+
+    def cubin(self, source: str) -> bytes:
+        """Machine code of device code, from nvcc."""
+        from tilelang.contrib import nvcc  # noqa: PLC0415
+        from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH  # noqa: PLC0415
+
+        options = ["-std=c++17", "-w", f"-I{TILELANG_TEMPLATE_PATH}", f"-I{CUTLASS_INCLUDE_DIR}"]
+        compiled: bytes = nvcc.compile_cuda(source, "cubin", self.arch, options)
+        return compiled
+
+
+SM_80 = Target("sm_80", "sm_80", Chip(cores=108, shared=163 << 10, capability=80))
+SM_90 = Target("sm_90", "sm_90a", Chip(cores=132, shared=227 << 10, capability=90))
+SM_100 = Target("sm_100", "sm_100a", Chip(cores=148, shared=227 << 10, capability=100))
+
+
+@dataclass(frozen=True)
+class Job:
+    """A program that a call would compile."""
+
+    factory: str
+    constants: Mapping[str, Any]
+    pass_configs: Mapping[str, Any]
+
+    def source(self, target: str) -> str:
+        """The device code for a target, as text; no device and no compiler of the target is asked."""
+        text: str = lowered(self.factory, target, self.constants, self.pass_configs).kernel_source
+        return text
+
+
+def programs(case: Case, target: Target) -> list[Job]:
+    """What forward and backward of `case` would compile on the target."""
+    from mhc.pre import tilelang_backward, tilelang_forward  # noqa: PLC0415
+
+    jobs: list[Job] = []
+
+    def record(factory: str, on: str, constants: Mapping[str, Any], **keywords: Any) -> Program:
+        assert on == target.tilelang
+        jobs.append(Job(factory, constants, keywords.get("pass_configs") or {}))
+        stub: Any = None
+        return Program(factory, (), stub)
+
+    dtype, gamma = STORAGE_DTYPES[case.dtype], "gamma" in case.tensors
+    schedule = tuple(case.schedules.get("tilelang", {}).items())
+    capability = divmod(target.chip.capability, 10)
+    with _on(target.chip, record), mock.patch.object(torch.cuda, "get_device_capability", return_value=capability):
+        tilelang_forward._target.cache_clear()
+        sizes = (case.N, case.n, case.D)
+        tilelang_forward.launches.__wrapped__(*sizes, dtype, gamma, 1e-6, 1e-6, 0, schedule)
+        tilelang_backward.prepared.__wrapped__((case.B, case.S, case.n, case.D), dtype, 0, schedule)
+        tilelang_forward._target.cache_clear()
+    return jobs
+
+
+@contextmanager
+def _on(chip: Chip, record: Callable[..., Program]) -> Iterator[None]:
+    """As if the device were `chip`, and nothing is compiled but recorded."""
+    from mhc.pre import tilelang_backward, tilelang_forward  # noqa: PLC0415
+
+    with (
+        mock.patch.multiple(tilelang_forward, chip=lambda device: chip, program=record),
+        mock.patch.multiple(tilelang_backward, chip=lambda device: chip, program=record),
+    ):
+        yield
+
+
+def has_hip() -> bool:
+    from tilelang import tvm  # noqa: PLC0415
+
+    return tvm.ffi.get_global_func("target.build.tilelang_hip", allow_missing=True) is not None
+
+
+def has_nvcc() -> bool:
+    return compiler_path("cuda") is not None
