@@ -7,6 +7,7 @@ from mhc.inputs import Inputs, materialise
 from mhc.observation import ContractError, Observation, observe
 from mhc.pre.entry import choose, mhc_pre
 from mhc.pre.golden import mhc_forward_pre, mhc_pre_backward_manual
+from mhc.pre.tilelang_backward_class import MHCBackwardTileLang
 from mhc.pre.tilelang_entry import mhc_backward_tilelang, mhc_forward_pre_tilelang, mhc_forward_pre_tir
 from mhc.pre.triton_entry import mhc_backward_triton, mhc_forward_pre_triton_optimized
 from mhc.recipe import Layout, Recipe
@@ -21,6 +22,7 @@ __all__ = [
     "ImplementationError",
     "Inputs",
     "Layout",
+    "MHCBackwardTileLang",
     "Observation",
     "Recipe",
     "Reference",

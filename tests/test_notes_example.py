@@ -1,12 +1,36 @@
 """The example that the project grew from, its import lines aside: forward with `outflag=True`, then backward."""
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 import torch
 
-from mhc import mhc_forward_pre, mhc_pre_backward_manual
+from mhc import (
+    MHCBackwardTileLang,
+    mhc_backward_tilelang,
+    mhc_forward_pre,
+    mhc_forward_pre_tilelang,
+    mhc_forward_pre_tir,
+    mhc_pre_backward_manual,
+)
+
+# The example's two imports, by whose kernels they are; on the CPU, TileLang's scalar ones.
+IMPORTS: dict[str, tuple[Callable[..., Any], Callable[[int, int, int, int], Callable[..., Any]]]] = {
+    "golden": (mhc_forward_pre, lambda B, S, n, D: mhc_pre_backward_manual),
+    "tilelang": (mhc_forward_pre_tilelang, lambda B, S, n, D: mhc_backward_tilelang),
+    "tilelang, a backward for its shape": (
+        mhc_forward_pre_tilelang,
+        lambda B, S, n, D: MHCBackwardTileLang(B, S, n, D, device="cpu"),
+    ),
+    "tir": (mhc_forward_pre_tir, lambda B, S, n, D: mhc_backward_tilelang),
+}
 
 
-def test_forward_then_backward() -> None:
+@pytest.mark.parametrize("name", IMPORTS)
+def test_forward_then_backward(name: str) -> None:
     B, S, n, D = 2, 128, 4, 256
+    forward, backward_of = IMPORTS[name]
     torch.manual_seed(0)
     x = torch.randn(B, S, n, D, dtype=torch.bfloat16)
     phi = torch.randn(n * n + 2 * n, n * D, dtype=torch.float32)
@@ -14,11 +38,11 @@ def test_forward_then_backward() -> None:
     bias = torch.randn(n * n + 2 * n, dtype=torch.float32)
     gamma = torch.randn(n, D, dtype=torch.float32)
 
-    h_in, h_post, h_res, inv_rms, h_mix, h_pre = mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True)
+    h_in, h_post, h_res, inv_rms, h_mix, h_pre = forward(x, phi, alpha, bias, gamma, outflag=True)
     dh_in = torch.randn_like(h_in)
     dh_post = torch.randn_like(h_post)
     dh_res = torch.randn_like(h_res)
-    dx, dphi, dalpha, dbias, dgamma = mhc_pre_backward_manual(
+    dx, dphi, dalpha, dbias, dgamma = backward_of(B, S, n, D)(
         x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma
     )
 

@@ -46,7 +46,14 @@ def test_streams_takes_the_shared_memory_it_plans() -> None:
 @pytest.mark.parametrize("n", [1, 3])
 def test_plain_counts_the_arrivals_at_its_barriers(n: int) -> None:
     """A product of fewer steps than stages would leave barriers of another one waiting for a single thread."""
-    constants = {"n": n, "dtype": "float16", "vector": 1, "columns": columns_of_left(n), "planes": 2, "unroll": 1}
+    constants: dict[str, int | str] = {
+        "n": n,
+        "dtype": "float16",
+        "vector": 1,
+        "columns": columns_of_left(n),
+        "planes": 2,
+        "unroll": 1,
+    }
     source = _lowered("plain", **constants, stages=3, psi_rows_block=64, rows=8, width=32)
     counts = {int(count) for count in re.findall(r"mbarrier\[\d+\]\.init\((\d+)\)", source)}
     assert counts <= {128, 256}

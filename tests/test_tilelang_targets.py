@@ -65,6 +65,6 @@ def test_hip_is_refused_with_the_reason_where_it_is_not_built_in() -> None:
 
 def test_scalar_kernels_lower_for_metal() -> None:
     """Tile-level ones do not: their products and barriers are CUDA's."""
-    constants = {"dtype": "float32", "max_n": 4, "threads": 32}
+    constants: dict[str, str | int] = {"dtype": "float32", "max_n": 4, "threads": 32}
     source = lowered("mhc.pre.tir_kernels:forward", "metal", constants).kernel_source
     assert "kernel void" in source

@@ -18,7 +18,7 @@ from mhc.pre.tilelang_backward_plan import (
     rows_of_terms,
     vector,
 )
-from mhc.pre.tilelang_build import Program, program
+from mhc.pre.tilelang_build import Program, prebuild, program
 
 SCRATCH_ALIGNMENT = 256
 
@@ -35,12 +35,30 @@ class Call:
 
 @lru_cache(maxsize=4096)
 def prepared(
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    device: int,
-    schedule: tuple[tuple[str, ScheduleValue], ...],
+    shape: tuple[int, ...], dtype: torch.dtype, device: int, schedule: tuple[tuple[str, ScheduleValue], ...]
 ) -> Call:
     """The call of a shape; compiles its program where neither this process nor the disk has it."""
+    factory, target, constants, sizes, scratch = _described(shape, dtype, device, schedule)
+    offsets, at = {}, 0
+    for name, size in scratch.items():
+        offsets[name] = at
+        at += -(-size // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
+    return Call(program(factory, target, constants, device=device), sizes, offsets, at)
+
+
+@lru_cache(maxsize=4096)
+def start_building(
+    shape: tuple[int, ...], dtype: torch.dtype, device: int, schedule: tuple[tuple[str, ScheduleValue], ...]
+) -> None:
+    """Have another process compile the program of a shape, where the disk does not have it; `prepared` waits for it."""
+    factory, target, constants, _, _ = _described(shape, dtype, device, schedule)
+    prebuild(factory, target, constants)
+
+
+def _described(
+    shape: tuple[int, ...], dtype: torch.dtype, device: int, schedule: tuple[tuple[str, ScheduleValue], ...]
+) -> tuple[str, str, dict[str, bool | int | float | str], dict[str, int], dict[str, int]]:
+    """A shape's factory, target and constants, the sizes of the call, and the bytes of its scratch tensors."""
     B, S, n, D = shape
     N, M, MP, C = B * S, n * n + 2 * n, rows_of_terms(n), columns_of_left(n)
     where = chip(device)
@@ -87,14 +105,9 @@ def prepared(
         "right": 2 * C * n * DP,
         "psi": 4 * parts * psi_rows * n * DP,
     }
-    offsets, at = {}, 0
-    for name, size in scratch.items():
-        offsets[name] = at
-        at += -(-size // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
     arch = f"{where.capability}a" if where.capability >= 90 else f"{where.capability}"
     factory = f"mhc.pre.tilelang_backward_{plan.mode}_kernels:{plan.mode}"
-    built = program(factory, f"cuda -arch=sm_{arch}", constants, device=device)
-    return Call(built, sizes, offsets, at)
+    return factory, f"cuda -arch=sm_{arch}", constants, sizes, scratch
 
 
 def backward(

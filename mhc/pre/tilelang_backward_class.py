@@ -10,6 +10,7 @@ from mhc.case import ScheduleValue
 from mhc.pre.entry import Gradients
 from mhc.pre.table import MAX_N
 from mhc.pre.tilelang_build import program
+from mhc.pre.tilelang_entry import mhc_backward_tilelang
 from mhc.pre.tilelang_serial import FLAGS, PASSES
 
 
@@ -43,7 +44,7 @@ class MHCBackwardTileLang:
         device: str | torch.device | None = None,
         schedule: Mapping[str, ScheduleValue] | None = None,
     ) -> None:
-        for name, value, least, most in (("B", B, 0, None), ("S", S, 0, None), ("n", n, 1, 16), ("D", D, 1, None)):
+        for name, value, least, most in (("B", B, 0, None), ("S", S, 0, None), ("n", n, 1, MAX_N), ("D", D, 1, None)):
             if value < least or (most is not None and value > most):
                 raise ValueError(f"{name} must be at least {least}{f' and at most {most}' if most else ''}, was {value}")
         self.shape, self.dtype, self.schedule = (B, S, n, D), dtype, schedule
@@ -83,8 +84,6 @@ class MHCBackwardTileLang:
             ValueError: x has another shape, dtype or device than this was made for.
             TypeError, ValueError: another argument does not fit; the message names it.
         """
-        from mhc.pre.tilelang_entry import mhc_backward_tilelang  # noqa: PLC0415  which imports this
-
         was = (tuple(x.shape), x.dtype, x.device.type)
         wanted = (self.shape, self.dtype, self.device.type)
         if was != wanted:

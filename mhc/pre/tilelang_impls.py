@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import torch
 
-from mhc.case import Case
+from mhc.case import Case, Schedule
 from mhc.implementation import Implementation, Refused
 from mhc.operator import STORAGE_DTYPES
 from mhc.pre.device import chip
@@ -18,10 +18,13 @@ from mhc.pre.tilelang_schedule import SPACE
 # Each stage's module is imported by its first call: importing `mhc` touches neither TileLang nor its kernels.
 
 
-def _forward(*arguments: Any, **keywords: Any) -> Any:
+def _forward(x: Any, *arguments: Any, schedule: Schedule | None, **keywords: Any) -> Any:
+    from mhc.pre.tilelang_backward import start_building  # noqa: PLC0415
     from mhc.pre.tilelang_forward import forward  # noqa: PLC0415
 
-    return forward(*arguments, **keywords)
+    if x.numel() > 0:  # a backward follows, mostly: where it has to be compiled, both are at once
+        start_building(tuple(x.shape), x.dtype, x.get_device(), tuple(sorted((schedule or {}).items())))
+    return forward(x, *arguments, schedule=schedule, **keywords)
 
 
 def _backward(*arguments: Any, **keywords: Any) -> Any:
