@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Queue
@@ -48,18 +49,20 @@ def detect(
     after: int,
     limit: float,
     jobs: int,
+    seconds: float = float("inf"),
     on_hunt: Callable[[Subject, Hunt], None] = lambda prey, result: None,
 ) -> list[Hunt]:
     """Hunt every subject that `state` does not have yet, `jobs` at a time; in the order of `subjects`.
 
     Args:
-        count, seed: of the drawn cases, the same for all subjects of a base. after, limit: as for `hunt`.
+        count, seed: of the drawn cases, the same for all subjects of a base. after, limit, seconds: as for `hunt`.
     """
     waiting = [prey for prey in subjects if prey.name not in state.hunts]
     bases = {prey.base for prey in waiting}
     drawn = {base: draw(count, seed, load(base_subject(base).spec).schedule) for base in bases}
     with _suite_workers(jobs) as suites, ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(_one, prey, drawn[prey.base], suites, after, limit): prey for prey in waiting}
+        chase = partial(hunt, after=after, limit=limit, seconds=seconds)
+        futures = {pool.submit(_one, prey, drawn[prey.base], suites, chase): prey for prey in waiting}
         for future in as_completed(futures):
             result = future.result()
             state.add(result)
@@ -67,8 +70,10 @@ def detect(
     return [state.hunts[prey.name] for prey in subjects]
 
 
-def _one(prey: Subject, drawn: Sequence[Case], suites: "Queue[_SuiteWorker]", after: int, limit: float) -> Hunt:
-    result = hunt(prey, drawn, after=after, limit=limit)
+def _one(
+    prey: Subject, drawn: Sequence[Case], suites: "Queue[_SuiteWorker]", chase: Callable[[Subject, Sequence[Case]], Hunt]
+) -> Hunt:
+    result = chase(prey, drawn)
     worker = suites.get()
     try:
         return replace(result, suites=worker.judge(prey.spec))

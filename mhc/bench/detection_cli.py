@@ -26,9 +26,10 @@ PICTURE = Path("docs/results/detection.svg")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn cases.")
 @click.option("--only", "names", multiple=True, metavar="NAME", help="A mutant, or manual, triton, tilelang. Repeatable.")
 @click.option(
-    "--after", type=click.IntRange(min=0), default=3, show_default=True, help="Cases after a kill, for the matrix."
+    "--after", type=click.IntRange(min=0), default=0, show_default=True, help="Cases after a kill, for the matrix."
 )
 @click.option("--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds a case may take.")
+@click.option("--seconds", type=click.FloatRange(min=1), help="That a mutant gets at most, all its cases together.")
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True, help="Worker processes.")
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="Keep results there, and skip what it has.")
 @click.option("--write", is_flag=True, help=f"Write {RESULTS} and {PICTURE}.")
@@ -40,6 +41,7 @@ def detection(
     names: tuple[str, ...],
     after: int,
     limit: float,
+    seconds: float | None,
     jobs: int,
     state: Path | None,
     write: bool,
@@ -63,12 +65,21 @@ def detection(
     started = time.monotonic()
 
     def show(prey: Subject, result: Hunt) -> None:
-        seconds = time.monotonic() - started
-        click.echo(f"{seconds:6.0f} s  {detection_report.line(prey, result)}")
+        click.echo(f"{time.monotonic() - started:6.0f} s  {detection_report.line(prey, result)}")
 
     kept = State(state, {"cases": count, "seed": seed, "after": after})
     subjects = [*(subject(one) for one in chosen), *bases]
-    hunts = detect(subjects, kept, count=count, seed=seed, after=after, limit=limit, jobs=jobs, on_hunt=show)
+    hunts = detect(
+        subjects,
+        kept,
+        count=count,
+        seed=seed,
+        after=after,
+        limit=limit,
+        jobs=jobs,
+        seconds=float("inf") if seconds is None else seconds,
+        on_hunt=show,
+    )
     result = score(chosen, {hunt.name: hunt for hunt in hunts})
     command = f"python -m mhc.bench {shlex.join(context.meta.get('mhc.bench.arguments', ()))}"
     text = detection_report.render(

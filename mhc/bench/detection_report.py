@@ -59,6 +59,7 @@ def _header(score: Score, command: str, count: int, seed: int, after: int) -> st
     worst = max((row.hunt.first or 0 for row in score.killed), default=0)
     alarms = len(score.alarms)
     rate = f"at most {3 / score.checks:.2g} with 95 % confidence" if score.checks and not alarms else "see below"
+    more = f" and {after} more" if after else ""
     return f"""# Detection: known-bad implementations and what kills them
 
 {time.strftime("%Y-%m-%d", time.gmtime())}, CPU, torch {torch.__version__}
@@ -72,8 +73,8 @@ def _header(score: Score, command: str, count: int, seed: int, after: int) -> st
 A mutant is one edit of the source of a real implementation: the formula in plain PyTorch (manual), the Triton kernels in
 their interpreter (triton), the serial TileLang kernels compiled for the CPU (tilelang). Each runs in a worker process as in
 a campaign, on the cases of the campaign's own strategy (seed {seed}, the same for every mutant of a base), judged by the
-campaign's own gates, until a case kills it and for {after} more. Seconds are wall time from the first case, compilation
-included, the start of the process not."""
+campaign's own gates, until a case kills it; that case{more} is then judged by every gate. Seconds are wall
+time from the first case, compilation included, the start of the process not."""
 
 
 def _suites(score: Score) -> str:

@@ -9,6 +9,7 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 
 from mhc.case import Case, ScheduleValue
+from mhc.fuzz.depth import Depth
 from mhc.fuzz.worker import HarnessError, Worker
 from mhc.registry import load
 from oracles.mutants.load import SPEC
@@ -49,7 +50,7 @@ class Hunt:
     """What became of one subject.
 
     Attributes:
-        cases: drawn for it, up to the kill and `after` more. refused: of these, not taken.
+        cases: drawn for it, up to the kill and a few more. refused: of these, not taken.
         first: the number of the case that killed it, from 1; None where it survived.
         seconds: from the first case to that one, without the start of the process.
         fired: for each oracle that failed, the number of the case where it first did.
@@ -115,10 +116,14 @@ def named(case: Case, name: str) -> Case:
     return replace(case, schedules={name: case.schedules[""]}) if case.schedules else case
 
 
-def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float) -> Hunt:
-    """Check a mutant on the drawn cases until one kills it, and on `after` more for what other oracles say.
+def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seconds: float = float("inf")) -> Hunt:
+    """Check a mutant on the drawn cases, as a campaign would, until one kills it.
 
-    What is clean is checked on all of them, whatever is said of it.
+    For the matrix that case and `after` more are then judged by every gate. What is clean is checked on all of the cases,
+    whatever is said of it.
+
+    Args:
+        limit: seconds that one case may take. seconds: that all together may.
     """
     implementation = load(prey.spec)
     worker = Worker(prey.spec, implementation, "cpu", limit=limit)
@@ -126,17 +131,28 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float) -> H
     started = None
     try:
         for number, one in enumerate(drawn, 1):
-            if worker.retired or (not prey.clean and result.first is not None and number > result.first + after):
+            killed = not prey.clean and result.first is not None
+            if worker.retired or (killed and number > (result.first or 0) + after):
+                break
+            if started is not None and time.monotonic() - started > seconds:
                 break
             case = named(one, implementation.name)
-            worker.start(case)
+            worker.start(case, Depth.FULL if killed else Depth.DRAWN)
             started = time.monotonic() if started is None else started
             result = _with(result, number, case, worker.finish(), time.monotonic() - started)
+            if not prey.clean and result.first == number and not worker.retired:
+                worker.start(case, Depth.FULL)
+                result = replace(result, fired={**dict.fromkeys(_failing(worker.finish()), number), **result.fired})
     except HarnessError as fault:
         result = replace(result, fault=str(fault))
     finally:
         worker.stop()
     return result
+
+
+def _failing(verdicts: Sequence[Verdict]) -> list[str]:
+    """The oracles that failed, by name."""
+    return sorted({verdict.oracle for verdict in verdicts if verdict.status is Status.FAIL})
 
 
 def _with(result: Hunt, number: int, case: Case, verdicts: Sequence[Verdict], seconds: float) -> Hunt:
@@ -146,7 +162,7 @@ def _with(result: Hunt, number: int, case: Case, verdicts: Sequence[Verdict], se
     result = replace(result, cases=number, refused=result.refused + refused, worst=worst)
     if not failures:
         return result
-    said = sorted({verdict.oracle for verdict in failures})
+    said = _failing(verdicts)
     fired = {**dict.fromkeys(said, number), **result.fired}
     if result.first is not None:
         return replace(result, fired=fired)

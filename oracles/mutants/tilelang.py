@@ -28,7 +28,7 @@ MACROS = (
         bug="NaN swallowed by a max",
         hidden=True,
         old="return 1.0 / (1.0 + T.exp(-z))",
-        new="return 1.0 / (1.0 + T.exp(-T.if_then_else(z > -88.0, z, T.cast(-88.0, z.dtype))))",
+        new="return 1.0 / (1.0 + T.exp(-T.max(z, T.cast(-10000.0, z.dtype))))",
     ),
     _macro(
         name="c_post_without_its_2",
@@ -97,11 +97,11 @@ FORWARD = (
         new="for half in T.unroll(4):",
     ),
     _kernel(
-        name="c_zeroed_by_multiplication",
-        bug="a NaN of one token stays in an accumulator that is zeroed by * 0",
+        name="c_nan_stays",
+        bug="a NaN in one token leaks: it stays in the accumulator of the tokens after it",
         hidden=True,
-        old="        lanes[c] = 0.0\n    for line",
-        new="        lanes[c] = T.if_then_else(lanes[c] > 0.0, 0.0, T.if_then_else(lanes[c] <= 0.0, 0.0, lanes[c]))\n    for line",
+        old="                squares[0] = 0.0\n",
+        new="                squares[0] = T.if_then_else(t == 0, 0.0, T.if_then_else(squares[0] >= 0.0, 0.0, squares[0]))\n",
     ),
     _kernel(
         name="c_last_block_of_squares",
