@@ -14,7 +14,7 @@ its own, with u the unit roundoff of the dtype:
     to(narrower)      ea                                       + u_narrow |a|
     to(wider)         ea
 
-and half the smallest subnormal for each product or quotient that can be rounded at all (L of them in a @ b).
+and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b).
 docs/tolerances.md derives each line.
 
 An error of infinity means that nothing is promised: an intermediate leaves the range of the dtype, or comes within a factor
@@ -41,6 +41,9 @@ ELEMENTARY = 9.0
 # Nothing is promised within this factor of overflow, inputs included, so that the order of a formula's constant factors is
 # free: autograd, for one, doubles dh_post before the slope of the sigmoid brings it down; the formula takes h_post first.
 HEADROOM = 4.0
+# A product in a matrix product may be formed from three bfloat16 terms of each factor: six partial products for float32
+# digits, each of which can fall below the normal range by itself.
+PARTIAL = 6
 
 
 def unit_roundoff(dtype: torch.dtype) -> float:
@@ -218,7 +221,9 @@ class ErrorNumber:
         if self.calm and other.calm:
             value, size = self.value @ other.value, self.value.abs() @ other.value.abs()
             propagated = _moved(torch.matmul, self, other)
-            return self._rounded(value, propagated, self.dtype, units=units, size=size, underflows=length, grain=grain)
+            return self._rounded(
+                value, propagated, self.dtype, units=units, size=size, underflows=PARTIAL * length, grain=grain
+            )
         a, b, ea, eb = magnitude(self.value), magnitude(other.value), self.error, other.error
         beyond = ea.isinf().any(-1, keepdim=True) | eb.isinf().any(-2, keepdim=True)
         fa, fb = magnitude(ea), magnitude(eb)
@@ -229,7 +234,7 @@ class ErrorNumber:
             beyond = beyond | (terms > 0)
         propagated = torch.where(beyond, torch.inf, a @ fb + fa @ b + fa @ fb)
         return self._rounded(
-            value, propagated, self.dtype, units=units, size=a @ b, underflows=length, grain=grain, calm=False
+            value, propagated, self.dtype, units=units, size=a @ b, underflows=PARTIAL * length, grain=grain, calm=False
         )
 
     def sum(self, dim: int) -> "ErrorNumber":

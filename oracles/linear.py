@@ -12,7 +12,7 @@ from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.reference import widen
-from oracles.error_number import unit_roundoff
+from oracles.error_number import HEADROOM, unit_roundoff
 from oracles.trial import Gate, Plan, Run, Trial
 from oracles.underflow_number import UnderflowNumber
 from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
@@ -75,11 +75,16 @@ def _changes(trial: Trial) -> Mapping[str, UnderflowNumber]:
     given: dict[str, UnderflowNumber | None] = {}
     saved = {name: tensor.detach().to("cpu", torch.float64) for name, tensor in trial.reference.saved.items()}
     for name, value in {**widen(trial.inputs), **saved}.items():
-        number = None if value is None else UnderflowNumber(value, torch.zeros_like(value), specs[name].dtype(storage))
-        given[name] = number
+        given[name] = None if value is None else _number(value, specs[name].dtype(storage))
     results = table.backward(*(given[name] for name in table.backward_arguments), **case.scalars)
     named = zip((spec.name for spec in table.gradients), results, strict=True)
     return {name: number for name, number in named if number is not None}
+
+
+def _number(value: Tensor, dtype: torch.dtype) -> UnderflowNumber:
+    """A tensor that is given; no promise where doubling it may overflow."""
+    beyond = value.abs() > torch.finfo(dtype).max / HEADROOM
+    return UnderflowNumber(value, torch.zeros_like(value).masked_fill(beyond, torch.inf), dtype)
 
 
 GATE = Gate(name=NAME, variant=LABEL, plan=plan, every=8)

@@ -38,7 +38,7 @@ class UnderflowNumber(ErrorNumber):
         del units, grain, calm
         spread = (magnitude(value) if size is None else size) + propagated
         subnormal = MARGIN * underflows * half_subnormal(dtype)
-        if underflows == 1:
+        if size is None:
             normal = magnitude(value) - propagated >= MARGIN * torch.finfo(dtype).smallest_normal
             own = torch.where(normal | (spread == 0), 0.0, subnormal)
         else:

@@ -75,6 +75,13 @@ def test_what_is_not_finite_or_underflows_is_not_judged() -> None:
     assert {one.status for one in verdicts} == {Status.NOT_APPLICABLE}
 
 
+def test_what_would_overflow_when_doubled_is_not_judged() -> None:
+    for dtype, value in (("float32", 3e38), ("float16", 6e4)):
+        case = scaled_case(B=2, S=2, n=2, D=3, dtype=dtype)
+        huge = with_tensor(case, "dh_in", literals=(((0, 1, 0), value),))
+        assert not gate_symptoms(GATES["upstream doubled"], MANUAL, huge)
+
+
 def test_underflow_alone_is_counted() -> None:
     small, one = (
         UnderflowNumber(torch.tensor([value], dtype=torch.float64), torch.zeros(1, dtype=torch.float64), torch.float32)
