@@ -45,8 +45,11 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
                 continue
             wanted, got = before.cpu().double() * 2, now.cpu().double()
             change = changes[name]
-            size = torch.minimum(change.value.abs(), before.cpu().double().abs())  # 0 in one of them: nothing is sure
+            held = before.cpu().double().abs()
+            size = torch.minimum(change.value.abs(), held)  # 0 in one of them: nothing is sure
             sure = change.error < NEGLIGIBLE * unit_roundoff(change.dtype) * size
+            # what is held may be subnormal in its dtype where float64's value is not, or be rounded up from there
+            sure &= held > torch.finfo(before.dtype).smallest_normal
             sure &= wanted.isfinite() & (wanted.abs() <= torch.finfo(before.dtype).max)
             wrong = sure & (got != wanted)
             if wrong.any():
