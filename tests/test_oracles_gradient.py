@@ -82,6 +82,22 @@ def test_what_would_overflow_when_doubled_is_not_judged() -> None:
         assert not gate_symptoms(GATES["upstream doubled"], MANUAL, huge)
 
 
+def test_a_gradient_held_below_the_normal_range_is_not_judged() -> None:
+    """dx of float16 around its smallest normal number, 6e-5, where large terms cancel: float64 above, float32 below."""
+    case = default_case(B=1, S=64, n=14, D=5, dtype="float16", scalars={"norm_eps": 0.125})
+    changes = {
+        "alpha": "sparse",
+        "bias": "constant",
+        "gamma": "row_scaled",
+        "dh_in": "column_scaled",
+        "dh_post": "cancelling",
+    }
+    for at, spec in enumerate(case.table.drawn):
+        case = with_tensor(case, spec.name, kind=changes.get(spec.name, "normal"), seed=2599 + at)
+    case = with_tensor(case, "phi", scale=0.125)
+    assert not gate_symptoms(GATES["upstream doubled"], MANUAL, case)
+
+
 def test_underflow_alone_is_counted() -> None:
     small, one = (
         UnderflowNumber(torch.tensor([value], dtype=torch.float64), torch.zeros(1, dtype=torch.float64), torch.float32)
