@@ -16,6 +16,7 @@ from mhc.bench.suites import COMPARATORS
 from mhc.case import Case
 from mhc.fuzz.worker import environment_variables
 from mhc.registry import load
+from oracles.mutants.record import BASES
 
 _SPAWN = multiprocessing.get_context("spawn")
 _START_LIMIT = 120.0
@@ -76,7 +77,7 @@ def _one(
     result = chase(prey, drawn)
     worker = suites.get()
     try:
-        return replace(result, suites=worker.judge(prey.spec))
+        return replace(result, suites=worker.judge(prey))
     finally:
         suites.put(worker)
 
@@ -88,7 +89,7 @@ class _SuiteWorker:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._connection: Connection | None = None
 
-    def judge(self, spec: str, limit: float = 120.0) -> dict[str, list[str]]:
+    def judge(self, prey: Subject, limit: float = 120.0) -> dict[str, list[str]]:
         """What each suite finds; a death or a hang fails them all."""
         if self._process is None:
             here, there = _SPAWN.Pipe()
@@ -98,7 +99,7 @@ class _SuiteWorker:
             self._connection = here
             limit += _START_LIMIT
         assert self._connection is not None
-        self._connection.send(spec)
+        self._connection.send((prey.spec, BASES[prey.base].quick))
         try:
             if self._connection.poll(limit):
                 answer: dict[str, list[str]] = self._connection.recv()
@@ -136,12 +137,12 @@ def _judge(connection: Connection) -> None:
     """What a suite worker does."""
     import torch  # noqa: PLC0415  after the environment variables are in place
 
-    from mhc.bench.suites import judge  # noqa: PLC0415
+    from mhc.bench.suites import FIXED, QUICK, judge  # noqa: PLC0415
 
     torch.set_num_threads(1)
     while True:
         try:
-            spec = connection.recv()
+            spec, quick = connection.recv()
         except EOFError:
             return
-        connection.send(judge(load(spec)))
+        connection.send(judge(load(spec), FIXED if quick else QUICK))

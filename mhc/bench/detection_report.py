@@ -51,7 +51,7 @@ def line(prey: Subject, hunt: Hunt) -> str:
 
 
 def _header(score: Score, command: str, count: int, seed: int, after: int) -> str:
-    killed, total = len(score.killed), len(score.mutants)
+    killed, total = len(score.killed), len(score.mutants) - len(score.equivalent)
     bases = ", ".join(
         f"{sum(row.killed for row in rows)} of {len(rows)} {base}"
         for base, rows in ((base, [row for row in score.mutants if row.mutant.base == base]) for base in score.bases)
@@ -59,6 +59,7 @@ def _header(score: Score, command: str, count: int, seed: int, after: int) -> st
     worst = max((row.hunt.first or 0 for row in score.killed), default=0)
     alarms = len(score.alarms)
     rate = f"at most {3 / score.checks:.2g} with 95 % confidence" if score.checks and not alarms else "see below"
+    apart = f" (and {len(score.equivalent)} break no promise)" if score.equivalent else ""
     more = f" and {after} more" if after else ""
     return f"""# Detection: known-bad implementations and what kills them
 
@@ -66,15 +67,16 @@ def _header(score: Score, command: str, count: int, seed: int, after: int) -> st
 
     {command}
 
-- **{killed} of {total} mutants killed** within {count} drawn cases each ({bases}); median {score.median_cases:g} cases and
+- **{killed} of {total} mutants killed**{apart} within {count} drawn cases each ({bases}); median {score.median_cases:g} cases and
   {score.median_seconds:.1f} s to the first kill, at most {worst} cases.
 - **{alarms} false alarms in {score.checks} clean (case, implementation) checks** ({rate}).
 
 A mutant is one edit of the source of a real implementation: the formula in plain PyTorch (manual), the Triton kernels in
 their interpreter (triton), the serial TileLang kernels compiled for the CPU (tilelang). Each runs in a worker process as in
 a campaign, on the cases of the campaign's own strategy (seed {seed}, the same for every mutant of a base), judged by the
-campaign's own gates, until a case kills it; that case{more} is then judged by every gate. Seconds are wall
-time from the first case, compilation included, the start of the process not."""
+campaign's own gates, until a case kills it; that case{more} is then judged by every gate (but not in the
+interpreter, where that takes minutes). Seconds are wall time from the first case, compilation included, the start of the
+process not."""
 
 
 def _suites(score: Score) -> str:
@@ -100,7 +102,8 @@ def _suites(score: Score) -> str:
     ]
     shapes = ", ".join(f"{one.B},{one.S},{one.n},{one.D} {one.dtype}" for one in FIXED)
     return f"""The same mutants on fixed shapes, those of TileLang's and Liger-Kernel's tests with fewer tokens, x ~ N(0, 1),
-all parameters random, against the golden implementation in the same dtypes. B,S,n,D: {shapes}.
+all parameters random, against the golden implementation in the same dtypes. B,S,n,D: {shapes}
+(in the interpreter without the last two).
 A suite kills a mutant where something fails that passes on the unedited implementation; what fails there too is a false
 alarm.
 
@@ -114,12 +117,17 @@ def _oracles(score: Score) -> str:
 
 
 def _survivors(score: Score, count: int) -> str:
-    if not score.survivors:
+    lines = [
+        [row.mutant.name, row.mutant.base, row.mutant.bug, str(row.hunt.checked), why]
+        for rows, other in (
+            (score.survivors, "a gap: no drawn case reached it, or no gate looks there"),
+            (score.equivalent, ""),
+        )
+        for row in rows
+        for why in [f"equivalent: {row.mutant.equivalent}" if row.mutant.equivalent else row.hunt.fault or other]
+    ]
+    if not lines:
         return f"None in {count} cases."
-    lines = []
-    for row in score.survivors:
-        reason = row.mutant.survives or row.hunt.fault or "not understood yet"
-        lines.append([row.mutant.name, row.mutant.base, row.mutant.bug, str(row.hunt.checked), reason])
     return _table(["mutant", "base", "bug", "cases checked", "why it survives"], lines)
 
 

@@ -44,7 +44,13 @@ class Score:
 
     @property
     def survivors(self) -> list[Row]:
-        return [row for row in self.mutants if not row.killed]
+        """Equivalent ones not among them."""
+        return [row for row in self.mutants if not row.killed and not row.mutant.equivalent]
+
+    @property
+    def equivalent(self) -> list[Row]:
+        """Those that break no promise, and were not killed."""
+        return [row for row in self.mutants if not row.killed and row.mutant.equivalent]
 
     @property
     def median_cases(self) -> float:

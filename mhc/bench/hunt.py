@@ -119,13 +119,13 @@ def named(case: Case, name: str) -> Case:
 def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seconds: float = float("inf")) -> Hunt:
     """Check a mutant on the drawn cases, as a campaign would, until one kills it.
 
-    For the matrix that case and `after` more are then judged by every gate. What is clean is checked on all of the cases,
-    whatever is said of it.
+    For the matrix that case and `after` more are then judged by every gate, where the base is quick. What is clean is
+    checked on all of the cases, whatever is said of it.
 
     Args:
         limit: seconds that one case may take. seconds: that all together may.
     """
-    implementation = load(prey.spec)
+    implementation, quick = load(prey.spec), BASES[prey.base].quick
     worker = Worker(prey.spec, implementation, "cpu", limit=limit)
     result = Hunt(name=prey.name)
     started = None
@@ -137,10 +137,10 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seco
             if started is not None and time.monotonic() - started > seconds:
                 break
             case = named(one, implementation.name)
-            worker.start(case, Depth.FULL if killed else Depth.DRAWN)
+            worker.start(case, Depth.FULL if killed and quick else Depth.DRAWN)
             started = time.monotonic() if started is None else started
             result = _with(result, number, case, worker.finish(), time.monotonic() - started)
-            if not prey.clean and result.first == number and not worker.retired:
+            if quick and not prey.clean and result.first == number and not worker.retired:
                 worker.start(case, Depth.FULL)
                 result = replace(result, fired={**dict.fromkeys(_failing(worker.finish()), number), **result.fired})
     except HarnessError as fault:

@@ -41,6 +41,8 @@ FIXED = (
     Fixed(1, 64, 4, 2560, "bfloat16"),
     Fixed(1, 16, 4, 4096, "bfloat16"),
 )
+QUICK = FIXED[:5]
+"""Without the widest: for kernels in an interpreter."""
 
 
 def defaults(got: Tensor, wanted: Tensor) -> bool:

@@ -11,17 +11,19 @@ class Base:
 
     Attributes:
         package: where its modules are. module, attribute: where its `Implementation` is.
+        quick: a case judged by every gate, some twenty runs, takes a second or two.
     """
 
     package: str
     module: str
     attribute: str
+    quick: bool = True
 
 
 BASES: Mapping[str, Base] = MappingProxyType(
     {
         "manual": Base(package="mhc.pre", module="reference_impls", attribute="MANUAL"),
-        "triton": Base(package="mhc.pre", module="triton_impls", attribute="TRITON_INTERPRETED"),
+        "triton": Base(package="mhc.pre", module="triton_impls", attribute="TRITON_INTERPRETED", quick=False),
         "tilelang": Base(package="mhc.pre", module="tilelang_impls", attribute="TILELANG_C"),
     }
 )
@@ -41,7 +43,7 @@ class Mutant:
         clean: a correct variant, which must not be flagged.
         hidden: a bug that x ~ N(0, 1), alpha about 1 or a tolerance of 1e-2 hides.
         emulated: what stands for a defect that only a GPU shows; empty for the defect itself.
-        survives: why no oracle is expected to tell it from a correct one; empty where one must.
+        equivalent: why it breaks no promise, so that no oracle may flag it; empty where one must.
     """
 
     name: str
@@ -54,7 +56,7 @@ class Mutant:
     clean: bool = False
     hidden: bool = False
     emulated: str = ""
-    survives: str = ""
+    equivalent: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
