@@ -12,6 +12,7 @@ from mhc import Case, default_case, materialise, reference
 from mhc.case import with_tensor
 from mhc.pre.reference_impls import MANUAL
 from oracles import algebra
+from oracles.bound import tolerances
 from oracles.relabel import Relabelling, index_map
 from oracles.trial import Gate
 from oracles.verdict import Status
@@ -108,7 +109,7 @@ def test_an_axis_of_blocks_is_moved_block_by_block() -> None:
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(cases(dtypes=("float64",), special=False, max_elements=1 << 10))
 def test_the_reference_itself_obeys_the_moves(case: Case) -> None:
-    """The float64 formula on permuted streams is the permuted result, to float64 precision."""
+    """The float64 formula on permuted streams is the permuted result, within twice what float64 rounding allows."""
     if case.n < 2:
         return
     inputs = materialise(case)
@@ -122,11 +123,11 @@ def test_the_reference_itself_obeys_the_moves(case: Case) -> None:
         *(None if t is None else move.move(t, s) for s, t in ((s, inputs.tensors[s.name]) for s in table.inputs)),
         **case.scalars,
     )
+    allowed = tolerances(inputs, before)
     for spec, value in zip(table.outputs, after, strict=True):
-        wanted = move.move(before.outputs[spec.name], spec)
-        close = (value - wanted).abs() <= 1e-9 * wanted.abs() + 1e-200
-        cancelled = wanted.abs() < 1e-6 * wanted.abs().max() if wanted.numel() else close
-        assert (close | cancelled | ~wanted.isfinite() | ~value.isfinite()).all(), spec.name
+        wanted, error = (move.move(t, spec) for t in (before.outputs[spec.name], allowed.outputs[spec.name].error))
+        promised = wanted.isfinite() & error.isfinite()
+        assert ((value - wanted).abs() <= 2 * error)[promised].all(), spec.name
 
 
 def test_a_relation_out_of_range_is_not_applicable() -> None:
