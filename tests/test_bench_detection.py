@@ -65,7 +65,7 @@ def test_the_report_names_survivors_alarms_and_what_needs_a_gpu() -> None:
     )
     assert "**1 of 2 mutants killed** within 50 drawn cases each (1 of 2 manual)" in text
     assert "**1 false alarms in 90 clean" in text
-    assert f"| {OTHER.name} | manual | dx all zero | 50 | a gap: " in text
+    assert f"| {OTHER.name} | manual | dx all zero | 50 | not understood yet |" in text
     assert "case 7: h_in: value" in text
     assert "| **2** |" in text
     assert all(one.reason in text for one in NEEDS_A_GPU)

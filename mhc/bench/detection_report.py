@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from mhc.bench.detection_score import Score
+from mhc.bench.detection_score import Row, Score
 from mhc.bench.hunt import Hunt, Subject
 from mhc.bench.suites import COMPARATORS, FIXED
 from oracles.mutants.record import Elsewhere
@@ -67,8 +67,8 @@ def _header(score: Score, command: str, count: int, seed: int, after: int) -> st
 
     {command}
 
-- **{killed} of {total} mutants killed**{apart} within {count} drawn cases each ({bases}); median {score.median_cases:g} cases and
-  {score.median_seconds:.1f} s to the first kill, at most {worst} cases.
+- **{killed} of {total} mutants killed**{apart} within {count} drawn cases each ({bases}); median
+  {score.median_cases:g} cases and {score.median_seconds:.1f} s to the first kill, at most {worst} cases.
 - **{alarms} false alarms in {score.checks} clean (case, implementation) checks** ({rate}).
 
 A mutant is one edit of the source of a real implementation: the formula in plain PyTorch (manual), the Triton kernels in
@@ -117,18 +117,17 @@ def _oracles(score: Score) -> str:
 
 
 def _survivors(score: Score, count: int) -> str:
-    lines = [
-        [row.mutant.name, row.mutant.base, row.mutant.bug, str(row.hunt.checked), why]
-        for rows, other in (
-            (score.survivors, "a gap: no drawn case reached it, or no gate looks there"),
-            (score.equivalent, ""),
-        )
-        for row in rows
-        for why in [f"equivalent: {row.mutant.equivalent}" if row.mutant.equivalent else row.hunt.fault or other]
-    ]
-    if not lines:
+    rows = [*score.survivors, *score.equivalent]
+    if not rows:
         return f"None in {count} cases."
+    lines = [[row.mutant.name, row.mutant.base, row.mutant.bug, str(row.hunt.checked), _why(row)] for row in rows]
     return _table(["mutant", "base", "bug", "cases checked", "why it survives"], lines)
+
+
+def _why(row: Row) -> str:
+    if row.mutant.equivalent:
+        return f"equivalent: {row.mutant.equivalent}"
+    return row.hunt.fault or row.mutant.gap or "not understood yet"
 
 
 def _clean(score: Score) -> str:

@@ -43,6 +43,7 @@ class Mutant:
         clean: a correct variant, which must not be flagged.
         hidden: a bug that x ~ N(0, 1), alpha about 1 or a tolerance of 1e-2 hides.
         emulated: what stands for a defect that only a GPU shows; empty for the defect itself.
+        gap: why it survived when that was last looked into; empty where it should not.
         equivalent: why it breaks no promise, so that no oracle may flag it; empty where one must.
     """
 
@@ -56,6 +57,7 @@ class Mutant:
     clean: bool = False
     hidden: bool = False
     emulated: str = ""
+    gap: str = ""
     equivalent: str = ""
 
 
