@@ -37,10 +37,12 @@ every_dtype = pytest.mark.parametrize("dtype", STORAGE_DTYPES)
 
 
 def assert_right(implementation: Implementation, case: Case, *, judged: bool = True) -> Observation:
-    """Every gate passes, and, if `judged`, the bound gate had something to say of each output."""
+    """Every gate passes, and, if `judged`, the bound gate had something to say of each output; or its dtype is refused."""
     observation, _, verdicts = judge_all(implementation, case)
     assert not failing(verdicts), verdicts
-    if judged:
+    if case.dtype not in implementation.dtypes:
+        assert observation.refused is not None
+    elif judged:
         passes = {verdict.subject for verdict in verdicts if verdict.status is Status.PASS}
         absent = set() if case.has("gamma") else {"dgamma"}
         assert passes == {*observation.outputs, *observation.gradients, "inputs"} - absent

@@ -29,7 +29,7 @@ from oracles.verdict import Status
 from strategies.cases import cases
 from tests.support import ON_CPU, ON_CUDA, bits, device_of, failing, forward_arguments, judged, observed, scaled_case
 
-RUNNABLE = [one for one in (*ON_CPU, *ON_CUDA) if one.schedule]
+RUNNABLE = [one for one in (TRITON_INTERPRETED, TRITON) if one in (*ON_CPU, *ON_CUDA)]
 runnable = pytest.mark.parametrize("implementation", RUNNABLE, ids=lambda one: one.name)
 H200 = Chip(cores=132, shared=232448, capability=90)
 INTERPRETER = Chip(cores=1, shared=1 << 30, interpreted=True)
