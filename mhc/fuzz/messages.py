@@ -1,0 +1,108 @@
+"""What the main process and its workers say to one another. Plain data, small, picklable."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mhc.fuzz.depth import Depth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """Judge one case; the answer is `Begun`, `Running` for each run, and `Judged`."""
+
+    case: str
+    depth: Depth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """Draw cases and judge them; the answer is `Begun`, `Running`... and `Checked` for each, `Found` for each bug, and `Done`.
+
+    Attributes:
+        seed: of the round; the same seed draws the same cases.
+        count: cases to draw at most. skip: how many of them are only drawn, since they ran before.
+        known: ids of fingerprints that are not raised again.
+        rare: labels of regions to look for; with them a round is longer and guided.
+        shrink: seconds that shrinking may take.
+    """
+
+    seed: int
+    count: int
+    skip: int = 0
+    max_elements: int = 1 << 15
+    known: frozenset[str] = frozenset()
+    rare: frozenset[str] | None = None
+    shrink: float = 20.0
+
+
+Request = Check | Round
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ready:
+    """The process has loaded its implementation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun:
+    """A case is about to run. number: in its round, from 0; -1 where it is a probe of shrinking."""
+
+    case: str
+    number: int = -1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """The implementation is about to be called, for the `nth` time in this case."""
+
+    nth: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A failing verdict, in short."""
+
+    oracle: str
+    subject: str
+    symptom: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What became of the case that was begun last.
+
+    Attributes:
+        probe: it was a probe of shrinking.
+        ratios: the largest |error| / bound, by output. seconds: by what they were spent on. compiled: programs.
+    """
+
+    refused: bool = False
+    probe: bool = False
+    failures: tuple[Failure, ...] = ()
+    ratios: Mapping[str, float] = field(default_factory=dict)
+    regions: frozenset[str] = frozenset()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    compiled: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A bug of this round at its smallest."""
+
+    case: str
+    failure: Failure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    """A round has ended. drawing: seconds in strategies."""
+
+    drawing: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """An exception out of the harness itself, which ends the process."""
+
+    message: str
