@@ -157,7 +157,7 @@ def test_an_unforeseen_exception_exits_3_and_not_as_a_finding_would(tmp_path: Pa
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("in the harness")
 
-    monkeypatch.setattr("mhc.fuzz.cli.run", broken)
+    monkeypatch.setattr("mhc.fuzz.cli.run_campaign", broken)
     assert fuzz("--cases", 1, out=tmp_path).exit_code == 3
 
 

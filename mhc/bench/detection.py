@@ -14,7 +14,7 @@ from queue import Queue
 from mhc.bench.hunt import Hunt, Subject, base_subject, draw, hunt
 from mhc.bench.suites import COMPARATORS
 from mhc.case import Case
-from mhc.fuzz.worker import environment_variables
+from mhc.fuzz.process import environment_variables
 from mhc.registry import load
 from oracles.mutants.record import BASES
 

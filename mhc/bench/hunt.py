@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 from mhc.case import Case, ScheduleValue
 from mhc.fuzz.depth import Depth
-from mhc.fuzz.worker import HarnessError, Worker
+from mhc.fuzz.process import HarnessError
+from mhc.fuzz.worker import Worker
 from mhc.registry import load
 from oracles.mutants.load import SPEC
 from oracles.mutants.record import BASES, Mutant

@@ -30,6 +30,7 @@ def check(
         inputs = materialise(case, device)
         with clock.spent("reference"):
             wanted = reference(inputs)
+        clock.run_begins()
         observation = observe(implementation, inputs, wanted.saved)
         clock.running += sum(observation.seconds.values())
         if observation.refused is not None:
@@ -74,6 +75,7 @@ def further(
         for run in plan.runs:
             fresh = run.label not in done
             if fresh:
+                clock.run_begins()
                 done[run.label] = _observe(implementation, run)
                 clock.running += sum(done[run.label].seconds.values())
             broken += _unfit(gate, run, done[run.label], fresh)

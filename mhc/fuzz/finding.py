@@ -9,6 +9,7 @@ from pathlib import Path
 from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.environment import environment
+from mhc.fuzz.messages import Failure
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
 
@@ -60,16 +61,26 @@ class Finding:
         return json.dumps(document, indent=2) + "\n"
 
 
-def finding(spec: str, implementation: Implementation, case: Case, verdict: Verdict) -> Finding:
-    """The finding that a failing verdict makes."""
-    fingerprint = Fingerprint(
+def fingerprint(implementation: Implementation, case: Case, failure: Failure | Verdict) -> Fingerprint:
+    """What makes a failing verdict the same bug as another."""
+    return Fingerprint(
         operator=case.operator,
         implementation=implementation.name,
-        oracle=verdict.oracle,
-        subject=verdict.subject,
-        symptom=verdict.symptom,
+        oracle=failure.oracle,
+        subject=failure.subject,
+        symptom=failure.symptom,
     )
-    return Finding(fingerprint=fingerprint, spec=spec, variables=implementation.env, case=case, message=verdict.message)
+
+
+def finding(spec: str, implementation: Implementation, case: Case, failure: Failure | Verdict) -> Finding:
+    """The finding that a failing verdict makes."""
+    return Finding(
+        fingerprint=fingerprint(implementation, case, failure),
+        spec=spec,
+        variables=implementation.env,
+        case=case,
+        message=failure.message,
+    )
 
 
 def read_case(path: Path) -> tuple[Case, str | None]:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mhc.case import Case
-from mhc.environment import environment
-from mhc.fuzz.campaign import Tally
 from mhc.fuzz.finding import Finding
+from mhc.fuzz.store import Store
 from oracles.verdict import Status, Verdict
 
 _IN_FULL = "bound"
@@ -25,30 +24,25 @@ def describe(found: Finding, path: Path) -> str:
     return f"FOUND {found.fingerprint}\n    {found.message}\n    {found.case.id}\n    python -m mhc.fuzz replay {path}"
 
 
-def summary(tally: Tally, *, seconds: float, seed: int, device: str) -> str:
-    """The campaign as Markdown: what ran, the largest |error| / bound of each output, and what was found."""
-    here = environment()
-    versions = ", ".join(f"{name} {version}" for name, version in here.packages.items())
+def summary(store: Store) -> str:
+    """The campaign as Markdown: what ran, and what was found."""
+    meta, counts, findings = store.meta(), store.counts(), store.findings()
+    cases = sum(one.get("checked", 0) + one.get("refused", 0) for one in counts.values())
     lines = [
-        f"# {tally.cases} cases in {seconds:.0f} s on {device}, {len(tally.findings)} findings",
+        f"# {cases:.0f} cases in {store.seconds():.0f} s on {meta['device']}, {len(findings)} findings",
         "",
-        f"Seed {seed}. Python {here.python}, {versions}; {here.processor}.",
-        *(f"Device: {line}." for line in here.devices),
-        "",
-        "| implementation | checked | refused | findings | compiles per 1000 cases | largest error / bound |",
-        "|---|---|---|---|---|---|",
+        "| implementation | checked | refused | findings |",
+        "|---|---|---|---|",
     ]
-    for name in tally.checked:
-        found = sum(fingerprint.implementation == name for fingerprint in tally.findings)
-        ratios = {subject: ratio for (owner, subject), ratio in tally.worst.items() if owner == name}
-        worst = ", ".join(f"{subject} {ratio:.3g}" for subject, ratio in ratios.items()) or "nothing judged"
-        checked, compiled = tally.checked[name], tally.compiled.get(name)
-        rate = "-" if compiled is None or checked == 0 else f"{1000 * compiled / checked:.3g}"
-        lines.append(f"| {name} | {checked} | {tally.refused[name]} | {found} | {rate} | {worst} |")
-    if tally.findings:
-        lines += ["", "## Findings", ""]
-        lines += [f"- {fingerprint}: {found.message} ({found.case.id})" for fingerprint, found in tally.findings.items()]
+    for one in meta["implementations"]:
+        own = counts.get(one["name"], {})
+        found = sum(row["document"]["fingerprint"]["implementation"] == one["name"] for row in findings.values())
+        lines.append(f"| {one['name']} | {own.get('checked', 0):.0f} | {own.get('refused', 0):.0f} | {found} |")
     return "\n".join(lines) + "\n"
+
+
+def write_reports(folder: Path, store: Store) -> None:
+    (folder / "summary.md").write_text(summary(store), encoding="utf-8")
 
 
 def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -> str:

@@ -24,16 +24,22 @@ TICK = 10.0
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE hand (slot INTEGER PRIMARY KEY, implementation TEXT NOT NULL, "case" TEXT NOT NULL, begun REAL NOT NULL);
-CREATE TABLE counts (implementation TEXT, what TEXT, n REAL NOT NULL, PRIMARY KEY (implementation, what)) WITHOUT ROWID;
-CREATE TABLE regions (implementation TEXT, label TEXT, n INTEGER NOT NULL, PRIMARY KEY (implementation, label)) WITHOUT ROWID;
+CREATE TABLE counts
+    (implementation TEXT, what TEXT, n REAL NOT NULL, PRIMARY KEY (implementation, what)) WITHOUT ROWID;
+CREATE TABLE regions
+    (implementation TEXT, label TEXT, n INTEGER NOT NULL, PRIMARY KEY (implementation, label)) WITHOUT ROWID;
 CREATE TABLE ratios
-    (implementation TEXT, subject TEXT, bin INTEGER, n INTEGER NOT NULL, PRIMARY KEY (implementation, subject, bin)) WITHOUT ROWID;
+    (implementation TEXT, subject TEXT, bin INTEGER, n INTEGER NOT NULL, PRIMARY KEY (implementation, subject, bin))
+    WITHOUT ROWID;
 CREATE TABLE worst
     (implementation TEXT, subject TEXT, ratio REAL NOT NULL, "case" TEXT NOT NULL, PRIMARY KEY (implementation, subject))
     WITHOUT ROWID;
-CREATE TABLE timeline (implementation TEXT, tick INTEGER, n INTEGER NOT NULL, PRIMARY KEY (implementation, tick)) WITHOUT ROWID;
-CREATE TABLE findings (id TEXT PRIMARY KEY, document TEXT NOT NULL, seen INTEGER NOT NULL, state TEXT NOT NULL, at REAL NOT NULL);
-CREATE TABLE restarts (implementation TEXT, reason TEXT, n INTEGER NOT NULL, PRIMARY KEY (implementation, reason)) WITHOUT ROWID;
+CREATE TABLE timeline
+    (implementation TEXT, tick INTEGER, n INTEGER NOT NULL, PRIMARY KEY (implementation, tick)) WITHOUT ROWID;
+CREATE TABLE findings
+    (id TEXT PRIMARY KEY, document TEXT NOT NULL, seen INTEGER NOT NULL, state TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE restarts
+    (implementation TEXT, reason TEXT, n INTEGER NOT NULL, PRIMARY KEY (implementation, reason)) WITHOUT ROWID;
 CREATE TABLE legs (number INTEGER PRIMARY KEY, started REAL NOT NULL, seconds REAL NOT NULL, ended TEXT NOT NULL);
 """
 
