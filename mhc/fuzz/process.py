@@ -136,14 +136,12 @@ class Process:
         """
         if not self._process.is_alive():
             return liveness.died(self._exit())
-        if time.monotonic() - self.since > self._limit:
-            return liveness.hung(self._limit)
         used = _resident(self._process.pid)
         if used > self.limits.memory:
             return liveness.overgrown(used, self.limits.memory)
         if self.log is not None and _size(self.log) > self.limits.output:
             return liveness.flooded(self.limits.output)
-        return None
+        return liveness.hung(self._limit) if time.monotonic() - self.since > self._limit else None
 
     def _exit(self) -> str:
         """How it ended, in a word."""
