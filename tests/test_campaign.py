@@ -116,7 +116,7 @@ def test_ten_that_misbehave_are_ten_findings_and_the_healthy_are_unharmed(kernel
 def integrity(run: Path) -> dict[str, float]:
     """Counts by implementation and word of a store that is whole."""
     store = Store(run / FILE)
-    assert store._connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)  # noqa: SLF001
+    assert store._connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     checked = {name: words.get("checked", 0) + words.get("refused", 0) for name, words in store.counts().items()}
     timeline: dict[str, float] = {}
     for name, _, n in store.table("timeline"):
