@@ -10,9 +10,11 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky
 
 from mhc.case import Case
+from mhc.fuzz.check import taken
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Finding, Fingerprint, finding
 from mhc.fuzz.worker import HarnessError, Worker
+from oracles import refusal
 from oracles.verdict import Status
 from strategies.cases import cases
 
@@ -144,13 +146,13 @@ def _check(workers: Sequence[Worker], case: Case, tally: Tally, depth: Depth) ->
     for worker in active:
         name = worker.implementation.name
         verdicts = worker.finish()
-        refused = any(verdict.oracle == "refusal" and verdict.status is Status.NOT_APPLICABLE for verdict in verdicts)
-        (tally.refused if refused else tally.checked)[name] += 1
+        (tally.refused if refusal.refused(verdicts) else tally.checked)[name] += 1
         tally.compiled[name] = None if worker.implementation.compiles is None else worker.compiled
         for verdict in verdicts:
             if verdict.ratio is not None:
                 key = (name, verdict.subject)
                 tally.worst[key] = max(tally.worst.get(key, 0.0), verdict.ratio)
             if verdict.status is Status.FAIL:
-                failures.append(finding(worker.spec, worker.implementation, case, verdict))
+                judged = taken(worker.implementation, case, verdicts)
+                failures.append(finding(worker.spec, worker.implementation, judged, verdict))
     return failures

@@ -41,7 +41,7 @@ class Worker:
 
     Args:
         spec: how the implementation is named; the process loads it itself, with `implementation.env` set beforehand.
-        limit: seconds that one case may take.
+        limit: seconds that one run of the implementation may take, with what is judged of it; a case has up to twenty.
 
     Attributes:
         compiled: programs compiled for the cases so far, where the implementation counts them.
@@ -68,10 +68,12 @@ class Worker:
         """The verdicts on the case that was handed over. A death or a hang is one too, and retires the worker."""
         assert self._connection is not None
         try:
-            if not self._connection.poll(self.limit):
-                self._retire()
-                return [liveness.hung(self.limit)]
-            answer = self._connection.recv()
+            answer = None
+            while answer is None:  # one None for each run
+                if not self._connection.poll(self.limit):
+                    self._retire()
+                    return [liveness.hung(self.limit)]
+                answer = self._connection.recv()
         except (EOFError, ConnectionResetError):
             return [self._died()]
         if isinstance(answer, str):
@@ -150,7 +152,7 @@ def _work(connection: Connection, spec: str, device: str) -> None:
             return
         before = _compiles(implementation)
         try:
-            verdicts = check(implementation, Case.from_json(text), device, depth)
+            verdicts = check(implementation, Case.from_json(text), device, depth, on_run=lambda: connection.send(None))
         except Exception as error:  # `observe` catches what an implementation raises: this is ours
             connection.send(f"{type(error).__name__}: {error} on {text}")
             return
