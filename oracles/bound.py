@@ -14,8 +14,9 @@ from torch import Tensor
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.reference import Reference, widen
-from oracles.error_number import ErrorNumber, unit_roundoff
+from oracles.error_number import ErrorNumber
 from oracles.nonfinite import class_fits, surely_finite
+from oracles.rounding import unit_roundoff
 from oracles.verdict import Verdict, describe, failed, not_applicable, passed
 
 NAME = "bound"

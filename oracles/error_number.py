@@ -33,43 +33,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Probabilistic rounding-error analysis: sqrt(L) instead of L, with this many standard deviations (docs/tolerances.md).
-LAMBDA = 6.0
-# Roundings inside an elementary function, at most: a sigmoid is an exponential of 2 ulp = 4u, an addition and a division of
-# 2 ulp; a reciprocal square root of 2 ulp needs less.
-ELEMENTARY = 9.0
-# Nothing is promised within this factor of overflow, inputs included, so that the order of a formula's constant factors is
-# free: autograd, for one, doubles dh_post before the slope of the sigmoid brings it down; the formula takes h_post first.
-HEADROOM = 4.0
-# A product in a matrix product may be formed from three bfloat16 terms of each factor: six partial products for float32
-# digits, each of which can fall below the normal range by itself.
-PARTIAL = 6
-
-
-def unit_roundoff(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).eps / 2
-
-
-def overflow_threshold(dtype: torch.dtype) -> float:
-    """The smallest magnitude that rounds to infinity; infinity itself for float64, whose threshold is no float64."""
-    info = torch.finfo(dtype)
-    return info.max + info.max / (2 - info.eps) * info.eps / 2
-
-
-def half_subnormal(dtype: torch.dtype) -> float:
-    """What rounding may cost below the normal range."""
-    info = torch.finfo(dtype)
-    return info.smallest_normal * info.eps / 2
-
-
-def magnitude(value: Tensor) -> Tensor:
-    """|value|, and 0 where it is not finite: classes are propagated by the value itself, not by its error."""
-    return value.abs().nan_to_num(nan=0.0, posinf=0.0)
-
-
-def poison(error: Tensor) -> Tensor:
-    """0 * infinity is NaN; an error times an infinite error is infinite."""
-    return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
+from oracles.grain import grain_of, holds, product_grain
+from oracles.rounding import ELEMENTARY, HEADROOM, LAMBDA, PARTIAL, half_subnormal, magnitude, poison, unit_roundoff
 
 
 class ErrorNumber:
@@ -138,7 +103,7 @@ class ErrorNumber:
         error = propagated + units * unit_roundoff(dtype) * spread
         error = error + (spread != 0).double() * (underflows * half_subnormal(dtype))
         if grain:
-            exact = _holds(spread, grain, dtype)
+            exact = holds(spread, grain, dtype)
             error = torch.where(exact, 0.0, error)
             grain = grain if bool(exact.all()) else 0.0
         if error.numel() == 0 or (float((spread + error).max()) <= limit and bool(value.isfinite().all())):
@@ -189,7 +154,7 @@ class ErrorNumber:
     def __mul__(self, other: Any) -> "ErrorNumber":
         units = 0.0 if _is_power_of_two(other) else 1.0
         factor = self._coerce(other)
-        grain = _product(self.grain, factor.grain)
+        grain = product_grain(self.grain, factor.grain)
         value = self.value * factor.value
         if self.calm and factor.calm:
             propagated = _moved(torch.mul, self, factor)
@@ -217,7 +182,7 @@ class ErrorNumber:
     def __matmul__(self, other: "ErrorNumber") -> "ErrorNumber":
         length = self.shape[-1]
         units = LAMBDA * length**0.5
-        grain = _product(self.grain, other.grain)
+        grain = product_grain(self.grain, other.grain)
         if self.calm and other.calm:
             value, size = self.value @ other.value, self.value.abs() @ other.value.abs()
             propagated = _moved(torch.matmul, self, other)
@@ -278,7 +243,7 @@ class ErrorNumber:
         rounding = unit_roundoff(dtype) * spread + half_subnormal(dtype)
         exact = (self.value == 0) & (self.error == 0) | ~self.value.isfinite()
         if self.grain:
-            exact = exact | _holds(spread, self.grain, dtype)
+            exact = exact | holds(spread, self.grain, dtype)
         return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, calm=self.calm)
 
     def _both(self, move: Callable[[Tensor], Tensor]) -> "ErrorNumber":
@@ -330,25 +295,3 @@ def _moved(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: Error
     if b.sure:
         return product(a.error, b.value.abs())
     return product(a.value.abs(), b.error) + product(a.error, b.value.abs() + b.error)
-
-
-def grain_of(value: Tensor) -> float:
-    """The largest power of two of which every element is a multiple; infinity for zeros, 0 where one is not finite."""
-    if not bool(value.isfinite().all()):
-        return 0.0
-    mantissa, exponent = torch.frexp(value.double())
-    integers = (mantissa * 2.0**53).long()
-    lowest = torch.ldexp((integers & -integers).double(), exponent - 53)[integers != 0]
-    return float(lowest.min()) if lowest.numel() else math.inf
-
-
-def _product(a: float, b: float) -> float:
-    """The grain of a product; 0 where one of the factors has none."""
-    return a * b if a and b else 0.0
-
-
-def _holds(spread: Tensor, grain: float, dtype: torch.dtype) -> Tensor:
-    """Where every multiple of `grain` up to `spread` is a number of `dtype`."""
-    if grain < 2 * half_subnormal(dtype):
-        return spread == 0
-    return spread <= grain / unit_roundoff(dtype)

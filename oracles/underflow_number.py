@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles.error_number import HEADROOM, ErrorNumber, half_subnormal, magnitude, poison
+from oracles.error_number import ErrorNumber
+from oracles.rounding import HEADROOM, half_subnormal, magnitude, poison
 
 MARGIN = 2.0**24
 """A product counts as surely normal from this many times the smallest normal number on: implementations multiply in other

@@ -28,7 +28,7 @@ def regions(case: Case) -> frozenset[str]:
         if recipe.kind != "zero" and abs(exponent) >= 4:
             labels.add(f"{name}: {'large' if exponent > 0 else 'small'}")
         for _, value in recipe.literals:
-            labels.add(f"special: {_class(value)}")
+            labels |= {f"special: {_class(value)}", f"{name}: {_class(value)}"}
     if case.schedules:
         labels.add("schedule: pinned")
     return frozenset(labels)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oracles.error_number import ErrorNumber, overflow_threshold, unit_roundoff
+from oracles.error_number import ErrorNumber
+from oracles.rounding import overflow_threshold, unit_roundoff
 
 FLOAT32 = torch.float32
 

@@ -28,7 +28,7 @@ PICTURE = Path("docs/results/detection.svg")
 @click.option(
     "--after", type=click.IntRange(min=0), default=0, show_default=True, help="Cases after a kill, for the matrix."
 )
-@click.option("--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds a case may take.")
+@click.option("--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds a run may take.")
 @click.option("--seconds", type=click.FloatRange(min=1), help="That a mutant gets at most, all its cases together.")
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True, help="Worker processes.")
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="Keep results there, and skip what it has.")

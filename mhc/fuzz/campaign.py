@@ -216,14 +216,14 @@ class Campaign:
                 self.store.begin(slot.number, name, message.case, self.now)
             case Checked():
                 assert slot.case is not None
-                self.store.end(slot.number, name, slot.case, message, self.now)
+                self.store.end(slot.number, name, message, self.now)
                 self._lost[name] = 0
                 if not message.probe:
                     self._drawn[name] += 1
                     seen = self._regions[name]
                     slot.fresh |= any(label not in seen for label in message.regions)
                     seen.update(message.regions)
-                self._meet(slot, slot.case, message.failures)
+                self._meet(slot, message.case, message.failures)
                 slot.case = None
             case Found():
                 self._keep(name, message.case, message.failure, "shrunk")
@@ -280,7 +280,7 @@ class Campaign:
             self._lost[name] = 0
             if not slot.probe:
                 self._drawn[name] += 1
-                self.store.end(slot.number, name, slot.case, Checked(failures=(shorten(verdict),)), self.now)
+                self.store.end(slot.number, name, Checked(case=slot.case, failures=(shorten(verdict),)), self.now)
             new = self._keep(name, slot.case, shorten(verdict), "shrunk")
         self._share.done(name, time.monotonic() - slot.since, fresh=new, crashed=not new)
         if slot.begun < request.count and request.rare is None:

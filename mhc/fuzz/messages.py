@@ -74,10 +74,12 @@ class Checked:
     """What became of the case that was begun last.
 
     Attributes:
+        case: it, without the schedule that it pinned where that was refused.
         probe: it was a probe of shrinking.
         ratios: the largest |error| / bound, by output. seconds: by what they were spent on. compiled: programs.
     """
 
+    case: str
     refused: bool = False
     probe: bool = False
     failures: tuple[Failure, ...] = ()

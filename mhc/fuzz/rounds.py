@@ -8,13 +8,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky
 
 from mhc.case import Case
-from mhc.fuzz.check import check
+from mhc.fuzz.check import check, taken
 from mhc.fuzz.clock import Clock
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import fingerprint
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Round, Running
 from mhc.implementation import Implementation
-from oracles import liveness
+from oracles import liveness, refusal
 from oracles.verdict import Status, Verdict
 from strategies.cases import cases
 from strategies.regions import regions
@@ -48,6 +48,7 @@ def play(implementation: Implementation, device: str, request: Round, say: Calla
         clock, before = Clock(on_run=lambda nth: say(Running(nth=nth))), compiles(implementation)
         verdicts = check(implementation, case, device, Depth.FULL if shrinking else Depth.DRAWN, clock)
         checking += clock.checking
+        case = taken(implementation, case, verdicts)
         checked = summarise(case, verdicts, clock, compiles(implementation) - before, probe=shrinking)
         say(checked)
         lost = broken(verdicts)
@@ -103,7 +104,8 @@ def summarise(case: Case, verdicts: Sequence[Verdict], clock: Clock, compiled: i
         if verdict.ratio is not None:
             ratios[verdict.subject] = max(ratios.get(verdict.subject, 0.0), verdict.ratio)
     return Checked(
-        refused=any(one.oracle == "refusal" and one.status is Status.NOT_APPLICABLE for one in verdicts),
+        case=case.json,
+        refused=refusal.refused(verdicts),
         probe=probe,
         failures=tuple(shorten(verdict) for verdict in verdicts if verdict.status is Status.FAIL),
         ratios=ratios,

@@ -110,7 +110,7 @@ class Store:
         """Take a slot's case off without counting it."""
         self._connection.execute("DELETE FROM hand WHERE slot = ?", (slot,))
 
-    def end(self, slot: int, implementation: str, case: str, checked: Checked, at: float) -> None:
+    def end(self, slot: int, implementation: str, checked: Checked, at: float) -> None:
         """Count a case that ran, and take it off the slot's hand. Probes of shrinking count as such and as nothing else."""
         with self.batch():
             self.drop(slot)
@@ -130,7 +130,7 @@ class Store:
                 self._connection.execute(
                     'INSERT INTO worst VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET ratio = excluded.ratio, "case" ='
                     ' excluded."case" WHERE excluded.ratio > ratio',
-                    (implementation, subject, ratio, case),
+                    (implementation, subject, ratio, checked.case),
                 )
 
     def count(self, implementation: str, what: str, n: float) -> None:

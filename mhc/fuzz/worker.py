@@ -17,7 +17,7 @@ class Worker:
 
     Args:
         spec: how the implementation is named; the process loads it itself, with `implementation.env` set beforehand.
-        limit: seconds that one call of the implementation may take.
+        limit: seconds that one call of the implementation may take, with what is judged of it; a case has up to twenty.
 
     Attributes:
         compiled: programs compiled for the cases so far, where the implementation counts them.
@@ -27,6 +27,7 @@ class Worker:
         self.spec = spec
         self.implementation = implementation
         self.device = device
+        self.limit = limit
         self.limits = Limits(compile=0.0, run=limit)
         self.retired = False
         self.compiled = 0
