@@ -15,8 +15,9 @@ from mhc.fuzz.check import check
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Finding, Fingerprint, Reduction, read_finding
 from mhc.fuzz.minimise import confirm, minimise
+from mhc.fuzz.process import HarnessError
 from mhc.fuzz.sandbox import Sandbox, Start
-from mhc.fuzz.worker import HarnessError, Worker
+from mhc.fuzz.worker import Worker
 from oracles import liveness
 from oracles.verdict import Verdict, failed, passed
 from tests.support import altered

@@ -9,10 +9,11 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from mhc.case import Case
-from mhc.fuzz.finding import Finding, finding, fingerprint
+from mhc.fuzz.finding import Finding, finding, fingerprint, from_document
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Ready, Round
 from mhc.fuzz.pool import Pool, Slot
 from mhc.fuzz.process import HarnessError
+from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.rounds import shorten
 from mhc.fuzz.share import Share
 from mhc.fuzz.store import Store
@@ -57,7 +58,8 @@ class Campaign:
 
     Args:
         known: ids of fingerprints that are not findings of this campaign.
-        on_finding: hears of each finding once, when it is written down.
+        reducer: makes findings smaller beside the rounds; by default they stay as the rounds shrank them.
+        on_finding: hears of each finding once, when its round is done with it; on_minimal: when the reducer is.
         on_tick: called several times a second.
     """
 
@@ -71,7 +73,9 @@ class Campaign:
         seed: int = 0,
         max_elements: int = 1 << 15,
         known: frozenset[str] = frozenset(),
+        reducer: Reducer | None = None,
         on_finding: Callable[[Finding], None] = lambda found: None,
+        on_minimal: Callable[[Finding], None] = lambda found: None,
         on_tick: Callable[["Campaign"], None] = lambda campaign: None,
     ) -> None:
         self.subjects = {subject.name: subject for subject in subjects}
@@ -82,7 +86,11 @@ class Campaign:
         self._max_elements = max_elements
         self._states: dict[str, str] = {id_: row["state"] for id_, row in store.findings().items()}
         self._known = known | frozenset(self._states)
-        self._on_finding, self._on_tick = on_finding, on_tick
+        self._on_finding, self._on_minimal, self._on_tick = on_finding, on_minimal, on_tick
+        self.reducer = reducer or Reducer(None)
+        for row in store.findings().values():
+            if row["state"] != "minimal":  # an earlier leg did not come so far
+                self.reducer.add(from_document(row["document"]))
         self._share = Share(self.subjects)
         self._drawn = {name: _cases(store.counts().get(name, {})) for name in self.subjects}
         self._waiting: dict[str, list[Round]] = {name: [] for name in self.subjects}
@@ -134,12 +142,14 @@ class Campaign:
                 elif not self._only_shrinking():
                     break
                 busy = self.pool.busy()
-                if not busy:
+                if not busy and not self.reducer.busy:
                     break
-                wait([slot.process.connection for slot in busy], _WATCH)
+                wait([slot.process.connection for slot in busy], _WATCH) if busy else time.sleep(_WATCH)
                 with self.store.batch():
                     for slot in busy:
                         self._hear(slot)
+                    for found in self.reducer.done():
+                        self._minimal(found)
                     if self.now - told > 1.0:
                         told = self.now
                         self.store.tell_leg(leg, self.now - self._earlier)
@@ -158,11 +168,13 @@ class Campaign:
         for slot in self.pool.busy():
             if not slot.probe:
                 self.pool.replace(slot)
-        return bool(self.pool.busy()) and self.now < self.budget.seconds + min(_GRACE, self.budget.seconds / 10)
+        work = self.pool.busy() or self.reducer.busy
+        return bool(work) and self.now < self.budget.seconds + min(_GRACE, self.budget.seconds / 10)
 
     def _hand_out(self) -> None:
         """A round for every free slot."""
-        for slot in self.pool.free():
+        taken = self.reducer.start(max(1, self.pool.size // 2)) if self.now < self.budget.seconds else 0
+        for slot in self.pool.free()[taken:]:
             open_ = [name for name in self.subjects if self._waiting[name] or self._left(name) > 0]
             if not open_:
                 return
@@ -262,7 +274,14 @@ class Campaign:
         self.store.keep(id_, json.loads(found.to_json()), state, self.now)
         if state != "raw":
             self._on_finding(found)
+            self.reducer.add(found)
         return before is None
+
+    def _minimal(self, found: Finding) -> None:
+        """A finding came back from the minimiser."""
+        self._states[found.fingerprint.id] = "minimal"
+        self.store.keep(found.fingerprint.id, json.loads(found.to_json()), "minimal", self.now)
+        self._on_minimal(found)
 
     def _bury(self, slot: Slot, verdict: Verdict) -> None:
         """Blame the case in hand for the end of its process, and go on behind it with another."""

@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mhc.case import Case
 from mhc.case_json import CaseError
@@ -136,17 +137,26 @@ def read_finding(path: Path) -> Finding:
     Raises:
         CaseError: the file holds no finding, or one with a case that this version cannot read; the message names the field.
     """
-    case, spec = read_case(path)
+    _, spec = read_case(path)
     document = json.loads(path.read_text(encoding="utf-8"))
     if spec is None or "fingerprint" not in document:
         raise CaseError("fingerprint", "missing; this is a case, and not a finding")
+    return from_document(document)
+
+
+def from_document(document: Mapping[str, Any]) -> Finding:
+    """The finding that `Finding.to_json` wrote.
+
+    Raises:
+        CaseError: as for `read_finding`.
+    """
     reduction = document.get("reduction")
     try:
         return Finding(
             fingerprint=Fingerprint(**document["fingerprint"]),
-            spec=str(spec),
+            spec=str(document["implementation"]),
             variables={},
-            case=case,
+            case=Case.from_json(json.dumps(document["case"])),
             message=str(document.get("message", "")),
             reduction=None if reduction is None else Reduction(**reduction),
         )

@@ -55,6 +55,11 @@ class Pool:
         self._slots: list[Slot | None] = [None] * workers
         self._started = 0
 
+    @property
+    def size(self) -> int:
+        """How many slots there are."""
+        return len(self._slots)
+
     def busy(self) -> list[Slot]:
         """Slots with work."""
         return [slot for slot in self._slots if slot is not None]

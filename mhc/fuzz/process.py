@@ -6,6 +6,7 @@ What a kernel does to its process is seen here and nowhere else, and becomes a v
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -156,19 +157,23 @@ class Process:
         self.connection.close()
 
 
+_ENVIRONMENT = threading.Lock()
+
+
 @contextmanager
 def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, and put the old ones back."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+    """Set environment variables, and put the old ones back; one thread at a time."""
+    with _ENVIRONMENT:
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
 
 def _resident(pid: int | None) -> int:

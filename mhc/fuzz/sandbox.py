@@ -7,7 +7,8 @@ from typing import Protocol
 from mhc.case import Case
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Fingerprint
-from mhc.fuzz.worker import HarnessError, Worker
+from mhc.fuzz.process import HarnessError
+from mhc.fuzz.worker import Worker
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
 

@@ -18,14 +18,18 @@ from mhc.fuzz import report
 from mhc.fuzz.campaign import Budget, Campaign, Subject
 from mhc.fuzz.chosen import load_all
 from mhc.fuzz.finding import Finding
+from mhc.fuzz.minimise import minimise
 from mhc.fuzz.pool import Pool
 from mhc.fuzz.process import HarnessError, Limits
+from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.store import FILE, Store, StoreError
+from mhc.fuzz.worker import Worker
 from mhc.implementation import Implementation
 
 _DEFAULT_SECONDS = 60.0
 _PROGRESS_EVERY = 5.0
 _MEMORY_SHARE = 0.8
+_MINIMISE_CHECKS, _MINIMISE_SECONDS = 400, 120.0  # of one finding, beside the rounds; `minimise` alone takes longer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +122,30 @@ def run_campaign(settings: Settings) -> int:
     def on_finding(found: Finding) -> None:
         click.echo(report.describe(found, report.write_finding(folder, found)))
 
+    def on_minimal(found: Finding) -> None:
+        path = report.write_finding(folder, found)
+        click.echo(f"MINIMAL {found.fingerprint}\n    {found.message}\n    {found.case.id}  {found.reduction}\n    {path}")
+
+    def smaller(found: Finding) -> Finding:
+        implementation = dict(loaded)[found.spec]
+        log = folder / "logs" / f"minimise-{found.fingerprint.id}.log"
+        return minimise(
+            found,
+            settings.device,
+            start=lambda limit: Worker(found.spec, implementation, settings.device, limit=limit, log=log),
+            checks=_MINIMISE_CHECKS,
+            seconds=_MINIMISE_SECONDS,
+        )
+
     campaign = Campaign(
         [Subject(spec=spec, implementation=implementation) for spec, implementation in loaded],
         store,
         pool,
         settings.budget,
         seed=settings.seed,
+        reducer=Reducer(smaller),
         on_finding=on_finding,
+        on_minimal=on_minimal,
         on_tick=_Progress(),
     )
     fault = None

@@ -1,6 +1,7 @@
 """A worker: one process that checks cases on one implementation, so that its crash or hang is nobody else's."""
 
 from multiprocessing.connection import wait
+from pathlib import Path
 
 from mhc.case import Case
 from mhc.fuzz.depth import Depth
@@ -18,12 +19,15 @@ class Worker:
     Args:
         spec: how the implementation is named; the process loads it itself, with `implementation.env` set beforehand.
         limit: seconds that one call of the implementation may take, with what is judged of it; a case has up to twenty.
+        log: file for what the process writes; the parent's own output where not given.
 
     Attributes:
         compiled: programs compiled for the cases so far, where the implementation counts them.
     """
 
-    def __init__(self, spec: str, implementation: Implementation, device: str, *, limit: float = 60.0) -> None:
+    def __init__(
+        self, spec: str, implementation: Implementation, device: str, *, limit: float = 60.0, log: Path | None = None
+    ) -> None:
         self.spec = spec
         self.implementation = implementation
         self.device = device
@@ -31,12 +35,13 @@ class Worker:
         self.limits = Limits(compile=0.0, run=limit)
         self.retired = False
         self.compiled = 0
+        self._log = log
         self._process: Process | None = None
 
     def start(self, case: Case, depth: Depth = Depth.DRAWN) -> None:
         """Hand over a case; `finish` has its verdicts."""
         if self._process is None:
-            self._process = Process(self.spec, self.implementation, self.device, self.limits)
+            self._process = Process(self.spec, self.implementation, self.device, self.limits, log=self._log)
             self._await_ready(self._process)
         self._process.send(Check(case=case.json, depth=depth))
 
