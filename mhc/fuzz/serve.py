@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 
@@ -14,9 +15,10 @@ from mhc.fuzz.messages import Begun, Check, Fault, Judged, Message, Ready, Runni
 # The modules that import PyTorch are imported in `serve`, after the environment variables are in place.
 
 
-def serve(connection: Connection, spec: str, device: str, log: str | None) -> None:
+def serve(connection: Connection, spec: str, device: str, log: str | None, variables: Mapping[str, str]) -> None:
     """Serve one implementation. An exception out of the harness is sent as a `Fault`, and ends the process."""
     _detach(log)
+    os.environ.update(variables)
     import torch  # noqa: PLC0415
 
     from mhc.case import Case  # noqa: PLC0415
