@@ -15,6 +15,7 @@ from mhc.pre.tilelang_backward_plan import (
     backward_plan,
     columns_of_left,
     planes,
+    psi_blocks_more,
     rows_of_terms,
     vector,
 )
@@ -86,7 +87,7 @@ def _described(
         parts = min(plan.splits, -(-N // 64))
     DP = -(-D // 8) * 8
     programs = min(-(-N // 4), plan.gates_programs)
-    psi_rows = MP * (terms + (0, 0, 2, 3)[max(P, 1)])
+    psi_rows = MP * (terms + psi_blocks_more(max(P, 1)))
     sizes = {
         "N": N,
         "Dv": D // V,

@@ -69,7 +69,7 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
     psi_rows = 128 if 3 * rows_of_terms(n) > 64 else 64  # not by N: the program must not depend on it
     programs = n * -(-D // 128) * -(-terms * rows_of_terms(n) // psi_rows)
     splits = max(1, min(2 * chip.cores // programs, -(-N // 256)))
-    return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits, rows=32 if n > 4 else 8)
+    return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits)
 
 
 def backward_plan(
@@ -140,6 +140,11 @@ def vector(D: int, dtype: torch.dtype) -> int:
     """Elements of x in 16 bytes where its rows are multiples of 16 bytes, else 1."""
     width = 16 // dtype.itemsize
     return width if D % width == 0 else 1
+
+
+def psi_blocks_more(x_terms: int) -> int:
+    """Blocks of psi for terms of x behind the first: two for the one of float16, three and two for those of float32."""
+    return (0, 2, 5)[x_terms - 1]
 
 
 def planes(D: int, dtype: torch.dtype) -> int:
