@@ -1,20 +1,31 @@
 """What needs TileLang imported: lowering a prim_func, and compiling it into a shared library. `tilelang_build` calls it.
 
-It uses the parts of TileLang's "cython" backend (the generated host function and the compiler's command line), not its
-adapter, which would load the library and look for a device.
+It uses the parts of TileLang's "cython" backend (the generated host function; for the CPU also the compiler's command line),
+not its adapter, which would load the library and look for a device.
+
+For CUDA the kernels and the host function are compiled apart, at the same time: kernels by nvcc into a cubin, the host
+function as plain C++ against `tilelang_host.h`. As one source, nvcc took five times as long: it reads CUTLASS's headers
+(14 MB) three times, once for each side and once more to put them together.
 """
 
+import re
+import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import tilelang
 from tilelang import tvm
+from tilelang.contrib.nvcc import get_target_arch, get_target_compute_version
 from tilelang.engine.lower import lower as lower_to_source
+from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH
 from tilelang.jit.adapter.libgen import LibraryGenerator
 from tilelang.jit.adapter.wrapper import TLWrapper
 
 from mhc.implementation import Refused
+from mhc.pre.tilelang_depends import HOST_HEADER, compiler_path
 
 _BUILD_FUNCTIONS = {"cuda": "target.build.tilelang_cuda", "hip": "target.build.tilelang_hip", "metal": "target.build.metal"}
 
@@ -42,8 +53,8 @@ def lower(function: Any, target: str, pass_configs: dict[str, Any]) -> Any:
         return lower_to_source(function, target=entered)
 
 
-def library_source(function: Any, target: str, pass_configs: dict[str, Any]) -> str:
-    """The kernels and the C function `call` that launches them, as one source."""
+def sources(function: Any, target: str, pass_configs: dict[str, Any]) -> tuple[str, str]:
+    """The kernels, and the C function `call` that launches them."""
     with _on(target, pass_configs) as entered:
         artifact = lower_to_source(function, target=entered)
         wrapper = TLWrapper(entered)
@@ -51,21 +62,111 @@ def library_source(function: Any, target: str, pass_configs: dict[str, Any]) -> 
         wrapper.assign_pass_configs(pass_configs)
         wrapper.assign_host_module(artifact.host_mod)
         wrapper.assign_device_module(artifact.device_mod)
-        source: str = wrapper.wrap(artifact.kernel_source)
-        return source
+        kernels: str = artifact.kernel_source
+        return kernels, wrapper.wrap(kernels).removeprefix(kernels)
 
 
-def build(function: Any, target: str, pass_configs: dict[str, Any], flags: list[str]) -> tuple[list[tuple[str, str]], str]:
-    """Compile into a library: the (name, type) of what its `call` takes, and its path in a temporary folder."""
-    source = library_source(function, target, pass_configs)
+def build(
+    function: Any, target: str, pass_configs: dict[str, Any], flags: list[str]
+) -> tuple[list[tuple[str, str]], dict[str, bytes]]:
+    """Compile: the (name, type) of what the library's `call` takes, and the files of the program by their suffix.
+
+    For CUDA the library has a function `load` too: it takes the cubin's path, and is called before `init`.
+    """
+    kernels, host = sources(function, target, pass_configs)
     with _on(target, pass_configs) as entered:
+        if target.startswith("cuda"):
+            arch = get_target_arch(get_target_compute_version(entered))
+            return [*_arguments(function), ("stream", "handle")], _compiled(
+                device_source(kernels), host_source(kernels, host), arch, flags
+            )
         generator = LibraryGenerator(entered)
         generator.assign_pass_configs(pass_configs)
         generator.assign_compile_flags(flags)
-        generator.update_lib_code(source)
+        generator.update_lib_code(kernels + host)
         generator.compile_lib()
-    streams = [("stream", "handle")] if target.startswith("cuda") else []
-    return [*_arguments(function), *streams], generator.libpath
+    library, source = Path(generator.libpath), Path(generator.srcpath)
+    content = library.read_bytes()
+    library.unlink()
+    source.unlink()
+    return _arguments(function), {".so": content}
+
+
+def device_source(kernels: str) -> str:
+    """The kernels without the headers that they do not need: half of the time of nvcc is reading them."""
+    if "tl::gemm_" in kernels:
+        return kernels
+    return kernels.replace("#include <tl_templates/cuda/gemm.h>", "#include <tl_templates/cuda/intrin.h>")
+
+
+def host_source(kernels: str, host: str) -> str:
+    """TileLang's host code as plain C++: functions that stand for the kernels, and launches without <<< >>>."""
+    declared = re.findall(r'^extern "C" (__global__ void (\w+)\(.*\));$', kernels, flags=re.MULTILINE)
+    stubs = "".join(f"{declaration} {{}}\n" for declaration, _ in declared)
+    table = ", ".join(f'{{(void*){name}, "{name}", nullptr}}' for _, name in declared)
+    launches = re.sub(r"(\w+)<<<(.*), stream>>>\((.*)\);", r"launch_plainly(\1, \2, stream, \3);", host)
+    return f"""{HOST_HEADER.read_text(encoding="utf-8")}
+{stubs}
+Kernel kernels[] = {{{table}}};
+const int kernels_count = {len(declared)};
+{launches}
+extern "C" int load(const char* path) {{
+  TILELANG_CHECK(load_kernels(path));
+  return 0;
+}}
+"""
+
+
+def _compiled(device: str, host: str, arch: str, flags: list[str]) -> dict[str, bytes]:
+    """The cubin and the library, made at the same time.
+
+    Raises:
+        RuntimeError: one does not compile; with the compiler's first error.
+    """
+    nvcc = str(compiler_path("cuda"))
+    headers = [f"-I{CUTLASS_INCLUDE_DIR}", f"-I{TILELANG_TEMPLATE_PATH}"]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "kernels.cu").write_text(device, encoding="utf-8")
+        (folder / "host.cpp").write_text(host, encoding="utf-8")
+        commands = (
+            [
+                nvcc,
+                "-std=c++17",
+                "-w",
+                "-lineinfo",
+                "-cubin",
+                *headers,
+                *flags,
+                "-gencode",
+                f"arch=compute_{arch},code=sm_{arch}",
+                "kernels.cu",
+                "-o",
+                "program.cubin",
+            ],
+            [
+                nvcc,
+                "-std=c++17",
+                "-w",
+                "-O1",
+                "-shared",
+                "-cudart",
+                "none",
+                "-Xcompiler",
+                "-fPIC",
+                "host.cpp",
+                "-o",
+                "program.so",
+            ],
+        )
+        started = [
+            subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for command in commands
+        ]
+        for process, said in [(process, process.communicate()[0]) for process in started]:
+            if process.returncode != 0:
+                raise RuntimeError(next((line for line in said.splitlines() if "error" in line), said))
+        return {suffix: (folder / f"program{suffix}").read_bytes() for suffix in (".cubin", ".so")}
 
 
 def _arguments(function: Any) -> list[tuple[str, str]]:
