@@ -189,7 +189,7 @@ def _load(name: str, path: Path, arguments: tuple[tuple[str, str], ...], device:
     library.get_last_error.restype = ctypes.c_char_p
     library.call.restype = ctypes.c_int
     library.call.argtypes = [_C_TYPES[kind] for _, kind in arguments]
-    if (device >= 0 and library.load(str(path.with_suffix(".cubin")).encode()) != 0) or library.init() != 0:
+    if (device >= 0 and library.load(str(path.with_suffix("")).encode()) != 0) or library.init() != 0:
         # on CUDA: more shared memory than the device has
         message = library.get_last_error().decode()
         raise (
@@ -218,8 +218,8 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _compile(recipe: Mapping[str, Any], library: Path, record: Path) -> None:
-    arguments, files = _build(recipe)
+def _compile(recipe: Mapping[str, Any], library: Path, record: Path, *, forks: bool = False) -> None:
+    arguments, files = _build(recipe, forks=forks)
     whole = json.dumps({**recipe, "arguments": arguments}, indent=1, sort_keys=True)
     contents = {library.with_suffix(suffix): content for suffix, content in files.items()}
     for target, content in (*contents.items(), (record, whole.encode())):
@@ -247,13 +247,13 @@ def _prim_func(factory: str, constants: Mapping[str, Constant]) -> Any:
     return getattr(importlib.import_module(module), name)(**constants)
 
 
-def _build(recipe: Mapping[str, Any]) -> tuple[list[tuple[str, str]], dict[str, bytes]]:
+def _build(recipe: Mapping[str, Any], *, forks: bool) -> tuple[list[tuple[str, str]], dict[str, bytes]]:
     from mhc.pre.tilelang_compiler import build  # noqa: PLC0415
 
     name = f"{recipe['factory']}({recipe['constants']}) for {recipe['target']}"
     try:
         function = _prim_func(recipe["factory"], recipe["constants"])
-        return build(function, recipe["target"], dict(recipe["pass_configs"]), list(recipe["flags"]))
+        return build(function, recipe["target"], dict(recipe["pass_configs"]), list(recipe["flags"]), forks=forks)
     except Exception as error:
         said = str(error).strip().splitlines() or ["no message"]  # TileLang appends the whole source
         raise BuildError(f"{name}: {type(error).__name__}: {said[0]}") from error
@@ -265,7 +265,7 @@ def _main() -> None:
     library, record = _files(recipe)
     with _locked(library.with_suffix(".lock")):
         if not record.exists():
-            _compile(recipe, library, record)
+            _compile(recipe, library, record, forks=True)
 
 
 if __name__ == "__main__":

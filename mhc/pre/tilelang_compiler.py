@@ -3,16 +3,17 @@
 It uses the parts of TileLang's "cython" backend (the generated host function; for the CPU also the compiler's command line),
 not its adapter, which would load the library and look for a device.
 
-For CUDA the kernels and the host function are compiled apart, at the same time: kernels by nvcc into a cubin, the host
+For CUDA the kernels and the host function are compiled apart, at the same time: each kernel by nvcc into a cubin, the host
 function as plain C++ against `tilelang_host.h`. As one source, nvcc took five times as long: it reads CUTLASS's headers
 (14 MB) three times, once for each side and once more to put them together.
 """
 
-import re
+import multiprocessing
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from tilelang.jit.adapter.libgen import LibraryGenerator
 from tilelang.jit.adapter.wrapper import TLWrapper
 
 from mhc.implementation import Refused
-from mhc.pre.tilelang_depends import HOST_HEADER, compiler_path
+from mhc.pre.tilelang_depends import compiler_path
+from mhc.pre.tilelang_host import device_source, host_source
 
 _BUILD_FUNCTIONS = {"cuda": "target.build.tilelang_cuda", "hip": "target.build.tilelang_hip", "metal": "target.build.metal"}
 
@@ -67,19 +69,17 @@ def sources(function: Any, target: str, pass_configs: dict[str, Any]) -> tuple[s
 
 
 def build(
-    function: Any, target: str, pass_configs: dict[str, Any], flags: list[str]
+    function: Any, target: str, pass_configs: dict[str, Any], flags: list[str], *, forks: bool
 ) -> tuple[list[tuple[str, str]], dict[str, bytes]]:
     """Compile: the (name, type) of what the library's `call` takes, and the files of the program by their suffix.
 
-    For CUDA the library has a function `load` too: it takes the cubin's path, and is called before `init`.
+    For CUDA the library has a function `load` too: it takes what the cubins' paths begin with, and is called before `init`.
+    forks: a process may be forked for each kernel, since this one has neither threads nor a device.
     """
+    if target.startswith("cuda"):
+        return [*_arguments(function), ("stream", "handle")], _cuda(function, target, pass_configs, flags, forks=forks)
     kernels, host = sources(function, target, pass_configs)
     with _on(target, pass_configs) as entered:
-        if target.startswith("cuda"):
-            arch = get_target_arch(get_target_compute_version(entered))
-            return [*_arguments(function), ("stream", "handle")], _compiled(
-                device_source(kernels), host_source(kernels, host), arch, flags
-            )
         generator = LibraryGenerator(entered)
         generator.assign_pass_configs(pass_configs)
         generator.assign_compile_flags(flags)
@@ -92,81 +92,102 @@ def build(
     return _arguments(function), {".so": content}
 
 
-def device_source(kernels: str) -> str:
-    """The kernels without the headers that they do not need: half of the time of nvcc is reading them."""
-    if "tl::gemm_" in kernels:
-        return kernels
-    return kernels.replace("#include <tl_templates/cuda/gemm.h>", "#include <tl_templates/cuda/intrin.h>")
-
-
-def host_source(kernels: str, host: str) -> str:
-    """TileLang's host code as plain C++: functions that stand for the kernels, and launches without <<< >>>."""
-    declared = re.findall(r'^extern "C" (__global__ void (\w+)\(.*\));$', kernels, flags=re.MULTILINE)
-    stubs = "".join(f"{declaration} {{}}\n" for declaration, _ in declared)
-    table = ", ".join(f'{{(void*){name}, "{name}", nullptr}}' for _, name in declared)
-    launches = re.sub(r"(\w+)<<<(.*), stream>>>\((.*)\);", r"launch_plainly(\1, \2, stream, \3);", host)
-    return f"""{HOST_HEADER.read_text(encoding="utf-8")}
-{stubs}
-Kernel kernels[] = {{{table}}};
-const int kernels_count = {len(declared)};
-{launches}
-extern "C" int load(const char* path) {{
-  TILELANG_CHECK(load_kernels(path));
-  return 0;
-}}
-"""
-
-
-def _compiled(device: str, host: str, arch: str, flags: list[str]) -> dict[str, bytes]:
-    """The cubin and the library, made at the same time.
-
-    Raises:
-        RuntimeError: one does not compile; with the compiler's first error.
-    """
-    nvcc = str(compiler_path("cuda"))
-    headers = [f"-I{CUTLASS_INCLUDE_DIR}", f"-I{TILELANG_TEMPLATE_PATH}"]
+def _cuda(function: Any, target: str, pass_configs: dict[str, Any], flags: list[str], *, forks: bool) -> dict[str, bytes]:
+    """A cubin for each kernel, lowered and compiled beside the others, and the library that launches them all."""
+    with _on(target, pass_configs) as entered:
+        arch = get_target_arch(get_target_compute_version(entered))
+    kernels = _apart(function)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "kernels.cu").write_text(device, encoding="utf-8")
-        (folder / "host.cpp").write_text(host, encoding="utf-8")
-        commands = (
-            [
-                nvcc,
-                "-std=c++17",
-                "-w",
-                "-lineinfo",
-                "-cubin",
-                *headers,
-                *flags,
-                "-gencode",
-                f"arch=compute_{arch},code=sm_{arch}",
-                "kernels.cu",
-                "-o",
-                "program.cubin",
-            ],
-            [
-                nvcc,
-                "-std=c++17",
-                "-w",
-                "-O1",
-                "-shared",
-                "-cudart",
-                "none",
-                "-Xcompiler",
-                "-fPIC",
-                "host.cpp",
-                "-o",
-                "program.so",
-            ],
-        )
-        started = [
-            subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            for command in commands
-        ]
-        for process, said in [(process, process.communicate()[0]) for process in started]:
-            if process.returncode != 0:
-                raise RuntimeError(next((line for line in said.splitlines() if "error" in line), said))
-        return {suffix: (folder / f"program{suffix}").read_bytes() for suffix in (".cubin", ".so")}
+
+        def begin(i: int) -> tuple[tuple[str, str], "subprocess.Popen[str]"]:
+            texts = sources(kernels[i], target, pass_configs)
+            (folder / f"{i}.cu").write_text(device_source(texts[0]), encoding="utf-8")
+            headers = [f"-I{CUTLASS_INCLUDE_DIR}", f"-I{TILELANG_TEMPLATE_PATH}"]
+            options = ["-lineinfo", "-cubin", "-gencode", f"arch=compute_{arch},code=sm_{arch}", *headers, *flags]
+            return texts, _nvcc(folder, f"{i}.cu", f"program.{i}.cubin", options)
+
+        if forks and len(kernels) > 1:
+            parts, unfinished = _forked(begin, len(kernels))
+        else:
+            begun = [begin(i) for i in range(len(kernels))]
+            parts, unfinished = [texts for texts, _ in begun], [partial(_finish, nvcc) for _, nvcc in begun]
+        (folder / "host.cpp").write_text(host_source(parts), encoding="utf-8")
+        options = ["-O1", "-shared", "-cudart", "none", "-Xcompiler", "-fPIC"]
+        _finish(_nvcc(folder, "host.cpp", "program.so", options))
+        for finish in unfinished:
+            finish()
+        suffixes = [".so", *(f".{i}.cubin" for i in range(len(kernels)))]
+        return {suffix: (folder / f"program{suffix}").read_bytes() for suffix in suffixes}
+
+
+def _apart(function: Any) -> list[Any]:
+    """A function for each kernel of one, with the same parameters; lowered together they take longer than one by one."""
+
+    def apart(statement: Any) -> list[Any]:
+        if isinstance(statement, tvm.tir.SeqStmt):
+            return list(statement.seq)
+        if isinstance(statement, tvm.tir.LetStmt):
+            return [tvm.tir.LetStmt(statement.var, statement.value, body) for body in apart(statement.body)]
+        if isinstance(statement, tvm.tir.BlockRealize) and not statement.block.alloc_buffers:
+            block = statement.block
+            names = ("iter_vars", "reads", "writes", "name_hint")
+            return [
+                tvm.tir.BlockRealize(
+                    statement.iter_values,
+                    statement.predicate,
+                    tvm.tir.Block(*(getattr(block, name) for name in names), body, annotations=block.annotations),
+                )
+                for body in apart(block.body)
+            ]
+        return [statement]
+
+    bodies = apart(function.body)
+    return [function] if len(bodies) == 1 else [function.with_body(body) for body in bodies]
+
+
+def _forked(begin: Callable[[int], Any], count: int) -> tuple[list[tuple[str, str]], list[Callable[[], None]]]:
+    """The texts of `begin` for each of count kernels, made in processes of their own, and what waits for their compilers."""
+    fork = multiprocessing.get_context("fork")
+
+    def work(i: int, sender: Any) -> None:
+        try:
+            texts, nvcc = begin(i)
+            sender.send(texts)
+            _finish(nvcc)
+            sender.send(None)
+        except Exception as error:  # it is raised again where it is awaited
+            sender.send(error)
+
+    def received(receiver: Any) -> Any:
+        value = receiver.recv()
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    receivers = []
+    for i in range(count):
+        receiver, sender = fork.Pipe(duplex=False)
+        fork.Process(target=work, args=(i, sender)).start()
+        sender.close()  # so that the end of a process that dies is seen
+        receivers.append(receiver)
+    return [received(one) for one in receivers], [partial(received, one) for one in receivers]
+
+
+def _nvcc(folder: Path, source: str, made: str, options: list[str]) -> "subprocess.Popen[str]":
+    command = [str(compiler_path("cuda")), "-std=c++17", "-w", *options, source, "-o", made]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def _finish(compiler: "subprocess.Popen[str]") -> None:
+    """Wait for it.
+
+    Raises:
+        RuntimeError: with its first error.
+    """
+    said = compiler.communicate()[0]
+    if compiler.returncode != 0:
+        raise RuntimeError(next((line for line in said.splitlines() if "error" in line), said))
 
 
 def _arguments(function: Any) -> list[tuple[str, str]]:

@@ -14,8 +14,7 @@ from pathlib import Path
 VERSIONS: Mapping[str, str] = {"tilelang": "0.1.8", "apache-tvm-ffi": "0.1.9"}
 """What the kernels are written for. Another TileLang has another language, another TVM FFI does not import with this one."""
 
-HOST_HEADER = Path(__file__).with_name("tilelang_host.h")
-_BUILDERS = (HOST_HEADER, Path(__file__).with_name("tilelang_compiler.py"))
+_BUILDERS = tuple(Path(__file__).with_name(f"tilelang_{name}") for name in ("compiler.py", "host.py", "host.h"))
 
 
 @functools.cache

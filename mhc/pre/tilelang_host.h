@@ -1,14 +1,15 @@
 // The part of CUDA's runtime API that TileLang's host code calls, over the driver API.
 //
 // The runtime that nvcc links into a library costs a fresh process tenths of a second, and a source that holds kernels and
-// host code passes through the C++ front end three times. So the kernels are a cubin by themselves, and this is the rest.
-// init() loads the cubin for all devices, and prepares the kernels for the current one.
+// host code passes through the C++ front end three times. So kernels are cubins by themselves, and this is the rest.
+// load() takes the cubins for all devices, once; init() prepares the kernels for the current one.
 
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <cuda.h>
 #include <sstream>
+#include <string>
 
 typedef CUresult cudaError_t;
 typedef CUstream cudaStream_t;
@@ -43,10 +44,11 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 
-// A kernel of the cubin, found by the address of the function that stands for it in the host code.
+// A kernel, found by the address of the function that stands for it in the host code.
 struct Kernel {
   void *stub;
   const char *name;
+  int cubin;
   CUkernel kernel;
 };
 extern Kernel kernels[];
@@ -85,14 +87,20 @@ static CUkernel kernel_of(void *stub) {
   return nullptr;
 }
 
-// The cubin, and its kernels for the current device.
-static CUresult load_kernels(const char *path) {
-  static CUlibrary library = nullptr;
-  if (library)
-    return CUDA_SUCCESS;
-  CUresult result = cuLibraryLoadFromFile(&library, path, nullptr, nullptr, 0, nullptr, nullptr, 0);
-  for (int i = 0; i < kernels_count && result == CUDA_SUCCESS; ++i)
-    result = cuLibraryGetKernel(&kernels[i].kernel, library, kernels[i].name);
+// The kernels of PREFIX.0.cubin, PREFIX.1.cubin, ... and so on. They stay loaded.
+static CUresult load_kernels(const char *prefix) {
+  CUlibrary library = nullptr;
+  CUresult result = CUDA_SUCCESS;
+  for (int i = 0; i < kernels_count && result == CUDA_SUCCESS; ++i) {
+    if (kernels[i].kernel)
+      continue;
+    if (i == 0 || kernels[i].cubin != kernels[i - 1].cubin) {
+      std::string path = std::string(prefix) + "." + std::to_string(kernels[i].cubin) + ".cubin";
+      result = cuLibraryLoadFromFile(&library, path.c_str(), nullptr, nullptr, 0, nullptr, nullptr, 0);
+    }
+    if (result == CUDA_SUCCESS)
+      result = cuLibraryGetKernel(&kernels[i].kernel, library, kernels[i].name);
+  }
   return result;
 }
 
