@@ -41,6 +41,15 @@ static const char* names[8];
 API cuGetErrorName(CUresult, const char** text) { *text = "CUDA_ERROR"; return CUDA_SUCCESS; }
 API cuGetErrorString(CUresult, const char** text) { *text = "something failed"; return CUDA_SUCCESS; }
 API cuCtxGetDevice(CUdevice* device) { *device = 3; return CUDA_SUCCESS; }
+static CUcontext current = nullptr;
+API cuCtxGetCurrent(CUcontext* context) { *context = current; return CUDA_SUCCESS; }
+API cuDeviceGet(CUdevice* device, int ordinal) { *device = ordinal; return CUDA_SUCCESS; }
+API cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  printf("context of %d\n", device);
+  *context = (CUcontext)7;
+  return CUDA_SUCCESS;
+}
+API cuCtxSetCurrent(CUcontext context) { current = context; return CUDA_SUCCESS; }
 API cuKernelSetAttribute(CUfunction_attribute, int, CUkernel, CUdevice) { return CUDA_SUCCESS; }
 API cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option*, void**, unsigned, CUlibraryOption*, void**,
                           unsigned) {
@@ -115,7 +124,8 @@ def test_a_program_of_two_kernels(tmp_path: Path) -> None:
         command, input=recipe, env=environment, cwd=tmp_path, text=True, check=True, stdout=subprocess.PIPE
     ).stdout.splitlines()
     assert [line.partition(".")[2] for line in done[:2]] == ["0.cubin", "1.cubin"]
-    first, second, third, error, names = done[2:]
+    assert done[2] == "context of 0"  # the thread had none
+    first, second, third, error, names = done[3:]
     assert first.startswith("1 main_kernel grid 9 block 32 stream 0x57 first 0x")
     # with a warp group that loads
     assert second.startswith("2 main_kernel grid 3 block 192 stream 0x57 first 0xb0")

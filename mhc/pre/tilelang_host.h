@@ -104,6 +104,18 @@ static CUresult load_kernels(const char *prefix) {
   return result;
 }
 
+// A thread that has used no CUDA yet has no context; the runtime would take the first device's, its default.
+static bool has_context() {
+  CUcontext context = nullptr;
+  if (noted(cuCtxGetCurrent(&context)) != CUDA_SUCCESS)
+    return false;
+  if (context)
+    return true;
+  CUdevice device;
+  return noted(cuDeviceGet(&device, 0)) == CUDA_SUCCESS && noted(cuDevicePrimaryCtxRetain(&context, device)) == CUDA_SUCCESS &&
+         noted(cuCtxSetCurrent(context)) == CUDA_SUCCESS;
+}
+
 template <class... P> static CUresult cudaFuncSetAttribute(void (*stub)(P...), int attribute, int value) {
   CUdevice device;
   CUresult result = cuCtxGetDevice(&device);

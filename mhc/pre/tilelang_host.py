@@ -55,7 +55,7 @@ extern "C" int call({parameters}) {{
 
 
 def _each(parts: int, function: str, arguments: str) -> str:
-    return "".join(
+    return "  if (!has_context()) { said = cudaGetErrorString(cudaGetLastError()); return -1; }\n" + "".join(
         f"  if (part_{i}::{function}({arguments}) != 0) {{ said = part_{i}::get_last_error(); return -1; }}\n"
         for i in range(parts)
     )

@@ -38,8 +38,7 @@ TOKENS = 16
 PLACES = 32
 RING = 16
 GATES = 4  # tiles whose gates wait for their h_in
-WARPS = 8  # that load, project and combine; then four that exchange
-WRITERS = 4  # warps that write the small outputs, a tile each
+WARPS = 8  # that load, project and combine; then four that exchange, and four that write the small outputs
 REGISTERS = 152, 104  # a thread of the former, and of the latter: 256 * (152 + 104) is all there are
 ROW = 40  # words between tokens in the warps' shares: conflicts of four lanes instead of eight
 
@@ -62,8 +61,7 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
     threads = 32 * WARPS
     pieces = TOKENS * C // 8 // threads  # of 16 bytes, that a thread loads of a tile
     outs = TOKENS * W // 8 // threads  # of eight columns of h_in, that a thread writes of a tile
-    each = TOKENS * PLACES // 128  # sums that an exchanging thread sends of a tile
-    small = -(-TOKENS // G)  # tokens of a tile whose small outputs a program writes
+    rounds = -(-(-(-TOKENS // G)) // 4)  # of tokens for each warp that writes small outputs
     f32, u32, i32 = "float32", "uint32", "int32"
     N = T.dynamic("N", "int64")
     groups = T.dynamic("groups")
@@ -102,27 +100,27 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
             )
 
     @T.macro
-    def request(words, at, shares, q, tile, token, place):
+    def request(words, shares, q, tile, token, place):
         """The words of a place as they are now."""
         for s in T.unroll(G):
-            words[at + s] = T.atomic_load(shares[q, tile % RING, s, token, place], "relaxed")
+            words[s] = T.atomic_load(shares[q, tile % RING, s, token, place], "relaxed")
 
     @T.macro
-    def complete(words, at, shares, q, tile, token, place, bad, total):
+    def complete(words, shares, q, tile, token, place, bad, total):
         """total[0] = the sum of the shares, once all of this lap are there."""
         mark = 1 - (tile // RING) % 2
         bad[0] = 0
         for s in T.unroll(G):
-            bad[0] = bad[0] | (words[at + s] ^ mark)
+            bad[0] = bad[0] | (words[s] ^ mark)
         while (bad[0] & 1) != 0:
             bad[0] = 0
             for s in T.unroll(G):
-                if ((words[at + s] ^ mark) & 1) != 0:
-                    words[at + s] = T.atomic_load(shares[q, tile % RING, s, token, place], "relaxed")
-                bad[0] = bad[0] | (words[at + s] ^ mark)
+                if ((words[s] ^ mark) & 1) != 0:
+                    words[s] = T.atomic_load(shares[q, tile % RING, s, token, place], "relaxed")
+                bad[0] = bad[0] | (words[s] ^ mark)
         total[0] = T.float32(0)
         for s in T.unroll(G):
-            total[0] = total[0] + T.reinterpret(words[at + s] & -2, f32)
+            total[0] = total[0] + T.reinterpret(words[s] & -2, f32)
 
     @T.prim_func
     def main(
@@ -156,7 +154,7 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
             sent = T.alloc_barrier([4, 4])  # and have been read
             gated = T.alloc_barrier([4] * GATES)  # a tile's gates are there
             used_up = T.alloc_barrier([WARPS] * GATES)  # and have been read
-            written = T.alloc_barrier([1] * WRITERS)  # a tile's small outputs have been written
+            written = T.alloc_barrier([4, 4])  # a tile's small outputs have been written
             # the first tiles are on their way
             if warp < WARPS:
                 for j in T.serial(ahead):
@@ -274,10 +272,9 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
                             T.mbarrier_arrive(used_up[done % GATES])
             else:
                 T.set_max_nreg(REGISTERS[1], 0)
-                words = T.alloc_local((small * G,), i32)
+                words = T.alloc_local((G,), i32)
                 bad = T.alloc_local((1,), i32)
                 total = T.alloc_local((1,), f32)
-                added = T.alloc_local((each,), f32)
                 if warp < WARPS + 4:  # a place of h_pre's for each token, eight lanes a token
                     e_tid = tid - threads
                     gate_token = e_tid // 8
@@ -286,64 +283,61 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
                     gate_bias = bias[T.min(gate_place, n - 1)]
                     gate_scale = T.alloc_local((1,), f32)
                     gate_scale[0] = alpha[0]  # not in the loop: a load there waits behind those of the tiles
-                    for j in T.serial(steps + 2):
+                    for j in T.serial(steps + 1):
                         if j < steps:
-                            T.mbarrier_wait_parity(written[j % WRITERS], (j // WRITERS) % 2 ^ 1)
+                            # nobody sends a tile more than RING - 2 after what another still reads
+                            T.mbarrier_wait_parity(written[j % 2], (j // 2) % 2 ^ 1)
                             T.mbarrier_wait_parity(summed[j % 2], (j // 2) % 2)
-                            e_place = e_tid % PLACES
-                            if (e_place < n) or (e_place == 7) or ((e_place >= 8) and (e_place < 8 + M - n)):
-                                for p in T.unroll(each):  # all of them before the first store: nothing is moved across one
-                                    added[p] = T.float32(0)
+                            for p in T.unroll(TOKENS * PLACES // 128):
+                                to_token = (p * 128 + e_tid) // PLACES
+                                to_place = (p * 128 + e_tid) % PLACES
+                                if (to_place < n) or (to_place == 7) or ((to_place >= 8) and (to_place < 8 + M - n)):
+                                    total[0] = T.float32(0)
                                     for s in T.unroll(WARPS):
-                                        added[p] = added[p] + parts[j % 2, s, (p * 128 + e_tid) // PLACES, e_place]
-                                for p in T.unroll(each):
+                                        total[0] = total[0] + parts[j % 2, s, to_token, to_place]
                                     T.atomic_store(
-                                        shares[q, j % RING, g, (p * 128 + e_tid) // PLACES, e_place],
-                                        (T.reinterpret(added[p], i32) & -2) | (1 - (j // RING) % 2),
+                                        shares[q, j % RING, g, to_token, to_place],
+                                        (T.reinterpret(total[0], i32) & -2) | (1 - (j // RING) % 2),
                                         "relaxed",
                                     )
                             T.sync_warp()
                             if lane == 0:
                                 T.mbarrier_arrive(sent[j % 2])
-                        if j > 1:
-                            T.mbarrier_wait_parity(used_up[(j - 2) % GATES], ((j - 2) // GATES) % 2 ^ 1)
+                        if j > 0:
+                            T.mbarrier_wait_parity(used_up[(j - 1) % GATES], ((j - 1) // GATES) % 2 ^ 1)
                             total[0] = T.float32(0)
                             if taken:
-                                complete(words, 0, shares, q, j - 2, gate_token, gate_place, bad, total)
+                                complete(words, shares, q, j - 1, gate_token, gate_place, bad, total)
                             T.sync_warp()
                             inv = inverse_rms(T.shfl_sync(0xFFFFFFFF, total[0], (lane & 24) + 7), K, norm_eps)
                             gate = sigmoid(gate_argument(gate_scale[0], total[0], inv, gate_bias)) + hc_eps
                             if gate_place < n:
-                                gates[(j - 2) % GATES, gate_token, gate_place] = gate
+                                gates[(j - 1) % GATES, gate_token, gate_place] = gate
                             T.sync_warp()
                             if lane == 0:
-                                T.mbarrier_arrive(gated[(j - 2) % GATES])
-                        # a tile later, so that they have come when they are looked at, a tile later again
-                        if (j > 0) and (j <= steps) and taken:
-                            request(words, 0, shares, q, j - 1, gate_token, gate_place)
-                else:  # every fourth tile, of it every G-th token, a place in each lane
+                                T.mbarrier_arrive(gated[(j - 1) % GATES])
+                        if (j < steps) and taken:
+                            request(words, shares, q, j, gate_token, gate_place)
+                else:  # every G-th token, a place in each lane
                     m = T.if_then_else(lane < n, lane, T.if_then_else(lane < 8, 0, T.min(lane - 8 + n, M - 1)))
                     kept = (lane < n) or (lane == 7) or ((lane >= 8) and (lane < 8 + M - n))
                     scale = alpha[T.if_then_else(m < n, 0, T.if_then_else(m < 2 * n, 1, 2))]
                     shift = bias[m]
-                    writer = warp - WARPS - 4
-                    for turn in T.serial((steps - writer + WRITERS - 1) // WRITERS):
-                        j = turn * WRITERS + writer
-                        # where the gates are, the other sums have come too, or nearly
-                        T.mbarrier_wait_parity(gated[j % GATES], (j // GATES) % 2)
-                        for e in T.unroll(small):
-                            if (g + G * e < TOKENS) and kept:
-                                request(words, e * G, shares, q, j, g + G * e, lane)
-                        for e in T.unroll(small):
-                            if g + G * e < TOKENS:
+                    for j in T.serial(steps):
+                        # in step with the others, also where a program or a warp has no token to write
+                        T.mbarrier_wait_parity(sent[j % 2], (j // 2) % 2)
+                        for turn in T.serial(rounds):
+                            token = g + G * (warp - WARPS - 4 + 4 * turn)
+                            if token < TOKENS:
                                 total[0] = T.float32(0)
                                 if kept:
-                                    complete(words, e * G, shares, q, j, g + G * e, lane, bad, total)
+                                    request(words, shares, q, j, token, lane)
+                                    complete(words, shares, q, j, token, lane, bad, total)
                                 T.sync_warp()
                                 inv2 = inverse_rms(T.shfl_sync(0xFFFFFFFF, total[0], 7), K, norm_eps)
                                 z = gate_argument(scale, total[0], inv2, shift)
                                 gate2 = sigmoid(z)
-                                at2 = T.cast(q + j * groups, "int64") * TOKENS + g + G * e
+                                at2 = T.cast(q + j * groups, "int64") * TOKENS + token
                                 if kept and (at2 < N):
                                     if lane == 7:
                                         inv_rms[at2] = inv2
@@ -358,6 +352,6 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
                                                 h_res[at2, m - 2 * n] = z
                         T.sync_warp()
                         if lane == 0:
-                            T.mbarrier_arrive(written[j % WRITERS])
+                            T.mbarrier_arrive(written[j % 2])
 
     return main
