@@ -65,9 +65,13 @@ def unchecked_shapes() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many cases were generated, and where their time went."""
+    """What compute-sanitizer advises; how many cases were generated, and where their time went."""
     reports = [one for group in ("passed", "failed") for one in terminalreporter.stats.get(group, [])]
-    told = [value for one in reports for name, value in getattr(one, "user_properties", ()) if name == "clock"]
+    properties = [pair for one in reports for pair in getattr(one, "user_properties", ())]
+    for name, value in properties:
+        if name == "advisory":
+            terminalreporter.write_line(f"advisory: {value}")
+    told = [value for name, value in properties if name == "clock"]
     if not told:
         return
     count, running, reference, checking, drawing = (sum(column) for column in zip(*told, strict=True))

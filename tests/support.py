@@ -25,7 +25,6 @@ from oracles.verdict import Status, Verdict
 from tests.device import ASKED, place
 
 
-
 def _placed_on(device: str) -> tuple[Implementation, ...]:
     gpu = torch.cuda.is_available()
     return tuple(one for one in BUILT_IN if place(one, ASKED.device, gpu=gpu, variables=os.environ).device == device)
@@ -38,6 +37,12 @@ ON_CUDA = _placed_on("cuda")
 """Those that are tested on a GPU: the ones that run on no CPU, and all that can with `--device cuda`."""
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def report_folder(otherwise: Path) -> Path:
+    """Where a test leaves what a replay needs: with the reports of campaigns, if the tests run in the project's folder."""
+    folder = Path("fuzz_reports")
+    return folder if folder.is_dir() else otherwise
 
 
 def scaled_case(x_scale: float = 0.1, **fields: Any) -> Case:
