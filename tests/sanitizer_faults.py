@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mhc import Implementation
 from mhc.pre.reference_impls import MANUAL
 
 
@@ -23,20 +24,15 @@ def _read(source: Tensor, count: int) -> None:
     _copy[(1,)](source, torch.zeros(block, dtype=source.dtype, device=source.device), count, BLOCK=block)
 
 
-def _with(fault: Callable[[Tensor, tuple[Any, ...]], Any]) -> Callable[..., Any]:
+def _fault(name: str, fault: Callable[[Tensor], None]) -> Implementation:
     def forward(x: Tensor, *arguments: Any, **keywords: Any) -> Any:
         assert MANUAL.forward is not None
-        returned = tuple(MANUAL.forward(x, *arguments, **keywords))
-        return fault(x, returned) or returned
+        fault(x)
+        return MANUAL.forward(x, *arguments, **keywords)
 
-    return forward
-
-
-def _fault(name: str, fault: Callable[[Tensor, tuple[Any, ...]], Any]) -> Any:
-    return replace(MANUAL, name=name, forward=_with(fault), backward=None, devices=("cuda",))
+    return replace(MANUAL, name=name, forward=forward, backward=None, devices=("cuda",))
 
 
-NO_FAULT = _fault("no_fault", lambda x, _: _read(x, x.numel()))
-PAST_THE_END = _fault("past_the_end", lambda x, _: _read(x, x.numel() + 1))
-NEVER_WRITTEN = _fault("never_written", lambda x, _: _read(torch.empty_like(x), x.numel()))
-RETURNED_UNWRITTEN = _fault("returned_unwritten", lambda _, returned: (torch.empty_like(returned[0]), *returned[1:]))
+NO_FAULT = _fault("no_fault", lambda x: _read(x, x.numel()))
+PAST_THE_END = _fault("past_the_end", lambda x: _read(x, x.numel() + 1))
+NEVER_WRITTEN = _fault("never_written", lambda x: _read(torch.empty_like(x), x.numel()))

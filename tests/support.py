@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +17,8 @@ from mhc import Case, Implementation, Inputs, Observation, default_case, materia
 from mhc.case import with_tensor
 from mhc.fuzz.check import check, further
 from mhc.fuzz.depth import Depth
+from mhc.fuzz.finding import Finding
+from mhc.fuzz.report import describe
 from mhc.pre import formula
 from mhc.registry import BUILT_IN
 from oracles.bound import Tolerances, tolerances
@@ -43,6 +46,17 @@ def report_folder(otherwise: Path) -> Path:
     """Where a test leaves what a replay needs: with the reports of campaigns, if the tests run in the project's folder."""
     folder = Path("fuzz_reports")
     return folder if folder.is_dir() else otherwise
+
+
+def told(found: Finding, path: Path, device: str) -> str:
+    """A finding as a failing test prints it: a few lines that fit a terminal, the last one to be copied."""
+    *lines, command = describe(found, path).splitlines()
+    fitting = []
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        more = f"{indent}    "
+        fitting += wrap(line.strip(), 120, initial_indent=indent, subsequent_indent=more, max_lines=3, placeholder=" ...")
+    return "\n".join([*fitting, command if device == "cpu" else f"{command} --device {device}"])
 
 
 def scaled_case(x_scale: float = 0.1, **fields: Any) -> Case:

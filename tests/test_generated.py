@@ -16,10 +16,10 @@ from mhc.fuzz.check import check
 from mhc.fuzz.clock import Clock
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Finding, finding
-from mhc.fuzz.report import describe, write_finding
+from mhc.fuzz.report import write_finding
 from oracles.verdict import Status
 from strategies.cases import cases
-from tests.support import ON_CPU, ON_CUDA, device_of, report_folder
+from tests.support import ON_CPU, ON_CUDA, device_of, report_folder, told
 
 BLOCK = 10
 """Cases; Hypothesis fills a longer run up with variations of what it drew before."""
@@ -80,7 +80,7 @@ def test_nothing_is_found(
         record_property("clock", [drawn, clock.running, clock.reference, clock.checking, clock.drawing])
     if found:
         path = write_finding(report_folder(tmp_path), found[-1])
-        pytest.fail(describe(found[-1], path) + ("" if device == "cpu" else f" --device {device}"), pytrace=False)
+        pytest.fail(told(found[-1], path, device), pytrace=False)
 
 
 def test_the_clock_adds_up() -> None:

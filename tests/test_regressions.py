@@ -11,10 +11,10 @@ from mhc import CaseError, Implementation, load
 from mhc.fuzz.check import check
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import finding, read_case
-from mhc.fuzz.report import describe, write_finding
+from mhc.fuzz.report import write_finding
 from mhc.pre.reference_impls import GOLDEN, MANUAL
 from oracles.verdict import Status
-from tests.support import ON_CPU, ON_CUDA, ROOT, device_of, scaled_case
+from tests.support import ON_CPU, ON_CUDA, ROOT, device_of, scaled_case, told
 
 FOLDER = ROOT / "tests" / "regressions"
 
@@ -38,9 +38,9 @@ def replayed(path: Path, implementation: Implementation) -> str:
     if not failures:
         return ""
     shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
-    told = describe(finding(implementation.name, implementation, case, failures[0]), shown)
     more = "" if len(failures) == 1 else f"\n    and {len(failures) - 1} more"
-    return f"{told} --impl {implementation.name}{'' if device == 'cpu' else f' --device {device}'}{more}"
+    found = finding(implementation.name, implementation, case, failures[0])
+    return told(found, shown, device) + f" --impl {implementation.name}{more}"
 
 
 @pytest.mark.parametrize("implementation", [*ON_CPU, *ON_CUDA], ids=lambda one: one.name)
@@ -69,11 +69,12 @@ def test_a_finding_and_a_bare_case_are_replayed(tmp_path: Path) -> None:
     assert files(tmp_path) == sorted([found, bare])
     for path in files(tmp_path):
         assert replayed(path, GOLDEN) == ""
-        told = replayed(path, wrong).splitlines()
-        assert told[0] == "FOUND post_without_its_2: h_post: value (bound)"
-        assert told[1].startswith("    h_post[0, 0, ")
-        assert told[3] == f"    python -m mhc.fuzz replay {path} --impl post_without_its_2"
-        assert max(len(line.replace(str(tmp_path), "tests/regressions")) for line in told) <= 120
+        lines = replayed(path, wrong).splitlines()
+        assert lines[0] == "FOUND post_without_its_2: h_post: value (bound)"
+        assert lines[1].startswith("    h_post[0, 0, ")
+        device = "" if device_of(wrong) == "cpu" else " --device cuda"
+        assert lines[3] == f"    python -m mhc.fuzz replay {path}{device} --impl post_without_its_2"
+        assert max(len(line.replace(str(tmp_path), "tests/regressions")) for line in lines) <= 120
 
 
 def test_an_empty_folder_has_no_tests(tmp_path: Path) -> None:

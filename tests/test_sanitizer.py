@@ -1,7 +1,7 @@
 """Every implementation on a GPU under compute-sanitizer: `pytest -m sanitizer`, minutes on a machine with a GPU.
 
 memcheck finds accesses outside of allocations, initcheck reads of memory that nobody wrote. racecheck is advisory: it takes
-bulk copies for races, so what it reports is told in the terminal's summary and fails nothing.
+what barriers of bulk copies order for races, so that what it reports is told in the terminal's summary and fails nothing.
 """
 
 import os
@@ -33,7 +33,7 @@ TOOLS: dict[str, Sequence[str]] = {
     "initcheck": (),
     ADVISORY: (),
 }
-SHOWN = 3
+PRINTED, SHOWN = 20, 3
 LIMIT = 600
 
 on_a_gpu = pytest.mark.sanitizer
@@ -57,7 +57,7 @@ def watch(executable: str, tool: str, spec: str) -> Watched:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment |= {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "PYTHONUNBUFFERED": "1"}
     options = ["--tool", tool, *TOOLS[tool], "--error-exitcode", str(FOUND), "--show-backtrace", "no"]
-    options += ["--print-limit", "20", "--target-processes", "application-only"]
+    options += ["--print-limit", str(PRINTED), "--target-processes", "application-only"]
     done = subprocess.run(
         [executable, *options, sys.executable, "-m", "tests.sanitized", spec],
         cwd=ROOT,
@@ -91,7 +91,10 @@ def message(tool: str, spec: str, watched: Watched) -> str:
     """The first reports, or the end of what the program wrote where there are none; and the command that shows all."""
     found = reports(watched.output)
     if found and watched.status == FOUND:
-        told = [f"{tool} has {len(found)} reports on {spec}; the first:", *found[:SHOWN]]
+        told = [
+            f"{tool} has {len(found)} reports{' or more' * (len(found) >= PRINTED)} on {spec}; the first:",
+            *found[:SHOWN],
+        ]
     else:
         told = [f"{spec} under {tool} ended with status {watched.status}:", *watched.output.splitlines()[-12:]]
     again = f"PYTORCH_NO_CUDA_MEMORY_CACHING=1 compute-sanitizer --tool {tool} python -m tests.sanitized {spec}"
@@ -137,8 +140,8 @@ def test_nothing_is_reported(name: str, tool: str, executable: str, record_prope
         ("memcheck", "PAST_THE_END", r"Invalid __global__ read of size \d+ bytes\n  at _copy"),
         ("initcheck", "NO_FAULT", None),
         ("initcheck", "NEVER_WRITTEN", r"Uninitialized __global__ memory read of size \d+ bytes\n  at _copy"),
-        ("initcheck", "RETURNED_UNWRITTEN", r"Host API memory access error|Host API uninitialized memory access"),
     ],
+    ids=lambda value: "" if value is None or " " in value else value,
 )
 def test_a_wrong_kernel_is_reported_and_a_right_one_not(tool: str, fault: str, report: str | None, executable: str) -> None:
     spec = f"tests.sanitizer_faults:{fault}"

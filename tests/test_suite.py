@@ -2,19 +2,20 @@
 
 import os
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from mhc.fuzz.cli import main
-from mhc.registry import built_in
+from mhc.fuzz.check import check
+from mhc.fuzz.depth import Depth
+from mhc.fuzz.finding import finding, read_case
+from mhc.registry import built_in, load
+from oracles.verdict import failed
 from tests.device import header, place, prepare
-from tests.support import ROOT
+from tests.support import ROOT, scaled_case, told
 
 TERMINAL = 120
 MUTANT = "post_without_its_2"
@@ -48,23 +49,13 @@ torch.cuda.get_device_name = lambda: "a pretended GPU"
 
 def test_cpu_hides_a_gpu_and_interprets_triton_in_every_worker_of_xdist(tmp_path: Path) -> None:
     """One file by its name, whose tests fail where Triton was imported without its variable."""
-    chosen = [f"{ROOT}/tests/test_regressions.py", "-k", "near-overflow and float16 and (manual or triton)"]
+    chosen = [f"{ROOT}/tests/test_regressions.py", "-k", "near-overflow and float16 and triton"]
     done = run_pytest(tmp_path, "--device", "cpu", "-n", "1", "-v", *chosen, plugin=PRETENDED_GPU)
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.findall(r"PASSED \S+\[float16-dh-in-near-overflow-(\S+)\]", done.stdout)
-    assert set(passed) == {"manual", "triton-interpreted"}
+    assert passed == ["triton-interpreted"]
     assert "device: cpu (no GPU)\n" in done.stdout
     assert "not tested (runs on a GPU only, --device cpu): triton, tilelang\n" in done.stdout
-
-
-def test_cuda_takes_what_runs_there_and_nothing_else(tmp_path: Path) -> None:
-    chosen = ["--collect-only", str(ROOT / "tests/test_regressions.py"), "-k", "near-overflow and float16"]
-    variables = {"TRITON_INTERPRET": "1"}  # of a shell that was used for something else
-    done = run_pytest(tmp_path, "--device=cuda", *chosen, plugin=PRETENDED_GPU, variables=variables)
-    assert done.returncode == 0, done.stdout + done.stderr
-    collected = re.findall(r"<Function test_it_stays_right\[float16-dh-in-near-overflow-(\S+)\]>", done.stdout)
-    assert set(collected) == {one.name for one in built_in().values() if "cuda" in one.devices}
-    assert "device: cuda (a pretended GPU)\n" in done.stdout
 
 
 NAMES = built_in()
@@ -149,9 +140,7 @@ def last_lines(output: str, title: str) -> Sequence[str]:
     return rest.partition("\n")[2].partition("\n===")[0].splitlines()
 
 
-def test_a_failure_has_the_place_the_values_the_bound_and_a_command_that_shows_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_has_the_place_the_values_the_bound_and_a_command_that_shows_it_again(tmp_path: Path) -> None:
     (tmp_path / "fuzz_reports").mkdir()
     test = f"{ROOT}/tests/test_generated.py"
     done = run_pytest(tmp_path, "--device", "cpu", test, "-k", "test_nothing_is_found and -0]", plugin=WRONG_REGISTRY)
@@ -167,7 +156,18 @@ def test_a_failure_has_the_place_the_values_the_bound_and_a_command_that_shows_i
     assert command.startswith("    python -m mhc.fuzz replay fuzz_reports/")
     summary = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     assert [len(line) <= TERMINAL for line in summary] == [True]
-    monkeypatch.chdir(tmp_path)
-    again = CliRunner().invoke(main, shlex.split(command)[3:])
-    assert again.exit_code == 1, again.output
-    assert where.strip() in again.output
+    replayed, spec = read_case(tmp_path / command.split()[-1])
+    assert spec is not None
+    assert where.strip() in {one.message for one in check(load(spec), replayed, "cpu", Depth.PLAIN)}
+
+
+def test_a_long_message_is_cut_and_the_command_never() -> None:
+    """The message of an exception can be of any length; a path too."""
+    verdict = failed("liveness", "forward", "raises InterpreterError", f"forward raised InterpreterError: {'word ' * 200}")
+    case = scaled_case(n=2)
+    path = Path("a/folder/whose/name/is" + "/long" * 30) / "finding.json"
+    lines = told(finding("manual", load("manual"), case, verdict), path, "cuda").splitlines()
+    assert lines[0] == "FOUND manual: forward: raises InterpreterError (liveness)"
+    assert max(map(len, lines[:-1])) <= TERMINAL
+    assert lines[3].endswith(" word ...")
+    assert lines[4:] == [f"    {case.id}", f"    python -m mhc.fuzz replay {path} --device cuda"]
