@@ -85,6 +85,13 @@ def one_hot(*index: int, value: float = 1.0) -> Recipe:
             id="a NaN in the second token",
         ),
         pytest.param(
+            lambda case: (
+                case.K >= 8 and any(index[2:] == (case.n - 1, case.D - 1) for index, _ in case.tensors["x"].literals)
+            ),
+            plain({"x": one_hot(0, 0, 0, 7)}, D=8),
+            id="the last element of a row",
+        ),
+        pytest.param(
             lambda case: nonzero(case, "dh_res"), plain({"dh_res": Recipe(kind="constant")}), id="an upstream gradient"
         ),
         pytest.param(
@@ -192,8 +199,9 @@ def test_sizes_keep_their_remainder_of_a_power_of_two_or_come_near() -> None:
 
 def test_literals_outside_the_new_shape_move_to_its_edge_or_go() -> None:
     case = with_tensor(default_case(S=3, D=5), "x", literals=(((0, 0, 0, 4), 2.0), ((0, 2, 0, 1), 3.0)))
-    moved, dropped = resized(case, {"D": 3})
+    moved, shifted, dropped = resized(case, {"D": 3})
     assert moved.tensors["x"].literals == (((0, 0, 0, 2), 2.0), ((0, 2, 0, 1), 3.0))
+    assert shifted.tensors["x"].literals == (((0, 0, 0, 2), 2.0), ((0, 2, 0, 0), 3.0))
     assert dropped.tensors["x"].literals == (((0, 2, 0, 1), 3.0),)
     (inside,) = resized(case, {"B": 1})
     assert inside == case

@@ -18,6 +18,7 @@ from mhc.bench import table
 from mhc.bench.detection_cli import detection
 from mhc.bench.kernels import measure
 from mhc.bench.meter import Meter, cuda_meter
+from mhc.bench.minimal_cli import minimal
 from mhc.bench.record import COMPILE, DEFAULT_SHAPES, GOLDEN, STAGES, Row, Setting, Shape, Timing, bound
 from mhc.commands import Commands
 from mhc.implementation import Implementation, ImplementationError
@@ -55,6 +56,7 @@ def main() -> None:
 
 
 main.add_command(detection)
+main.add_command(minimal)
 
 
 @main.command()

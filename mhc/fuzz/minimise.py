@@ -52,7 +52,7 @@ def minimise(
         implementation = load(found.spec)
         start, least = processes(found.spec, implementation, device), least_limit(implementation)
         found = replace(found, variables=implementation.env)
-    sandbox = Sandbox(start, limit=_limit(found), least=least)
+    sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     try:
         if found.hung:  # what a healthy case takes, so that a hang is told soon
             sandbox.seen(default_case(operator=found.case.operator, dtype=found.case.dtype), found.fingerprint, Depth.PLAIN)
@@ -64,9 +64,9 @@ def minimise(
             small = found
     finally:
         sandbox.stop()
-    confirmed = confirm(small, start, probe.depth or Depth.FULL)
+    confirmed = confirm(small, start, probe.depth or Depth.FULL, runs=probe.runs, least=least)
     if not _reproduced(confirmed) and small.case != found.case:
-        confirmed = confirm(found, start, probe.depth or Depth.FULL)
+        confirmed = confirm(found, start, probe.depth or Depth.FULL, runs=probe.runs, least=least)
     assert confirmed.reduction is not None
     reduction = replace(
         confirmed.reduction,
@@ -77,14 +77,19 @@ def minimise(
     return replace(confirmed, reduction=reduction)
 
 
-def confirm(found: Finding, start: Start, depth: Depth = Depth.FULL, *, runs: int = RUNS) -> Finding:
+def confirm(
+    found: Finding, start: Start, depth: Depth = Depth.FULL, *, runs: int = RUNS, least: float = LEAST_LIMIT
+) -> Finding:
     """`found` with how often it failed in `runs` fresh processes; in more of them where it did not fail each time.
+
+    Args:
+        least: seconds below which a case is never taken for hung.
 
     Raises:
         HarnessError: a process could not check it.
     """
     began = time.monotonic()
-    sandbox = Sandbox(start, limit=_limit(found))
+    sandbox = Sandbox(start, limit=_limit(found, least))
     reproduced = done = 0
     message = found.message
     while done < runs or (done < _RUNS_FLAKY and 0 < reproduced < done):
@@ -133,13 +138,18 @@ class _Probe:
         seen = [self._once(self._found.case) for _ in range(_STEADY)]
         while not all(seen) and len(seen) < _TRIES:
             seen.append(self._once(self._found.case))
-        rate = sum(seen) / len(seen)
-        if rate == 0:
+        if not any(seen):
             if self._sandbox.faults:
                 raise self._sandbox.faults[0]
             self.depth = None
-        elif rate < 1:
+        elif not all(seen):
+            rate = sum(seen) / (len(seen) + 1)  # rather too low: what is missed once is not asked again
             self._tries = min(_TRIES, math.ceil(math.log(_MISSED) / math.log(1 - rate)))
+
+    @property
+    def runs(self) -> int:
+        """Fresh processes to confirm in."""
+        return RUNS if self._tries == 1 else _RUNS_FLAKY
 
     def _once(self, case: Case) -> bool:
         assert self.depth is not None
@@ -149,8 +159,9 @@ class _Probe:
         return verdict is not None
 
 
-def _limit(found: Finding) -> float:
-    return _LIMIT_HUNG if found.hung else _LIMIT
+def _limit(found: Finding, least: float) -> float:
+    """Seconds for a case while nothing is known: less where each hang is waited for, but not too little to compile."""
+    return max(_LIMIT_HUNG, 3 * least) if found.hung else _LIMIT
 
 
 def _reproduced(found: Finding) -> bool:

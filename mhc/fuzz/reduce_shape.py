@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from mhc.case import Case
+from mhc.recipe import Index
 
 DIMENSIONS = ("B", "S", "n", "D")
 """Tokens first: most bugs need few of them, and what is left is cheaper to check."""
@@ -55,24 +56,34 @@ def sizes_below(size: int) -> list[int]:
 
 
 def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:
-    """`case` in another shape, with literals outside of it moved to its edge; then, if there were any, without those."""
+    """`case` in another shape: literals outside of it moved to its edge; then all kept as far from its end; then dropped."""
     shape = {name: changes.get(name, getattr(case, name)) for name in DIMENSIONS}
-    sizes = case.table.sizes(*(shape[name] for name in DIMENSIONS))
-    moved, dropped = {}, {}
-    for spec in case.table.drawn:
-        if not case.has(spec.name):
-            continue
-        recipe, extent = case.tensors[spec.name], spec.shape(sizes)
-        inside = [
-            literal for literal in recipe.literals if all(i < size for i, size in zip(literal[0], extent, strict=True))
-        ]
-        edge = {} if 0 in extent else {_clipped(index, extent): value for index, value in recipe.literals}
-        moved[spec.name] = replace(recipe, literals=tuple(edge.items()))
-        dropped[spec.name] = replace(recipe, literals=tuple(inside))
-    yield replace(case, tensors=moved, **shape)
-    if moved != dropped:
-        yield replace(case, tensors=dropped, **shape)
+    before, after = case.sizes, case.table.sizes(*(shape[name] for name in DIMENSIONS))
+    given = set()
+    for place in (_at_the_edge, _from_the_end, _inside):
+        tensors = {}
+        for spec in case.table.drawn:
+            if case.has(spec.name):
+                recipe, old, new = case.tensors[spec.name], spec.shape(before), spec.shape(after)
+                placed = [(place(index, old, new), value) for index, value in recipe.literals] if 0 not in new else []
+                # two that meet are one
+                literals = {index: value for index, value in placed if index is not None}
+                tensors[spec.name] = replace(recipe, literals=tuple(literals.items()))
+        made = replace(case, tensors=tensors, **shape)
+        if made not in given:
+            given.add(made)
+            yield made
 
 
-def _clipped(index: tuple[int, ...], extent: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(min(i, size - 1) for i, size in zip(index, extent, strict=True))
+def _at_the_edge(index: Index, old: Index, new: Index) -> Index:
+    del old
+    return tuple(min(i, size - 1) for i, size in zip(index, new, strict=True))
+
+
+def _from_the_end(index: Index, old: Index, new: Index) -> Index:
+    return tuple(max(0, size - (was - i)) for i, was, size in zip(index, old, new, strict=True))
+
+
+def _inside(index: Index, old: Index, new: Index) -> Index | None:
+    del old
+    return index if all(i < size for i, size in zip(index, new, strict=True)) else None
