@@ -99,16 +99,22 @@ def test_ten_that_misbehave_are_ten_findings_and_the_healthy_are_unharmed(kernel
     chosen = [word for name in WANTED for word in ("--impl", f"{kernels}:{name.upper()}")]
     limits = ("--run-limit", 4, "--compile-limit", 0, "--memory", 1.5, "--workers", 2)
     out = tmp_path / "runs"
-    arguments = command("--cases", 2, "--seed", 1, "--out", out, *chosen, "--impl", "manual", "--impl", "golden", *limits)
+    arguments = command(
+        "--minutes", 0.7, "--seed", 1, "--out", out, *chosen, "--impl", "manual", "--impl", "golden", *limits
+    )
+    started = time.monotonic()
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
+    assert time.monotonic() - started < 1.1 * 0.7 * 60 + 15  # imports, and ending a dozen processes
     run = only_run(out)
     found = [json.loads(path.read_text(encoding="utf-8"))["fingerprint"] for path in run.glob("*.json")]
     assert {one["implementation"]: (one["subject"], one["symptom"]) for one in found} == WANTED
     assert len(found) == len(WANTED)
     store = Store(run / FILE)
     counts = store.counts()
-    assert {name: counts[name]["checked"] for name in ("manual", "golden")} == {"manual": 2, "golden": 2}
+    for name in ("manual", "golden"):
+        assert counts[name]["checked"] >= 10
+        assert "failing" not in counts[name]
     assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) < 200 << 20
     assert store.in_hand() == []
 

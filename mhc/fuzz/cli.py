@@ -9,7 +9,7 @@ import click
 from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.commands import Commands
-from mhc.fuzz import report
+from mhc.fuzz import report, verbs
 from mhc.fuzz.chosen import load_all
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import read_case
@@ -56,6 +56,12 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     "--memory",
     type=click.FloatRange(min=0, min_open=True),
     help="GiB that a worker may use.  [default: its part of 80 %]",
+)
+@click.option(
+    "--fixtures",
+    "fixtures_folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for fixtures.  [default: tests/regressions for built-in implementations in a checkout]",
 )
 @_implementations
 @_device
@@ -105,6 +111,10 @@ def list_() -> None:
     for name in (*built_in(), *outside_names()):
         implementation = load(name)
         click.echo(f"{name:16} {', '.join(implementation.devices):12} {', '.join(implementation.dtypes)}")
+
+
+main.add_command(verbs.minimise)
+main.add_command(verbs.promote)
 
 
 def _check_once(spec: str, implementation: Implementation, case: Case, device: str) -> list[Verdict]:

@@ -14,10 +14,11 @@ import click
 import torch
 
 from mhc.environment import environment
-from mhc.fuzz import report
+from mhc.fuzz import fixtures, report
 from mhc.fuzz.campaign import Budget, Campaign, Subject
 from mhc.fuzz.chosen import load_all
 from mhc.fuzz.finding import Finding
+from mhc.fuzz.ledger import LEDGER
 from mhc.fuzz.minimise import minimise
 from mhc.fuzz.pool import Pool
 from mhc.fuzz.process import HarnessError, Limits
@@ -44,6 +45,7 @@ class Settings:
     workers: int
     limits: Limits
     resumed: bool
+    fixtures: Path | None
 
 
 def settings_of(
@@ -58,6 +60,7 @@ def settings_of(
     run_limit: float,
     compile_limit: float,
     memory: float | None,
+    fixtures_folder: Path | None,
     specs: tuple[str, ...],
     device: str,
 ) -> Settings:
@@ -93,6 +96,7 @@ def settings_of(
         workers=workers,
         limits=Limits(run=run_limit, compile=compile_limit, memory=each),
         resumed=resume is not None,
+        fixtures=fixtures_folder,
     )
 
 
@@ -119,12 +123,24 @@ def run_campaign(settings: Settings) -> int:
         gpus=torch.cuda.device_count() if settings.device == "cuda" else 0,
     )
 
+    written: dict[str, Path] = {}
+
+    def save(found: Finding) -> Path:
+        """The finding in the run's folder, and its fixture where it belongs; the path to replay."""
+        path = report.write_finding(folder, found)
+        place = fixtures.folder_for(found, None, settings.fixtures)
+        if place is None:
+            return path
+        id_ = found.fingerprint.id
+        written[id_] = fixtures.write(found, place, replacing=written.get(id_))
+        return written[id_]
+
     def on_finding(found: Finding) -> None:
-        click.echo(report.describe(found, report.write_finding(folder, found)))
+        click.echo(report.describe(found, save(found)))
 
     def on_minimal(found: Finding) -> None:
-        path = report.write_finding(folder, found)
-        click.echo(f"MINIMAL {found.fingerprint}\n    {found.message}\n    {found.case.id}  {found.reduction}\n    {path}")
+        told = report.describe(found, save(found)).replace("FOUND", "MINIMAL", 1)
+        click.echo(f"{told}\n    {found.reduction}")
 
     def smaller(found: Finding) -> Finding:
         implementation = dict(loaded)[found.spec]
@@ -143,6 +159,7 @@ def run_campaign(settings: Settings) -> int:
         pool,
         settings.budget,
         seed=settings.seed,
+        known=frozenset(entry.fingerprint.id for entry in LEDGER),
         reducer=Reducer(smaller),
         on_finding=on_finding,
         on_minimal=on_minimal,
@@ -180,7 +197,7 @@ def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Impl
         budget=", ".join(filter(None, limits)),
         seconds=None if seconds == float("inf") else seconds,
         cases=None if cases == float("inf") else cases,
-        known=[],
+        known=[str(entry) for entry in LEDGER],
     )
 
 
