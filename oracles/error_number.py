@@ -14,8 +14,9 @@ its own, with u the unit roundoff of the dtype:
     to(narrower)      ea                                       + u_narrow |a|
     to(wider)         ea
 
-and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b).
-docs/tolerances.md derives each line.
+and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b), times what
+the factors' own factors make of it where a product is taken in another order: (a b) c as a (b c). docs/tolerances.md derives
+each line.
 
 An error of infinity means that nothing is promised: an intermediate leaves the range of the dtype, or comes within a factor
 of `HEADROOM` of it, or infinity meets a number that rounding may have made 0; then even the class of the result is the
@@ -33,6 +34,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oracles import regroup
 from oracles.grain import grain_of, holds, product_grain
 from oracles.rounding import ELEMENTARY, HEADROOM, LAMBDA, PARTIAL, half_subnormal, magnitude, poison, unit_roundoff
 
@@ -40,11 +42,13 @@ from oracles.rounding import ELEMENTARY, HEADROOM, LAMBDA, PARTIAL, half_subnorm
 class ErrorNumber:
     """A float64 value, a bound on its error, the dtype that an implementation holds it in, and a grain (0: not known).
 
+    `regrouped`, of a product: what multiplies an underflow where another factor is taken into its middle; None: 1.
+
     Two flags save work, and change nothing but that: `calm`, value and error are finite everywhere; `sure`, the error is 0
     everywhere. False means not known.
     """
 
-    __slots__ = ("calm", "dtype", "error", "grain", "sure", "value")
+    __slots__ = ("calm", "dtype", "error", "grain", "regrouped", "sure", "value")
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class ErrorNumber:
         self.grain = grain
         self.calm = calm
         self.sure = sure
+        self.regrouped: regroup.Regrouped = None
 
     @classmethod
     def exact(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
@@ -83,7 +88,7 @@ class ErrorNumber:
         *,
         units: float = 1.0,
         size: Tensor | None = None,
-        underflows: int = 1,
+        underflows: float | Tensor = 1,
         grain: float = 0.0,
         calm: bool = True,
     ) -> "ErrorNumber":
@@ -96,12 +101,12 @@ class ErrorNumber:
         if calm and not grain:  # the common case, and the quick one: the largest element tells whether all are in range
             spread = (value.abs() if size is None else size) + propagated
             error = torch.add(propagated, spread, alpha=units * unit_roundoff(dtype))  # of spread's shape
-            error = torch.add(error, spread.sign(), alpha=underflows * half_subnormal(dtype))
+            error = torch.add(error, spread.sign() * underflows, alpha=half_subnormal(dtype))
             if error.numel() == 0 or float((spread + error).max()) <= limit:
                 return cls(value, error, dtype, calm=True)
         spread = (magnitude(value) if size is None else size) + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
-        error = error + (spread != 0).double() * (underflows * half_subnormal(dtype))
+        error = error + (spread != 0).double() * underflows * half_subnormal(dtype)
         if grain:
             exact = holds(spread, grain, dtype)
             error = torch.where(exact, 0.0, error)
@@ -138,12 +143,16 @@ class ErrorNumber:
         size = magnitude(self.value) + magnitude(term.value) if grain else None  # in whatever order more terms are added
         calm = self.calm and term.calm
         propagated = self.error + term.error
-        return self._rounded(self.value + term.value, propagated, self.dtype, size=size, grain=grain, calm=calm)
+        total = self._rounded(self.value + term.value, propagated, self.dtype, size=size, grain=grain, calm=calm)
+        total.regrouped = regroup.of_sum(self.regrouped, term.regrouped)
+        return total
 
     __radd__ = __add__
 
     def __neg__(self) -> "ErrorNumber":
-        return type(self)(-self.value, self.error, self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        negative = type(self)(-self.value, self.error, self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        negative.regrouped = self.regrouped
+        return negative
 
     def __sub__(self, other: Any) -> "ErrorNumber":
         return self + -self._coerce(other)
@@ -156,15 +165,19 @@ class ErrorNumber:
         factor = self._coerce(other)
         grain = product_grain(self.grain, factor.grain)
         value = self.value * factor.value
-        if self.calm and factor.calm:
-            propagated = _moved(torch.mul, self, factor)
-            return self._rounded(value, propagated, self.dtype, units=units, grain=grain)
+        underflows = regroup.in_product(self.regrouped, factor.regrouped)
         a, b = magnitude(self.value), magnitude(factor.value)
-        propagated = poison(a * factor.error + b * self.error + self.error * factor.error)
-        if not value.isfinite().all():
-            unsure = self.value.isinf() & factor._may_vanish() | factor.value.isinf() & self._may_vanish()
-            propagated = torch.where(unsure, torch.inf, propagated)
-        return self._rounded(value, propagated, self.dtype, units=units, grain=grain, calm=False)
+        calm = self.calm and factor.calm
+        if calm:
+            propagated = _moved(torch.mul, self, factor)
+        else:
+            propagated = poison(a * factor.error + b * self.error + self.error * factor.error)
+            if not value.isfinite().all():
+                unsure = self.value.isinf() & factor._may_vanish() | factor.value.isinf() & self._may_vanish()
+                propagated = torch.where(unsure, torch.inf, propagated)
+        product = self._rounded(value, propagated, self.dtype, units=units, underflows=underflows, grain=grain, calm=calm)
+        product.regrouped = regroup.of_product(a, b)
+        return product
 
     __rmul__ = __mul__
 
@@ -182,31 +195,35 @@ class ErrorNumber:
     def __matmul__(self, other: "ErrorNumber") -> "ErrorNumber":
         length = self.shape[-1]
         units = LAMBDA * length**0.5
+        a, b = magnitude(self.value), magnitude(other.value)
+        regrouped = regroup.of_matrix_product(a, b)
+        underflows = PARTIAL * regroup.in_matrix_product(self.regrouped, other.regrouped, length)
         grain = product_grain(self.grain, other.grain)
-        if self.calm and other.calm:
-            value, size = self.value @ other.value, self.value.abs() @ other.value.abs()
+        value, calm = self.value @ other.value, self.calm and other.calm
+        if calm:
             propagated = _moved(torch.matmul, self, other)
-            return self._rounded(
-                value, propagated, self.dtype, units=units, size=size, underflows=PARTIAL * length, grain=grain
-            )
-        a, b, ea, eb = magnitude(self.value), magnitude(other.value), self.error, other.error
-        beyond = ea.isinf().any(-1, keepdim=True) | eb.isinf().any(-2, keepdim=True)
-        fa, fb = magnitude(ea), magnitude(eb)
-        value = self.value @ other.value
-        if not value.isfinite().all():
-            terms = self.value.isinf().double() @ other._may_vanish().double()
-            terms = terms + self._may_vanish().double() @ other.value.isinf().double()
-            beyond = beyond | (terms > 0)
-        propagated = torch.where(beyond, torch.inf, a @ fb + fa @ b + fa @ fb)
-        return self._rounded(
-            value, propagated, self.dtype, units=units, size=a @ b, underflows=PARTIAL * length, grain=grain, calm=False
+        else:
+            ea, eb = self.error, other.error
+            beyond = ea.isinf().any(-1, keepdim=True) | eb.isinf().any(-2, keepdim=True)
+            fa, fb = magnitude(ea), magnitude(eb)
+            if not value.isfinite().all():
+                terms = self.value.isinf().double() @ other._may_vanish().double()
+                terms = terms + self._may_vanish().double() @ other.value.isinf().double()
+                beyond = beyond | (terms > 0)
+            propagated = torch.where(beyond, torch.inf, a @ fb + fa @ b + fa @ fb)
+        product = self._rounded(
+            value, propagated, self.dtype, units=units, size=a @ b, underflows=underflows, grain=grain, calm=calm
         )
+        product.regrouped = regrouped
+        return product
 
     def sum(self, dim: int) -> "ErrorNumber":
         units = LAMBDA * self.shape[dim] ** 0.5
         size = (self.value.abs() if self.calm else magnitude(self.value)).sum(dim)
         total, moved = self.value.sum(dim), self.error.sum(dim)
-        return self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)
+        result = self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)
+        result.regrouped = None if self.regrouped is None else self.regrouped.sum(dim)
+        return result
 
     def mean(self, dim: int) -> "ErrorNumber":
         return self.sum(dim) / self.shape[dim]
@@ -247,7 +264,9 @@ class ErrorNumber:
         return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, calm=self.calm)
 
     def _both(self, move: Callable[[Tensor], Tensor]) -> "ErrorNumber":
-        return type(self)(move(self.value), move(self.error), self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        moved = type(self)(move(self.value), move(self.error), self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        moved.regrouped = None if self.regrouped is None else move(self.regrouped)
+        return moved
 
     def __getitem__(self, index: Any) -> "ErrorNumber":
         return self._both(lambda tensor: tensor[index])
@@ -272,7 +291,7 @@ class ErrorNumber:
             raise TypeError(f"{function.__name__} does not take error-carrying numbers")
         parts: Sequence[ErrorNumber] = args[0]
         rest = args[1:]
-        return cls(
+        joined = cls(
             torch.cat([part.value for part in parts], *rest, **(kwargs or {})),
             torch.cat([part.error for part in parts], *rest, **(kwargs or {})),
             parts[0].dtype,
@@ -280,6 +299,8 @@ class ErrorNumber:
             calm=all(part.calm for part in parts),
             sure=all(part.sure for part in parts),
         )
+        joined.regrouped = regroup.joined([(part.regrouped, part.value) for part in parts], *rest, **(kwargs or {}))
+        return joined
 
 
 def _is_power_of_two(number: Any) -> bool:

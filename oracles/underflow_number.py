@@ -32,7 +32,7 @@ class UnderflowNumber(ErrorNumber):
         *,
         units: float = 1.0,
         size: Tensor | None = None,
-        underflows: int = 1,
+        underflows: float | Tensor = 1,
         grain: float = 0.0,
         calm: bool = True,
     ) -> "UnderflowNumber":
@@ -40,7 +40,7 @@ class UnderflowNumber(ErrorNumber):
         spread = (magnitude(value) if size is None else size) + propagated
         subnormal = MARGIN * underflows * half_subnormal(dtype)
         if size is None:
-            normal = magnitude(value) - propagated >= MARGIN * torch.finfo(dtype).smallest_normal
+            normal = magnitude(value) - propagated >= MARGIN * underflows * torch.finfo(dtype).smallest_normal
             own = torch.where(normal | (spread == 0), 0.0, subnormal)
         else:
             own = torch.where(spread == 0, 0.0, subnormal)
