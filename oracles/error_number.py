@@ -14,8 +14,9 @@ its own, with u the unit roundoff of the dtype:
     to(narrower)      ea                                       + u_narrow |a|
     to(wider)         ea
 
-and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b).
-docs/tolerances.md derives each line.
+and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b), times what
+the factors' own factors make of it where (a b) c is computed as a (b c) (`oracles.regroup`). docs/tolerances.md derives each
+line.
 
 An error of infinity means that nothing is promised: an intermediate leaves the range of the dtype, or comes within a factor
 of `HEADROOM` of it, or infinity meets a number that rounding may have made 0; then even the class of the result is the
@@ -33,6 +34,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oracles import regroup
 from oracles.grain import grain_of, holds, product_grain
 from oracles.rounding import ELEMENTARY, HEADROOM, LAMBDA, PARTIAL, half_subnormal, magnitude, poison, unit_roundoff
 
@@ -40,11 +42,13 @@ from oracles.rounding import ELEMENTARY, HEADROOM, LAMBDA, PARTIAL, half_subnorm
 class ErrorNumber:
     """A float64 value, a bound on its error, the dtype that an implementation holds it in, and a grain (0: not known).
 
+    `regrouped`: what multiplies an underflow where another factor is taken into the middle of this product.
+
     Two flags save work, and change nothing but that: `calm`, value and error are finite everywhere; `sure`, the error is 0
     everywhere. False means not known.
     """
 
-    __slots__ = ("calm", "dtype", "error", "grain", "sure", "value")
+    __slots__ = ("calm", "dtype", "error", "grain", "regrouped", "sure", "value")
 
     def __init__(
         self,
@@ -62,6 +66,7 @@ class ErrorNumber:
         self.grain = grain
         self.calm = calm
         self.sure = sure
+        self.regrouped: regroup.Regrouped = None
 
     @classmethod
     def exact(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
@@ -83,25 +88,31 @@ class ErrorNumber:
         *,
         units: float = 1.0,
         size: Tensor | None = None,
-        underflows: int = 1,
+        underflows: float = 1,
+        regrouped: regroup.Regrouped = None,
         grain: float = 0.0,
         calm: bool = True,
     ) -> "ErrorNumber":
         """The result of an operation.
 
         Its own error is `units` roundings relative to `size` (default: the result's own magnitude), and half the smallest
-        subnormal for each of `underflows` products that may fall below the normal range. `calm`: the operands are.
+        subnormal for each of `underflows` products that may fall below the normal range, or `regrouped` of them where some
+        are near it. `calm`: the operands are.
         """
         limit = torch.finfo(dtype).max / HEADROOM
         if calm and not grain:  # the common case, and the quick one: the largest element tells whether all are in range
             spread = (value.abs() if size is None else size) + propagated
             error = torch.add(propagated, spread, alpha=units * unit_roundoff(dtype))  # of spread's shape
-            error = torch.add(error, spread.sign(), alpha=underflows * half_subnormal(dtype))
+            if regrouped is not None and regroup.near(spread):
+                error = torch.add(error, spread.sign() * regrouped(), alpha=half_subnormal(dtype))
+            else:
+                error = torch.add(error, spread.sign(), alpha=underflows * half_subnormal(dtype))
             if error.numel() == 0 or float((spread + error).max()) <= limit:
                 return cls(value, error, dtype, calm=True)
         spread = (magnitude(value) if size is None else size) + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
-        error = error + (spread != 0).double() * (underflows * half_subnormal(dtype))
+        products = underflows if regrouped is None else regrouped()
+        error = error + (spread != 0).double() * products * half_subnormal(dtype)
         if grain:
             exact = holds(spread, grain, dtype)
             error = torch.where(exact, 0.0, error)
@@ -124,10 +135,6 @@ class ErrorNumber:
         grain = grain_of(value) if self.grain and not error else 0.0
         return type(self)(value, error, self.dtype, grain, calm=bool(value.isfinite()), sure=not error)
 
-    def _may_vanish(self) -> Tensor:
-        """Where the number held may be 0 or of either sign, and need not be: infinity times it is unsure."""
-        return (self.error > 0) & (self.error >= self.value.abs())
-
     @property
     def shape(self) -> torch.Size:
         return self.value.shape
@@ -138,12 +145,16 @@ class ErrorNumber:
         size = magnitude(self.value) + magnitude(term.value) if grain else None  # in whatever order more terms are added
         calm = self.calm and term.calm
         propagated = self.error + term.error
-        return self._rounded(self.value + term.value, propagated, self.dtype, size=size, grain=grain, calm=calm)
+        total = self._rounded(self.value + term.value, propagated, self.dtype, size=size, grain=grain, calm=calm)
+        total.regrouped = regroup.of_sum(self.regrouped, term.regrouped)
+        return total
 
     __radd__ = __add__
 
     def __neg__(self) -> "ErrorNumber":
-        return type(self)(-self.value, self.error, self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        negative = type(self)(-self.value, self.error, self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        negative.regrouped = self.regrouped
+        return negative
 
     def __sub__(self, other: Any) -> "ErrorNumber":
         return self + -self._coerce(other)
@@ -155,16 +166,12 @@ class ErrorNumber:
         units = 0.0 if _is_power_of_two(other) else 1.0
         factor = self._coerce(other)
         grain = product_grain(self.grain, factor.grain)
-        value = self.value * factor.value
-        if self.calm and factor.calm:
-            propagated = _moved(torch.mul, self, factor)
-            return self._rounded(value, propagated, self.dtype, units=units, grain=grain)
-        a, b = magnitude(self.value), magnitude(factor.value)
-        propagated = poison(a * factor.error + b * self.error + self.error * factor.error)
-        if not value.isfinite().all():
-            unsure = self.value.isinf() & factor._may_vanish() | factor.value.isinf() & self._may_vanish()
-            propagated = torch.where(unsure, torch.inf, propagated)
-        return self._rounded(value, propagated, self.dtype, units=units, grain=grain, calm=False)
+        value, calm = self.value * factor.value, self.calm and factor.calm
+        propagated = _moved(torch.mul, self, factor) if calm else _moved_wildly(value, self, factor)
+        regrouped = regroup.in_product(self.regrouped, factor.regrouped)
+        product = self._rounded(value, propagated, self.dtype, units=units, regrouped=regrouped, grain=grain, calm=calm)
+        product.regrouped = regroup.of_product(self.value, factor.value)
+        return product
 
     __rmul__ = __mul__
 
@@ -180,33 +187,30 @@ class ErrorNumber:
         return result
 
     def __matmul__(self, other: "ErrorNumber") -> "ErrorNumber":
-        length = self.shape[-1]
-        units = LAMBDA * length**0.5
-        grain = product_grain(self.grain, other.grain)
-        if self.calm and other.calm:
-            value, size = self.value @ other.value, self.value.abs() @ other.value.abs()
-            propagated = _moved(torch.matmul, self, other)
-            return self._rounded(
-                value, propagated, self.dtype, units=units, size=size, underflows=PARTIAL * length, grain=grain
-            )
-        a, b, ea, eb = magnitude(self.value), magnitude(other.value), self.error, other.error
-        beyond = ea.isinf().any(-1, keepdim=True) | eb.isinf().any(-2, keepdim=True)
-        fa, fb = magnitude(ea), magnitude(eb)
+        length, calm = self.shape[-1], self.calm and other.calm
         value = self.value @ other.value
-        if not value.isfinite().all():
-            terms = self.value.isinf().double() @ other._may_vanish().double()
-            terms = terms + self._may_vanish().double() @ other.value.isinf().double()
-            beyond = beyond | (terms > 0)
-        propagated = torch.where(beyond, torch.inf, a @ fb + fa @ b + fa @ fb)
-        return self._rounded(
-            value, propagated, self.dtype, units=units, size=a @ b, underflows=PARTIAL * length, grain=grain, calm=False
+        size = self.value.abs() @ other.value.abs() if calm else magnitude(self.value) @ magnitude(other.value)
+        product = self._rounded(
+            value,
+            _moved(torch.matmul, self, other) if calm else _terms_moved_wildly(value, self, other),
+            self.dtype,
+            units=LAMBDA * length**0.5,
+            size=size,
+            underflows=PARTIAL * length,
+            regrouped=regroup.in_matrix_product(self.regrouped, other.regrouped, PARTIAL),
+            grain=product_grain(self.grain, other.grain),
+            calm=calm,
         )
+        product.regrouped = regroup.of_matrix_product(self.value, other.value)
+        return product
 
     def sum(self, dim: int) -> "ErrorNumber":
         units = LAMBDA * self.shape[dim] ** 0.5
         size = (self.value.abs() if self.calm else magnitude(self.value)).sum(dim)
         total, moved = self.value.sum(dim), self.error.sum(dim)
-        return self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)
+        result = self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)
+        result.regrouped = regroup.moved(self.regrouped, lambda terms: terms.sum(dim))
+        return result
 
     def mean(self, dim: int) -> "ErrorNumber":
         return self.sum(dim) / self.shape[dim]
@@ -247,7 +251,9 @@ class ErrorNumber:
         return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, calm=self.calm)
 
     def _both(self, move: Callable[[Tensor], Tensor]) -> "ErrorNumber":
-        return type(self)(move(self.value), move(self.error), self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        moved = type(self)(move(self.value), move(self.error), self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        moved.regrouped = regroup.moved(self.regrouped, move)
+        return moved
 
     def __getitem__(self, index: Any) -> "ErrorNumber":
         return self._both(lambda tensor: tensor[index])
@@ -272,7 +278,7 @@ class ErrorNumber:
             raise TypeError(f"{function.__name__} does not take error-carrying numbers")
         parts: Sequence[ErrorNumber] = args[0]
         rest = args[1:]
-        return cls(
+        joined = cls(
             torch.cat([part.value for part in parts], *rest, **(kwargs or {})),
             torch.cat([part.error for part in parts], *rest, **(kwargs or {})),
             parts[0].dtype,
@@ -280,6 +286,8 @@ class ErrorNumber:
             calm=all(part.calm for part in parts),
             sure=all(part.sure for part in parts),
         )
+        joined.regrouped = regroup.joined([(part.regrouped, part.value) for part in parts], *rest, **(kwargs or {}))
+        return joined
 
 
 def _is_power_of_two(number: Any) -> bool:
@@ -295,3 +303,28 @@ def _moved(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: Error
     if b.sure:
         return product(a.error, b.value.abs())
     return product(a.value.abs(), b.error) + product(a.error, b.value.abs() + b.error)
+
+
+def _moved_wildly(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
+    """The same where something is not finite; infinite where infinity meets what may have vanished."""
+    propagated = poison(magnitude(a.value) * b.error + magnitude(b.value) * a.error + a.error * b.error)
+    if value.isfinite().all():
+        return propagated
+    unsure = a.value.isinf() & _may_vanish(b) | b.value.isinf() & _may_vanish(a)
+    return torch.where(unsure, torch.inf, propagated)
+
+
+def _terms_moved_wildly(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
+    """The same over the terms of a matrix product."""
+    beyond = a.error.isinf().any(-1, keepdim=True) | b.error.isinf().any(-2, keepdim=True)
+    ea, eb = magnitude(a.error), magnitude(b.error)
+    if not value.isfinite().all():
+        terms = a.value.isinf().double() @ _may_vanish(b).double()
+        terms = terms + _may_vanish(a).double() @ b.value.isinf().double()
+        beyond = beyond | (terms > 0)
+    return torch.where(beyond, torch.inf, magnitude(a.value) @ eb + ea @ magnitude(b.value) + ea @ eb)
+
+
+def _may_vanish(number: ErrorNumber) -> Tensor:
+    """Where the number held may be 0 or of either sign, and need not be: infinity times it is unsure."""
+    return (number.error > 0) & (number.error >= number.value.abs())

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import fields
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
 
 from mhc import Case, default_case, materialise
+from mhc.bench.cli import main
 from mhc.case import with_tensor
 from mhc.recipe import CONTIGUOUS, Layout, Recipe
 from strategies.cases import cases
@@ -146,3 +148,12 @@ def test_regions_of_a_case() -> None:
     assert {"upstream: one element", "special: outlier"} <= regions(
         with_tensor(case, "dh_res", literals=(((0, 0, 0, 0), 1.0),))
     )
+
+
+def test_coverage_is_a_table_of_shares() -> None:
+    result = CliRunner().invoke(main, ["coverage", "--cases", "40", "--impl", "triton"])
+    assert result.exit_code == 0, result.output
+    lines = dict(line.strip("| ").split(" | ") for line in result.output.splitlines() if line.startswith("|"))
+    assert set(lines) >= {"of 40 cases", "x", "dtype", "streams", "tokens", "width", "schedule", "upstream"}
+    shares = [float(region.rsplit(" ", 1)[1]) for region in lines["dtype"].split(", ")]
+    assert sum(shares) == pytest.approx(100, abs=1)

@@ -15,6 +15,7 @@ import click
 import torch
 
 from mhc.bench import table
+from mhc.bench.coverage import coverage
 from mhc.bench.detection_cli import detection
 from mhc.bench.kernels import measure
 from mhc.bench.meter import Meter, cuda_meter
@@ -55,6 +56,7 @@ def main() -> None:
     """Measure the kernels on this machine, or the oracles on known-bad implementations."""
 
 
+main.add_command(coverage)
 main.add_command(detection)
 main.add_command(minimal)
 

@@ -23,6 +23,11 @@ PICTURE = Path("docs/results/detection.svg")
 @click.option(
     "--cases", "count", type=click.IntRange(min=1), default=300, show_default=True, help="Drawn cases a mutant gets."
 )
+@click.option(
+    "--clean",
+    type=click.IntRange(min=1),
+    help="Drawn cases that what is clean gets, instead of --cases; in the interpreter one in 25 of them.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn cases.")
 @click.option("--only", "names", multiple=True, metavar="NAME", help="A mutant, or manual, triton, tilelang. Repeatable.")
 @click.option(
@@ -37,6 +42,7 @@ PICTURE = Path("docs/results/detection.svg")
 def detection(
     context: click.Context,
     count: int,
+    clean: int | None,
     seed: int,
     names: tuple[str, ...],
     after: int,
@@ -67,12 +73,13 @@ def detection(
     def show(prey: Subject, result: Hunt) -> None:
         click.echo(f"{time.monotonic() - started:6.0f} s  {detection_report.line(prey, result)}")
 
-    kept = State(state, {"cases": count, "seed": seed, "after": after})
+    kept = State(state, {"cases": count, "clean": clean or count, "seed": seed, "after": after})
     subjects = [*(subject(one) for one in chosen), *bases]
     hunts = detect(
         subjects,
         kept,
         count=count,
+        clean=clean,
         seed=seed,
         after=after,
         limit=limit,
