@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.strategies import SearchStrategy
 
 from mhc import Case, Implementation, Observation, load, materialise, observe, reference
-from mhc.fuzz.worker import environment_variables
+from mhc.fuzz.process import environment_variables
 from mhc.registry import BUILT_IN
 from oracles import pair
 from oracles.bound import tolerances

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from mhc.bench.cli import main
 from mhc.bench.minimal import Minimal, State, measure, median
 from mhc.bench.minimal_report import render
-from mhc.fuzz.worker import HarnessError
+from mhc.fuzz.process import HarnessError
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.record import Mutant
 from tests.test_reduce import one_hot, plain

@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from mhc import default_case
 from mhc.fuzz import fixtures, verbs
 from mhc.fuzz.finding import Finding, read_finding
-from mhc.fuzz.worker import HarnessError
+from mhc.fuzz.process import HarnessError
 from oracles.verdict import Verdict
 from tests.support import ROOT
 from tests.test_minimise import FINE, WRONG, Answer, found, stubs

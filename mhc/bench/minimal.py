@@ -13,7 +13,8 @@ from mhc.case import Case
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Finding, finding
 from mhc.fuzz.minimise import minimise
-from mhc.fuzz.worker import HarnessError, Worker
+from mhc.fuzz.process import HarnessError
+from mhc.fuzz.worker import Worker
 from mhc.implementation import ImplementationError
 from mhc.registry import load
 from oracles.mutants.load import SPEC

@@ -13,8 +13,8 @@ from mhc.fuzz.finding import Finding, read_finding
 from mhc.fuzz.ledger import known
 from mhc.fuzz.minimise import CHECKS, RUNS, SECONDS, confirm
 from mhc.fuzz.minimise import minimise as make_small
+from mhc.fuzz.process import HarnessError
 from mhc.fuzz.sandbox import least_limit, processes
-from mhc.fuzz.worker import HarnessError
 from mhc.implementation import DEVICES, Implementation, ImplementationError
 from mhc.registry import load
 
