@@ -162,7 +162,7 @@ def test_hangs_are_given_a_few_times_what_healthy_cases_take() -> None:
     assert case.S == 17
     assert reduction.stable
     assert set(started[1:-3]) == {2.0}
-    assert all(limit >= 20 for limit in (started[0], *started[-3:]))
+    assert {started[0], *started[-3:]} == {10.0}
 
 
 def test_time_and_checks_run_out_with_the_best_so_far() -> None:

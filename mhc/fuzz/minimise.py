@@ -18,7 +18,7 @@ SECONDS = 300.0
 RUNS = 3
 _RUNS_FLAKY = 10  # for the rate
 _LIMIT = 60.0
-_LIMIT_HUNG = 20.0
+_LIMIT_HUNG = 10.0
 _TRIES = 8  # of a case that was seen to fail, before it is given up
 _STEADY = 2
 _MISSED = 0.1  # how often a flaky case that holds may be taken for one that does not
@@ -56,6 +56,7 @@ def minimise(
     try:
         if found.hung:  # what a healthy case takes, so that a hang is told soon
             sandbox.seen(default_case(operator=found.case.operator, dtype=found.case.dtype), found.fingerprint, Depth.PLAIN)
+            sandbox.stop()
         probe = _Probe(found, sandbox)
         if probe.depth is not None:
             smallest = reduce(found.case, probe.holds, checks=checks, seconds=seconds - (clock() - began), clock=clock)
