@@ -17,7 +17,7 @@ from mhc.reference import Reference, widen
 from oracles.error_number import ErrorNumber
 from oracles.nonfinite import class_fits, surely_finite
 from oracles.rounding import unit_roundoff
-from oracles.verdict import Verdict, describe, failed, not_applicable, passed
+from oracles.verdict import Errors, Verdict, describe, failed, not_applicable, passed
 
 NAME = "bound"
 
@@ -131,21 +131,48 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     value = got.detach().to("cpu", torch.float64)
     if surely_finite(value, wanted):
         return _compare(name, value, wanted, (value - wanted.value).abs())
-    judged = ~wanted.error.isinf()
-    if not judged.any():
+    if not (~wanted.error.isinf()).any():
         return not_applicable(NAME, name, "no element has a finite tolerance")
-    comparable = judged & value.isfinite() & wanted.value.isfinite() & class_fits(value, wanted)
+    comparable = _comparable(value, wanted)
     if not comparable.any():
         return not_applicable(NAME, name, "no element is finite in both")
     return _compare(name, value, wanted, torch.where(comparable, (value - wanted.value).abs(), 0.0))
 
 
+def measure(got: Tensor, wanted: ErrorNumber) -> Errors:
+    """The errors of one tensor beside its reference: for a table, and no part of the verdict."""
+    value = got.detach().to("cpu", torch.float64)
+    finite = value.isfinite() & wanted.value.isfinite()
+    differences = (value - wanted.value).abs()
+    judged = _comparable(value, wanted)
+    ratio = torch.where(judged, _ratio(differences, wanted), -1.0)
+    return Errors(
+        largest=float(differences[finite].max()) if finite.any() else None,
+        mean=float(differences[finite].mean()) if finite.any() else None,
+        bound=float(wanted.error[_worst(ratio)]) if judged.any() else None,
+    )
+
+
+def _comparable(value: Tensor, wanted: ErrorNumber) -> Tensor:
+    """Where a tolerance is given and both are finite, as they may be."""
+    return ~wanted.error.isinf() & value.isfinite() & wanted.value.isfinite() & class_fits(value, wanted)
+
+
 def _compare(name: str, value: Tensor, wanted: ErrorNumber, difference: Tensor) -> Verdict:
     """The verdict on a tensor by its distances from the reference, 0 where they are not judged."""
-    ratio = torch.where(difference == 0, 0.0, difference / wanted.error)
+    ratio = _ratio(difference, wanted)
     worst = float(ratio.max())
     if worst > 1:
-        at = tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))
+        at = _worst(ratio)
         symptom = "all zero" if not value.any() else "value"
         return failed(NAME, name, symptom, describe(name, at, value, wanted.value, wanted.error), ratio=worst)
     return passed(NAME, name, ratio=worst)
+
+
+def _ratio(difference: Tensor, wanted: ErrorNumber) -> Tensor:
+    return torch.where(difference == 0, 0.0, difference / wanted.error)
+
+
+def _worst(ratio: Tensor) -> tuple[int, ...]:
+    """The index of the largest element."""
+    return tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))

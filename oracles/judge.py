@@ -1,6 +1,6 @@
 """What can be said of one observation: the gates that need no further run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from torch import Tensor
@@ -23,6 +23,16 @@ def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
         else:
             verdicts.append(odd(bound.NAME, name, value, wanted))
     return verdicts
+
+
+def measured(verdicts: Iterable[Verdict], observation: Observation, allowed: Tolerances) -> list[Verdict]:
+    """The verdicts, those of the bound gate with what they were judged by."""
+    errors = {
+        name: bound.measure(value, wanted)
+        for name, value, wanted in pairs(observation, allowed)
+        if value is not None and wanted is not None
+    }
+    return [replace(one, errors=errors.get(one.subject)) if one.oracle == bound.NAME else one for one in verdicts]
 
 
 def agree(oracle: str, symptom: str, observation: Observation, allowed: Tolerances) -> list[Verdict]:

@@ -14,6 +14,20 @@ class Status(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Errors:
+    """How far one tensor is from float64.
+
+    Attributes:
+        largest, mean: |error| over the elements that are finite both there and in float64; None where there are none.
+        bound: what is allowed where |error| / bound is largest; None where nothing is judged.
+    """
+
+    largest: float | None
+    mean: float | None
+    bound: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """One judgement.
 
@@ -23,6 +37,7 @@ class Verdict:
         symptom: what is wrong, in a word or two that stay the same from case to case; empty on a pass.
         message: where, got, wanted, bound; or the reason why it does not apply.
         ratio: the largest |error| / bound seen, where the oracle measures one.
+        errors: measured on demand, for tables; campaigns have no use for them.
     """
 
     oracle: str
@@ -31,6 +46,7 @@ class Verdict:
     symptom: str = ""
     message: str = ""
     ratio: float | None = None
+    errors: Errors | None = None
 
 
 def passed(oracle: str, subject: str, *, ratio: float | None = None) -> Verdict:

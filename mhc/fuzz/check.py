@@ -13,26 +13,36 @@ from mhc.reference import reference
 from oracles import liveness, memory, refusal
 from oracles.bound import tolerances
 from oracles.gates import GATES
-from oracles.judge import judge
+from oracles.judge import judge, measured
 from oracles.trial import Gate, Run, Trial
 from oracles.verdict import Status, Verdict, not_applicable
 
 
 def check(
-    implementation: Implementation, case: Case, device: str, depth: Depth = Depth.DRAWN, clock: Clock | None = None
+    implementation: Implementation,
+    case: Case,
+    device: str,
+    depth: Depth = Depth.DRAWN,
+    clock: Clock | None = None,
+    *,
+    measure: bool = False,
 ) -> list[Verdict]:
     """Run `implementation` on `case` and judge it; a refused case costs no tolerance.
 
     Where only the schedule that the case pins is refused, the case without it is judged: see `taken`. Gates with further
     runs judge what ran to its end in the first, and drawn ones only what nothing was wrong with: they would tell of the same
-    bug in their words. `clock` is told where the time went, and before each call of the implementation.
+    bug in their words.
+
+    Args:
+        clock: is told where the time went, and before each call of the implementation.
+        measure: the bound gate's verdicts say how far each output is from float64.
     """
     clock = clock or Clock()
     with clock.spent("checking"):
-        verdicts = _check(implementation, case, device, depth, clock)
+        verdicts = _check(implementation, case, device, depth, clock, measure)
         judged = taken(implementation, case, verdicts)
         if judged is not case:
-            verdicts += _check(implementation, judged, device, depth, clock)
+            verdicts += _check(implementation, judged, device, depth, clock, measure)
     return verdicts
 
 
@@ -44,7 +54,9 @@ def taken(implementation: Implementation, case: Case, verdicts: Iterable[Verdict
     return replace(case, schedules=others)
 
 
-def _check(implementation: Implementation, case: Case, device: str, depth: Depth, clock: Clock) -> list[Verdict]:
+def _check(
+    implementation: Implementation, case: Case, device: str, depth: Depth, clock: Clock, measure: bool
+) -> list[Verdict]:
     inputs = materialise(case, device)
     with clock.spent("reference"):
         wanted = reference(inputs)
@@ -59,6 +71,8 @@ def _check(implementation: Implementation, case: Case, device: str, depth: Depth
         return [refusal.judge(observation.refused, None if again is None else again.reason)]
     allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
     verdicts = judge(observation, allowed)
+    if measure:
+        verdicts = measured(verdicts, observation, allowed)
     wrong = depth is Depth.DRAWN and any(verdict.status is Status.FAIL for verdict in verdicts)
     if depth is Depth.PLAIN or observation.failure is not None or wrong:
         return verdicts

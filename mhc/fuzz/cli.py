@@ -9,11 +9,12 @@ import click
 from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.commands import Commands
-from mhc.fuzz import report, verbs
+from mhc.fuzz import verbs
 from mhc.fuzz.chosen import load_all
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import read_case
 from mhc.fuzz.process import HarnessError
+from mhc.fuzz.replay_table import replay_table
 from mhc.fuzz.start import run_campaign, settings_of
 from mhc.fuzz.worker import Worker
 from mhc.implementation import DEVICES, Implementation
@@ -90,6 +91,9 @@ def main(context: click.Context, /, **options: Any) -> None:
 def replay(case_file: Path, specs: tuple[str, ...], device: str) -> None:
     """Run one saved case or finding again, and show each output's error beside its bound.
 
+    Largest and mean error are against float64, over the elements that are finite in both; the bound is the one where error /
+    bound is largest. Every gate judges; what fails is shown in full.
+
     Without --impl, a finding runs on the implementation that it was found on, a bare case on all built-in ones.
     """
     try:
@@ -100,7 +104,7 @@ def replay(case_file: Path, specs: tuple[str, ...], device: str) -> None:
     failed = False
     for spec, implementation in load_all(chosen, device):
         verdicts = _check_once(spec, implementation, case, device)
-        click.echo(report.replay_table(case, implementation.name, verdicts))
+        click.echo(replay_table(case, implementation.name, verdicts))
         failed |= any(verdict.status is Status.FAIL for verdict in verdicts)
     sys.exit(1 if failed else 0)
 
@@ -120,7 +124,7 @@ main.add_command(verbs.promote)
 def _check_once(spec: str, implementation: Implementation, case: Case, device: str) -> list[Verdict]:
     worker = Worker(spec, implementation, device)
     try:
-        worker.start(case, Depth.FULL)
+        worker.start(case, Depth.FULL, measure=True)
         return worker.finish()
     except HarnessError as fault:
         click.echo(f"fault of the harness: {fault}", err=True)

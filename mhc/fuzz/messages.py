@@ -9,10 +9,15 @@ from oracles.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Judge one case; the answer is `Begun`, `Running` for each call, and `Judged`."""
+    """Judge one case; the answer is `Begun`, `Running` for each call, and `Judged`.
+
+    Attributes:
+        measure: tell of each output how far it is from float64 as well.
+    """
 
     case: str
     depth: Depth
+    measure: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

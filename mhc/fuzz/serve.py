@@ -47,7 +47,7 @@ def serve(connection: Connection, spec: str, device: str, log: str | None, varia
                 before = compiles(implementation)
                 say(Begun(case=text, number=0))
                 clock = Clock(on_run=lambda nth: say(Running(nth=nth)))
-                verdicts = check(implementation, Case.from_json(text), device, request.depth, clock)
+                verdicts = check(implementation, Case.from_json(text), device, request.depth, clock, measure=request.measure)
                 say(Judged(verdicts=tuple(verdicts), compiled=compiles(implementation) - before))
                 if broken(verdicts):
                     return

@@ -38,12 +38,12 @@ class Worker:
         self._log = log
         self._process: Process | None = None
 
-    def start(self, case: Case, depth: Depth = Depth.DRAWN) -> None:
-        """Hand over a case; `finish` has its verdicts."""
+    def start(self, case: Case, depth: Depth = Depth.DRAWN, *, measure: bool = False) -> None:
+        """Hand over a case; `finish` has its verdicts, and with `measure` the errors that they were judged by."""
         if self._process is None:
             self._process = Process(self.spec, self.implementation, self.device, self.limits, log=self._log)
             self._await_ready(self._process)
-        self._process.send(Check(case=case.json, depth=depth))
+        self._process.send(Check(case=case.json, depth=depth, measure=measure))
 
     def finish(self) -> list[Verdict]:
         """The verdicts on the case that was handed over. A death or a hang is one too, and retires the worker."""

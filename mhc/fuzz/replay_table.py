@@ -1,0 +1,52 @@
+"""A replay as a table: each output's errors beside its bound, and what every other gate said."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from mhc.case import Case
+from oracles import bound
+from oracles.verdict import Status, Verdict
+
+WIDTH = 120
+_HEAD = f"  {'output':10} {'max error':>11} {'mean error':>11} {'bound':>11} {'error/bound':>11}"
+
+
+def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -> str:
+    """A row for each output of the bound gate, whatever else fails in full, and of every other gate the counts.
+
+    Errors are against float64, the largest and the mean over the elements that are finite in both; the bound is that of the
+    place where error / bound is largest.
+    """
+    rows = [verdict for verdict in verdicts if verdict.oracle == bound.NAME]
+    others = [verdict for verdict in verdicts if verdict.oracle != bound.NAME]
+    lines = [f"{implementation} on {case.id}"]
+    if rows:
+        lines.append(_HEAD)
+    for verdict in rows:
+        lines += _row(verdict)
+    for verdict in others:
+        if verdict.status is Status.FAIL:
+            lines += _wrapped(f"  {verdict.oracle:11} {verdict.subject}: FAIL: ", verdict.message)
+    counts = Counter((verdict.oracle, verdict.status) for verdict in others)
+    for oracle in dict.fromkeys(verdict.oracle for verdict in others):
+        told = [f"{counts[oracle, status]} {status.value}" for status in Status if counts[oracle, status]]
+        lines.append(f"  {oracle:11} {', '.join(told)}")
+    return "\n".join(lines)
+
+
+def _row(verdict: Verdict) -> Iterator[str]:
+    errors = verdict.errors
+    numbers = (None,) * 3 if errors is None else (errors.largest, errors.mean, errors.bound)
+    cells = " ".join(f"{'-' if number is None else f'{number:.3g}':>11}" for number in (*numbers, verdict.ratio))
+    row = f"  {verdict.subject:10} {cells}  {verdict.status.name.replace('_', ' ')}"
+    if verdict.status is Status.FAIL:
+        yield row
+        yield from _wrapped("      ", verdict.message)
+    else:
+        yield from _wrapped(f"{row}: " if verdict.message else row, verdict.message)
+
+
+def _wrapped(start: str, message: str) -> list[str]:
+    """`start` and `message` in lines that fit a terminal; a kernel may say anything, at any length."""
+    return textwrap.wrap(start + message, WIDTH, subsequent_indent=" " * 6, drop_whitespace=True) or [start]
