@@ -38,6 +38,7 @@ class Verdict:
         message: where, got, wanted, bound; or the reason why it does not apply.
         ratio: the largest |error| / bound seen, where the oracle measures one.
         errors: measured on demand, for tables; campaigns have no use for them.
+        against: the implementation that the one judged was compared with, where it was.
     """
 
     oracle: str
@@ -47,6 +48,7 @@ class Verdict:
     message: str = ""
     ratio: float | None = None
     errors: Errors | None = None
+    against: str = ""
 
 
 def passed(oracle: str, subject: str, *, ratio: float | None = None) -> Verdict:

@@ -3,6 +3,10 @@
 A finding's file, or a case's: both are copied there as they are. regressions/README.md says what each one was.
 """
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +14,13 @@ import pytest
 from mhc import CaseError, Implementation, load
 from mhc.fuzz.check import check
 from mhc.fuzz.depth import Depth
-from mhc.fuzz.finding import finding, read_case
+from mhc.fuzz.finding import finding, read_against, read_case
+from mhc.fuzz.messages import Partner
+from mhc.fuzz.partner import PartnerProcess, gather
+from mhc.fuzz.process import Company, Limits
 from mhc.fuzz.report import write_finding
 from mhc.pre.reference_impls import GOLDEN, MANUAL
-from oracles.verdict import Status
+from oracles.verdict import Status, failed
 from tests.support import ON_CPU, ON_CUDA, ROOT, device_of, scaled_case, told
 
 FOLDER = ROOT / "tests" / "regressions"
@@ -33,7 +40,8 @@ def replayed(path: Path, implementation: Implementation) -> str:
     """What fails first, and the command that shows everything again; empty where nothing does."""
     case, found_on = read_case(path)
     device = device_of(implementation)
-    verdicts = check(implementation, case, device, depth(implementation, found_on))
+    with company(read_against(path), implementation, device) as partners:
+        verdicts = check(implementation, case, device, depth(implementation, found_on), partners=partners)
     failures = [one for one in verdicts if one.status is Status.FAIL]
     if not failures:
         return ""
@@ -41,6 +49,20 @@ def replayed(path: Path, implementation: Implementation) -> str:
     more = "" if len(failures) == 1 else f"\n    and {len(failures) - 1} more"
     found = finding(implementation.name, implementation, case, failures[0])
     return told(found, shown, device) + f" --impl {implementation.name}{more}"
+
+
+@contextmanager
+def company(against: str | None, implementation: Implementation, device: str) -> Iterator[list[PartnerProcess]]:
+    """What the finding was compared with, where this is not it and it runs there."""
+    if against is None or against == implementation.name or device not in load(against).devices:
+        yield []
+        return
+    beside = Company(partners=(Partner.of(against, load(against)),), limits=Limits(), log=None, gpu=None)
+    (partner,) = gather(beside, device, os.environ, lambda message: None)
+    try:
+        yield [partner]
+    finally:
+        partner.stop()
 
 
 @pytest.mark.parametrize("implementation", [*ON_CPU, *ON_CUDA], ids=lambda one: one.name)
@@ -75,6 +97,13 @@ def test_a_finding_and_a_bare_case_are_replayed(tmp_path: Path) -> None:
         device = "" if device_of(wrong) == "cpu" else " --device cuda"
         assert lines[3] == f"    python -m mhc.fuzz replay {path}{device} --impl post_without_its_2"
         assert max(len(line.replace(str(tmp_path), "tests/regressions")) for line in lines) <= 120
+
+
+def test_a_finding_of_the_pair_gate_is_compared_again(tmp_path: Path) -> None:
+    beside = "oracles.mutants.load:post_without_its_2"
+    failure = failed("pair", "h_post", "value", "as found")
+    found = write_finding(tmp_path, finding("manual", MANUAL, CASE, replace(failure, against=load(beside).name), beside))
+    assert replayed(found, MANUAL).startswith("FOUND manual: h_post: value (pair with post_without_its_2)\n    h_post[")
 
 
 def test_an_empty_folder_has_no_tests(tmp_path: Path) -> None:

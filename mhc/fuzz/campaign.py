@@ -58,6 +58,7 @@ class Campaign:
 
     Args:
         known: ids of fingerprints that are not findings of this campaign.
+        against: how each implementation was named that the subjects are compared with, by its name.
         reducer: makes findings smaller beside the rounds; by default they stay as the rounds shrank them.
         on_finding: hears of each finding once, when its round is done with it; on_minimal: when the reducer is.
         on_tick: called several times a second.
@@ -73,6 +74,7 @@ class Campaign:
         seed: int = 0,
         max_elements: int = 1 << 15,
         known: frozenset[str] = frozenset(),
+        against: Mapping[str, str] | None = None,
         reducer: Reducer | None = None,
         on_finding: Callable[[Finding], None] = lambda found: None,
         on_minimal: Callable[[Finding], None] = lambda found: None,
@@ -86,6 +88,7 @@ class Campaign:
         self._max_elements = max_elements
         self._states: dict[str, str] = {id_: row["state"] for id_, row in store.findings().items()}
         self._known = known | frozenset(self._states)
+        self._against = against or {}
         self._on_finding, self._on_minimal, self._on_tick = on_finding, on_minimal, on_tick
         self.reducer = reducer or Reducer(None)
         for row in store.findings().values():
@@ -263,7 +266,8 @@ class Campaign:
     def _keep(self, name: str, case: str, failure: Failure, state: str) -> bool:
         """Whether the finding is new. A raw one is kept where there is none yet; a shrunk one replaces it, and is told."""
         subject = self.subjects[name]
-        found = finding(subject.spec, subject.implementation, Case.from_json(case), failure)
+        against = self._against.get(failure.against)
+        found = finding(subject.spec, subject.implementation, Case.from_json(case), failure, against)
         id_ = found.fingerprint.id
         before = self._states.get(id_)
         if before is not None and (state == "raw" or before != "raw"):

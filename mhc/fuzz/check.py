@@ -1,9 +1,10 @@
 """One check: a case on one implementation, judged by every gate."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from mhc.case import Case
+from mhc.fuzz.against import Other, against
 from mhc.fuzz.clock import Clock
 from mhc.fuzz.depth import Depth
 from mhc.implementation import Implementation
@@ -25,6 +26,7 @@ def check(
     depth: Depth = Depth.DRAWN,
     clock: Clock | None = None,
     *,
+    partners: Sequence[Other] = (),
     measure: bool = False,
 ) -> list[Verdict]:
     """Run `implementation` on `case` and judge it; a refused case costs no tolerance.
@@ -35,14 +37,15 @@ def check(
 
     Args:
         clock: is told where the time went, and before each call of the implementation.
+        partners: what the first run is compared with, by the pair gate.
         measure: the bound gate's verdicts say how far each output is from float64.
     """
     clock = clock or Clock()
     with clock.spent("checking"):
-        verdicts = _check(implementation, case, device, depth, clock, measure)
+        verdicts = _check(implementation, case, device, depth, clock, partners, measure)
         judged = taken(implementation, case, verdicts)
         if judged is not case:
-            verdicts += _check(implementation, judged, device, depth, clock, measure)
+            verdicts += _check(implementation, judged, device, depth, clock, partners, measure)
     return verdicts
 
 
@@ -55,7 +58,13 @@ def taken(implementation: Implementation, case: Case, verdicts: Iterable[Verdict
 
 
 def _check(
-    implementation: Implementation, case: Case, device: str, depth: Depth, clock: Clock, measure: bool
+    implementation: Implementation,
+    case: Case,
+    device: str,
+    depth: Depth,
+    clock: Clock,
+    partners: Sequence[Other],
+    measure: bool,
 ) -> list[Verdict]:
     inputs = materialise(case, device)
     with clock.spent("reference"):
@@ -74,8 +83,6 @@ def _check(
     if measure:
         verdicts = measured(verdicts, observation, allowed)
     wrong = depth is Depth.DRAWN and any(verdict.status is Status.FAIL for verdict in verdicts)
-    if depth is Depth.PLAIN or observation.failure is not None or wrong:
-        return verdicts
     trial = Trial(
         inputs=inputs,
         reference=wanted,
@@ -83,8 +90,13 @@ def _check(
         observation=observation,
         recomputes_forward=implementation.recomputes_forward,
     )
-    gates = [gate for gate in GATES if depth is Depth.FULL or gate.drawn(case)]
-    return verdicts + further(implementation, trial, gates, clock)
+    if depth is not Depth.PLAIN and observation.failure is None and not wrong:
+        gates = [gate for gate in GATES if depth is Depth.FULL or gate.drawn(case)]
+        verdicts += further(implementation, trial, gates, clock)
+    for partner in partners:
+        with clock.spent("comparing"):
+            verdicts += against(partner, trial, verdicts)
+    return verdicts
 
 
 def further(

@@ -1,6 +1,7 @@
 """The command line of `python -m mhc.fuzz`. Exit codes: 0 clean, 1 findings, 2 usage, 3 fault of the harness itself."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.commands import Commands
 from mhc.fuzz import verbs
-from mhc.fuzz.chosen import load_all
+from mhc.fuzz.chosen import load_pairs
 from mhc.fuzz.depth import Depth
-from mhc.fuzz.finding import read_case
+from mhc.fuzz.finding import read_against, read_case
+from mhc.fuzz.messages import Partner
 from mhc.fuzz.process import HarnessError
 from mhc.fuzz.replay_table import replay_table
 from mhc.fuzz.start import run_campaign, settings_of
@@ -28,6 +30,12 @@ _implementations = click.option(
     multiple=True,
     metavar="IMPL",
     help="Check only this implementation: a name from `list`, FILE.py:NAME or package.module:NAME. Repeatable.",
+)
+_against = click.option(
+    "--against",
+    multiple=True,
+    metavar="IMPL",
+    help="Compare what is checked with this implementation as well, named as for --impl. Repeatable.",
 )
 _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where kernels run.")
 
@@ -65,6 +73,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     help="Folder for fixtures.  [default: tests/regressions for built-in implementations in a checkout]",
 )
 @_implementations
+@_against
 @_device
 @click.pass_context
 def main(context: click.Context, /, **options: Any) -> None:
@@ -73,6 +82,7 @@ def main(context: click.Context, /, **options: Any) -> None:
     \b
         python -m mhc.fuzz --minutes 10                      all built-in implementations
         python -m mhc.fuzz --cases 500 --impl my_kernel.py:IMPL
+        python -m mhc.fuzz --minutes 10 --impl my_kernel.py:IMPL --against golden
         python -m mhc.fuzz --resume fuzz_reports/RUN --hours 2
         python -m mhc.fuzz replay fuzz_reports/RUN/1f3a90c2.json
 
@@ -87,23 +97,31 @@ def main(context: click.Context, /, **options: Any) -> None:
 @main.command()
 @click.argument("case_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_implementations
+@_against
 @_device
-def replay(case_file: Path, specs: tuple[str, ...], device: str) -> None:
+def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], device: str) -> None:
     """Run one saved case or finding again, and show each output's error beside its bound.
 
     Largest and mean error are against float64, over the elements that are finite in both; the bound is the one where error /
     bound is largest. Every gate judges; what fails is shown in full.
 
-    Without --impl, a finding runs on the implementation that it was found on, a bare case on all built-in ones.
+    Without --impl, a finding runs on the implementation that it was found on, a bare case on all built-in ones. Without
+    --against, it is compared with what the finding was compared with.
     """
     try:
         case, found_on = read_case(case_file)
     except CaseError as error:
         raise click.UsageError(f"{case_file}: {error}") from error
     chosen = specs or (() if found_on is None else (found_on,))
+    remembered = read_against(case_file)
+    if not against and remembered in specs:
+        click.echo(f"not compared with {remembered}, which it was found to differ from: --impl names it")
+    elif not against and remembered is not None:
+        against = (remembered,)
     failed = False
-    for spec, implementation in load_all(chosen, device):
-        verdicts = _check_once(spec, implementation, case, device)
+    loaded, partners = load_pairs(chosen, against, device)
+    for spec, implementation in loaded:
+        verdicts = _check_once(spec, implementation, case, device, partners)
         click.echo(replay_table(case, implementation.name, verdicts))
         failed |= any(verdict.status is Status.FAIL for verdict in verdicts)
     sys.exit(1 if failed else 0)
@@ -121,8 +139,10 @@ main.add_command(verbs.minimise)
 main.add_command(verbs.promote)
 
 
-def _check_once(spec: str, implementation: Implementation, case: Case, device: str) -> list[Verdict]:
-    worker = Worker(spec, implementation, device)
+def _check_once(
+    spec: str, implementation: Implementation, case: Case, device: str, partners: Sequence[Partner]
+) -> list[Verdict]:
+    worker = Worker(spec, implementation, device, partners=partners)
     try:
         worker.start(case, Depth.FULL, measure=True)
         return worker.finish()

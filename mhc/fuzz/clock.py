@@ -13,13 +13,15 @@ class Clock:
     Attributes:
         running: in implementations.
         reference: in the float64 reference.
-        checking: in checks as a whole; what is in neither of the others is making inputs and judging.
+        comparing: waiting for implementations that results are compared with.
+        checking: in checks as a whole; what is in none of the others is making inputs and judging.
         drawing: in strategies; added by whoever draws.
         runs: how often the implementation was called. on_run: hears of each call before it is made.
     """
 
     running: float = 0.0
     reference: float = 0.0
+    comparing: float = 0.0
     checking: float = 0.0
     drawing: float = 0.0
     runs: int = 0
@@ -42,4 +44,4 @@ class Clock:
     def framework(self) -> float:
         """The share of everything but implementations and reference; 0 of nothing."""
         whole = self.checking + self.drawing
-        return 1 - (self.running + self.reference) / whole if whole else 0.0
+        return 1 - (self.running + self.reference + self.comparing) / whole if whole else 0.0

@@ -17,26 +17,33 @@ from oracles.verdict import Status, Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Fingerprint:
-    """What "the same bug" means."""
+    """What "the same bug" means. against: the name of the implementation that results differ from, where that is the bug."""
 
     operator: str
     implementation: str
     oracle: str
     subject: str
     symptom: str
+    against: str = ""
+
+    @property
+    def document(self) -> dict[str, str]:
+        """Its fields as JSON values; `against` only where there is something to say."""
+        return {name: value for name, value in asdict(self).items() if name != "against" or value}
 
     @property
     def id(self) -> str:
         """Eight hexadecimal digits, for file names."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:8]
+        return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()[:8]
 
     def fits(self, verdict: Verdict) -> bool:
         """Whether `verdict`, of the same implementation, fails in this way."""
-        said = (verdict.oracle, verdict.subject, verdict.symptom)
-        return verdict.status is Status.FAIL and said == (self.oracle, self.subject, self.symptom)
+        said = (verdict.oracle, verdict.subject, verdict.symptom, verdict.against)
+        return verdict.status is Status.FAIL and said == (self.oracle, self.subject, self.symptom, self.against)
 
     def __str__(self) -> str:
-        return f"{self.implementation}: {self.subject}: {self.symptom} ({self.oracle})"
+        gate = f"{self.oracle} with {self.against}" if self.against else self.oracle
+        return f"{self.implementation}: {self.subject}: {self.symptom} ({gate})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +88,7 @@ class Finding:
         spec: how the implementation was named on the command line.
         variables: environment variables that its process had of its own.
         reduction: where it was minimised.
+        against: how the implementation that it was compared with was named, where that is the bug.
     """
 
     fingerprint: Fingerprint
@@ -89,6 +97,7 @@ class Finding:
     case: Case
     message: str
     reduction: Reduction | None = None
+    against: str | None = None
 
     @property
     def hung(self) -> bool:
@@ -99,8 +108,9 @@ class Finding:
         here = environment()
         here = replace(here, variables={**here.variables, **self.variables})
         document = {
-            "fingerprint": asdict(self.fingerprint),
+            "fingerprint": self.fingerprint.document,
             "implementation": self.spec,
+            **({} if self.against is None else {"against": self.against}),
             "message": self.message,
             "reduction": None if self.reduction is None else asdict(self.reduction),
             "environment": here.to_json(),
@@ -117,17 +127,21 @@ def fingerprint(implementation: Implementation, case: Case, failure: Failure | V
         oracle=failure.oracle,
         subject=failure.subject,
         symptom=failure.symptom,
+        against=failure.against,
     )
 
 
-def finding(spec: str, implementation: Implementation, case: Case, failure: Failure | Verdict) -> Finding:
-    """The finding that a failing verdict makes."""
+def finding(
+    spec: str, implementation: Implementation, case: Case, failure: Failure | Verdict, against: str | None = None
+) -> Finding:
+    """The finding that a failing verdict makes. against: how what it was compared with was named on the command line."""
     return Finding(
         fingerprint=fingerprint(implementation, case, failure),
         spec=spec,
         variables=implementation.env,
         case=case,
         message=failure.message,
+        against=against,
     )
 
 
@@ -159,6 +173,7 @@ def from_document(document: Mapping[str, Any]) -> Finding:
             case=Case.from_json(json.dumps(document["case"])),
             message=str(document.get("message", "")),
             reduction=None if reduction is None else Reduction(**reduction),
+            against=document.get("against"),
         )
     except TypeError as error:
         raise CaseError("fingerprint or reduction", f"has other fields than expected ({error})") from error
@@ -178,3 +193,12 @@ def read_case(path: Path) -> tuple[Case, str | None]:
     if isinstance(document, dict) and "case" in document:
         return Case.from_json(json.dumps(document["case"])), document.get("implementation")
     return Case.from_json(text), None
+
+
+def read_against(path: Path) -> str | None:
+    """How the implementation was named that a finding was compared with; None where it was with none, or is a bare case.
+
+    The file is one that `read_case` has read.
+    """
+    against = json.loads(path.read_text(encoding="utf-8")).get("against")
+    return None if against is None else str(against)

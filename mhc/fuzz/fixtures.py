@@ -26,7 +26,7 @@ def folder_for(found: Finding, run: Run, chosen: Path | None = None) -> Path | R
     """Where the fixture of a finding belongs.
 
     A finding on a registered implementation belongs to the test suite, where this runs from the source tree. One on a kernel
-    from outside stays with the run that found it: nobody else has that kernel.
+    from outside, or compared with one, stays with the run that found it: nobody else has that kernel.
 
     Args:
         run: the run's folder. chosen: the folder of `--fixtures`, which overrules everything.
@@ -34,7 +34,8 @@ def folder_for(found: Finding, run: Run, chosen: Path | None = None) -> Path | R
     if chosen is not None:
         return chosen
     root = source_tree()
-    return run if root is None or found.spec not in built_in() else root / REGRESSIONS
+    everyones = {found.spec, found.against or found.spec} <= set(built_in())
+    return root / REGRESSIONS if root is not None and everyones else run
 
 
 def write(found: Finding, folder: Path, replacing: Path | None = None) -> Path:

@@ -2,9 +2,35 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from mhc.fuzz.depth import Depth
+from mhc.implementation import Implementation
+from mhc.observation import Failure as Raised
 from oracles.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partner:
+    """An implementation that others are compared with: what their processes must know of it, which never load it.
+
+    Attributes:
+        spec: how it was named on the command line.
+    """
+
+    spec: str
+    name: str
+    variables: Mapping[str, str]
+    recomputes_forward: bool = False
+
+    @classmethod
+    def of(cls, spec: str, implementation: Implementation) -> Self:
+        return cls(
+            spec=spec,
+            name=implementation.name,
+            variables=dict(implementation.env),
+            recomputes_forward=implementation.recomputes_forward,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +67,14 @@ class Round:
     shrink: float = 20.0
 
 
-Request = Check | Round
+@dataclass(frozen=True, kw_only=True)
+class Observe:
+    """Run one case and judge nothing; the answer is `Begun`, `Running` and `Observed`."""
+
+    case: str
+
+
+Request = Check | Round | Observe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +98,11 @@ class Running:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Comparing:
+    """The process waits for the one that it is compared with; said again and again."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     """A failing verdict, in short."""
 
@@ -72,6 +110,7 @@ class Failure:
     subject: str
     symptom: str
     message: str
+    against: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +121,7 @@ class Checked:
         case: it, without the schedule that it pinned where that was refused.
         probe: it was a probe of shrinking.
         ratios: the largest |error| / bound, by output. seconds: by what they were spent on. compiled: programs.
+        compared: with which implementations, and with which not and why, in words that are counted.
     """
 
     case: str
@@ -92,6 +132,7 @@ class Checked:
     regions: frozenset[str] = frozenset()
     seconds: Mapping[str, float] = field(default_factory=dict)
     compiled: int = 0
+    compared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +160,19 @@ class Judged:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Observed:
+    """The answer to `Observe`. tensors: outputs and gradients, pickled: PyTorch would send them through shared memory."""
+
+    refused: str | None
+    failure: Raised | None
+    tensors: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
 class Fault:
     """An exception out of the harness itself, which ends the process."""
 
     message: str
 
 
-Message = Ready | Begun | Running | Checked | Found | Done | Judged | Fault
+Message = Ready | Begun | Running | Comparing | Checked | Found | Done | Judged | Observed | Fault

@@ -43,14 +43,14 @@ def minimise(
         checks, seconds: when to stop making it smaller. Confirming comes on top.
 
     Raises:
-        ImplementationError: `found.spec` cannot be loaded.
+        ImplementationError: `found.spec`, or what it was compared with, cannot be loaded.
         HarnessError: the case cannot be checked at all.
     """
     began = clock()
     least = LEAST_LIMIT
     if start is None:
         implementation = load(found.spec)
-        start, least = processes(found.spec, implementation, device), least_limit(implementation)
+        start, least = processes(found.spec, implementation, device, found.against), least_limit(implementation)
         found = replace(found, variables=implementation.env)
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     try:

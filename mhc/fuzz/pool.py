@@ -1,11 +1,11 @@
 """A pool of processes: a number of slots that work at once, and idle processes that keep their implementation loaded."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mhc.fuzz.messages import Round
+from mhc.fuzz.messages import Partner, Round
 from mhc.fuzz.process import Limits, Process
 from mhc.implementation import Implementation
 
@@ -37,6 +37,7 @@ class Pool:
     Args:
         specs: how each implementation is named, and the implementation, by its name.
         logs: folder for the processes' output. gpus: how many CUDA devices to spread the slots over.
+        partners: what every implementation is compared with.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class Pool:
         *,
         logs: Path | None = None,
         gpus: int = 0,
+        partners: Sequence[Partner] = (),
     ) -> None:
         self._specs = dict(specs)
         self._device, self._limits, self._logs, self._gpus = device, limits, logs, gpus
+        self._partners = partners
         self._idle: list[tuple[str, int, Process]] = []  # the longest idle first
         self._slots: list[Slot | None] = [None] * workers
         self._started = 0
@@ -109,4 +112,12 @@ class Pool:
             self._logs.mkdir(parents=True, exist_ok=True)
             log = self._logs / f"{name}-{self._started % 64}.log"  # the oldest are written over: logs stay bounded
         self._started += 1
-        return Process(spec, implementation, self._device, self._limits, log=log, gpu=gpu if self._gpus else None)
+        return Process(
+            spec,
+            implementation.env,
+            self._device,
+            self._limits,
+            log=log,
+            gpu=gpu if self._gpus else None,
+            partners=self._partners,
+        )

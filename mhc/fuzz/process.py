@@ -7,15 +7,28 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
-from mhc.fuzz.messages import Begun, Checked, Done, Fault, Judged, Message, Ready, Request, Running
+from mhc.fuzz.messages import (
+    Begun,
+    Checked,
+    Comparing,
+    Done,
+    Fault,
+    Judged,
+    Message,
+    Observed,
+    Partner,
+    Ready,
+    Request,
+    Running,
+)
 from mhc.fuzz.serve import serve
-from mhc.implementation import Implementation
 from oracles import liveness
 from oracles.verdict import Verdict
 
@@ -25,6 +38,8 @@ _FORKED = "forkserver" in multiprocessing.get_all_start_methods()
 _CONTEXT = multiprocessing.get_context("forkserver" if _FORKED else "spawn")
 if _FORKED:
     _CONTEXT.set_forkserver_preload(["torch", "mhc.fuzz.rounds", "mhc.registry"])
+_NESTED = multiprocessing.get_context("spawn")  # what such a process starts is a child of its own, and dies with it
+_WATCH = 0.25  # seconds between looks at a process that says nothing
 
 
 class HarnessError(Exception):
@@ -49,12 +64,24 @@ class Limits:
     output: int = 16 << 20
 
 
+@dataclass(frozen=True, kw_only=True)
+class Company:
+    """What a process is told of those that its implementation is compared with. limits, log, gpu: as for `Process`."""
+
+    partners: tuple[Partner, ...]
+    limits: Limits
+    log: Path | None
+    gpu: int | None
+
+
 class Process:
     """One process. `receive` has what it said; `fate` says how it ended or that it must.
 
     Args:
-        spec: how the implementation is named; the process loads it itself, with `implementation.env` set beforehand.
+        spec: how the implementation is named; the process loads it itself, with `variables` set beforehand.
         log: file for its standard output and error. gpu: the one CUDA device that it sees.
+        partners: what every case is compared with; each runs in a process that this one starts and watches.
+        partner_limits: what such a process may use; the same as this one where not given.
 
     Attributes:
         case, number: what it has in hand, None between cases.
@@ -64,26 +91,27 @@ class Process:
     def __init__(
         self,
         spec: str,
-        implementation: Implementation,
+        variables: Mapping[str, str],
         device: str,
         limits: Limits,
         *,
         log: Path | None = None,
         gpu: int | None = None,
+        partners: Sequence[Partner] = (),
+        partner_limits: Limits | None = None,
     ) -> None:
         self.spec = spec
-        self.implementation = implementation
         self.limits = limits
         self.log = log
         self.case: str | None = None
         self.number = -1
         self.ready = False
-        here, there = _CONTEXT.Pipe()
-        variables = {**implementation.env, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)})}
+        context: Any = _CONTEXT if multiprocessing.parent_process() is None else _NESTED
+        here, there = context.Pipe()
+        own = {**variables, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)})}
         written = None if log is None else str(log)
-        self._process = _CONTEXT.Process(  # type: ignore[attr-defined]
-            target=serve, args=(there, spec, device, written, variables)
-        )
+        company = Company(partners=tuple(partners), limits=partner_limits or limits, log=log, gpu=gpu) if partners else None
+        self._process = context.Process(target=serve, args=(there, spec, device, written, own, company))
         self._process.start()
         there.close()
         self.connection: Connection = here
@@ -111,6 +139,22 @@ class Process:
             self._note(message)
             yield message
 
+    def await_ready(self, waiting: Callable[[], None] = lambda: None) -> None:
+        """Wait until the implementation is loaded; `waiting` is called now and then.
+
+        Raises:
+            HarnessError: it cannot be; that is not a failing case.
+        """
+        while not self.ready:
+            wait([self.connection], _WATCH)
+            waiting()
+            for _ in self.receive():
+                pass
+            fate = None if self.ready else self.fate()
+            if fate is not None:
+                self.kill()
+                raise HarnessError(f"worker of {self.spec} did not load it: {fate.message}")
+
     def _note(self, message: Message) -> None:
         limits = self.limits
         match message:
@@ -122,10 +166,12 @@ class Process:
                 self._expect("judging" if message.number >= 0 else "shrinking", limits.idle)
             case Running():
                 self._expect("running", limits.compile + limits.run)
+            case Comparing():
+                self._expect("comparing", limits.idle)
             case Checked():
                 self.case = None
                 self._expect("drawing", limits.idle)
-            case Judged() | Done():
+            case Judged() | Observed() | Done():
                 self.case = None
                 self._expect("waiting", float("inf"))
             case Fault():

@@ -27,12 +27,18 @@ def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -
         lines += _row(verdict)
     for verdict in others:
         if verdict.status is Status.FAIL:
-            lines += _wrapped(f"  {verdict.oracle:11} {verdict.subject}: FAIL: ", verdict.message)
-    counts = Counter((verdict.oracle, verdict.status) for verdict in others)
-    for oracle in dict.fromkeys(verdict.oracle for verdict in others):
-        told = [f"{counts[oracle, status]} {status.value}" for status in Status if counts[oracle, status]]
-        lines.append(f"  {oracle:11} {', '.join(told)}")
+            lines += _wrapped(f"  {_gate(verdict):11} {verdict.subject}: FAIL: ", verdict.message)
+        elif verdict.against and verdict.subject == "case":
+            lines += _wrapped(f"  {_gate(verdict):11} NOT APPLICABLE: ", verdict.message)
+    counts = Counter((_gate(verdict), verdict.status) for verdict in others)
+    for gate in dict.fromkeys(_gate(verdict) for verdict in others):
+        told = [f"{counts[gate, status]} {status.value}" for status in Status if counts[gate, status]]
+        lines.append(f"  {gate:11} {', '.join(told)}")
     return "\n".join(lines)
+
+
+def _gate(verdict: Verdict) -> str:
+    return f"{verdict.oracle} with {verdict.against}" if verdict.against else verdict.oracle
 
 
 def _row(verdict: Verdict) -> Iterator[str]:

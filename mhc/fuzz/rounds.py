@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky
 
 from mhc.case import Case
+from mhc.fuzz.against import Other, compared
 from mhc.fuzz.check import check, taken
 from mhc.fuzz.clock import Clock
 from mhc.fuzz.depth import Depth
@@ -27,8 +28,18 @@ class FoundBug(Exception):
     """Base of the exceptions through which Hypothesis tells bugs apart: one subclass for each fingerprint."""
 
 
-def play(implementation: Implementation, device: str, request: Round, say: Callable[[Message], None]) -> bool:
-    """Draw and judge the cases of a round, shrink what fails, and tell everything. False: the device is lost."""
+def play(
+    implementation: Implementation,
+    device: str,
+    request: Round,
+    say: Callable[[Message], None],
+    partners: Sequence[Other] = (),
+) -> bool:
+    """Draw and judge the cases of a round, shrink what fails, and tell everything. False: the device is lost.
+
+    Args:
+        partners: what every case is compared with.
+    """
     fresh: dict[str, Found] = {}
     classes: dict[str, type[FoundBug]] = {}
     checking = 0.0
@@ -46,7 +57,8 @@ def play(implementation: Implementation, device: str, request: Round, say: Calla
             return
         say(Begun(case=case.json, number=number))
         clock, before = Clock(on_run=lambda nth: say(Running(nth=nth))), compiles(implementation)
-        verdicts = check(implementation, case, device, Depth.FULL if shrinking else Depth.DRAWN, clock)
+        depth = Depth.FULL if shrinking else Depth.DRAWN
+        verdicts = check(implementation, case, device, depth, clock, partners=partners)
         checking += clock.checking
         case = taken(implementation, case, verdicts)
         checked = summarise(case, verdicts, clock, compiles(implementation) - before, probe=shrinking)
@@ -101,7 +113,7 @@ def summarise(case: Case, verdicts: Sequence[Verdict], clock: Clock, compiled: i
     """The verdicts on a case, as the main process needs them."""
     ratios: dict[str, float] = {}
     for verdict in verdicts:
-        if verdict.ratio is not None:
+        if verdict.ratio is not None and not verdict.against:
             ratios[verdict.subject] = max(ratios.get(verdict.subject, 0.0), verdict.ratio)
     return Checked(
         case=case.json,
@@ -110,15 +122,27 @@ def summarise(case: Case, verdicts: Sequence[Verdict], clock: Clock, compiled: i
         failures=tuple(shorten(verdict) for verdict in verdicts if verdict.status is Status.FAIL),
         ratios=ratios,
         regions=frozenset() if probe else regions(case),
-        seconds={"running": clock.running, "reference": clock.reference, "checking": clock.checking},
+        seconds={
+            "running": clock.running,
+            "reference": clock.reference,
+            "checking": clock.checking,
+            "comparing": clock.comparing,
+        },
         compiled=compiled,
+        compared=compared(verdicts),
     )
 
 
 def shorten(verdict: Verdict) -> Failure:
     """A failing verdict as it is sent and kept; what a kernel said may be long."""
     message = verdict.message if len(verdict.message) <= 2000 else verdict.message[:2000] + "..."
-    return Failure(oracle=verdict.oracle, subject=verdict.subject, symptom=verdict.symptom, message=message)
+    return Failure(
+        oracle=verdict.oracle,
+        subject=verdict.subject,
+        symptom=verdict.symptom,
+        message=message,
+        against=verdict.against,
+    )
 
 
 def broken(verdicts: Sequence[Verdict]) -> bool:

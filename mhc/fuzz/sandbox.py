@@ -7,9 +7,11 @@ from typing import Protocol
 from mhc.case import Case
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Fingerprint
+from mhc.fuzz.messages import Partner
 from mhc.fuzz.process import HarnessError
 from mhc.fuzz.worker import Worker
 from mhc.implementation import Implementation
+from mhc.registry import load
 from oracles.verdict import Verdict
 
 # A case is hung when it takes so many times as long as the slowest that gave an answer, and at least so many seconds. What
@@ -91,9 +93,17 @@ class Sandbox:
         return verdicts
 
 
-def processes(spec: str, implementation: Implementation, device: str) -> Start:
-    """How to start worker processes of an implementation."""
-    return lambda limit: Worker(spec, implementation, device, limit=limit)
+def processes(spec: str, implementation: Implementation, device: str, against: str | None = None) -> Start:
+    """How to start worker processes of an implementation.
+
+    Args:
+        against: how the implementation is named that it is compared with.
+
+    Raises:
+        ImplementationError: that one cannot be loaded.
+    """
+    partners = () if against is None else (Partner.of(against, load(against)),)
+    return lambda limit: Worker(spec, implementation, device, limit=limit, partners=partners)
 
 
 def least_limit(implementation: Implementation) -> float:

@@ -9,21 +9,38 @@ import time
 from collections.abc import Mapping
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
-from mhc.fuzz.messages import Begun, Check, Fault, Judged, Message, Ready, Running
+from mhc.fuzz.messages import Begun, Check, Fault, Judged, Message, Observe, Ready, Running
+
+if TYPE_CHECKING:
+    from mhc.fuzz.process import Company
 
 # The modules that import PyTorch are imported in `serve`, after the environment variables are in place.
 
 
-def serve(connection: Connection, spec: str, device: str, log: str | None, variables: Mapping[str, str]) -> None:
-    """Serve one implementation. An exception out of the harness is sent as a `Fault`, and ends the process."""
+def serve(
+    connection: Connection,
+    spec: str,
+    device: str,
+    log: str | None,
+    variables: Mapping[str, str],
+    company: "Company | None" = None,
+) -> None:
+    """Serve one implementation. An exception out of the harness is sent as a `Fault`, and ends the process.
+
+    Args:
+        company: those that it is compared with.
+    """
     _detach(log)
+    bare = dict(os.environ)
     os.environ.update(variables)
     import torch  # noqa: PLC0415
 
     from mhc.case import Case  # noqa: PLC0415
     from mhc.fuzz.check import check  # noqa: PLC0415
     from mhc.fuzz.clock import Clock  # noqa: PLC0415
+    from mhc.fuzz.partner import gather, run  # noqa: PLC0415
     from mhc.fuzz.rounds import broken, compiles, play  # noqa: PLC0415
     from mhc.registry import load  # noqa: PLC0415
 
@@ -34,6 +51,7 @@ def serve(connection: Connection, spec: str, device: str, log: str | None, varia
     except Exception as error:  # the parent reports it
         say(Fault(message=f"{type(error).__name__}: {error}"))
         return
+    partners = gather(company, device, bare, say)
     say(Ready())
     while True:
         try:
@@ -47,11 +65,23 @@ def serve(connection: Connection, spec: str, device: str, log: str | None, varia
                 before = compiles(implementation)
                 say(Begun(case=text, number=0))
                 clock = Clock(on_run=lambda nth: say(Running(nth=nth)))
-                verdicts = check(implementation, Case.from_json(text), device, request.depth, clock, measure=request.measure)
+                verdicts = check(
+                    implementation,
+                    Case.from_json(text),
+                    device,
+                    request.depth,
+                    clock,
+                    partners=partners,
+                    measure=request.measure,
+                )
                 say(Judged(verdicts=tuple(verdicts), compiled=compiles(implementation) - before))
                 if broken(verdicts):
                     return
-            elif not play(implementation, device, request, say):
+            elif isinstance(request, Observe):
+                text = request.case
+                if not run(implementation, text, device, say):
+                    return
+            elif not play(implementation, device, request, say, partners):
                 return
         except Exception as error:  # `observe` catches what an implementation raises: this is ours
             say(Fault(message=f"{type(error).__name__}: {error} on {text or request}"))

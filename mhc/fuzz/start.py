@@ -15,8 +15,9 @@ import torch
 
 from mhc.environment import environment
 from mhc.fuzz import fixtures, report
+from mhc.fuzz.against import told
 from mhc.fuzz.campaign import Budget, Campaign, Subject
-from mhc.fuzz.chosen import load_all
+from mhc.fuzz.chosen import load_pairs
 from mhc.fuzz.finding import Finding
 from mhc.fuzz.ledger import LEDGER
 from mhc.fuzz.minimise import minimise
@@ -35,11 +36,12 @@ _MINIMISE_CHECKS, _MINIMISE_SECONDS = 400, 120.0  # of one finding, beside the r
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run is to do. seed, specs and device are those of its first leg where it is gone on with."""
+    """What a run is to do. seed, specs, against and device are those of its first leg where it is gone on with."""
 
     folder: Path
     budget: Budget
     specs: tuple[str, ...]
+    against: tuple[str, ...]
     device: str
     seed: int
     workers: int
@@ -62,6 +64,7 @@ def settings_of(
     memory: float | None,
     fixtures_folder: Path | None,
     specs: tuple[str, ...],
+    against: tuple[str, ...],
     device: str,
 ) -> Settings:
     """The settings that the options mean.
@@ -73,10 +76,11 @@ def settings_of(
         raise click.UsageError("give --hours or --minutes, not both")
     seconds = hours * 3600 if hours is not None else None if minutes is None else minutes * 60
     if resume is not None:
-        if specs or seed is not None:
-            raise click.UsageError("--resume goes on with the run's own --impl and --seed; give neither")
+        if specs or against or seed is not None:
+            raise click.UsageError("--resume goes on with the run's own --impl, --against and --seed; give none of them")
         meta = _meta_of(resume)
         specs, device, seed = tuple(one["spec"] for one in meta["implementations"]), meta["device"], meta["seed"]
+        against = tuple(meta.get("against", ()))
         if seconds is None and case_limit is None:
             seconds, case_limit = meta["seconds"], meta["cases"]
     elif seconds is None and case_limit is None:
@@ -86,11 +90,12 @@ def settings_of(
     budget = Budget(
         seconds=float("inf") if seconds is None else seconds, cases=float("inf") if case_limit is None else case_limit
     )
-    each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / workers)
+    each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / workers / (1 + len(against)))
     return Settings(
         folder=resume or out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}",
         budget=budget,
         specs=specs,
+        against=against,
         device=device,
         seed=seed,
         workers=workers,
@@ -102,7 +107,7 @@ def settings_of(
 
 def run_campaign(settings: Settings) -> int:
     """Run it to its end, with a report whatever ends it; the exit status."""
-    loaded = load_all(settings.specs, settings.device)
+    loaded, partners = load_pairs(settings.specs, settings.against, settings.device)
     folder = settings.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +116,8 @@ def run_campaign(settings: Settings) -> int:
         raise click.UsageError(f"--out {folder.parent}: {error}") from error
     names = ", ".join(implementation.name for _, implementation in loaded)
     again = "going on with" if settings.resumed else "reports in"
-    click.echo(f"checking {names} on {settings.device}, seed {settings.seed}, {again} {folder}")
+    beside = f" against {', '.join(partner.name for partner in partners)}" if partners else ""
+    click.echo(f"checking {names}{beside} on {settings.device}, seed {settings.seed}, {again} {folder}")
     if not settings.resumed:
         _describe(store, settings, loaded)
     pool = Pool(
@@ -121,6 +127,7 @@ def run_campaign(settings: Settings) -> int:
         settings.limits,
         logs=folder / "logs",
         gpus=torch.cuda.device_count() if settings.device == "cuda" else 0,
+        partners=partners,
     )
 
     written: dict[str, Path] = {}
@@ -144,11 +151,14 @@ def run_campaign(settings: Settings) -> int:
 
     def smaller(found: Finding) -> Finding:
         implementation = dict(loaded)[found.spec]
+        beside_it = [partner for partner in partners if partner.spec == found.against]
         log = folder / "logs" / f"minimise-{found.fingerprint.id}.log"
         return minimise(
             found,
             settings.device,
-            start=lambda limit: Worker(found.spec, implementation, settings.device, limit=limit, log=log),
+            start=lambda limit: Worker(
+                found.spec, implementation, settings.device, limit=limit, log=log, partners=beside_it
+            ),
             checks=_MINIMISE_CHECKS,
             seconds=_MINIMISE_SECONDS,
         )
@@ -160,6 +170,7 @@ def run_campaign(settings: Settings) -> int:
         settings.budget,
         seed=settings.seed,
         known=frozenset(entry.fingerprint.id for entry in LEDGER),
+        against={partner.name: partner.spec for partner in partners},
         reducer=Reducer(smaller),
         on_finding=on_finding,
         on_minimal=on_minimal,
@@ -173,6 +184,8 @@ def run_campaign(settings: Settings) -> int:
         fault, ended = error, "fault"
     report.write_reports(folder, store)
     click.echo((folder / "summary.md").read_text(encoding="utf-8"))
+    for line in told(partners, store.counts()):
+        click.echo(line)
     found = bool(store.findings())
     store.close()
     if fault is not None:
@@ -192,6 +205,7 @@ def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Impl
         device=settings.device,
         workers=settings.workers,
         implementations=[{"name": implementation.name, "spec": spec} for spec, implementation in loaded],
+        against=list(settings.against),
         environment=environment().to_json(),
         command=" ".join(["python -m mhc.fuzz", *sys.argv[1:]]),
         budget=", ".join(filter(None, limits)),

@@ -52,7 +52,7 @@ class Store:
     """An open campaign. Writes outside of a `batch` are transactions of their own.
 
     Counts are by implementation and word: `checked` and `refused` cases, `failing` ones, `probes` of shrinking, `compiled`
-    programs, and seconds in `running`, `reference`, `checking`, `drawing`, `starting`.
+    programs, seconds in `running`, `reference`, `checking`, `comparing`, `drawing`, `starting`, and who was `compared with`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -122,6 +122,8 @@ class Store:
                 return
             self.count(implementation, "refused" if checked.refused else "checked", 1)
             self.count(implementation, "failing", bool(checked.failures))
+            for words in checked.compared:
+                self.count(implementation, words, 1)
             self._add("timeline", (implementation, int(at / TICK)))
             for label in checked.regions:
                 self._add("regions", (implementation, label))

@@ -98,7 +98,8 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, device: s
     if target is None:
         raise click.UsageError(f"--fixtures: must be given, since {found.spec} is not of the source tree here")
     try:
-        confirmed = confirm(found, processes(found.spec, implementation, where), least=least_limit(implementation))
+        start = processes(found.spec, implementation, where, found.against)
+        confirmed = confirm(found, start, least=least_limit(implementation))
     except HarnessError as fault:
         _our_fault(fault)
     again = confirmed.reduction
@@ -132,6 +133,7 @@ def _open(path: Path, spec: str | None, device: str | None) -> tuple[Finding, Im
     chosen = spec or found.spec
     try:
         implementation = load(chosen)
+        other = None if found.against is None else load(found.against)
     except ImplementationError as error:
         raise click.UsageError(f"--impl {error}" if spec else f"{path}: {error}") from error
     where = device or implementation.devices[0]
@@ -140,6 +142,10 @@ def _open(path: Path, spec: str | None, device: str | None) -> tuple[Finding, Im
         raise click.UsageError(f"--device {where}: {implementation.name} runs on {devices}")
     if where == "cuda" and not _cuda():
         raise click.UsageError(f"--device {where}: PyTorch sees no CUDA device here")
+    if other is not None and (other.name == implementation.name or where not in other.devices):
+        devices = ", ".join(other.devices)
+        problem = "not with itself" if other.name == implementation.name else f"which runs on {devices}, not on {where}"
+        raise click.UsageError(f"{path}: is compared with {other.name}, {problem}")
     fingerprint = replace(found.fingerprint, implementation=implementation.name)
     return replace(found, fingerprint=fingerprint, spec=chosen, variables=implementation.env), implementation, where
 

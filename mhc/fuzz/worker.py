@@ -1,12 +1,13 @@
 """A worker: one process that checks cases on one implementation, so that its crash or hang is nobody else's."""
 
+from collections.abc import Sequence
 from multiprocessing.connection import wait
 from pathlib import Path
 
 from mhc.case import Case
 from mhc.fuzz.depth import Depth
-from mhc.fuzz.messages import Check, Judged
-from mhc.fuzz.process import HarnessError, Limits, Process
+from mhc.fuzz.messages import Check, Judged, Partner
+from mhc.fuzz.process import Limits, Process
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
 
@@ -20,13 +21,21 @@ class Worker:
         spec: how the implementation is named; the process loads it itself, with `implementation.env` set beforehand.
         limit: seconds that one call of the implementation may take, with what is judged of it; a case has up to twenty.
         log: file for what the process writes; the parent's own output where not given.
+        partners: what every case is compared with, within limits of their own: the case's limit is not theirs.
 
     Attributes:
         compiled: programs compiled for the cases so far, where the implementation counts them.
     """
 
     def __init__(
-        self, spec: str, implementation: Implementation, device: str, *, limit: float = 60.0, log: Path | None = None
+        self,
+        spec: str,
+        implementation: Implementation,
+        device: str,
+        *,
+        limit: float = 60.0,
+        log: Path | None = None,
+        partners: Sequence[Partner] = (),
     ) -> None:
         self.spec = spec
         self.implementation = implementation
@@ -36,13 +45,13 @@ class Worker:
         self.retired = False
         self.compiled = 0
         self._log = log
+        self._partners = partners
         self._process: Process | None = None
 
     def start(self, case: Case, depth: Depth = Depth.DRAWN, *, measure: bool = False) -> None:
         """Hand over a case; `finish` has its verdicts, and with `measure` the errors that they were judged by."""
         if self._process is None:
-            self._process = Process(self.spec, self.implementation, self.device, self.limits, log=self._log)
-            self._await_ready(self._process)
+            self._process = self._begin()
         self._process.send(Check(case=case.json, depth=depth, measure=measure))
 
     def finish(self) -> list[Verdict]:
@@ -70,17 +79,15 @@ class Worker:
         self.stop()
         self.retired = True
 
-    def _await_ready(self, process: Process) -> None:
-        """Wait until the implementation is loaded.
-
-        Raises:
-            HarnessError: it cannot be; that is not a failing case.
-        """
-        while not process.ready:
-            wait([process.connection], _WATCH)
-            for _ in process.receive():
-                pass
-            fate = None if process.ready else process.fate()
-            if fate is not None:
-                self.stop()
-                raise HarnessError(f"worker of {self.spec} did not load it: {fate.message}")
+    def _begin(self) -> Process:
+        process = Process(
+            self.spec,
+            self.implementation.env,
+            self.device,
+            self.limits,
+            log=self._log,
+            partners=self._partners,
+            partner_limits=Limits(),
+        )
+        process.await_ready()
+        return process
