@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -265,6 +267,34 @@ def test_a_worker_and_its_partners_have_each_their_own_process(kernels: Path) ->
     assert not worker.retired
     assert not [one for one in verdicts if one.status is Status.FAIL]
     assert compared(verdicts) == ("compared with same", "not compared with ends: SIGABRT")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_partner_dies_with_its_worker(kernels: Path) -> None:
+    """Also one that hangs: nothing is left behind by a campaign that is at its end."""
+    spec, other = f"{kernels}:MINE", f"{kernels}:SLEEPS"
+    worker = Worker(spec, load(spec), "cpu", partners=[Partner.of(other, load(other))])
+    worker.start(CASE, Depth.PLAIN)
+    assert worker._process is not None
+    pid = worker._process._process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    soon = time.monotonic() + 60
+    while not (born := [one for one in children.read_text(encoding="ascii").split() if _serves(one)]):
+        assert time.monotonic() < soon
+        time.sleep(0.1)
+    worker.stop()
+    soon = time.monotonic() + 10
+    while any(_serves(one) for one in born):
+        assert time.monotonic() < soon
+        time.sleep(0.1)
+
+
+def _serves(pid: str) -> bool:
+    """Whether the process is there and a worker, not the one that keeps track of shared memory."""
+    try:
+        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def fuzz(*arguments: object) -> Result:
