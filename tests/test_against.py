@@ -17,6 +17,7 @@ from mhc import Case, Implementation, Refused, default_case, load
 from mhc.fuzz import fixtures, minimise, partner
 from mhc.fuzz.against import Other, compared
 from mhc.fuzz.check import check
+from mhc.fuzz.chosen import load_pairs
 from mhc.fuzz.cli import main
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Fingerprint, finding, fingerprint, read_against, read_finding
@@ -343,6 +344,14 @@ def test_bad_usage_exits_2_and_says_why(verb: list[str], arguments: list[str], m
     assert result.exit_code == 2
     assert message in result.output
     assert not (tmp_path / "runs").exists()
+
+
+def test_without_impl_everything_else_is_compared_with_it() -> None:
+    alone, nobody = load_pairs((), (), "cpu")
+    chosen, partners = load_pairs((), ("golden",), "cpu")
+    assert [one.name for one in partners] == ["golden"]
+    assert nobody == ()
+    assert [name for name, _ in chosen] == [name for name, _ in alone if name != "golden"]
 
 
 def test_a_finding_is_not_compared_with_what_impl_names(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_ctrl_c_ends_it_with_a_report_and_a_second_one_at_once(tmp_path: Path) -
     ("arguments", "message"),
     [
         (("--resume", "{tmp}"), "there is no campaign.sqlite in it"),
-        (("--resume", "{tmp}", "--seed", "1"), "give neither"),
+        (("--resume", "{tmp}", "--seed", "1"), "give none of them"),
         (("--resume", "{tmp}/absent"), "does not exist"),
     ],
 )
