@@ -16,7 +16,7 @@ from mhc.recipe import CONTIGUOUS, Layout, Recipe
 from strategies.cases import cases
 from strategies.regions import regions
 from strategies.schedules import tiles
-from strategies.shapes import edges
+from strategies.shapes import edges, shapes
 
 SPACE = {"mine": {"BLOCK": (64, 96), "WARPS": (4, 8), "FAST": (True, False)}}
 
@@ -135,7 +135,8 @@ def test_it_keeps_to_the_budget_and_makes_what_it_says(case: Case) -> None:
 def test_tiles_come_from_the_schedules() -> None:
     assert tiles(SPACE) == (8, 64, 96)
     assert edges((8, 64)) == (7, 8, 9, 63, 64, 65)
-    assert smallest(lambda case: case.D == 97, spaces=SPACE).n == 1
+    beside = find(shapes(max_n=16, max_elements=1 << 15, tiles=tiles(SPACE)), lambda shape: shape[3] == 97, settings=QUIET)
+    assert beside == (1, 1, 1, 97)
 
 
 def test_regions_of_a_case() -> None:
