@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, Phase, find, given, seed, settings
 
 from mhc import Case, default_case, materialise
 from mhc.case import with_tensor
+from mhc.operators import OPERATORS
 from mhc.recipe import CONTIGUOUS, Layout, Recipe
 from strategies.cases import cases
-from strategies.regions import regions
+from strategies.regions import labels, regions
 from strategies.schedules import tiles
 from strategies.shapes import edges
 
@@ -116,6 +117,7 @@ def test_every_region_is_reached() -> None:
 
     look()
     assert not {label: seen[label] for label in EXPECTED if seen[label] < 5}
+    assert set(seen) == {*labels(OPERATORS["mhc_pre"]), "schedule: pinned"}
     assert seen["upstream: several"] > sum(seen.values()) / len(seen) / 4
 
 

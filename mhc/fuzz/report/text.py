@@ -1,14 +1,19 @@
-"""What a campaign writes for people: a finding's file and text, the summary, a replay's table."""
+"""Text while a campaign runs and after it: a finding's file and lines, a replay's table, the summary."""
 
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mhc.case import Case
 from mhc.environment import environment
-from mhc.fuzz.campaign import Tally
 from mhc.fuzz.finding import Finding
+from mhc.fuzz.report.run import replay_command
+from mhc.fuzz.report.words import bounded
 from oracles.verdict import Status, Verdict
+
+if TYPE_CHECKING:
+    from mhc.fuzz.campaign import Tally
 
 _IN_FULL = "bound"
 
@@ -20,12 +25,13 @@ def write_finding(folder: Path, found: Finding) -> Path:
     return path
 
 
-def describe(found: Finding, path: Path) -> str:
+def describe(found: Finding, path: Path, device: str = "cpu") -> str:
     """Where, got, wanted, bound, and the one command that shows it again."""
-    return f"FOUND {found.fingerprint}\n    {found.message}\n    {found.case.id}\n    python -m mhc.fuzz replay {path}"
+    message = bounded(found.message).replace("\n", "\n    ")
+    return f"FOUND {found.fingerprint}\n    {message}\n    {found.case.id}\n    {replay_command(path, device)}"
 
 
-def summary(tally: Tally, *, seconds: float, seed: int, device: str) -> str:
+def summary(tally: "Tally", *, seconds: float, seed: int, device: str) -> str:
     """The campaign as Markdown: what ran, the largest |error| / bound of each output, and what was found."""
     here = environment()
     versions = ", ".join(f"{name} {version}" for name, version in here.packages.items())

@@ -1,0 +1,63 @@
+"""The findings of a report, a card for each."""
+
+import json
+
+from mhc.fuzz.report.markup import Child, Markup, element
+from mhc.fuzz.report.run import Found, Run
+from mhc.fuzz.report.words import bounded, count, duration, plural
+
+_LONGEST_CASE = 20_000
+
+
+def cards(run: Run) -> list[Child]:
+    if not run.findings:
+        return [element("p", "None.", class_="soft")]
+    return [_card(found) for found in run.findings]
+
+
+def folded_case(text: str) -> Markup:
+    """A case's JSON, to be copied into a file and replayed."""
+    return element(
+        "details", element("summary", "case as JSON"), element("pre", bounded(text, _LONGEST_CASE), class_="copy")
+    )
+
+
+def _card(found: Found) -> Markup:
+    again = found.confirmed
+    sure = "good" if again and again[0] == again[1] else "warn"
+    badges = [
+        element("span", "known" if found.known else "new", class_="badge" if found.known else "badge bad"),
+        element("span", found.stability, class_=f"badge {sure}"),
+        element("span", found.state, class_="badge"),
+        element("span", f"seen {plural(found.seen, 'time')}", class_="badge"),
+        element("span", f"first after {duration(found.at)}", class_="badge"),
+    ]
+    variables = found.document.get("environment", {}).get("variables", {})
+    told: dict[str, Child] = {
+        "case": found.shape,
+        "elements": None if found.elements is None else count(found.elements),
+        "implementation": str(found.document.get("implementation", "?")),
+        "variables": " ".join(f"{name}={value}" for name, value in variables.items()) or None,
+        "checks": _checks(found),
+        "fixture": element("code", str(found.fixture)) if found.fixture else None,
+    }
+    rows = [part for key, value in told.items() if value is not None for part in (element("dt", key), element("dd", value))]
+    return element(
+        "article",
+        element("h3", element("code", found.id), " ", found.title),
+        element("div", *badges),
+        element("pre", found.message),
+        element("dl", *rows),
+        element("pre", found.replay, class_="copy", title="replay"),
+        folded_case(json.dumps(found.case, indent=2)),
+        class_="card",
+        id=f"finding-{found.id}",
+    )
+
+
+def _checks(found: Found) -> str | None:
+    """What minimising cost, where it was done."""
+    checks = found.document.get("checks")
+    if checks is None:
+        return None
+    return f"{count(checks)} to make it as small" if isinstance(checks, (int, float)) else bounded(str(checks), 200)
