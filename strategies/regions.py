@@ -44,12 +44,12 @@ def labels(operator: Operator) -> tuple[str, ...]:
     aspects: dict[str, list[str]] = {
         "tokens": [*sizes, "a tile", "beside a tile"],
         "width": [*sizes[1:], "8 mod 16", "a tile", "beside a tile"],
-        "streams": [str(n) for n in range(1, operator.max_n + 1)],
         "dtype": list(STORAGE_DTYPES),
         **{name: ["0", "tiny", "usual", "large"] for name in operator.scalars},
         "layout": ["contiguous", "transposed", "stepped", "padded", "offset", "expanded"],
         "special": ["NaN", "infinity", "outlier"],
         "upstream": ["none", "one", "several", "one element", "with a special value"],
+        "streams": [str(n) for n in range(1, operator.max_n + 1)],
     }
     for spec in operator.drawn:
         aspects[spec.name] = [*RECIPE_KINDS, "large", "small", *(["absent"] if spec.optional else [])]

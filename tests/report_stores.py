@@ -21,7 +21,13 @@ ENVIRONMENT = {
     "python": "3.11.7",
     "platform": "Linux-6.1-x86_64",
     "processor": "x86_64, AVX512, 16 cores",
-    "packages": {"mhc-fuzz": "0.1.0", "torch": "2.13.0+cpu", "triton": "3.7.0", "tilelang": "0.1.8", "hypothesis": "6.150.0"},
+    "packages": {
+        "mhc-fuzz": "0.1.0",
+        "torch": "2.13.0+cpu",
+        "triton": "3.7.0",
+        "tilelang": "0.1.8",
+        "hypothesis": "6.150.0",
+    },
     "cuda": "none",
     "devices": [],
     "variables": {"TRITON_INTERPRET": "1"},
@@ -95,7 +101,12 @@ def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1)
             store.keep(id_, one, ("raw", "shrunk", "minimal", "minimal", "minimal")[at], seconds * (at + 0.4) / 6)
             for _ in range(at * 7):
                 store.seen(id_)
-        for name, reason in (("tir", "SIGSEGV"), ("tir", "hang"), ("chunked", "exit 7"), ("tilelang-c", "memory over 8 GiB")):
+        for name, reason in (
+            ("tir", "SIGSEGV"),
+            ("tir", "hang"),
+            ("chunked", "exit 7"),
+            ("tilelang-c", "memory over 8 GiB"),
+        ):
             for _ in range(draw.randrange(1, 9)):
                 store.restart(name, reason)
         store.begin(2, "tir", texts[0], seconds)
@@ -115,7 +126,7 @@ def hostile(folder: Path) -> Store:
         )
         id_, found = document(name, HOSTILE, HOSTILE, HOSTILE, fixture=HOSTILE, elements=12, checks=3)
         store.keep(id_, found, "raw", 3.0)
-        checked = Checked(ratios={plain: 0.5}, regions=frozenset({plain, f"x: {plain}"}), seconds={"checking": 1.0})
+        checked = Checked(ratios={name: 0.5}, regions=frozenset({name, f"x: {name}"}), seconds={"checking": 1.0})
         store.end(0, name, default_case().json, checked, 4.0)
         store.restart(name, plain)
         store.begin(0, name, plain, 5.0)

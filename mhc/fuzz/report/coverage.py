@@ -18,7 +18,7 @@ def maps(run: Run) -> list[Child]:
     nowhere = [label for label in labels if not any(run.regions.get(name, {}).get(label) for name in run.names)]
     most = max((n for counts in run.regions.values() for n in counts.values()), default=1)
     note = (
-        f"Cases by implementation and region, darker where there are more, on a logarithmic scale up to {short(most)}."
+        f"Cases by implementation and region, the stronger the more, on a logarithmic scale up to {short(most)}."
         f" {plural(holes, 'hole')} in {plural(len(run.names) * len(labels), 'cell')}"
         " (hatched: no case of that implementation was there)."
     )

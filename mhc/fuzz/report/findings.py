@@ -4,7 +4,7 @@ import json
 
 from mhc.fuzz.report.markup import Child, Markup, element
 from mhc.fuzz.report.run import Found, Run
-from mhc.fuzz.report.words import bounded, count, duration, plural
+from mhc.fuzz.report.words import bounded, duration, plural
 
 _LONGEST_CASE = 20_000
 
@@ -12,7 +12,8 @@ _LONGEST_CASE = 20_000
 def cards(run: Run) -> list[Child]:
     if not run.findings:
         return [element("p", "None.", class_="soft")]
-    return [_card(found) for found in run.findings]
+    cards = [_card(found) for found in run.findings]
+    return [element("div", *cards, class_="cards", style="--least: 500px")]
 
 
 def folded_case(text: str) -> Markup:
@@ -34,12 +35,11 @@ def _card(found: Found) -> Markup:
     ]
     variables = found.document.get("environment", {}).get("variables", {})
     told: dict[str, Child] = {
-        "case": found.shape,
-        "elements": None if found.elements is None else count(found.elements),
-        "implementation": str(found.document.get("implementation", "?")),
+        "case": found.shape + ("" if found.elements is None else f"; {plural(found.elements, 'element')}"),
+        "implementation": bounded(str(found.document.get("implementation", "?")), 300),
         "variables": " ".join(f"{name}={value}" for name, value in variables.items()) or None,
-        "checks": _checks(found),
-        "fixture": element("code", str(found.fixture)) if found.fixture else None,
+        "minimised": _checks(found),
+        "fixture": element("code", found.fixture) if found.fixture else None,
     }
     rows = [part for key, value in told.items() if value is not None for part in (element("dt", key), element("dd", value))]
     return element(
@@ -60,4 +60,4 @@ def _checks(found: Found) -> str | None:
     checks = found.document.get("checks")
     if checks is None:
         return None
-    return f"{count(checks)} to make it as small" if isinstance(checks, (int, float)) else bounded(str(checks), 200)
+    return f"in {plural(round(checks), 'check')}" if isinstance(checks, (int, float)) else bounded(str(checks), 200)

@@ -1,5 +1,8 @@
 """The summary for a terminal, in Markdown."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from mhc.fuzz.report.run import Found, Run
 from mhc.fuzz.report.words import bounded, duration, plural, ratio, safe
 
@@ -8,12 +11,10 @@ def markdown(run: Run) -> str:
     """What ran, a row for each implementation, and each finding with the command that replays it."""
     meta, device = run.meta, run.meta.get("device", "?")
     here = meta.get("environment", {})
-    versions = ", ".join(f"{name} {version}" for name, version in here.get("packages", {}).items())
     lines = [
         f"# {run.cases} cases in {run.seconds:.0f} s on {_cell(device)}, {len(run.findings)} findings",
         "",
-        f"{run.outcome[1]}. Seed {meta.get('seed', '?')}. Python {here.get('python', '?')}, {versions}; "
-        f"{here.get('processor', '?')}.",
+        f"{run.outcome[1]}. Seed {meta.get('seed', '?')}.{_environment(here)}",
         *(f"Device: {line}." for line in here.get("devices", [])),
         *_legs(run),
         "",
@@ -27,6 +28,13 @@ def markdown(run: Run) -> str:
             lines += ["", *_finding(found)]
     lines += ["", f"In pictures: {run.folder / 'report.html'}"]
     return safe("\n".join(lines)) + "\n"
+
+
+def _environment(here: Mapping[str, Any]) -> str:
+    if not here:
+        return ""
+    versions = ", ".join(f"{name} {version}" for name, version in here.get("packages", {}).items())
+    return f" Python {here.get('python', '?')}, {versions}; {here.get('processor', '?')}."
 
 
 def _legs(run: Run) -> list[str]:

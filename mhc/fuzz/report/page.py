@@ -47,7 +47,7 @@ def _subtitle(run: Run) -> Markup:
     told = [
         f"on {meta.get('device', '?')}",
         plural(len(run.names), "implementation"),
-        f"seed {meta.get('seed', '?')}",
+        bounded(f"seed {meta.get('seed', '?')}", 80),
         *([f"started {_clock(run.legs[0].started)}"] if run.legs else []),
     ]
     parts: list[Child] = [element("p", ", ".join(told), class_="soft")]
@@ -67,11 +67,11 @@ def _ran(run: Run) -> list[Child]:
     ]
     told: dict[str, Child] = {
         "command": element("code", bounded(str(meta.get("command", "?"))), class_="copy"),
-        "budget": meta.get("budget"),
-        "seed": meta.get("seed"),
+        "budget": bounded(str(meta.get("budget", "?")), 300),
+        "seed": bounded(str(meta.get("seed", "?")), 300),
         "device": meta.get("device"),
         "workers": meta.get("workers"),
-        "implementations": ", ".join(specs),
+        "implementations": bounded(", ".join(specs)),
         "devices": "; ".join(here.get("devices", [])) or "no CUDA device",
         "processor": here.get("processor"),
         "platform": here.get("platform"),
@@ -87,10 +87,11 @@ def _ran(run: Run) -> list[Child]:
     ]
     hand: list[list[Child]] = [[slot, _text(name), _text(_case_id(case))] for slot, name, case in run.in_hand]
     heads = (("leg", "started", "took", "ended"), ("slot", "implementation", "case"))
+    under = [tables.table("Legs", heads[0], legs, text={1, 3})] if legs else []
+    under += [tables.table("Begun and not counted", heads[1], hand, text={1, 2})] if hand else []
     return [
         element("div", element("dl", *rows), class_="card"),
-        element("div", tables.table("Legs", heads[0], legs, text={1, 3}), class_="card"),
-        element("div", tables.table("Begun and not counted", heads[1], hand, text={1, 2}), class_="card") if hand else None,
+        element("div", *under, class_="card beside") if under else None,
     ]
 
 

@@ -80,7 +80,7 @@ def distribution(run: Run, subject: str) -> Markup:
     """|error| / bound of an output: for each implementation, how many cases had it in each power of two."""
     by_name = {name: run.ratios[subject][name] for name in run.names if run.ratios[subject].get(name)}
     height = _ROW * len(by_name) + 24
-    width, right = 440, 10
+    width, right = 370, 10
     across = (width - _NAME - right) / (_MOST - _LEAST + 1)
 
     def x(bin_: int) -> float:

@@ -49,7 +49,7 @@ class Found:
     def title(self) -> str:
         """The fingerprint in words."""
         parts = {"operator": "?", "implementation": "?", "oracle": "?", "subject": "?", "symptom": "?"}
-        return str(Fingerprint(**{**parts, **self.document.get("fingerprint", {})}))
+        return bounded(str(Fingerprint(**{**parts, **self.document.get("fingerprint", {})})), 300)
 
     @property
     def message(self) -> str:
@@ -72,7 +72,8 @@ class Found:
 
     @property
     def fixture(self) -> str | None:
-        return self.document.get("fixture")
+        told = self.document.get("fixture")
+        return None if told is None else bounded(str(told), 300)
 
     @property
     def confirmed(self) -> tuple[int, int] | None:

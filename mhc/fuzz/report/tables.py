@@ -39,10 +39,9 @@ def implementations(run: Run) -> list[Child]:
     cards: list[Child] = [
         element(
             "div",
-            shares("Cases that passed, failed and were refused", split, _ENDS),
-            table("Cases", heads, rows),
-            element("p", note, class_="soft"),
-            class_="card",
+            element("div", shares("Cases that passed, failed and were refused", split, _ENDS)),
+            element("div", table("Cases", heads, rows), element("p", note, class_="soft")),
+            class_="card beside",
         )
     ]
     if run.restarts:
