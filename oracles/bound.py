@@ -14,8 +14,9 @@ from torch import Tensor
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.reference import Reference, widen
-from oracles.error_number import ErrorNumber, unit_roundoff
+from oracles.error_number import ErrorNumber
 from oracles.nonfinite import class_fits, surely_finite
+from oracles.rounding import unit_roundoff
 from oracles.verdict import Verdict, describe, failed, not_applicable, passed
 
 NAME = "bound"
@@ -59,7 +60,28 @@ def tolerances(
             for name, number in numbers.items()
         }
 
-    return Tolerances(outputs=with_own(read.outputs), gradients=with_own(read.gradients))
+    gradients = with_own(read.gradients)
+    return Tolerances(outputs=with_own(read.outputs), gradients=_common_factors(inputs, gradients))
+
+
+def _common_factors(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Mapping[str, ErrorNumber]:
+    """No promise of a NaN in a sum over tokens where a parameter is infinite.
+
+    A factor that all tokens have in common may be taken out of their sum. An infinite one makes an infinity of it, where
+    the sum of infinities of both signs is NaN.
+    """
+    table = inputs.case.table
+    count = len(table.tokens)
+    common = [inputs.tensors[spec.name] for spec in table.inputs if spec.symbols[:count] != table.tokens]
+    if not any(tensor is not None and bool(tensor.isinf().any()) for tensor in common):
+        return gradients
+    sums = {spec.name for spec in table.gradients if spec.symbols[:count] != table.tokens}
+    return {
+        name: ErrorNumber(one.value, torch.where(one.value.isnan(), torch.inf, one.error), one.dtype)
+        if name in sums
+        else one
+        for name, one in gradients.items()
+    }
 
 
 def read_formula(

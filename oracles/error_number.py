@@ -14,8 +14,9 @@ its own, with u the unit roundoff of the dtype:
     to(narrower)      ea                                       + u_narrow |a|
     to(wider)         ea
 
-and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b).
-docs/tolerances.md derives each line.
+and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b), times what
+the factors' own factors make of it where (a b) c is computed as a (b c) (`oracles.regroup`). docs/tolerances.md derives each
+line.
 
 An error of infinity means that nothing is promised: an intermediate leaves the range of the dtype, or comes within a factor
 of `HEADROOM` of it, or infinity meets a number that rounding may have made 0; then even the class of the result is the
@@ -33,53 +34,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-# Probabilistic rounding-error analysis: sqrt(L) instead of L, with this many standard deviations (docs/tolerances.md).
-LAMBDA = 6.0
-# Roundings inside an elementary function, at most: a sigmoid is an exponential of 2 ulp = 4u, an addition and a division of
-# 2 ulp; a reciprocal square root of 2 ulp needs less.
-ELEMENTARY = 9.0
-# Nothing is promised within this factor of overflow, inputs included, so that the order of a formula's constant factors is
-# free: autograd, for one, doubles dh_post before the slope of the sigmoid brings it down; the formula takes h_post first.
-HEADROOM = 4.0
-# A product in a matrix product may be formed from three bfloat16 terms of each factor: six partial products for float32
-# digits, each of which can fall below the normal range by itself.
-PARTIAL = 6
-
-
-def unit_roundoff(dtype: torch.dtype) -> float:
-    return torch.finfo(dtype).eps / 2
-
-
-def overflow_threshold(dtype: torch.dtype) -> float:
-    """The smallest magnitude that rounds to infinity; infinity itself for float64, whose threshold is no float64."""
-    info = torch.finfo(dtype)
-    return info.max + info.max / (2 - info.eps) * info.eps / 2
-
-
-def half_subnormal(dtype: torch.dtype) -> float:
-    """What rounding may cost below the normal range."""
-    info = torch.finfo(dtype)
-    return info.smallest_normal * info.eps / 2
-
-
-def magnitude(value: Tensor) -> Tensor:
-    """|value|, and 0 where it is not finite: classes are propagated by the value itself, not by its error."""
-    return value.abs().nan_to_num(nan=0.0, posinf=0.0)
-
-
-def poison(error: Tensor) -> Tensor:
-    """0 * infinity is NaN; an error times an infinite error is infinite."""
-    return error.nan_to_num(nan=torch.inf, posinf=torch.inf)
+from oracles import regroup
+from oracles.grain import grain_of, holds, product_grain
+from oracles.rounding import ELEMENTARY, HEADROOM, LAMBDA, PARTIAL, half_subnormal, magnitude, poison, unit_roundoff
 
 
 class ErrorNumber:
     """A float64 value, a bound on its error, the dtype that an implementation holds it in, and a grain (0: not known).
 
+    `regrouped`: what multiplies an underflow where another factor is taken into the middle of this product.
+
     Two flags save work, and change nothing but that: `calm`, value and error are finite everywhere; `sure`, the error is 0
     everywhere. False means not known.
     """
 
-    __slots__ = ("calm", "dtype", "error", "grain", "sure", "value")
+    __slots__ = ("calm", "dtype", "error", "grain", "regrouped", "sure", "value")
 
     def __init__(
         self,
@@ -97,6 +66,7 @@ class ErrorNumber:
         self.grain = grain
         self.calm = calm
         self.sure = sure
+        self.regrouped: regroup.Regrouped = None
 
     @classmethod
     def exact(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
@@ -118,27 +88,33 @@ class ErrorNumber:
         *,
         units: float = 1.0,
         size: Tensor | None = None,
-        underflows: int = 1,
+        underflows: float = 1,
+        regrouped: regroup.Regrouped = None,
         grain: float = 0.0,
         calm: bool = True,
     ) -> "ErrorNumber":
         """The result of an operation.
 
         Its own error is `units` roundings relative to `size` (default: the result's own magnitude), and half the smallest
-        subnormal for each of `underflows` products that may fall below the normal range. `calm`: the operands are.
+        subnormal for each of `underflows` products that may fall below the normal range, or `regrouped` of them where some
+        are near it. `calm`: the operands are.
         """
         limit = torch.finfo(dtype).max / HEADROOM
         if calm and not grain:  # the common case, and the quick one: the largest element tells whether all are in range
             spread = (value.abs() if size is None else size) + propagated
             error = torch.add(propagated, spread, alpha=units * unit_roundoff(dtype))  # of spread's shape
-            error = torch.add(error, spread.sign(), alpha=underflows * half_subnormal(dtype))
+            if regrouped is not None and regroup.near(spread):
+                error = torch.add(error, spread.sign() * regrouped(), alpha=half_subnormal(dtype))
+            else:
+                error = torch.add(error, spread.sign(), alpha=underflows * half_subnormal(dtype))
             if error.numel() == 0 or float((spread + error).max()) <= limit:
                 return cls(value, error, dtype, calm=True)
         spread = (magnitude(value) if size is None else size) + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
-        error = error + (spread != 0).double() * (underflows * half_subnormal(dtype))
+        products = underflows if regrouped is None else regrouped()
+        error = error + (spread != 0).double() * products * half_subnormal(dtype)
         if grain:
-            exact = _holds(spread, grain, dtype)
+            exact = holds(spread, grain, dtype)
             error = torch.where(exact, 0.0, error)
             grain = grain if bool(exact.all()) else 0.0
         if error.numel() == 0 or (float((spread + error).max()) <= limit and bool(value.isfinite().all())):
@@ -159,10 +135,6 @@ class ErrorNumber:
         grain = grain_of(value) if self.grain and not error else 0.0
         return type(self)(value, error, self.dtype, grain, calm=bool(value.isfinite()), sure=not error)
 
-    def _may_vanish(self) -> Tensor:
-        """Where the number held may be 0 or of either sign, and need not be: infinity times it is unsure."""
-        return (self.error > 0) & (self.error >= self.value.abs())
-
     @property
     def shape(self) -> torch.Size:
         return self.value.shape
@@ -173,12 +145,16 @@ class ErrorNumber:
         size = magnitude(self.value) + magnitude(term.value) if grain else None  # in whatever order more terms are added
         calm = self.calm and term.calm
         propagated = self.error + term.error
-        return self._rounded(self.value + term.value, propagated, self.dtype, size=size, grain=grain, calm=calm)
+        total = self._rounded(self.value + term.value, propagated, self.dtype, size=size, grain=grain, calm=calm)
+        total.regrouped = regroup.of_sum(self.regrouped, term.regrouped)
+        return total
 
     __radd__ = __add__
 
     def __neg__(self) -> "ErrorNumber":
-        return type(self)(-self.value, self.error, self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        negative = type(self)(-self.value, self.error, self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        negative.regrouped = self.regrouped
+        return negative
 
     def __sub__(self, other: Any) -> "ErrorNumber":
         return self + -self._coerce(other)
@@ -189,17 +165,13 @@ class ErrorNumber:
     def __mul__(self, other: Any) -> "ErrorNumber":
         units = 0.0 if _is_power_of_two(other) else 1.0
         factor = self._coerce(other)
-        grain = _product(self.grain, factor.grain)
-        value = self.value * factor.value
-        if self.calm and factor.calm:
-            propagated = _moved(torch.mul, self, factor)
-            return self._rounded(value, propagated, self.dtype, units=units, grain=grain)
-        a, b = magnitude(self.value), magnitude(factor.value)
-        propagated = poison(a * factor.error + b * self.error + self.error * factor.error)
-        if not value.isfinite().all():
-            unsure = self.value.isinf() & factor._may_vanish() | factor.value.isinf() & self._may_vanish()
-            propagated = torch.where(unsure, torch.inf, propagated)
-        return self._rounded(value, propagated, self.dtype, units=units, grain=grain, calm=False)
+        grain = product_grain(self.grain, factor.grain)
+        value, calm = self.value * factor.value, self.calm and factor.calm
+        propagated = _moved(torch.mul, self, factor) if calm else _moved_wildly(value, self, factor)
+        regrouped = regroup.in_product(self.regrouped, factor.regrouped)
+        product = self._rounded(value, propagated, self.dtype, units=units, regrouped=regrouped, grain=grain, calm=calm)
+        product.regrouped = regroup.of_product(self.value, factor.value)
+        return product
 
     __rmul__ = __mul__
 
@@ -215,33 +187,30 @@ class ErrorNumber:
         return result
 
     def __matmul__(self, other: "ErrorNumber") -> "ErrorNumber":
-        length = self.shape[-1]
-        units = LAMBDA * length**0.5
-        grain = _product(self.grain, other.grain)
-        if self.calm and other.calm:
-            value, size = self.value @ other.value, self.value.abs() @ other.value.abs()
-            propagated = _moved(torch.matmul, self, other)
-            return self._rounded(
-                value, propagated, self.dtype, units=units, size=size, underflows=PARTIAL * length, grain=grain
-            )
-        a, b, ea, eb = magnitude(self.value), magnitude(other.value), self.error, other.error
-        beyond = ea.isinf().any(-1, keepdim=True) | eb.isinf().any(-2, keepdim=True)
-        fa, fb = magnitude(ea), magnitude(eb)
+        length, calm = self.shape[-1], self.calm and other.calm
         value = self.value @ other.value
-        if not value.isfinite().all():
-            terms = self.value.isinf().double() @ other._may_vanish().double()
-            terms = terms + self._may_vanish().double() @ other.value.isinf().double()
-            beyond = beyond | (terms > 0)
-        propagated = torch.where(beyond, torch.inf, a @ fb + fa @ b + fa @ fb)
-        return self._rounded(
-            value, propagated, self.dtype, units=units, size=a @ b, underflows=PARTIAL * length, grain=grain, calm=False
+        size = self.value.abs() @ other.value.abs() if calm else magnitude(self.value) @ magnitude(other.value)
+        product = self._rounded(
+            value,
+            _moved(torch.matmul, self, other) if calm else _terms_moved_wildly(value, self, other),
+            self.dtype,
+            units=LAMBDA * length**0.5,
+            size=size,
+            underflows=PARTIAL * length,
+            regrouped=regroup.in_matrix_product(self.regrouped, other.regrouped, PARTIAL),
+            grain=product_grain(self.grain, other.grain),
+            calm=calm,
         )
+        product.regrouped = regroup.of_matrix_product(self.value, other.value)
+        return product
 
     def sum(self, dim: int) -> "ErrorNumber":
         units = LAMBDA * self.shape[dim] ** 0.5
         size = (self.value.abs() if self.calm else magnitude(self.value)).sum(dim)
         total, moved = self.value.sum(dim), self.error.sum(dim)
-        return self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)
+        result = self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)
+        result.regrouped = regroup.moved(self.regrouped, lambda terms: terms.sum(dim))
+        return result
 
     def mean(self, dim: int) -> "ErrorNumber":
         return self.sum(dim) / self.shape[dim]
@@ -278,11 +247,13 @@ class ErrorNumber:
         rounding = unit_roundoff(dtype) * spread + half_subnormal(dtype)
         exact = (self.value == 0) & (self.error == 0) | ~self.value.isfinite()
         if self.grain:
-            exact = exact | _holds(spread, self.grain, dtype)
+            exact = exact | holds(spread, self.grain, dtype)
         return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, calm=self.calm)
 
     def _both(self, move: Callable[[Tensor], Tensor]) -> "ErrorNumber":
-        return type(self)(move(self.value), move(self.error), self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        moved = type(self)(move(self.value), move(self.error), self.dtype, self.grain, calm=self.calm, sure=self.sure)
+        moved.regrouped = regroup.moved(self.regrouped, move)
+        return moved
 
     def __getitem__(self, index: Any) -> "ErrorNumber":
         return self._both(lambda tensor: tensor[index])
@@ -307,7 +278,7 @@ class ErrorNumber:
             raise TypeError(f"{function.__name__} does not take error-carrying numbers")
         parts: Sequence[ErrorNumber] = args[0]
         rest = args[1:]
-        return cls(
+        joined = cls(
             torch.cat([part.value for part in parts], *rest, **(kwargs or {})),
             torch.cat([part.error for part in parts], *rest, **(kwargs or {})),
             parts[0].dtype,
@@ -315,6 +286,8 @@ class ErrorNumber:
             calm=all(part.calm for part in parts),
             sure=all(part.sure for part in parts),
         )
+        joined.regrouped = regroup.joined([(part.regrouped, part.value) for part in parts], *rest, **(kwargs or {}))
+        return joined
 
 
 def _is_power_of_two(number: Any) -> bool:
@@ -332,23 +305,26 @@ def _moved(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: Error
     return product(a.value.abs(), b.error) + product(a.error, b.value.abs() + b.error)
 
 
-def grain_of(value: Tensor) -> float:
-    """The largest power of two of which every element is a multiple; infinity for zeros, 0 where one is not finite."""
-    if not bool(value.isfinite().all()):
-        return 0.0
-    mantissa, exponent = torch.frexp(value.double())
-    integers = (mantissa * 2.0**53).long()
-    lowest = torch.ldexp((integers & -integers).double(), exponent - 53)[integers != 0]
-    return float(lowest.min()) if lowest.numel() else math.inf
+def _moved_wildly(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
+    """The same where something is not finite; infinite where infinity meets what may have vanished."""
+    propagated = poison(magnitude(a.value) * b.error + magnitude(b.value) * a.error + a.error * b.error)
+    if value.isfinite().all():
+        return propagated
+    unsure = a.value.isinf() & _may_vanish(b) | b.value.isinf() & _may_vanish(a)
+    return torch.where(unsure, torch.inf, propagated)
 
 
-def _product(a: float, b: float) -> float:
-    """The grain of a product; 0 where one of the factors has none."""
-    return a * b if a and b else 0.0
+def _terms_moved_wildly(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
+    """The same over the terms of a matrix product."""
+    beyond = a.error.isinf().any(-1, keepdim=True) | b.error.isinf().any(-2, keepdim=True)
+    ea, eb = magnitude(a.error), magnitude(b.error)
+    if not value.isfinite().all():
+        terms = a.value.isinf().double() @ _may_vanish(b).double()
+        terms = terms + _may_vanish(a).double() @ b.value.isinf().double()
+        beyond = beyond | (terms > 0)
+    return torch.where(beyond, torch.inf, magnitude(a.value) @ eb + ea @ magnitude(b.value) + ea @ eb)
 
 
-def _holds(spread: Tensor, grain: float, dtype: torch.dtype) -> Tensor:
-    """Where every multiple of `grain` up to `spread` is a number of `dtype`."""
-    if grain < 2 * half_subnormal(dtype):
-        return spread == 0
-    return spread <= grain / unit_roundoff(dtype)
+def _may_vanish(number: ErrorNumber) -> Tensor:
+    """Where the number held may be 0 or of either sign, and need not be: infinity times it is unsure."""
+    return (number.error > 0) & (number.error >= number.value.abs())

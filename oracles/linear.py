@@ -12,7 +12,7 @@ from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.reference import widen
-from oracles.error_number import HEADROOM, unit_roundoff
+from oracles.rounding import HEADROOM, unit_roundoff
 from oracles.trial import Gate, Plan, Run, Trial
 from oracles.underflow_number import UnderflowNumber
 from oracles.verdict import Verdict, failed, first, not_applicable, passed, place

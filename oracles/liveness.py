@@ -21,6 +21,9 @@ _NAMED: tuple[tuple[str, str], ...] = (
      "compile error"),
 )  # fmt: skip
 
+LASTING = frozenset({"illegal address", "launch timeout", "kernel crash"})
+"""Symptoms after which CUDA answers nothing else to the same process."""
+
 
 def judge(observation: Observation) -> list[Verdict]:
     """The verdict on an exception out of the implementation, if there was one."""
@@ -47,3 +50,13 @@ def hung(limit: float) -> Verdict:
 def died(how: str) -> Verdict:
     """The verdict on a process that ended by a signal or with a status."""
     return failed(NAME, "process", how, f"its process ended in the middle of the case: {how}")
+
+
+def overgrown(used: float, limit: float) -> Verdict:
+    """The verdict on a process that takes more memory than it may."""
+    return failed(NAME, "process", "out of memory", f"took {used / 2**30:.1f} GiB, of {limit / 2**30:.1f} that it may")
+
+
+def flooded(limit: int) -> Verdict:
+    """The verdict on a process that writes without end."""
+    return failed(NAME, "process", "floods its output", f"wrote more than {limit >> 20} MiB to standard output and error")

@@ -1,17 +1,20 @@
-"""The memory gate: inputs stay as they were, nothing beside an output is written, and no result depends on stale memory.
+"""The memory gate: inputs stay as they were, nothing beside an output is written, results outlast later calls, and no result
+depends on stale memory.
 
 Every run allocates in poisoned memory between canaries (`mhc.memory`). The further run has another poison, and its inputs
 lie between canaries too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+from torch import Tensor
 
 from mhc.inputs import banded
 from mhc.memory import FINITE_FILL
 from mhc.observation import Observation
 from oracles import determinism
-from oracles.trial import Gate, Plan, Run, Trial
-from oracles.verdict import Status, Verdict, failed, not_applicable, passed
+from oracles.trial import Gate, Plan, Run, Trial, results, same_bits
+from oracles.verdict import Status, Verdict, failed, first, not_applicable, passed, place
 
 NAME = "memory"
 REFILLED = "other poison"
@@ -25,6 +28,25 @@ def judge(observation: Observation) -> list[Verdict]:
         verdicts = [passed(NAME, "inputs")]
     for name in observation.overrun:
         verdicts.append(failed(NAME, name, "overrun", f"wrote beside {name}: the canaries around it changed"))
+    return verdicts
+
+
+def copies(observation: Observation) -> dict[str, Tensor]:
+    """What a run returned, copied before any other run."""
+    return {name: value.clone() for name, value in results(observation).items() if value is not None}
+
+
+def judge_kept(observation: Observation, before: Mapping[str, Tensor], runs: Iterable[str]) -> list[Verdict]:
+    """Which of a run's results other `runs` have changed since: a buffer that the next call writes to; none, no verdict."""
+    verdicts, after = [], results(observation)
+    for name, was in before.items():
+        value = after[name]
+        assert value is not None
+        changed = ~same_bits(was, value)
+        if changed.any():
+            at = first(changed)
+            change = f"{float(was[at]):.9g}, and {float(value[at]):.9g} after later calls: {', '.join(runs)}"
+            verdicts.append(failed(NAME, name, "overwritten", f"{place(name, at)} = {change}"))
     return verdicts
 
 

@@ -7,7 +7,8 @@ element whose tolerance is infinite is not judged.
 import torch
 from torch import Tensor
 
-from oracles.error_number import ErrorNumber, overflow_threshold
+from oracles.error_number import ErrorNumber
+from oracles.rounding import overflow_threshold
 from oracles.verdict import Verdict, describe, failed, first, not_applicable, passed
 
 NAME = "nonfinite"

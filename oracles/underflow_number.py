@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles.error_number import HEADROOM, ErrorNumber, half_subnormal, magnitude, poison
+from oracles.error_number import ErrorNumber
+from oracles.regroup import Regrouped
+from oracles.rounding import HEADROOM, half_subnormal, magnitude, poison
 
 MARGIN = 2.0**24
 """A product counts as surely normal from this many times the smallest normal number on: implementations multiply in other
@@ -31,15 +33,17 @@ class UnderflowNumber(ErrorNumber):
         *,
         units: float = 1.0,
         size: Tensor | None = None,
-        underflows: int = 1,
+        underflows: float = 1,
+        regrouped: Regrouped = None,
         grain: float = 0.0,
         calm: bool = True,
     ) -> "UnderflowNumber":
         del units, grain, calm
         spread = (magnitude(value) if size is None else size) + propagated
-        subnormal = MARGIN * underflows * half_subnormal(dtype)
+        products = MARGIN * (underflows if regrouped is None else regrouped())
+        subnormal = products * half_subnormal(dtype)
         if size is None:
-            normal = magnitude(value) - propagated >= MARGIN * torch.finfo(dtype).smallest_normal
+            normal = magnitude(value) - propagated >= products * torch.finfo(dtype).smallest_normal
             own = torch.where(normal | (spread == 0), 0.0, subnormal)
         else:
             own = torch.where(spread == 0, 0.0, subnormal)

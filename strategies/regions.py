@@ -8,6 +8,7 @@ from mhc.recipe import RECIPE_KINDS, Layout
 from strategies.shapes import TILES, edges
 
 _SIZES = ((0, "0"), (1, "1"), (8, "2..8"), (64, "9..64"), (math.inf, "over 64"))
+_SPECIAL = ("NaN", "infinity", "outlier")
 
 
 def regions(case: Case) -> frozenset[str]:
@@ -29,7 +30,7 @@ def regions(case: Case) -> frozenset[str]:
         if recipe.kind != "zero" and abs(exponent) >= 4:
             labels.add(f"{name}: {'large' if exponent > 0 else 'small'}")
         for _, value in recipe.literals:
-            labels.add(f"special: {_class(value)}")
+            labels |= {f"special: {_class(value)}", f"{name}: {_class(value)}"}
     if case.schedules:
         labels.add("schedule: pinned")
     return frozenset(labels)
@@ -47,12 +48,12 @@ def labels(operator: Operator) -> tuple[str, ...]:
         "dtype": list(STORAGE_DTYPES),
         **{name: ["0", "tiny", "usual", "large"] for name in operator.scalars},
         "layout": ["contiguous", "transposed", "stepped", "padded", "offset", "expanded"],
-        "special": ["NaN", "infinity", "outlier"],
+        "special": list(_SPECIAL),
         "upstream": ["none", "one", "several", "one element", "with a special value"],
         "streams": [str(n) for n in range(1, operator.max_n + 1)],
     }
     for spec in operator.drawn:
-        aspects[spec.name] = [*RECIPE_KINDS, "large", "small", *(["absent"] if spec.optional else [])]
+        aspects[spec.name] = [*RECIPE_KINDS, "large", "small", *_SPECIAL, *(["absent"] if spec.optional else [])]
     return tuple(f"{aspect}: {value}" for aspect, values in aspects.items() for value in values)
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import functools
-import importlib.util
 import json
 import os
 import shutil
@@ -20,14 +19,8 @@ _PATIENCE = 30.0
 
 @functools.cache
 def find_browser() -> str | None:
-    """The system's Chromium, or else Playwright's where that is installed."""
-    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
-    if found is None and importlib.util.find_spec("playwright"):
-        from playwright.sync_api import sync_playwright  # noqa: PLC0415  # optional
-
-        with sync_playwright() as playwright:
-            found = playwright.chromium.executable_path
-    return found if found is not None and Path(found).exists() else None
+    """The system's Chromium."""
+    return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
 class Page:

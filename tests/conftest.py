@@ -1,4 +1,4 @@
-"""Shared fixtures, Hypothesis profiles (`--hypothesis-profile=nightly` looks further), and the time of generated cases."""
+"""`--device`, the tier of compute-sanitizer, Hypothesis profiles, shared fixtures, and what the terminal says of them."""
 
 import os
 from collections.abc import Iterator
@@ -6,16 +6,47 @@ from collections.abc import Iterator
 import jaxtyping
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
 
-if not torch.cuda.is_available():
-    # before anything imports Triton: its kernels run in the interpreter, so that `triton-interpreted` is tested in-process
-    os.environ["TRITON_INTERPRET"] = "1"
+from tests import device, profiles
 
-settings.register_profile("dev", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, database=None, print_blob=True)
-settings.register_profile("nightly", settings.get_profile("dev"), max_examples=2000)
-settings.load_profile("ci" if settings.get_current_profile_name() == "ci" else "dev")
+profiles.register()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--device",
+        choices=device.CHOICES,
+        default="auto",
+        help="auto: on the CPU what runs there, and on a GPU, where there is one, the rest; cpu: as if there was no GPU; "
+        "cuda: on a GPU every implementation that runs there, and no other",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "sanitizer: under compute-sanitizer, on a GPU; only with -m sanitizer")
+    # Triton 3.6's interpreter on NumPy 2.3
+    config.addinivalue_line("filterwarnings", "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning")
+    device.settle(config.getoption("device", "auto"))
+
+
+def pytest_report_header() -> list[str]:
+    """The device, and which implementations are tested on it, which are not and why."""
+    from mhc.registry import BUILT_IN  # noqa: PLC0415  by now jaxtyping checks what is imported
+
+    return [
+        *device.header(BUILT_IN, device.ASKED.device, gpu=torch.cuda.is_available(), variables=os.environ),
+        "compute-sanitizer: only with -m sanitizer",
+    ]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tier of compute-sanitizer, which takes minutes and a GPU, unless -m names it."""
+    if "sanitizer" in config.getoption("markexpr"):
+        return
+    left_out = [item for item in items if item.get_closest_marker("sanitizer") is not None]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -36,9 +67,13 @@ def unchecked_shapes() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How many cases were generated, and where their time went."""
+    """What compute-sanitizer advises; how many cases were generated, and where their time went."""
     reports = [one for group in ("passed", "failed") for one in terminalreporter.stats.get(group, [])]
-    told = [value for one in reports for name, value in getattr(one, "user_properties", ()) if name == "clock"]
+    properties = [pair for one in reports for pair in getattr(one, "user_properties", ())]
+    for name, value in properties:
+        if name == "advisory":
+            terminalreporter.write_line(f"advisory: {value}")
+    told = [value for name, value in properties if name == "clock"]
     if not told:
         return
     count, running, reference, checking, drawing = (sum(column) for column in zip(*told, strict=True))

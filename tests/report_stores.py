@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mhc import default_case
-from mhc.fuzz.finding import Fingerprint
+from mhc.fuzz.finding import Fingerprint, Reduction
 from mhc.fuzz.messages import Checked, Failure
 from mhc.fuzz.store import FILE, Store
 from mhc.operators import OPERATORS
@@ -51,8 +51,17 @@ def document(
     }
 
 
+def reduction(before: int, after: int, checks: int, reproduced: int = 3, runs: int = 3) -> dict[str, Any]:
+    """What minimising says of itself."""
+    return asdict(
+        Reduction(
+            elements_before=before, elements=after, checks=checks, seconds=checks / 7, reproduced=reproduced, runs=runs
+        )
+    )
+
+
 def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1) -> Store:
-    """Two hours of six implementations: three legs, five findings of which one is known, holes in the coverage."""
+    """Two hours of six implementations: three legs, five findings, holes in the coverage."""
     store = Store(folder / FILE)
     draw, seconds = random.Random(seed), hours * 3600
     aspects: dict[str, list[str]] = {}
@@ -71,7 +80,7 @@ def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1)
             environment=ENVIRONMENT,
             command=f"python -m mhc.fuzz --hours {hours:g} --seed {seed} --impl my_kernel.py:IMPL",
             budget=f"{hours:g} hours",
-            known=[found[4][0]],
+            fixtures={found[2][0]: "tests/regressions/3a5f0c11.json", found[3][0]: "tests/regressions/77ab9e02.json"},
         )
         for _ in range(cases):
             name = draw.choices(NAMES, RATES)[0]
@@ -84,6 +93,7 @@ def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1)
             running = draw.random()
             spent = {"running": running, "reference": 0.3, "checking": running + 0.9, "drawing": 0.2}
             checked = Checked(
+                case=draw.choice(texts),
                 refused=refused,
                 failures=failures if ratios else (),
                 probe=draw.random() < 0.1,
@@ -94,7 +104,7 @@ def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1)
             )
             at = seconds * draw.random()
             if not (name == "tir" and at > seconds * 0.7):
-                store.end(0, name, draw.choice(texts), checked, at)
+                store.end(0, name, checked, at)
         for name in NAMES:
             store.count(name, "starting", draw.uniform(5, 60))
         for at, (id_, one) in enumerate(found):
@@ -124,10 +134,13 @@ def hostile(folder: Path) -> Store:
         store.set_meta(
             device="cpu", implementations=[{"name": name, "spec": HOSTILE}], command=HOSTILE, seed=HOSTILE, budget=HOSTILE
         )
-        id_, found = document(name, HOSTILE, HOSTILE, HOSTILE, fixture=HOSTILE, elements=12, checks=3)
+        id_, found = document(name, HOSTILE, HOSTILE, HOSTILE)
         store.keep(id_, found, "raw", 3.0)
-        checked = Checked(ratios={name: 0.5}, regions=frozenset({name, f"x: {name}"}), seconds={"checking": 1.0})
-        store.end(0, name, default_case().json, checked, 4.0)
+        store.set_meta(fixtures={id_: HOSTILE})
+        checked = Checked(
+            case=default_case().json, ratios={name: 0.5}, regions=frozenset({name, f"x: {name}"}), seconds={"checking": 1.0}
+        )
+        store.end(0, name, checked, 4.0)
         store.restart(name, plain)
         store.begin(0, name, plain, 5.0)
         store.tell_leg(store.begin_leg(0.0), 10.0, plain)
@@ -138,17 +151,14 @@ def _findings() -> list[tuple[str, dict[str, Any]]]:
     where = "dx[0, 17, 2, 640] = 0.31, float64 0.28, bound 0.004"
     return [
         document("chunked", "h_post", "value", "h_post[0, 0, 1] = 1.001, float64 1, bound 8.9e-08"),
-        document("tilelang-c", "dx", "value", where, confirmed=[2, 3]),
+        document("tilelang-c", "dx", "value", where, reduction=reduction(27744, 10, 96, 2, 3)),
         document(
             "tir",
             "process",
             "SIGSEGV",
             "the process ended by SIGSEGV while it ran the forward for the first time",
             oracle="liveness",
-            confirmed=[3, 3],
-            elements=6,
-            checks=41,
-            fixture="tests/regressions/3a5f0c11.json",
+            reduction=reduction(6000, 6, 41),
         ),
         document(
             "triton-interpreted",
@@ -156,10 +166,14 @@ def _findings() -> list[tuple[str, dict[str, Any]]]:
             "class",
             "h_in[0, 0, 0] = 0, float64 NaN: a NaN of x must reach it",
             oracle="nonfinite",
-            confirmed=[3, 3],
-            elements=2,
-            checks=118,
-            fixture="tests/regressions/77ab9e02.json",
+            reduction=reduction(512, 6, 118),
         ),
-        document("tir", "dphi", "all zero", "dphi is zero everywhere; float64 is not", oracle="liveness", confirmed=[3, 3]),
+        document(
+            "tir",
+            "dphi",
+            "all zero",
+            "dphi is zero everywhere; float64 is not",
+            oracle="liveness",
+            reduction=reduction(9, 6, 30),
+        ),
     ]

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from textwrap import wrap
 from types import ModuleType
 from typing import Any
 
@@ -16,24 +17,46 @@ from mhc import Case, Implementation, Inputs, Observation, default_case, materia
 from mhc.case import with_tensor
 from mhc.fuzz.check import check, further
 from mhc.fuzz.depth import Depth
+from mhc.fuzz.finding import Finding
+from mhc.fuzz.report import describe
 from mhc.pre import formula
 from mhc.registry import BUILT_IN
 from oracles.bound import Tolerances, tolerances
 from oracles.judge import judge
 from oracles.trial import Gate, Trial
 from oracles.verdict import Status, Verdict
+from tests.device import ASKED, place
 
-ON_CPU: tuple[Implementation, ...] = tuple(
-    one for one in BUILT_IN if "cpu" in one.devices and all(os.environ.get(name) == value for name, value in one.env.items())
-)
-"""The built-in implementations that this process can run on the CPU; others are tested through a worker."""
 
-ON_CUDA: tuple[Implementation, ...] = (
-    tuple(one for one in BUILT_IN if "cpu" not in one.devices) if torch.cuda.is_available() else ()
-)
-"""Those that run on a GPU only, where there is one."""
+def _placed_on(device: str) -> tuple[Implementation, ...]:
+    gpu = torch.cuda.is_available()
+    return tuple(one for one in BUILT_IN if place(one, ASKED.device, gpu=gpu, variables=os.environ).device == device)
+
+
+ON_CPU = _placed_on("cpu")
+"""The built-in implementations that are tested on the CPU, in this process; none with `--device cuda`."""
+
+ON_CUDA = _placed_on("cuda")
+"""Those that are tested on a GPU: the ones that run on no CPU, and all that can with `--device cuda`."""
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def report_folder(otherwise: Path) -> Path:
+    """Where a test leaves what a replay needs: with the reports of campaigns, if the tests run in the project's folder."""
+    folder = Path("fuzz_reports")
+    return folder if folder.is_dir() else otherwise
+
+
+def told(found: Finding, path: Path, device: str) -> str:
+    """A finding as a failing test prints it: a few lines that fit a terminal, the last one to be copied."""
+    *lines, command = describe(found, path).splitlines()
+    fitting = []
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        more = f"{indent}    "
+        fitting += wrap(line.strip(), 120, initial_indent=indent, subsequent_indent=more, max_lines=3, placeholder=" ...")
+    return "\n".join([*fitting, command if device == "cpu" else f"{command} --device {device}"])
 
 
 def scaled_case(x_scale: float = 0.1, **fields: Any) -> Case:
@@ -53,12 +76,13 @@ def forward_arguments(inputs: Inputs) -> list[Tensor | None]:
 
 
 def device_of(implementation: Implementation) -> str:
-    """The CPU for everything that runs there."""
-    return "cpu" if "cpu" in implementation.devices else "cuda"
+    """The CPU for everything that runs there; with `--device cuda` the other way round."""
+    first, second = ("cuda", "cpu") if ASKED.device == "cuda" else ("cpu", "cuda")
+    return first if first in implementation.devices else second
 
 
 def observed(implementation: Implementation, case: Case) -> Observation:
-    """What `implementation` did with `case`, on the CPU if it can."""
+    """What `implementation` did with `case`, on the device it is tested on."""
     inputs = materialise(case, device_of(implementation))
     return observe(implementation, inputs, reference(inputs).saved)
 

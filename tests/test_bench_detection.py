@@ -156,6 +156,14 @@ def test_a_hang_ends_one_hunt_and_no_other(tmp_path: Path) -> None:
     assert State(path, {**settings, "seed": 1}).hunts == {}
 
 
+def test_what_is_clean_may_get_more_cases() -> None:
+    hunts = detect(
+        [subject(MUTANT), base_subject("manual")], State(None, {}), count=4, clean=9, seed=0, after=0, limit=60.0, jobs=1
+    )
+    assert hunts[0].cases <= 4
+    assert hunts[1].cases == 9
+
+
 def test_a_clean_subject_is_checked_to_the_end() -> None:
     drawn = draw(12, 0, {})
     result = hunt(base_subject("manual"), drawn, after=0, limit=60.0)

@@ -1,5 +1,6 @@
 """The bound gate and the judge: what they must catch, and what they must let pass."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,8 @@ from mhc.pre.reference_impls import MANUAL
 from oracles.bound import judge_tensor, tolerances
 from oracles.error_number import ErrorNumber
 from oracles.judge import judge
+from oracles.mutants.catalogue import ALL
+from oracles.mutants.edit import implementation
 from oracles.verdict import Status
 from tests.support import edited_formula, failing, judged, observed, scaled_case
 
@@ -54,6 +57,16 @@ def test_a_wrong_formula_fails(name: str, dtype: str) -> None:
     wrong = edited_formula(WRONG_FORMULAS[name])
     assert failing(judged(with_formula(wrong), case)[2]), name
     assert not failing(judged(MANUAL, case)[2])
+
+
+@pytest.mark.parametrize("name", ["clean_gamma_out_of_dphi", "clean_dgamma_from_psi"])
+def test_an_infinite_parameter_may_be_taken_out_of_a_sum(name: str) -> None:
+    """Infinity where the formula has the NaN of inf - inf."""
+    tensor, at = {"clean_gamma_out_of_dphi": ("gamma", (0, 1)), "clean_dgamma_from_psi": ("phi", (6, 1))}[name]
+    case = with_tensor(default_case(B=2, S=3, n=2, D=3, dtype="float32"), tensor, literals=((at, math.inf),))
+    wanted = reference(materialise(case))
+    assert any(bool(one.isnan().any()) for one in wanted.gradients.values() if one is not None)
+    assert not failing(judged(implementation(ALL[name]), case)[2])
 
 
 def test_one_element_just_beyond_its_bound_fails_and_just_inside_passes() -> None:

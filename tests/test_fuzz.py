@@ -1,16 +1,21 @@
 """`python -m mhc.fuzz`: exit codes, findings, replay, worker processes."""
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from mhc import default_case, load
-from mhc.fuzz.check import check
+from mhc.fuzz.check import check, taken
 from mhc.fuzz.cli import main
+from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import read_case
 from mhc.fuzz.worker import Worker
+from oracles import refusal
 from oracles.verdict import Status
 
 KERNELS = """
@@ -34,6 +39,7 @@ GOOD = manual
 WRONG = replace(manual, forward=spoilt(wide, lambda r: (r[0], r[1] * 1.001, *r[2:])))
 ABORTS = replace(manual, forward=spoilt(wide, lambda r: os.abort()))
 EXITS = replace(manual, forward=spoilt(wide, lambda r: os._exit(7)))
+SLOW = replace(manual, forward=spoilt(lambda x: True, lambda r: time.sleep(0.2) or r))
 HANGS = replace(manual, forward=spoilt(lambda x: True, lambda r: time.sleep(600)))
 PICKY_WITH_ENV = replace(
     manual,
@@ -119,6 +125,36 @@ def test_however_a_kernel_misbehaves_it_is_a_verdict(
     assert worker.retired
 
 
+def test_the_limit_is_for_one_run_and_not_for_all_that_the_gates_ask_for(kernels: Path) -> None:
+    worker = Worker(f"{kernels}:SLOW", load(f"{kernels}:SLOW"), "cpu", limit=1.5)
+    worker.start(default_case(B=1, S=2, n=2, D=3, dtype="float32"), Depth.FULL)
+    started = time.monotonic()
+    verdicts = worker.finish()
+    worker.stop()
+    assert time.monotonic() - started > worker.limit
+    assert not [verdict for verdict in verdicts if verdict.status is Status.FAIL]
+    assert not worker.retired
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_pinned_schedule_that_is_refused_is_dropped_and_the_case_is_judged(fits: bool) -> None:
+    """A finding then has the case without it."""
+
+    def forward(*arguments: Any, schedule: object, **keywords: Any) -> Any:
+        assert manual.forward is not None
+        return manual.forward(*arguments, **keywords)
+
+    manual = load("manual")
+    space = {"BLOCK": (16,) if fits else (32,)}
+    mine = replace(manual, name="mine", forward=forward, backward=None, schedule=space)
+    case = default_case(B=1, S=2, n=2, D=3, schedules={"mine": {"BLOCK": 16}, "other": {"A": 1}})
+    verdicts = check(mine, case, "cpu")
+    assert not refusal.refused(verdicts)
+    assert any(verdict.oracle == "bound" and verdict.status is Status.PASS for verdict in verdicts)
+    assert set(taken(mine, case, verdicts).schedules) == ({"mine", "other"} if fits else {"other"})
+    assert refusal.refused(check(replace(mine, dtypes=("float64",)), case, "cpu"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -157,7 +193,7 @@ def test_an_unforeseen_exception_exits_3_and_not_as_a_finding_would(tmp_path: Pa
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("in the harness")
 
-    monkeypatch.setattr("mhc.fuzz.cli.run", broken)
+    monkeypatch.setattr("mhc.fuzz.cli.run_campaign", broken)
     assert fuzz("--cases", 1, out=tmp_path).exit_code == 3
 
 

@@ -16,18 +16,16 @@ from mhc.fuzz.check import check
 from mhc.fuzz.clock import Clock
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Finding, finding
-from mhc.fuzz.report import describe, write_finding
+from mhc.fuzz.report import write_finding
 from oracles.verdict import Status
 from strategies.cases import cases
-from tests.support import ON_CPU, ON_CUDA, device_of
+from tests.support import ON_CPU, ON_CUDA, device_of, report_folder, told
 
 BLOCK = 10
 """Cases; Hypothesis fills a longer run up with variations of what it drew before."""
 BLOCKS = {"triton-interpreted": 20}
 """Of the others 50. A case in Triton's interpreter takes as long as fifty of theirs, more with many streams."""
 ELEMENTS = {"triton-interpreted": 1 << 9}
-
-FOLDER = Path("fuzz_reports")
 
 
 def blocks() -> list[tuple[Implementation, int]]:
@@ -44,6 +42,7 @@ def test_nothing_is_found(
 ) -> None:
     clock, found, drawn = Clock(), list[Finding](), 0
     device = device_of(implementation)
+    spec = implementation.name if implementation.origin == "built in" else implementation.origin
 
     def body(case: Case) -> None:
         nonlocal drawn
@@ -56,29 +55,32 @@ def test_nothing_is_found(
             if not found or finding("", implementation, case, one).fingerprint == found[0].fingerprint
         ]
         if same:
-            found.append(finding(implementation.name, implementation, case, same[0]))
+            found.append(finding(spec, implementation, case, same[0]))
             raise FoundError
 
     space = {implementation.name: implementation.schedule} if implementation.schedule else {}
     strategy = cases(max_elements=ELEMENTS.get(implementation.name, 1 << 13), spaces=space)
-    nightly = 1 if settings().max_examples < 1000 else 50
+    nightly = settings().max_examples >= 1000
     quiet = settings(
-        max_examples=BLOCK * nightly,
+        max_examples=BLOCK * (50 if nightly else 1),
         database=None,
         deadline=None,
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
         print_blob=False,
     )
+    test = quiet(hypothesis.given(strategy)(body))
     started = time.perf_counter()
     try:
-        hypothesis.seed(block)(quiet(hypothesis.given(strategy)(body)))()
+        (test if nightly else hypothesis.seed(block)(test))()  # other cases every night; a finding holds its own
     except FoundError:
-        path = write_finding(FOLDER if FOLDER.is_dir() else tmp_path, found[-1])
-        pytest.fail(describe(found[-1], path), pytrace=False)
+        pass  # told below: pytest would print that one exception came during another
     finally:
         clock.drawing = time.perf_counter() - started - clock.checking
         record_property("clock", [drawn, clock.running, clock.reference, clock.checking, clock.drawing])
+    if found:
+        path = write_finding(report_folder(tmp_path), found[-1])
+        pytest.fail(told(found[-1], path, device), pytrace=False)
 
 
 def test_the_clock_adds_up() -> None:

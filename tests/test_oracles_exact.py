@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from mhc.pre.reference_impls import MANUAL
 from oracles import exact
-from oracles.error_number import ErrorNumber, grain_of
+from oracles.error_number import ErrorNumber
+from oracles.grain import grain_of
 from oracles.verdict import Status
 from tests.support import altered, failing, gate_symptoms, gate_verdicts, judged, scaled_case
 

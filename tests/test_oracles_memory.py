@@ -6,7 +6,7 @@ import torch
 from mhc import default_case
 from mhc.memory import FINITE_FILL, NAN_FILL, poisoned
 from mhc.pre.reference_impls import MANUAL
-from oracles import memory
+from oracles import determinism, isolation, memory
 from tests.support import altered, failing, gate_symptoms, judged, symptoms
 
 CASE = default_case(B=2, S=3, n=2, D=5, dtype="float32")
@@ -98,3 +98,17 @@ def test_a_result_that_depends_on_what_was_in_a_buffer_fails() -> None:
     assert not failing(judged(wrong, CASE)[2])
     assert gate_symptoms(memory.GATE, wrong, CASE) == {("memory", "h_post", "uninitialised")}
     assert not gate_symptoms(memory.GATE, MANUAL, CASE)
+
+
+def test_a_result_that_the_next_call_overwrites_fails() -> None:
+    """Each run by itself is right, and a second one on the same input hides it."""
+    kept: dict[torch.Size, torch.Tensor] = {}
+
+    def forward(out: tuple[torch.Tensor, ...], _: object) -> tuple[torch.Tensor, ...]:
+        buffer = kept.setdefault(out[0].shape, torch.empty_like(out[0]))
+        return (buffer.copy_(out[0]), *out[1:])
+
+    wrong = altered(MANUAL, forward=forward)
+    assert not gate_symptoms(determinism.GATE, wrong, CASE)
+    assert gate_symptoms(isolation.GATE, wrong, CASE) == {("memory", "h_in", "overwritten")}
+    assert not gate_symptoms(isolation.GATE, MANUAL, CASE)

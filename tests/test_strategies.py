@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import fields
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, Phase, find, given, seed, settings
 
 from mhc import Case, default_case, materialise
+from mhc.bench.cli import main
 from mhc.case import with_tensor
 from mhc.operators import OPERATORS
 from mhc.recipe import CONTIGUOUS, Layout, Recipe
@@ -102,6 +104,7 @@ EXPECTED = {
     *("bias: large", "alpha: large", "alpha: zero", "dh_in: large", "dh_in: small", "phi: large", "phi: small"),
     "gamma: absent",
     "schedule: pinned",
+    *("x: NaN", "x: infinity", "dh_in: infinity"),
 }
 
 
@@ -117,7 +120,10 @@ def test_every_region_is_reached() -> None:
 
     look()
     assert not {label: seen[label] for label in EXPECTED if seen[label] < 5}
-    assert set(seen) == {*labels(OPERATORS["mhc_pre"]), "schedule: pinned"}
+    listed = {*labels(OPERATORS["mhc_pre"]), "schedule: pinned"}
+    assert set(seen) <= listed
+    rare = {label for label in listed if label.endswith((": NaN", ": infinity", ": outlier"))}  # of one tensor
+    assert not listed - set(seen) - rare
     assert seen["upstream: several"] > sum(seen.values()) / len(seen) / 4
 
 
@@ -134,20 +140,7 @@ def test_it_keeps_to_the_budget_and_makes_what_it_says(case: Case) -> None:
 def test_tiles_come_from_the_schedules() -> None:
     assert tiles(SPACE) == (8, 64, 96)
     assert edges((8, 64)) == (7, 8, 9, 63, 64, 65)
-    assert any(case.D == 97 for case in _drawn(300))
-
-
-def _drawn(count: int) -> list[Case]:
-    kept: list[Case] = []
-
-    @seed(1)
-    @settings(QUIET, max_examples=count, phases=[Phase.generate])
-    @given(cases(spaces=SPACE))
-    def keep(case: Case) -> None:
-        kept.append(case)
-
-    keep()
-    return kept
+    assert smallest(lambda case: case.D == 97, spaces=SPACE).n == 1
 
 
 def test_regions_of_a_case() -> None:
@@ -160,3 +153,12 @@ def test_regions_of_a_case() -> None:
     assert {"upstream: one element", "special: outlier"} <= regions(
         with_tensor(case, "dh_res", literals=(((0, 0, 0, 0), 1.0),))
     )
+
+
+def test_coverage_is_a_table_of_shares() -> None:
+    result = CliRunner().invoke(main, ["coverage", "--cases", "40", "--impl", "triton"])
+    assert result.exit_code == 0, result.output
+    lines = dict(line.strip("| ").split(" | ") for line in result.output.splitlines() if line.startswith("|"))
+    assert set(lines) >= {"of 40 cases", "x", "dtype", "streams", "tokens", "width", "schedule", "upstream"}
+    shares = [float(region.rsplit(" ", 1)[1]) for region in lines["dtype"].split(", ")]
+    assert sum(shares) == pytest.approx(100, abs=1)

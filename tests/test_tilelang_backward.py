@@ -8,7 +8,14 @@ import torch
 from mhc import mhc_forward_pre, mhc_pre_backward_manual
 from mhc.pre.device import Chip
 from mhc.pre.tilelang_backward_class import MHCBackwardTileLang
-from mhc.pre.tilelang_backward_plan import backward_schedule, columns_of_left, streams_shared, unfit
+from mhc.pre.tilelang_backward_plan import (
+    backward_schedule,
+    columns_of_left,
+    fitting_rows,
+    streams_shared,
+    unfit,
+    whole_waves,
+)
 from mhc.pre.tilelang_build import lowered
 from mhc.pre.tilelang_depends import missing
 
@@ -27,7 +34,50 @@ def test_every_default_can_run(N: int, dtype: torch.dtype) -> None:
 def test_a_pinned_schedule_is_refused_with_the_reason() -> None:
     assert "float64" in str(unfit(64, 4, 64, torch.float64, H200, {}))
     assert "n at most 4" in str(unfit(64, 5, 64, torch.bfloat16, H200, {"backward_mode": "streams"}))
+    assert "float16 and D a multiple of 8" in str(unfit(64, 5, 64, torch.float32, H200, {"backward_mode": "ring"}))
+    assert "64 or 128, was 192" in str(unfit(64, 5, 64, torch.float32, H200, {"backward_psi_rows": 192}))
     assert "shared memory" in str(unfit(5000, 4, 64, torch.bfloat16, H200, {"backward_stages": 5}))
+
+
+def test_the_mode_of_a_shape() -> None:
+    modes = {
+        (n, D, dtype): backward_schedule(4096, n, D, dtype, H200).mode
+        for n, D, dtype in (
+            (4, 4096, torch.bfloat16),
+            (8, 2048, torch.bfloat16),
+            (4, 1111, torch.bfloat16),
+            (4, 4096, torch.float16),
+            (8, 1111, torch.float16),
+            (4, 4096, torch.float32),
+        )
+    }
+    assert list(modes.values()) == ["streams", "ring", "ring", "ring", "plain", "plain"], modes
+
+
+@pytest.mark.parametrize(("n", "rows"), [(1, 64), (5, 128), (8, 192), (9, 128), (16, 192)])
+def test_tiles_of_psi_leave_few_rows_empty(n: int, rows: int) -> None:
+    assert fitting_rows(n) == rows
+
+
+def test_programs_of_psi_fill_waves() -> None:
+    assert whole_waves(128, 64, 132) == 1
+    assert whole_waves(45, 64, 132) * 45 <= 132
+    assert whole_waves(1, 2, 132) == 1
+
+
+@needs_tilelang
+@pytest.mark.parametrize(("n", "vector"), [(8, 8), (5, 1)])
+def test_warps_of_ring_wait_for_no_others_than_they_must(n: int, vector: int) -> None:
+    """Behind the first branch a barrier of all threads would stop the rings."""
+    constants: dict[str, int | str] = {"n": n, "dtype": "bfloat16", "vector": vector, "planes": int(vector == 1)}
+    constants |= {"columns": columns_of_left(n), "unroll": 1, "stages": 4, "psi_rows_block": fitting_rows(n)}
+    source = _lowered("ring", **constants, rows=8, width=32)
+    kernels = re.split(r"(?=extern \"C\" __global__ void __launch_bounds__)", source)
+    ring_kernels = [kernel for kernel in kernels if "tl::tma_load" in kernel]
+    assert len(ring_kernels) == 2
+    for kernel in ring_kernels:
+        assert kernel.count("__syncthreads") == 1, "the one behind the barriers' initialisation"
+        assert set(re.findall(r"__sync_thread_partial<\d+, (\d+)>", kernel)) <= {"256"}
 
 
 @needs_tilelang

@@ -3,7 +3,7 @@
 import ctypes
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,16 @@ from mhc.pre.table import MAX_N
 from mhc.pre.tilelang_build import Counts, lowered
 from mhc.pre.tilelang_impls import TIR
 from mhc.pre.tilelang_serial import PASSES, weight
-from mhc.pre.tir_forward import THREADS
-from mhc.pre.tir_kernels import LINES
+from mhc.pre.tir_forward import PLAIN, TILES, TILES_FLOAT64
 from oracles.verdict import Status
 from tests.support import bits, failing, judged, observed, scaled_case, with_layout
 
 SHAPES = {
     "one": {"S": 1, "n": 1, "D": 1},
     "odd": {"S": 5, "n": 3, "D": 7},
-    "a block of terms": {"S": 2, "n": 2, "D": LINES // 2},
-    "over a block of terms": {"S": 2, "n": 1, "D": LINES + 1},
+    "a chunk": {"S": 2, "n": 2, "D": PLAIN["chunk"] // 2},
+    "over a chunk": {"S": 2, "n": 1, "D": PLAIN["chunk"] + 1},
+    "over a chunk and a block's tokens on a GPU": {"S": TILES["tokens"] + 1, "n": 3, "D": TILES["chunk"] // 3 + 1},
     "all streams": {"S": 3, "n": MAX_N, "D": 5},
 }
 GAMMA = {"gamma": frozenset[str](), "nogamma": frozenset({"gamma"})}
@@ -97,17 +97,20 @@ def test_one_program_for_all_shapes() -> None:
     assert Counts.compiled + Counts.loaded == before
 
 
-def cuda_source(target: str, dtype: str) -> str:
-    constants: dict[str, str | int] = {"dtype": dtype, "max_n": MAX_N, "threads": THREADS}
+def cuda_source(target: str, dtype: str, tiles: Mapping[str, int]) -> str:
+    constants: dict[str, str | int] = {"dtype": dtype, "max_n": MAX_N, **tiles}
     source: str = lowered("mhc.pre.tir_kernels:forward", target, constants, PASSES).kernel_source
     return source
 
 
-@pytest.mark.parametrize("target", CUDA)
-def test_lowers_for_gpus_that_are_not_here(target: str) -> None:
-    source = cuda_source(target, "bfloat16")
-    assert f"__launch_bounds__({THREADS}, 1)" in source
-    assert source.count("__shared__") == 4
+@pytest.mark.parametrize(("target", "dtype"), [*((target, "bfloat16") for target in CUDA), (CUDA[0], "float64")])
+def test_lowers_for_gpus_that_are_not_here(target: str, dtype: str) -> None:
+    tiles = TILES_FLOAT64 if dtype == "float64" else TILES
+    source = cuda_source(target, dtype, tiles)
+    assert f"__launch_bounds__({tiles['threads']}, 1)" in source
+    shared = re.findall(r"__shared__ __align__\(\d+\) (float|double) \w+\[(\d+)\]", source)
+    assert len(shared) == 6
+    assert sum({"float": 4, "double": 8}[kind] * int(count) for kind, count in shared) <= 48 << 10
     assert "blockIdx.x" in source
     signature = source[source.rindex("tir_forward_kernel(") :].partition("{")[0]
     assert set(re.findall(r"int64_t (\w+)", signature)) == {"N", "K", "M", "n", "D"}
@@ -115,12 +118,15 @@ def test_lowers_for_gpus_that_are_not_here(target: str) -> None:
     assert names == {"x", "phi", "alpha", "bias", "gamma", "h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre"}
 
 
+# A fourth of the threads of a block on a GPU: a barrier of 256 takes long on few cores.
+FEW: Mapping[str, int] = {**TILES, "threads": 64, "tokens": 8, "rows": 16}
 # A block at a time; its threads are OpenMP's, and so is its barrier.
 ON_CPU_THREADS = """
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
 struct Index { int x; };
+struct float4 { float x, y, z, w; };
 static Index blockIdx;
 static thread_local Index threadIdx;
 static float rsqrtf(float v) { return 1 / sqrtf(v); }
@@ -131,7 +137,7 @@ static float rsqrtf(float v) { return 1 / sqrtf(v); }
 #define __syncthreads() _Pragma("omp barrier")
 %s
 extern "C" void call(%s) {
-  for (int64_t block = 0; block < N; ++block) {
+  for (int64_t block = 0; block < (N + %d) / %d; ++block) {
     blockIdx.x = block;
     #pragma omp parallel num_threads(%d)
     {
@@ -146,14 +152,16 @@ extern "C" void call(%s) {
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """The forward whose kernel is the CUDA source."""
-    kernel = re.sub(r"^#(?!pragma unroll).*$", "", cuda_source("cuda -arch=sm_90", "float32"), flags=re.MULTILINE)
+    kernel = re.sub(r"^#(?!pragma unroll).*$", "", cuda_source("cuda -arch=sm_90", "float32", FEW), flags=re.MULTILINE)
     kernel = kernel.replace("#pragma unroll", "")
     signature = re.search(r"tir_forward_kernel\((.*?)\);", kernel)
     assert signature is not None
     parameters = re.findall(r"([^,]*?)(\w+)(?:,|$)", signature[1])
     folder: Path = tmp_path_factory.mktemp("tir")
-    names = [name for _, name in parameters]
-    (folder / "tir.cpp").write_text(ON_CPU_THREADS % (kernel, signature[1], THREADS, ", ".join(names)))
+    names, tokens = [name for _, name in parameters], FEW["tokens"]
+    (folder / "tir.cpp").write_text(
+        ON_CPU_THREADS % (kernel, signature[1], tokens - 1, tokens, FEW["threads"], ", ".join(names))
+    )
     command = ["g++", "-std=c++17", "-O1", "-fopenmp", "-shared", "-fPIC", "-o", "tir.so", "tir.cpp"]
     subprocess.run(command, cwd=folder, check=True)
     library = ctypes.CDLL(str(folder / "tir.so"))
@@ -180,9 +188,10 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    ("S", "n", "D"), [(3, 1, 1), (2, 3, 43), (2, 4, 33), (2, 2, THREADS), (1, 1, LINES * THREADS + 5), (1, 11, 9)]
+    ("S", "n", "D"),
+    [(3, 1, 1), (2, 3, 43), (FEW["tokens"] + 3, 4, 33), (2, 2, FEW["chunk"]), (1, 1, 2053), (2, 5, 9), (1, 11, 9)],
 )
 def test_the_cuda_kernel_on_threads_of_the_cpu(emulated: Callable[..., Any], S: int, n: int, D: int) -> None:
-    """Around a thread's, a warp's and a block's worth of columns; n = 11 has more rows than a block has threads."""
+    """Around a thread's, a warp's and a chunk's worth of columns; n = 5 and 11 take more rows than a block has at a time."""
     implementation = Implementation(name="tir-emulated", forward=emulated, dtypes=("float32",))
     assert_right(implementation, S=S, n=n, D=D, dtype="float32")

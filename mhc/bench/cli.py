@@ -15,9 +15,11 @@ import click
 import torch
 
 from mhc.bench import table
+from mhc.bench.coverage import coverage
 from mhc.bench.detection_cli import detection
 from mhc.bench.kernels import measure
 from mhc.bench.meter import Meter, cuda_meter
+from mhc.bench.minimal_cli import minimal
 from mhc.bench.record import COMPILE, DEFAULT_SHAPES, GOLDEN, STAGES, Row, Setting, Shape, Timing, bound
 from mhc.commands import Commands
 from mhc.implementation import Implementation, ImplementationError
@@ -54,7 +56,9 @@ def main() -> None:
     """Measure the kernels on this machine, or the oracles on known-bad implementations."""
 
 
+main.add_command(coverage)
 main.add_command(detection)
+main.add_command(minimal)
 
 
 @main.command()

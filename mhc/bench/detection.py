@@ -14,12 +14,14 @@ from queue import Queue
 from mhc.bench.hunt import Hunt, Subject, base_subject, draw, hunt
 from mhc.bench.suites import COMPARATORS
 from mhc.case import Case
-from mhc.fuzz.worker import environment_variables
+from mhc.fuzz.process import environment_variables
 from mhc.registry import load
 from oracles.mutants.record import BASES
 
 _SPAWN = multiprocessing.get_context("spawn")
 _START_LIMIT = 120.0
+_SLOW = 25
+"""How much longer a case takes in an interpreter."""
 
 
 class State:
@@ -50,6 +52,7 @@ def detect(
     after: int,
     limit: float,
     jobs: int,
+    clean: int | None = None,
     seconds: float = float("inf"),
     on_hunt: Callable[[Subject, Hunt], None] = lambda prey, result: None,
 ) -> list[Hunt]:
@@ -57,13 +60,20 @@ def detect(
 
     Args:
         count, seed: of the drawn cases, the same for all subjects of a base. after, limit, seconds: as for `hunt`.
+        clean: cases for what is clean, where that is not `count`; of a base that is not quick, a twenty-fifth of them.
     """
+
+    def cases(prey: Subject) -> int:
+        if clean is None or not prey.clean:
+            return count
+        return clean if BASES[prey.base].quick else max(1, clean // _SLOW)
+
     waiting = [prey for prey in subjects if prey.name not in state.hunts]
-    bases = {prey.base for prey in waiting}
-    drawn = {base: draw(count, seed, load(base_subject(base).spec).schedule) for base in bases}
+    most = {base: max(cases(prey) for prey in waiting if prey.base == base) for base in {prey.base for prey in waiting}}
+    drawn = {base: draw(many, seed, load(base_subject(base).spec).schedule) for base, many in most.items()}
     with _suite_workers(jobs) as suites, ThreadPoolExecutor(jobs) as pool:
         chase = partial(hunt, after=after, limit=limit, seconds=seconds)
-        futures = {pool.submit(_one, prey, drawn[prey.base], suites, chase): prey for prey in waiting}
+        futures = {pool.submit(_one, prey, drawn[prey.base][: cases(prey)], suites, chase): prey for prey in waiting}
         for future in as_completed(futures):
             result = future.result()
             state.add(result)

@@ -23,12 +23,17 @@ PICTURE = Path("docs/results/detection.svg")
 @click.option(
     "--cases", "count", type=click.IntRange(min=1), default=300, show_default=True, help="Drawn cases a mutant gets."
 )
+@click.option(
+    "--clean",
+    type=click.IntRange(min=1),
+    help="Drawn cases that what is clean gets, instead of --cases; in the interpreter one in 25 of them.",
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn cases.")
 @click.option("--only", "names", multiple=True, metavar="NAME", help="A mutant, or manual, triton, tilelang. Repeatable.")
 @click.option(
     "--after", type=click.IntRange(min=0), default=0, show_default=True, help="Cases after a kill, for the matrix."
 )
-@click.option("--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds a case may take.")
+@click.option("--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds a run may take.")
 @click.option("--seconds", type=click.FloatRange(min=1), help="That a mutant gets at most, all its cases together.")
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True, help="Worker processes.")
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="Keep results there, and skip what it has.")
@@ -37,6 +42,7 @@ PICTURE = Path("docs/results/detection.svg")
 def detection(
     context: click.Context,
     count: int,
+    clean: int | None,
     seed: int,
     names: tuple[str, ...],
     after: int,
@@ -67,12 +73,13 @@ def detection(
     def show(prey: Subject, result: Hunt) -> None:
         click.echo(f"{time.monotonic() - started:6.0f} s  {detection_report.line(prey, result)}")
 
-    kept = State(state, {"cases": count, "seed": seed, "after": after})
+    kept = State(state, {"cases": count, "clean": clean or count, "seed": seed, "after": after})
     subjects = [*(subject(one) for one in chosen), *bases]
     hunts = detect(
         subjects,
         kept,
         count=count,
+        clean=clean,
         seed=seed,
         after=after,
         limit=limit,

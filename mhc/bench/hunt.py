@@ -9,9 +9,12 @@ import hypothesis
 from hypothesis import HealthCheck, Phase, settings
 
 from mhc.case import Case, ScheduleValue
+from mhc.fuzz.check import taken
 from mhc.fuzz.depth import Depth
-from mhc.fuzz.worker import HarnessError, Worker
+from mhc.fuzz.process import HarnessError
+from mhc.fuzz.worker import Worker
 from mhc.registry import load
+from oracles import refusal
 from oracles.mutants.load import SPEC
 from oracles.mutants.record import BASES, Mutant
 from oracles.verdict import Status, Verdict
@@ -123,7 +126,7 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seco
     checked on all of the cases, whatever is said of it.
 
     Args:
-        limit: seconds that one case may take. seconds: that all together may.
+        limit: seconds that one run may take. seconds: that all together may.
     """
     implementation, quick = load(prey.spec), BASES[prey.base].quick
     worker = Worker(prey.spec, implementation, "cpu", limit=limit)
@@ -139,7 +142,8 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seco
             case = named(one, implementation.name)
             worker.start(case, Depth.FULL if killed and quick else Depth.DRAWN)
             started = time.monotonic() if started is None else started
-            result = _with(result, number, case, worker.finish(), time.monotonic() - started)
+            verdicts = worker.finish()
+            result = _with(result, number, taken(implementation, case, verdicts), verdicts, time.monotonic() - started)
             if quick and not prey.clean and result.first == number and not worker.retired:
                 worker.start(case, Depth.FULL)
                 result = replace(result, fired={**dict.fromkeys(_failing(worker.finish()), number), **result.fired})
@@ -157,9 +161,8 @@ def _failing(verdicts: Sequence[Verdict]) -> list[str]:
 
 def _with(result: Hunt, number: int, case: Case, verdicts: Sequence[Verdict], seconds: float) -> Hunt:
     failures = [verdict for verdict in verdicts if verdict.status is Status.FAIL]
-    refused = any(verdict.oracle == "refusal" and verdict.status is Status.NOT_APPLICABLE for verdict in verdicts)
     worst = max([result.worst, *(verdict.ratio for verdict in verdicts if verdict.ratio is not None)])
-    result = replace(result, cases=number, refused=result.refused + refused, worst=worst)
+    result = replace(result, cases=number, refused=result.refused + refusal.refused(verdicts), worst=worst)
     if not failures:
         return result
     said = _failing(verdicts)

@@ -1,156 +1,310 @@
-"""The campaign: rounds of Hypothesis over every implementation until the budget is spent; each bug once."""
+"""The campaign: rounds over every implementation, several processes at a time, until the budget is spent; each bug once."""
 
+import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-
-import hypothesis
-from hypothesis import HealthCheck, Phase, settings
-from hypothesis.errors import Flaky
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
+from typing import Any
 
 from mhc.case import Case
-from mhc.fuzz.depth import Depth
-from mhc.fuzz.finding import Finding, Fingerprint, finding
-from mhc.fuzz.worker import HarnessError, Worker
-from oracles.verdict import Status
-from strategies.cases import cases
+from mhc.fuzz.finding import Finding, finding, fingerprint, from_document
+from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Ready, Round
+from mhc.fuzz.pool import Pool, Slot
+from mhc.fuzz.process import HarnessError
+from mhc.fuzz.reducer import Reducer
+from mhc.fuzz.rounds import shorten
+from mhc.fuzz.share import Share
+from mhc.fuzz.store import Store
+from mhc.implementation import Implementation
+from oracles.verdict import Verdict
 
 # Hypothesis fills a run up with variations of what it drew once it has ten examples.
 _ROUND = 10
-_SHRINK_GRACE = 30.0
+_GUIDED_EVERY = 4
+_RARE = 3  # cases in a region below which a round looks for it
+_GRACE = 30.0  # seconds behind the end for what is being shrunk, a tenth of the budget at most
+_WATCH = 0.25  # seconds between looks at processes that say nothing
+_LOST = 3  # ends of one implementation's process without a case in hand, in a row, after which the fault is ours
 
 
-class FoundBug(Exception):
-    """Base of the exceptions through which Hypothesis tells bugs apart: one subclass for each fingerprint."""
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """An implementation, and how it was named on the command line."""
 
+    spec: str
+    implementation: Implementation
 
-@dataclass(kw_only=True)
-class Tally:
-    """What a campaign counted, by implementation. compiled: programs; None where they are not counted."""
-
-    cases: int = 0
-    checked: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-    compiled: dict[str, int | None] = field(default_factory=dict)
-    worst: dict[tuple[str, str], float] = field(default_factory=dict)
-    findings: dict[Fingerprint, Finding] = field(default_factory=dict)
+    @property
+    def name(self) -> str:
+        return self.implementation.name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """When to stop: whichever comes first. Seconds from the start, or cases drawn."""
+    """When to stop: whichever comes first. Seconds of campaign time, or cases on each implementation; all legs together."""
 
     seconds: float = float("inf")
     cases: float = float("inf")
 
 
-def run(
-    workers: Sequence[Worker],
-    budget: Budget,
-    *,
-    seed: int = 0,
-    max_elements: int = 1 << 15,
-    on_progress: Callable[[Tally], None] = lambda tally: None,
-    on_finding: Callable[[Finding], None] = lambda found: None,
-) -> Tally:
-    """Draw cases and check every worker's implementation on each, until the budget is spent.
+class Campaign:
+    """One leg of a campaign: what `store` knows of earlier ones is gone on from.
 
-    A failing case is shrunk while its fingerprint stays the same; a fingerprint once found is not raised again. An
-    implementation that kills or hangs its process is retired with the case as it was drawn, and the others go on. Rounds
-    have the seeds `seed`, `seed + 1`, ..., so that a campaign bounded by cases can be repeated.
+    A failing case is shrunk in the round that drew it, and its fingerprint is not raised again. A process that dies, hangs
+    or outgrows its limits is replaced; the case that it had in hand is the finding, and the round goes on behind it.
+    Rounds of each implementation have the seeds `seed`, `seed + 1`, ..., so that all draw the same cases.
+
+    Args:
+        known: ids of fingerprints that are not findings of this campaign.
+        reducer: makes findings smaller beside the rounds; by default they stay as the rounds shrank them.
+        on_finding: hears of each finding once, when its round is done with it; on_minimal: when the reducer is.
+        on_tick: called several times a second.
     """
-    tally = Tally()
-    deadline = time.monotonic() + budget.seconds
-    for worker in workers:
-        tally.checked[worker.implementation.name] += 0
-    round_seed = seed
-    while time.monotonic() < deadline and tally.cases < budget.cases and not all(worker.retired for worker in workers):
-        for found in _round(workers, tally, deadline, budget, round_seed, max_elements, on_progress).values():
-            tally.findings[found.fingerprint] = found
-            on_finding(found)
-        round_seed += 1
-    return tally
 
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        store: Store,
+        pool: Pool,
+        budget: Budget,
+        *,
+        seed: int = 0,
+        max_elements: int = 1 << 15,
+        known: frozenset[str] = frozenset(),
+        reducer: Reducer | None = None,
+        on_finding: Callable[[Finding], None] = lambda found: None,
+        on_minimal: Callable[[Finding], None] = lambda found: None,
+        on_tick: Callable[["Campaign"], None] = lambda campaign: None,
+    ) -> None:
+        self.subjects = {subject.name: subject for subject in subjects}
+        self.store = store
+        self.pool = pool
+        self.budget = budget
+        self.stopping: str | None = None
+        self._max_elements = max_elements
+        self._states: dict[str, str] = {id_: row["state"] for id_, row in store.findings().items()}
+        self._known = known | frozenset(self._states)
+        self._on_finding, self._on_minimal, self._on_tick = on_finding, on_minimal, on_tick
+        self.reducer = reducer or Reducer(None)
+        for row in store.findings().values():
+            if row["state"] != "minimal":  # an earlier leg did not come so far
+                self.reducer.add(from_document(row["document"]))
+        self._share = Share(self.subjects)
+        self._drawn = {name: _cases(store.counts().get(name, {})) for name in self.subjects}
+        self._waiting: dict[str, list[Round]] = {name: [] for name in self.subjects}
+        self._lost: Counter[str] = Counter()
+        seeds: Mapping[str, int] = store.meta().get("seeds", {})
+        self._seeds = {name: seeds.get(name, seed) for name in self.subjects}
+        self._rounds: Counter[str] = Counter()
+        self._earlier = store.seconds()
+        self._started = time.monotonic()
+        self._regions = {name: Counter[str]() for name in self.subjects}
+        for name, label, n in store.table("regions"):
+            if name in self._regions:
+                self._regions[name][label] = n
+        for number, _, _ in store.in_hand():
+            store.drop(number)
 
-def _round(
-    workers: Sequence[Worker],
-    tally: Tally,
-    deadline: float,
-    budget: Budget,
-    seed: int,
-    max_elements: int,
-    on_progress: Callable[[Tally], None],
-) -> dict[Fingerprint, Finding]:
-    """One Hypothesis run; what it found, each at its smallest."""
-    fresh: dict[Fingerprint, Finding] = {}
-    classes: dict[Fingerprint, type[FoundBug]] = {}
-    faults: list[HarnessError] = []
+    @property
+    def now(self) -> float:
+        """Seconds of campaign time."""
+        return self._earlier + time.monotonic() - self._started
 
-    def body(case: Case) -> None:
-        shrinking = bool(classes)
-        if time.monotonic() > deadline + (_SHRINK_GRACE if shrinking else 0.0):
-            return
-        if faults or all(worker.retired for worker in workers) or (tally.cases >= budget.cases and not shrinking):
-            return
+    @property
+    def cases(self) -> int:
+        """Cases on all implementations together."""
+        return sum(self._drawn.values())
+
+    @property
+    def found(self) -> int:
+        """Findings so far."""
+        return len(self._states)
+
+    def stop(self, reason: str) -> None:
+        """End soon: no case is begun any more, and what runs is ended. Safe in a signal handler."""
+        self.stopping = reason
+
+    def run(self) -> str:
+        """Work until the budget is spent or `stop` is called; why it ended.
+
+        Raises:
+            HarnessError: a fault of the harness itself.
+        """
+        leg = self.store.begin_leg(time.time())
+        ended = "fault"
+        told = 0.0
         try:
-            failures = _check(workers, case, tally, Depth.FULL if shrinking else Depth.DRAWN)
-        except HarnessError as fault:  # not a failing case: Hypothesis must not shrink it
-            faults.append(fault)
+            while self.stopping is None:
+                if self.now < self.budget.seconds:
+                    self._hand_out()
+                elif not self._only_shrinking():
+                    break
+                busy = self.pool.busy()
+                if not busy and not self.reducer.busy:
+                    break
+                wait([slot.process.connection for slot in busy], _WATCH) if busy else time.sleep(_WATCH)
+                with self.store.batch():
+                    for slot in busy:
+                        self._hear(slot)
+                    for found in self.reducer.done():
+                        self._minimal(found)
+                    if self.now - told > 1.0:
+                        told = self.now
+                        self.store.tell_leg(leg, self.now - self._earlier)
+                self._on_tick(self)
+            ended = self.stopping or "budget spent"
+        finally:
+            self.pool.stop()
+            with self.store.batch():
+                for number, _, _ in self.store.in_hand():
+                    self.store.drop(number)
+                self.store.tell_leg(leg, self.now - self._earlier, ended)
+        return ended
+
+    def _only_shrinking(self) -> bool:
+        """End everything but shrinking, which has a little longer; whether there is any."""
+        for slot in self.pool.busy():
+            if not slot.probe:
+                self.pool.replace(slot)
+        work = self.pool.busy() or self.reducer.busy
+        return bool(work) and self.now < self.budget.seconds + min(_GRACE, self.budget.seconds / 10)
+
+    def _hand_out(self) -> None:
+        """A round for every free slot."""
+        taken = self.reducer.start(max(1, self.pool.size // 2)) if self.now < self.budget.seconds else 0
+        for slot in self.pool.free()[taken:]:
+            open_ = [name for name in self.subjects if self._waiting[name] or self._left(name) > 0]
+            if not open_:
+                return
+            name = self._share.next(open_)
+            self.pool.give(slot, name, self._round(name))
+
+    def _left(self, name: str) -> float:
+        """Cases that an implementation may still be given, those on their way counted."""
+        rounds = [slot for slot in self.pool.busy() if slot.name == name]
+        on_their_way = sum(slot.request.count - slot.begun + (slot.case is not None and not slot.probe) for slot in rounds)
+        return self.budget.cases - self._drawn[name] - on_their_way
+
+    def _round(self, name: str) -> Round:
+        if self._waiting[name]:
+            return self._waiting[name].pop()
+        seed = self._seeds[name]
+        self._seeds[name] = seed + 1
+        self._rounds[name] += 1
+        self.store.set_meta(seeds=self._seeds)
+        rare = None
+        count = int(min(_ROUND, self._left(name)))
+        if self.budget.cases == float("inf") and self._rounds[name] % _GUIDED_EVERY == 0:
+            rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
+            count = 5 * _ROUND
+        return Round(seed=seed, count=count, max_elements=self._max_elements, known=self._known, rare=rare)
+
+    def _hear(self, slot: Slot) -> None:
+        """Everything that a slot's process has said, and what became of it."""
+        for message in slot.process.receive():
+            self._take(slot, message)
+            if isinstance(message, Done):
+                return
+        verdict = slot.process.fate()
+        if verdict is None:
             return
-        on_progress(tally)
-        for found in failures:
-            if found.fingerprint not in tally.findings:
-                fresh[found.fingerprint] = found
-                if found.fingerprint.subject == "process":
-                    continue
-                name = f"Bug{found.fingerprint.id}"
-                raise classes.setdefault(found.fingerprint, type(name, (FoundBug,), {}))(found.message)
+        for message in slot.process.receive():  # said between the last look and its end
+            self._take(slot, message)
+            if isinstance(message, Done):
+                return
+        self._bury(slot, verdict)
 
-    configured = settings(
-        max_examples=_ROUND,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )
-    spaces = {worker.implementation.name: worker.implementation.schedule for worker in workers}
-    drawn = cases(max_elements=max_elements, spaces={name: space for name, space in spaces.items() if space})
-    test = hypothesis.seed(seed)(configured(hypothesis.given(drawn)(body)))
-    try:
-        test()
-    except (FoundBug, Flaky):
-        pass
-    except BaseExceptionGroup as group:
-        _, others = group.split((FoundBug, Flaky))
-        if others is not None:
-            raise others from None
-    if faults:
-        raise faults[0]
-    return fresh
+    def _take(self, slot: Slot, message: Message) -> None:
+        name = slot.name
+        match message:
+            case Ready():
+                self.store.count(name, "starting", time.monotonic() - slot.since)
+            case Begun():
+                slot.case, slot.probe = message.case, message.number < 0
+                if not slot.probe:
+                    slot.begun = message.number + 1
+                self.store.begin(slot.number, name, message.case, self.now)
+            case Checked():
+                assert slot.case is not None
+                self.store.end(slot.number, name, message, self.now)
+                self._lost[name] = 0
+                if not message.probe:
+                    self._drawn[name] += 1
+                    seen = self._regions[name]
+                    slot.fresh |= any(label not in seen for label in message.regions)
+                    seen.update(message.regions)
+                self._meet(slot, message.case, message.failures)
+                slot.case = None
+            case Found():
+                self._keep(name, message.case, message.failure, "shrunk")
+            case Done():
+                self.store.count(name, "drawing", message.drawing)
+                self._share.done(name, time.monotonic() - slot.since, fresh=slot.fresh)
+                if message.lost:
+                    self.store.restart(name, "device lost")
+                    self.pool.replace(slot)
+                else:
+                    self.pool.release(slot)
+            case _:
+                pass
+
+    def _meet(self, slot: Slot, case: str, failures: Sequence[Failure]) -> None:
+        """Write a failing case down at once, as it is: shrinking may not live to tell. Of several bugs the first new one."""
+        subject = self.subjects[slot.name]
+        for failure in failures:
+            id_ = fingerprint(subject.implementation, Case.from_json(case), failure).id
+            if id_ not in slot.request.known:
+                slot.fresh |= self._keep(slot.name, case, failure, "raw")
+                return
+            self.store.seen(id_)
+
+    def _keep(self, name: str, case: str, failure: Failure, state: str) -> bool:
+        """Whether the finding is new. A raw one is kept where there is none yet; a shrunk one replaces it, and is told."""
+        subject = self.subjects[name]
+        found = finding(subject.spec, subject.implementation, Case.from_json(case), failure)
+        id_ = found.fingerprint.id
+        before = self._states.get(id_)
+        if before is not None and (state == "raw" or before != "raw"):
+            self.store.seen(id_)
+            return False
+        self._states[id_] = state
+        self._known |= {id_}
+        self.store.keep(id_, json.loads(found.to_json()), state, self.now)
+        if state != "raw":
+            self._on_finding(found)
+            self.reducer.add(found)
+        return before is None
+
+    def _minimal(self, found: Finding) -> None:
+        """A finding came back from the minimiser."""
+        self._states[found.fingerprint.id] = "minimal"
+        self.store.keep(found.fingerprint.id, json.loads(found.to_json()), "minimal", self.now)
+        self._on_minimal(found)
+
+    def _bury(self, slot: Slot, verdict: Verdict) -> None:
+        """Blame the case in hand for the end of its process, and go on behind it with another."""
+        name, request = slot.name, slot.request
+        self.store.restart(name, verdict.symptom)
+        self.store.drop(slot.number)
+        self.pool.replace(slot)
+        new = False
+        if slot.case is None:
+            self._lost[name] += 1
+            if self._lost[name] >= _LOST:
+                spec = self.subjects[name].spec
+                raise HarnessError(f"worker of {spec} ended {_LOST} times between cases: {verdict.message}")
+        else:
+            self._lost[name] = 0
+            if not slot.probe:
+                self._drawn[name] += 1
+                self.store.end(slot.number, name, Checked(case=slot.case, failures=(shorten(verdict),)), self.now)
+            new = self._keep(name, slot.case, shorten(verdict), "shrunk")
+        self._share.done(name, time.monotonic() - slot.since, fresh=new, crashed=not new)
+        if slot.begun < request.count and request.rare is None:
+            self._waiting[name].append(replace(request, skip=slot.begun, known=self._known))
 
 
-def _check(workers: Sequence[Worker], case: Case, tally: Tally, depth: Depth) -> list[Finding]:
-    """Run one case on every worker at once; count, and return what failed.
-
-    A smaller case would not draw the gates that the failing one drew: while shrinking, every gate judges.
-    """
-    active = [worker for worker in workers if not worker.retired]
-    for worker in active:
-        worker.start(case, depth)
-    tally.cases += 1
-    failures = []
-    for worker in active:
-        name = worker.implementation.name
-        verdicts = worker.finish()
-        refused = any(verdict.oracle == "refusal" and verdict.status is Status.NOT_APPLICABLE for verdict in verdicts)
-        (tally.refused if refused else tally.checked)[name] += 1
-        tally.compiled[name] = None if worker.implementation.compiles is None else worker.compiled
-        for verdict in verdicts:
-            if verdict.ratio is not None:
-                key = (name, verdict.subject)
-                tally.worst[key] = max(tally.worst.get(key, 0.0), verdict.ratio)
-            if verdict.status is Status.FAIL:
-                failures.append(finding(worker.spec, worker.implementation, case, verdict))
-    return failures
+def _cases(counts: Mapping[str, Any]) -> int:
+    return int(counts.get("checked", 0) + counts.get("refused", 0))

@@ -1,6 +1,7 @@
 """One check: a case on one implementation, judged by every gate."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from mhc.case import Case
 from mhc.fuzz.clock import Clock
@@ -22,49 +23,67 @@ def check(
 ) -> list[Verdict]:
     """Run `implementation` on `case` and judge it; a refused case costs no tolerance.
 
-    Gates with further runs judge what ran to its end in the first, and drawn ones only what nothing was wrong with: they
-    would tell of the same bug in their words. `clock` is told where the time went.
+    Where only the schedule that the case pins is refused, the case without it is judged: see `taken`. Gates with further
+    runs judge what ran to its end in the first, and drawn ones only what nothing was wrong with: they would tell of the same
+    bug in their words. `clock` is told where the time went, and before each call of the implementation.
     """
     clock = clock or Clock()
     with clock.spent("checking"):
-        inputs = materialise(case, device)
-        with clock.spent("reference"):
-            wanted = reference(inputs)
-        observation = observe(implementation, inputs, wanted.saved)
-        clock.running += sum(observation.seconds.values())
-        if observation.refused is not None:
-            return [refusal.judge(observation.refused, _asked_again(implementation, observation))]
-        allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
-        verdicts = judge(observation, allowed)
-        wrong = depth is Depth.DRAWN and any(verdict.status is Status.FAIL for verdict in verdicts)
-        if depth is Depth.PLAIN or observation.failure is not None or wrong:
-            return verdicts
-        trial = Trial(
-            inputs=inputs,
-            reference=wanted,
-            allowed=allowed,
-            observation=observation,
-            recomputes_forward=implementation.recomputes_forward,
-        )
-        gates = [gate for gate in GATES if depth is Depth.FULL or gate.drawn(case)]
-        return verdicts + further(implementation, trial, gates, clock)
+        verdicts = _check(implementation, case, device, depth, clock)
+        judged = taken(implementation, case, verdicts)
+        if judged is not case:
+            verdicts += _check(implementation, judged, device, depth, clock)
+    return verdicts
 
 
-def _asked_again(implementation: Implementation, observation: Observation) -> str | None:
-    """Why the case is refused now. That a pinned schedule is too large may show only at compilation: not asked again."""
-    if implementation.name in observation.case.schedules:
-        return observation.refused
-    again = implementation.refusal(observation.case, observation.device.type)
-    return None if again is None else again.reason
+def taken(implementation: Implementation, case: Case, verdicts: Iterable[Verdict]) -> Case:
+    """The case that the verdicts of a check are of: without the schedule that it pins where that was refused."""
+    if not any(one.oracle == refusal.NAME and one.subject == refusal.SCHEDULE for one in verdicts):
+        return case
+    others = {name: schedule for name, schedule in case.schedules.items() if name != implementation.name}
+    return replace(case, schedules=others)
+
+
+def _check(implementation: Implementation, case: Case, device: str, depth: Depth, clock: Clock) -> list[Verdict]:
+    inputs = materialise(case, device)
+    with clock.spent("reference"):
+        wanted = reference(inputs)
+    clock.run_begins()
+    observation = observe(implementation, inputs, wanted.saved)
+    clock.running += sum(observation.seconds.values())
+    if observation.refused is not None and implementation.name in case.schedules:
+        # not asked again: that a pinned schedule is too large may show only at compilation
+        return [refusal.unpinned(observation.refused)]
+    if observation.refused is not None:
+        again = implementation.refusal(case, observation.device.type)
+        return [refusal.judge(observation.refused, None if again is None else again.reason)]
+    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
+    verdicts = judge(observation, allowed)
+    wrong = depth is Depth.DRAWN and any(verdict.status is Status.FAIL for verdict in verdicts)
+    if depth is Depth.PLAIN or observation.failure is not None or wrong:
+        return verdicts
+    trial = Trial(
+        inputs=inputs,
+        reference=wanted,
+        allowed=allowed,
+        observation=observation,
+        recomputes_forward=implementation.recomputes_forward,
+    )
+    gates = [gate for gate in GATES if depth is Depth.FULL or gate.drawn(case)]
+    return verdicts + further(implementation, trial, gates, clock)
 
 
 def further(
     implementation: Implementation, trial: Trial, gates: Iterable[Gate], clock: Clock | None = None
 ) -> list[Verdict]:
-    """The verdicts of `gates` that need more than the first run; a run that two of them ask for is made once."""
+    """The verdicts of `gates` that need more than the first run; a run that two of them ask for is made once.
+
+    What the first run returned must outlast all of them.
+    """
     clock = clock or Clock()
     done: dict[str, Observation] = {}
     verdicts: list[Verdict] = []
+    copies = memory.copies(trial.observation)
     for gate in gates:
         plan = gate.plan(trial)
         if isinstance(plan, list):
@@ -74,11 +93,12 @@ def further(
         for run in plan.runs:
             fresh = run.label not in done
             if fresh:
+                clock.run_begins()
                 done[run.label] = _observe(implementation, run)
                 clock.running += sum(done[run.label].seconds.values())
             broken += _unfit(gate, run, done[run.label], fresh)
         verdicts += broken or plan.judge(done)
-    return verdicts
+    return verdicts + memory.judge_kept(trial.observation, copies, done)
 
 
 def _observe(implementation: Implementation, run: Run) -> Observation:

@@ -1,7 +1,7 @@
 """Where the time of checks goes: running implementations and the reference, and the framework's own share."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,12 +15,19 @@ class Clock:
         reference: in the float64 reference.
         checking: in checks as a whole; what is in neither of the others is making inputs and judging.
         drawing: in strategies; added by whoever draws.
+        runs: how often the implementation was called. on_run: hears of each call before it is made.
     """
 
     running: float = 0.0
     reference: float = 0.0
     checking: float = 0.0
     drawing: float = 0.0
+    runs: int = 0
+    on_run: Callable[[int], None] = lambda nth: None
+
+    def run_begins(self) -> None:
+        self.runs += 1
+        self.on_run(self.runs)
 
     @contextmanager
     def spent(self, what: str) -> Iterator[None]:

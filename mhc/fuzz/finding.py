@@ -5,12 +5,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.environment import environment
+from mhc.fuzz.messages import Failure
 from mhc.implementation import Implementation
-from oracles.verdict import Verdict
+from oracles.verdict import Status, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +30,47 @@ class Fingerprint:
         """Eight hexadecimal digits, for file names."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:8]
 
+    def fits(self, verdict: Verdict) -> bool:
+        """Whether `verdict`, of the same implementation, fails in this way."""
+        said = (verdict.oracle, verdict.subject, verdict.symptom)
+        return verdict.status is Status.FAIL and said == (self.oracle, self.subject, self.symptom)
+
     def __str__(self) -> str:
         return f"{self.implementation}: {self.subject}: {self.symptom} ({self.oracle})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction:
+    """How a case was made smaller, and how often what came of it failed again.
+
+    Attributes:
+        elements_before, elements: of the operator's first input, x.
+        checks: cases run for it. seconds: that it took, confirmation included.
+        reproduced: of `runs` runs, each in a process of its own.
+    """
+
+    elements_before: int
+    elements: int
+    checks: int
+    seconds: float
+    reproduced: int
+    runs: int
+
+    @property
+    def rate(self) -> float:
+        return self.reproduced / self.runs if self.runs else 0.0
+
+    @property
+    def stable(self) -> bool:
+        """Whether it failed each time."""
+        return 0 < self.reproduced == self.runs
+
+    def __str__(self) -> str:
+        how = "stable" if self.stable else "flaky" if self.reproduced else "not reproduced"
+        return (
+            f"{how}, {self.reproduced} of {self.runs} in fresh processes; "
+            f"{self.elements_before} -> {self.elements} elements, {self.checks} checks, {self.seconds:.0f} s"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +80,7 @@ class Finding:
     Attributes:
         spec: how the implementation was named on the command line.
         variables: environment variables that its process had of its own.
+        reduction: where it was minimised.
     """
 
     fingerprint: Fingerprint
@@ -46,6 +88,12 @@ class Finding:
     variables: Mapping[str, str]
     case: Case
     message: str
+    reduction: Reduction | None = None
+
+    @property
+    def hung(self) -> bool:
+        """Whether what failed is that there was no answer."""
+        return self.fingerprint.symptom == "hang"
 
     def to_json(self) -> str:
         here = environment()
@@ -54,22 +102,66 @@ class Finding:
             "fingerprint": asdict(self.fingerprint),
             "implementation": self.spec,
             "message": self.message,
+            "reduction": None if self.reduction is None else asdict(self.reduction),
             "environment": here.to_json(),
             "case": json.loads(self.case.to_json()),
         }
         return json.dumps(document, indent=2) + "\n"
 
 
-def finding(spec: str, implementation: Implementation, case: Case, verdict: Verdict) -> Finding:
-    """The finding that a failing verdict makes."""
-    fingerprint = Fingerprint(
+def fingerprint(implementation: Implementation, case: Case, failure: Failure | Verdict) -> Fingerprint:
+    """What makes a failing verdict the same bug as another."""
+    return Fingerprint(
         operator=case.operator,
         implementation=implementation.name,
-        oracle=verdict.oracle,
-        subject=verdict.subject,
-        symptom=verdict.symptom,
+        oracle=failure.oracle,
+        subject=failure.subject,
+        symptom=failure.symptom,
     )
-    return Finding(fingerprint=fingerprint, spec=spec, variables=implementation.env, case=case, message=verdict.message)
+
+
+def finding(spec: str, implementation: Implementation, case: Case, failure: Failure | Verdict) -> Finding:
+    """The finding that a failing verdict makes."""
+    return Finding(
+        fingerprint=fingerprint(implementation, case, failure),
+        spec=spec,
+        variables=implementation.env,
+        case=case,
+        message=failure.message,
+    )
+
+
+def read_finding(path: Path) -> Finding:
+    """The finding in a file. Its environment is that of then; its variables are not asked for again.
+
+    Raises:
+        CaseError: the file holds no finding, or one with a case that this version cannot read; the message names the field.
+    """
+    _, spec = read_case(path)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    if spec is None or "fingerprint" not in document:
+        raise CaseError("fingerprint", "missing; this is a case, and not a finding")
+    return from_document(document)
+
+
+def from_document(document: Mapping[str, Any]) -> Finding:
+    """The finding that `Finding.to_json` wrote.
+
+    Raises:
+        CaseError: as for `read_finding`.
+    """
+    reduction = document.get("reduction")
+    try:
+        return Finding(
+            fingerprint=Fingerprint(**document["fingerprint"]),
+            spec=str(document["implementation"]),
+            variables={},
+            case=Case.from_json(json.dumps(document["case"])),
+            message=str(document.get("message", "")),
+            reduction=None if reduction is None else Reduction(**reduction),
+        )
+    except TypeError as error:
+        raise CaseError("fingerprint or reduction", f"has other fields than expected ({error})") from error
 
 
 def read_case(path: Path) -> tuple[Case, str | None]:

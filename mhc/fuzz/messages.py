@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mhc.fuzz.depth import Depth
+from oracles.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Judge one case; the answer is `Begun`, `Running` for each run, and `Judged`."""
+    """Judge one case; the answer is `Begun`, `Running` for each call, and `Judged`."""
 
     case: str
     depth: Depth
@@ -16,7 +17,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """Draw cases and judge them; the answer is `Begun`, `Running`... and `Checked` for each, `Found` for each bug, and `Done`.
+    """Draw cases and judge them; the answer is `Begun`, `Running`, `Checked` for each, `Found` for each bug, and `Done`.
 
     Attributes:
         seed: of the round; the same seed draws the same cases.
@@ -73,10 +74,12 @@ class Checked:
     """What became of the case that was begun last.
 
     Attributes:
+        case: it, without the schedule that it pinned where that was refused.
         probe: it was a probe of shrinking.
         ratios: the largest |error| / bound, by output. seconds: by what they were spent on. compiled: programs.
     """
 
+    case: str
     refused: bool = False
     probe: bool = False
     failures: tuple[Failure, ...] = ()
@@ -96,9 +99,18 @@ class Found:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A round has ended. drawing: seconds in strategies."""
+    """A round has ended. drawing: seconds in strategies. lost: the process can do nothing more, and ends too."""
 
     drawing: float = 0.0
+    lost: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """The answer to a `Check`."""
+
+    verdicts: tuple[Verdict, ...]
+    compiled: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,3 +118,6 @@ class Fault:
     """An exception out of the harness itself, which ends the process."""
 
     message: str
+
+
+Message = Ready | Begun | Running | Checked | Found | Done | Judged | Fault

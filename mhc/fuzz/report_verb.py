@@ -15,8 +15,11 @@ from mhc.fuzz.store import FILE, Store, StoreError
 def report(run: Path) -> None:
     """Write report.html, summary.md and junit.xml of a run anew, and show the summary.
 
-    RUN is a folder that a campaign made; it may have been killed, or still run. Exit status: 0 clean, 1 findings that the
-    ledger does not have, 2 usage.
+    \b
+        python -m mhc.fuzz report fuzz_reports/20261121-021603-seed1
+
+    RUN is a folder that a campaign made; it may have been killed, or still run. Exit status: that of its campaign, which is
+    0 clean, 1 findings that the ledger does not have, 3 a fault of the harness itself; or 2 usage.
     """
     path = run / FILE
     if not path.is_file():
@@ -33,4 +36,4 @@ def report(run: Path) -> None:
     finally:
         store.close()
     click.echo(markdown(found), nl=False)
-    sys.exit(1 if found.fresh else 0)
+    sys.exit(found.status)

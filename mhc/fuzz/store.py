@@ -24,16 +24,22 @@ TICK = 10.0
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE hand (slot INTEGER PRIMARY KEY, implementation TEXT NOT NULL, "case" TEXT NOT NULL, begun REAL NOT NULL);
-CREATE TABLE counts (implementation TEXT, what TEXT, n REAL NOT NULL, PRIMARY KEY (implementation, what)) WITHOUT ROWID;
-CREATE TABLE regions (implementation TEXT, label TEXT, n INTEGER NOT NULL, PRIMARY KEY (implementation, label)) WITHOUT ROWID;
+CREATE TABLE counts
+    (implementation TEXT, what TEXT, n REAL NOT NULL, PRIMARY KEY (implementation, what)) WITHOUT ROWID;
+CREATE TABLE regions
+    (implementation TEXT, label TEXT, n INTEGER NOT NULL, PRIMARY KEY (implementation, label)) WITHOUT ROWID;
 CREATE TABLE ratios
-    (implementation TEXT, subject TEXT, bin INTEGER, n INTEGER NOT NULL, PRIMARY KEY (implementation, subject, bin)) WITHOUT ROWID;
+    (implementation TEXT, subject TEXT, bin INTEGER, n INTEGER NOT NULL, PRIMARY KEY (implementation, subject, bin))
+    WITHOUT ROWID;
 CREATE TABLE worst
     (implementation TEXT, subject TEXT, ratio REAL NOT NULL, "case" TEXT NOT NULL, PRIMARY KEY (implementation, subject))
     WITHOUT ROWID;
-CREATE TABLE timeline (implementation TEXT, tick INTEGER, n INTEGER NOT NULL, PRIMARY KEY (implementation, tick)) WITHOUT ROWID;
-CREATE TABLE findings (id TEXT PRIMARY KEY, document TEXT NOT NULL, seen INTEGER NOT NULL, state TEXT NOT NULL, at REAL NOT NULL);
-CREATE TABLE restarts (implementation TEXT, reason TEXT, n INTEGER NOT NULL, PRIMARY KEY (implementation, reason)) WITHOUT ROWID;
+CREATE TABLE timeline
+    (implementation TEXT, tick INTEGER, n INTEGER NOT NULL, PRIMARY KEY (implementation, tick)) WITHOUT ROWID;
+CREATE TABLE findings
+    (id TEXT PRIMARY KEY, document TEXT NOT NULL, seen INTEGER NOT NULL, state TEXT NOT NULL, at REAL NOT NULL);
+CREATE TABLE restarts
+    (implementation TEXT, reason TEXT, n INTEGER NOT NULL, PRIMARY KEY (implementation, reason)) WITHOUT ROWID;
 CREATE TABLE legs (number INTEGER PRIMARY KEY, started REAL NOT NULL, seconds REAL NOT NULL, ended TEXT NOT NULL);
 """
 
@@ -104,7 +110,7 @@ class Store:
         """Take a slot's case off without counting it."""
         self._connection.execute("DELETE FROM hand WHERE slot = ?", (slot,))
 
-    def end(self, slot: int, implementation: str, case: str, checked: Checked, at: float) -> None:
+    def end(self, slot: int, implementation: str, checked: Checked, at: float) -> None:
         """Count a case that ran, and take it off the slot's hand. Probes of shrinking count as such and as nothing else."""
         with self.batch():
             self.drop(slot)
@@ -124,7 +130,7 @@ class Store:
                 self._connection.execute(
                     'INSERT INTO worst VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET ratio = excluded.ratio, "case" ='
                     ' excluded."case" WHERE excluded.ratio > ratio',
-                    (implementation, subject, ratio, case),
+                    (implementation, subject, ratio, checked.case),
                 )
 
     def count(self, implementation: str, what: str, n: float) -> None:

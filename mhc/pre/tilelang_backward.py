@@ -15,6 +15,7 @@ from mhc.pre.tilelang_backward_plan import (
     backward_plan,
     columns_of_left,
     planes,
+    psi_blocks_more,
     rows_of_terms,
     vector,
 )
@@ -85,8 +86,10 @@ def _described(
         }
         parts = min(plan.splits, -(-N // 64))
     DP = -(-D // 8) * 8
+    # ring: programs of dx, which go through its tiles of 128 tokens and 256 columns
+    dx_programs = min(-(-N // 128) * n * -(-D // 256), where.cores)
     programs = min(-(-N // 4), plan.gates_programs)
-    psi_rows = MP * (terms + (0, 0, 2, 3)[max(P, 1)])
+    psi_rows = MP * (terms + psi_blocks_more(max(P, 1)))
     sizes = {
         "N": N,
         "Dv": D // V,
@@ -96,12 +99,14 @@ def _described(
         "parts": parts,
         "psi_rows": psi_rows,
         "terms": terms,
+        "dx_programs": dx_programs,
     }
     scratch = {
         "left": 2 * N * C,
         "coef": 16 * N * n,  # streams: with h_pre
         "sums": 4 * programs * (M + 3),
         "planes": 2 * P * N * n * DP,
+        "upstream": 2 * N * DP if plan.mode == "ring" and V == 1 else 0,  # dh_in with padded rows
         "right": 2 * C * n * DP,
         "psi": 4 * parts * psi_rows * n * DP,
     }
@@ -190,5 +195,7 @@ def backward(
     values["right_flat"] = values["right_units"] = values["right"]
     values["planes_out"] = values["planes"]
     values["planes_in"] = values["planes"] if planes(D, x.dtype) else values["x"]
+    padded = x.shape[-1] % 8 != 0  # ring: x and dh_in come to dx with padded rows
+    values["x_dx"], values["dh_in_dx"] = (values["planes"], values["upstream"]) if padded else (values["x"], values["dh_in"])
     call.program(*[values[name] for name, _ in call.program.arguments])
     return dx, dphi, dalpha, dbias, dgamma

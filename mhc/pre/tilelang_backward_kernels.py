@@ -79,12 +79,14 @@ def _gates(
     C,
     P,
     STREAMS,
+    upstream,
 ):
     """A warp takes a token: left [N, C], coef = sum_M(dt * h_mix) * inv_rms**3 / K [N], and the sums of a program's tokens
     for dbias and dalpha, sums [programs, M + 3]. planes [P, N, n, DP / V, V]: x in P bfloat16 terms; P = 0 has none.
 
     x is [N, n, D / V, V]; U chunks of a warp's 32 * V columns are loaded before the first is used. STREAMS > 0: coef is
     [n / STREAMS, N, 4], each row followed by h_pre of a group's STREAMS streams, 16 bytes that TMA can fetch.
+    upstream [N, DP / V, V]: dh_in with padded rows, where it is wanted.
     """
     M = n * n + 2 * n
     MP = -(-M // 8) * 8
@@ -155,6 +157,9 @@ def _gates(
                 for u in T.unroll(U):
                     at = (c * U + u) * LANES + lane
                     if at < Dv:
+                        if upstream is not None:
+                            for v in T.vectorized(V):
+                                upstream[t, at, v] = g_l[u, v]
                         for i in T.unroll(n):
                             for v in T.unroll(V):
                                 if P == 1:
@@ -302,6 +307,7 @@ def gates_and_weights(
     P,
     STREAMS=0,
     MERGED=True,
+    upstream=None,
 ):
     """Programs of `_gates` and of `_weights`, which need nothing of one another; MERGED: in one launch."""
     blocks = T.ceildiv(right.shape[2], 128) * n * (-(-(n * n + 2 * n) // 8) * 8)
@@ -310,7 +316,7 @@ def gates_and_weights(
             if pid < sums.shape[0]:
                 _gates(
                     *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes),
-                    *(hc_eps, n, V, U, C, P, STREAMS),
+                    *(hc_eps, n, V, U, C, P, STREAMS, upstream),
                 )
             else:
                 _weights(pid - sums.shape[0], phi, gamma, right, has_gamma, n, V, C)
@@ -318,7 +324,7 @@ def gates_and_weights(
         with T.Kernel(sums.shape[0], threads=128) as pid:
             _gates(
                 *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes),
-                *(hc_eps, n, V, U, C, P, STREAMS),
+                *(hc_eps, n, V, U, C, P, STREAMS, upstream),
             )
         with T.Kernel(blocks, threads=128) as block:
             _weights(block, phi, gamma, right, has_gamma, n, V, C)

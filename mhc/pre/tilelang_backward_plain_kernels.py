@@ -14,12 +14,14 @@ from mhc.pre.tilelang_backward_parameters_kernels import parameters
 def psi_tiles(xs, left, psi, terms, *, n, X_TERMS, BT, BM, BN, STAGES, THREADS):
     """psi [parts, blocks * MP, n, DP]: part s over the tiles of BT tokens s, s + parts, ...; xs is [X_TERMS, N, n, DP].
 
-    Rows are v0 x0, v1 x0 (, v2 x0 of three terms), then f0 x1, f1 x1, then f0 x2: for each term of x a range of columns of
-    left.
+    Rows are v0 x0, v1 x0 (, v2 x0 of three terms), then of float16 f0 x1, f1 x1, of float32 v2 x1, f0 x1, f1 x1, f0 x2,
+    f1 x2: for each term of x a range of columns of left. float32 keeps order 3: where x is below the normal range of
+    bfloat16, x1 / 2**8 is as large as x0.
     """
     MP = -(-(n * n + 2 * n) // 8) * 8
     N, DP, parts = xs.shape[1], xs.shape[3], psi.shape[0]
-    SECOND, THIRD = -(-2 * MP // BM), -(-MP // BM)
+    MORE = X_TERMS  # blocks of x1
+    SECOND, THIRD = -(-MORE * MP // BM), -(-2 * MP // BM)
     first = T.ceildiv(terms * MP, BM)
     with T.Kernel(n * T.ceildiv(DP, BN), first + (0, 0, SECOND, SECOND + THIRD)[X_TERMS], parts, threads=THREADS) as (
         bx,
@@ -33,9 +35,11 @@ def psi_tiles(xs, left, psi, terms, *, n, X_TERMS, BT, BM, BN, STAGES, THREADS):
         d0 = bx // n * BN
         # term of x; first column of left and first row of psi of its range; rows in it; this block's place in it
         p = T.if_then_else(by < first, 0, T.if_then_else(by < first + SECOND, 1, 2)) if X_TERMS > 1 else 0
-        column = T.if_then_else(by < first, 0, 3 * MP) if X_TERMS > 1 else 0
-        base = T.if_then_else(by < first, 0, T.if_then_else(by < first + SECOND, terms * MP, (terms + 2) * MP))
-        rows = T.if_then_else(by < first, terms * MP, T.if_then_else(by < first + SECOND, 2 * MP, MP))
+        column = (
+            T.if_then_else(by < first, 0, T.if_then_else(by < first + SECOND, (5 - MORE) * MP, 3 * MP)) if X_TERMS > 1 else 0
+        )
+        base = T.if_then_else(by < first, 0, T.if_then_else(by < first + SECOND, terms * MP, (terms + MORE) * MP))
+        rows = T.if_then_else(by < first, terms * MP, T.if_then_else(by < first + SECOND, MORE * MP, 2 * MP))
         m0 = T.if_then_else(by < first, by, T.if_then_else(by < first + SECOND, by - first, by - first - SECOND)) * BM
         T.clear(acc)
         for r in T.Pipelined(T.ceildiv(T.ceildiv(N, BT) - part, parts), num_stages=STAGES):

@@ -11,7 +11,7 @@ from mhc.pre.device import Chip
 
 TWO_TERMS_FROM = 1821  # sums of that many products allow what two bfloat16 terms of one factor leave (docs/triton.md)
 PLANES = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3}  # bfloat16 terms that x has
-MODES = ("plain", "streams")
+MODES = ("plain", "ring", "streams")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +19,13 @@ class BackwardSchedule:
     """The backward's cut.
 
     mode            plain: a pipelined matrix product each for psi and dx, on any GPU
+                    ring: the same with a loading warp in each, dx by programs that stay (`ring` says for what)
                     streams: both in one kernel, by a loading warp group and two that take turns (`streams` says for what)
     gates_programs  at most this many partial sums for dbias and dalpha
     gates_unroll    chunks of a token's columns that a warp loads before it uses the first
     splits          programs that share the tokens, each with its own partial psi
     stages          of the matrix products; streams: slots of the ring of tiles, an even number
-    psi_rows        plain: rows of a tile of psi
+    psi_rows        plain, ring: rows of a tile of psi
     rows, width     threads of a program that adds up partial sums: groups of rows, columns
     """
 
@@ -44,7 +45,7 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "backward_gates_unroll": (1, 2, 4),
     "backward_splits": (1, 2, 5, 16),
     "backward_stages": (2, 3, 4, 5),
-    "backward_psi_rows": (64, 128),
+    "backward_psi_rows": (64, 128, 192),
     "backward_rows": (4, 8, 32),
     "backward_width": (32,),
 }
@@ -55,7 +56,7 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
     """The default for N tokens of n streams of width D, in a given mode or the fastest."""
     wide = vector(D, dtype) > 1
     if mode is None:
-        mode = "streams" if streams(n, D, dtype, chip) else "plain"
+        mode = "streams" if streams(n, D, dtype, chip) else "ring" if ring(D, dtype, chip) else "plain"
     unroll = (4 if n <= 2 else 2 if n <= 6 else 1) if wide else (4 if n <= 8 else 2)
     if mode == "streams":
         spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // streams_together(N, n))
@@ -66,10 +67,15 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
             splits=balanced_splits(spans, -(-N // 64), chip.cores),
         )
     terms = 2 if N >= TWO_TERMS_FROM else 3
+    if mode == "ring":
+        psi_rows = fitting_rows(n)
+        blocks = n * -(-D // 128) * -(-terms * rows_of_terms(n) // psi_rows)
+        splits = whole_waves(blocks, -(-N // 64), chip.cores)
+        return BackwardSchedule(mode=mode, gates_unroll=unroll, stages=4, psi_rows=psi_rows, splits=splits)
     psi_rows = 128 if 3 * rows_of_terms(n) > 64 else 64  # not by N: the program must not depend on it
     programs = n * -(-D // 128) * -(-terms * rows_of_terms(n) // psi_rows)
     splits = max(1, min(2 * chip.cores // programs, -(-N // 256)))
-    return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits, rows=32 if n > 4 else 8)
+    return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits)
 
 
 def backward_plan(
@@ -96,7 +102,31 @@ def unfit(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapp
         needed = streams_shared(N, n, plan.stages)
         if needed > chip.shared:
             return f"{plan.stages} backward_stages need {needed} bytes of shared memory, there are {chip.shared}"
+    if plan.mode == "ring" and not ring(D, dtype, chip):
+        wanted = "sm_90 with bfloat16, or float16 and D a multiple of 8"
+        return f"backward_mode ring is for {wanted}; was {dtype}, D = {D}"
+    if plan.mode == "plain" and plan.psi_rows > 128:
+        return f"backward_mode plain takes backward_psi_rows 64 or 128, was {plan.psi_rows}"
     return None
+
+
+def ring(D: int, dtype: torch.dtype, chip: Chip) -> bool:
+    """Whether the mode `ring` serves a shape: its dx reads x in x's own dtype by TMA, from x itself or from a plane."""
+    return chip.capability == 90 and (dtype == torch.bfloat16 or (dtype == torch.float16 and D % 8 == 0))
+
+
+def fitting_rows(n: int) -> int:
+    """Rows of a tile of psi, 64 for each warp group, that leave the fewest of two terms' rows empty; the most of those."""
+    return min((192, 128, 64), key=lambda rows: -(-2 * rows_of_terms(n) // rows) * rows)
+
+
+def whole_waves(blocks: int, tiles: int, cores: int) -> int:
+    """Programs that share the tokens of each block of psi, so that waves are full: one costs its tiles and a start."""
+
+    def cost(splits: int) -> float:
+        return -(-blocks * splits // cores) * (-(-tiles // splits) + 4) + splits
+
+    return min(range(1, max(2, min(16, tiles // 4 + 1))), key=cost)
 
 
 def streams_together(N: int, n: int) -> int:
@@ -140,6 +170,11 @@ def vector(D: int, dtype: torch.dtype) -> int:
     """Elements of x in 16 bytes where its rows are multiples of 16 bytes, else 1."""
     width = 16 // dtype.itemsize
     return width if D % width == 0 else 1
+
+
+def psi_blocks_more(x_terms: int) -> int:
+    """Blocks of psi for terms of x behind the first: two for the one of float16, three and two for those of float32."""
+    return (0, 2, 5)[x_terms - 1]
 
 
 def planes(D: int, dtype: torch.dtype) -> int:

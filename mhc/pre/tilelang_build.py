@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mhc.implementation import Refused
-from mhc.pre.tilelang_depends import VERSIONS, compiler, digest, unusable
+from mhc.pre.tilelang_depends import VERSIONS, builders, compiler, digest, unusable
 
 Constant = bool | int | float | str
 _C_TYPES: Mapping[str, Any] = {
@@ -171,22 +171,26 @@ def _recipe(
         "versions": dict(VERSIONS),
         "sources": digest(factory.partition(":")[0]),
         "compiler": compiler(target),
+        "builders": builders(),
     }
 
 
 def _files(recipe: Mapping[str, Any]) -> tuple[Path, Path]:
-    """A program's library and record. The record is written last: where it is, the library is too."""
+    """A program's library and record. The record is written last: where it is, the rest is too."""
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:32]
     folder = cache_folder()
     return folder / f"{key}.so", folder / f"{key}.json"
 
 
 def _load(name: str, path: Path, arguments: tuple[tuple[str, str], ...], device: int) -> Program:
+    if device >= 0:  # its functions are for the library to find
+        ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(str(path))
     library.get_last_error.restype = ctypes.c_char_p
     library.call.restype = ctypes.c_int
     library.call.argtypes = [_C_TYPES[kind] for _, kind in arguments]
-    if library.init() != 0:  # on CUDA: more shared memory than the device has
+    if (device >= 0 and library.load(str(path.with_suffix("")).encode()) != 0) or library.init() != 0:
+        # on CUDA: more shared memory than the device has
         message = library.get_last_error().decode()
         raise (
             Refused(f"{name} on cuda:{device}: {message}")
@@ -214,14 +218,14 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _compile(recipe: Mapping[str, Any], library: Path, record: Path) -> None:
-    arguments, path = _build(recipe)
+def _compile(recipe: Mapping[str, Any], library: Path, record: Path, *, forks: bool = False) -> None:
+    arguments, files = _build(recipe, forks=forks)
     whole = json.dumps({**recipe, "arguments": arguments}, indent=1, sort_keys=True)
-    for target, content in ((library, Path(path).read_bytes()), (record, whole.encode())):
+    contents = {library.with_suffix(suffix): content for suffix, content in files.items()}
+    for target, content in (*contents.items(), (record, whole.encode())):
         with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as file:
             file.write(content)
         Path(file.name).replace(target)  # at once: a reader sees all of it or none
-    Path(path).unlink()
 
 
 def lowered(
@@ -243,13 +247,13 @@ def _prim_func(factory: str, constants: Mapping[str, Constant]) -> Any:
     return getattr(importlib.import_module(module), name)(**constants)
 
 
-def _build(recipe: Mapping[str, Any]) -> tuple[list[tuple[str, str]], str]:
+def _build(recipe: Mapping[str, Any], *, forks: bool) -> tuple[list[tuple[str, str]], dict[str, bytes]]:
     from mhc.pre.tilelang_compiler import build  # noqa: PLC0415
 
     name = f"{recipe['factory']}({recipe['constants']}) for {recipe['target']}"
     try:
         function = _prim_func(recipe["factory"], recipe["constants"])
-        return build(function, recipe["target"], dict(recipe["pass_configs"]), list(recipe["flags"]))
+        return build(function, recipe["target"], dict(recipe["pass_configs"]), list(recipe["flags"]), forks=forks)
     except Exception as error:
         said = str(error).strip().splitlines() or ["no message"]  # TileLang appends the whole source
         raise BuildError(f"{name}: {type(error).__name__}: {said[0]}") from error
@@ -261,7 +265,7 @@ def _main() -> None:
     library, record = _files(recipe)
     with _locked(library.with_suffix(".lock")):
         if not record.exists():
-            _compile(recipe, library, record)
+            _compile(recipe, library, record, forks=True)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 VERSIONS: Mapping[str, str] = {"tilelang": "0.1.8", "apache-tvm-ffi": "0.1.9"}
 """What the kernels are written for. Another TileLang has another language, another TVM FFI does not import with this one."""
+
+_BUILDERS = tuple(Path(__file__).with_name(f"tilelang_{name}") for name in ("compiler.py", "host.py", "host.h"))
 
 
 @functools.cache
@@ -56,26 +57,41 @@ def digest(module: str) -> str:
     """Of a kernel module's source and of every project module that it imports: what its programs depend on."""
     seen: dict[str, str] = {}
     waiting = [module]
+    root = module.partition(".")[0]
     while waiting:
         name = waiting.pop()
-        spec = None if name in seen else _spec(name)
-        if spec is None or spec.origin is None:
+        path = None if name in seen else _source(name)
+        if path is None:
             continue
-        source = Path(spec.origin).read_text(encoding="utf-8")
-        seen[name] = hashlib.sha256(source.encode()).hexdigest()
-        root = module.partition(".")[0]
+        source = path.read_bytes()
+        seen[name] = hashlib.sha256(source).hexdigest()
         waiting += [one for one in _imports(source) if one.partition(".")[0] == root]
     return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
 
 
-def _spec(name: str) -> ModuleSpec | None:
-    try:
-        return importlib.util.find_spec(name)
-    except ModuleNotFoundError:  # a name in a module, which is not a package
-        return None
+@functools.cache
+def builders() -> str:
+    """Of what makes a program of a lowered function."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in _BUILDERS)).hexdigest()
 
 
-def _imports(source: str) -> Iterator[str]:
+def _source(name: str) -> Path | None:
+    """The file of a module or package, None of a name in a module; find_spec would import what is above it."""
+    root, *inner = name.split(".")
+    for folder in _folders(root):
+        at = folder.joinpath(*inner)
+        for path in (at.with_suffix(".py"), at / "__init__.py"):
+            if path.is_file():
+                return path
+    return None
+
+
+def _folders(root: str) -> tuple[Path, ...]:
+    spec = importlib.util.find_spec(root)
+    return () if spec is None else tuple(Path(folder) for folder in spec.submodule_search_locations or ())
+
+
+def _imports(source: bytes) -> Iterator[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             yield node.module

@@ -18,6 +18,8 @@ FIXED_ELEMENTS, PRESPLIT_ELEMENTS = 1 << 22, 1 << 20
 STAGES_BYTES = 192 << 10
 # Columns of every stream that a program of the resident kernel owns, for n = 1, 2, 3, 4.
 RESIDENT_WIDTH = {1: 1024, 2: 512, 3: 256, 4: 256}
+# Programs of a group beyond which one tile on its way is taken, not two: faster with 16, not compared up to 8.
+LARGE_GROUP = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +86,9 @@ def _may_be_fixed(n: int, D: int, dtype: str) -> bool:
 def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardSchedule:
     """The default for N tokens of n streams of width D."""
     M, K = n * n + 2 * n, n * D
-    if N >= RESIDENT_TOKENS and N * K >= RESIDENT_ELEMENTS and resident_width(n, D, dtype, chip):
-        return ForwardSchedule(mode="resident", terms=2)
+    width = resident_width(n, D, dtype, chip)
+    if N >= RESIDENT_TOKENS and N * K >= RESIDENT_ELEMENTS and width is not None:
+        return ForwardSchedule(mode="resident", terms=2, slots=4 if D // width > LARGE_GROUP else 5)
     fixed = N * K >= FIXED_ELEMENTS and _may_be_fixed(n, D, dtype)
     presplit = fixed or N * K >= PRESPLIT_ELEMENTS
     terms = 2 if presplit and K >= TWO_TERMS_FROM else 3

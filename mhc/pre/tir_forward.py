@@ -1,7 +1,9 @@
-"""mHC Forward Pre as a TIR script: on a GPU a block of threads for each token, on the CPU the same script as plain loops.
+"""mHC Forward Pre as a TIR script: on a GPU a block of threads for sixteen tokens, on the CPU the same lines as plain loops.
 
 One program for each dtype of x and target. On the CPU bfloat16 x is stored as float32, as in `tilelang_serial`.
 """
+
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -10,7 +12,10 @@ from mhc.pre.table import MAX_N
 from mhc.pre.tilelang_build import Program, program
 from mhc.pre.tilelang_serial import FLAGS, PASSES, call, stored, weight
 
-THREADS = 128  # of a block on a GPU
+# On a GPU: 48 KiB of shared memory is what a block may have unasked. A share of a chunk's columns is a warp's: 16 of them.
+TILES: Mapping[str, int] = {"threads": 256, "tokens": 16, "rows": 32, "chunk": 128, "token_tile": 4, "row_tile": 4}
+TILES_FLOAT64: Mapping[str, int] = {**TILES, "threads": 128, "chunk": 64}
+PLAIN: Mapping[str, int] = {"threads": 1, "tokens": 1, "rows": 4, "chunk": 64, "token_tile": 1, "row_tile": 4}
 
 
 def forward(
@@ -50,9 +55,7 @@ def _program(dtype: torch.dtype, device: int) -> Program:
     """The script for a dtype of x, on a device by its index (-1: the CPU)."""
     constants: dict[str, str | int] = {"dtype": str(dtype).removeprefix("torch."), "max_n": MAX_N}
     if device < 0:
-        return program("mhc.pre.tir_kernels:forward", "c", {**constants, "threads": 1}, pass_configs=PASSES, flags=FLAGS)
+        return program("mhc.pre.tir_kernels:forward", "c", {**constants, **PLAIN}, pass_configs=PASSES, flags=FLAGS)
     major, minor = torch.cuda.get_device_capability(device)
-    target = f"cuda -arch=sm_{major}{minor}"
-    return program(
-        "mhc.pre.tir_kernels:forward", target, {**constants, "threads": THREADS}, pass_configs=PASSES, device=device
-    )
+    target, tiles = f"cuda -arch=sm_{major}{minor}", TILES_FLOAT64 if dtype == torch.float64 else TILES
+    return program("mhc.pre.tir_kernels:forward", target, {**constants, **tiles}, pass_configs=PASSES, device=device)

@@ -55,6 +55,18 @@ CLEAN: tuple[Mutant, ...] = (
         old="dx = (dvec - dnorm).reshape(B, S, n, D) + h_pre.unsqueeze(-1) * dh",
         new="dx = dvec.reshape(B, S, n, D) + (h_pre.unsqueeze(-1) * dh - dnorm.reshape(B, S, n, D))",
     ),
+    _formula(
+        name="clean_dgamma_from_psi",
+        bug="dgamma as a sum of phi and dh_mix^T x, not of x and dh_mix phi",
+        old="(flat * dvec_mm).reshape(N, K).sum(0)",
+        new="((dh_mix.reshape(N, M).mT @ flat.reshape(N, K)) * phi).sum(0)",
+    ),
+    _formula(
+        name="clean_gamma_out_of_dphi",
+        bug="gamma taken out of the sum over tokens",
+        old="dh_mix.reshape(N, M).mT @ weighted.reshape(N, K)",
+        new="(dh_mix.reshape(N, M).mT @ flat.reshape(N, K)) * (1 if gamma is None else gamma.reshape(K))",
+    ),
     _project(
         name="clean_float32_products",
         bug="float32 products in place of bfloat16 terms",

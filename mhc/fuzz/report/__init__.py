@@ -2,7 +2,7 @@
 
 from mhc.fuzz.report.markdown import markdown
 from mhc.fuzz.report.run import Run, read
-from mhc.fuzz.report.text import describe, replay_table, summary, write_finding
+from mhc.fuzz.report.text import describe, replay_table, write_finding
 from mhc.fuzz.report.write import write, write_reports
 
-__all__ = ["Run", "describe", "markdown", "read", "replay_table", "summary", "write", "write_finding", "write_reports"]
+__all__ = ["Run", "describe", "markdown", "read", "replay_table", "write", "write_finding", "write_reports"]

@@ -4,7 +4,7 @@ import json
 
 from mhc.fuzz.report.markup import Child, Markup, element
 from mhc.fuzz.report.run import Found, Run
-from mhc.fuzz.report.words import bounded, duration, plural
+from mhc.fuzz.report.words import bounded, count, duration, plural
 
 _LONGEST_CASE = 20_000
 
@@ -24,8 +24,8 @@ def folded_case(text: str) -> Markup:
 
 
 def _card(found: Found) -> Markup:
-    again = found.confirmed
-    sure = "good" if again and again[0] == again[1] else "warn"
+    again = found.reduction
+    sure = "good" if again is not None and again.stable else "warn"
     badges = [
         element("span", "known" if found.known else "new", class_="badge" if found.known else "badge bad"),
         element("span", found.stability, class_=f"badge {sure}"),
@@ -38,8 +38,9 @@ def _card(found: Found) -> Markup:
         "case": found.shape + ("" if found.elements is None else f"; {plural(found.elements, 'element')}"),
         "implementation": bounded(str(found.document.get("implementation", "?")), 300),
         "variables": " ".join(f"{name}={value}" for name, value in variables.items()) or None,
-        "minimised": _checks(found),
-        "fixture": element("code", found.fixture) if found.fixture else None,
+        "minimised": _minimised(found),
+        "fixture": element("code", bounded(found.fixture, 300)) if found.fixture else None,
+        "ledger": None if found.known is None else bounded(found.known, 1000),
     }
     rows = [part for key, value in told.items() if value is not None for part in (element("dt", key), element("dd", value))]
     return element(
@@ -55,9 +56,10 @@ def _card(found: Found) -> Markup:
     )
 
 
-def _checks(found: Found) -> str | None:
-    """What minimising cost, where it was done."""
-    checks = found.document.get("checks")
-    if checks is None:
+def _minimised(found: Found) -> str | None:
+    """What minimising made of it and cost, where it was done."""
+    how = found.reduction
+    if how is None:
         return None
-    return f"in {plural(round(checks), 'check')}" if isinstance(checks, (int, float)) else bounded(str(checks), 200)
+    sizes = f"{count(how.elements_before)} to {plural(how.elements, 'element')}"
+    return f"{sizes}, in {plural(how.checks, 'check')} and {duration(how.seconds)}"

@@ -42,8 +42,9 @@ def _implementation(suite: ET.Element, run: Run, name: str) -> None:
 def _finding(suite: ET.Element, found: Found) -> None:
     test = _test(suite, f"mhc.fuzz.{found.implementation}", f"{found.id} {found.title}")
     text = f"{found.message}\n{found.shape}\n{found.stability}, seen {plural(found.seen, 'time')}\n{found.replay}"
-    if found.known:
-        ET.SubElement(test, "skipped", message=f"known, in the ledger as {found.id}").text = safe(text)
+    text += f"\nfixture {found.fixture}" if found.fixture else ""
+    if found.known is not None:
+        ET.SubElement(test, "skipped", message=_line(found.known)).text = safe(text)
     else:
         ET.SubElement(test, "failure", message=_line(found.message), type="finding").text = safe(text)
 

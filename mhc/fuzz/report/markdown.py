@@ -6,6 +6,8 @@ from typing import Any
 from mhc.fuzz.report.run import Found, Run
 from mhc.fuzz.report.words import bounded, duration, plural, ratio, safe
 
+_LARGEST = 3  # outputs in a row of the table; the page has all
+
 
 def markdown(run: Run) -> str:
     """What ran, a row for each implementation, and each finding with the command that replays it."""
@@ -14,7 +16,7 @@ def markdown(run: Run) -> str:
     lines = [
         f"# {run.cases} cases in {run.seconds:.0f} s on {_cell(device)}, {len(run.findings)} findings",
         "",
-        f"{run.outcome[1]}. Seed {meta.get('seed', '?')}.{_environment(here)}",
+        f"{run.outcome[1]}. Seed {bounded(str(meta.get('seed', '?')), 80)}.{_environment(here)}",
         *(f"Device: {line}." for line in here.get("devices", [])),
         *_legs(run),
         "",
@@ -49,18 +51,23 @@ def _row(run: Run, name: str) -> str:
     checked, compiled = run.count(name, "checked"), run.count(name, "compiled")
     found = sum(one.implementation == name for one in run.findings)
     rate = f"{1000 * compiled / checked:.3g}" if compiled and checked else "-"
-    worst = ", ".join(f"{subject} {ratio(by[name][0])}" for subject, by in run.worst.items() if name in by)
+    largest = sorted(((by[name][0], subject) for subject, by in run.worst.items() if name in by), reverse=True)[:_LARGEST]
+    worst = ", ".join(f"{subject} {ratio(value)}" for value, subject in largest)
     cells = [name, checked, run.count(name, "refused"), found, run.restarted(name), rate, worst or "nothing judged"]
     return "| " + " | ".join(_cell(one) for one in cells) + " |"
 
 
 def _finding(found: Found) -> list[str]:
     elements = "" if found.elements is None else f", {plural(found.elements, 'element')}"
-    known = "known, " if found.known else ""
-    told = f"{known}{found.state}, {found.stability}, seen {plural(found.seen, 'time')}"
-    block = [*found.message.splitlines(), f"{found.shape}{elements}", found.replay]
+    told = f"{found.state}, {found.stability}, seen {plural(found.seen, 'time')}"
+    block = [
+        *([bounded(found.known, 1000)] if found.known else []),
+        *found.message.splitlines(),
+        f"{found.shape}{elements}",
+        found.replay,
+    ]
     if found.fixture:
-        block.append(f"fixture {found.fixture}")
+        block.append(f"fixture {bounded(found.fixture, 300)}")
     return [f"- **{_cell(found.id)}** {_cell(found.title)}: {told}", "", *(f"      {line}" for line in block)]
 
 

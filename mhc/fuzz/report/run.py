@@ -2,14 +2,15 @@
 
 import json
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mhc.fuzz.finding import Fingerprint
-from mhc.fuzz.report.words import bounded, duration, plural
+from mhc.fuzz.finding import Fingerprint, Reduction
+from mhc.fuzz.fixtures import source_tree
+from mhc.fuzz.ledger import known
+from mhc.fuzz.report.words import bounded, duration, plural, replay_command
 from mhc.fuzz.store import Store
 from mhc.operators import OPERATORS
 from strategies.regions import labels
@@ -22,10 +23,11 @@ class Found:
     """A finding, as the store has it.
 
     Attributes:
-        document: of its file. known: the ledger has it.
+        document: of its file. known: what the ledger says of it, where it has it.
         seen: how many times its fingerprint was met. state: raw, shrunk or minimal.
         at: seconds of campaign time when it was first met.
         replay: the command that shows it again.
+        fixture: the file that the test suite replays from now on, where one was written.
     """
 
     id: str
@@ -33,8 +35,9 @@ class Found:
     seen: int
     state: str
     at: float
-    known: bool
+    known: str | None
     replay: str
+    fixture: str | None
 
     @property
     def case(self) -> Mapping[str, Any]:
@@ -60,35 +63,28 @@ class Found:
         return ", ".join(f"{name} = {self.case.get(name, '?')}" for name in ("B", "S", "n", "D", "dtype"))
 
     @property
+    def reduction(self) -> Reduction | None:
+        told = self.document.get("reduction")
+        return None if told is None else Reduction(**told)
+
+    @property
     def elements(self) -> int | None:
         """Of the first input."""
-        known: int | None = self.document.get("elements")
         table = OPERATORS.get(self.case.get("operator", ""))
         sizes = [self.case.get(name) for name in ("B", "S", "n", "D")]
-        if known is not None or table is None or None in sizes:
-            return known
+        if table is None or None in sizes:
+            return None
         B, S, n, D = (int(size or 0) for size in sizes)
         return math.prod(table.inputs[0].shape(table.sizes(B, S, n, D)))
 
     @property
-    def fixture(self) -> str | None:
-        told = self.document.get("fixture")
-        return None if told is None else bounded(str(told), 300)
-
-    @property
-    def confirmed(self) -> tuple[int, int] | None:
-        """How many times it came again, of how many trials in a fresh process."""
-        told = self.document.get("confirmed")
-        return (int(told[0]), int(told[1])) if told else None
-
-    @property
     def stability(self) -> str:
-        if self.confirmed is None:
+        """How often it failed again in a fresh process."""
+        again = self.reduction
+        if again is None:
             return "not confirmed yet"
-        again, trials = self.confirmed
-        if again == trials:
-            return f"stable, {again} of {trials}"
-        return f"flaky, {again} of {trials}" if again else f"did not come again, 0 of {trials}"
+        how = "stable" if again.stable else "flaky" if again.reproduced else "did not come again"
+        return f"{how}, {again.reproduced} of {again.runs}"
 
 
 @dataclass(frozen=True)
@@ -142,8 +138,14 @@ class Run:
 
     @property
     def fault(self) -> str | None:
-        """How the last leg ended, where that was a fault of the harness."""
-        return self.legs[-1].ended if self.legs and self.legs[-1].ended.startswith("fault") else None
+        """What the harness said of its fault, where one ended the last leg."""
+        ended = self.legs[-1].ended if self.legs else ""
+        return str(self.meta.get("fault") or ended) if ended == "fault" else None
+
+    @property
+    def status(self) -> int:
+        """The exit status of its campaign: 0 clean, 1 findings that the ledger does not have, 3 fault of the harness."""
+        return 3 if self.fault is not None else 1 if self.fresh else 0
 
     @property
     def outcome(self) -> tuple[str, str]:
@@ -215,7 +217,7 @@ def read(folder: Path, store: Store) -> Run:
     order = [spec.name for table in OPERATORS.values() for spec in (*table.outputs, *table.gradients)]
     subjects = [*(one for one in order if one in ratios), *sorted(set(ratios) - set(order))]
     listed = [str(one["name"]) for one in meta.get("implementations", [])]
-    device, known = str(meta.get("device", "cpu")), set(meta.get("known", []))
+    device, fixtures = str(meta.get("device", "cpu")), meta.get("fixtures", {})
     return Run(
         folder=folder,
         meta=meta,
@@ -229,15 +231,28 @@ def read(folder: Path, store: Store) -> Run:
         legs=[Leg(*row) for row in tables["legs"]],
         findings=sorted(
             (
-                Found(id=id_, known=id_ in known, replay=replay_command(folder / f"{id_}.json", device), **row)
+                Found(
+                    id=id_,
+                    known=_known(row["document"]),
+                    replay=replay_command(folder / f"{id_}.json", device),
+                    fixture=_from_checkout(fixtures[id_]) if id_ in fixtures else None,
+                    **row,
+                )
                 for id_, row in found.items()
             ),
-            key=lambda one: (one.known, one.at, one.id),
+            key=lambda one: (one.known is not None, one.at, one.id),
         ),
         in_hand=in_hand,
     )
 
 
-def replay_command(path: Path, device: str = "cpu") -> str:
-    """Replay is on the CPU unless told otherwise."""
-    return f"python -m mhc.fuzz replay {shlex.quote(str(path))}" + ("" if device == "cpu" else f" --device {device}")
+def _known(document: Mapping[str, Any]) -> str | None:
+    """What the ledger says today: a finding may have become known after its campaign."""
+    entry = known(Fingerprint(**document["fingerprint"]))
+    return None if entry is None else str(entry)
+
+
+def _from_checkout(path: str) -> str:
+    """As it reads in every checkout, where it is in this one."""
+    root = source_tree()
+    return str(Path(path).relative_to(root)) if root is not None and Path(path).is_relative_to(root) else path

@@ -1,6 +1,8 @@
 """Text for people, from numbers and from what kernels say."""
 
 import re
+import shlex
+from pathlib import Path
 
 from mhc.fuzz.store import TICK
 
@@ -77,3 +79,8 @@ def ceiling(n: float) -> float:
 
 def plural(n: int, noun: str) -> str:
     return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {noun}s"
+
+
+def replay_command(path: Path, device: str = "cpu") -> str:
+    """Replay is on the CPU unless told otherwise."""
+    return f"python -m mhc.fuzz replay {shlex.quote(str(path))}" + ("" if device == "cpu" else f" --device {device}")

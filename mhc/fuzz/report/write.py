@@ -10,9 +10,11 @@ from mhc.fuzz.report.run import Run, read
 from mhc.fuzz.store import Store
 
 
-def write_reports(folder: Path, store: Store) -> None:
-    """Write `report.html`, `summary.md` and `junit.xml`, of a campaign that ended or that goes on."""
-    write(read(folder, store))
+def write_reports(folder: Path, store: Store) -> Run:
+    """Write `report.html`, `summary.md` and `junit.xml`, of a campaign that ended or that goes on; what they tell."""
+    run = read(folder, store)
+    write(run)
+    return run
 
 
 def write(run: Run) -> None:

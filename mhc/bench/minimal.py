@@ -1,0 +1,156 @@
+"""How small findings become: every mutant found with drawn cases, as a campaign would, and its finding minimised."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mhc.bench.hunt import base_subject, draw, named
+from mhc.case import Case
+from mhc.fuzz.depth import Depth
+from mhc.fuzz.finding import Finding, finding
+from mhc.fuzz.minimise import minimise
+from mhc.fuzz.process import HarnessError
+from mhc.fuzz.worker import Worker
+from mhc.implementation import ImplementationError
+from mhc.registry import load
+from oracles.mutants.load import SPEC
+from oracles.mutants.record import Mutant
+from oracles.verdict import Status
+
+GOAL = 64
+"""Elements of x, at most, in the median smallest case."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minimal:
+    """What became of one mutant.
+
+    Attributes:
+        cases: drawn until one failed, or in vain. fingerprint: of the finding, empty where there is none.
+        case: the smallest, as JSON. before, after: elements of x. seconds: of minimising. rate: how often it failed again.
+        fault: of the harness, if one ended it.
+    """
+
+    name: str
+    base: str
+    cases: int = 0
+    fingerprint: str = ""
+    case: str = ""
+    message: str = ""
+    before: int = 0
+    after: int = 0
+    checks: int = 0
+    seconds: float = 0.0
+    reproduced: int = 0
+    runs: int = 0
+    fault: str = ""
+
+
+class State:
+    """What is done, in a file, so that a run that was cut short goes on where it stopped."""
+
+    def __init__(self, path: Path | None, settings: Mapping[str, int | float]) -> None:
+        self._path = path
+        self._settings = dict(settings)
+        self.done: dict[str, Minimal] = {}
+        if path is not None and path.exists():
+            document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if document["settings"] == self._settings:
+                self.done = {one["name"]: Minimal(**one) for one in document["done"]}
+
+    def add(self, result: Minimal) -> None:
+        self.done[result.name] = result
+        if self._path is not None:
+            document = {"settings": self._settings, "done": [asdict(one) for one in self.done.values()]}
+            text = json.dumps(document, indent=1) + "\n"
+            unfinished = self._path.with_suffix(".part")
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(self._path)
+
+
+def measure(
+    mutants: Sequence[Mutant],
+    state: State,
+    *,
+    cases: int,
+    seed: int,
+    limit: float,
+    hunting: float,
+    seconds: float,
+    total: float = float("inf"),
+    on_result: Callable[[Minimal], None] = lambda result: None,
+) -> list[Minimal]:
+    """Find and minimise each mutant that `state` does not have yet, until `total` seconds have passed.
+
+    Args:
+        cases, seed: drawn, the same for all of a base. limit: seconds that a case may take in the hunt.
+        hunting, seconds: that finding one mutant, and making its finding smaller, may take.
+    """
+    deadline = time.monotonic() + total
+    drawn: dict[str, list[Case]] = {}
+    for mutant in mutants:
+        if mutant.name in state.done or time.monotonic() > deadline:
+            continue
+        if mutant.base not in drawn:
+            drawn[mutant.base] = draw(cases, seed, load(base_subject(mutant.base).spec).schedule)
+        result = _one(mutant, drawn[mutant.base], limit, hunting, seconds)
+        state.add(result)
+        on_result(result)
+    return [state.done[mutant.name] for mutant in mutants if mutant.name in state.done]
+
+
+def median(results: Sequence[Minimal]) -> float:
+    """Of the elements of x in the smallest cases."""
+    return statistics.median([one.after for one in results if one.case] or [0])
+
+
+def _one(mutant: Mutant, drawn: Sequence[Case], limit: float, hunting: float, seconds: float) -> Minimal:
+    spec = SPEC.format(mutant.name)
+    try:
+        number, first = _first(spec, drawn, limit, hunting)
+        if first is None:
+            return Minimal(name=mutant.name, base=mutant.base, cases=number)
+        small = minimise(first, "cpu", seconds=seconds)
+    except (HarnessError, ImplementationError) as fault:
+        return Minimal(name=mutant.name, base=mutant.base, fault=str(fault))
+    reduction = small.reduction
+    assert reduction is not None
+    fingerprint = small.fingerprint
+    return Minimal(
+        name=mutant.name,
+        base=mutant.base,
+        cases=number,
+        fingerprint=f"{fingerprint.subject}: {fingerprint.symptom} ({fingerprint.oracle})",
+        case=small.case.json,
+        message=small.message,
+        before=reduction.elements_before,
+        after=reduction.elements,
+        checks=reduction.checks,
+        seconds=reduction.seconds,
+        reproduced=reduction.reproduced,
+        runs=reduction.runs,
+    )
+
+
+def _first(spec: str, drawn: Sequence[Case], limit: float, seconds: float) -> tuple[int, Finding | None]:
+    """The first drawn case that fails, as a finding, and its number."""
+    implementation = load(spec)
+    worker = Worker(spec, implementation, "cpu", limit=limit)
+    started = time.monotonic()
+    number = 0
+    try:
+        for number, one in enumerate(drawn, 1):
+            if time.monotonic() - started > seconds:
+                break
+            case = named(one, implementation.name)
+            worker.start(case, Depth.DRAWN)
+            for verdict in worker.finish():
+                if verdict.status is Status.FAIL:
+                    return number, finding(spec, implementation, case, verdict)
+        return number, None
+    finally:
+        worker.stop()

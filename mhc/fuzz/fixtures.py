@@ -1,0 +1,67 @@
+"""Fixtures: findings as files that the test suite replays from then on, one test each."""
+
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import mhc
+from mhc.case_json import CaseError
+from mhc.fuzz.finding import Finding, read_finding
+from mhc.fuzz.simplicity import rank
+from mhc.registry import built_in
+
+REGRESSIONS = Path("tests", "regressions")
+
+
+def source_tree() -> Path | None:
+    """The checkout that this package runs from; None where it is installed."""
+    root = Path(mhc.__file__).resolve().parent.parent
+    return root if (root / "pyproject.toml").is_file() and (root / "tests").is_dir() else None
+
+
+Run = TypeVar("Run", Path, None)
+
+
+def folder_for(found: Finding, run: Run, chosen: Path | None = None) -> Path | Run:
+    """Where the fixture of a finding belongs.
+
+    A finding on a registered implementation belongs to the test suite, where this runs from the source tree. One on a kernel
+    from outside stays with the run that found it: nobody else has that kernel.
+
+    Args:
+        run: the run's folder. chosen: the folder of `--fixtures`, which overrules everything.
+    """
+    if chosen is not None:
+        return chosen
+    root = source_tree()
+    return run if root is None or found.spec not in built_in() else root / REGRESSIONS
+
+
+def write(found: Finding, folder: Path, replacing: Path | None = None) -> Path:
+    """Save `found` in `folder` as a fixture, all of it or nothing, and say where.
+
+    Its name is the fingerprint's id. A simpler case of the same fingerprint that is there already stays: it may have been
+    mended, while this one still fails; then this one gets its case's digest into the name.
+
+    Args:
+        replacing: the file of this finding as it was before it was minimised; it goes.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{found.fingerprint.id}.json"
+    if path != replacing and path.exists() and not _gives_way(path, found):
+        path = folder / f"{found.fingerprint.id}-{found.case.id.rpartition('-')[2]}.json"
+    unfinished = path.with_suffix(f".{os.getpid()}.part")
+    unfinished.write_text(found.to_json(), encoding="utf-8")
+    unfinished.replace(path)
+    if replacing is not None and replacing != path:
+        replacing.unlink(missing_ok=True)
+    return path
+
+
+def _gives_way(path: Path, found: Finding) -> bool:
+    """Whether what is in `path` is the same case, a less simple one, or nothing that can be read."""
+    try:
+        there = read_finding(path)
+    except CaseError:
+        return True
+    return there.fingerprint == found.fingerprint and rank(found.case) <= rank(there.case)

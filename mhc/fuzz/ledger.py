@@ -1,0 +1,72 @@
+"""The ledger: findings that are known and not mended yet, each with the issue that tells of it.
+
+A known finding is reported as known and fails nothing. Where it is mended, its entry fails until it is taken out: the ledger
+never says of a bug that is gone that it is there.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from mhc.fuzz.finding import Fingerprint
+
+_ISSUE = re.compile(r"#[1-9]\d*|https://[\w.-]+/\S+/(issues|pull|discussions)/[1-9]\d*(#\S+)?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """One known finding.
+
+    Attributes:
+        fingerprint: which one. fixture: the file in tests/regressions that shows it.
+        issue: where it is told of: `#12` in this project, or the address of an issue, pull request or discussion.
+        reason: why it is not mended, in a sentence.
+
+    Raises:
+        ValueError: no issue, or no reason.
+    """
+
+    fingerprint: Fingerprint
+    fixture: str
+    issue: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not _ISSUE.fullmatch(self.issue):
+            raise ValueError(f"{self.fingerprint}: issue must be #NUMBER or the address of an issue, was {self.issue!r}")
+        if len(self.reason.split()) < 3:
+            raise ValueError(f"{self.fingerprint}: reason must say why it is not mended, was {self.reason!r}")
+        if not self.fixture.startswith(self.fingerprint.id) or not self.fixture.endswith(".json"):
+            raise ValueError(f"{self.fingerprint}: fixture must be {self.fingerprint.id}*.json, was {self.fixture!r}")
+
+    def __str__(self) -> str:
+        return f"known: {self.fingerprint}: {self.reason} ({self.issue})"
+
+
+class Outcome(Enum):
+    """What a replayed fixture means."""
+
+    CLEAN = "clean"  # it does not fail, and nobody said it would
+    KNOWN = "known"  # it fails as the ledger says
+    BROKEN = "broken"  # it fails, and the ledger does not know
+    MENDED = "mended"  # the ledger says that it fails, and it does not: the entry must go
+
+    @property
+    def fails(self) -> bool:
+        return self in {Outcome.BROKEN, Outcome.MENDED}
+
+
+LEDGER: tuple[Known, ...] = ()
+
+
+def known(fingerprint: Fingerprint, ledger: Sequence[Known] | None = None) -> Known | None:
+    """The entry of a fingerprint, if there is one; of `LEDGER` where no other is given."""
+    return next((entry for entry in (LEDGER if ledger is None else ledger) if entry.fingerprint == fingerprint), None)
+
+
+def outcome(fingerprint: Fingerprint, reproduced: bool, ledger: Sequence[Known] | None = None) -> Outcome:
+    """What it means that a fixture failed with its fingerprint, or did not."""
+    if known(fingerprint, ledger) is None:
+        return Outcome.BROKEN if reproduced else Outcome.CLEAN
+    return Outcome.KNOWN if reproduced else Outcome.MENDED

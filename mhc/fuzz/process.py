@@ -1,0 +1,193 @@
+"""A process that serves one implementation, watched from outside: its end, time, memory and output.
+
+What a kernel does to its process is seen here and nowhere else, and becomes a verdict of the liveness gate.
+"""
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from mhc.fuzz.messages import Begun, Checked, Done, Fault, Judged, Message, Ready, Request, Running
+from mhc.fuzz.serve import serve
+from mhc.implementation import Implementation
+from oracles import liveness
+from oracles.verdict import Verdict
+
+# A new process is forked from a server that has loaded PyTorch and nothing else, and has run no kernel: a tenth of a second
+# instead of three, and a crash costs one process. The variables of an implementation are set before anything imports a DSL.
+_FORKED = "forkserver" in multiprocessing.get_all_start_methods()
+_CONTEXT = multiprocessing.get_context("forkserver" if _FORKED else "spawn")
+if _FORKED:
+    _CONTEXT.set_forkserver_preload(["torch", "mhc.fuzz.rounds", "mhc.registry"])
+
+
+class HarnessError(Exception):
+    """A fault of the harness itself, not of an implementation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a process may use.
+
+    Attributes:
+        start: seconds to load the implementation. idle: between two cases, to draw the next.
+        compile, run: seconds. One call may take both: only the DSL knows when its compiler has finished.
+        memory: resident bytes. output: bytes on standard output and error, together.
+    """
+
+    start: float = 180.0
+    idle: float = 120.0
+    compile: float = 120.0
+    run: float = 60.0
+    memory: float = 8 << 30
+    output: int = 16 << 20
+
+
+class Process:
+    """One process. `receive` has what it said; `fate` says how it ended or that it must.
+
+    Args:
+        spec: how the implementation is named; the process loads it itself, with `implementation.env` set beforehand.
+        log: file for its standard output and error. gpu: the one CUDA device that it sees.
+
+    Attributes:
+        case, number: what it has in hand, None between cases.
+        doing: in a word, for displays. since: monotonic time when that began.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        implementation: Implementation,
+        device: str,
+        limits: Limits,
+        *,
+        log: Path | None = None,
+        gpu: int | None = None,
+    ) -> None:
+        self.spec = spec
+        self.implementation = implementation
+        self.limits = limits
+        self.log = log
+        self.case: str | None = None
+        self.number = -1
+        self.ready = False
+        here, there = _CONTEXT.Pipe()
+        variables = {**implementation.env, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)})}
+        written = None if log is None else str(log)
+        self._process = _CONTEXT.Process(  # type: ignore[attr-defined]
+            target=serve, args=(there, spec, device, written, variables)
+        )
+        self._process.start()
+        there.close()
+        self.connection: Connection = here
+        self._expect("starting", limits.start)
+
+    def send(self, request: Request) -> None:
+        """Hand over work. A process that is gone is found by `fate`."""
+        self._expect("drawing", self.limits.idle)
+        with suppress(OSError):
+            self.connection.send(request)
+
+    def receive(self) -> Iterator[Message]:
+        """What has arrived, without waiting.
+
+        Raises:
+            HarnessError: the process met a fault of the harness.
+        """
+        while True:
+            try:
+                if not self.connection.poll():
+                    return
+                message: Message = self.connection.recv()
+            except (EOFError, OSError):
+                return
+            self._note(message)
+            yield message
+
+    def _note(self, message: Message) -> None:
+        limits = self.limits
+        match message:
+            case Ready():
+                self.ready = True
+                self._expect("waiting", float("inf"))
+            case Begun():
+                self.case, self.number = message.case, message.number
+                self._expect("judging" if message.number >= 0 else "shrinking", limits.idle)
+            case Running():
+                self._expect("running", limits.compile + limits.run)
+            case Checked():
+                self.case = None
+                self._expect("drawing", limits.idle)
+            case Judged() | Done():
+                self.case = None
+                self._expect("waiting", float("inf"))
+            case Fault():
+                raise HarnessError(f"worker of {self.spec}: {message.message}")
+
+    def _expect(self, doing: str, seconds: float) -> None:
+        self.doing = doing
+        self.since = time.monotonic()
+        self._limit = seconds
+
+    def fate(self) -> Verdict | None:
+        """Why the process is at its end, or has to be: what it has in hand is to blame. None while all is well.
+
+        Everything that it sent must have been received before.
+        """
+        if not self._process.is_alive():
+            return liveness.died(self._exit())
+        used = _resident(self._process.pid)
+        if used > self.limits.memory:
+            return liveness.overgrown(used, self.limits.memory)
+        if self.log is not None and _size(self.log) > self.limits.output:
+            return liveness.flooded(self.limits.output)
+        return liveness.hung(self._limit) if time.monotonic() - self.since > self._limit else None
+
+    def _exit(self) -> str:
+        """How it ended, in a word."""
+        code = self._process.exitcode
+        if code is not None and code < 0:
+            return signal.Signals(-code).name
+        return f"exit {code}"
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+        self.connection.close()
+
+
+@contextmanager
+def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and put the old ones back."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _resident(pid: int | None) -> int:
+    """Bytes of memory that a process has in use; 0 where /proc does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

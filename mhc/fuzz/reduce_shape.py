@@ -1,0 +1,89 @@
+"""Steps of the reducer on a case's sizes."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from mhc.case import Case
+from mhc.recipe import Index
+
+DIMENSIONS = ("B", "S", "n", "D")
+"""Tokens first: most bugs need few of them, and what is left is cheaper to check."""
+
+
+def to_ones(*names: str) -> Callable[[Case], Iterator[Case]]:
+    """The step that makes several dimensions 1 at once."""
+
+    def step(case: Case) -> Iterator[Case]:
+        if any(getattr(case, name) != 1 for name in names):
+            yield from resized(case, dict.fromkeys(names, 1))
+
+    return step
+
+
+def smaller(name: str) -> Callable[[Case], Iterator[Case]]:
+    """The step that makes one dimension smaller."""
+
+    def step(case: Case) -> Iterator[Case]:
+        for size in sizes_below(getattr(case, name)):
+            yield from resized(case, {name: size})
+
+    return step
+
+
+def merged(one: str, other: str) -> Callable[[Case], Iterator[Case]]:
+    """The step that moves a dimension into another: their product stays."""
+
+    def step(case: Case) -> Iterator[Case]:
+        product = getattr(case, one) * getattr(case, other)
+        if getattr(case, one) > 1 and product:
+            yield from resized(case, {one: 1, other: product})
+
+    return step
+
+
+def sizes_below(size: int) -> list[int]:
+    """Smaller sizes worth trying, smallest first: 1, 2, 3, the same remainder of a power of two, halfway, one less.
+
+    Of nothing there is no less, but one element is simpler.
+    """
+    if size == 0:
+        return [1]
+    powers = [1 << bit for bit in range(size.bit_length())]
+    close = {size - power for power in powers}
+    alike = {size % power for power in powers if power >= 8}
+    halfway = {size - size // power for power in powers if power > 1}
+    return sorted(one for one in {1, 2, 3} | close | alike | halfway if 0 < one < size)
+
+
+def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:
+    """`case` in another shape: literals outside of it moved to its edge; then all kept as far from its end; then dropped."""
+    shape = {name: changes.get(name, getattr(case, name)) for name in DIMENSIONS}
+    before, after = case.sizes, case.table.sizes(*(shape[name] for name in DIMENSIONS))
+    given = set()
+    for place in (_at_the_edge, _from_the_end, _inside):
+        tensors = {}
+        for spec in case.table.drawn:
+            if case.has(spec.name):
+                recipe, old, new = case.tensors[spec.name], spec.shape(before), spec.shape(after)
+                placed = [(place(index, old, new), value) for index, value in recipe.literals] if 0 not in new else []
+                # two that meet are one
+                literals = {index: value for index, value in placed if index is not None}
+                tensors[spec.name] = replace(recipe, literals=tuple(literals.items()))
+        made = replace(case, tensors=tensors, **shape)
+        if made not in given:
+            given.add(made)
+            yield made
+
+
+def _at_the_edge(index: Index, old: Index, new: Index) -> Index:
+    del old
+    return tuple(min(i, size - 1) for i, size in zip(index, new, strict=True))
+
+
+def _from_the_end(index: Index, old: Index, new: Index) -> Index:
+    return tuple(max(0, size - (was - i)) for i, was, size in zip(index, old, new, strict=True))
+
+
+def _inside(index: Index, old: Index, new: Index) -> Index | None:
+    del old
+    return index if all(i < size for i, size in zip(index, new, strict=True)) else None

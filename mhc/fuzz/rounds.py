@@ -1,0 +1,131 @@
+"""A round: one run of Hypothesis in a worker process, over one implementation."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.errors import Flaky
+
+from mhc.case import Case
+from mhc.fuzz.check import check, taken
+from mhc.fuzz.clock import Clock
+from mhc.fuzz.depth import Depth
+from mhc.fuzz.finding import fingerprint
+from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Round, Running
+from mhc.implementation import Implementation
+from oracles import liveness, refusal
+from oracles.verdict import Status, Verdict
+from strategies.cases import cases
+from strategies.regions import regions
+
+GUIDED = 50
+"""Cases of a round that looks for large |error| / bound and rare regions; Hypothesis climbs only in longer ones."""
+
+
+class FoundBug(Exception):
+    """Base of the exceptions through which Hypothesis tells bugs apart: one subclass for each fingerprint."""
+
+
+def play(implementation: Implementation, device: str, request: Round, say: Callable[[Message], None]) -> bool:
+    """Draw and judge the cases of a round, shrink what fails, and tell everything. False: the device is lost."""
+    fresh: dict[str, Found] = {}
+    classes: dict[str, type[FoundBug]] = {}
+    checking = 0.0
+    drawn = 0
+    stop_shrinking = float("inf")
+    lost = False
+
+    def body(case: Case) -> None:
+        nonlocal checking, drawn, stop_shrinking, lost
+        shrinking = bool(classes)
+        number = -1 if shrinking else drawn
+        if not shrinking:
+            drawn += 1
+        if lost or (not shrinking and not request.skip <= number < request.count) or time.monotonic() > stop_shrinking:
+            return
+        say(Begun(case=case.json, number=number))
+        clock, before = Clock(on_run=lambda nth: say(Running(nth=nth))), compiles(implementation)
+        verdicts = check(implementation, case, device, Depth.FULL if shrinking else Depth.DRAWN, clock)
+        checking += clock.checking
+        case = taken(implementation, case, verdicts)
+        checked = summarise(case, verdicts, clock, compiles(implementation) - before, probe=shrinking)
+        say(checked)
+        lost = broken(verdicts)
+        if request.rare is not None and not shrinking and not lost:
+            _climb(checked, request.rare)
+        for failure in checked.failures:
+            id_ = fingerprint(implementation, case, failure).id
+            if id_ not in request.known:
+                fresh[id_] = Found(case=case.json, failure=failure)
+                if lost:
+                    return
+                if not classes:
+                    stop_shrinking = time.monotonic() + request.shrink
+                raise classes.setdefault(id_, type(f"Bug{id_}", (FoundBug,), {}))(failure.message)
+
+    configured = settings(
+        max_examples=max(request.count, GUIDED if request.rare is not None else 0),
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink) if request.rare is None else (Phase.generate, Phase.target, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        print_blob=False,
+    )
+    spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
+    strategy = cases(max_elements=request.max_elements, spaces=spaces)
+    test = hypothesis.seed(request.seed)(configured(hypothesis.given(strategy)(body)))
+    started = time.perf_counter()
+    try:
+        test()
+    except (FoundBug, Flaky):
+        pass
+    except BaseExceptionGroup as group:
+        _, others = group.split((FoundBug, Flaky))
+        if others is not None:
+            raise others from None
+    for found in fresh.values():
+        say(found)
+    say(Done(drawing=max(0.0, time.perf_counter() - started - checking), lost=lost))
+    return not lost
+
+
+def _climb(checked: Checked, rare: frozenset[str]) -> None:
+    """Tell Hypothesis what to look for: errors near their bounds, and regions where few cases were."""
+    if checked.ratios:
+        hypothesis.target(max(checked.ratios.values()), label="largest error / bound")
+    hypothesis.target(float(len(checked.regions & rare)), label="rare regions")
+
+
+def summarise(case: Case, verdicts: Sequence[Verdict], clock: Clock, compiled: int, *, probe: bool) -> Checked:
+    """The verdicts on a case, as the main process needs them."""
+    ratios: dict[str, float] = {}
+    for verdict in verdicts:
+        if verdict.ratio is not None:
+            ratios[verdict.subject] = max(ratios.get(verdict.subject, 0.0), verdict.ratio)
+    return Checked(
+        case=case.json,
+        refused=refusal.refused(verdicts),
+        probe=probe,
+        failures=tuple(shorten(verdict) for verdict in verdicts if verdict.status is Status.FAIL),
+        ratios=ratios,
+        regions=frozenset() if probe else regions(case),
+        seconds={"running": clock.running, "reference": clock.reference, "checking": clock.checking},
+        compiled=compiled,
+    )
+
+
+def shorten(verdict: Verdict) -> Failure:
+    """A failing verdict as it is sent and kept; what a kernel said may be long."""
+    message = verdict.message if len(verdict.message) <= 2000 else verdict.message[:2000] + "..."
+    return Failure(oracle=verdict.oracle, subject=verdict.subject, symptom=verdict.symptom, message=message)
+
+
+def broken(verdicts: Sequence[Verdict]) -> bool:
+    """Whether the device is of no more use to this process: an error on CUDA stays."""
+    return any(verdict.status is Status.FAIL and verdict.symptom in liveness.LASTING for verdict in verdicts)
+
+
+def compiles(implementation: Implementation) -> int:
+    """Programs that the implementation says it has compiled in this process."""
+    return 0 if implementation.compiles is None else implementation.compiles()

@@ -1,0 +1,82 @@
+"""Which of two cases is the simpler one to hold in the head: the order that the reducer descends."""
+
+import math
+
+from mhc.case import Case
+from mhc.recipe import Layout, Recipe
+from strategies.cases import DTYPES
+from strategies.values import KINDS as DRAWN_KINDS
+
+KINDS = (
+    *("zero", "constant", "alternating", "sign", "exact", "normal"),
+    *("sparse", "zero_rows", "cancelling", "row_scaled", "column_scaled"),
+)
+"""Of values, simplest first."""
+SEEDLESS = frozenset({"zero", "constant", "alternating"})
+"""Kinds without anything random."""
+
+_ONE_ELEMENT, _CONSTANT, _ALTERNATING, _FEW_ELEMENTS, _OTHERS = range(1, 6)
+
+assert set(KINDS) == set(DRAWN_KINDS)
+
+
+def rank(case: Case) -> tuple[object, ...]:
+    """Smaller is simpler, compared as a tuple: what is pinned, sizes, dtype, scalars, each tensor's values and layout."""
+    pinned = sum(1 + len(schedule) for schedule in case.schedules.values())
+    shape = tuple(size or math.inf for size in (case.B, case.S, case.n, case.D))
+    tensors = tuple((1, *_recipe(case.tensors[spec.name])) if case.has(spec.name) else (0,) for spec in case.table.drawn)
+    return pinned, _volume(case), shape, DTYPES.index(case.dtype), scalars_rank(case), tensors
+
+
+def elements(case: Case) -> int:
+    """How many elements the operator's first input has: x."""
+    return math.prod(case.table.inputs[0].shape(case.sizes))
+
+
+def scalars_rank(case: Case) -> tuple[int, ...]:
+    """For each scalar: its default, one, zero, anything else."""
+    order = [(default, 1.0, 0.0) for default in case.table.scalars.values()]
+    values = [case.scalars[name] for name in case.table.scalars]
+    return tuple(known.index(value) if value in known else 3 for known, value in zip(order, values, strict=True))
+
+
+def number_rank(value: float) -> tuple[int, int, bool]:
+    """One, powers of two from the nearest on, numbers of two digits, others, infinity, NaN; each before its negative."""
+    if math.isnan(value):
+        return 6, 0, False
+    if math.isinf(value):
+        return 5, 0, value < 0
+    if value == 0:
+        return 0, 0, math.copysign(1.0, value) < 0
+    mantissa, exponent = math.frexp(abs(value))
+    if mantissa == 0.5:
+        return 1, abs(exponent - 1), value < 0
+    return (2 if float(f"{value:.2g}") == value else 3), abs(math.frexp(value)[1]), value < 0
+
+
+def _volume(case: Case) -> float:
+    """Elements of all tensors; a case without any is not simpler than one of a single token, it is another."""
+    if case.N == 0:
+        return math.inf
+    return sum(math.prod(spec.shape(case.sizes)) for spec in case.table.drawn)
+
+
+def _recipe(recipe: Recipe) -> tuple[object, ...]:
+    literals = tuple(sorted(number_rank(value) for _, value in recipe.literals))
+    return _shape_of_values(recipe), len(literals), literals, number_rank(recipe.scale), recipe.seed, _layout(recipe.layout)
+
+
+def _shape_of_values(recipe: Recipe) -> int:
+    count = len(recipe.literals)
+    match recipe.kind:
+        case "zero":
+            return 0 if not count else _ONE_ELEMENT if count == 1 else _FEW_ELEMENTS
+        case "constant" if not count:
+            return _CONSTANT
+        case "alternating" if not count:
+            return _ALTERNATING
+    return _OTHERS + KINDS.index(recipe.kind)
+
+
+def _layout(layout: Layout) -> tuple[int, int, int, int, int]:
+    return len(layout.order), len(layout.expand), layout.step, layout.pad, layout.offset

@@ -1,0 +1,254 @@
+"""From the command line's options to a campaign that runs: its folder, settings, signals, display and reports."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from mhc.environment import environment
+from mhc.fuzz import fixtures, report
+from mhc.fuzz.campaign import Budget, Campaign, Subject
+from mhc.fuzz.chosen import load_all
+from mhc.fuzz.finding import Finding
+from mhc.fuzz.ledger import LEDGER
+from mhc.fuzz.minimise import minimise
+from mhc.fuzz.pool import Pool
+from mhc.fuzz.process import HarnessError, Limits
+from mhc.fuzz.reducer import Reducer
+from mhc.fuzz.store import FILE, Store, StoreError
+from mhc.fuzz.worker import Worker
+from mhc.implementation import Implementation
+
+_DEFAULT_SECONDS = 60.0
+_PROGRESS_EVERY = 5.0
+_MEMORY_SHARE = 0.8
+_MINIMISE_CHECKS, _MINIMISE_SECONDS = 400, 120.0  # of one finding, beside the rounds; `minimise` alone takes longer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is to do. seed, specs and device are those of its first leg where it is gone on with."""
+
+    folder: Path
+    budget: Budget
+    specs: tuple[str, ...]
+    device: str
+    seed: int
+    workers: int
+    limits: Limits
+    resumed: bool
+    fixtures: Path | None
+
+
+def settings_of(
+    *,
+    hours: float | None,
+    minutes: float | None,
+    case_limit: int | None,
+    workers: int | None,
+    seed: int | None,
+    out: Path,
+    resume: Path | None,
+    run_limit: float,
+    compile_limit: float,
+    memory: float | None,
+    fixtures_folder: Path | None,
+    specs: tuple[str, ...],
+    device: str,
+) -> Settings:
+    """The settings that the options mean.
+
+    Raises:
+        click.UsageError: they contradict one another, or the run to go on with.
+    """
+    if hours is not None and minutes is not None:
+        raise click.UsageError("give --hours or --minutes, not both")
+    seconds = hours * 3600 if hours is not None else None if minutes is None else minutes * 60
+    if resume is not None:
+        if specs or seed is not None:
+            raise click.UsageError("--resume goes on with the run's own --impl and --seed; give neither")
+        meta = _meta_of(resume)
+        specs, device, seed = tuple(one["spec"] for one in meta["implementations"]), meta["device"], meta["seed"]
+        if seconds is None and case_limit is None:
+            seconds, case_limit = meta["seconds"], meta["cases"]
+    elif seconds is None and case_limit is None:
+        seconds = _DEFAULT_SECONDS
+    seed = time.time_ns() % 2**32 if seed is None else seed
+    workers = workers or min(os.cpu_count() or 1, 16)
+    budget = Budget(
+        seconds=float("inf") if seconds is None else seconds, cases=float("inf") if case_limit is None else case_limit
+    )
+    each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / workers)
+    return Settings(
+        folder=resume or out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}",
+        budget=budget,
+        specs=specs,
+        device=device,
+        seed=seed,
+        workers=workers,
+        limits=Limits(run=run_limit, compile=compile_limit, memory=each),
+        resumed=resume is not None,
+        fixtures=fixtures_folder,
+    )
+
+
+def run_campaign(settings: Settings) -> int:
+    """Run it to its end, with a report whatever ends it; the exit status."""
+    loaded = load_all(settings.specs, settings.device)
+    folder = settings.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        store = Store(folder / FILE)
+    except (OSError, StoreError) as error:
+        raise click.UsageError(f"--out {folder.parent}: {error}") from error
+    names = ", ".join(implementation.name for _, implementation in loaded)
+    again = "going on with" if settings.resumed else "reports in"
+    click.echo(f"checking {names} on {settings.device}, seed {settings.seed}, {again} {folder}")
+    if not settings.resumed:
+        _describe(store, settings, loaded)
+    pool = Pool(
+        {implementation.name: (spec, implementation) for spec, implementation in loaded},
+        settings.device,
+        settings.workers,
+        settings.limits,
+        logs=folder / "logs",
+        gpus=torch.cuda.device_count() if settings.device == "cuda" else 0,
+    )
+
+    written = {id_: Path(path) for id_, path in store.meta().get("fixtures", {}).items()}
+
+    def save(found: Finding) -> Path:
+        """The finding in the run's folder, and its fixture where it belongs; the path to replay."""
+        path = report.write_finding(folder, found)
+        place = fixtures.folder_for(found, None, settings.fixtures)
+        if place is None:
+            return path
+        id_ = found.fingerprint.id
+        written[id_] = fixtures.write(found, place, replacing=written.get(id_))
+        store.set_meta(fixtures={id_: str(path) for id_, path in written.items()})
+        return written[id_]
+
+    def on_finding(found: Finding) -> None:
+        click.echo(report.describe(found, save(found), settings.device))
+
+    def on_minimal(found: Finding) -> None:
+        told = report.describe(found, save(found), settings.device).replace("FOUND", "MINIMAL", 1)
+        click.echo(f"{told}\n    {found.reduction}")
+
+    def smaller(found: Finding) -> Finding:
+        implementation = dict(loaded)[found.spec]
+        log = folder / "logs" / f"minimise-{found.fingerprint.id}.log"
+        return minimise(
+            found,
+            settings.device,
+            start=lambda limit: Worker(found.spec, implementation, settings.device, limit=limit, log=log),
+            checks=_MINIMISE_CHECKS,
+            seconds=_MINIMISE_SECONDS,
+        )
+
+    campaign = Campaign(
+        [Subject(spec=spec, implementation=implementation) for spec, implementation in loaded],
+        store,
+        pool,
+        settings.budget,
+        seed=settings.seed,
+        known=frozenset(entry.fingerprint.id for entry in LEDGER),
+        reducer=Reducer(smaller),
+        on_finding=on_finding,
+        on_minimal=on_minimal,
+        on_tick=_Progress(),
+    )
+    fault = None
+    try:
+        with _signals(campaign):
+            ended = campaign.run()
+    except HarnessError as error:
+        fault, ended = error, "fault"
+        store.set_meta(fault=str(error))
+    run = report.write_reports(folder, store)
+    store.close()
+    click.echo(report.markdown(run), nl=False)
+    if fault is not None:
+        click.echo(f"fault of the harness: {fault}", err=True)
+    elif ended != "budget spent":
+        click.echo(f"ended by {ended}; go on with: python -m mhc.fuzz --resume {folder}")
+    return run.status
+
+
+def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Implementation]]) -> None:
+    """What the run is, for its reports and for whoever goes on with it."""
+    seconds, cases = settings.budget.seconds, settings.budget.cases
+    limits = [f"{seconds:g} s" if seconds != float("inf") else "", f"{cases} cases each" if cases != float("inf") else ""]
+    store.set_meta(
+        seed=settings.seed,
+        device=settings.device,
+        workers=settings.workers,
+        implementations=[{"name": implementation.name, "spec": spec} for spec, implementation in loaded],
+        environment=environment().to_json(),
+        command=" ".join(["python -m mhc.fuzz", *sys.argv[1:]]),
+        budget=", ".join(filter(None, limits)),
+        seconds=None if seconds == float("inf") else seconds,
+        cases=None if cases == float("inf") else cases,
+        known=[str(entry) for entry in LEDGER],
+    )
+
+
+def _meta_of(folder: Path) -> dict[str, Any]:
+    path = folder / FILE
+    if not path.exists():
+        raise click.UsageError(f"--resume {folder}: there is no {FILE} in it")
+    try:
+        store = Store(path)
+    except StoreError as error:
+        raise click.UsageError(f"--resume {error}") from error
+    meta = store.meta()
+    store.close()
+    if "implementations" not in meta:
+        raise click.UsageError(f"--resume {folder}: its run ended before it began; start a new one")
+    return meta
+
+
+@contextmanager
+def _signals(campaign: Campaign) -> Iterator[None]:
+    """The first SIGINT or SIGTERM ends the campaign with a full report, a second SIGINT at once."""
+
+    def first(number: int, _: object) -> None:
+        campaign.stop(signal.Signals(number).name)
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+
+    before = {number: signal.signal(number, first) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Progress:
+    """A plain line now and then."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._next = self._started + _PROGRESS_EVERY
+
+    def __call__(self, campaign: Campaign) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _PROGRESS_EVERY
+            seconds = now - self._started
+            rate = campaign.cases / seconds
+            found = campaign.found
+            click.echo(f"{seconds:6.0f} s  {campaign.cases:6} cases  {rate:5.1f} cases/s  {found} findings")
+
+
+def _memory() -> int:
+    """Bytes that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

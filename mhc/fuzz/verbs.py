@@ -1,0 +1,155 @@
+"""The verbs `minimise` and `promote` of `python -m mhc.fuzz`. Exit codes: 0 clean, 1 still fails, 2 usage, 3 our fault."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from mhc.case_json import CaseError
+from mhc.fuzz import fixtures
+from mhc.fuzz.finding import Finding, read_finding
+from mhc.fuzz.ledger import known
+from mhc.fuzz.minimise import CHECKS, RUNS, SECONDS, confirm
+from mhc.fuzz.minimise import minimise as make_small
+from mhc.fuzz.process import HarnessError
+from mhc.fuzz.sandbox import least_limit, processes
+from mhc.implementation import DEVICES, Implementation, ImplementationError
+from mhc.registry import load
+
+_finding_file = click.argument(
+    "finding_file", metavar="FINDING.json", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+_device = click.option(
+    "--device", type=click.Choice(DEVICES), help="Where it runs; the first that the kernel takes if not given."
+)
+_spec = click.option("--impl", "spec", metavar="IMPL", help="Run it on this implementation instead: NAME or FILE.py:NAME.")
+
+
+@click.command()
+@_finding_file
+@click.option(
+    "--out",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the small finding there; FINDING-small.json if not given.",
+)
+@click.option("--checks", type=click.IntRange(min=1), default=CHECKS, show_default=True, help="Cases to try at most.")
+@click.option("--seconds", type=click.FloatRange(min=1), default=SECONDS, show_default=True, help="Time to try them in.")
+@_spec
+@_device
+def minimise(
+    finding_file: Path, out: Path | None, checks: int, seconds: float, spec: str | None, device: str | None
+) -> None:
+    """Make the case of a finding as small as it can be while the same output fails in the same way.
+
+    \b
+        python -m mhc.fuzz minimise fuzz_reports/RUN/1f3a90c2.json
+        python -m mhc.fuzz minimise 1f3a90c2.json --out small.json --seconds 60
+
+    Cases run in processes of their own, so crashes and hangs are minimised too. What comes out is confirmed in fresh
+    processes: stable, or flaky with its rate. Exit status: 0 it does not fail any more and nothing is written, 1 it still
+    fails and the small finding is written, 2 usage, 3 a fault of the harness itself.
+    """
+    found, _, where = _open(finding_file, spec, device)
+    try:
+        small = make_small(found, where, checks=checks, seconds=seconds)
+    except HarnessError as fault:
+        _our_fault(fault)
+    assert small.reduction is not None
+    click.echo(f"{small.fingerprint}\n    {small.reduction}")
+    if not small.reduction.reproduced:
+        click.echo("    it does not fail any more")
+        sys.exit(0)
+    path = out or finding_file.with_name(f"{finding_file.stem}-small.json")
+    try:
+        path.write_text(small.to_json(), encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"--out {path}: {error}") from error
+    click.echo(f"    {small.message}\n    {small.case.id}\n    python -m mhc.fuzz replay {path}")
+    sys.exit(1)
+
+
+@click.command()
+@_finding_file
+@click.option(
+    "--fixtures",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write it there; tests/regressions of the source tree if not given.",
+)
+@_spec
+@_device
+def promote(finding_file: Path, folder: Path | None, spec: str | None, device: str | None) -> None:
+    """Make a finding a fixture, which the test suite replays from then on.
+
+    One on a kernel from outside needs --fixtures: the folder that its own tests replay.
+
+    \b
+        python -m mhc.fuzz promote fuzz_reports/RUN/1f3a90c2.json
+        python -m mhc.fuzz promote small.json --fixtures my_project/regressions
+
+    Only what fails in three fresh processes out of three is taken: a test must not depend on luck. Exit status: 0 it does
+    not fail any more and nothing is written, 1 it fails: each time, and is a fixture now, or now and then, and is refused
+    with its rate; 2 usage, 3 a fault of the harness itself.
+    """
+    found, implementation, where = _open(finding_file, spec, device)
+    target = fixtures.folder_for(found, None, folder)
+    if target is None:
+        raise click.UsageError(f"--fixtures: must be given, since {found.spec} is not of the source tree here")
+    try:
+        confirmed = confirm(found, processes(found.spec, implementation, where), least=least_limit(implementation))
+    except HarnessError as fault:
+        _our_fault(fault)
+    again = confirmed.reduction
+    assert again is not None
+    click.echo(f"{found.fingerprint}\n    failed in {again.reproduced} of {again.runs} fresh processes")
+    if not again.reproduced:
+        click.echo("    it does not fail any more: nothing to promote")
+        sys.exit(0)
+    if not again.stable:
+        click.echo(f"    refused: a fixture must fail {RUNS} times of {RUNS}")
+        sys.exit(1)
+    entry = known(found.fingerprint)
+    if entry is not None:
+        click.echo(f"    {entry}")
+    before = found.reduction or again
+    kept = replace(confirmed, reduction=replace(before, reproduced=again.reproduced, runs=again.runs))
+    try:
+        path = fixtures.write(kept, target)
+    except OSError as error:
+        raise click.UsageError(f"--fixtures {target}: {error}") from error
+    click.echo(f"    {path}\n    python -m mhc.fuzz replay {path}")
+    sys.exit(1)
+
+
+def _open(path: Path, spec: str | None, device: str | None) -> tuple[Finding, Implementation, str]:
+    """The finding in a file, its implementation, and where that runs."""
+    try:
+        found = read_finding(path)
+    except CaseError as error:
+        raise click.UsageError(f"{path}: {error}") from error
+    chosen = spec or found.spec
+    try:
+        implementation = load(chosen)
+    except ImplementationError as error:
+        raise click.UsageError(f"--impl {error}" if spec else f"{path}: {error}") from error
+    where = device or implementation.devices[0]
+    if where not in implementation.devices:
+        devices = ", ".join(implementation.devices)
+        raise click.UsageError(f"--device {where}: {implementation.name} runs on {devices}")
+    if where == "cuda" and not _cuda():
+        raise click.UsageError(f"--device {where}: PyTorch sees no CUDA device here")
+    fingerprint = replace(found.fingerprint, implementation=implementation.name)
+    return replace(found, fingerprint=fingerprint, spec=chosen, variables=implementation.env), implementation, where
+
+
+def _cuda() -> bool:
+    import torch  # noqa: PLC0415  the help is shown without it
+
+    return torch.cuda.is_available()
+
+
+def _our_fault(fault: HarnessError) -> NoReturn:
+    click.echo(f"fault of the harness: {fault}", err=True)
+    sys.exit(3)

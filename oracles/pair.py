@@ -1,0 +1,127 @@
+"""The pair gate: two implementations of one case are no further apart than both tolerances together, and of one class.
+
+Each may be as far from float64 as its own tolerance allows, so the two may be the sum apart. Where the reference with a
+tolerance leaves one class alone (finite, +inf, -inf or NaN) to both, the class must be the same. The reference says only how
+large rounding errors may be: two implementations that agree here and fail `bound` accuse it, or share a mistake. Where the
+reference is right, `bound` is the sharper gate.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mhc.observation import Observation
+from oracles.bound import Tolerances
+from oracles.error_number import ErrorNumber
+from oracles.nonfinite import class_fits, surely_finite
+from oracles.trial import results
+from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
+
+NAME = "pair"
+
+_PROBES = (float("nan"), 0.0, float("inf"), float("-inf"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One of the two: what it did, and what it was allowed."""
+
+    observation: Observation
+    allowed: Tolerances
+
+
+def judge(one: Side, other: Side) -> list[Verdict]:
+    """A verdict for each output and gradient of the two, which must have run the same case."""
+    sides = (one, other)
+    if one.observation.case != other.observation.case:
+        raise ValueError(f"two cases: {one.observation.case.id} and {other.observation.case.id}")
+    names = labels(one.observation, other.observation)
+    for name, side in zip(names, sides, strict=True):
+        if side.observation.refused is not None:
+            return [not_applicable(NAME, "case", f"{name} refused: {side.observation.refused}")]
+        if side.observation.failure is not None:
+            return [not_applicable(NAME, "case", f"{name} raised {side.observation.failure.type}")]
+    left, right = (results(side.observation) for side in sides)
+    wanted, also = ({**side.allowed.outputs, **side.allowed.gradients} for side in sides)
+    verdicts = []
+    for subject in dict.fromkeys([*left, *right]):
+        a, b = left.get(subject), right.get(subject)
+        if a is None or b is None:
+            missing = [name for name, value in zip(names, (a, b), strict=True) if value is None]
+            verdicts.append(_missing(subject, missing, present=subject in wanted))
+        elif subject not in wanted:
+            verdicts.append(failed(NAME, subject, "unwanted", f"{subject} was returned, where it must be None"))
+        else:
+            verdicts.append(compare(subject, (a, b), (wanted[subject], also[subject]), names))
+    return verdicts
+
+
+def labels(one: Observation, other: Observation) -> tuple[str, str]:
+    """What a message calls the two: with their devices, where these differ."""
+    if one.device.type == other.device.type:
+        return one.implementation, other.implementation
+    return f"{one.implementation} on {one.device.type}", f"{other.implementation} on {other.device.type}"
+
+
+def _missing(subject: str, missing: list[str], *, present: bool) -> Verdict:
+    """The verdict where a tensor of this name is not in both."""
+    if not present and len(missing) == 1:
+        return failed(NAME, subject, "unwanted", f"{subject} is None of {missing[0]} alone; it must be None")
+    reason = f"not returned by {' and '.join(missing)}" if present else "absent in this case"
+    return not_applicable(NAME, subject, reason)
+
+
+def compare(
+    subject: str, values: tuple[Tensor, Tensor], wanted: tuple[ErrorNumber, ErrorNumber], names: tuple[str, str]
+) -> Verdict:
+    """One tensor of the two: classes where both are promised one, and distances where both are finite."""
+    if values[0].numel() == 0:
+        return not_applicable(NAME, subject, "no elements")
+    a, b = (value.detach().to("cpu", torch.float64) for value in values)
+    bound = wanted[0].error + wanted[1].error
+    if surely_finite(a, wanted[0]) and surely_finite(b, wanted[1]):
+        comparable = torch.ones_like(a, dtype=torch.bool)
+    else:
+        judged = ~bound.isinf()
+        if not judged.any():
+            return not_applicable(NAME, subject, "no element has a finite tolerance in both")
+        promised = judged & _one_class(wanted[0]) & _one_class(wanted[1])
+        wrong = promised & (_class(a) != _class(b))
+        if wrong.any():
+            return failed(NAME, subject, "class", _describe(subject, first(wrong), (a, b), wanted, names))
+        comparable = judged & a.isfinite() & b.isfinite()
+        if not comparable.any():
+            none = not_applicable(NAME, subject, "no element is finite in both, and no class is promised")
+            return passed(NAME, subject) if promised.any() else none
+    apart = torch.where(comparable, (a - b).abs(), 0.0)
+    ratio = torch.where(apart == 0, 0.0, apart / bound)
+    worst = float(ratio.max())
+    if worst > 1:
+        at = tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))
+        return failed(NAME, subject, "value", _describe(subject, at, (a, b), wanted, names), ratio=worst)
+    return passed(NAME, subject, ratio=worst)
+
+
+def _class(value: Tensor) -> Tensor:
+    """0 finite, 1 +inf, -1 -inf, 2 NaN."""
+    return torch.where(value.isnan(), 2, torch.where(value.isfinite(), 0, value.sign().nan_to_num()).int())
+
+
+def _one_class(wanted: ErrorNumber) -> Tensor:
+    """Where the reference with its tolerance leaves one class alone."""
+    fits = [class_fits(torch.full_like(wanted.value, probe), wanted) for probe in _PROBES]
+    return torch.stack(fits).sum(0) == 1
+
+
+def _describe(
+    subject: str,
+    at: tuple[int, ...],
+    values: tuple[Tensor, Tensor],
+    wanted: tuple[ErrorNumber, ErrorNumber],
+    names: tuple[str, str],
+) -> str:
+    """Where, both values with whose they are, and both bounds, on one line."""
+    got = ", ".join(f"{float(value[at]):.9g} {name}" for value, name in zip(values, names, strict=True))
+    bounds = " + ".join(f"{float(number.error[at]):.3g}" for number in wanted)
+    return f"{place(subject, at)} = {got}, bound {bounds}"

@@ -1,0 +1,42 @@
+"""What the dtypes round, and the choices of the error model; docs/tolerances.md derives each."""
+
+import torch
+from torch import Tensor
+
+LAMBDA = 6.0
+"""Probabilistic rounding-error analysis: sqrt(L) instead of L, with this many standard deviations (docs/tolerances.md)."""
+# Roundings inside an elementary function, at most: a sigmoid is an exponential of 2 ulp = 4u, an addition and a division of
+# 2 ulp; a reciprocal square root of 2 ulp needs less.
+ELEMENTARY = 9.0
+# Nothing is promised within this factor of overflow, inputs included, so that the order of a formula's constant factors is
+# free: autograd, for one, doubles dh_post before the slope of the sigmoid brings it down; the formula takes h_post first.
+HEADROOM = 4.0
+# A product in a matrix product may be formed from three bfloat16 terms of each factor: six partial products for float32
+# digits, each of which can fall below the normal range by itself.
+PARTIAL = 6
+
+
+def unit_roundoff(dtype: torch.dtype) -> float:
+    return torch.finfo(dtype).eps / 2
+
+
+def overflow_threshold(dtype: torch.dtype) -> float:
+    """The smallest magnitude that rounds to infinity; infinity itself for float64, whose threshold is no float64."""
+    info = torch.finfo(dtype)
+    return info.max + info.max / (2 - info.eps) * info.eps / 2
+
+
+def half_subnormal(dtype: torch.dtype) -> float:
+    """What rounding may cost below the normal range."""
+    info = torch.finfo(dtype)
+    return info.smallest_normal * info.eps / 2
+
+
+def magnitude(value: Tensor) -> Tensor:
+    """|value|, and 0 where it is not finite: classes are propagated by the value itself, not by its error."""
+    return value.abs().nan_to_num(nan=0.0, posinf=0.0)
+
+
+def poison(error: Tensor) -> Tensor:
+    """0 * infinity is NaN; an error times an infinite error is infinite."""
+    return error.nan_to_num(nan=torch.inf, posinf=torch.inf)

@@ -1,0 +1,85 @@
+"""Where the tests run: `pytest --device`. Settled by conftest before anything imports Triton or starts CUDA.
+
+Nothing of the project is imported here: jaxtyping checks only what is imported after conftest.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+if TYPE_CHECKING:
+    from mhc import Implementation
+
+CHOICES = ("auto", "cpu", "cuda")
+
+_INTERPRET = "TRITON_INTERPRET"
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+@dataclass
+class Asked:
+    """What the command line asked for: of one process, and settled once."""
+
+    device: str = "auto"
+
+
+ASKED = Asked()
+
+
+def settle(device: str) -> None:
+    """Take the command line's word, and set the environment of this process and of those it starts for it."""
+    prepare(device, os.environ)
+    ASKED.device = device
+
+
+def prepare(asked: str, variables: MutableMapping[str, str]) -> None:
+    """What `--device` means for environment variables.
+
+    CUDA reads its variable when it starts, Triton its own when it is imported; without a GPU Triton's kernels run in the
+    interpreter, so that `triton-interpreted` is tested in-process.
+
+    Raises:
+        pytest.UsageError: CUDA is asked for, and there is none.
+    """
+    if asked == "cpu":
+        variables[_VISIBLE] = ""
+    if asked == "cpu" or not torch.cuda.is_available():
+        if asked == "cuda":
+            raise pytest.UsageError("--device cuda: PyTorch sees no CUDA device here")
+        variables[_INTERPRET] = "1"
+    elif asked == "cuda":
+        variables.pop(_INTERPRET, None)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The device that an implementation is tested on, or why it is tested on none."""
+
+    device: str = ""
+    reason: str = ""
+
+
+def place(implementation: "Implementation", asked: str, *, gpu: bool, variables: Mapping[str, str]) -> Place:
+    """`auto` is the CPU for everything that runs there, and a GPU for the rest."""
+    if asked == "cuda":
+        return Place("cuda") if "cuda" in implementation.devices else Place(reason="runs on the CPU only")
+    if "cpu" not in implementation.devices:
+        absent = "--device cpu" if asked == "cpu" else "PyTorch sees no GPU"
+        return Place("cuda") if gpu else Place(reason=f"runs on a GPU only, {absent}")
+    unset = [f"{name}={value}" for name, value in implementation.env.items() if variables.get(name) != value]
+    return Place(reason=f"needs {' '.join(unset)}, tested through workers") if unset else Place("cpu")
+
+
+def header(implementations: Iterable["Implementation"], asked: str, *, gpu: bool, variables: Mapping[str, str]) -> list[str]:
+    """For pytest's header: the device, which implementations are tested, which are not and why."""
+    lines = [f"device: {asked} ({torch.cuda.get_device_name() if gpu else 'no GPU'})"]
+    groups: dict[str, list[str]] = {}
+    for one in implementations:
+        where = place(one, asked, gpu=gpu, variables=variables)
+        what = f"tested on {where.device}" if where.device else f"not tested ({where.reason})"
+        groups.setdefault(what, []).append(one.name)
+    return [*lines, *(f"{what}: {', '.join(names)}" for what, names in sorted(groups.items(), reverse=True))]

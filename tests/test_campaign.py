@@ -1,0 +1,199 @@
+"""A campaign over kernels that misbehave, killed and gone on with, ended by signals."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from mhc.fuzz.store import FILE, Store
+
+KERNELS = """
+import ctypes, os, sys, time
+from dataclasses import replace
+import torch
+from mhc import load
+
+healthy = load("manual")
+
+class Unpicklable(Exception):
+    def __init__(self):
+        super().__init__("holds a lambda")
+        self.secret = lambda: None
+    def __reduce__(self):
+        raise TypeError("cannot pickle this")
+
+def raises():
+    raise Unpicklable
+
+def loops():
+    while True:
+        pass
+
+def allocates():
+    held = []
+    while len(held) < 50:
+        held.append(torch.ones(1 << 28))  # 1 GiB each
+
+def writes():
+    for _ in range(1 << 10):
+        os.write(1, b"x" * (1 << 20))
+
+def spoilt(name, what, result=None):
+    def forward(x, *args, **kwargs):
+        what()
+        outputs = healthy.forward(x, *args, **kwargs)
+        return outputs if result is None else result(outputs)
+    return replace(healthy, name=name, forward=forward, backward=None)
+
+SEGFAULTS = spoilt("segfaults", lambda: ctypes.string_at(0))
+ABORTS = spoilt("aborts", os.abort)
+EXITS = spoilt("exits", lambda: os._exit(7))
+LOOPS = spoilt("loops", loops)
+SLEEPS = spoilt("sleeps", lambda: time.sleep(3600))
+ALLOCATES = spoilt("allocates", allocates)
+WRITES = spoilt("writes", writes)
+RAISES = spoilt("raises", raises)
+ARITY = spoilt("arity", lambda: None, lambda outputs: outputs[:2])
+CLOSES = spoilt("closes", lambda: os.closerange(0, 4096))
+"""
+# implementation: (where, symptom)
+WANTED = {
+    "segfaults": ("process", "SIGSEGV"),
+    "aborts": ("process", "SIGABRT"),
+    "exits": ("process", "exit 7"),
+    "loops": ("process", "hang"),
+    "sleeps": ("process", "hang"),
+    "allocates": ("process", "out of memory"),
+    "writes": ("process", "floods its output"),
+    "raises": ("forward", "raises Unpicklable"),
+    "arity": ("forward", "raises ContractError"),
+    "closes": ("process", "exit 1"),
+}
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNELS, encoding="utf-8")
+    return path
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "mhc.fuzz", *map(str, arguments)]
+
+
+def only_run(folder: Path) -> Path:
+    (run,) = folder.iterdir()
+    return run
+
+
+def test_ten_that_misbehave_are_ten_findings_and_the_healthy_are_unharmed(kernels: Path, tmp_path: Path) -> None:
+    chosen = [word for name in WANTED for word in ("--impl", f"{kernels}:{name.upper()}")]
+    limits = ("--run-limit", 4, "--compile-limit", 0, "--memory", 1.5, "--workers", 2)
+    out = tmp_path / "runs"
+    arguments = command(
+        "--minutes", 0.7, "--seed", 1, "--out", out, *chosen, "--impl", "manual", "--impl", "golden", *limits
+    )
+    started = time.monotonic()
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert time.monotonic() - started < 1.1 * 0.7 * 60 + 15  # imports, and ending a dozen processes
+    run = only_run(out)
+    found = [json.loads(path.read_text(encoding="utf-8"))["fingerprint"] for path in run.glob("*.json")]
+    assert {one["implementation"]: (one["subject"], one["symptom"]) for one in found} == WANTED
+    assert len(found) == len(WANTED)
+    store = Store(run / FILE)
+    counts = store.counts()
+    for name in ("manual", "golden"):
+        assert counts[name]["checked"] >= 10
+        assert "failing" not in counts[name]
+    assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) < 200 << 20
+    assert store.in_hand() == []
+
+
+def integrity(run: Path) -> dict[str, float]:
+    """Counts by implementation and word of a store that is whole."""
+    store = Store(run / FILE)
+    assert store._connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    checked = {name: words.get("checked", 0) + words.get("refused", 0) for name, words in store.counts().items()}
+    timeline: dict[str, float] = {}
+    for name, _, n in store.table("timeline"):
+        timeline[name] = timeline.get(name, 0) + n
+    assert timeline == {name: n for name, n in checked.items() if n}
+    found = {f"finding {id_}": 1.0 for id_ in store.findings()}
+    store.close()
+    return {**checked, **found}
+
+
+def test_a_killed_run_goes_on_and_has_lost_nothing(kernels: Path, tmp_path: Path) -> None:
+    """Twenty kills with --hypothesis-profile=nightly."""
+    out = tmp_path / "runs"
+    chosen = ("--impl", "manual", "--impl", f"{kernels}:RAISES")
+    process = subprocess.Popen(
+        command("--hours", 1, "--seed", 5, "--out", out, "--workers", 2, *chosen), stdout=subprocess.PIPE, text=True
+    )
+    chance = random.Random(7)
+    before: dict[str, float] = {}
+    for _ in range(20 if settings().max_examples >= 1000 else 3):
+        assert process.stdout is not None
+        assert "checking manual, raises" in process.stdout.readline()
+        time.sleep(chance.uniform(2.0, 7.0))
+        process.kill()
+        process.communicate()
+        run = only_run(out)
+        after = integrity(run)
+        assert all(after.get(key, 0) >= n for key, n in before.items()), (before, after)
+        before = after
+        process = subprocess.Popen(command("--resume", run, "--workers", 2), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    first = process.stdout.readline()  # from here on it takes signals
+    assert "going on with" in first
+    time.sleep(1.0)
+    process.send_signal(signal.SIGTERM)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, first + text
+    assert "ended by SIGTERM; go on with: python -m mhc.fuzz --resume" in text
+    assert integrity(run)["manual"] >= before["manual"] > 0
+    assert sum(key.startswith("finding") for key in before) == 1
+    assert (run / "summary.md").exists()
+
+
+def test_ctrl_c_ends_it_with_a_report_and_a_second_one_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    arguments = command("--hours", 1, "--impl", "manual", "--workers", 1, "--out", out)
+    process = subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if re.search(r" [1-9]\d* cases ", line))
+    assert " 0 findings" in line
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, text
+    assert "ended by SIGINT" in text
+    assert "Traceback" not in text
+    assert re.search(r"^# [1-9]\d* cases in ", (only_run(out) / "summary.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--resume", "{tmp}"), "there is no campaign.sqlite in it"),
+        (("--resume", "{tmp}", "--seed", "1"), "give neither"),
+        (("--resume", "{tmp}/absent"), "does not exist"),
+    ],
+)
+def test_what_cannot_be_gone_on_with_exits_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(*(word.format(tmp=tmp_path) for word in arguments)), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())

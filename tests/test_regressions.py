@@ -1,0 +1,96 @@
+"""Every case in tests/regressions on every implementation that runs here, by every gate: what was wrong once stays right.
+
+A finding's file, or a case's: both are copied there as they are. regressions/README.md says what each one was.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from mhc import CaseError, Implementation, load
+from mhc.fuzz.check import check
+from mhc.fuzz.depth import Depth
+from mhc.fuzz.finding import finding, read_case
+from mhc.fuzz.report import write_finding
+from mhc.pre.reference_impls import GOLDEN, MANUAL
+from oracles.verdict import Status
+from tests.support import ON_CPU, ON_CUDA, ROOT, device_of, scaled_case, told
+
+FOLDER = ROOT / "tests" / "regressions"
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.json"))
+
+
+def depth(implementation: Implementation, found_on: str | None) -> Depth:
+    """All gates; of what others found one run in Triton's interpreter, where every further one takes up to a second."""
+    slow = implementation.name == "triton-interpreted" and found_on != implementation.name
+    return Depth.PLAIN if slow else Depth.FULL
+
+
+def replayed(path: Path, implementation: Implementation) -> str:
+    """What fails first, and the command that shows everything again; empty where nothing does."""
+    case, found_on = read_case(path)
+    device = device_of(implementation)
+    verdicts = check(implementation, case, device, depth(implementation, found_on))
+    failures = [one for one in verdicts if one.status is Status.FAIL]
+    if not failures:
+        return ""
+    shown = path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    more = "" if len(failures) == 1 else f"\n    and {len(failures) - 1} more"
+    found = finding(implementation.name, implementation, case, failures[0])
+    return told(found, shown, device) + f" --impl {implementation.name}{more}"
+
+
+@pytest.mark.parametrize("implementation", [*ON_CPU, *ON_CUDA], ids=lambda one: one.name)
+@pytest.mark.parametrize("path", files(FOLDER), ids=lambda path: path.stem)
+def test_it_stays_right(path: Path, implementation: Implementation) -> None:
+    failures = replayed(path, implementation)
+    if failures:
+        pytest.fail(failures, pytrace=False)
+
+
+def test_each_file_is_explained() -> None:
+    explained = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert [path.name for path in files(FOLDER) if f"`{path.name}`" not in explained] == []
+
+
+CASE = scaled_case(B=1, S=1, n=2, D=3, dtype="float32")
+
+
+def test_a_finding_and_a_bare_case_are_replayed(tmp_path: Path) -> None:
+    wrong = load("oracles.mutants.load:post_without_its_2")
+    (failure,) = [one for one in check(wrong, CASE, "cpu", Depth.PLAIN) if one.status is Status.FAIL]
+    found = write_finding(tmp_path, finding("manual", MANUAL, CASE, failure))
+    bare = tmp_path / "bare.json"
+    bare.write_text(CASE.to_json(), encoding="utf-8")
+    (tmp_path / "README.md").write_text("no case", encoding="utf-8")
+    assert files(tmp_path) == sorted([found, bare])
+    for path in files(tmp_path):
+        assert replayed(path, GOLDEN) == ""
+        lines = replayed(path, wrong).splitlines()
+        assert lines[0] == "FOUND post_without_its_2: h_post: value (bound)"
+        assert lines[1].startswith("    h_post[0, 0, ")
+        device = "" if device_of(wrong) == "cpu" else " --device cuda"
+        assert lines[3] == f"    python -m mhc.fuzz replay {path}{device} --impl post_without_its_2"
+        assert max(len(line.replace(str(tmp_path), "tests/regressions")) for line in lines) <= 120
+
+
+def test_an_empty_folder_has_no_tests(tmp_path: Path) -> None:
+    assert files(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is not JSON"),
+        ('{"case": {"schema": 1, "n": 99}}', "n: must be in 1..16"),
+        ("{}", "schema: missing"),
+    ],
+)
+def test_a_file_that_is_no_case_fails_its_own_test(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(CaseError, match=message):
+        replayed(path, MANUAL)
