@@ -7,6 +7,7 @@ from mhc.fuzz.report.run import Run
 from mhc.fuzz.report.words import plural, short
 
 _SHADES = 8
+_NAMED = 24  # of the regions that nothing reached; the maps show all
 
 
 def maps(run: Run) -> list[Child]:
@@ -22,7 +23,8 @@ def maps(run: Run) -> list[Child]:
         f" {plural(holes, 'hole')} in {plural(len(run.names) * len(labels), 'cell')}"
         " (hatched: no case of that implementation was there)."
     )
-    never = f"Reached by no implementation: {'; '.join(nowhere)}." if nowhere else "Every region was reached by some."
+    more = f"; and {plural(len(nowhere) - _NAMED, 'other')}" if len(nowhere) > _NAMED else ""
+    never = f"Reached by no implementation: {'; '.join(nowhere[:_NAMED])}{more}." if nowhere else "Some reached each region."
     cards = [_map(run, aspect, listed, most) for aspect, listed in aspects.items()]
     return [
         element("p", note, class_="soft"),

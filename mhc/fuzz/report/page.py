@@ -71,14 +71,15 @@ def _ran(run: Run) -> list[Child]:
         "seed": bounded(str(meta.get("seed", "?")), 300),
         "device": meta.get("device"),
         "workers": meta.get("workers"),
-        "implementations": bounded(", ".join(specs)),
-        "devices": "; ".join(here.get("devices", [])) or "no CUDA device",
+        "implementations": bounded(", ".join(specs)) or None,
+        "devices": ("; ".join(here["devices"]) or "no CUDA device") if "devices" in here else None,
         "processor": here.get("processor"),
         "platform": here.get("platform"),
         "Python": here.get("python"),
-        "packages": ", ".join(f"{name} {version}" for name, version in here.get("packages", {}).items()),
+        "packages": ", ".join(f"{name} {version}" for name, version in here.get("packages", {}).items()) or None,
         "CUDA": here.get("cuda"),
-        "variables": " ".join(f"{name}={value}" for name, value in here.get("variables", {}).items()) or "none",
+        "variables": " ".join(f"{name}={value}" for name, value in here.get("variables", {}).items()) or None,
+        "known before": bounded("\n".join(map(str, meta.get("known", [])))) or None,
     }
     rows = [part for key, value in told.items() if value is not None for part in (element("dt", key), element("dd", value))]
     legs: list[list[Child]] = [

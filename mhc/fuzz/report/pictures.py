@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from mhc.fuzz.report.markup import Child, Markup, element, join
 from mhc.fuzz.report.run import Run
-from mhc.fuzz.report.words import ceiling, count, duration, plural, step
+from mhc.fuzz.report.words import ceiling, count, cut, duration, plural, safe, step
 from mhc.fuzz.store import TICK
 
 HUES = 8
@@ -14,7 +14,8 @@ HUES = 8
 _WIDTH, _HEIGHT = 960, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 22, 34
 _LEAST, _MOST = -40, 4
-_NAME, _ROW, _BAR = 118, 26, 20
+_NAME, _ROW, _BAR = 138, 26, 20
+_LETTERS = 18  # of a name, in the room of _NAME
 
 
 def hue(at: int) -> str:
@@ -90,7 +91,7 @@ def distribution(run: Run, subject: str) -> Markup:
     parts: list[Markup] = []
     for at, (name, bins) in enumerate(by_name.items()):
         base = _ROW * (at + 1)
-        parts.append(element("text", name, x=_NAME - 6, y=base - 4, text_anchor="end"))
+        parts.append(element("text", cut(safe(name), _LETTERS), x=_NAME - 6, y=base - 4, text_anchor="end"))
         parts.append(_line(_NAME, base, width - right, base, "grid"))
         most = math.log1p(max(bins.values()))
         for bin_, n in sorted(bins.items()):
@@ -118,8 +119,8 @@ def shares(label: str, rows: Mapping[str, Mapping[str, float]], classes: Mapping
     width = 640
     parts: list[Markup] = []
     for at, (name, row) in enumerate(rows.items()):
-        y, whole, begin = at * (_BAR + 6), sum(row.values()), float(_NAME + 20)
-        parts.append(element("text", name, x=begin - 8, y=y + 14, text_anchor="end"))
+        y, whole, begin = at * (_BAR + 6), sum(row.values()), float(_NAME + 4)
+        parts.append(element("text", cut(safe(name), _LETTERS), x=begin - 8, y=y + 14, text_anchor="end"))
         room = width - begin
         parts.append(_box(begin, y, room, _BAR, "empty", f"{name}: {'nothing' if not whole else label}"))
         for what, part in row.items():
@@ -129,7 +130,8 @@ def shares(label: str, rows: Mapping[str, Mapping[str, float]], classes: Mapping
                 parts.append(_box(begin, y, max(long - 1, 0.5), _BAR, classes[what], share))
                 begin += long
     keys = [element("li", element("i", class_=f"key {class_}"), what) for what, class_ in classes.items()]
-    return join(_svg(label, width, len(rows) * (_BAR + 6), parts, "shares"), element("ul", *keys, class_="legend"))
+    picture = _svg(label, width, len(rows) * (_BAR + 6), parts, "shares")
+    return join(element("div", picture, class_="wide", tabindex=0), element("ul", *keys, class_="legend"))
 
 
 def _marks(span: float) -> list[float]:

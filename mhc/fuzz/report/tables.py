@@ -24,6 +24,8 @@ def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Child]], t
 
 def implementations(run: Run) -> list[Child]:
     """What became of the cases of each, and why workers were replaced."""
+    if not run.names:
+        return [element("p", "None was there yet.", class_="soft")]
     rows: list[list[Child]] = []
     split = {}
     for name in run.names:
@@ -39,9 +41,10 @@ def implementations(run: Run) -> list[Child]:
     cards: list[Child] = [
         element(
             "div",
-            element("div", shares("Cases that passed, failed and were refused", split, _ENDS)),
-            element("div", table("Cases", heads, rows), element("p", note, class_="soft")),
-            class_="card beside",
+            shares("Cases that passed, failed and were refused", split, _ENDS),
+            table("Cases", heads, rows),
+            element("p", note, class_="soft"),
+            class_="card",
         )
     ]
     if run.restarts:
@@ -77,7 +80,7 @@ def worst(run: Run) -> list[Child]:
             if name in by_name
         ]
         most = max((value for value, _ in by_name.values()), default=0.0)
-        folded.append(element("details", element("summary", f"{subject}: the cases of at most {ratio(most)}"), *cases))
+        folded.append(element("details", element("summary", f"{subject}: its cases, up to {ratio(most)}"), *cases))
     note = "Largest |error| / bound; above 1 is a failure. A case replays from a file: python -m mhc.fuzz replay FILE"
     return [
         element("div", table("Largest |error| / bound", ("", *owners), rows), class_="card"),

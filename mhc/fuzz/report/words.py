@@ -27,6 +27,11 @@ def bounded(text: str, longest: int = LONGEST) -> str:
     return whole if len(whole) <= longest else f"{whole[:longest]}\n... {len(whole) - longest} more characters"
 
 
+def cut(text: str, longest: int) -> str:
+    """The beginning of a name, where the whole would not fit."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
 def _written(char: str) -> str:
     return "    " if char == "\t" else ascii(char)[1:-1] if ord(char) > 127 or ord(char) < 32 else f"\\x{ord(char):02x}"
 

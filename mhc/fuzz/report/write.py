@@ -1,5 +1,6 @@
 """The reports of a run's folder, each replaced as a whole: whoever reads one reads the old or the new one."""
 
+import json
 import os
 from pathlib import Path
 
@@ -18,7 +19,11 @@ def write_reports(folder: Path, store: Store) -> Run:
 
 
 def write(run: Run) -> None:
-    """The same, of what was read already."""
+    """The same, of what was read already, and the file of each finding that has none: its campaign ended too soon."""
+    for found in run.findings:
+        path = run.folder / f"{found.id}.json"
+        if not path.exists():
+            _replace(path, json.dumps(found.document, indent=2) + "\n")
     for name, text in (("summary.md", markdown(run)), ("junit.xml", junit(run)), ("report.html", page(run))):
         _replace(run.folder / name, text)
 
