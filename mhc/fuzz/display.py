@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 import click
 from rich.console import Console, Group
@@ -120,20 +120,21 @@ class Display(ABC):
 class Lines(Display):
     """Plain lines, for files and pipes: every few seconds at first, every minute in the end."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, file: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._file = file
         self._clock = clock
         self._watch = Watch(clock)
         self._started = clock()
         self._next = self._started + _LINE
 
     def tell(self, text: str) -> None:
-        click.echo(text)
+        click.echo(text, file=self._file)
 
     def __call__(self, campaign: Campaign) -> None:
         now = self._clock()
         if now >= self._next:
             self._next = now + min(_LINE_MOST, max(_LINE, _LINE_SHARE * (now - self._started)))
-            click.echo(line(self._watch.look(campaign)))
+            click.echo(line(self._watch.look(campaign)), file=self._file)
 
 
 class Rows(Display):
@@ -182,9 +183,9 @@ def rows(seen: Snapshot) -> Group:
     head.append(f"{', ' if seen.left else ''}{plural(seen.cases, 'case')}, {seen.rate:.1f}/s, ")
     head.append(plural(seen.findings, "finding"), style="bold red" if seen.findings else "")
     wide = min(_ROW // 2, max((len(one.name) for one in seen.work), default=0))
-    told = [f"{cut(safe(one.name), wide):{wide}}  {one.doing}{_since(one.seconds)}" for one in seen.work]
-    told += [f"minimising {safe(name)}" for name in seen.minimising]
-    return Group(head, *(Text(f"  {cut(one, _ROW - 2)}", style="dim", no_wrap=True, overflow="ellipsis") for one in told))
+    told = [f"{cut(one.name, wide):{wide}}  {one.doing}{_since(one.seconds)}" for one in seen.work]
+    told += [cut(f"minimising {name}", _ROW - 2) for name in seen.minimising]
+    return Group(head, *(Text(f"  {one}", style="dim", no_wrap=True, overflow="ellipsis") for one in told))
 
 
 def _since(seconds: float) -> str:
@@ -193,9 +194,10 @@ def _since(seconds: float) -> str:
 
 
 @contextmanager
-def display() -> Iterator[Display]:
-    """The display that fits standard output."""
-    console = Console(file=sys.stdout, highlight=False)
-    terminal = sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal
-    with Rows(console) if terminal else Lines() as shown:
+def display(file: TextIO | None = None) -> Iterator[Display]:
+    """The display that fits `file`, standard output where none is given."""
+    file = file or sys.stdout
+    console = Console(file=file, highlight=False)
+    terminal = file.isatty() and console.is_terminal and not console.is_dumb_terminal
+    with Rows(console) if terminal else Lines(file) as shown:
         yield shown

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from mhc.fuzz.report.markup import Child, Markup, element, join
 from mhc.fuzz.report.run import Run
-from mhc.fuzz.report.words import ceiling, count, cut, duration, plural, safe, step
+from mhc.fuzz.report.words import ceiling, count, cut, duration, plural, step
 from mhc.fuzz.store import TICK
 
 HUES = 8
@@ -91,7 +91,7 @@ def distribution(run: Run, subject: str) -> Markup:
     parts: list[Markup] = []
     for at, (name, bins) in enumerate(by_name.items()):
         base = _ROW * (at + 1)
-        parts.append(element("text", cut(safe(name), _LETTERS), x=_NAME - 6, y=base - 4, text_anchor="end"))
+        parts.append(element("text", cut(name, _LETTERS), x=_NAME - 6, y=base - 4, text_anchor="end"))
         parts.append(_line(_NAME, base, width - right, base, "grid"))
         most = math.log1p(max(bins.values()))
         for bin_, n in sorted(bins.items()):
@@ -120,7 +120,7 @@ def shares(label: str, rows: Mapping[str, Mapping[str, float]], classes: Mapping
     parts: list[Markup] = []
     for at, (name, row) in enumerate(rows.items()):
         y, whole, begin = at * (_BAR + 6), sum(row.values()), float(_NAME + 4)
-        parts.append(element("text", cut(safe(name), _LETTERS), x=begin - 8, y=y + 14, text_anchor="end"))
+        parts.append(element("text", cut(name, _LETTERS), x=begin - 8, y=y + 14, text_anchor="end"))
         room = width - begin
         parts.append(_box(begin, y, room, _BAR, "empty", f"{name}: {'nothing' if not whole else label}"))
         for what, part in row.items():

@@ -28,7 +28,8 @@ def bounded(text: str, longest: int = LONGEST) -> str:
 
 
 def cut(text: str, longest: int) -> str:
-    """The beginning of a name, where the whole would not fit."""
+    """`safe`, on one line, and only its beginning where the whole would not fit."""
+    text = " ".join(safe(text).split())
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
