@@ -13,6 +13,7 @@ from mhc.fuzz.finding import Finding, finding, fingerprint, from_document
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Ready, Round
 from mhc.fuzz.pool import Pool, Slot
 from mhc.fuzz.process import HarnessError
+from mhc.fuzz.programs import Programs
 from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.rounds import shorten
 from mhc.fuzz.share import Share
@@ -98,6 +99,7 @@ class Campaign:
         seeds: Mapping[str, int] = store.meta().get("seeds", {})
         self._seeds = {name: seeds.get(name, seed) for name in self.subjects}
         self._rounds: Counter[str] = Counter()
+        self._programs = {name: Programs() for name in self.subjects}
         self._earlier = store.seconds()
         self._started = time.monotonic()
         self._regions = {name: Counter[str]() for name in self.subjects}
@@ -194,12 +196,12 @@ class Campaign:
         self._seeds[name] = seed + 1
         self._rounds[name] += 1
         self.store.set_meta(seeds=self._seeds)
-        rare = None
-        count = int(min(_ROUND, self._left(name)))
+        like, rare = self._programs[name].like(), None
+        count = int(min(_ROUND if like is None else 5 * _ROUND, self._left(name)))
         if self.budget.cases == float("inf") and self._rounds[name] % _GUIDED_EVERY == 0:
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
             count = 5 * _ROUND
-        return Round(seed=seed, count=count, max_elements=self._max_elements, known=self._known, rare=rare)
+        return Round(seed=seed, count=count, max_elements=self._max_elements, known=self._known, rare=rare, like=like)
 
     def _hear(self, slot: Slot) -> None:
         """Everything that a slot's process has said, and what became of it."""
@@ -230,6 +232,7 @@ class Campaign:
                 assert slot.case is not None
                 self.store.end(slot.number, name, message, self.now)
                 self._lost[name] = 0
+                self._programs[name].learn(message)
                 if not message.probe:
                     self._drawn[name] += 1
                     seen = self._regions[name]

@@ -10,6 +10,7 @@ from hypothesis.errors import Flaky
 from mhc.case import Case
 from mhc.fuzz.check import check, taken
 from mhc.fuzz.clock import Clock
+from mhc.fuzz.compiles import compiles
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import fingerprint
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Round, Running
@@ -73,7 +74,8 @@ def play(implementation: Implementation, device: str, request: Round, say: Calla
         print_blob=False,
     )
     spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
-    strategy = cases(max_elements=request.max_elements, spaces=spaces)
+    like = None if request.like is None else Case.from_json(request.like)
+    strategy = cases(max_elements=request.max_elements, spaces=spaces, like=like)
     test = hypothesis.seed(request.seed)(configured(hypothesis.given(strategy)(body)))
     started = time.perf_counter()
     try:
@@ -110,7 +112,12 @@ def summarise(case: Case, verdicts: Sequence[Verdict], clock: Clock, compiled: i
         failures=tuple(shorten(verdict) for verdict in verdicts if verdict.status is Status.FAIL),
         ratios=ratios,
         regions=frozenset() if probe else regions(case),
-        seconds={"running": clock.running, "reference": clock.reference, "checking": clock.checking},
+        seconds={
+            "running": clock.running,
+            "reference": clock.reference,
+            "checking": clock.checking,
+            "compiling": clock.checking if compiled else 0.0,
+        },
         compiled=compiled,
     )
 
@@ -124,8 +131,3 @@ def shorten(verdict: Verdict) -> Failure:
 def broken(verdicts: Sequence[Verdict]) -> bool:
     """Whether the device is of no more use to this process: an error on CUDA stays."""
     return any(verdict.status is Status.FAIL and verdict.symptom in liveness.LASTING for verdict in verdicts)
-
-
-def compiles(implementation: Implementation) -> int:
-    """Programs that the implementation says it has compiled in this process."""
-    return 0 if implementation.compiles is None else implementation.compiles()
