@@ -15,7 +15,7 @@ from strategies.regions import labels
 
 NAMES = ("golden", "manual", "triton-interpreted", "tilelang-c", "tir", "chunked")
 RATES = (6, 6, 3, 2, 1, 4)
-HOSTILE = "<script>alert('1')</script> \"quoted\" & \x1b[31mred\x1b[0m \x00\u202e\ud800 | `code` ]]> " + "x" * 10_000
+HOSTILE = "<script>alert('1')</script> \"quoted\" & \x1b[31mred\x1b[0m \x00\u202e\ud800 | `code` ]]>\nline " + "x" * 10_000
 SUBJECTS = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre", "dx", "dphi", "dalpha", "dbias", "dgamma")
 ENVIRONMENT = {
     "python": "3.11.7",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mhc.fuzz.report.run import Found, Run
-from mhc.fuzz.report.words import bounded, duration, plural, ratio, safe
+from mhc.fuzz.report.words import bounded, cut, duration, plural, ratio, safe
 
 _LARGEST = 3  # outputs in a row of the table; the page has all
 
@@ -16,7 +16,7 @@ def markdown(run: Run) -> str:
     lines = [
         f"# {run.cases} cases in {run.seconds:.0f} s on {_cell(device)}, {len(run.findings)} findings",
         "",
-        f"{run.outcome[1]}. Seed {bounded(str(meta.get('seed', '?')), 80)}.{_environment(here)}",
+        f"{run.outcome[1]}. Seed {cut(str(meta.get('seed', '?')), 80)}.{_environment(here)}",
         *(f"Device: {line}." for line in here.get("devices", [])),
         *_legs(run),
         "",
@@ -61,13 +61,13 @@ def _finding(found: Found) -> list[str]:
     elements = "" if found.elements is None else f", {plural(found.elements, 'element')}"
     told = f"{found.state}, {found.stability}, seen {plural(found.seen, 'time')}"
     block = [
-        *([bounded(found.known, 1000)] if found.known else []),
+        *([cut(found.known, 1000)] if found.known else []),
         *found.message.splitlines(),
         f"{found.shape}{elements}",
         found.replay,
     ]
     if found.fixture:
-        block.append(f"fixture {bounded(found.fixture, 300)}")
+        block.append(f"fixture {cut(found.fixture, 300)}")
     return [f"- **{_cell(found.id)}** {_cell(found.title)}: {told}", "", *(f"      {line}" for line in block)]
 
 

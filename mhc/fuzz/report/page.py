@@ -8,7 +8,7 @@ from mhc.fuzz.report import coverage, findings, tables
 from mhc.fuzz.report.markup import Child, Markup, element, join
 from mhc.fuzz.report.pictures import distribution, timeline
 from mhc.fuzz.report.run import Run
-from mhc.fuzz.report.words import bounded, duration, plural
+from mhc.fuzz.report.words import bounded, cut, duration, plural
 
 # Whatever slips through: a browser that keeps to this policy neither loads nor runs anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
@@ -47,7 +47,7 @@ def _subtitle(run: Run) -> Markup:
     told = [
         f"on {meta.get('device', '?')}",
         plural(len(run.names), "implementation"),
-        bounded(f"seed {meta.get('seed', '?')}", 80),
+        cut(f"seed {meta.get('seed', '?')}", 80),
         *([f"started {_clock(run.legs[0].started)}"] if run.legs else []),
     ]
     parts: list[Child] = [element("p", ", ".join(told), class_="soft")]

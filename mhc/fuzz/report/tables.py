@@ -95,9 +95,11 @@ def spent(run: Run) -> list[Child]:
     if not whole:
         return [element("p", "Nothing was timed.", class_="soft")]
     kinds = list(next(iter(by_name.values())))
+    compiling = {name: run.counts.get(name, {}).get("compiling", 0.0) for name in run.names}
+    compiling["all"] = sum(compiling.values())
     total = {kind: sum(row[kind] for row in by_name.values()) for kind in kinds}
     rows = [
-        [name, *(duration(row[kind]) for kind in kinds), duration(sum(row.values()))]
+        [name, *(duration(row[kind]) for kind in kinds), duration(sum(row.values())), duration(compiling[name])]
         for name, row in {"all": total, **by_name}.items()
     ]
     picture = shares(
@@ -106,11 +108,8 @@ def spent(run: Run) -> list[Child]:
     told = f"{duration(whole)} of worker time in {duration(run.seconds)} of campaign"
     workers = run.meta.get("workers")
     told += f", with {plural(workers, 'worker')}." if isinstance(workers, int) else "."
-    return [
-        element(
-            "div", picture, table("Time", ("", *kinds, "in all"), rows), element("p", told, class_="soft"), class_="card"
-        )
-    ]
+    heads = ("", *kinds, "in all", "on cases that compiled")
+    return [element("div", picture, table("Time", heads, rows), element("p", told, class_="soft"), class_="card")]
 
 
 def _bad(n: int) -> Markup:
