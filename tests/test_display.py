@@ -107,8 +107,11 @@ def test_lines_come_often_at_first_and_every_minute_later() -> None:
     shown = Lines(file, clock)
     for tick in range(4 * 3600):
         clock.now = 100.0 + tick / 4
-        shown(campaign())
-    at = [int(one.split()[0]) for one in file.getvalue().splitlines()]
+        shown(campaign(cases=1000 + tick))
+    lines = file.getvalue().splitlines()
+    assert "  4.0 cases/s  " in lines[0]
+    assert "  4.0 cases/s  " in lines[-1]
+    at = [int(one.split()[0]) for one in lines]
     assert at[:4] == [5, 10, 15, 20]
     assert at[-1] - at[-2] == 60
     assert len(at) < 100

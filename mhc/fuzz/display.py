@@ -125,14 +125,17 @@ class Lines(Display):
         self._clock = clock
         self._watch = Watch(clock)
         self._started = clock()
-        self._next = self._started + _LINE
+        self._next: float | None = None
 
     def tell(self, text: str) -> None:
         click.echo(text, file=self._file)
 
     def __call__(self, campaign: Campaign) -> None:
         now = self._clock()
-        if now >= self._next:
+        if self._next is None:  # what there was before this leg is no rate
+            self._watch.look(campaign)
+            self._next = now + _LINE
+        elif now >= self._next:
             self._next = now + min(_LINE_MOST, max(_LINE, _LINE_SHARE * (now - self._started)))
             click.echo(line(self._watch.look(campaign)), file=self._file)
 
