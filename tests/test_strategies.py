@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, Phase, find, given, seed, settings
 from mhc import Case, default_case, materialise
 from mhc.bench.cli import main
 from mhc.case import with_tensor
+from mhc.operators import OPERATORS
 from mhc.recipe import CONTIGUOUS, Layout, Recipe
 from strategies.cases import cases
-from strategies.regions import regions
+from strategies.regions import labels, regions
 from strategies.schedules import tiles
 from strategies.shapes import edges, shapes
 
@@ -119,6 +120,10 @@ def test_every_region_is_reached() -> None:
 
     look()
     assert not {label: seen[label] for label in EXPECTED if seen[label] < 5}
+    listed = {*labels(OPERATORS["mhc_pre"]), "schedule: pinned"}
+    assert set(seen) <= listed
+    rare = {label for label in listed if label.endswith((": NaN", ": infinity", ": outlier"))}  # of one tensor
+    assert not listed - set(seen) - rare
     assert seen["upstream: several"] > sum(seen.values()) / len(seen) / 4
 
 

@@ -9,7 +9,7 @@ import click
 from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.commands import Commands
-from mhc.fuzz import report, verbs
+from mhc.fuzz import report, report_verb, verbs
 from mhc.fuzz.chosen import load_all
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import read_case
@@ -115,6 +115,7 @@ def list_() -> None:
 
 main.add_command(verbs.minimise)
 main.add_command(verbs.promote)
+main.add_command(report_verb.report)
 
 
 def _check_once(spec: str, implementation: Implementation, case: Case, device: str) -> list[Verdict]:

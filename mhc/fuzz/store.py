@@ -52,7 +52,8 @@ class Store:
     """An open campaign. Writes outside of a `batch` are transactions of their own.
 
     Counts are by implementation and word: `checked` and `refused` cases, `failing` ones, `probes` of shrinking, `compiled`
-    programs, and seconds in `running`, `reference`, `checking`, `drawing`, `starting`.
+    programs, and seconds in `running`, `reference`, `checking`, `compiling`, `drawing`, `starting`; `checking` has the two
+    before it in it, `compiling` is the part of it on cases for which something was compiled.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a campaign writes for people: a finding's file and text, the summary, a replay's table."""
+"""What is told while a campaign runs and of a replay: a finding's file and lines, a replay's table."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mhc.case import Case
 from mhc.fuzz.finding import Finding
-from mhc.fuzz.store import Store
+from mhc.fuzz.report.words import bounded, replay_command
 from oracles.verdict import Status, Verdict
 
 _IN_FULL = "bound"
@@ -19,30 +19,10 @@ def write_finding(folder: Path, found: Finding) -> Path:
     return path
 
 
-def describe(found: Finding, path: Path) -> str:
+def describe(found: Finding, path: Path, device: str = "cpu") -> str:
     """Where, got, wanted, bound, and the one command that shows it again."""
-    return f"FOUND {found.fingerprint}\n    {found.message}\n    {found.case.id}\n    python -m mhc.fuzz replay {path}"
-
-
-def summary(store: Store) -> str:
-    """The campaign as Markdown: what ran, and what was found."""
-    meta, counts, findings = store.meta(), store.counts(), store.findings()
-    cases = sum(one.get("checked", 0) + one.get("refused", 0) for one in counts.values())
-    lines = [
-        f"# {cases:.0f} cases in {store.seconds():.0f} s on {meta['device']}, {len(findings)} findings",
-        "",
-        "| implementation | checked | refused | findings |",
-        "|---|---|---|---|",
-    ]
-    for one in meta["implementations"]:
-        own = counts.get(one["name"], {})
-        found = sum(row["document"]["fingerprint"]["implementation"] == one["name"] for row in findings.values())
-        lines.append(f"| {one['name']} | {own.get('checked', 0):.0f} | {own.get('refused', 0):.0f} | {found} |")
-    return "\n".join(lines) + "\n"
-
-
-def write_reports(folder: Path, store: Store) -> None:
-    (folder / "summary.md").write_text(summary(store), encoding="utf-8")
+    message = bounded(found.message).replace("\n", "\n    ")
+    return f"FOUND {found.fingerprint}\n    {message}\n    {found.case.id}\n    {replay_command(path, device)}"
 
 
 def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -> str:
