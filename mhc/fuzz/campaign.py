@@ -17,6 +17,7 @@ from mhc.fuzz.programs import Programs
 from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.rounds import shorten
 from mhc.fuzz.share import Share
+from mhc.fuzz.sizes import Sizes
 from mhc.fuzz.store import Store
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
@@ -84,7 +85,6 @@ class Campaign:
         self.pool = pool
         self.budget = budget
         self.stopping: str | None = None
-        self._max_elements = max_elements
         self._states: dict[str, str] = {id_: row["state"] for id_, row in store.findings().items()}
         self._known = known | frozenset(self._states)
         self._on_finding, self._on_minimal, self._on_tick = on_finding, on_minimal, on_tick
@@ -100,6 +100,7 @@ class Campaign:
         self._seeds = {name: seeds.get(name, seed) for name in self.subjects}
         self._rounds: Counter[str] = Counter()
         self._programs = {name: Programs() for name in self.subjects}
+        self._sizes = {name: Sizes(max_elements) for name in self.subjects}
         self._earlier = store.seconds()
         self._started = time.monotonic()
         self._regions = {name: Counter[str]() for name in self.subjects}
@@ -201,7 +202,7 @@ class Campaign:
         if self.budget.cases == float("inf") and self._rounds[name] % _GUIDED_EVERY == 0:
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
             count = 5 * _ROUND
-        return Round(seed=seed, count=count, max_elements=self._max_elements, known=self._known, rare=rare, like=like)
+        return Round(seed=seed, count=count, max_elements=self._sizes[name].next(), known=self._known, rare=rare, like=like)
 
     def _hear(self, slot: Slot) -> None:
         """Everything that a slot's process has said, and what became of it."""
@@ -234,6 +235,8 @@ class Campaign:
                 self._lost[name] = 0
                 self._programs[name].learn(message)
                 if not message.probe:
+                    if not message.compiled:
+                        self._sizes[name].learn(message.seconds.get("checking", 0.0))
                     self._drawn[name] += 1
                     seen = self._regions[name]
                     slot.fresh |= any(label not in seen for label in message.regions)
