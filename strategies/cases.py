@@ -33,6 +33,7 @@ def cases(
     max_elements: int = 1 << 15,
     special: bool = True,
     spaces: Mapping[str, Mapping[str, Sequence[ScheduleValue]]] = MappingProxyType({}),
+    like: Case | None = None,
 ) -> Case:
     """One case: shape, dtype, hyper-parameters, for each tensor a recipe and a layout, and now and then a kernel schedule.
 
@@ -43,12 +44,19 @@ def cases(
         max_elements: of the largest tensor.
         special: admit NaN, infinities and outliers.
         spaces: by implementation, the schedules that it declares.
+        like: a case whose n, D, dtype, optional tensors and schedules are taken, which compiled programs depend on.
     """
     table = OPERATORS[operator]
-    B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements, tiles=tiles(spaces) or TILES))
+    beside = tiles(spaces) or TILES
+    kept = None if like is None else (like.n, like.D)
+    B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements, tiles=beside, like=kept))
     sizes = table.sizes(B, S, n, D)
-    dtype = draw(st.sampled_from(dtypes))
-    present = [spec for spec in table.drawn if not spec.optional or draw(st.booleans())]
+    if like is None:
+        dtype = draw(st.sampled_from(dtypes))
+        present = [spec for spec in table.drawn if not spec.optional or draw(st.booleans())]
+    else:
+        dtype = like.dtype
+        present = [spec for spec in table.drawn if like.has(spec.name)]
     tensors = _values(draw, table, sizes, [spec.name for spec in present])
     if draw(st.integers(0, 2)) == 2:
         tensors = draw(laid_out(tensors, {spec.name: len(spec.symbols) for spec in present}))
@@ -57,7 +65,10 @@ def cases(
         spec = draw(st.sampled_from([present[0], present[0], *present, *table.upstream]))
         tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
     scalars = {name: draw(st.sampled_from(EPSILONS)) for name in table.scalars}
-    drawn = {name: draw(schedules(spaces[name])) for name in sorted(spaces)}
+    if like is None:
+        drawn = {name: draw(schedules(spaces[name])) for name in sorted(spaces)}
+    else:
+        drawn = {name: dict(schedule) for name, schedule in like.schedules.items()}
     pinned = {name: schedule for name, schedule in drawn.items() if schedule}
     case = Case(operator=operator, B=B, S=S, n=n, D=D, dtype=dtype, tensors=tensors, scalars=scalars, schedules=pinned)
     for label in sorted(regions(case)):

@@ -3,10 +3,12 @@
 import math
 
 from mhc.case import Case
-from mhc.recipe import Layout
+from mhc.operator import STORAGE_DTYPES, Operator
+from mhc.recipe import RECIPE_KINDS, Layout
 from strategies.shapes import TILES, edges
 
 _SIZES = ((0, "0"), (1, "1"), (8, "2..8"), (64, "9..64"), (math.inf, "over 64"))
+_SPECIAL = ("NaN", "infinity", "outlier")
 
 
 def regions(case: Case) -> frozenset[str]:
@@ -32,6 +34,27 @@ def regions(case: Case) -> frozenset[str]:
     if case.schedules:
         labels.add("schedule: pinned")
     return frozenset(labels)
+
+
+def labels(operator: Operator) -> tuple[str, ...]:
+    """Every label that a drawn case can have, in the order of reports, so that a region without a case can be told.
+
+    Only a pinned schedule is left out: whether there can be one is the implementation's to say.
+    """
+    sizes = [name for _, name in _SIZES]
+    aspects: dict[str, list[str]] = {
+        "tokens": [*sizes, "a tile", "beside a tile"],
+        "width": [*sizes[1:], "8 mod 16", "a tile", "beside a tile"],
+        "dtype": list(STORAGE_DTYPES),
+        **{name: ["0", "tiny", "usual", "large"] for name in operator.scalars},
+        "layout": ["contiguous", "transposed", "stepped", "padded", "offset", "expanded"],
+        "special": list(_SPECIAL),
+        "upstream": ["none", "one", "several", "one element", "with a special value"],
+        "streams": [str(n) for n in range(1, operator.max_n + 1)],
+    }
+    for spec in operator.drawn:
+        aspects[spec.name] = [*RECIPE_KINDS, "large", "small", *_SPECIAL, *(["absent"] if spec.optional else [])]
+    return tuple(f"{aspect}: {value}" for aspect, values in aspects.items() for value in values)
 
 
 def _size(count: int) -> str:

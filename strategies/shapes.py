@@ -18,20 +18,31 @@ def edges(tiles: Iterable[int]) -> tuple[int, ...]:
 
 
 @st.composite
-def shapes(draw: st.DrawFn, *, max_n: int, max_elements: int, tiles: tuple[int, ...] = TILES) -> tuple[int, int, int, int]:
+def shapes(
+    draw: st.DrawFn,
+    *,
+    max_n: int,
+    max_elements: int,
+    tiles: tuple[int, ...] = TILES,
+    like: tuple[int, int] | None = None,
+) -> tuple[int, int, int, int]:
     """(B, S, n, D) with every tensor of at most `max_elements`, or of what n = D = 1 needs; shrinks to (1, 1, 1, 1).
 
     With M = n*n + 2*n the largest are x of B*S*n*D, the projection of M*n*D, and gates of B*S*M.
 
     Args:
         tiles: sizes of blocks that kernels cut a dimension into; D and the tokens of a batch are drawn at and beside them.
+        like: n and D, where only B and S are to be drawn.
     """
     beside = edges(tiles)
-    fitting = [n for n in STREAMS if n <= max_n and (n * n + 2 * n) * n <= max_elements]
-    n = draw(st.sampled_from(fitting or [1]))
-    widest = max(1, max_elements // ((n * n + 2 * n) * n))
-    widths = [*range(1, 41), *sorted({*beside, *PRIMES, *EIGHT_MOD_SIXTEEN} - set(range(41)))]
-    D = draw(st.sampled_from([size for size in widths if size <= widest]))
+    if like is None:
+        fitting = [n for n in STREAMS if n <= max_n and (n * n + 2 * n) * n <= max_elements]
+        n = draw(st.sampled_from(fitting or [1]))
+        widest = max(1, max_elements // ((n * n + 2 * n) * n))
+        widths = [*range(1, 41), *sorted({*beside, *PRIMES, *EIGHT_MOD_SIXTEEN} - set(range(41)))]
+        D = draw(st.sampled_from([size for size in widths if size <= widest]))
+    else:
+        n, D = like
     B = draw(st.sampled_from(BATCH))
     most = max(1, max_elements // (max(B, 1) * max(n * D, n * n + 2 * n)))
     few = (1, 1, 1, 2, 2, 2, 3, 3, 3, 0)  # where the budget leaves no others, empty ones must not be many

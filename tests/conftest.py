@@ -22,6 +22,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """With xdist, a worker that has nothing left takes tests of another: some compile for a minute, most take a moment."""
+    if config.getoption("numprocesses", None) and config.getoption("dist", "no") == "no":
+        config.option.dist = "worksteal"
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "sanitizer: under compute-sanitizer, on a GPU; only with -m sanitizer")
     # Triton 3.6's interpreter on NumPy 2.3

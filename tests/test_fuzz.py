@@ -98,13 +98,21 @@ def test_a_wrong_value_is_found_once_shrunk_saved_and_replayed(kernels: Path, tm
 
 
 def test_a_crash_is_found_and_ends_neither_the_campaign_nor_the_others(kernels: Path, tmp_path: Path) -> None:
-    result = fuzz("--cases", 30, "--seed", 1, "--impl", f"{kernels}:ABORTS", "--impl", "manual", out=tmp_path)
+    out, kept = tmp_path / "runs", tmp_path / "kept"
+    chosen = ("--impl", f"{kernels}:ABORTS", "--impl", "manual")
+    result = fuzz("--cases", 30, "--seed", 1, *chosen, "--fixtures", kept, out=out)
     assert result.exit_code == 1, result.output
-    _, document = only_finding(tmp_path)
+    path, document = only_finding(out)
     fingerprint = document["fingerprint"]
     assert isinstance(fingerprint, dict)
     assert (fingerprint["implementation"], fingerprint["subject"], fingerprint["symptom"]) == ("mine", "process", "SIGABRT")
     assert "| manual | 30 | 0 | 0 |" in result.output
+    assert f"fixture {kept / path.name}\n" in result.output, "the summary says what is replayed from now on"
+    assert (kept / path.name).read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
+    again = fuzz("report", path.parent)
+    assert again.exit_code == 1
+    assert result.output.endswith(again.output)
+    assert "minimal, stable, 3 of 3" in again.output
 
 
 @pytest.mark.parametrize(
@@ -206,3 +214,6 @@ def test_a_fault_of_the_harness_exits_3(kernels: Path, tmp_path: Path, monkeypat
     assert result.exit_code == 3
     assert "fault of the harness: worker of" in result.output
     assert "AssertionError" in result.output
+    (run,) = tmp_path.glob("*-seed*")
+    assert '<error message="worker of' in (run / "junit.xml").read_text(encoding="utf-8")
+    assert fuzz("report", run).exit_code == 3

@@ -84,7 +84,12 @@ class Hunt:
         return asdict(self)
 
 
-def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], max_elements: int = 1 << 15) -> list[Case]:
+def elements(base: str) -> int:
+    """Of the largest tensor of a base's cases: a campaign comes to draw no more in an interpreter either."""
+    return 1 << 15 if BASES[base].quick else 1 << 11
+
+
+def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], max_elements: int) -> list[Case]:
     """`count` cases of the campaign's strategy, in short rounds with the seeds `seed`, `seed + 1`, ...
 
     The first of a round is always the simplest there is, and kept once. Schedules are out of `space`, under the name "";

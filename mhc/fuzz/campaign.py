@@ -13,9 +13,11 @@ from mhc.fuzz.finding import Finding, finding, fingerprint, from_document
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Ready, Round
 from mhc.fuzz.pool import Pool, Slot
 from mhc.fuzz.process import HarnessError
+from mhc.fuzz.programs import Programs
 from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.rounds import shorten
 from mhc.fuzz.share import Share
+from mhc.fuzz.sizes import Sizes
 from mhc.fuzz.store import Store
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
@@ -85,7 +87,6 @@ class Campaign:
         self.pool = pool
         self.budget = budget
         self.stopping: str | None = None
-        self._max_elements = max_elements
         self._states: dict[str, str] = {id_: row["state"] for id_, row in store.findings().items()}
         self._known = known | frozenset(self._states)
         self._against = against or {}
@@ -101,6 +102,8 @@ class Campaign:
         seeds: Mapping[str, int] = store.meta().get("seeds", {})
         self._seeds = {name: seeds.get(name, seed) for name in self.subjects}
         self._rounds: Counter[str] = Counter()
+        self._programs = {name: Programs() for name in self.subjects}
+        self._sizes = {name: Sizes(max_elements) for name in self.subjects}
         self._earlier = store.seconds()
         self._started = time.monotonic()
         self._regions = {name: Counter[str]() for name in self.subjects}
@@ -197,12 +200,12 @@ class Campaign:
         self._seeds[name] = seed + 1
         self._rounds[name] += 1
         self.store.set_meta(seeds=self._seeds)
-        rare = None
-        count = int(min(_ROUND, self._left(name)))
+        like, rare = self._programs[name].like(), None
+        count = int(min(_ROUND if like is None else 5 * _ROUND, self._left(name)))
         if self.budget.cases == float("inf") and self._rounds[name] % _GUIDED_EVERY == 0:
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
             count = 5 * _ROUND
-        return Round(seed=seed, count=count, max_elements=self._max_elements, known=self._known, rare=rare)
+        return Round(seed=seed, count=count, max_elements=self._sizes[name].next(), known=self._known, rare=rare, like=like)
 
     def _hear(self, slot: Slot) -> None:
         """Everything that a slot's process has said, and what became of it."""
@@ -233,7 +236,10 @@ class Campaign:
                 assert slot.case is not None
                 self.store.end(slot.number, name, message, self.now)
                 self._lost[name] = 0
+                self._programs[name].learn(message)
                 if not message.probe:
+                    if not message.compiled:
+                        self._sizes[name].learn(message.seconds.get("checking", 0.0))
                     self._drawn[name] += 1
                     seen = self._regions[name]
                     slot.fresh |= any(label not in seen for label in message.regions)

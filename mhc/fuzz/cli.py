@@ -10,7 +10,7 @@ import click
 from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.commands import Commands
-from mhc.fuzz import verbs
+from mhc.fuzz import report_verb, verbs
 from mhc.fuzz.chosen import load_pairs
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import read_against, read_case
@@ -137,6 +137,7 @@ def list_() -> None:
 
 main.add_command(verbs.minimise)
 main.add_command(verbs.promote)
+main.add_command(report_verb.report)
 
 
 def _check_once(

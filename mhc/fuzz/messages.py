@@ -55,6 +55,7 @@ class Round:
         count: cases to draw at most. skip: how many of them are only drawn, since they ran before.
         known: ids of fingerprints that are not raised again.
         rare: labels of regions to look for; with them a round is longer and guided.
+        like: JSON of a case; those of the round differ from it in nothing that compiled programs depend on.
         shrink: seconds that shrinking may take.
     """
 
@@ -64,6 +65,7 @@ class Round:
     max_elements: int = 1 << 15
     known: frozenset[str] = frozenset()
     rare: frozenset[str] | None = None
+    like: str | None = None
     shrink: float = 20.0
 
 

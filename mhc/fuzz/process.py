@@ -106,6 +106,7 @@ class Process:
         self.case: str | None = None
         self.number = -1
         self.ready = False
+        self._asked = False
         context: Any = _CONTEXT if multiprocessing.parent_process() is None else _NESTED
         here, there = context.Pipe()
         own = {**variables, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)})}
@@ -118,8 +119,10 @@ class Process:
         self._expect("starting", limits.start)
 
     def send(self, request: Request) -> None:
-        """Hand over work. A process that is gone is found by `fate`."""
-        self._expect("drawing", self.limits.idle)
+        """Hand over work, which waits where the process is not ready yet. A process that is gone is found by `fate`."""
+        self._asked = True
+        if self.ready:
+            self._expect("drawing", self.limits.idle)
         with suppress(OSError):
             self.connection.send(request)
 
@@ -160,7 +163,10 @@ class Process:
         match message:
             case Ready():
                 self.ready = True
-                self._expect("waiting", float("inf"))
+                if self._asked:
+                    self._expect("drawing", limits.idle)
+                else:
+                    self._expect("waiting", float("inf"))
             case Begun():
                 self.case, self.number = message.case, message.number
                 self._expect("judging" if message.number >= 0 else "shrinking", limits.idle)
@@ -172,7 +178,7 @@ class Process:
                 self.case = None
                 self._expect("drawing", limits.idle)
             case Judged() | Observed() | Done():
-                self.case = None
+                self.case, self._asked = None, False
                 self._expect("waiting", float("inf"))
             case Fault():
                 raise HarnessError(f"worker of {self.spec}: {message.message}")

@@ -22,12 +22,17 @@ class Reducer:
         self._minimise = minimise
         self._waiting: list[Finding] = []
         self._done: queue.SimpleQueue[tuple[Finding, Finding | None]] = queue.SimpleQueue()
-        self._working = 0
+        self._working: list[Finding] = []
 
     @property
     def busy(self) -> bool:
         """Whether anything waits or is being worked on."""
         return bool(self._waiting or self._working)
+
+    @property
+    def working(self) -> tuple[Finding, ...]:
+        """What is being worked on."""
+        return tuple(self._working)
 
     def add(self, found: Finding) -> None:
         if self._minimise is not None:
@@ -35,17 +40,18 @@ class Reducer:
 
     def start(self, most: int) -> int:
         """Begin what waits, `most` at a time; how many are at work."""
-        while self._waiting and self._working < most:
-            self._working += 1
+        while self._waiting and len(self._working) < most:
+            found = self._waiting.pop(0)
+            self._working.append(found)
             # a daemon: an end at once does not wait for it, and its processes die with this one
-            threading.Thread(target=self._work, args=(self._waiting.pop(0),), daemon=True).start()
-        return self._working
+            threading.Thread(target=self._work, args=(found,), daemon=True).start()
+        return len(self._working)
 
     def done(self) -> Iterator[Finding]:
         """What has come back since the last look; a finding that could not be worked on comes back as it was."""
         while not self._done.empty():
             before, after = self._done.get()
-            self._working -= 1
+            self._working.remove(before)
             yield before if after is None else after
 
     def _work(self, found: Finding) -> None:

@@ -11,6 +11,7 @@ from mhc.case import Case
 from mhc.fuzz.against import Other, compared
 from mhc.fuzz.check import check, taken
 from mhc.fuzz.clock import Clock
+from mhc.fuzz.compiles import compiles
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import fingerprint
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Round, Running
@@ -85,7 +86,8 @@ def play(
         print_blob=False,
     )
     spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
-    strategy = cases(max_elements=request.max_elements, spaces=spaces)
+    like = None if request.like is None else Case.from_json(request.like)
+    strategy = cases(max_elements=request.max_elements, spaces=spaces, like=like)
     test = hypothesis.seed(request.seed)(configured(hypothesis.given(strategy)(body)))
     started = time.perf_counter()
     try:
@@ -127,6 +129,7 @@ def summarise(case: Case, verdicts: Sequence[Verdict], clock: Clock, compiled: i
             "reference": clock.reference,
             "checking": clock.checking,
             "comparing": clock.comparing,
+            "compiling": clock.checking if compiled else 0.0,
         },
         compiled=compiled,
         compared=compared(verdicts),
@@ -148,8 +151,3 @@ def shorten(verdict: Verdict) -> Failure:
 def broken(verdicts: Sequence[Verdict]) -> bool:
     """Whether the device is of no more use to this process: an error on CUDA stays."""
     return any(verdict.status is Status.FAIL and verdict.symptom in liveness.LASTING for verdict in verdicts)
-
-
-def compiles(implementation: Implementation) -> int:
-    """Programs that the implementation says it has compiled in this process."""
-    return 0 if implementation.compiles is None else implementation.compiles()

@@ -1,6 +1,7 @@
 """What a worker process does: load its implementation, then answer request after request until the pipe closes."""
 
 import faulthandler
+import importlib.util
 import os
 import signal
 import sys
@@ -40,11 +41,14 @@ def serve(
     from mhc.case import Case  # noqa: PLC0415
     from mhc.fuzz.check import check  # noqa: PLC0415
     from mhc.fuzz.clock import Clock  # noqa: PLC0415
+    from mhc.fuzz.compiles import compiles, listen  # noqa: PLC0415
     from mhc.fuzz.partner import gather, run  # noqa: PLC0415
-    from mhc.fuzz.rounds import broken, compiles, play  # noqa: PLC0415
+    from mhc.fuzz.rounds import broken, play  # noqa: PLC0415
     from mhc.registry import load  # noqa: PLC0415
 
     torch.set_num_threads(1)
+    if device == "cuda" and importlib.util.find_spec("triton") is not None:
+        listen()
     say = _Saying(connection)
     try:
         implementation = load(spec)

@@ -18,8 +18,10 @@ from mhc.fuzz import fixtures, report
 from mhc.fuzz.against import told
 from mhc.fuzz.campaign import Budget, Campaign, Subject
 from mhc.fuzz.chosen import load_pairs
+from mhc.fuzz.display import Display, display
 from mhc.fuzz.finding import Finding
 from mhc.fuzz.ledger import LEDGER
+from mhc.fuzz.messages import Partner
 from mhc.fuzz.minimise import minimise
 from mhc.fuzz.pool import Pool
 from mhc.fuzz.process import HarnessError, Limits
@@ -29,7 +31,6 @@ from mhc.fuzz.worker import Worker
 from mhc.implementation import Implementation
 
 _DEFAULT_SECONDS = 60.0
-_PROGRESS_EVERY = 5.0
 _MEMORY_SHARE = 0.8
 _MINIMISE_CHECKS, _MINIMISE_SECONDS = 400, 120.0  # of one finding, beside the rounds; `minimise` alone takes longer
 
@@ -114,10 +115,9 @@ def run_campaign(settings: Settings) -> int:
         store = Store(folder / FILE)
     except (OSError, StoreError) as error:
         raise click.UsageError(f"--out {folder.parent}: {error}") from error
-    names = ", ".join(implementation.name for _, implementation in loaded)
     again = "going on with" if settings.resumed else "reports in"
-    beside = f" against {', '.join(partner.name for partner in partners)}" if partners else ""
-    click.echo(f"checking {names}{beside} on {settings.device}, seed {settings.seed}, {again} {folder}")
+    click.echo(f"checking {_who(loaded, partners)} on {settings.device}, seed {settings.seed}, {again} {folder}")
+    store.set_meta(budget=_budget(settings.budget), fault=None)
     if not settings.resumed:
         _describe(store, settings, loaded)
     pool = Pool(
@@ -130,7 +130,7 @@ def run_campaign(settings: Settings) -> int:
         partners=partners,
     )
 
-    written: dict[str, Path] = {}
+    written = {id_: Path(path) for id_, path in store.meta().get("fixtures", {}).items()}
 
     def save(found: Finding) -> Path:
         """The finding in the run's folder, and its fixture where it belongs; the path to replay."""
@@ -140,14 +140,15 @@ def run_campaign(settings: Settings) -> int:
             return path
         id_ = found.fingerprint.id
         written[id_] = fixtures.write(found, place, replacing=written.get(id_))
+        store.set_meta(fixtures={id_: str(path) for id_, path in written.items()})
         return written[id_]
 
     def on_finding(found: Finding) -> None:
-        click.echo(report.describe(found, save(found)))
+        shown.tell(report.describe(found, save(found), settings.device))
 
     def on_minimal(found: Finding) -> None:
-        told = report.describe(found, save(found)).replace("FOUND", "MINIMAL", 1)
-        click.echo(f"{told}\n    {found.reduction}")
+        told = report.describe(found, save(found), settings.device).replace("FOUND", "MINIMAL", 1)
+        shown.tell(f"{told}\n    {found.reduction}")
 
     def smaller(found: Finding) -> Finding:
         implementation = dict(loaded)[found.spec]
@@ -163,43 +164,46 @@ def run_campaign(settings: Settings) -> int:
             seconds=_MINIMISE_SECONDS,
         )
 
-    campaign = Campaign(
-        [Subject(spec=spec, implementation=implementation) for spec, implementation in loaded],
-        store,
-        pool,
-        settings.budget,
-        seed=settings.seed,
-        known=frozenset(entry.fingerprint.id for entry in LEDGER),
-        against={partner.name: partner.spec for partner in partners},
-        reducer=Reducer(smaller),
-        on_finding=on_finding,
-        on_minimal=on_minimal,
-        on_tick=_Progress(),
-    )
     fault = None
-    try:
-        with _signals(campaign):
-            ended = campaign.run()
-    except HarnessError as error:
-        fault, ended = error, "fault"
-    report.write_reports(folder, store)
-    click.echo((folder / "summary.md").read_text(encoding="utf-8"))
-    for line in told(partners, store.counts()):
-        click.echo(line)
-    found = bool(store.findings())
+    with display() as shown:
+        campaign = Campaign(
+            [Subject(spec=spec, implementation=implementation) for spec, implementation in loaded],
+            store,
+            pool,
+            settings.budget,
+            seed=settings.seed,
+            known=frozenset(entry.fingerprint.id for entry in LEDGER),
+            against={partner.name: partner.spec for partner in partners},
+            reducer=Reducer(smaller),
+            on_finding=on_finding,
+            on_minimal=on_minimal,
+            on_tick=shown,
+        )
+        try:
+            with _signals(campaign, shown):
+                ended = campaign.run()
+        except HarnessError as error:
+            fault, ended = error, "fault"
+            store.set_meta(fault=str(error))
+    run = report.write_reports(folder, store)
+    text = report.markdown(run) + "".join(f"{line}\n" for line in told(partners, store.counts()))
     store.close()
+    click.echo(text, nl=False)
     if fault is not None:
         click.echo(f"fault of the harness: {fault}", err=True)
-        return 3
-    if ended != "budget spent":
+    elif ended != "budget spent":
         click.echo(f"ended by {ended}; go on with: python -m mhc.fuzz --resume {folder}")
-    return 1 if found else 0
+    return run.status
+
+
+def _who(loaded: Sequence[tuple[str, Implementation]], partners: Sequence[Partner]) -> str:
+    names = ", ".join(implementation.name for _, implementation in loaded)
+    return f"{names} against {', '.join(partner.name for partner in partners)}" if partners else names
 
 
 def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Implementation]]) -> None:
     """What the run is, for its reports and for whoever goes on with it."""
     seconds, cases = settings.budget.seconds, settings.budget.cases
-    limits = [f"{seconds:g} s" if seconds != float("inf") else "", f"{cases} cases each" if cases != float("inf") else ""]
     store.set_meta(
         seed=settings.seed,
         device=settings.device,
@@ -208,11 +212,18 @@ def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Impl
         against=list(settings.against),
         environment=environment().to_json(),
         command=" ".join(["python -m mhc.fuzz", *sys.argv[1:]]),
-        budget=", ".join(filter(None, limits)),
         seconds=None if seconds == float("inf") else seconds,
         cases=None if cases == float("inf") else cases,
         known=[str(entry) for entry in LEDGER],
     )
+
+
+def _budget(budget: Budget) -> str:
+    limits = [
+        f"{budget.seconds:g} s" if budget.seconds != float("inf") else "",
+        f"{budget.cases} cases each" if budget.cases != float("inf") else "",
+    ]
+    return ", ".join(filter(None, limits))
 
 
 def _meta_of(folder: Path) -> dict[str, Any]:
@@ -231,12 +242,16 @@ def _meta_of(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _signals(campaign: Campaign) -> Iterator[None]:
+def _signals(campaign: Campaign, shown: Display) -> Iterator[None]:
     """The first SIGINT or SIGTERM ends the campaign with a full report, a second SIGINT at once."""
 
     def first(number: int, _: object) -> None:
         campaign.stop(signal.Signals(number).name)
-        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+        signal.signal(signal.SIGINT, second)
+
+    def second(*_: object) -> None:
+        shown.abandon()
+        os._exit(130)
 
     before = {number: signal.signal(number, first) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -244,23 +259,6 @@ def _signals(campaign: Campaign) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class _Progress:
-    """A plain line now and then."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._next = self._started + _PROGRESS_EVERY
-
-    def __call__(self, campaign: Campaign) -> None:
-        now = time.monotonic()
-        if now >= self._next:
-            self._next = now + _PROGRESS_EVERY
-            seconds = now - self._started
-            rate = campaign.cases / seconds
-            found = campaign.found
-            click.echo(f"{seconds:6.0f} s  {campaign.cases:6} cases  {rate:5.1f} cases/s  {found} findings")
 
 
 def _memory() -> int:

@@ -52,7 +52,9 @@ class Store:
     """An open campaign. Writes outside of a `batch` are transactions of their own.
 
     Counts are by implementation and word: `checked` and `refused` cases, `failing` ones, `probes` of shrinking, `compiled`
-    programs, seconds in `running`, `reference`, `checking`, `comparing`, `drawing`, `starting`, and who was `compared with`.
+    programs, seconds in `running`, `reference`, `checking`, `comparing`, `compiling`, `drawing`, `starting`; `checking` has
+    the two before it and `comparing` in it, `compiling` is the part of it on cases for which something was compiled. And who
+    was `compared with` whom.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,0 +1,8 @@
+"""What a campaign writes for people: a page, a summary for a terminal, JUnit's XML, and a finding's file and lines."""
+
+from mhc.fuzz.report.markdown import markdown
+from mhc.fuzz.report.run import Run, read
+from mhc.fuzz.report.text import describe, write_finding
+from mhc.fuzz.report.write import write, write_reports
+
+__all__ = ["Run", "describe", "markdown", "read", "write", "write_finding", "write_reports"]

@@ -1,0 +1,57 @@
+"""The campaign as JUnit's XML, for CI."""
+
+from xml.etree import ElementTree as ET
+
+from mhc.fuzz.report.run import Found, Run
+from mhc.fuzz.report.words import bounded, plural, safe
+
+
+def junit(run: Run) -> str:
+    """A test for each implementation, which passes where something was judged, and one for each fingerprint, which fails.
+
+    A fingerprint that the ledger has is skipped, and so is an implementation that refused every case. A fault of the
+    harness is an error of its own.
+    """
+    suite = ET.Element("testsuite", name="mhc.fuzz", time=f"{run.seconds:.3f}")
+    properties = ET.SubElement(suite, "properties")
+    for name in ("command", "seed", "device", "budget"):
+        ET.SubElement(properties, "property", name=name, value=bounded(str(run.meta.get(name, ""))))
+    if run.fault is not None:
+        test = _test(suite, "mhc.fuzz", "harness")
+        ET.SubElement(test, "error", message=_line(run.fault)).text = bounded(run.fault)
+    for name in run.names:
+        _implementation(suite, run, name)
+    for found in run.findings:
+        _finding(suite, found)
+    for kind, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(kind, str(len(list(suite.iter(tag)))))
+    ET.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+
+
+def _implementation(suite: ET.Element, run: Run, name: str) -> None:
+    checked, refused = run.count(name, "checked"), run.count(name, "refused")
+    test = _test(suite, f"mhc.fuzz.{name}", "was judged", time=sum(run.spent(name).values()))
+    if not checked:
+        why = f"nothing judged: {refused} of {plural(refused, 'case')} refused" if refused else "nothing judged: no case ran"
+        ET.SubElement(test, "skipped", message=why)
+    restarts = "".join(f"\nrestarted {n} times: {reason}" for owner, reason, n in run.restarts if owner == name)
+    ET.SubElement(test, "system-out").text = bounded(f"{checked} checked, {refused} refused{restarts}")
+
+
+def _finding(suite: ET.Element, found: Found) -> None:
+    test = _test(suite, f"mhc.fuzz.{found.implementation}", f"{found.id} {found.title}")
+    text = f"{found.message}\n{found.shape}\n{found.stability}, seen {plural(found.seen, 'time')}\n{found.replay}"
+    text += f"\nfixture {found.fixture}" if found.fixture else ""
+    if found.known is not None:
+        ET.SubElement(test, "skipped", message=_line(found.known)).text = safe(text)
+    else:
+        ET.SubElement(test, "failure", message=_line(found.message), type="finding").text = safe(text)
+
+
+def _test(suite: ET.Element, owner: str, name: str, time: float = 0.0) -> ET.Element:
+    return ET.SubElement(suite, "testcase", classname=_line(owner), name=_line(name), time=f"{time:.3f}")
+
+
+def _line(text: str) -> str:
+    return " ".join(bounded(text, 500).split())

@@ -1,0 +1,76 @@
+"""The summary for a terminal, in Markdown."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mhc.fuzz.report.run import Found, Run
+from mhc.fuzz.report.words import bounded, cut, duration, plural, ratio, safe
+
+_LARGEST = 3  # outputs in a row of the table; the page has all
+
+
+def markdown(run: Run) -> str:
+    """What ran, a row for each implementation, and each finding with the command that replays it."""
+    meta, device = run.meta, run.meta.get("device", "?")
+    here = meta.get("environment", {})
+    lines = [
+        f"# {run.cases} cases in {run.seconds:.0f} s on {_cell(device)}, {len(run.findings)} findings",
+        "",
+        f"{run.outcome[1]}. Seed {cut(str(meta.get('seed', '?')), 80)}.{_environment(here)}",
+        *(f"Device: {line}." for line in here.get("devices", [])),
+        *_legs(run),
+        "",
+        "| implementation | checked | refused | findings | restarts | compiles per 1000 cases | largest error / bound |",
+        "|---|---|---|---|---|---|---|",
+        *(_row(run, name) for name in run.names),
+    ]
+    if run.findings:
+        lines += ["", "## Findings"]
+        for found in run.findings:
+            lines += ["", *_finding(found)]
+    lines += ["", f"In pictures: {run.folder / 'report.html'}"]
+    return safe("\n".join(lines)) + "\n"
+
+
+def _environment(here: Mapping[str, Any]) -> str:
+    if not here:
+        return ""
+    versions = ", ".join(f"{name} {version}" for name, version in here.get("packages", {}).items())
+    return f" Python {here.get('python', '?')}, {versions}; {here.get('processor', '?')}."
+
+
+def _legs(run: Run) -> list[str]:
+    if len(run.legs) == 1 and run.legs[0].ended != "killed":
+        return []
+    told = "; ".join(f"{duration(leg.seconds)}, {leg.ended}" for leg in run.legs)
+    hand = f"; {plural(len(run.in_hand), 'case')} begun and not counted" if run.in_hand else ""
+    return [f"Legs: {bounded(told)}{hand}."] if run.legs else []
+
+
+def _row(run: Run, name: str) -> str:
+    checked, compiled = run.count(name, "checked"), run.count(name, "compiled")
+    found = sum(one.implementation == name for one in run.findings)
+    rate = f"{1000 * compiled / checked:.3g}" if compiled and checked else "-"
+    largest = sorted(((by[name][0], subject) for subject, by in run.worst.items() if name in by), reverse=True)[:_LARGEST]
+    worst = ", ".join(f"{subject} {ratio(value)}" for value, subject in largest)
+    cells = [name, checked, run.count(name, "refused"), found, run.restarted(name), rate, worst or "nothing judged"]
+    return "| " + " | ".join(_cell(one) for one in cells) + " |"
+
+
+def _finding(found: Found) -> list[str]:
+    elements = "" if found.elements is None else f", {plural(found.elements, 'element')}"
+    told = f"{found.state}, {found.stability}, seen {plural(found.seen, 'time')}"
+    block = [
+        *([cut(found.known, 1000)] if found.known else []),
+        *found.message.splitlines(),
+        f"{found.shape}{elements}",
+        found.replay,
+    ]
+    if found.fixture:
+        block.append(f"fixture {cut(found.fixture, 300)}")
+    return [f"- **{_cell(found.id)}** {_cell(found.title)}: {told}", "", *(f"      {line}" for line in block)]
+
+
+def _cell(value: object) -> str:
+    """On one line, and without what ends a table's cell."""
+    return " ".join(safe(str(value)).split()).replace("|", "\\|")

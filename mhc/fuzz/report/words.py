@@ -1,0 +1,92 @@
+"""Text for people, from numbers and from what kernels say."""
+
+import re
+import shlex
+from pathlib import Path
+
+from mhc.fuzz.store import TICK
+
+LONGEST = 2000
+"""Characters of one message that a report shows; the finding's own file has it whole."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
+_STEPS = (1, 2, 3, 6, 12, 30, 60, 90, 180, 360, 720, 1440, 2880)
+
+
+def safe(text: str) -> str:
+    """Without terminal escapes, and with what cannot be printed written out: a kernel's message may hold anything."""
+    plain = _ANSI.sub("", text).replace("\r\n", "\n")
+    if plain.isprintable():
+        return plain
+    return "".join(char if char.isprintable() or char == "\n" else _written(char) for char in plain)
+
+
+def bounded(text: str, longest: int = LONGEST) -> str:
+    """`safe`, cut where it is too long, with a note of how much is missing."""
+    whole = safe(text)
+    return whole if len(whole) <= longest else f"{whole[:longest]}\n... {len(whole) - longest} more characters"
+
+
+def cut(text: str, longest: int) -> str:
+    """`safe`, on one line, and only its beginning where the whole would not fit."""
+    text = " ".join(safe(text).split())
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _written(char: str) -> str:
+    return "    " if char == "\t" else ascii(char)[1:-1] if ord(char) > 127 or ord(char) < 32 else f"\\x{ord(char):02x}"
+
+
+def count(n: float) -> str:
+    """1234567 as 1,234,567."""
+    return f"{n:,.0f}"
+
+
+def short(n: int) -> str:
+    """A count in four characters: 999, 1.2k, 57k, 3.1M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if n >= 0.9995 * size:
+            scaled = n / size
+            return f"{scaled:.1f}{unit}" if scaled < 9.95 else f"{scaled:.0f}{unit}"
+    return str(n)
+
+
+def ratio(value: float) -> str:
+    return "0" if value == 0 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Two units are enough: 12 s, 3 min 20 s, 2 h 5 min."""
+    whole = round(seconds)
+    if whole < 1 and seconds > 0:
+        return f"{seconds:.2g} s"
+    for size, unit, below, least in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            rest = whole % size // below
+            return f"{whole // size} {unit} {rest} {least}" if rest else f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def step(span: float, most: int = 60) -> float:
+    """The width of a bin of campaign time: ticks, as few as give at most `most` bins."""
+    return TICK * next((one for one in _STEPS if span <= one * TICK * most), max(_STEPS[-1], span / TICK / most))
+
+
+def ceiling(n: float) -> float:
+    """The top of an axis: 1, 2 or 5 times a power of ten."""
+    power = 1.0
+    while power < n:
+        for factor in (1, 2, 5):
+            if factor * power >= n:
+                return factor * power
+        power *= 10
+    return power
+
+
+def plural(n: int, noun: str) -> str:
+    return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {noun}s"
+
+
+def replay_command(path: Path, device: str = "cpu") -> str:
+    """Replay is on the CPU unless told otherwise."""
+    return f"python -m mhc.fuzz replay {shlex.quote(str(path))}" + ("" if device == "cpu" else f" --device {device}")

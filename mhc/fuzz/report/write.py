@@ -1,0 +1,37 @@
+"""The reports of a run's folder, each replaced as a whole: whoever reads one reads the old or the new one."""
+
+import json
+import os
+from pathlib import Path
+
+from mhc.fuzz.report.junit import junit
+from mhc.fuzz.report.markdown import markdown
+from mhc.fuzz.report.page import page
+from mhc.fuzz.report.run import Run, read
+from mhc.fuzz.store import Store
+
+
+def write_reports(folder: Path, store: Store) -> Run:
+    """Write `report.html`, `summary.md` and `junit.xml`, of a campaign that ended or that goes on; what they tell."""
+    run = read(folder, store)
+    write(run)
+    return run
+
+
+def write(run: Run) -> None:
+    """The same, of what was read already, and the file of each finding that has none: its campaign ended too soon."""
+    for found in run.findings:
+        path = run.folder / f"{found.id}.json"
+        if not path.exists():
+            _replace(path, json.dumps(found.document, indent=2) + "\n")
+    for name, text in (("summary.md", markdown(run)), ("junit.xml", junit(run)), ("report.html", page(run))):
+        _replace(run.folder / name, text)
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

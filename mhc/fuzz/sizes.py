@@ -1,0 +1,32 @@
+"""How large the tensors of drawn cases may be, so that a campaign is of many cases and not of a few slow ones."""
+
+_SLOW, _QUICK = 1.0, 0.25  # seconds a case
+_LEAST = 1 << 9
+_FULL_EVERY = 8
+_MEMORY = 0.9  # of a case's seconds, how much the next one's mean keeps
+
+
+class Sizes:
+    """The budget of elements of one implementation's rounds: what lets a case take a second, every eighth time all of it.
+
+    Args:
+        most: elements of the largest tensor, where time does not matter.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = self._now = most
+        self._mean: float | None = None
+        self._rounds = 0
+
+    def learn(self, seconds: float) -> None:
+        """A case took so long. What was compiled for it must not be in it."""
+        self._mean = seconds if self._mean is None else _MEMORY * self._mean + (1 - _MEMORY) * seconds
+
+    def next(self) -> int:
+        """The budget of the next round."""
+        self._rounds += 1
+        if self._mean is not None and self._mean > _SLOW and self._now > _LEAST:
+            self._now //= 2
+        elif self._mean is not None and self._mean < _QUICK and self._now < self._most:
+            self._now *= 2
+        return self._most if self._rounds % _FULL_EVERY == 0 else self._now

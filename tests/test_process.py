@@ -1,0 +1,43 @@
+"""A worker's process: what limit it is under, and when."""
+
+import time
+from pathlib import Path
+
+from mhc import load
+from mhc.fuzz.messages import Done, Ready, Round
+from mhc.fuzz.process import Limits, Process
+
+
+def test_work_that_is_handed_over_early_leaves_the_limit_of_starting_until_it_begins() -> None:
+    process = Process("golden", load("golden").env, "cpu", Limits())
+    try:
+        process.send(Round(seed=0, count=1))
+        assert process.doing == "starting"
+        told = [process.doing]
+        ended = False
+        while not ended:
+            for message in process.receive():
+                ended |= isinstance(message, Done)
+                if isinstance(message, (Ready, Done)):
+                    told.append(process.doing)
+            assert process.fate() is None or ended
+            time.sleep(0.01)
+        assert told == ["starting", "drawing", "waiting"]
+    finally:
+        process.kill()
+
+
+def test_an_implementation_that_is_never_loaded_is_at_the_end_of_the_limit_of_starting(tmp_path: Path) -> None:
+    file = tmp_path / "sleeps.py"
+    file.write_text("import time\nfrom mhc import load\nIMPL = load('golden')\ntime.sleep(600)\n")
+    process = Process(f"{file}:IMPL", load("golden").env, "cpu", Limits(start=3.0, idle=600.0))
+    try:
+        process.send(Round(seed=0, count=1))
+        started = time.monotonic()
+        while (fate := process.fate()) is None:
+            list(process.receive())
+            assert time.monotonic() - started < 30
+            time.sleep(0.05)
+        assert fate.symptom == "hang"
+    finally:
+        process.kill()
