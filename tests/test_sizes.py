@@ -17,7 +17,7 @@ def test_quick_cases_bring_it_back_and_what_is_between_leaves_it() -> None:
     assert sizes.next() == 1 << 12, "nothing is known yet"
     sizes.learn(2.0)
     assert [sizes.next(), sizes.next()] == [1 << 11, 1 << 10]
-    for _ in range(10):
+    for _ in range(20):
         sizes.learn(0.5)
     assert sizes.next() == 1 << 10
     for _ in range(40):

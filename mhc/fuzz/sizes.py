@@ -7,7 +7,7 @@ _MEMORY = 0.9  # of a case's seconds, how much the next one's mean keeps
 
 
 class Sizes:
-    """The budget of elements of one implementation's rounds: what lets a case take a second, every eighth time all of it.
+    """The budget of elements of one implementation's rounds: what lets a case take a second; every eighth has all of it.
 
     Args:
         most: elements of the largest tensor, where time does not matter.
