@@ -89,7 +89,7 @@ class Pool:
         self._slots[slot.number] = None
         gpu = slot.number % self._gpus if self._gpus else 0
         self._idle.append((slot.name, gpu, slot.process))
-        if len(self._idle) > max(len(self._specs), len(self._slots)):
+        if len(self._idle) > len(self._specs) + len(self._slots):
             self._idle.pop(0)[2].kill()
 
     def replace(self, slot: Slot) -> None:
