@@ -115,7 +115,7 @@ def test_ten_that_misbehave_are_ten_findings_and_the_healthy_are_unharmed(kernel
     for name in ("manual", "golden"):
         assert counts[name]["checked"] >= 10
         assert "failing" not in counts[name]
-    assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) < 200 << 20
+    assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) < 100 << 20
     assert store.in_hand() == []
 
 

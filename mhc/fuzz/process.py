@@ -213,6 +213,8 @@ class Process:
         self._process.kill()
         self._process.join()
         self.connection.close()
+        if self.log is not None and _size(self.log) > self.limits.output:
+            os.truncate(self.log, int(self.limits.output))  # what it wrote before the next look must not fill a disk
 
 
 @contextmanager
