@@ -23,7 +23,7 @@ from tests.support import ON_CPU, ON_CUDA, device_of, report_folder, told
 
 BLOCK = 10
 """Cases; Hypothesis fills a longer run up with variations of what it drew before."""
-BLOCKS = {"triton-interpreted": 20}
+BLOCKS = {"triton-interpreted": 12}
 """Of the others 50. A case in Triton's interpreter takes as long as fifty of theirs, more with many streams."""
 ELEMENTS = {"triton-interpreted": 1 << 9}
 
