@@ -150,6 +150,8 @@ def measure(got: Tensor, wanted: ErrorNumber) -> Errors:
         largest=float(differences[finite].max()) if finite.any() else None,
         mean=float(differences[finite].mean()) if finite.any() else None,
         bound=float(wanted.error[_worst(ratio)]) if judged.any() else None,
+        judged=int(judged.sum()),
+        elements=value.numel(),
     )
 
 

@@ -20,11 +20,14 @@ class Errors:
     Attributes:
         largest, mean: |error| over the elements that are finite both there and in float64; None where there are none.
         bound: what is allowed where |error| / bound is largest; None where nothing is judged.
+        judged: of how many elements something is promised. elements: how many there are.
     """
 
     largest: float | None
     mean: float | None
     bound: float | None
+    judged: int
+    elements: int
 
 
 @dataclass(frozen=True, kw_only=True)

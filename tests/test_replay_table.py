@@ -27,15 +27,17 @@ def number(values: list[float], errors: list[float]) -> ErrorNumber:
 def test_the_errors_are_the_largest_the_mean_and_the_bound_at_the_worst_place() -> None:
     """The largest error is not the worst one: what counts is how much was allowed there."""
     wanted = number([1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 0.0625, 1.0])
-    assert measure(torch.tensor([1.5, 2.0, 3.25, 4.0]), wanted) == Errors(largest=0.5, mean=0.1875, bound=0.0625)
+    measured = measure(torch.tensor([1.5, 2.0, 3.25, 4.0]), wanted)
+    assert measured == Errors(largest=0.5, mean=0.1875, bound=0.0625, judged=4, elements=4)
 
 
 def test_the_mean_is_over_what_is_finite_in_both_and_the_bound_where_one_is_given() -> None:
     wanted = number([1.0, INF, 3.0, 4.0], [0.5, 0.25, INF, 0.125])
     got = torch.tensor([1.25, 7.0, 4.0, float("nan")])
-    assert measure(got, wanted) == Errors(largest=1.0, mean=0.625, bound=0.5)
-    assert measure(torch.tensor([INF, INF, INF, INF]), wanted) == Errors(largest=None, mean=None, bound=None)
-    assert measure(torch.empty(0), number([], [])) == Errors(largest=None, mean=None, bound=None)
+    assert measure(got, wanted) == Errors(largest=1.0, mean=0.625, bound=0.5, judged=1, elements=4)
+    nothing = Errors(largest=None, mean=None, bound=None, judged=0, elements=4)
+    assert measure(torch.tensor([INF, INF, INF, INF]), wanted) == nothing
+    assert measure(torch.empty(0), number([], [])) == replace(nothing, elements=0)
 
 
 def test_every_output_has_its_row_and_every_other_gate_its_line() -> None:
@@ -58,10 +60,9 @@ def test_every_output_has_its_row_and_every_other_gate_its_line() -> None:
 
 def test_it_fits_a_terminal_whatever_a_kernel_says() -> None:
     long = "a kernel said\n" + "much " * 100
+    tiny = Errors(largest=1e-300, mean=1e-300, bound=1e-300, judged=10**9, elements=10**10)
     verdicts = [
-        replace(
-            failed("bound", "dgamma", "value", long, ratio=1e-300), errors=Errors(largest=1e-300, mean=1e-300, bound=1e-300)
-        ),
+        replace(failed("bound", "dgamma", "value", long, ratio=1e-300), errors=tiny),
         not_applicable("bound", "h_mix", long),
         failed("liveness", "forward", "raises ValueError", long),
         passed("memory", "inputs"),
@@ -69,6 +70,7 @@ def test_it_fits_a_terminal_whatever_a_kernel_says() -> None:
     lines = replay_table(CASE, "mine", verdicts).splitlines()
     assert max(map(len, lines)) <= WIDTH
     assert " ".join(lines).count("much") == 300
+    assert next(line for line in lines if "dgamma" in line).endswith("FAIL, a bound for 1000000000 of 10000000000 elements")
     assert next(line for line in lines if "h_mix" in line).split()[1:7] == ["-", "-", "-", "-", "NOT", "APPLICABLE:"]
 
 

@@ -46,6 +46,8 @@ def _row(verdict: Verdict) -> Iterator[str]:
     numbers = (None,) * 3 if errors is None else (errors.largest, errors.mean, errors.bound)
     cells = " ".join(f"{'-' if number is None else f'{number:.3g}':>11}" for number in (*numbers, verdict.ratio))
     row = f"  {verdict.subject:10} {cells}  {verdict.status.name.replace('_', ' ')}"
+    if errors is not None and 0 < errors.judged < errors.elements:
+        row += f", a bound for {errors.judged} of {errors.elements} elements"
     if verdict.status is Status.FAIL:
         yield row
         yield from _wrapped("      ", verdict.message)
