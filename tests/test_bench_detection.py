@@ -121,9 +121,9 @@ def test_the_suites_find_a_plain_mutant_and_pass_its_base() -> None:
 
 def test_cases_are_drawn_alike_and_carry_a_schedule_of_their_own() -> None:
     space = {"BLOCK": (16, 32)}
-    drawn = draw(60, 5, space, 1 << 15)
+    drawn = draw(60, 5, space)
     assert len(drawn) == 60
-    assert drawn[:30] == draw(30, 5, space, 1 << 15)
+    assert drawn[:30] == draw(30, 5, space)
     pinned = default_case(B=1, S=1, n=1, D=1, schedules={"": {"BLOCK": 32}})
     assert named(pinned, "mine").schedules == {"mine": {"BLOCK": 32}}
     assert not named(default_case(B=1, S=1, n=1, D=1), "mine").schedules
@@ -165,7 +165,7 @@ def test_what_is_clean_may_get_more_cases() -> None:
 
 
 def test_a_clean_subject_is_checked_to_the_end() -> None:
-    drawn = draw(12, 0, {}, 1 << 15)
+    drawn = draw(12, 0, {})
     result = hunt(base_subject("manual"), drawn, after=0, limit=60.0)
     assert (result.cases, result.first, result.fault) == (12, None, "")
 

@@ -23,7 +23,7 @@ def coverage(count: int, seed: int, name: str | None) -> None:
         python -m mhc.bench coverage --impl triton --cases 10000
     """
     space = {} if name is None else built_in()[name].schedule
-    click.echo(table(draw(count, seed, space, 1 << 15)))
+    click.echo(table(draw(count, seed, space)))
 
 
 def table(drawn: Iterable[Case]) -> str:

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Queue
 
-from mhc.bench.hunt import Hunt, Subject, base_subject, draw, elements, hunt
+from mhc.bench.hunt import Hunt, Subject, drawn_for, hunt
 from mhc.bench.suites import COMPARATORS
 from mhc.case import Case
 from mhc.fuzz.process import environment_variables
@@ -70,7 +70,7 @@ def detect(
 
     waiting = [prey for prey in subjects if prey.name not in state.hunts]
     most = {base: max(cases(prey) for prey in waiting if prey.base == base) for base in {prey.base for prey in waiting}}
-    drawn = {base: draw(many, seed, load(base_subject(base).spec).schedule, elements(base)) for base, many in most.items()}
+    drawn = {base: drawn_for(base, many, seed) for base, many in most.items()}
     with _suite_workers(jobs) as suites, ThreadPoolExecutor(jobs) as pool:
         chase = partial(hunt, after=after, limit=limit, seconds=seconds)
         futures = {pool.submit(_one, prey, drawn[prey.base][: cases(prey)], suites, chase): prey for prey in waiting}

@@ -12,6 +12,7 @@ from mhc.case import Case, ScheduleValue
 from mhc.fuzz.check import taken
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.process import HarnessError
+from mhc.fuzz.sizes import FULL_EVERY
 from mhc.fuzz.worker import Worker
 from mhc.registry import load
 from oracles import refusal
@@ -84,21 +85,29 @@ class Hunt:
         return asdict(self)
 
 
-def elements(base: str) -> int:
-    """Of the largest tensor of a base's cases: a campaign comes to draw no more in an interpreter either."""
-    return 1 << 15 if BASES[base].quick else 1 << 11
+ELEMENTS = 1 << 15
+"""Of the largest tensor of a case."""
+_ELEMENTS_IN_INTERPRETER = 1 << 11
 
 
-def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], max_elements: int) -> list[Case]:
+def drawn_for(base: str, count: int, seed: int) -> list[Case]:
+    """The cases of a base's hunts. In an interpreter they are small but for every eighth round, as in a campaign."""
+    usual = ELEMENTS if BASES[base].quick else _ELEMENTS_IN_INTERPRETER
+    return draw(count, seed, load(base_subject(base).spec).schedule, usual)
+
+
+def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], usual_elements: int = ELEMENTS) -> list[Case]:
     """`count` cases of the campaign's strategy, in short rounds with the seeds `seed`, `seed + 1`, ...
 
     The first of a round is always the simplest there is, and kept once. Schedules are out of `space`, under the name "";
     `named` puts an implementation's there.
     """
     drawn: list[Case] = []
+    rounds = 0
     spaces = {"": space} if space else {}
     while len(drawn) < count:
-        before = len(drawn)
+        before, rounds = len(drawn), rounds + 1
+        most = ELEMENTS if rounds % FULL_EVERY == 0 else usual_elements
         configured = settings(
             max_examples=_ROUND,
             database=None,
@@ -110,7 +119,7 @@ def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], ma
         def keep(case: Case) -> None:
             drawn.append(case)
 
-        test = hypothesis.given(cases(max_elements=max_elements, spaces=spaces))(keep)
+        test = hypothesis.given(cases(max_elements=most, spaces=spaces))(keep)
         hypothesis.seed(seed)(configured(test))()
         assert len(drawn) > before, "the strategy draws nothing"
         if before:

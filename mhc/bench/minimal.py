@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mhc.bench.hunt import base_subject, draw, elements, named
+from mhc.bench.hunt import drawn_for, named
 from mhc.case import Case
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Finding, finding
@@ -96,7 +96,7 @@ def measure(
         if mutant.name in state.done or time.monotonic() > deadline:
             continue
         if mutant.base not in drawn:
-            drawn[mutant.base] = draw(cases, seed, load(base_subject(mutant.base).spec).schedule, elements(mutant.base))
+            drawn[mutant.base] = drawn_for(mutant.base, cases, seed)
         result = _one(mutant, drawn[mutant.base], limit, hunting, seconds)
         state.add(result)
         on_result(result)

@@ -2,7 +2,7 @@
 
 _SLOW, _QUICK = 1.0, 0.25  # seconds a case
 _LEAST = 1 << 9
-_FULL_EVERY = 8
+FULL_EVERY = 8
 _MEMORY = 0.9  # of a case's seconds, how much the next one's mean keeps
 
 
@@ -29,4 +29,4 @@ class Sizes:
             self._now //= 2
         elif self._mean is not None and self._mean < _QUICK and self._now < self._most:
             self._now *= 2
-        return self._most if self._rounds % _FULL_EVERY == 0 else self._now
+        return self._most if self._rounds % FULL_EVERY == 0 else self._now
