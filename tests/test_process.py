@@ -3,9 +3,10 @@
 import time
 from pathlib import Path
 
-from mhc import load
+from mhc import default_case, load
 from mhc.fuzz.messages import Done, Ready, Round
 from mhc.fuzz.process import Limits, Process
+from mhc.fuzz.worker import Worker
 
 
 def test_work_that_is_handed_over_early_leaves_the_limit_of_starting_until_it_begins() -> None:
@@ -41,3 +42,33 @@ def test_an_implementation_that_is_never_loaded_is_at_the_end_of_the_limit_of_st
         assert fate.symptom == "hang"
     finally:
         process.kill()
+
+
+GREEDY = """
+import torch
+from dataclasses import replace
+from mhc import load
+
+held = []
+
+def forward(*args, **kwargs):
+    while len(held) < 200:
+        held.append(torch.ones(1 << 23))  # 32 MiB each
+
+IMPL = replace(load("manual"), name="greedy", forward=forward, backward=None)
+"""
+
+
+def test_a_worker_of_its_own_has_a_limit_of_memory_too(tmp_path: Path) -> None:
+    """What is minimised must meet the limit that it was found by."""
+    file = tmp_path / "greedy.py"
+    file.write_text(GREEDY, encoding="utf-8")
+    spec = f"{file}:IMPL"
+    worker = Worker(spec, load(spec), "cpu", memory=0.6 * 2**30)
+    try:
+        worker.start(default_case(B=1, S=1, n=1, D=1))
+        (verdict,) = worker.finish()
+    finally:
+        worker.stop()
+    assert (verdict.subject, verdict.symptom) == ("process", "out of memory")
+    assert worker.retired

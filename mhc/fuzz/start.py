@@ -158,7 +158,13 @@ def run_campaign(settings: Settings) -> int:
             found,
             settings.device,
             start=lambda limit: Worker(
-                found.spec, implementation, settings.device, limit=limit, log=log, partners=beside_it
+                found.spec,
+                implementation,
+                settings.device,
+                limit=limit,
+                memory=settings.limits.memory,
+                log=log,
+                partners=beside_it,
             ),
             checks=_MINIMISE_CHECKS,
             seconds=_MINIMISE_SECONDS,

@@ -20,6 +20,7 @@ class Worker:
     Args:
         spec: how the implementation is named; the process loads it itself, with `implementation.env` set beforehand.
         limit: seconds that one call of the implementation may take, with what is judged of it; a case has up to twenty.
+        memory: bytes that its process may have resident.
         log: file for what the process writes; the parent's own output where not given.
         partners: what every case is compared with, within limits of their own: the case's limit is not theirs.
 
@@ -34,6 +35,7 @@ class Worker:
         device: str,
         *,
         limit: float = 60.0,
+        memory: float = Limits.memory,
         log: Path | None = None,
         partners: Sequence[Partner] = (),
     ) -> None:
@@ -41,7 +43,7 @@ class Worker:
         self.implementation = implementation
         self.device = device
         self.limit = limit
-        self.limits = Limits(compile=0.0, run=limit)
+        self.limits = Limits(compile=0.0, run=limit, memory=memory)
         self.retired = False
         self.compiled = 0
         self._log = log
