@@ -1,0 +1,101 @@
+"""Export a finding: make its program, see it fail where nothing of this package is, and only then write the words."""
+
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mhc.environment import environment
+from mhc.fuzz.finding import Finding
+from mhc.fuzz.sandbox import processes
+from mhc.registry import load
+from mhc.upstream import issue
+from mhc.upstream.errors import ExportError
+from mhc.upstream.generated import generated
+from mhc.upstream.neighbours import Neighbour, neighbours
+from mhc.upstream.program import Program, make
+from mhc.upstream.verify import RUNS, Outcome, verify
+
+TARGETS = ("tilelang", "triton", "torch")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported folder, and what verifying it gave."""
+
+    folder: Path
+    program: Program
+    outcomes: tuple[Outcome, ...]
+
+
+def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
+    """Write `repro.py`, `issue.md` and `export.json` to a new folder.
+
+    Raises:
+        ExportError: no program can be made, or it does not reproduce each time; nothing is written then.
+    """
+    if folder.exists():
+        raise ExportError(f"{folder} is there already")
+    program = make(found, to, device)
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name) / "export"
+        place.mkdir()
+        repro = place / "repro.py"
+        repro.write_text(program.text, encoding="utf-8")
+        outcomes = confirmed(repro)
+        around = neighbours(found, processes(found.spec, load(found.spec), device))
+        source = generated(repro, found.fingerprint.subject) if to == "tilelang" else ""
+        document = _document(found, program, outcomes, around, source)
+        (place / "export.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        issue.write(place)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(place, folder)
+    return Exported(folder, program, tuple(outcomes))
+
+
+def confirmed(repro: Path) -> list[Outcome]:
+    """The runs of a repro that reproduces each time.
+
+    Raises:
+        ExportError: it does not; with what it said.
+    """
+    outcomes = verify(repro)
+    last = outcomes[-1]
+    if last.reproduced:
+        return outcomes
+    seen = last.output.strip().splitlines()[-12:]
+    told = "\n".join(f"    {line}" for line in seen)
+    raise ExportError(f"run {len(outcomes)} of {RUNS} of its program by itself: {last}\n{told}")
+
+
+def _document(
+    found: Finding, program: Program, outcomes: list[Outcome], around: list[Neighbour], source: str
+) -> dict[str, Any]:
+    values = {one.values for one in outcomes}
+    how = "deterministic: the same value each time" if len(values) == 1 else "values differ from run to run: a race"
+    control = next((one for one in around if one.passes), None)
+    return {
+        "finding": {"fingerprint": found.fingerprint.document, "id": found.fingerprint.id, "message": found.message},
+        "case": json.loads(found.case.to_json()),
+        "to": program.to,
+        "spec": found.spec,
+        "symptom": found.fingerprint.symptom,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "environment": {**environment().to_json(), "variables": {**environment().variables, **found.variables}},
+        "told": {
+            "at": program.at,
+            "where": program.where,
+            "values": outcomes[-1].values,
+            "rate": f"{len(outcomes)} of {len(outcomes)} runs in fresh processes with empty caches; {how}",
+            "control": f"with {control.change} it passes." if control else "no neighbouring case that was tried passes.",
+            "reduced": program.reduced,
+            "table": [
+                {"change": one.change, "how": "passes" if one.passes else "**fails**", "seen": one.message or ""}
+                for one in around
+            ],
+            "source": source,
+        },
+    }
