@@ -27,6 +27,7 @@ from mhc.upstream.fold import Fold, constant
 from mhc.upstream.neighbours import Neighbour
 from mhc.upstream.program import Program, make
 from mhc.upstream.reference import reference
+from mhc.upstream.script import Script, judge_class
 from mhc.upstream.source import closure
 from mhc.upstream.tensors import strided_text, tensor_text
 from mhc.upstream.text import WIDTH, unparse, wrap
@@ -46,7 +47,7 @@ def finding(spec: str, subject: str, oracle: str = "bound", symptom: str = "valu
 
 
 def program(text: str) -> Program:
-    return Program(text=text, to="tilelang", at="x", message="", where="a kernel")
+    return Program(text=text, to="tilelang", form="whole", at="x", where="a kernel")
 
 
 def repro(folder: Path, text: str) -> Path:
@@ -73,13 +74,123 @@ def export_to(folder: Path, finding: Finding, *arguments: str) -> Result:
 def test_the_program_of_a_mutant_fails_by_itself_at_the_same_element(
     mutant: str, subject: str, to: str, case: Case, tmp_path: Path
 ) -> None:
-    made = make(finding(f"oracles.mutants.load:{mutant}", subject, case=case), to, "cpu")
+    made = make(finding(f"oracles.mutants.load:{mutant}", subject, case=case), to, "cpu", "cut")
     assert not {"mhc", "oracles", "strategies"} & {word for line in imports(made.text) for word in line.split(".")}
     outcome = run(repro(tmp_path, made.text))
     assert outcome.reproduced, outcome.output
     assert outcome.values.startswith(f"{subject}[")
     healed = run(repro(tmp_path, made.text.replace(f"actual = {actual(made.text)}", "actual = expected")))
     assert healed.healed, healed.output
+
+
+OUTSIDE = """
+import tilelang
+import tilelang.language as T
+import torch
+
+from mhc import Implementation
+
+FACTOR = 2.0
+
+
+def doubled(n):
+    @T.prim_func
+    def kernel(x: T.Tensor((n,), "float32"), y: T.Tensor((n,), "float32")):
+        with T.Kernel(1, is_cpu=True) as _:
+            for i in T.serial(n):
+                y[i] = x[i] * FACTOR
+
+    return tilelang.compile(kernel, target="c", execution_backend="cython")
+
+
+def in_a_fragment(n):
+    @T.prim_func
+    def kernel(x: T.Tensor((n,), "float32"), y: T.Tensor((n,), "float32")):
+        with T.Kernel(1, is_cpu=True) as _:
+            values = T.alloc_fragment((n,), "float32")
+            for i in T.serial(n):
+                values[i] = x[i]
+            for i in T.serial(n):
+                y[i] = values[i]
+
+    return tilelang.compile(kernel, target="c", execution_backend="cython")
+
+
+def wrong(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps):
+    B, S, n, D = x.shape
+    h_res, given = torch.empty(n * n), bias[2 * n :].contiguous()
+    doubled(n * n)(given, h_res)
+    return x[:, :, 0], phi.new_zeros(B, S, n), h_res.expand(B, S, n * n).reshape(B, S, n, n), None, None, None
+
+
+def raises(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps):
+    in_a_fragment(alpha.numel())(alpha, torch.empty_like(alpha))
+
+
+def nothing(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps):
+    raise ValueError(f"no room for {x.numel()} in /tmp/{id(x)}")
+
+
+WRONG, RAISES, NOTHING = (
+    Implementation(name=one.__name__, forward=one, backward=None, devices=("cpu",), dtypes=("float32",))
+    for one in (wrong, raises, nothing)
+)
+"""
+
+
+def outside(folder: Path, name: str) -> str:
+    (folder / "outside.py").write_text(OUTSIDE)
+    return f"{folder / 'outside.py'}:{name}"
+
+
+def test_a_kernel_from_outside_is_exported_with_its_host_code(tmp_path: Path) -> None:
+    found = finding(outside(tmp_path, "WRONG"), "h_res", case=default_case(n=2, dtype="float32"))
+    with pytest.raises(ExportError, match="launched 0 kernels of tilelang, and 0 others"):
+        make(found, "tilelang", "cpu", "cut")
+    made = make(found, "tilelang", "cpu", "host")
+    assert "Implementation" not in made.text
+    assert "in_a_fragment" not in made.text
+    outcome = run(repro(tmp_path, made.text))
+    assert outcome.reproduced, outcome.output
+    assert run(repro(tmp_path, "import sys\nsys.modules['triton'] = None\n" + made.text)).reproduced
+
+
+def test_what_cannot_be_lowered_raises_the_same_by_itself(tmp_path: Path) -> None:
+    symptom = "raises InternalError"
+    case = default_case(dtype="float32")
+    found = finding(outside(tmp_path, "RAISES"), "forward", "liveness", symptom, case)
+    with pytest.raises(ExportError, match="raises InternalError while it is recorded"):
+        make(replace(found, fingerprint=replace(found.fingerprint, symptom="raises KeyError")), "tilelang", "cpu", "host")
+    made = make(found, "tilelang", "cpu", "host")
+    outcome = run(repro(tmp_path, made.text))
+    assert outcome.reproduced, outcome.output
+    assert "expected no exception, actual " in outcome.values
+    healed = run(repro(tmp_path, made.text.replace("T.alloc_fragment", "T.alloc_local")))
+    assert healed.healed, healed.output
+    another = run(repro(tmp_path, made.text.replace("T.alloc_fragment", "T.alloc_nothing")))
+    assert another.status == 2, another.output
+    assert another.said.startswith("OTHER: AttributeError")
+
+
+def test_numbers_and_paths_in_what_is_raised_may_differ(tmp_path: Path) -> None:
+    case = default_case(dtype="float32")
+    found = finding(outside(tmp_path, "NOTHING"), "forward", "liveness", "raises ValueError", case)
+    text = make(found, "torch", "cpu", "host").text
+    assert run(repro(tmp_path, text)).reproduced
+    changed = text.replace("raise ValueError(f'no room", "raise ValueError(f'no time")
+    assert changed != text
+    assert run(repro(tmp_path, changed)).said.startswith("OTHER: ValueError: no time")
+
+
+def test_a_wrong_class_must_be_the_one_that_was_found(tmp_path: Path) -> None:
+    judge = judge_class(math.nan)
+    script = Script(
+        title="x", where="x", environment={}, imports=frozenset(), definitions=(), inputs=("expected = 1.0",),
+        run=("actual = math.nan",), judge=judge,
+    )  # fmt: skip
+    assert run(repro(tmp_path, script.text())).reproduced
+    assert run(repro(tmp_path, replace(script, run=("actual = 2.0",)).text())).healed
+    assert run(repro(tmp_path, replace(script, run=("actual = math.inf",)).text())).said == "OTHER: inf"
 
 
 def imports(text: str) -> list[str]:
@@ -211,24 +322,24 @@ def test_a_fault_of_the_harness_is_not_a_refusal(made: list[str], tmp_path: Path
 def test_gates_that_no_program_shows_are_refused(changed: dict[str, str], reason: str) -> None:
     found = finding("tilelang-c", "dx")
     with pytest.raises(ExportError, match=reason):
-        make(replace(found, fingerprint=replace(found.fingerprint, **changed)), "tilelang", "cpu")
+        make(replace(found, fingerprint=replace(found.fingerprint, **changed)), "tilelang", "cpu", "cut")
 
 
 def test_what_does_not_fail_is_refused() -> None:
     with pytest.raises(ExportError, match="h_post does not fail while it is recorded: pass"):
-        make(finding("tilelang-c", "h_post"), "tilelang", "cpu")
+        make(finding("tilelang-c", "h_post"), "tilelang", "cpu", "cut")
 
 
 def test_kernels_of_another_language_are_refused() -> None:
     with pytest.raises(ExportError, match="launched 0 kernels of triton, and 1 others"):
-        make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "triton", "cpu")
+        make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "triton", "cpu", "cut")
 
 
 def test_what_the_host_code_made_is_refused() -> None:
     case = default_case(S=6, D=14, dtype="bfloat16")
     tiny = replace(case, tensors={**case.tensors, "x": replace(case.tensors["x"], scale=2.0**-30)})
     with pytest.raises(ExportError, match="the host code around them has made it"):
-        make(finding("oracles.mutants.load:c_h_in_through_float16", "h_in", case=tiny), "tilelang", "cpu")
+        make(finding("oracles.mutants.load:c_h_in_through_float16", "h_in", case=tiny), "tilelang", "cpu", "cut")
 
 
 @pytest.mark.parametrize("subject", ["h_in", "h_res", "inv_rms", "dx", "dphi", "dalpha", "dbias", "dgamma"])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -188,7 +188,20 @@ def _tilelang(capture: Capture, patches: ExitStack) -> None:
         return at
 
     def kept(factory: str, target: str, constants: Any, pass_configs: Any, flags: Any, device: int) -> Any:
-        program = original(factory, target, constants, pass_configs, flags, device)
+        launch = Launch(
+            kernel=factory,
+            arguments={},
+            dtypes={},
+            target=target,
+            constants=dict(constants),
+            pass_configs=dict(pass_configs),
+            flags=tuple(flags),
+        )
+        try:
+            program = original(factory, target, constants, pass_configs, flags, device)
+        except Exception:
+            capture.launches.append(launch)  # it was compiled for one
+            raise
 
         def call(*values: Any) -> None:
             arguments: dict[str, Any] = {}
@@ -200,17 +213,7 @@ def _tilelang(capture: Capture, patches: ExitStack) -> None:
                     dtypes[name] = str(tensor.dtype).removeprefix("torch.")
                 else:
                     arguments[name] = value
-            capture.launches.append(
-                Launch(
-                    kernel=factory,
-                    arguments=arguments,
-                    dtypes=dtypes,
-                    target=target,
-                    constants=dict(constants),
-                    pass_configs=dict(pass_configs),
-                    flags=tuple(flags),
-                )
-            )
+            capture.launches.append(replace(launch, arguments=arguments, dtypes=dtypes))
             program(*values)
 
         return type("Kept", (), {"arguments": program.arguments, "__call__": lambda _, *values: call(*values)})()

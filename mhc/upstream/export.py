@@ -16,7 +16,7 @@ from mhc.upstream import issue
 from mhc.upstream.errors import ExportError
 from mhc.upstream.generated import generated
 from mhc.upstream.neighbours import Neighbour, neighbours
-from mhc.upstream.program import Program, make
+from mhc.upstream.program import FORMS, HOST, Program, make
 from mhc.upstream.verify import RUNS, Outcome, verify
 
 TARGETS = ("tilelang", "triton", "torch")
@@ -39,13 +39,11 @@ def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
     """
     if folder.exists():
         raise ExportError(f"{folder} is there already")
-    program = make(found, to, device)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name) / "export"
         place.mkdir()
         repro = place / "repro.py"
-        repro.write_text(program.text, encoding="utf-8")
-        outcomes = confirmed(repro)
+        program, outcomes = _first(found, to, device, repro)
         around = neighbours(found, processes(found.spec, load(found.spec), device))
         source = generated(repro, found.fingerprint.subject) if to == "tilelang" else ""
         document = _document(found, program, outcomes, around, source)
@@ -54,6 +52,20 @@ def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(place, folder)
     return Exported(folder, program, tuple(outcomes))
+
+
+def _first(found: Finding, to: str, device: str, repro: Path) -> tuple[Program, list[Outcome]]:
+    """The first form of program that reproduces each time, which `repro` holds then."""
+    refusals = []
+    for form in FORMS if to != "torch" else (HOST,):
+        try:
+            program = make(found, to, device, form)
+            repro.write_text(program.text, encoding="utf-8")
+            return program, confirmed(repro)
+        except ExportError as refusal:
+            if str(refusal) not in refusals:
+                refusals.append(str(refusal))
+    raise ExportError("\n    ".join(refusals))
 
 
 def confirmed(repro: Path) -> list[Outcome]:
@@ -91,7 +103,7 @@ def _document(
             "values": outcomes[-1].values,
             "rate": f"{len(outcomes)} of {len(outcomes)} runs in fresh processes with empty caches; {how}",
             "control": f"with {control.change} it passes." if control else "no neighbouring case that was tried passes.",
-            "reduced": program.reduced,
+            "form": FORMS[program.form],
             "table": [
                 {"change": one.change, "how": "passes" if one.passes else "**fails**", "seen": one.message or ""}
                 for one in around

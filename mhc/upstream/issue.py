@@ -48,7 +48,7 @@ def compose(folder: Path) -> str:
         "",
         "## Program",
         "",
-        f"{len(repro.splitlines())} lines{told['reduced']}; it exits with 1 where it reproduces, 0 where it does not, "
+        f"{len(repro.splitlines())} lines: {told['form']}. It exits with 1 where it reproduces, 0 where it does not, "
         "2 where something else goes wrong.",
         "",
         "```python",

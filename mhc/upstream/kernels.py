@@ -94,7 +94,7 @@ def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[i
             made = again(made, [key])
         imports |= made.imports
         definitions = [*unparse(made.statements()), *([""] if definitions else []), *definitions]
-        sizes = _shapes(launch)
+        sizes = _shapes(launch) if arguments else {}
         given = [
             _viewed(value, shapes[value.name], sizes[name]) if isinstance(value, Variable) else repr(value)
             for name, value in arguments.items()
@@ -106,7 +106,7 @@ def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[i
         ]
         own = made.name(key)
         call = [f"kernel = tilelang.compile({own}(), {', '.join(options)})", f"kernel({', '.join(given)})"]
-        calls.insert(0, call)
+        calls.insert(0, call if launch.arguments else call[:1])  # without arguments: it did not get so far
         where.insert(0, f"{inner.name} on target {launch.target.split()[0]}")
     return Kernels(imports, definitions, calls, ", ".join(where))
 

@@ -5,76 +5,70 @@ import multiprocessing
 import os
 import re
 import sys
-import textwrap
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
-from typing import Any
 
 from torch import Tensor
 
 from mhc.fuzz.finding import Finding, from_document
-from mhc.inputs import Inputs, materialise
-from mhc.memory import poisoned
-from mhc.precision import float32_matmuls
-from mhc.reference import Reference
-from mhc.reference import reference as float64
-from mhc.registry import load
-from mhc.upstream.capture import Capture, capturing
+from mhc.upstream.capture import Capture, Launch
 from mhc.upstream.errors import ExportError
 from mhc.upstream.kernels import Kernels, tilelang_kernels, triton_kernels
+from mhc.upstream.recording import Recording, record, wrong_element
 from mhc.upstream.reference import reference
-from mhc.upstream.tensors import Text, strided_text, tensor_text
-from mhc.upstream.text import unparse, wrap
+from mhc.upstream.script import Judge, Script, judge_class, judge_raise, judge_value
+from mhc.upstream.source import closure
+from mhc.upstream.tensors import Text, dtype_text, strided_text, tensor_text
+from mhc.upstream.text import unparse
 from oracles import bound, liveness, nonfinite
-from oracles.bound import Tolerances, tolerances
-from oracles.verdict import Status, Verdict
 
 SECONDS = 300.0
-ELEMENTS = (bound.NAME, nonfinite.NAME)
-"""Gates that say of one element that it is wrong."""
+CUT, WHOLE, HOST = "cut", "whole", "host"
+FORMS = {
+    CUT: "the kernels as they were launched, without what the wrong output does not need",
+    WHOLE: "the kernels as they were launched",
+    HOST: "the implementation with its host code",
+}
+"""What a program is made of, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """The text of `repro.py`, and what it must say.
+    """The text of `repro.py`.
 
     Attributes:
-        to: "triton" or "tilelang". at: the element that is wrong, as `dx[0, 0]`; empty where nothing was returned.
-        where: the kernels that it launches. reduced: what was left out of them, as a clause; empty where nothing.
+        to: "triton", "tilelang" or "torch". form: of `FORMS`.
+        at: the element that is wrong, as `dx[0, 0]`, or the stage that raises. where: what it launches.
     """
 
     text: str
     to: str
+    form: str
     at: str
-    message: str
     where: str
-    reduced: str = ""
 
     @property
     def lines(self) -> int:
         return len(self.text.splitlines())
 
 
-def make(found: Finding, to: str, device: str, *, cut: bool = True) -> Program:
-    """Run the finding's stage once and write down what it launched.
-
-    Args:
-        cut: leave out of the kernels what the output that is wrong does not need.
+def make(found: Finding, to: str, device: str, form: str) -> Program:
+    """Run the finding's stage once and write down what it did.
 
     Raises:
-        ExportError: it launches nothing of `to`, does not fail, or fails in a way that no program is made of.
+        ExportError: it did nothing of `to`, did not fail, or failed in a way that no program is made of.
     """
     if found.against is not None:
         raise ExportError(f"it is a difference from {found.against}: export the implementation that is wrong by itself")
-    raises = found.fingerprint.oracle == liveness.NAME and found.fingerprint.subject != "process"
-    if found.fingerprint.oracle not in ELEMENTS and not raises:
+    raises = found.fingerprint.oracle == liveness.NAME and found.fingerprint.subject in {"forward", "backward"}
+    if found.fingerprint.oracle not in {bound.NAME, nonfinite.NAME} and not raises:
         gate = f"{found.fingerprint.oracle}: {found.fingerprint.symptom}"
         raise ExportError(f"no program is made for the gate {gate}; made are wrong elements, and exceptions")
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_child, args=(sender, found.to_json(), dict(found.variables), to, device, cut), daemon=True
-    )
+    arguments = (sender, found.to_json(), dict(found.variables), to, device, form)
+    process = context.Process(target=_child, args=arguments, daemon=True)
     process.start()
     sender.close()
     try:
@@ -91,143 +85,137 @@ def make(found: Finding, to: str, device: str, *, cut: bool = True) -> Program:
     return made
 
 
-def _child(sender: Connection, document: str, variables: dict[str, str], to: str, device: str, cut: bool) -> None:
+def _child(sender: Connection, document: str, variables: dict[str, str], to: str, device: str, form: str) -> None:
     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  TileLang says there what it compiles
     os.environ.update(variables)
     found = replace(from_document(json.loads(document)), variables=variables)
     try:
-        sender.send(_recorded(found, to, device, cut))
+        sender.send(_program(record(found, device), to, form))
     except ExportError as error:
         sender.send(error)
     except Exception as error:  # told, and not a traceback of a process that nobody sees
         sender.send(ExportError(f"cannot be recorded: {type(error).__name__}: {error}"))
 
 
-def _recorded(found: Finding, to: str, device: str, cut: bool) -> Program:
-    implementation = load(found.spec)
-    inputs = materialise(found.case, device)
-    wanted = float64(inputs)
-    table, case = found.case.table, found.case
-    subject = found.fingerprint.subject
-    outputs = [spec.name for spec in table.outputs]
-    stage = subject if subject in {"forward", "backward"} else "forward" if subject in outputs else "backward"
-    given = {**inputs.tensors, **wanted.saved}
-    function = getattr(implementation, stage)
-    arguments = [given[name] for name in getattr(table, f"{stage}_arguments")]
-    keywords = implementation.keywords(case.scalars, case.schedules.get(implementation.name))
-    returned: Any = None
-    raised: Exception | None = None
-    with float32_matmuls(device), poisoned(0xFF), capturing(given) as capture:
-        try:
-            returned = function(*arguments, **keywords)
-        except Exception as error:  # what a finding may be
-            raised = error
-    if raised is not None:
-        raise ExportError(f"raises {type(raised).__name__} while it is recorded: {raised}")
-    names = outputs if stage == "forward" else [spec.name for spec in table.gradients]
-    value = returned[names.index(subject)]
-    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
-    verdict = _judged(found, value, allowed)
-    result = capture.result(value)
-    kernels = _kernels(capture, to, result.partition(".")[0] if cut else None)
-    return _assembled(found, to, inputs, wanted, capture, kernels, result, verdict, allowed)
+def _program(recording: Recording, to: str, form: str) -> Program:
+    raises = recording.raised is not None
+    at: tuple[int, ...] = () if raises else wrong_element(recording)[0]
+    if form == HOST:
+        kernels, result = _host_code(recording, to)
+    else:
+        own = _launches(recording.capture, to)
+        result = "" if raises else recording.capture.result(recording.value)
+        kernels = _kernels(recording.capture, own, re.split(r"\W", result)[0] if form == CUT and result else None)
+    subject = recording.found.fingerprint.subject
+    where = subject if raises else f"{subject}{list(at)}"
+    run = [line for call in kernels.calls for line in call]
+    definitions = list(kernels.definitions)
+    needed = {} if raises else _reference(recording, definitions)
+    texts, made = _variables(recording, [*run, result], needed)
+    inputs = [line for name, text in texts.items() for line in _lines(name, text)]
+    if recording.inputs.device.type == "cuda":
+        inputs.insert(0, 'torch.set_default_device("cuda")')
+    if not raises:
+        inputs.append(_expected(recording, at, needed))
+        run.append(f"actual = {result}{list(at)}.item()")
+    script = Script(
+        title=f"{subject}: {recording.found.fingerprint.symptom}",
+        where=where,
+        environment={
+            name: value
+            for name, value in recording.found.variables.items()
+            if name.startswith(("TRITON_", "TILELANG_", "TL_"))
+        },
+        imports=frozenset(kernels.imports.union(*(text.imports for text in texts.values()))),
+        definitions=definitions,
+        inputs=inputs,
+        run=[*(line for name, text in made.items() for line in _lines(name, text)), *run],
+        judge=_judge(recording, at),
+    )
+    return Program(text=script.text(), to=to, form=form, at=where, where=kernels.where)
 
 
-def _kernels(capture: Capture, to: str, wanted: str | None) -> Kernels:
+def _judge(recording: Recording, at: tuple[int, ...]) -> Judge:
+    if recording.raised is not None:
+        return judge_raise(recording.said)
+    if recording.found.fingerprint.oracle == bound.NAME:
+        return judge_value(float(recording.number.error[at]))
+    return judge_class(recording.value[at].item())
+
+
+def _launches(capture: Capture, to: str) -> list[Launch]:
     own = [launch for launch in capture.launches if (launch.target == "") == (to == "triton")]
     if not own or len(own) != len(capture.launches):
         raise ExportError(f"it launched {len(own)} kernels of {to}, and {len(capture.launches) - len(own)} others")
-    if to == "triton":
+    return own
+
+
+def _kernels(capture: Capture, own: list[Launch], wanted: str | None) -> Kernels:
+    if own[0].target == "":
         return triton_kernels(own, wanted)
     shapes = {**{name: tuple(tensor.shape) for name, tensor in capture.given.items()}, **capture.shapes}
     return tilelang_kernels(own, shapes, wanted)
 
 
-def _judged(found: Finding, value: Tensor | None, allowed: Tolerances) -> Verdict:
-    subject = found.fingerprint.subject
-    number = {**allowed.outputs, **allowed.gradients}.get(subject)
-    if value is None or number is None:
-        raise ExportError(f"{subject} was not returned while it was recorded")
-    judge = bound.judge_tensor if found.fingerprint.oracle == bound.NAME else nonfinite.judge_tensor
-    verdict = judge(subject, value, number)
-    if verdict.status is not Status.FAIL:
-        raise ExportError(f"{subject} does not fail while it is recorded: {verdict.status.value} {verdict.message}")
-    return verdict
-
-
-def _assembled(
-    found: Finding,
-    to: str,
-    inputs: Inputs,
-    wanted: Reference,
-    capture: Capture,
-    kernels: Kernels,
-    result: str,
-    verdict: Verdict,
-    allowed: Tolerances,
-) -> Program:
-    subject = found.fingerprint.subject
-    matched = re.match(r"\w+\[([\d, ]*)\] = ", verdict.message)
-    assert matched is not None, verdict.message
-    at = tuple(int(one) for one in matched[1].split(",") if one.strip())
-    number = {**allowed.outputs, **allowed.gradients}[subject]
-    present = {name: tensor is not None for name, tensor in inputs.tensors.items()}
-    function, parameters = reference(found.case, subject, present)
-    run = [line for call in kernels.calls for line in call]
-    made = [f"{name} = {text.expression}" for name, text in capture.made.items()]
-    made = [line for line in made if _names(line.partition("=")[0], [*run, result])]
-    given = {**inputs.tensors, **wanted.saved}
-    needed = [name for name in given if name in parameters or _names(name, [*run, *made, result])]
-    texts = {name: _given(given[name], capture, name) for name in needed}
-    texts |= {name: text for name, text in capture.made.items() if any(line.startswith(f"{name} = ") for line in made)}
-    imports = {"import math", "import os", "import sys", "import traceback", "import torch"} | kernels.imports
-    for text in texts.values():
-        imports |= text.imports
-    environment = {
-        name: value for name, value in found.variables.items() if name.startswith(("TRITON_", "TILELANG_", "TL_"))
-    }
-    body = [
-        *(line for name in needed for line in _lines(name, texts[name])),
-        "expected = reference(" + ", ".join(f"{name}.double()" for name in parameters) + f"){list(at)}.item()",
-        *(line for name, text in capture.made.items() if name in texts for line in _lines(name, text)),
-        *run,
-        f"actual = {result}{list(at)}.item()",
+def _host_code(recording: Recording, to: str) -> tuple[Kernels, str]:
+    """All that the stage's function leads to, and the result of calling it."""
+    function = getattr(recording.implementation, recording.stage)
+    name = getattr(function, "__name__", "")
+    if getattr(function, "__qualname__", None) != name or name == "<lambda>":
+        raise ExportError(f"{recording.stage} is {function!r}, and not a function at the top level of its module")
+    key = (function.__module__, name)
+    whole = closure([key])
+    foreign = sorted({line.split()[1].partition(".")[0] for line in whole.imports} & {"triton", "tilelang"} - {to})
+    builders = sorted({module for module, _ in whole.definitions if module.startswith("mhc.")})
+    if foreign or (builders and to != "torch"):
+        raise ExportError(f"its host code leads to {', '.join([*foreign, *builders])}")
+    case, table = recording.found.case, recording.found.case.table
+    arguments = [
+        name if recording.given[name] is not None else "None" for name in getattr(table, f"{recording.stage}_arguments")
     ]
-    if inputs.device.type == "cuda":
-        body = ['torch.set_default_device("cuda")', *body]
-    limit = float(number.error[at])
-    judged = _JUDGE if found.fingerprint.oracle == bound.NAME else _JUDGE_CLASS
-    title = f"{found.fingerprint.subject}: {found.fingerprint.symptom}"
-    head = [f'"""{title}. Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong."""', ""]
-    first = [f'os.environ["{name}"] = "{value}"' for name, value in sorted(environment.items())]
-    ordered = sorted(imports)
-    if first:
-        ordered.remove("import os")
-        head += ["import os", "", *first, ""]
-    lines = [
-        *head,
-        *ordered,
-        "",
-        *_OTHER.splitlines(),
-        "",
-        *kernels.definitions,
-        "",
-        "",
-        *unparse([function]),
-        "",
-        "",
-        *(part for line in body for part in wrap(line)),
-        f"BOUND = {limit!r}",
-        f'WHERE = "{subject}{list(at)}"',
-        *judged.splitlines(),
-    ]
-    return Program(
-        text="\n".join(lines) + "\n", to=to, at=f"{subject}{list(at)}", message=verdict.message, where=kernels.where
+    keywords = recording.implementation.keywords(case.scalars, case.schedules.get(recording.implementation.name))
+    options = [f"{name}={_plain(value)!r}" for name, value in keywords.items()]
+    called = f"{whole.name(key)}({', '.join([*arguments, *options])})"
+    kernels = Kernels(
+        whole.imports, unparse(whole.statements()), [], f"{recording.stage} of {recording.implementation.name}"
     )
+    if recording.raised is not None:
+        kernels.calls.append([called])
+        return kernels, ""
+    kernels.calls.append([f"returned = {called}"])
+    return kernels, f"returned[{recording.outputs.index(recording.found.fingerprint.subject)}]"
 
 
-def _given(tensor: Tensor | None, capture: Capture, name: str) -> Text:
-    assert tensor is not None
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _reference(recording: Recording, definitions: list[str]) -> dict[str, None]:
+    """Append the reference to the definitions; gives the names of its parameters."""
+    present = {name: tensor is not None for name, tensor in recording.inputs.tensors.items()}
+    function, parameters = reference(recording.found.case, recording.found.fingerprint.subject, present)
+    definitions += ["", *unparse([function])]
+    return dict.fromkeys(parameters)
+
+
+def _expected(recording: Recording, at: tuple[int, ...], parameters: Iterable[str]) -> str:
+    cast = "" if recording.found.fingerprint.oracle == bound.NAME else f".to({dtype_text(recording.value.dtype)})"
+    return f"expected = reference({', '.join(f'{name}.double()' for name in parameters)}){cast}{list(at)}.item()"
+
+
+def _variables(recording: Recording, lines: list[str], parameters: Iterable[str]) -> tuple[dict[str, Text], dict[str, Text]]:
+    """What the stage was given, and what else its kernels were: of both what is used."""
+    made = {name: text for name, text in recording.capture.made.items() if _named(name, lines)}
+    used = [*lines, *(text.expression for text in made.values()), *parameters]
+    given = {
+        name: _given(tensor, recording.capture, name)
+        for name, tensor in recording.given.items()
+        if tensor is not None and _named(name, used)
+    }
+    return given, made
+
+
+def _given(tensor: Tensor, capture: Capture, name: str) -> Text:
     text = tensor_text(tensor)
     if name in capture.direct and not tensor.is_contiguous():
         return replace(text, after=(*text.after, *strided_text(tensor, tensor.shape)))
@@ -238,38 +226,5 @@ def _lines(name: str, text: Text) -> list[str]:
     return [f"{name} = {text.expression}", *(line.format(name) for line in text.after)]
 
 
-def _names(name: str, lines: list[str]) -> bool:
-    return any(re.search(rf"\b{re.escape(name.strip())}\b", line) for line in lines)
-
-
-_OTHER = textwrap.dedent(
-    """\
-
-    def other(kind, error, trace):
-        traceback.print_exception(kind, error, trace)
-        print(f"OTHER: {kind.__name__}: {error}", flush=True)
-        os._exit(2)
-
-
-    sys.excepthook = other
-    """
-)
-_JUDGE = textwrap.dedent(
-    """\
-    print(f"{WHERE}: expected {expected!r}, actual {actual!r}, bound {BOUND!r}")
-    if not math.isfinite(actual):
-        print("OTHER: not finite")
-        sys.exit(2)
-    wrong = abs(actual - expected) > BOUND
-    print("REPRODUCED" if wrong else "NOT REPRODUCED")
-    sys.exit(1 if wrong else 0)
-    """
-)
-_JUDGE_CLASS = textwrap.dedent(
-    """\
-    print(f"{WHERE}: expected {expected!r}, actual {actual!r}")
-    classes = [(math.isnan(one), math.isinf(one) and one > 0, math.isinf(one) and one < 0) for one in (expected, actual)]
-    print("REPRODUCED" if classes[0] != classes[1] else "NOT REPRODUCED")
-    sys.exit(1 if classes[0] != classes[1] else 0)
-    """
-)
+def _named(name: str, lines: Iterable[str]) -> bool:
+    return any(re.search(rf"\b{re.escape(name)}\b", line) for line in lines)
