@@ -23,7 +23,7 @@ from mhc.upstream import export as exporting
 from mhc.upstream import verbs
 from mhc.upstream.errors import ExportError
 from mhc.upstream.export import confirmed
-from mhc.upstream.fold import Fold, constant
+from mhc.upstream.fold import Fold, Unroll, constant
 from mhc.upstream.neighbours import Neighbour
 from mhc.upstream.program import Program, make
 from mhc.upstream.reference import reference
@@ -423,6 +423,23 @@ def test_folding(text: str, known: dict[str, object], folded: str) -> None:
     made = Fold({name: constant(value) for name, value in known.items()}).visit(function)
     want = textwrap.indent(folded or "pass", "    ")
     assert ast.unparse(ast.fix_missing_locations(made)) == "def f():\n" + want
+
+
+@pytest.mark.parametrize(
+    ("text", "unrolled"),
+    [
+        ("for i in T.serial(1):\n    y[n + i] = x[i]", "y[n] = x[0]"),
+        ("for i, j in T.grid(1, 1):\n    y[i * 3 + j] = 1", "y[0] = 1"),
+        ("for i in T.serial(2):\n    y[i] = 1", "for i in T.serial(2):\n    y[i] = 1"),
+        ("for i in T.serial(1):\n    i += 1\n    y[i] = 1", "for i in T.serial(1):\n    i += 1\n    y[i] = 1"),
+        ("for i in T.serial(1):\n    if i < 1:\n        y[T.min(i, 4)] = x[i] * 0", "y[0] = x[0] * 0"),
+        ("for i in T.serial(1):\n    y[T.ceildiv(i, 3)] = T.if_then_else(i == 1, a, b)", "y[0] = b"),
+    ],
+)
+def test_loops_that_run_once(text: str, unrolled: str) -> None:
+    function = ast.parse("def f():\n" + textwrap.indent(text, "    ")).body[0]
+    made = ast.fix_missing_locations(Unroll().visit(function))
+    assert ast.unparse(made) == "def f():\n" + textwrap.indent(unrolled, "    ")
 
 
 def test_definitions_of_one_name_get_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Plain functions that only return an expression of their parameters, written out where they are called."""
+"""Functions that only return an expression of their parameters, written out where they are called."""
 
 import ast
 from collections.abc import Iterable
@@ -37,6 +37,9 @@ class _Inline(ast.NodeTransformer):
         names = [one.arg for one in function.args.args]
         body = _returned(function)
         assert body is not None
+        read = [one.id for one in ast.walk(body) if isinstance(one, ast.Name)]
+        if any(read.count(name) > 1 and not _cheap(arg) for name, arg in zip(names, node.args, strict=False)):
+            return node
         free = {one.id for one in ast.walk(body) if isinstance(one, ast.Name)} - set(names)
         if len(names) != len(node.args) or any(resolve(target[0], one) != resolve(self._caller[0], one) for one in free):
             return node
@@ -48,6 +51,14 @@ class _Inline(ast.NodeTransformer):
 def _returned(node: ast.FunctionDef) -> ast.expr | None:
     """What a small function returns."""
     body = [one for one in node.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
-    if node.decorator_list or node.args.kwonlyargs or len(body) != 1 or not isinstance(body[0], ast.Return):
+    if node.args.kwonlyargs or len(body) != 1 or not isinstance(body[0], ast.Return):
         return None
     return body[0].value
+
+
+def _cheap(node: ast.expr) -> bool:
+    """What may be written twice."""
+    index = isinstance(node, ast.BinOp) and all(
+        isinstance(one, (ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.Load)) for one in ast.walk(node)
+    )
+    return index or isinstance(node, (ast.Name, ast.Constant, ast.Attribute))

@@ -7,7 +7,7 @@ from typing import Any
 
 from mhc.upstream.capture import Launch, Variable
 from mhc.upstream.cut import Cutter
-from mhc.upstream.fold import constant
+from mhc.upstream.fold import Index, Settled, Unroll, constant
 from mhc.upstream.inline import inlined
 from mhc.upstream.source import Closure, Key, again, definition
 from mhc.upstream.specialise import Constants, Specialisation, compile_time, undecorated
@@ -51,6 +51,9 @@ def triton_kernels(launches: Sequence[Launch], wanted: str | None) -> Kernels:
         }
     entries = list(dict.fromkeys(keys))
     made = Specialisation(entries, known, texts, compile_time).closure
+    if wanted is not None:
+        made = inlined(made, entries)
+        made.definitions = {key: Unroll().visit(node) for key, node in made.definitions.items()}
     functions = {key: node for key, node in made.definitions.items() if isinstance(node, ast.FunctionDef)}
     kept = _cut(made, [(key, functions[key], launch) for key, launch in zip(keys, launches, strict=True)], wanted)
     entries = [key for key in entries if any(one == key for one, _ in kept)]
@@ -79,10 +82,13 @@ def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[i
         module, _, name = launch.kernel.partition(":")
         key = (module, name)
         known = {key: {name: constant(value) for name, value in launch.constants.items()}}
-        made = Specialisation([key], known, {}, undecorated).closure
+        kinds = (bool,) if needed is None else (bool, int)
+        made = Specialisation([key], known, {}, undecorated, kinds).closure
         dynamic = _Sizes(launch.arguments)
         made.definitions[key] = dynamic.visit(made.definitions[key])
-        made = inlined(made, [key])
+        if needed is not None:
+            made = inlined(made, [key])
+            made.definitions[key] = _unrolled(made.definitions[key], launch.arguments, dynamic.found)
         inner = _prim_func(made.definitions[key])
         arguments = {name: value for name, value in launch.arguments.items() if name not in dynamic.found}
         arguments.pop("stream", None)
@@ -144,6 +150,24 @@ def _cut(
         else:
             function.args.args = []
     return kept
+
+
+def _unrolled(factory: ast.stmt, values: Mapping[str, Any], sizes: set[str]) -> ast.stmt:
+    """A factory with its sizes written out, and without the loops that run once."""
+    known = {name: constant(values[name]) for name in sizes}
+    before = ""
+    assert isinstance(factory, ast.FunctionDef)
+    factory.body = [one for one in factory.body if not (isinstance(one, ast.Assign) and _assigns(one, sizes))]
+    while ast.unparse(factory) != before:
+        before = ast.unparse(factory)
+        factory = ast.fix_missing_locations(Unroll().visit(Index(known).visit(factory)))
+        Settled().visit(factory)
+    return factory
+
+
+def _assigns(statement: ast.Assign, names: set[str]) -> bool:
+    target = statement.targets[0]
+    return {one.id for one in getattr(target, "elts", [target]) if isinstance(one, ast.Name)} <= names
 
 
 def _prim_func(factory: ast.stmt) -> ast.FunctionDef:

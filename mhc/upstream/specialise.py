@@ -1,7 +1,7 @@
 """Kernels with what they lead to, specialised to the launches that were seen."""
 
 import ast
-import sys
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 
 from mhc.upstream.fold import Fold, constant
@@ -18,6 +18,7 @@ class Specialisation:
     Args:
         known: constants for the entries' own parameters and names. texts: expressions in them that are known by their text.
         choose: which parameters of the functions they lead to may become constants.
+        kinds: types of the modules' constants that are written out.
     """
 
     def __init__(
@@ -26,8 +27,9 @@ class Specialisation:
         known: Mapping[Key, Constants],
         texts: Mapping[Key, Constants],
         choose: Choose,
+        kinds: tuple[type, ...] = (bool,),
     ) -> None:
-        self._entries, self._choose = entries, choose
+        self._entries, self._choose, self._kinds = entries, choose, kinds
         self._before: dict[Key, list[str]] = {}
         self._known = {key: dict(one) for key, one in known.items()}
         self._texts = {key: dict(one) for key, one in texts.items()}
@@ -43,7 +45,7 @@ class Specialisation:
     def _fold(self, key: Key, node: ast.stmt) -> ast.stmt:
         if not isinstance(node, ast.FunctionDef):
             return node
-        known = {**_flags(key[0], node), **self._known.get(key, {})}
+        known = {**_globals(key[0], node, self._kinds), **self._known.get(key, {})}
         folded = Fold(known, self._texts.get(key)).visit(node)
         assert isinstance(folded, ast.FunctionDef)
         return folded
@@ -124,15 +126,15 @@ def undecorated(function: ast.FunctionDef) -> set[str]:
     return set() if function.decorator_list else {one.arg for one in function.args.args}
 
 
-def _flags(module: str, node: ast.FunctionDef) -> Constants:
-    """Names of the module's top level that are True or False."""
-    values = vars(sys.modules[module]) if module in sys.modules else {}
+def _globals(module: str, node: ast.FunctionDef, kinds: tuple[type, ...]) -> Constants:
+    """Names of the module's top level that stand for a constant of these types."""
+    values = vars(importlib.import_module(module))
     found: Constants = {}
     for one in ast.walk(node):
         if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load):
             value = values.get(one.id)
             value = getattr(value, "value", value)
-            if isinstance(value, bool):
+            if type(value) in kinds:
                 found[one.id] = constant(value)
     return found
 
