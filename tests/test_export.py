@@ -21,6 +21,7 @@ from mhc.reference import reference as float64
 from mhc.registry import load
 from mhc.upstream import export as exporting
 from mhc.upstream import verbs
+from mhc.upstream.attribution import Attribution, Setting, attribute, settings
 from mhc.upstream.errors import ExportError
 from mhc.upstream.export import confirmed
 from mhc.upstream.fold import Fold, Unroll, constant
@@ -259,6 +260,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     text = [WRONG]
     monkeypatch.setattr(exporting, "make", lambda *_: program(text[0]))
     monkeypatch.setattr(exporting, "generated", lambda *_: "dx[0] = 1;")
+    monkeypatch.setattr(exporting, "attribute", lambda *_: Attribution({"-O0": Outcome(1, "", "REPRODUCED", "")}))
     around = [
         Neighbour("as found", default_case(), "x = 2"),
         Neighbour("D = 2", default_case(D=2), None),
@@ -477,3 +479,65 @@ def test_a_run_that_does_not_end_is_no_reproduction(tmp_path: Path) -> None:
     outcome = run(repro(tmp_path, "import time; time.sleep(60)"), seconds=1)
     assert outcome == Outcome(None, "", "", "")
     assert not outcome.reproduced
+
+
+BROKEN = """
+import sys
+import tilelang
+import tilelang.language as T
+import torch
+
+@T.prim_func
+def kernel(x: T.Tensor((4,), "float32"), y: T.Tensor((4,), "float32")):
+    with T.Kernel(1, is_cpu=True):
+        for i in T.serial(4):
+            y[i] = x[i]
+
+x, y = torch.full((4,), FILL), torch.zeros(4)
+made = tilelang.compile(kernel, target="c", execution_backend="cython", OPTIONS)
+made(x, y)
+wrong = FAULT
+print(f"y[0]: expected 1.0, actual {y[0].item()}")
+print("REPRODUCED" if wrong else "NOT REPRODUCED")
+sys.exit(1 if wrong else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "fault", "heals"),
+    [
+        ('compile_flags=["-O3"]', 'not made.pass_configs.get("tir.disable_vectorize")', ("vectorisation off",)),
+        (
+            'pass_configs={"tl.disable_out_of_bound_warning": True}',
+            'made.pass_configs.get("tl.disable_out_of_bound_warning")',
+            ("no pass configs of its own",),
+        ),
+        ("", "True", ()),
+    ],
+)
+def test_what_heals_a_planted_fault_of_the_compiler_is_named(
+    options: str, fault: str, heals: tuple[str, ...], tmp_path: Path
+) -> None:
+    text = BROKEN.replace("OPTIONS", options).replace("FAULT", fault).replace("FILL", "1.0")
+    chosen = {"vectorisation off", "no pass configs of its own"}
+    tried = [one for one in settings("tilelang", "cpu") if one.name in chosen]
+    made = attribute(repro(tmp_path, text), tried)
+    assert made.heals == heals
+    assert made.suspect == ("compiler" if heals else "program")
+    assert ("the program is the first suspect" in made.text()) == (not heals)
+
+
+def test_flags_of_the_c_compiler_are_attributed(tmp_path: Path) -> None:
+    kept = "y[i] = T.if_then_else(x[i] < 1.0, 0.0, T.if_then_else(x[i] >= 1.0, 1.0, 2.0))"
+    text = BROKEN.replace("y[i] = x[i]", kept).replace("FILL", "float('nan')")
+    text = text.replace("OPTIONS", 'compile_flags=["-O3", "-ffast-math"]').replace("FAULT", "y[0].item() != 2.0")
+    assert run(repro(tmp_path, text)).reproduced
+    made = attribute(repro(tmp_path, text), [Setting(name="-O0", flags=("-O0",)), Setting(name="same")])
+    assert made.heals == ("-O0",)
+
+
+def test_a_setting_under_which_it_fails_otherwise_heals_nothing() -> None:
+    made = Attribution({"a": Outcome(2, "", "OTHER: TypeError: no", ""), "b": Outcome(1, "", "REPRODUCED", "")})
+    assert made.heals == ()
+    assert "| a | fails otherwise: exit 2, OTHER: TypeError: no |" in made.text()
+    assert Attribution({}).suspect == "program"

@@ -13,6 +13,7 @@ from mhc.fuzz.finding import Finding
 from mhc.fuzz.sandbox import processes
 from mhc.registry import load
 from mhc.upstream import issue
+from mhc.upstream.attribution import attribute, settings
 from mhc.upstream.errors import ExportError
 from mhc.upstream.generated import generated
 from mhc.upstream.neighbours import Neighbour, neighbours
@@ -46,7 +47,10 @@ def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
         program, outcomes = _first(found, to, device, repro)
         around = neighbours(found, processes(found.spec, load(found.spec), device))
         source = generated(repro, found.fingerprint.subject) if to == "tilelang" else ""
+        tried = attribute(repro, settings(to, device))
+        (place / "attribution.md").write_text(tried.text() + "\n", encoding="utf-8")
         document = _document(found, program, outcomes, around, source)
+        document["attribution"] = {"suspect": tried.suspect, "heals": list(tried.heals)}
         (place / "export.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
         issue.write(place)
         folder.parent.mkdir(parents=True, exist_ok=True)
