@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mhc import default_case
 from mhc.case import Case
+from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Finding, Fingerprint
 from mhc.fuzz.process import HarnessError
 from mhc.inputs import materialise
@@ -25,7 +26,7 @@ from mhc.upstream.attribution import Attribution, Setting, attribute, settings
 from mhc.upstream.errors import ExportError
 from mhc.upstream.export import confirmed
 from mhc.upstream.fold import Fold, Unroll, constant
-from mhc.upstream.neighbours import Neighbour
+from mhc.upstream.neighbours import Neighbour, neighbours, peers
 from mhc.upstream.program import Program, make
 from mhc.upstream.reference import reference
 from mhc.upstream.script import Script, judge_class
@@ -33,6 +34,7 @@ from mhc.upstream.source import closure
 from mhc.upstream.tensors import strided_text, tensor_text
 from mhc.upstream.text import WIDTH, unparse, wrap
 from mhc.upstream.verify import Outcome, run
+from oracles.verdict import Status, Verdict
 
 WRONG = 'print("x: expected 1.0, actual 2.0, bound 0.1"); print("REPRODUCED"); raise SystemExit(1)'
 
@@ -266,6 +268,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         Neighbour("D = 2", default_case(D=2), None),
     ]
     monkeypatch.setattr(exporting, "neighbours", lambda *_: around)
+    monkeypatch.setattr(exporting, "peers", lambda *_: ["golden passes"])
     return text
 
 
@@ -285,6 +288,7 @@ def test_export_writes_a_folder_and_says_what_would_file_it(made: list[str], tmp
         "| as found | **fails** | x = 2 |",
         "| D = 2 | passes |  |",
         "the program is the first suspect",
+        "Other implementations on the same case: golden passes.",
         "dx[0] = 1;",
         "gh issue create --repo tile-ai/tilelang --title '[BUG][Fuzzer] wrong value: x, a kernel' --body-file issue.md",
     ):
@@ -541,3 +545,37 @@ def test_a_setting_under_which_it_fails_otherwise_heals_nothing() -> None:
     assert made.heals == ()
     assert "| a | fails otherwise: exit 2, OTHER: TypeError: no |" in made.text()
     assert Attribution({}).suspect == "program"
+
+
+def test_neighbours_differ_in_one_thing_and_say_where_it_passes() -> None:
+    """A stub in place of worker processes: it fails from D = 2 on, and refuses float64."""
+    wrong = Verdict(oracle="bound", subject="dx", status=Status.FAIL, symptom="value", message="dx = 2")
+    fine = Verdict(oracle="bound", subject="dx", status=Status.PASS)
+    refused = Verdict(oracle="refusal", subject="case", status=Status.PASS)
+
+    class Stub:
+        retired = False
+
+        def start(self, case: Case, depth: Depth) -> None:
+            self.case = case
+
+        def finish(self) -> list[Verdict]:
+            return [refused if self.case.dtype == "float64" else wrong if self.case.D > 1 else fine]
+
+        def stop(self) -> None:
+            pass
+
+    case = default_case(D=2, scalars={"norm_eps": 0.5, "hc_eps": 1e-6})
+    made = neighbours(finding("tilelang-c", "dx", case=case), lambda _: Stub())
+    assert made[0] == Neighbour("as found", case, "dx = 2")
+    by = {one.change: one.passes for one in made}
+    assert by["D = 1"]
+    assert not by["D = 3"]
+    assert not by["norm_eps = 1e-06"]
+    assert "dtype = float64" not in by
+    assert "dtype = float16" in by
+
+
+def test_peers_pass_where_the_finding_s_implementation_is_at_fault(tmp_path: Path) -> None:
+    found = finding("oracles.mutants.load:c_post_without_its_2", "h_post")
+    assert {"golden passes", "manual passes"} <= set(peers(found, "cpu", tmp_path / "log"))

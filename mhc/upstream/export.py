@@ -10,13 +10,14 @@ from typing import Any
 
 from mhc.environment import environment
 from mhc.fuzz.finding import Finding
-from mhc.fuzz.sandbox import processes
+from mhc.fuzz.sandbox import Start
+from mhc.fuzz.worker import Worker
 from mhc.registry import load
 from mhc.upstream import issue
 from mhc.upstream.attribution import attribute, settings
 from mhc.upstream.errors import ExportError
 from mhc.upstream.generated import generated
-from mhc.upstream.neighbours import Neighbour, neighbours
+from mhc.upstream.neighbours import Neighbour, neighbours, peers
 from mhc.upstream.program import FORMS, HOST, Program, make
 from mhc.upstream.verify import RUNS, Outcome, verify
 
@@ -45,10 +46,12 @@ def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
         place.mkdir()
         repro = place / "repro.py"
         program, outcomes = _first(found, to, device, repro)
-        around = neighbours(found, processes(found.spec, load(found.spec), device))
+        around = neighbours(found, _quiet(found, device, place.with_name("log")))
         source = generated(repro, found.fingerprint.subject) if to == "tilelang" else ""
         tried = attribute(repro, settings(to, device))
-        (place / "attribution.md").write_text(tried.text() + "\n", encoding="utf-8")
+        others = "; ".join(peers(found, device, place.with_name("log"))) or "none that runs here"
+        text = f"{tried.text()}\n\nOther implementations on the same case: {others}.\n"
+        (place / "attribution.md").write_text(text, encoding="utf-8")
         document = _document(found, program, outcomes, around, source)
         document["attribution"] = {"suspect": tried.suspect, "heals": list(tried.heals)}
         (place / "export.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -56,6 +59,12 @@ def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(place, folder)
     return Exported(folder, program, tuple(outcomes))
+
+
+def _quiet(found: Finding, device: str, log: Path) -> Start:
+    """Worker processes whose output goes to a log."""
+    implementation = load(found.spec)
+    return lambda limit: Worker(found.spec, implementation, device, limit=limit, log=log)
 
 
 def _first(found: Finding, to: str, device: str, repro: Path) -> tuple[Program, list[Outcome]]:

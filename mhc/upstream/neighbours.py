@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from mhc.case import Case
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Finding
 from mhc.fuzz.sandbox import Sandbox, Start
+from mhc.fuzz.worker import Worker
 from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import CONTIGUOUS
+from mhc.registry import built_in, load
+from oracles.verdict import Status
 
 LIMIT = 60.0
 
@@ -27,6 +31,29 @@ class Neighbour:
         return self.message is None
 
 
+def peers(found: Finding, device: str, log: Path) -> list[str]:
+    """What the other built-in implementations do on the finding's case, each as a clause: `golden passes`."""
+    said = []
+    for name in built_in():
+        implementation = load(name)
+        own = name == found.spec or implementation.operator != found.case.operator
+        if own or device not in implementation.devices or implementation.refusal(found.case, device) is not None:
+            continue
+        worker = Worker(name, implementation, device, limit=LIMIT, log=log)
+        try:
+            worker.start(found.case, Depth.PLAIN)
+            verdicts = worker.finish()
+        finally:
+            worker.stop()
+        subject = [one for one in verdicts if one.subject == found.fingerprint.subject]
+        failing = [one for one in (subject or verdicts) if one.status is Status.FAIL]
+        if failing:
+            said.append(f"{name} fails ({failing[0].symptom})")
+        elif any(one.status is Status.PASS for one in verdicts):
+            said.append(f"{name} passes")
+    return said
+
+
 def neighbours(found: Finding, start: Start) -> list[Neighbour]:
     """The finding's own case first, then its neighbours, run one after the other.
 
@@ -39,7 +66,7 @@ def neighbours(found: Finding, start: Start) -> list[Neighbour]:
             verdicts = sandbox.verdicts(case, Depth.PLAIN)
             seen = next((one for one in verdicts if found.fingerprint.fits(one)), None)
             judged = any(one.subject == found.fingerprint.subject for one in verdicts)
-            if seen is not None or (judged and not any(one.status.value == "fail" for one in verdicts)):
+            if seen is not None or (judged and not any(one.status is Status.FAIL for one in verdicts)):
                 found_here.append(Neighbour(change, case, None if seen is None else seen.message))
     finally:
         sandbox.stop()
@@ -79,5 +106,8 @@ def _changes(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
         if recipe.kind != "zero":
             zero = replace(recipe, kind="zero", literals=())
             yield f"{spec.name} = 0", {"tensors": {**case.tensors, spec.name: zero}}
+    for name, usual in case.table.scalars.items():
+        if case.scalars[name] != usual:
+            yield f"{name} = {usual:g}", {"scalars": {**case.scalars, name: usual}}
     if case.schedules:
         yield "no schedule", {"schedules": {}}

@@ -24,6 +24,7 @@ from mhc.upstream.text import unparse
 from oracles import bound, liveness, nonfinite
 
 SECONDS = 300.0
+_LAST = 10.0  # seconds to end in, once the answer is there
 CUT, WHOLE, HOST = "cut", "whole", "host"
 FORMS = {
     CUT: "the kernels as they were launched, without what the wrong output does not need",
@@ -77,6 +78,7 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
         process.join()
         made = ExportError(f"its process ended while it was recorded, with status {process.exitcode}")
     finally:
+        process.join(_LAST)
         process.kill()
         process.join()
     if isinstance(made, ExportError):
