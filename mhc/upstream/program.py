@@ -1,13 +1,14 @@
 """The program of a finding: one file that needs the DSL alone. Made in a process of its own, where the kernel runs once."""
 
 import json
-import multiprocessing
 import os
 import re
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 from torch import Tensor
 
@@ -24,7 +25,6 @@ from mhc.upstream.text import unparse
 from oracles import bound, liveness, nonfinite
 
 SECONDS = 300.0
-_LAST = 10.0  # seconds to end in, once the answer is there
 CUT, WHOLE, HOST = "cut", "whole", "host"
 FORMS = {
     CUT: "the kernels as they were launched, without what the wrong output does not need",
@@ -66,37 +66,48 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
     if found.fingerprint.oracle not in {bound.NAME, nonfinite.NAME} and not raises:
         gate = f"{found.fingerprint.oracle}: {found.fingerprint.symptom}"
         raise ExportError(f"no program is made for the gate {gate}; made are wrong elements, and exceptions")
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    arguments = (sender, found.to_json(), dict(found.variables), to, device, form)
-    process = context.Process(target=_child, args=arguments, daemon=True)
-    process.start()
-    sender.close()
-    try:
-        made = receiver.recv() if receiver.poll(SECONDS) else ExportError(f"no answer within {SECONDS:g} s")
-    except EOFError:
-        process.join()
-        made = ExportError(f"its process ended while it was recorded, with status {process.exitcode}")
-    finally:
-        process.join(_LAST)
-        process.kill()
-        process.join()
-    if isinstance(made, ExportError):
-        raise made
-    assert isinstance(made, Program)
-    return made
+    task = {
+        "finding": json.loads(found.to_json()),
+        "variables": dict(found.variables),
+        "to": to,
+        "device": device,
+        "form": form,
+    }
+    with tempfile.TemporaryDirectory() as name:
+        answer = Path(name) / "answer.json"
+        environment = {**os.environ, **found.variables, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", f"import {__name__} as made; made.child({str(answer)!r})"],
+                input=json.dumps(task),
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as late:
+            raise ExportError(f"no answer within {SECONDS:g} s while it was recorded") from late
+        if not answer.exists():
+            last = (done.stderr.strip().splitlines() or ["nothing said"])[-1]
+            raise ExportError(f"its process ended while it was recorded, with status {done.returncode}: {last}")
+        told = json.loads(answer.read_text(encoding="utf-8"))
+    if "refused" in told:
+        raise ExportError(told["refused"])
+    return Program(**told)
 
 
-def _child(sender: Connection, document: str, variables: dict[str, str], to: str, device: str, form: str) -> None:
-    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115  TileLang says there what it compiles
-    os.environ.update(variables)
-    found = replace(from_document(json.loads(document)), variables=variables)
+def child(answer: str) -> None:
+    """What `make` starts: the task is on standard input, the program or the refusal goes to the file `answer`."""
+    task = json.load(sys.stdin)
+    found = replace(from_document(task["finding"]), variables=task["variables"])
     try:
-        sender.send(_program(record(found, device), to, form))
+        told = asdict(_program(record(found, task["device"]), task["to"], task["form"]))
     except ExportError as error:
-        sender.send(error)
+        told = {"refused": str(error)}
     except Exception as error:  # told, and not a traceback of a process that nobody sees
-        sender.send(ExportError(f"cannot be recorded: {type(error).__name__}: {error}"))
+        told = {"refused": f"cannot be recorded: {type(error).__name__}: {error}"}
+    Path(answer).write_text(json.dumps(told), encoding="utf-8")
 
 
 def _program(recording: Recording, to: str, form: str) -> Program:
