@@ -131,6 +131,16 @@ def test_what_does_not_fail_is_refused() -> None:
         make(finding("tilelang-c", "h_post"), "tilelang", "cpu", "cut")
 
 
+def test_what_a_kernel_writes_into_its_inputs_does_not_become_the_reference() -> None:
+    with pytest.raises(ExportError, match="h_in does not fail while it is recorded: pass"):
+        make(finding("oracles.mutants.load:c_phi_folded_in_place", "h_in"), "tilelang", "cpu", "cut")
+
+
+def test_an_import_of_what_is_not_everybody_s_inside_of_a_function_is_said() -> None:
+    with pytest.raises(ExportError, match=r"_serial_forward imports mhc_mutant_.* inside of itself"):
+        make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "tilelang", "cpu", "host")
+
+
 def test_kernels_of_another_language_are_refused() -> None:
     with pytest.raises(ExportError, match="launched 0 kernels of triton, and 1 others"):
         make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "triton", "cpu", "cut")

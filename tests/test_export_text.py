@@ -154,3 +154,10 @@ def test_long_lines_are_broken_within_brackets() -> None:
     assert len(lines) > 1
     assert all(len(one) <= WIDTH for one in lines)
     assert ast.dump(ast.parse(textwrap.dedent("\n".join(lines)))) == ast.dump(ast.parse(line.strip()))
+
+
+def test_a_dtype_that_no_tensor_has_decides_branches() -> None:
+    text = "def f(v):\n    if v.dtype == tl.float64:\n        return 1\n    elif v.dtype == tl.float32:\n        return 2"
+    function = ast.parse(text).body[0]
+    made = Fold({}, absent=frozenset({"tl.float64"})).visit(function)
+    assert ast.unparse(made) == "def f(v):\n    if v.dtype == tl.float32:\n        return 2"

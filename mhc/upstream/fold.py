@@ -19,11 +19,15 @@ class Fold(ast.NodeTransformer):
     Args:
         known: parameters and global names. They must not be assigned to in the function.
         texts: expressions by how `ast.unparse` writes them.
+        absent: dtypes that no value of the kernel has, such as `tl.float64`.
     """
 
-    def __init__(self, known: Known, texts: Mapping[str, ast.expr] | None = None) -> None:
+    def __init__(
+        self, known: Known, texts: Mapping[str, ast.expr] | None = None, absent: frozenset[str] = frozenset()
+    ) -> None:
         self._known = dict(known)
         self._texts = dict(texts or {})
+        self._absent = absent
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, ast.expr) and self._texts:
@@ -93,6 +97,8 @@ class Fold(ast.NodeTransformer):
         left, right = node.left, node.comparators[0]
         if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
             return _evaluated(node)
+        if isinstance(left, ast.Attribute) and left.attr == "dtype" and ast.unparse(right) in self._absent:
+            return ast.Constant(not isinstance(node.ops[0], ast.Eq))
         if _plain(left) and _plain(right) and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
             return ast.Constant((ast.unparse(left) == ast.unparse(right)) == isinstance(node.ops[0], ast.Eq))
         return node

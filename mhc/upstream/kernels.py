@@ -50,7 +50,11 @@ def triton_kernels(launches: Sequence[Launch], wanted: str | None) -> Kernels:
             if all(launch.dtypes.get(name) == dtype for launch in own)
         }
     entries = list(dict.fromkeys(keys))
-    made = Specialisation(entries, known, texts, compile_time).closure
+    double = any("float64" in launch.dtypes.values() for launch in launches)
+    absent = frozenset({"tl.float64"}) if wanted is not None and not double else frozenset[str]()
+    made = Specialisation(entries, known, texts, compile_time, absent=absent).closure
+    if absent and _mentions(made, "tl.float64"):  # a value of its own
+        made = Specialisation(entries, known, texts, compile_time).closure
     if wanted is not None:
         made = inlined(made, entries)
         made.definitions = {key: Unroll().visit(node) for key, node in made.definitions.items()}
@@ -150,6 +154,12 @@ def _cut(
         else:
             function.args.args = []
     return kept
+
+
+def _mentions(made: Closure, text: str) -> bool:
+    """Whether the body of a function has an expression."""
+    functions = [node for node in made.definitions.values() if isinstance(node, ast.FunctionDef)]
+    return any(text in ast.unparse(statement) for node in functions for statement in node.body)
 
 
 def _unrolled(factory: ast.stmt, values: Mapping[str, Any], sizes: set[str]) -> ast.stmt:

@@ -29,7 +29,8 @@ class Recording:
     """What one run did.
 
     Attributes:
-        given: by name, the inputs and upstream gradients, and what the backward got for the forward's saved tensors.
+        inputs, given: as they were before the run; given are the inputs, the upstream gradients, and what the backward got
+            for the forward's saved tensors, by name.
         outputs: the names of what the stage returns, in order; returned: what it did return; None where it raised.
         raised: the exception at the root of the one that it raised.
     """
@@ -80,6 +81,8 @@ def record(found: Finding, device: str) -> Recording:
     given = {**inputs.tensors, **wanted.saved}
     arguments = [given[name] for name in getattr(table, f"{stage}_arguments")]
     keywords = implementation.keywords(case.scalars, case.schedules.get(implementation.name))
+    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)  # now: inputs may be written
+    saved = {name: tensor.clone() for name, tensor in wanted.saved.items()}
     returned, raised = None, None
     with float32_matmuls(device), poisoned(NAN_FILL), capturing(given) as capture:
         try:
@@ -88,18 +91,19 @@ def record(found: Finding, device: str) -> Recording:
                 torch.cuda.synchronize()
         except Exception as error:  # what a finding may be
             raised = error
+    fresh = materialise(found.case, device)
     return _checked(
         Recording(
             found=found,
             implementation=implementation,
             stage=stage,
-            inputs=inputs,
-            given=given,
+            inputs=fresh,
+            given={**fresh.tensors, **saved},
             outputs=outputs if stage == "forward" else tuple(spec.name for spec in table.gradients),
             capture=capture,
             returned=returned,
             raised=None if raised is None else _root(raised),
-            allowed=tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward),
+            allowed=allowed,
         ),
         raised,
     )

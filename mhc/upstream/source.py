@@ -83,6 +83,10 @@ def closure(entries: Sequence[Key], fold: Fold = lambda _, node: node) -> Closur
         if key in made.definitions:
             return
         node = fold(key, definition(key))
+        for one in _imports(node):
+            names = [one.module or ""] if isinstance(one, ast.ImportFrom) else [alias.name for alias in one.names]
+            if not all(map(everybodys, names)):
+                raise ExportError(f"{key[0]}: {key[1]} imports {', '.join(names)} inside of itself")
         made.definitions[key] = node  # before what it leads to: it may lead to itself
         reached: set[Key] = set()
         for target in _reached(key[0], node):
@@ -165,7 +169,12 @@ def bound(node: ast.AST) -> set[str]:
     inside = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and not isinstance(name.ctx, ast.Load)}
     inside |= {one.arg for one in ast.walk(node) if isinstance(one, ast.arg)}
     inside |= {one.name for one in ast.walk(node) if isinstance(one, (ast.FunctionDef, ast.ClassDef)) and one is not node}
+    inside |= {alias.asname or alias.name.partition(".")[0] for one in _imports(node) for alias in one.names}
     return inside if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else set()
+
+
+def _imports(node: ast.AST) -> list[ast.Import | ast.ImportFrom]:
+    return [one for one in ast.walk(node) if isinstance(one, (ast.Import, ast.ImportFrom))]
 
 
 def _reached(module: str, node: ast.stmt) -> Iterator[Key | str]:

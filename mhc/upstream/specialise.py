@@ -18,7 +18,7 @@ class Specialisation:
     Args:
         known: constants for the entries' own parameters and names. texts: expressions in them that are known by their text.
         choose: which parameters of the functions they lead to may become constants.
-        kinds: types of the modules' constants that are written out.
+        kinds: types of the modules' constants that are written out. absent: as for `Fold`.
     """
 
     def __init__(
@@ -28,8 +28,9 @@ class Specialisation:
         texts: Mapping[Key, Constants],
         choose: Choose,
         kinds: tuple[type, ...] = (bool,),
+        absent: frozenset[str] = frozenset(),
     ) -> None:
-        self._entries, self._choose, self._kinds = entries, choose, kinds
+        self._entries, self._choose, self._kinds, self._absent = entries, choose, kinds, absent
         self._before: dict[Key, list[str]] = {}
         self._known = {key: dict(one) for key, one in known.items()}
         self._texts = {key: dict(one) for key, one in texts.items()}
@@ -46,7 +47,7 @@ class Specialisation:
         if not isinstance(node, ast.FunctionDef):
             return node
         known = {**_globals(key[0], node, self._kinds), **self._known.get(key, {})}
-        folded = Fold(known, self._texts.get(key)).visit(node)
+        folded = Fold(known, self._texts.get(key), self._absent).visit(node)
         assert isinstance(folded, ast.FunctionDef)
         return folded
 
