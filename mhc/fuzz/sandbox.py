@@ -66,7 +66,7 @@ class Sandbox:
 
     def seen(self, case: Case, fingerprint: Fingerprint, depth: Depth) -> Verdict | None:
         """The verdict with that fingerprint, if the case fails so."""
-        return next((verdict for verdict in self._verdicts(case, depth) if fingerprint.fits(verdict)), None)
+        return next((verdict for verdict in self.verdicts(case, depth) if fingerprint.fits(verdict)), None)
 
     def stop(self) -> None:
         """End the process; the next case starts a new one."""
@@ -74,7 +74,8 @@ class Sandbox:
             self._process.stop()
         self._process = None
 
-    def _verdicts(self, case: Case, depth: Depth) -> list[Verdict]:
+    def verdicts(self, case: Case, depth: Depth) -> list[Verdict]:
+        """What is said of a case; nothing where the harness is at fault."""
         self.checks += 1
         try:
             if self._process is None:

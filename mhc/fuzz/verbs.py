@@ -51,11 +51,11 @@ def minimise(
     processes: stable, or flaky with its rate. Exit status: 0 it does not fail any more and nothing is written, 1 it still
     fails and the small finding is written, 2 usage, 3 a fault of the harness itself.
     """
-    found, _, where = _open(finding_file, spec, device)
+    found, _, where = open_finding(finding_file, spec, device)
     try:
         small = make_small(found, where, checks=checks, seconds=seconds)
     except HarnessError as fault:
-        _our_fault(fault)
+        our_fault(fault)
     assert small.reduction is not None
     click.echo(f"{small.fingerprint}\n    {small.reduction}")
     if not small.reduction.reproduced:
@@ -93,7 +93,7 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, device: s
     not fail any more and nothing is written, 1 it fails: each time, and is a fixture now, or now and then, and is refused
     with its rate; 2 usage, 3 a fault of the harness itself.
     """
-    found, implementation, where = _open(finding_file, spec, device)
+    found, implementation, where = open_finding(finding_file, spec, device)
     target = fixtures.folder_for(found, None, folder)
     if target is None:
         raise click.UsageError(f"--fixtures: must be given, since {found.spec} is not of the source tree here")
@@ -101,7 +101,7 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, device: s
         start = processes(found.spec, implementation, where, found.against)
         confirmed = confirm(found, start, least=least_limit(implementation))
     except HarnessError as fault:
-        _our_fault(fault)
+        our_fault(fault)
     again = confirmed.reduction
     assert again is not None
     click.echo(f"{found.fingerprint}\n    failed in {again.reproduced} of {again.runs} fresh processes")
@@ -124,7 +124,7 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, device: s
     sys.exit(1)
 
 
-def _open(path: Path, spec: str | None, device: str | None) -> tuple[Finding, Implementation, str]:
+def open_finding(path: Path, spec: str | None, device: str | None) -> tuple[Finding, Implementation, str]:
     """The finding in a file, its implementation, and where that runs."""
     try:
         found = read_finding(path)
@@ -156,6 +156,7 @@ def _cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def _our_fault(fault: HarnessError) -> NoReturn:
+def our_fault(fault: HarnessError) -> NoReturn:
+    """End with the status of a fault of the harness."""
     click.echo(f"fault of the harness: {fault}", err=True)
     sys.exit(3)

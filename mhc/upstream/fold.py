@@ -1,0 +1,290 @@
+"""Functions specialised to values that are known: branches that are not taken go, and so do names that are literals."""
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+Known = Mapping[str, ast.expr]
+"""Names with what they stand for: a constant, or a dtype such as `tl.float32`."""
+
+
+def constant(value: object) -> ast.expr:
+    """An expression for a plain value."""
+    return ast.parse(repr(value), mode="eval").body
+
+
+class Fold(ast.NodeTransformer):
+    """Rewrites one function for `known` names, and for expressions that are known by their text.
+
+    Args:
+        known: parameters and global names. They must not be assigned to in the function.
+        texts: expressions by how `ast.unparse` writes them.
+        absent: dtypes that no value of the kernel has, such as `tl.float64`.
+    """
+
+    def __init__(
+        self, known: Known, texts: Mapping[str, ast.expr] | None = None, absent: frozenset[str] = frozenset()
+    ) -> None:
+        self._known = dict(known)
+        self._texts = dict(texts or {})
+        self._absent = absent
+
+    def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.expr) and self._texts:
+            found = self._texts.get(ast.unparse(node))
+            if found is not None and not isinstance(getattr(node, "ctx", None), ast.Store):
+                return found
+        return super().visit(node)
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        return self._known.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        node.args = self.visit(node.args)
+        node.body = self._statements(node.body)
+        return node
+
+    def visit_If(self, node: ast.If) -> Any:
+        node.test = self.visit(node.test)
+        if isinstance(node.test, ast.Constant):
+            return self._statements(node.body if node.test.value else node.orelse, empty=True) or None
+        node.body, node.orelse = self._statements(node.body), self._statements(node.orelse, empty=True)
+        return node
+
+    def visit_IfExp(self, node: ast.IfExp) -> Any:
+        test = self.visit(node.test)
+        if isinstance(test, ast.Constant):
+            return self.visit(node.body if test.value else node.orelse)
+        node.test = test
+        node.body, node.orelse = self.visit(node.body), self.visit(node.orelse)
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        """A compile-time name whose value is known is that value from here on."""
+        if node.value is not None:
+            node.value = self.visit(node.value)
+            if isinstance(node.target, ast.Name) and _plain(node.value):
+                self._known[node.target.id] = node.value
+                return None
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        """What is loaded through a pointer of known type has that type."""
+        self.generic_visit(node)
+        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            text = f"{node.targets[0].id}.dtype"
+            of = _loaded_from(node.value)
+            dtype = None if of is None else self._texts.get(f"{of}.dtype.element_ty")
+            if dtype is not None:
+                self._texts[text] = dtype
+            else:
+                self._texts.pop(text, None)
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        self.generic_visit(node)
+        both = isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Constant)
+        return _evaluated(node) if both else node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> Any:
+        self.generic_visit(node)
+        return _evaluated(node) if isinstance(node.op, ast.Not) and isinstance(node.operand, ast.Constant) else node
+
+    def visit_Compare(self, node: ast.Compare) -> Any:
+        self.generic_visit(node)
+        if len(node.ops) != 1:
+            return node
+        left, right = node.left, node.comparators[0]
+        if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
+            return _evaluated(node)
+        if isinstance(left, ast.Attribute) and left.attr == "dtype" and ast.unparse(right) in self._absent:
+            return ast.Constant(not isinstance(node.ops[0], ast.Eq))
+        if _plain(left) and _plain(right) and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+            return ast.Constant((ast.unparse(left) == ast.unparse(right)) == isinstance(node.ops[0], ast.Eq))
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> Any:
+        stops = isinstance(node.op, ast.Or)
+        left: list[ast.expr] = []
+        for value in map(self.visit, node.values):
+            if not isinstance(value, ast.Constant):
+                left.append(value)
+            elif bool(value.value) is stops:
+                return ast.Constant(stops) if not left else ast.BoolOp(node.op, [*left, value])
+        if not left:
+            return ast.Constant(not stops)
+        node.values = left
+        return left[0] if len(left) == 1 else node
+
+    def _statements(self, body: list[ast.stmt], *, empty: bool = False) -> list[ast.stmt]:
+        made: list[ast.stmt] = []
+        for statement in body:
+            result = self.visit(statement)
+            made += result if isinstance(result, list) else [] if result is None else [result]
+            if made and isinstance(made[-1], (ast.Return, ast.Raise)):
+                break
+        return made or ([] if empty else [ast.Pass()])
+
+
+class Unroll(ast.NodeTransformer):
+    """Loops that run once, without the loop; and what is known then."""
+
+    def visit_For(self, node: ast.For) -> Any:
+        self.generic_visit(node)
+        call = node.iter
+        if not isinstance(call, ast.Call) or ast.unparse(call.func) not in {
+            "T.serial",
+            "T.grid",
+            "T.unroll",
+            "tl.static_range",
+        }:
+            return node
+        names = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        once = all(isinstance(one, ast.Constant) and one.value == 1 for one in call.args)
+        if not once or len(names) != len(call.args) or call.keywords:
+            return node
+        known = {one.id: constant(0) for one in names if isinstance(one, ast.Name)}
+        assigned = _assigned(node.body)
+        if assigned & known.keys():
+            return node
+        folded = Index(known)
+        return [made for part in node.body for made in _listed(folded.visit(part))]
+
+
+class Index(Fold):
+    """`Fold`, and index arithmetic: 0 + i, 1 * i and the like, and TileLang's functions of known sizes."""
+
+    def __init__(self, known: Known) -> None:
+        super().__init__(known)
+        self._depth = 0
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        node.value = self.visit(node.value)
+        self._depth += 1
+        node.slice = self.visit(node.slice)
+        self._depth -= 1
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> Any:
+        made = super().visit_BinOp(node)
+        if not isinstance(made, ast.BinOp):
+            return made
+        left, right = (_integer(one) for one in (made.left, made.right))
+        if isinstance(made.op, ast.Add):
+            return made.right if left == 0 else made.left if right == 0 else made
+        if isinstance(made.op, ast.Mult):
+            if 0 in (left, right) and self._depth > 0:  # elsewhere it might be 0 * inf
+                return constant(0)
+            return made.right if left == 1 else made.left if right == 1 else made
+        return made
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        self.generic_visit(node)
+        name = ast.unparse(node.func)
+        numbers = [one.value for one in node.args if isinstance(one, ast.Constant) and type(one.value) is int]
+        if len(numbers) == len(node.args) == 2 and not node.keywords:
+            if name == "T.ceildiv":
+                return constant(-(-numbers[0] // numbers[1]))
+            if name in {"T.min", "T.max"}:
+                return constant((min if name == "T.min" else max)(numbers))
+        if name == "T.if_then_else" and isinstance(node.args[0], ast.Constant):
+            return node.args[1] if node.args[0].value else node.args[2]
+        return node
+
+
+class Settled(ast.NodeTransformer):
+    """Local names that are assigned once, to a constant, in a block of statements: written out in it."""
+
+    def visit(self, node: ast.AST) -> Any:
+        self.generic_visit(node)
+        for field in ("body", "orelse"):
+            block = getattr(node, field, None)
+            if isinstance(block, list):
+                setattr(
+                    node, field, self._block(block, node) or [ast.Pass()] if field == "body" else self._block(block, node)
+                )
+        return node
+
+    def _block(self, block: list[ast.stmt], node: ast.AST) -> list[ast.stmt]:
+        for at, statement in enumerate(block):
+            if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+                continue
+            name, rest = statement.targets[0].id, block[at + 1 :]
+            again = _assigned(rest)
+            if (
+                type(getattr(statement.value, "value", None)) in (int, str)
+                and name not in again
+                and len(statement.targets) == 1
+            ):
+                folded = Index({name: statement.value})
+                return self._block([*block[:at], *(made for part in rest for made in _listed(folded.visit(part)))], node)
+        return block
+
+
+def _listed(made: Any) -> list[ast.stmt]:
+    return made if isinstance(made, list) else [] if made is None else [made]
+
+
+def _integer(node: ast.expr) -> int | None:
+    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
+
+
+def _assigned(statements: list[ast.stmt]) -> set[str]:
+    inside = (one for statement in statements for one in ast.walk(statement))
+    return {one.id for one in inside if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
+
+
+def _loaded_from(node: ast.expr) -> str | None:
+    """The pointer that `tl.load(pointer + ...)` is counted from."""
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) != "tl.load" or not node.args:
+        return None
+    address = node.args[0]
+    while isinstance(address, ast.BinOp):
+        address = address.left
+    return address.id if isinstance(address, ast.Name) else None
+
+
+def used(statements: list[ast.stmt], wanted: set[str]) -> list[ast.stmt]:
+    """Of straight-line statements those that `wanted` names need, in order; `wanted` grows by what they read."""
+    kept: list[ast.stmt] = []
+    for statement in reversed(statements):
+        targets = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
+        if isinstance(statement, ast.Return) or targets & wanted:
+            kept.append(_narrowed(statement, wanted))
+            wanted |= {one.id for one in ast.walk(kept[-1]) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    return kept[::-1]
+
+
+def _narrowed(statement: ast.stmt, wanted: set[str]) -> ast.stmt:
+    """`a, b = 1, 2` without the names that nobody reads."""
+    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Tuple):
+        return statement
+    target, value = statement.targets[0], statement.value
+    if not isinstance(value, ast.Tuple) or len(target.elts) != len(value.elts):
+        return statement
+    pairs = [
+        (one, what)
+        for one, what in zip(target.elts, value.elts, strict=True)
+        if isinstance(one, ast.Name) and one.id in wanted
+    ]
+    if len(pairs) == 1:
+        return ast.Assign([pairs[0][0]], pairs[0][1], lineno=0)
+    names, values = [one for one, _ in pairs], [what for _, what in pairs]
+    return ast.Assign([ast.Tuple(list(names), ast.Store())], ast.Tuple(values, ast.Load()), lineno=0)
+
+
+def _plain(node: ast.AST) -> bool:
+    """A constant, or a DSL's or PyTorch's name such as `tl.float32`."""
+    dtype = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in {"tl", "torch"}
+    return isinstance(node, ast.Constant) or dtype
+
+
+def _evaluated(node: ast.expr) -> ast.expr:
+    whole = ast.fix_missing_locations(ast.Expression(node))
+    try:
+        value = eval(compile(whole, "<constants>", "eval"), {"__builtins__": {}})
+    except ArithmeticError:
+        return node  # left as it is, to raise where it is run
+    if isinstance(value, (bool, int, str)):
+        return ast.Constant(value)
+    return node

@@ -1,0 +1,95 @@
+"""The text of an issue, in the form that maintainers act on: symptom, summary, program, values, what was ruled out."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+REPOSITORIES = {"tilelang": "tile-ai/tilelang", "triton": "triton-lang/triton", "torch": "pytorch/pytorch"}
+SECTIONS = {"matrix": "Versions", "attribution": "Attribution", "duplicates": "Likely the same"}
+"""Files beside the issue, `NAME.md`, and the headings under which their text goes into it."""
+
+_CLASSES = {"value": "wrong value", "class": "wrong NaN or infinity", "all zero": "all zeros"}
+_NOT_YET = {
+    "matrix": "Not run on other releases yet.",
+    "attribution": "Not run under other settings yet: the program is the first suspect.",
+    "duplicates": "Not compared with known issues yet.",
+}
+
+
+def symptom_class(symptom: str) -> str:
+    """What a title calls a symptom."""
+    return _CLASSES.get(symptom, symptom)
+
+
+def title(document: Mapping[str, Any]) -> str:
+    """One line: class of the symptom, where, of what."""
+    told = document["told"]
+    return f"[BUG][Fuzzer] {symptom_class(document['symptom'])}: {told['at']}, {told['where']}"
+
+
+def command(document: Mapping[str, Any]) -> str:
+    """What would file the issue. Nothing here runs it."""
+    quoted = title(document).replace("'", "'\\''")
+    return f"gh issue create --repo {REPOSITORIES[document['to']]} --title '{quoted}' --body-file issue.md"
+
+
+def compose(folder: Path) -> str:
+    """The text of `issue.md` from what an exported folder has: `export.json`, `repro.py`, and sections."""
+    document = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+    told = document["told"]
+    repro = (folder / "repro.py").read_text(encoding="utf-8")
+    lines = [
+        f"# {title(document)}",
+        "",
+        f"- What: {told['values']}",
+        f"- How often: {told['rate']}.",
+        f"- Control: {told['control']}",
+        "",
+        "## Program",
+        "",
+        f"{len(repro.splitlines())} lines: {told['form']}. It exits with 1 where it reproduces, 0 where it does not, "
+        "2 where something else goes wrong.",
+        "",
+        "```python",
+        repro.rstrip(),
+        "```",
+        "",
+        "## Where it fails and where not",
+        "",
+        *_table(told["table"]),
+        "",
+        "## Environment",
+        "",
+        *_environment(document["environment"], document["to"]),
+    ]
+    for name, heading in SECTIONS.items():
+        path = folder / f"{name}.md"
+        lines += ["", f"## {heading}", "", path.read_text(encoding="utf-8").rstrip() if path.is_file() else _NOT_YET[name]]
+    if told["source"]:
+        lines += ["", "## Generated code", "", "```c", told["source"].rstrip(), "```"]
+    lines += ["", "<!-- To file it (nothing has been sent):", command(document), "-->"]
+    return "\n".join(lines) + "\n"
+
+
+def write(folder: Path) -> None:
+    """Compose `issue.md` anew, after a section has come to the folder."""
+    (folder / "issue.md").write_text(compose(folder), encoding="utf-8")
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    return ["| case | | seen |", "|---|---|---|", *(f"| {row['change']} | {row['how']} | {row['seen']} |" for row in rows)]
+
+
+def _environment(document: Mapping[str, Any], to: str) -> list[str]:
+    packages = document["packages"]
+    wanted = dict.fromkeys((to, "torch", "numpy", *(["apache-tvm-ffi"] if to == "tilelang" else [])))
+    versions = ", ".join(f"{name} {packages.get(name, 'absent')}" for name in wanted)
+    devices = ", ".join(document["devices"]) or "no GPU"
+    variables = ", ".join(f"{name}={value}" for name, value in document["variables"].items())
+    return [
+        f"- {versions}",
+        f"- Python {document['python']}, {document['platform']}",
+        f"- {document['processor']}; CUDA {document['cuda']}; {devices}",
+        *([f"- {variables}"] if variables else []),
+    ]

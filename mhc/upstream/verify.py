@@ -1,0 +1,102 @@
+"""Run a repro as a stranger would: a fresh process, empty caches, and no way to import this package."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+RUNS = 3
+SECONDS = 300.0
+_OURS = ("mhc", "oracles", "strategies", "tests")
+_CACHES = ("TRITON_CACHE_DIR", "TILELANG_CACHE_DIR", "TILELANG_TMP_DIR", "MHC_CACHE", "XDG_CACHE_HOME", "HOME", "TMPDIR")
+_KEPT = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LANG", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV")
+
+BLOCK = f'''\
+"""Imported by Python as it starts: what the repro may not lean on cannot be imported."""
+
+import sys
+
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {_OURS!r}:
+            raise ModuleNotFoundError(f"{{name}} is not there for a repro", name=name)
+
+
+sys.meta_path.insert(0, Blocked())
+'''
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one run of a repro ended.
+
+    Attributes:
+        status: of its process; None where it did not end in time.
+        output: what it wrote to standard output and error.
+        said: its own last line on standard output: `REPRODUCED`, `NOT REPRODUCED` or `OTHER: ...`.
+    """
+
+    status: int | None
+    output: str
+    said: str
+    values: str
+
+    @property
+    def reproduced(self) -> bool:
+        return self.status == 1 and self.said == "REPRODUCED"
+
+    @property
+    def healed(self) -> bool:
+        return self.status == 0 and self.said == "NOT REPRODUCED"
+
+    def __str__(self) -> str:
+        if self.status is None:
+            return f"no end within {SECONDS:g} s"
+        return f"exit {self.status}, {self.said or 'nothing said'}"
+
+
+def run(
+    repro: Path,
+    *,
+    python: Sequence[str] = (sys.executable,),
+    variables: dict[str, str] | None = None,
+    seconds: float = SECONDS,
+) -> Outcome:
+    """Run a repro once.
+
+    Args:
+        python: the interpreter and its options. variables: environment variables beyond the few that a process needs.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        (place / "sitecustomize.py").write_text(BLOCK, encoding="utf-8")
+        caches = {variable: str(place / variable.lower()) for variable in _CACHES}
+        for folder in caches.values():
+            Path(folder).mkdir()
+        environment = {key: os.environ[key] for key in _KEPT if key in os.environ}
+        environment |= {"PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1", **caches, **(variables or {})}
+        work = place / "work"
+        work.mkdir()
+        copy = work / repro.name
+        copy.write_bytes(repro.read_bytes())
+        try:
+            done = subprocess.run(
+                [*python, copy.name], cwd=work, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return Outcome(None, "", "", "")
+    lines = done.stdout.strip().splitlines() or [""]
+    values = next((line for line in reversed(lines) if ": expected " in line), "")
+    return Outcome(done.returncode, done.stdout + done.stderr, lines[-1], values)
+
+
+def verify(repro: Path, runs: int = RUNS) -> list[Outcome]:
+    """So many runs, each in a process and with caches of its own; the first that does not reproduce is the last."""
+    outcomes: list[Outcome] = []
+    while len(outcomes) < runs and all(one.reproduced for one in outcomes):
+        outcomes.append(run(repro))
+    return outcomes

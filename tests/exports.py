@@ -1,0 +1,85 @@
+"""What tests of exports share: findings, repros, and kernels from outside."""
+
+import textwrap
+from pathlib import Path
+
+from mhc import default_case
+from mhc.case import Case
+from mhc.fuzz.finding import Finding, Fingerprint
+from mhc.registry import load
+
+
+def finding(spec: str, subject: str, oracle: str = "bound", symptom: str = "value", case: Case | None = None) -> Finding:
+    implementation = load(spec)
+    print_ = Fingerprint(
+        operator="mhc_pre", implementation=implementation.name, oracle=oracle, subject=subject, symptom=symptom
+    )
+    return Finding(
+        fingerprint=print_, spec=spec, variables=implementation.env, case=case or default_case(), message="seen before"
+    )
+
+
+def repro(folder: Path, text: str) -> Path:
+    path = folder / "repro.py"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return path
+
+
+OUTSIDE = """
+import tilelang
+import tilelang.language as T
+import torch
+
+from mhc import Implementation
+
+FACTOR = 2.0
+
+
+def doubled(n):
+    @T.prim_func
+    def kernel(x: T.Tensor((n,), "float32"), y: T.Tensor((n,), "float32")):
+        with T.Kernel(1, is_cpu=True) as _:
+            for i in T.serial(n):
+                y[i] = x[i] * FACTOR
+
+    return tilelang.compile(kernel, target="c", execution_backend="cython")
+
+
+def in_a_fragment(n):
+    @T.prim_func
+    def kernel(x: T.Tensor((n,), "float32"), y: T.Tensor((n,), "float32")):
+        with T.Kernel(1, is_cpu=True) as _:
+            values = T.alloc_fragment((n,), "float32")
+            for i in T.serial(n):
+                values[i] = x[i]
+            for i in T.serial(n):
+                y[i] = values[i]
+
+    return tilelang.compile(kernel, target="c", execution_backend="cython")
+
+
+def wrong(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps):
+    B, S, n, D = x.shape
+    h_res, given = torch.empty(n * n), bias[2 * n :].contiguous()
+    doubled(n * n)(given, h_res)
+    return x[:, :, 0], phi.new_zeros(B, S, n), h_res.expand(B, S, n * n).reshape(B, S, n, n), None, None, None
+
+
+def raises(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps):
+    in_a_fragment(alpha.numel())(alpha, torch.empty_like(alpha))
+
+
+def nothing(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps):
+    raise ValueError(f"no room for {x.numel()} in /tmp/{id(x)}")
+
+
+WRONG, RAISES, NOTHING = (
+    Implementation(name=one.__name__, forward=one, backward=None, devices=("cpu",), dtypes=("float32",))
+    for one in (wrong, raises, nothing)
+)
+"""
+
+
+def outside(folder: Path, name: str) -> str:
+    (folder / "outside.py").write_text(OUTSIDE)
+    return f"{folder / 'outside.py'}:{name}"

@@ -1,0 +1,215 @@
+"""Exported programs: that they fail by themselves as their finding does, for no other reason, and what heals them."""
+
+import ast
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mhc import default_case
+from mhc.case import Case
+from mhc.upstream.attribution import Attribution, Setting, attribute, settings
+from mhc.upstream.errors import ExportError
+from mhc.upstream.program import make
+from mhc.upstream.script import Script, judge_class
+from mhc.upstream.verify import Outcome, run
+from tests.exports import finding, outside, repro
+
+
+@pytest.mark.parametrize(
+    ("mutant", "subject", "to", "case"),
+    [
+        ("c_post_without_its_2", "h_post", "tilelang", default_case()),
+        ("c_dx_without_gamma", "dx", "tilelang", default_case(S=2, n=2, D=3, dtype="float32")),
+        ("last_column_masked_off", "inv_rms", "triton", default_case()),
+        ("hc_eps_in_the_slope", "dphi", "triton", default_case()),
+    ],
+)
+def test_the_program_of_a_mutant_fails_by_itself_at_the_same_element(
+    mutant: str, subject: str, to: str, case: Case, tmp_path: Path
+) -> None:
+    made = make(finding(f"oracles.mutants.load:{mutant}", subject, case=case), to, "cpu", "cut")
+    assert not {"mhc", "oracles", "strategies"} & {word for line in imports(made.text) for word in line.split(".")}
+    outcome = run(repro(tmp_path, made.text))
+    assert outcome.reproduced, outcome.output
+    assert outcome.values.startswith(f"{subject}[")
+    healed = run(repro(tmp_path, made.text.replace(f"actual = {actual(made.text)}", "actual = expected")))
+    assert healed.healed, healed.output
+
+
+def test_a_kernel_from_outside_is_exported_with_its_host_code(tmp_path: Path) -> None:
+    found = finding(outside(tmp_path, "WRONG"), "h_res", case=default_case(n=2, dtype="float32"))
+    with pytest.raises(ExportError, match="launched 0 kernels of tilelang, and 0 others"):
+        make(found, "tilelang", "cpu", "cut")
+    made = make(found, "tilelang", "cpu", "host")
+    assert "Implementation" not in made.text
+    assert "in_a_fragment" not in made.text
+    outcome = run(repro(tmp_path, made.text))
+    assert outcome.reproduced, outcome.output
+    assert run(repro(tmp_path, "import sys\nsys.modules['triton'] = None\n" + made.text)).reproduced
+
+
+def test_what_cannot_be_lowered_raises_the_same_by_itself(tmp_path: Path) -> None:
+    symptom = "raises InternalError"
+    case = default_case(dtype="float32")
+    found = finding(outside(tmp_path, "RAISES"), "forward", "liveness", symptom, case)
+    with pytest.raises(ExportError, match="raises InternalError while it is recorded"):
+        make(replace(found, fingerprint=replace(found.fingerprint, symptom="raises KeyError")), "tilelang", "cpu", "host")
+    made = make(found, "tilelang", "cpu", "host")
+    outcome = run(repro(tmp_path, made.text))
+    assert outcome.reproduced, outcome.output
+    assert "expected no exception, actual " in outcome.values
+    healed = run(repro(tmp_path, made.text.replace("T.alloc_fragment", "T.alloc_local")))
+    assert healed.healed, healed.output
+    another = run(repro(tmp_path, made.text.replace("T.alloc_fragment", "T.alloc_nothing")))
+    assert another.status == 2, another.output
+    assert another.said.startswith("OTHER: AttributeError")
+
+
+def test_numbers_and_paths_in_what_is_raised_may_differ(tmp_path: Path) -> None:
+    case = default_case(dtype="float32")
+    found = finding(outside(tmp_path, "NOTHING"), "forward", "liveness", "raises ValueError", case)
+    text = make(found, "torch", "cpu", "host").text
+    assert run(repro(tmp_path, text)).reproduced
+    changed = text.replace("raise ValueError(f'no room", "raise ValueError(f'no time")
+    assert changed != text
+    assert run(repro(tmp_path, changed)).said.startswith("OTHER: ValueError: no time")
+
+
+def test_a_wrong_class_must_be_the_one_that_was_found(tmp_path: Path) -> None:
+    judge = judge_class(math.nan)
+    script = Script(
+        title="x", where="x", environment={}, imports=frozenset(), definitions=(), inputs=("expected = 1.0",),
+        run=("actual = math.nan",), judge=judge,
+    )  # fmt: skip
+    assert run(repro(tmp_path, script.text())).reproduced
+    assert run(repro(tmp_path, replace(script, run=("actual = 2.0",)).text())).healed
+    assert run(repro(tmp_path, replace(script, run=("actual = math.inf",)).text())).said == "OTHER: inf"
+
+
+@pytest.mark.parametrize(
+    ("mutant", "subject", "to"),
+    [("c_dphi_without_gamma", "dphi", "tilelang"), ("last_column_masked_off", "inv_rms", "triton")],
+)
+def test_what_is_cut_and_folded_computes_the_same(mutant: str, subject: str, to: str, tmp_path: Path) -> None:
+    found = finding(f"oracles.mutants.load:{mutant}", subject, case=default_case(S=2, n=2, D=3))
+    cut, whole = (make(found, to, "cpu", form) for form in ("cut", "whole"))
+    assert cut.lines < whole.lines - 10
+    values = [run(repro(tmp_path, one.text)).values for one in (cut, whole)]
+    assert values[0] == values[1] != ""
+
+
+def imports(text: str) -> list[str]:
+    return [
+        name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+    ]
+
+
+def actual(text: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith("actual = ")).removeprefix("actual = ")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"oracle": "determinism"}, "no program is made for the gate determinism"),
+        ({"subject": "process", "oracle": "liveness", "symptom": "SIGSEGV"}, "no program is made for the gate liveness"),
+    ],
+)
+def test_gates_that_no_program_shows_are_refused(changed: dict[str, str], reason: str) -> None:
+    found = finding("tilelang-c", "dx")
+    with pytest.raises(ExportError, match=reason):
+        make(replace(found, fingerprint=replace(found.fingerprint, **changed)), "tilelang", "cpu", "cut")
+
+
+def test_what_does_not_fail_is_refused() -> None:
+    with pytest.raises(ExportError, match="h_post does not fail while it is recorded: pass"):
+        make(finding("tilelang-c", "h_post"), "tilelang", "cpu", "cut")
+
+
+def test_what_a_kernel_writes_into_its_inputs_does_not_become_the_reference() -> None:
+    with pytest.raises(ExportError, match="h_in does not fail while it is recorded: pass"):
+        make(finding("oracles.mutants.load:c_phi_folded_in_place", "h_in"), "tilelang", "cpu", "cut")
+
+
+def test_an_import_of_what_is_not_everybody_s_inside_of_a_function_is_said() -> None:
+    with pytest.raises(ExportError, match=r"_serial_forward imports mhc_mutant_.* inside of itself"):
+        make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "tilelang", "cpu", "host")
+
+
+def test_kernels_of_another_language_are_refused() -> None:
+    with pytest.raises(ExportError, match="launched 0 kernels of triton, and 1 others"):
+        make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "triton", "cpu", "cut")
+
+
+def test_what_the_host_code_made_is_refused() -> None:
+    case = default_case(S=6, D=14, dtype="bfloat16")
+    tiny = replace(case, tensors={**case.tensors, "x": replace(case.tensors["x"], scale=2.0**-30)})
+    with pytest.raises(ExportError, match="the host code around them has made it"):
+        make(finding("oracles.mutants.load:c_h_in_through_float16", "h_in", case=tiny), "tilelang", "cpu", "cut")
+
+
+BROKEN = """
+import sys
+import tilelang
+import tilelang.language as T
+import torch
+
+@T.prim_func
+def kernel(x: T.Tensor((4,), "float32"), y: T.Tensor((4,), "float32")):
+    with T.Kernel(1, is_cpu=True):
+        for i in T.serial(4):
+            y[i] = x[i]
+
+x, y = torch.full((4,), FILL), torch.zeros(4)
+made = tilelang.compile(kernel, target="c", execution_backend="cython", OPTIONS)
+made(x, y)
+wrong = FAULT
+print(f"y[0]: expected 1.0, actual {y[0].item()}")
+print("REPRODUCED" if wrong else "NOT REPRODUCED")
+sys.exit(1 if wrong else 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "fault", "heals"),
+    [
+        ('compile_flags=["-O3"]', 'not made.pass_configs.get("tir.disable_vectorize")', ("vectorisation off",)),
+        (
+            'pass_configs={"tl.disable_out_of_bound_warning": True}',
+            'made.pass_configs.get("tl.disable_out_of_bound_warning")',
+            ("no pass configs of its own",),
+        ),
+        ("", "True", ()),
+    ],
+)
+def test_what_heals_a_planted_fault_of_the_compiler_is_named(
+    options: str, fault: str, heals: tuple[str, ...], tmp_path: Path
+) -> None:
+    text = BROKEN.replace("OPTIONS", options).replace("FAULT", fault).replace("FILL", "1.0")
+    chosen = {"vectorisation off", "no pass configs of its own"}
+    tried = [one for one in settings("tilelang", "cpu") if one.name in chosen]
+    made = attribute(repro(tmp_path, text), tried)
+    assert made.heals == heals
+    assert made.suspect == ("compiler" if heals else "program")
+    assert ("the program is the first suspect" in made.text()) == (not heals)
+
+
+def test_flags_of_the_c_compiler_are_attributed(tmp_path: Path) -> None:
+    kept = "y[i] = T.if_then_else(x[i] < 1.0, 0.0, T.if_then_else(x[i] >= 1.0, 1.0, 2.0))"
+    text = BROKEN.replace("y[i] = x[i]", kept).replace("FILL", "float('nan')")
+    text = text.replace("OPTIONS", 'compile_flags=["-O3", "-ffast-math"]').replace("FAULT", "y[0].item() != 2.0")
+    assert run(repro(tmp_path, text)).reproduced
+    made = attribute(repro(tmp_path, text), [Setting(name="-O0", flags=("-O0",)), Setting(name="same")])
+    assert made.heals == ("-O0",)
+
+
+def test_a_setting_under_which_it_fails_otherwise_heals_nothing() -> None:
+    made = Attribution({"a": Outcome(2, "", "OTHER: TypeError: no", ""), "b": Outcome(1, "", "REPRODUCED", "")})
+    assert made.heals == ()
+    assert "| a | fails otherwise: exit 2, OTHER: TypeError: no |" in made.text()
+    assert Attribution({}).suspect == "program"
