@@ -1,10 +1,14 @@
-"""Exported programs: that they fail by themselves as their finding does, for no other reason, and what heals them."""
+"""Exported programs: that they fail by themselves as their finding does, for no other reason, and what heals them.
+
+`--hypothesis-profile=nightly` exports all of them; each runs compilers for ten seconds or more.
+"""
 
 import ast
 import math
 from dataclasses import replace
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from mhc import default_case
@@ -16,14 +20,18 @@ from mhc.upstream.script import Script, judge_class
 from mhc.upstream.verify import Outcome, run
 from tests.exports import finding, outside, repro
 
+SELDOM = pytest.mark.skipif(
+    hypothesis.settings.get_current_profile_name() != "nightly", reason="exported with --hypothesis-profile=nightly"
+)
+
 
 @pytest.mark.parametrize(
     ("mutant", "subject", "to", "case"),
     [
         ("c_post_without_its_2", "h_post", "tilelang", default_case()),
-        ("c_dx_without_gamma", "dx", "tilelang", default_case(S=2, n=2, D=3, dtype="float32")),
+        pytest.param("c_dx_without_gamma", "dx", "tilelang", default_case(S=2, n=2, D=3, dtype="float32"), marks=SELDOM),
         ("last_column_masked_off", "inv_rms", "triton", default_case()),
-        ("hc_eps_in_the_slope", "dphi", "triton", default_case()),
+        pytest.param("hc_eps_in_the_slope", "dphi", "triton", default_case(), marks=SELDOM),
     ],
 )
 def test_the_program_of_a_mutant_fails_by_itself_at_the_same_element(
@@ -38,6 +46,7 @@ def test_the_program_of_a_mutant_fails_by_itself_at_the_same_element(
     assert healed.healed, healed.output
 
 
+@SELDOM
 def test_a_kernel_from_outside_is_exported_with_its_host_code(tmp_path: Path) -> None:
     found = finding(outside(tmp_path, "WRONG"), "h_res", case=default_case(n=2, dtype="float32"))
     with pytest.raises(ExportError, match="launched 0 kernels of tilelang, and 0 others"):
@@ -50,6 +59,7 @@ def test_a_kernel_from_outside_is_exported_with_its_host_code(tmp_path: Path) ->
     assert run(repro(tmp_path, "import sys\nsys.modules['triton'] = None\n" + made.text)).reproduced
 
 
+@SELDOM
 def test_what_cannot_be_lowered_raises_the_same_by_itself(tmp_path: Path) -> None:
     symptom = "raises InternalError"
     case = default_case(dtype="float32")
@@ -90,7 +100,10 @@ def test_a_wrong_class_must_be_the_one_that_was_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("mutant", "subject", "to"),
-    [("c_dphi_without_gamma", "dphi", "tilelang"), ("last_column_masked_off", "inv_rms", "triton")],
+    [
+        pytest.param("c_dphi_without_gamma", "dphi", "tilelang", marks=SELDOM),
+        ("last_column_masked_off", "inv_rms", "triton"),
+    ],
 )
 def test_what_is_cut_and_folded_computes_the_same(mutant: str, subject: str, to: str, tmp_path: Path) -> None:
     found = finding(f"oracles.mutants.load:{mutant}", subject, case=default_case(S=2, n=2, D=3))
@@ -178,7 +191,12 @@ sys.exit(1 if wrong else 0)
 @pytest.mark.parametrize(
     ("options", "fault", "heals"),
     [
-        ('compile_flags=["-O3"]', 'not made.pass_configs.get("tir.disable_vectorize")', ("vectorisation off",)),
+        pytest.param(
+            'compile_flags=["-O3"]',
+            'not made.pass_configs.get("tir.disable_vectorize")',
+            ("vectorisation off",),
+            marks=SELDOM,
+        ),
         (
             'pass_configs={"tl.disable_out_of_bound_warning": True}',
             'made.pass_configs.get("tl.disable_out_of_bound_warning")',
@@ -199,6 +217,7 @@ def test_what_heals_a_planted_fault_of_the_compiler_is_named(
     assert ("the program is the first suspect" in made.text()) == (not heals)
 
 
+@SELDOM
 def test_flags_of_the_c_compiler_are_attributed(tmp_path: Path) -> None:
     kept = "y[i] = T.if_then_else(x[i] < 1.0, 0.0, T.if_then_else(x[i] >= 1.0, 1.0, 2.0))"
     text = BROKEN.replace("y[i] = x[i]", kept).replace("FILL", "float('nan')")
