@@ -12,7 +12,6 @@ from typing import Any
 
 import hypothesis
 import torch
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis.strategies import SearchStrategy
 
 from mhc import Case, Implementation, Observation, load, materialise, observe, reference
@@ -23,7 +22,7 @@ from oracles.bound import tolerances
 from oracles.pair import Side
 from oracles.verdict import Status, Verdict
 from tests.device import ASKED
-from tests.support import ON_CPU, ON_CUDA, device_of
+from tests.support import ON_CPU, ON_CUDA, device_of, quiet
 
 
 @dataclass(frozen=True)
@@ -124,15 +123,7 @@ def hunt(
                     found.append(apart)
                     raise _ApartError
 
-    quiet = settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )
-    test = quiet(hypothesis.given(strategy)(body))
+    test = quiet(examples)(hypothesis.given(strategy)(body))
     try:
         (test if seed is None else hypothesis.seed(seed)(test))()
     except _ApartError:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import settings
 
 from mhc import Case, Implementation
 from mhc.fuzz.check import check
@@ -19,7 +19,7 @@ from mhc.fuzz.finding import Finding, finding
 from mhc.fuzz.report import write_finding
 from oracles.verdict import Status
 from strategies.cases import cases
-from tests.support import ON_CPU, ON_CUDA, device_of, report_folder, told
+from tests.support import ON_CPU, ON_CUDA, device_of, quiet, report_folder, told
 
 BLOCK = 10
 """Cases; Hypothesis fills a longer run up with variations of what it drew before."""
@@ -61,15 +61,7 @@ def test_nothing_is_found(
     space = {implementation.name: implementation.schedule} if implementation.schedule else {}
     strategy = cases(max_elements=ELEMENTS.get(implementation.name, 1 << 13), spaces=space)
     nightly = settings().max_examples >= 1000
-    quiet = settings(
-        max_examples=BLOCK * (50 if nightly else 1),
-        database=None,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )
-    test = quiet(hypothesis.given(strategy)(body))
+    test = quiet(BLOCK * (50 if nightly else 1))(hypothesis.given(strategy)(body))
     started = time.perf_counter()
     try:
         (test if nightly else hypothesis.seed(block)(test))()  # other cases every night; a finding holds its own

@@ -14,6 +14,7 @@ from queue import Queue
 from mhc.bench.hunt import Hunt, Subject, drawn_for, hunt
 from mhc.bench.suites import COMPARATORS
 from mhc.case import Case
+from mhc.fuzz.files import replace_text
 from mhc.fuzz.process import environment_variables
 from mhc.registry import load
 from oracles.mutants.record import BASES
@@ -40,7 +41,7 @@ class State:
         self.hunts[result.name] = result
         if self._path is not None:
             document = {"settings": self._settings, "hunts": [one.to_json() for one in self.hunts.values()]}
-            self._path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+            replace_text(self._path, json.dumps(document, indent=1) + "\n")
 
 
 def detect(

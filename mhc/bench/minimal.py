@@ -11,6 +11,7 @@ from typing import Any
 from mhc.bench.hunt import drawn_for, named
 from mhc.case import Case
 from mhc.fuzz.depth import Depth
+from mhc.fuzz.files import replace_text
 from mhc.fuzz.finding import Finding, finding
 from mhc.fuzz.minimise import minimise
 from mhc.fuzz.process import HarnessError
@@ -66,10 +67,7 @@ class State:
         self.done[result.name] = result
         if self._path is not None:
             document = {"settings": self._settings, "done": [asdict(one) for one in self.done.values()]}
-            text = json.dumps(document, indent=1) + "\n"
-            unfinished = self._path.with_suffix(".part")
-            unfinished.write_text(text, encoding="utf-8")
-            unfinished.replace(self._path)
+            replace_text(self._path, json.dumps(document, indent=1) + "\n")
 
 
 def measure(

@@ -1,6 +1,5 @@
 """The campaign: rounds over every implementation, several processes at a time, until the budget is spent; each bug once."""
 
-import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -281,7 +280,7 @@ class Campaign:
             return False
         self._states[id_] = state
         self._known |= {id_}
-        self.store.keep(id_, json.loads(found.to_json()), state, self.now)
+        self.store.keep(id_, found.document, state, self.now)
         if state != "raw":
             self._on_finding(found)
             self.reducer.add(found)
@@ -290,7 +289,7 @@ class Campaign:
     def _minimal(self, found: Finding) -> None:
         """A finding came back from the minimiser."""
         self._states[found.fingerprint.id] = "minimal"
-        self.store.keep(found.fingerprint.id, json.loads(found.to_json()), "minimal", self.now)
+        self.store.keep(found.fingerprint.id, found.document, "minimal", self.now)
         self._on_minimal(found)
 
     def _bury(self, slot: Slot, verdict: Verdict) -> None:

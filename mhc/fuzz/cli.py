@@ -150,7 +150,6 @@ def _check_once(
         worker.start(case, Depth.FULL, measure=True)
         return worker.finish()
     except HarnessError as fault:
-        click.echo(f"fault of the harness: {fault}", err=True)
-        sys.exit(3)
+        verbs.our_fault(fault)
     finally:
         worker.stop()

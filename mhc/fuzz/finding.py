@@ -104,10 +104,12 @@ class Finding:
         """Whether what failed is that there was no answer."""
         return self.fingerprint.symptom == "hang"
 
-    def to_json(self) -> str:
+    @property
+    def document(self) -> dict[str, Any]:
+        """Its file, as JSON values, with the environment of now."""
         here = environment()
         here = replace(here, variables={**here.variables, **self.variables})
-        document = {
+        return {
             "fingerprint": self.fingerprint.document,
             "implementation": self.spec,
             **({} if self.against is None else {"against": self.against}),
@@ -116,7 +118,9 @@ class Finding:
             "environment": here.to_json(),
             "case": json.loads(self.case.to_json()),
         }
-        return json.dumps(document, indent=2) + "\n"
+
+    def to_json(self) -> str:
+        return json.dumps(self.document, indent=2) + "\n"
 
 
 def fingerprint(implementation: Implementation, case: Case, failure: Failure | Verdict) -> Fingerprint:

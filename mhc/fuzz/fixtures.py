@@ -1,11 +1,11 @@
 """Fixtures: findings as files that the test suite replays from then on, one test each."""
 
-import os
 from pathlib import Path
 from typing import TypeVar
 
 import mhc
 from mhc.case_json import CaseError
+from mhc.fuzz.files import replace_text
 from mhc.fuzz.finding import Finding, read_finding
 from mhc.fuzz.simplicity import rank
 from mhc.registry import built_in
@@ -51,9 +51,7 @@ def write(found: Finding, folder: Path, replacing: Path | None = None) -> Path:
     path = folder / f"{found.fingerprint.id}.json"
     if path != replacing and path.exists() and not _gives_way(path, found):
         path = folder / f"{found.fingerprint.id}-{found.case.id.rpartition('-')[2]}.json"
-    unfinished = path.with_suffix(f".{os.getpid()}.part")
-    unfinished.write_text(found.to_json(), encoding="utf-8")
-    unfinished.replace(path)
+    replace_text(path, found.to_json())
     if replacing is not None and replacing != path:
         replacing.unlink(missing_ok=True)
     return path

@@ -8,7 +8,6 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing.connection import wait
 
 from mhc.case import Case
 from mhc.fuzz.messages import Begun, Comparing, Message, Observe, Observed, Partner, Running
@@ -21,7 +20,6 @@ from mhc.reference import reference
 from oracles import liveness
 from oracles.verdict import Verdict, failed
 
-_WATCH = 0.25  # seconds between looks at a process that says nothing
 _PATIENCE = 10  # ends in a row, each of which costs seconds, a hang minutes
 
 Say = Callable[[Message], None]
@@ -77,21 +75,15 @@ class PartnerProcess:
             )
         process = self._started()
         process.send(Observe(case=case.json))
-        while True:
-            wait([process.connection], _WATCH)
-            self._say(Comparing())
-            answer, fate = _heard(process), None
-            if answer is None:
-                fate = process.fate()
-            if answer is None and fate is not None:
-                answer = _heard(process)  # said between the last look and its end
-                self.stop()
-            if answer is not None:
-                self._ends = 0
-                return answer
-            if fate is not None:
-                self._ends += 1
-                return fate
+        answer, fate = process.answer(Observed, lambda: self._say(Comparing()))
+        if fate is not None:
+            self.stop()
+        if answer is not None:
+            self._ends = 0
+            return answer
+        assert fate is not None
+        self._ends += 1
+        return fate
 
     def stop(self) -> None:
         if self._process is not None:
@@ -114,10 +106,6 @@ class PartnerProcess:
                 )
             self._process.await_ready(lambda: self._say(Comparing()))
         return self._process
-
-
-def _heard(process: Process) -> Observed | None:
-    return next((message for message in process.receive() if isinstance(message, Observed)), None)
 
 
 @contextmanager

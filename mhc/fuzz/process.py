@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mhc.fuzz.messages import (
     Begun,
@@ -40,6 +40,9 @@ if _FORKED:
     _CONTEXT.set_forkserver_preload(["torch", "mhc.fuzz.rounds", "mhc.registry"])
 _NESTED = multiprocessing.get_context("spawn")  # what such a process starts is a child of its own, and dies with it
 _WATCH = 0.25  # seconds between looks at a process that says nothing
+
+
+Answer = TypeVar("Answer", Judged, Observed, Ready)
 
 
 class HarnessError(Exception):
@@ -84,7 +87,6 @@ class Process:
         partner_limits: what such a process may use; the same as this one where not given.
 
     Attributes:
-        case, number: what it has in hand, None between cases.
         doing: in a word, for displays. since: monotonic time when that began.
     """
 
@@ -103,8 +105,6 @@ class Process:
         self.spec = spec
         self.limits = limits
         self.log = log
-        self.case: str | None = None
-        self.number = -1
         self.ready = False
         self._asked = False
         context: Any = _CONTEXT if multiprocessing.parent_process() is None else _NESTED
@@ -142,21 +142,42 @@ class Process:
             self._note(message)
             yield message
 
+    def answer(self, kind: type[Answer], waiting: Callable[[], None] = lambda: None) -> tuple[Answer | None, Verdict | None]:
+        """The next message of a kind, and the verdict on the end of the process; both where it ended behind its answer.
+
+        Args:
+            waiting: is called now and then.
+
+        Raises:
+            HarnessError: the process met a fault of the harness.
+        """
+        answer: Answer | None = None
+        fate: Verdict | None = None
+        while answer is None and fate is None:
+            wait([self.connection], _WATCH)
+            waiting()
+            answer = self._next(kind)
+            fate = None if answer is not None else self.fate()
+        if answer is None:
+            answer = self._next(kind)  # said between the last look and its end
+        return answer, fate
+
+    def _next(self, kind: type[Answer]) -> Answer | None:
+        return next((message for message in self.receive() if isinstance(message, kind)), None)
+
     def await_ready(self, waiting: Callable[[], None] = lambda: None) -> None:
         """Wait until the implementation is loaded; `waiting` is called now and then.
 
         Raises:
             HarnessError: it cannot be; that is not a failing case.
         """
-        while not self.ready:
-            wait([self.connection], _WATCH)
-            waiting()
-            for _ in self.receive():
-                pass
-            fate = None if self.ready else self.fate()
-            if fate is not None:
-                self.kill()
-                raise HarnessError(f"worker of {self.spec} did not load it: {fate.message}")
+        if self.ready:
+            return
+        ready, fate = self.answer(Ready, waiting)
+        if ready is None:
+            assert fate is not None
+            self.kill()
+            raise HarnessError(f"worker of {self.spec} did not load it: {fate.message}")
 
     def _note(self, message: Message) -> None:
         limits = self.limits
@@ -168,17 +189,15 @@ class Process:
                 else:
                     self._expect("waiting", float("inf"))
             case Begun():
-                self.case, self.number = message.case, message.number
                 self._expect("judging" if message.number >= 0 else "shrinking", limits.idle)
             case Running():
                 self._expect("running", limits.compile + limits.run)
             case Comparing():
                 self._expect("comparing", limits.idle)
             case Checked():
-                self.case = None
                 self._expect("drawing", limits.idle)
             case Judged() | Observed() | Done():
-                self.case, self._asked = None, False
+                self._asked = False
                 self._expect("waiting", float("inf"))
             case Fault():
                 raise HarnessError(f"worker of {self.spec}: {message.message}")

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 from mhc.case import Case
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Fingerprint
 from mhc.fuzz.messages import Partner
-from mhc.fuzz.process import HarnessError
+from mhc.fuzz.process import HarnessError, Limits
 from mhc.fuzz.worker import Worker
 from mhc.implementation import Implementation
 from mhc.registry import load
@@ -94,17 +95,25 @@ class Sandbox:
         return verdicts
 
 
-def processes(spec: str, implementation: Implementation, device: str, against: str | None = None) -> Start:
+def processes(
+    spec: str,
+    implementation: Implementation,
+    device: str,
+    against: str | None = None,
+    *,
+    memory: float = Limits.memory,
+    log: Path | None = None,
+) -> Start:
     """How to start worker processes of an implementation.
 
     Args:
-        against: how the implementation is named that it is compared with.
+        against: how the implementation is named that it is compared with. memory, log: as for `Worker`.
 
     Raises:
         ImplementationError: that one cannot be loaded.
     """
     partners = () if against is None else (Partner.of(against, load(against)),)
-    return lambda limit: Worker(spec, implementation, device, limit=limit, partners=partners)
+    return lambda limit: Worker(spec, implementation, device, limit=limit, memory=memory, log=log, partners=partners)
 
 
 def least_limit(implementation: Implementation) -> float:

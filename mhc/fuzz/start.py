@@ -26,8 +26,8 @@ from mhc.fuzz.minimise import minimise
 from mhc.fuzz.pool import Pool
 from mhc.fuzz.process import HarnessError, Limits
 from mhc.fuzz.reducer import Reducer
+from mhc.fuzz.sandbox import processes
 from mhc.fuzz.store import FILE, Store, StoreError
-from mhc.fuzz.worker import Worker
 from mhc.implementation import Implementation
 
 _DEFAULT_SECONDS = 60.0
@@ -152,19 +152,12 @@ def run_campaign(settings: Settings) -> int:
 
     def smaller(found: Finding) -> Finding:
         implementation = dict(loaded)[found.spec]
-        beside_it = [partner for partner in partners if partner.spec == found.against]
         log = folder / "logs" / f"minimise-{found.fingerprint.id}.log"
         return minimise(
             found,
             settings.device,
-            start=lambda limit: Worker(
-                found.spec,
-                implementation,
-                settings.device,
-                limit=limit,
-                memory=settings.limits.memory,
-                log=log,
-                partners=beside_it,
+            start=processes(
+                found.spec, implementation, settings.device, found.against, memory=settings.limits.memory, log=log
             ),
             checks=_MINIMISE_CHECKS,
             seconds=_MINIMISE_SECONDS,

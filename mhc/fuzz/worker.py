@@ -1,7 +1,6 @@
 """A worker: one process that checks cases on one implementation, so that its crash or hang is nobody else's."""
 
 from collections.abc import Sequence
-from multiprocessing.connection import wait
 from pathlib import Path
 
 from mhc.case import Case
@@ -10,8 +9,6 @@ from mhc.fuzz.messages import Check, Judged, Partner
 from mhc.fuzz.process import Limits, Process
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
-
-_WATCH = 0.25  # seconds between looks at a process that says nothing
 
 
 class Worker:
@@ -58,19 +55,15 @@ class Worker:
 
     def finish(self) -> list[Verdict]:
         """The verdicts on the case that was handed over. A death or a hang is one too, and retires the worker."""
-        process = self._process
-        assert process is not None
-        while True:
-            wait([process.connection], _WATCH)
-            answer = next((message for message in process.receive() if isinstance(message, Judged)), None)
-            if answer is not None:
-                self.compiled += answer.compiled
-                return list(answer.verdicts)
-            fate = process.fate()
-            if fate is not None:
-                late = next((message for message in process.receive() if isinstance(message, Judged)), None)
-                self._retire()
-                return [fate] if late is None else list(late.verdicts)
+        assert self._process is not None
+        answer, fate = self._process.answer(Judged)
+        if fate is not None:
+            self._retire()
+        if answer is None:
+            assert fate is not None
+            return [fate]
+        self.compiled += answer.compiled
+        return list(answer.verdicts)
 
     def stop(self) -> None:
         if self._process is not None:

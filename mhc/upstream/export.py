@@ -10,8 +10,7 @@ from typing import Any
 
 from mhc.environment import environment
 from mhc.fuzz.finding import Finding
-from mhc.fuzz.sandbox import Start
-from mhc.fuzz.worker import Worker
+from mhc.fuzz.sandbox import processes
 from mhc.registry import load
 from mhc.upstream import issue
 from mhc.upstream.attribution import attribute, settings
@@ -46,7 +45,7 @@ def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
         place.mkdir()
         repro = place / "repro.py"
         program, outcomes = _first(found, to, device, repro)
-        around = neighbours(found, _quiet(found, device, place.with_name("log")))
+        around = neighbours(found, processes(found.spec, load(found.spec), device, log=place.with_name("log")))
         source = generated(repro, found.fingerprint.subject) if to == "tilelang" else ""
         tried = attribute(repro, settings(to, device))
         others = "; ".join(peers(found, device, place.with_name("log"))) or "none that runs here"
@@ -59,12 +58,6 @@ def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(place, folder)
     return Exported(folder, program, tuple(outcomes))
-
-
-def _quiet(found: Finding, device: str, log: Path) -> Start:
-    """Worker processes whose output goes to a log."""
-    implementation = load(found.spec)
-    return lambda limit: Worker(found.spec, implementation, device, limit=limit, log=log)
 
 
 def _first(found: Finding, to: str, device: str, repro: Path) -> tuple[Program, list[Outcome]]:

@@ -67,7 +67,7 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
         gate = f"{found.fingerprint.oracle}: {found.fingerprint.symptom}"
         raise ExportError(f"no program is made for the gate {gate}; made are wrong elements, and exceptions")
     task = {
-        "finding": json.loads(found.to_json()),
+        "finding": found.document,
         "variables": dict(found.variables),
         "to": to,
         "device": device,

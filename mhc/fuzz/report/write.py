@@ -1,9 +1,9 @@
 """The reports of a run's folder, each replaced as a whole: whoever reads one reads the old or the new one."""
 
 import json
-import os
 from pathlib import Path
 
+from mhc.fuzz.files import replace_text
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.markdown import markdown
 from mhc.fuzz.report.page import page
@@ -23,15 +23,6 @@ def write(run: Run) -> None:
     for found in run.findings:
         path = run.folder / f"{found.id}.json"
         if not path.exists():
-            _replace(path, json.dumps(found.document, indent=2) + "\n")
+            replace_text(path, json.dumps(found.document, indent=2) + "\n")
     for name, text in (("summary.md", markdown(run)), ("junit.xml", junit(run)), ("report.html", page(run))):
-        _replace(run.folder / name, text)
-
-
-def _replace(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+        replace_text(run.folder / name, text)
