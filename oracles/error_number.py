@@ -4,7 +4,7 @@ An `ErrorNumber` stands for a tensor that an implementation holds in some dtype:
 rounding, `error` bounds |held - value| element by element. Every operation propagates the errors of its operands and adds
 its own, with u the unit roundoff of the dtype:
 
-    a + b, a - b      ea + eb                                  + u |a + b|
+    a + b, a - b      ea + eb                                  + u |a + b|       (a + b + c: in any order)
     a * b             |a| eb + |b| ea + ea eb                  + u |a b|         (no rounding for a power of two)
     a / b             as a * (1/b)                             + 2u |a / b|
     sum of L terms    sum e                                    + lambda sqrt(L) u sum |a|
@@ -15,8 +15,8 @@ its own, with u the unit roundoff of the dtype:
     to(wider)         ea
 
 and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b), times what
-the factors' own factors make of it where (a b) c is computed as a (b c) (`oracles.regroup`). docs/tolerances.md derives each
-line.
+the factors' own factors make of it where (a b) c is computed as a (b c) (`oracles.regroup`), and for a sum of three what
+another order makes of its partial sums (`oracles.addends`). docs/tolerances.md derives each line.
 
 An error of infinity means that nothing is promised: an intermediate leaves the range of the dtype, or comes within a factor
 of `HEADROOM` of it, or infinity meets a number that rounding may have made 0; then even the class of the result is the
@@ -34,7 +34,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles import regroup
+from oracles import addends, regroup
 from oracles.grain import grain_of, holds, product_grain
 from oracles.rounding import ELEMENTARY, HEADROOM, LAMBDA, PARTIAL, half_subnormal, magnitude, poison, unit_roundoff
 
@@ -42,13 +42,14 @@ from oracles.rounding import ELEMENTARY, HEADROOM, LAMBDA, PARTIAL, half_subnorm
 class ErrorNumber:
     """A float64 value, a bound on its error, the dtype that an implementation holds it in, and a grain (0: not known).
 
-    `regrouped`: what multiplies an underflow where another factor is taken into the middle of this product.
+    `regrouped`: what multiplies an underflow where another factor is taken into the middle of this product. `addends`: what
+    this is the sum of.
 
     Two flags save work, and change nothing but that: `calm`, value and error are finite everywhere; `sure`, the error is 0
     everywhere. False means not known.
     """
 
-    __slots__ = ("calm", "dtype", "error", "grain", "regrouped", "sure", "value")
+    __slots__ = ("addends", "calm", "dtype", "error", "grain", "regrouped", "sure", "value")
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class ErrorNumber:
         self.calm = calm
         self.sure = sure
         self.regrouped: regroup.Regrouped = None
+        self.addends: addends.Addends = None
 
     @classmethod
     def exact(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
@@ -142,11 +144,13 @@ class ErrorNumber:
     def __add__(self, other: Any) -> "ErrorNumber":
         term = self._coerce(other)
         grain = min(self.grain, term.grain)
+        value, calm = self.value + term.value, self.calm and term.calm
         size = magnitude(self.value) + magnitude(term.value) if grain else None  # in whatever order more terms are added
-        calm = self.calm and term.calm
-        propagated = self.error + term.error
-        total = self._rounded(self.value + term.value, propagated, self.dtype, size=size, grain=grain, calm=calm)
+        if not grain and (more := addends.beyond(self.value, term.value, self.addends, term.addends)) is not None:
+            size = magnitude(value) + more
+        total = self._rounded(value, self.error + term.error, self.dtype, size=size, grain=grain, calm=calm)
         total.regrouped = regroup.of_sum(self.regrouped, term.regrouped)
+        total.addends = addends.of_sum(self.value, term.value, self.addends, term.addends)
         return total
 
     __radd__ = __add__
@@ -154,6 +158,7 @@ class ErrorNumber:
     def __neg__(self) -> "ErrorNumber":
         negative = type(self)(-self.value, self.error, self.dtype, self.grain, calm=self.calm, sure=self.sure)
         negative.regrouped = self.regrouped
+        negative.addends = addends.moved(self.addends, torch.neg)
         return negative
 
     def __sub__(self, other: Any) -> "ErrorNumber":
@@ -253,6 +258,7 @@ class ErrorNumber:
     def _both(self, move: Callable[[Tensor], Tensor]) -> "ErrorNumber":
         moved = type(self)(move(self.value), move(self.error), self.dtype, self.grain, calm=self.calm, sure=self.sure)
         moved.regrouped = regroup.moved(self.regrouped, move)
+        moved.addends = addends.moved(self.addends, move)
         return moved
 
     def __getitem__(self, index: Any) -> "ErrorNumber":

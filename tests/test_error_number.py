@@ -87,6 +87,21 @@ def test_products_below_the_normal_range_may_be_taken_in_another_order(
             assert ((got.double() - allowed.value).abs() <= allowed.error).all()
 
 
+@pytest.mark.parametrize("signs", [(1, 1), (1, -1), (-1, 1)])
+def test_three_terms_may_be_added_in_any_order(signs: tuple[int, int]) -> None:
+    """Where the formula cancels first, another order rounds a large number once more than it does."""
+    generator = torch.Generator().manual_seed(3)
+    near, large = (torch.randn(100, 100, generator=generator) for _ in range(2))
+    a, b, c = near * 1e-5, signs[0] * near * 1e-5 * 1.03, signs[1] * large
+    numbers = [ErrorNumber.exact(term.double(), FLOAT32) for term in (a, b, c)]
+    allowed = ((numbers[0] + numbers[1]).reshape(-1) + numbers[2].reshape(-1)).reshape(100, 100)
+    orders = [(a + b) + c, a + (b + c), (a + c) + b]
+    worst = max(float(((order.double() - allowed.value).abs() / allowed.error).max()) for order in orders)
+    assert 0.5 < worst <= 1
+    rounded_once = ErrorNumber.exact((a + b).double(), FLOAT32) + numbers[2]
+    assert float((orders[1].double() - rounded_once.value).abs().div(rounded_once.error).max()) > 1
+
+
 @given(st.floats(min_value=-100, max_value=100), st.floats(min_value=0, max_value=1))
 def test_sigmoid_moves_at_most_as_far_as_it_says(value: float, error: float) -> None:
     a = torch.tensor([value], dtype=torch.float64)

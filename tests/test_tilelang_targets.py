@@ -10,7 +10,7 @@ from mhc import Case, Refused
 from mhc.pre.tilelang_build import lowered
 from mhc.pre.tir_forward import TILES
 from tests.support import scaled_case
-from tests.tilelang_targets import SM_80, SM_90, SM_100, Target, has_hip, has_nvcc, programs
+from tests.tilelang_targets import SM_80, SM_90, SM_100, Target, has_hip, has_nvcc, programs, undeclared
 
 TARGETS = (SM_80, SM_90, SM_100)
 LARGE = scaled_case(B=4, S=2048, n=4, D=4096, dtype="bfloat16")
@@ -31,7 +31,9 @@ def test_lowers(target: Target, name: str) -> None:
     jobs = programs(CASES[name], target)
     assert len(jobs) == 2  # forward and backward
     for job in jobs:
-        assert "__global__" in job.source(target.tilelang)
+        source = job.source(target.tilelang)
+        assert "__global__" in source
+        assert not undeclared(source)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -54,6 +56,13 @@ def test_what_a_target_cannot_compile_is_found() -> None:
     assert SM_90.cubin(source)[:4] == b"\x7fELF"
     with pytest.raises(RuntimeError, match=r"wgmma.* not supported on .target 'sm_80'|ptxas"):
         SM_80.cubin(source)
+
+
+@pytest.mark.parametrize("used", ["wait_wgmma<0>();", "gemm_ss<64>(a, b, c);", "nothing_of_this_name();"])
+def test_a_header_left_out_is_found(used: str) -> None:
+    header, kernel = "#include <tl_templates/cuda/intrin.h>\n", 'extern "C" __global__ void k() {\n  tl::'
+    assert undeclared(f"{header}{kernel}warpgroup_wait<0>();\n}}\n") == []
+    assert undeclared(f"{header}{kernel}{used}\n}}\n") == [used.split("<")[0].split("(")[0]]
 
 
 def test_hip_is_refused_with_the_reason_where_it_is_not_built_in() -> None:

@@ -1,8 +1,10 @@
 """TileLang's programs of a call, lowered and compiled for GPUs that nobody here may have. Nothing runs."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -13,6 +15,7 @@ from mhc.operator import STORAGE_DTYPES
 from mhc.pre.device import Chip
 from mhc.pre.tilelang_build import Program, lowered
 from mhc.pre.tilelang_depends import compiler_path
+from mhc.pre.tilelang_host import device_source
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,33 @@ def _on(chip: Chip, record: Callable[..., Program]) -> Iterator[None]:
         mock.patch.multiple(tilelang_backward, chip=lambda device: chip, program=record),
     ):
         yield
+
+
+def undeclared(source: str) -> list[str]:
+    """What a kernel uses of TileLang's templates that the headers it is compiled with do not declare."""
+    from tilelang.env import TILELANG_TEMPLATE_PATH  # noqa: PLC0415
+
+    root = Path(TILELANG_TEMPLATE_PATH)
+
+    def headers(text: str, folder: Path) -> Iterator[Path]:
+        for name in re.findall(r'^ *#include [<"]([^>"]+)[>"]', text, flags=re.MULTILINE):
+            for path in (root / name, folder / name):
+                if path.is_file():
+                    yield path.resolve()
+
+    missing: set[str] = set()
+    head, *kernels = re.split(r'(?=extern "C" __global__)', source)
+    for kernel in kernels:
+        text = device_source(head + kernel)
+        found, waiting = set[Path](), list(headers(text, root))
+        while waiting:
+            path = waiting.pop()
+            if path not in found:
+                found.add(path)
+                waiting += headers(path.read_text(encoding="utf-8"), path.parent)
+        declared = set(re.findall(r"\w+", "".join(path.read_text(encoding="utf-8") for path in found)))
+        missing |= set(re.findall(r"\btl::(\w+)", kernel)) - declared
+    return sorted(missing)
 
 
 def has_hip() -> bool:

@@ -149,17 +149,16 @@ def backward(
             given = (x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma)
             return backward(*given, norm_eps=norm_eps, hc_eps=hc_eps, schedule=schedule)
     B, S, n, D = shape = x.shape
-    dphi, dalpha, dbias = phi.new_empty(phi.shape), alpha.new_empty(3), bias.new_empty(bias.shape)
-    dgamma = None if gamma is None else gamma.new_empty((n, D))
-    dx = x.new_empty(shape)
+    x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res = dense(
+        x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res
+    )
+    gamma = None if gamma is None else dense(gamma)[0]
+    like = torch.empty_like  # of what is contiguous: it costs half of new_empty
+    dx, dphi, dalpha, dbias, dgamma = like(x), like(phi), like(alpha), like(bias), None if gamma is None else like(gamma)
     if B * S == 0:
         return dx, dphi.zero_(), dalpha.zero_(), dbias.zero_(), None if dgamma is None else dgamma.zero_()
     key = () if not schedule else tuple(sorted(schedule.items()))
     call = prepared(tuple(shape), x.dtype, device, key)
-    x, phi, alpha, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res = dense(
-        x, phi, alpha, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res
-    )
-    weight = phi if gamma is None else dense(gamma)[0]
     scratch = x.new_empty(call.scratch_bytes, dtype=torch.uint8)
     base = scratch.data_ptr()
     at = {name: base + offset for name, offset in call.offsets.items()}
@@ -169,7 +168,7 @@ def backward(
         "x": x.data_ptr(),
         "dh_in": dh_in.data_ptr(),
         "phi": phi.data_ptr(),
-        "gamma": weight.data_ptr(),
+        "gamma": (phi if gamma is None else gamma).data_ptr(),
         "h_mix": h_mix.data_ptr(),
         "h_pre": h_pre.data_ptr(),
         "h_post": h_post.data_ptr(),

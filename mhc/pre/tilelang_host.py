@@ -4,12 +4,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+_OF_GEMM = r"tl::(gemm_|wait_wgmma)"
+"""What a kernel calls of TileLang's gemm.h, and of CUTLASS behind it."""
+
 HEADER = Path(__file__).with_name("tilelang_host.h")
 
 
 def device_source(kernels: str) -> str:
     """The kernels without the headers that they do not need: half of the time of nvcc is reading them."""
-    if "tl::gemm_" in kernels:
+    if re.search(_OF_GEMM, kernels):
         return kernels
     return kernels.replace("#include <tl_templates/cuda/gemm.h>", "#include <tl_templates/cuda/intrin.h>")
 

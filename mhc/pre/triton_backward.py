@@ -264,14 +264,14 @@ def backward(
             given = (x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma)
             return backward(*given, norm_eps=norm_eps, hc_eps=hc_eps, schedule=schedule)
     B, S, n, D = shape = x.shape
-    dphi, dalpha, dbias = phi.new_empty(phi.shape), alpha.new_empty(3), bias.new_empty(bias.shape)
-    dgamma = None if gamma is None else gamma.new_empty((n, D))
-    dx = x.new_empty(shape)
+    x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res = dense(
+        x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res
+    )
+    gamma = None if gamma is None else dense(gamma)[0]
+    like = torch.empty_like  # of what is contiguous: it costs half of new_empty
+    dx, dphi, dalpha, dbias, dgamma = like(x), like(phi), like(alpha), like(bias), None if gamma is None else like(gamma)
     if B * S == 0:
         return dx, dphi.zero_(), dalpha.zero_(), dbias.zero_(), None if dgamma is None else dgamma.zero_()
-    x, phi, alpha, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res = dense(
-        x, phi, alpha, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res
-    )
     key = () if not schedule else tuple(sorted(schedule.items()))
     steps = program(shape, x.dtype, gamma is not None, float(hc_eps), device, key)
     steps.run(
@@ -286,7 +286,7 @@ def backward(
             "dh_in": dh_in,
             "dh_post": dh_post,
             "dh_res": dh_res,
-            "gamma": phi if gamma is None else dense(gamma)[0],
+            "gamma": phi if gamma is None else gamma,
             "dx": dx,
             "dphi": dphi,
             "dalpha": dalpha,

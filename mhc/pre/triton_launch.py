@@ -17,6 +17,20 @@ from mhc.implementation import Refused
 # HIP kernels are also specialised on the size of the storage behind a pointer, which a Launch does not know.
 REPLAY = torch.version.hip is None and not triton.knobs.runtime.interpret
 SCRATCH_ALIGNMENT = 256
+_ADDRESSES = 64
+"""Descriptions that are kept."""
+
+
+class _At:
+    """A tensor's start, where all that is wanted of a tensor is its address."""
+
+    __slots__ = ("_pointer",)
+
+    def __init__(self, pointer: int) -> None:
+        self._pointer = pointer
+
+    def data_ptr(self) -> int:
+        return self._pointer
 
 
 class Tiles:
@@ -33,9 +47,10 @@ class Tiles:
         self.shape, self.strides, self.block_shape = list(shape), list(strides), list(block_shape)
         self.swizzle = swizzle
         self._checked: Any = None
+        self._described: dict[int, Any] = {}
 
-    def of(self, tensor: Any) -> Any:
-        """The description of one tensor; after the first, only its `data_ptr` is asked for."""
+    def of(self, tensor: Tensor) -> Any:
+        """The description of one tensor."""
         if self._checked is None:
             from triton.experimental.gluon import language as gl  # noqa: PLC0415  only where a kernel wants it
             from triton.experimental.gluon.nvidia.hopper import TensorDescriptor  # noqa: PLC0415
@@ -44,21 +59,21 @@ class Tiles:
             checked = TensorDescriptor(tensor, self.shape, self.strides, self.block_shape, layout)
             checked.base = None  # a description must not keep a tensor alive
             self._checked = checked
-        described = copy.copy(self._checked)
-        described.base = tensor
+        return self._with(tensor)
+
+    def at(self, pointer: int) -> Any:
+        """That of a tensor like the first, by its address: an allocator gives the same ones out again and again."""
+        described = self._described.get(pointer)
+        if described is None:
+            if len(self._described) >= _ADDRESSES:
+                self._described.clear()
+            described = self._described[pointer] = self._with(_At(pointer))
         return described
 
-
-class _At:
-    """A tensor's start, where all that is wanted of a tensor is its address."""
-
-    __slots__ = ("_pointer",)
-
-    def __init__(self, pointer: int) -> None:
-        self._pointer = pointer
-
-    def data_ptr(self) -> int:
-        return self._pointer
+    def _with(self, base: Any) -> Any:
+        described = copy.copy(self._checked)
+        described.base = base
+        return described
 
 
 @dataclass(frozen=True)
@@ -151,7 +166,7 @@ class Program:
                 None,
                 None,
                 *[
-                    launch.tiles[name].of(_At(pointers[name])) if name in launch.tiles else pointers[name]
+                    launch.tiles[name].at(pointers[name]) if name in launch.tiles else pointers[name]
                     for name in launch.tensors
                 ],
                 *launch.constants,

@@ -65,7 +65,7 @@ CLEAN: tuple[Mutant, ...] = (
         name="clean_gamma_out_of_dphi",
         bug="gamma taken out of the sum over tokens",
         old="dh_mix.reshape(N, M).mT @ weighted.reshape(N, K)",
-        new="(dh_mix.reshape(N, M).mT @ flat.reshape(N, K)) * (1 if gamma is None else gamma.reshape(K))",
+        new="(dh_mix.reshape(N, M).mT @ flat.reshape(N, K)) * (1 if gamma is None or N == 0 else gamma.reshape(K))",
     ),
     _project(
         name="clean_float32_products",

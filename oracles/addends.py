@@ -1,0 +1,44 @@
+"""Sums of three and more terms in another order: by how much their partial sums may exceed those of the formula.
+
+a + b + c may be summed as a + (b + c), with a rounding at |b + c| in place of one at |a + b|. Of L terms, a partial sum is
+in any order at most max(sum of the positive ones, sum of the negative ones) in magnitude, and L - 2 of them are rounded
+before the last. docs/tolerances.md derives it. Addends are kept as a function, called where a third term comes; None stands
+for a number that is no sum.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Addends = Callable[[], tuple[Tensor, ...]] | None
+
+
+def of_sum(a: Tensor, b: Tensor, in_a: Addends, in_b: Addends) -> Addends:
+    """Of a + b."""
+    return lambda: tuple(torch.broadcast_tensors(*_terms(a, in_a), *_terms(b, in_b)))
+
+
+def moved(addends: Addends, move: Callable[[Tensor], Tensor]) -> Addends:
+    """Of a sum whose elements are moved, or that is taken negative."""
+    return None if addends is None else lambda: tuple(move(term) for term in addends())
+
+
+def beyond(a: Tensor, b: Tensor, in_a: Addends, in_b: Addends) -> Tensor | None:
+    """How much more than |a| and |b|, where these are sums, the partial sums of a + b may come to; None for two terms."""
+    if in_a is None and in_b is None:
+        return None
+    terms = [_finite(term) for term in (*_terms(a, in_a), *_terms(b, in_b))]
+    zero = torch.zeros((), dtype=torch.float64, device=a.device)
+    up = sum((term.clamp(min=0) for term in terms), zero)
+    down = sum((term.clamp(max=0) for term in terms), zero)
+    formula = sum((_finite(part).abs() for part, inside in ((a, in_a), (b, in_b)) if inside is not None), zero)
+    return ((len(terms) - 2) * torch.maximum(up, -down) - formula).clamp(min=0)
+
+
+def _terms(number: Tensor, addends: Addends) -> tuple[Tensor, ...]:
+    return (number,) if addends is None else addends()
+
+
+def _finite(value: Tensor) -> Tensor:
+    return value.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
