@@ -91,9 +91,9 @@ def _costs(rows: Sequence[Row]) -> str:
                 ]
             )
     legend = (
-        "Issued in batches without waiting for the device, its queue drained between them; the median of the quickest of five\n"
-        "blocks. mhc_pre is the forward through the public call under `no_grad`, argument checks included. Scratch is the peak\n"
-        "beyond inputs and results; what autograd's graph keeps alive between forward and backward is not in it."
+        "Issued in batches without waiting for the device, its queue drained between them; the median of the quickest of\n"
+        "five blocks. mhc_pre is the forward through the public call under `no_grad`, argument checks included. Scratch is\n"
+        "the peak beyond inputs and results; what autograd's graph keeps alive between forward and backward is not in it."
     )
     return f"{legend}\n\n{_table(head, lines)}"
 

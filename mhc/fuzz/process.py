@@ -40,6 +40,7 @@ if _FORKED:
     _CONTEXT.set_forkserver_preload(["torch", "mhc.fuzz.rounds", "mhc.registry"])
 _NESTED = multiprocessing.get_context("spawn")  # what such a process starts is a child of its own, and dies with it
 _WATCH = 0.25  # seconds between looks at a process that says nothing
+_LOOK = 0.1  # least seconds between looks at a process that talks: /proc costs as much as a message does
 
 
 Answer = TypeVar("Answer", Judged, Observed, Ready)
@@ -107,6 +108,8 @@ class Process:
         self.log = log
         self.ready = False
         self._asked = False
+        self._silent = False  # the pipe is closed: it has ended, or is about to
+        self._looked = 0.0
         context: Any = _CONTEXT if multiprocessing.parent_process() is None else _NESTED
         here, there = context.Pipe()
         own = {**variables, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)})}
@@ -138,6 +141,7 @@ class Process:
                     return
                 message: Message = self.connection.recv()
             except (EOFError, OSError):
+                self._silent = True
                 return
             self._note(message)
             yield message
@@ -210,8 +214,12 @@ class Process:
     def fate(self) -> Verdict | None:
         """Why the process is at its end, or has to be: what it has in hand is to blame. None while all is well.
 
-        Everything that it sent must have been received before.
+        Everything that it sent must have been received before. Looks at most ten times a second while it lives.
         """
+        now = time.monotonic()
+        if not self._silent and now - self._looked < _LOOK:
+            return None
+        self._looked = now
         if not self._process.is_alive():
             return liveness.died(self._exit())
         used = _resident(self._process.pid)
@@ -219,7 +227,7 @@ class Process:
             return liveness.overgrown(used, self.limits.memory)
         if self.log is not None and _size(self.log) > self.limits.output:
             return liveness.flooded(self.limits.output)
-        return liveness.hung(self._limit) if time.monotonic() - self.since > self._limit else None
+        return liveness.hung(self._limit) if now - self.since > self._limit else None
 
     def _exit(self) -> str:
         """How it ended, in a word."""

@@ -263,14 +263,14 @@ def backward(
         with torch.cuda.device(device):
             given = (x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma)
             return backward(*given, norm_eps=norm_eps, hc_eps=hc_eps, schedule=schedule)
-    B, S, n, D = shape = x.shape
+    shape = x.shape
     x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res = dense(
         x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res
     )
     gamma = None if gamma is None else dense(gamma)[0]
     like = torch.empty_like  # of what is contiguous: it costs half of new_empty
     dx, dphi, dalpha, dbias, dgamma = like(x), like(phi), like(alpha), like(bias), None if gamma is None else like(gamma)
-    if B * S == 0:
+    if shape[0] * shape[1] == 0:
         return dx, dphi.zero_(), dalpha.zero_(), dbias.zero_(), None if dgamma is None else dgamma.zero_()
     key = () if not schedule else tuple(sorted(schedule.items()))
     steps = program(shape, x.dtype, gamma is not None, float(hc_eps), device, key)

@@ -49,7 +49,7 @@ class Tiles:
         self._checked: Any = None
         self._described: dict[int, Any] = {}
 
-    def of(self, tensor: Tensor) -> Any:
+    def of(self, tensor: Any) -> Any:
         """The description of one tensor."""
         if self._checked is None:
             from triton.experimental.gluon import language as gl  # noqa: PLC0415  only where a kernel wants it
