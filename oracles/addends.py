@@ -16,7 +16,8 @@ Addends = Callable[[], tuple[Tensor, ...]] | None
 
 def of_sum(a: Tensor, b: Tensor, in_a: Addends, in_b: Addends) -> Addends:
     """Of a + b."""
-    return lambda: tuple(torch.broadcast_tensors(*_terms(a, in_a), *_terms(b, in_b)))
+    shape = torch.broadcast_shapes(a.shape, b.shape)
+    return lambda: tuple(term.expand(shape) for term in _terms(a, b, in_a, in_b))
 
 
 def moved(addends: Addends, move: Callable[[Tensor], Tensor]) -> Addends:
@@ -28,16 +29,19 @@ def beyond(a: Tensor, b: Tensor, in_a: Addends, in_b: Addends) -> Tensor | None:
     """How much more than |a| and |b|, where these are sums, the partial sums of a + b may come to; None for two terms."""
     if in_a is None and in_b is None:
         return None
-    terms = [_finite(term) for term in (*_terms(a, in_a), *_terms(b, in_b))]
-    zero = torch.zeros((), dtype=torch.float64, device=a.device)
+    terms = [_finite(term) for term in _terms(a, b, in_a, in_b)]
+    zero = torch.zeros((), dtype=torch.float64, device=terms[0].device)
     up = sum((term.clamp(min=0) for term in terms), zero)
     down = sum((term.clamp(max=0) for term in terms), zero)
     formula = sum((_finite(part).abs() for part, inside in ((a, in_a), (b, in_b)) if inside is not None), zero)
     return ((len(terms) - 2) * torch.maximum(up, -down) - formula).clamp(min=0)
 
 
-def _terms(number: Tensor, addends: Addends) -> tuple[Tensor, ...]:
-    return (number,) if addends is None else addends()
+def _terms(a: Tensor, b: Tensor, in_a: Addends, in_b: Addends) -> list[Tensor]:
+    """All addends, on one device: a Python number came as a tensor on the CPU."""
+    device = b.device if a.device.type == "cpu" else a.device
+    both = [*((a,) if in_a is None else in_a()), *((b,) if in_b is None else in_b())]
+    return [term.to(device) for term in both]
 
 
 def _finite(value: Tensor) -> Tensor:

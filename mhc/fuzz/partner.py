@@ -91,8 +91,10 @@ class PartnerProcess:
             self._process = None
 
     def _started(self) -> Process:
-        if self._process is not None and self._process.fate() is not None:  # it lost its device, and ended behind its answer
-            self.stop()
+        if self._process is not None:
+            list(self._process.receive())  # sees that its end is closed: it lost its device, and ended behind its answer
+            if self._process.fate() is not None:
+                self.stop()
         if self._process is None:
             log = self._company.log
             with _exactly(self._bare):

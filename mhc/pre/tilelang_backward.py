@@ -193,7 +193,7 @@ def backward(
     values["left_psi"] = values["left"]
     values["right_flat"] = values["right_units"] = values["right"]
     values["planes_out"] = values["planes"]
-    values["planes_in"] = values["planes"] if planes(D, x.dtype) else values["x"]
+    values["planes_in"] = values["planes"] if planes(shape[-1], x.dtype) else values["x"]
     padded = x.shape[-1] % 8 != 0  # ring: x and dh_in come to dx with padded rows
     values["x_dx"], values["dh_in_dx"] = (values["planes"], values["upstream"]) if padded else (values["x"], values["dh_in"])
     call.program(*[values[name] for name, _ in call.program.arguments])
