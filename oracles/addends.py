@@ -16,8 +16,7 @@ Addends = Callable[[], tuple[Tensor, ...]] | None
 
 def of_sum(a: Tensor, b: Tensor, in_a: Addends, in_b: Addends) -> Addends:
     """Of a + b."""
-    shape = torch.broadcast_shapes(a.shape, b.shape)
-    return lambda: tuple(term.expand(shape) for term in _terms(a, b, in_a, in_b))
+    return lambda: tuple(term.expand((a + b).shape) for term in _terms(a, b, in_a, in_b))
 
 
 def moved(addends: Addends, move: Callable[[Tensor], Tensor]) -> Addends:

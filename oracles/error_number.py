@@ -7,7 +7,7 @@ its own, with u the unit roundoff of the dtype:
     a + b, a - b      ea + eb                                  + u |a + b|       (a + b + c: in any order)
     a * b             |a| eb + |b| ea + ea eb                  + u |a b|         (no rounding for a power of two)
     a / b             as a * (1/b)                             + 2u |a / b|
-    sum of L terms    sum e                                    + lambda sqrt(L) u sum |a|
+    sum of L terms    sum e                                    + lambda sqrt(L) u sum |a|   (equal terms: oracles.runs)
     a @ b, L terms    |a| @ eb + ea @ |b| + ea @ eb            + lambda sqrt(L) u |a| @ |b|
     rsqrt(a)          rsqrt(a - ea) - rsqrt(a)                 + 9u rsqrt(a)
     sigmoid(a)        sigma'(a) (exp(ea + 2u|a|) - 1)          + 9u sigma(a), and the smallest normal number
@@ -34,9 +34,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles import addends, regroup
+from oracles import addends, regroup, runs
 from oracles.grain import grain_of, holds, product_grain
-from oracles.rounding import ELEMENTARY, HEADROOM, LAMBDA, PARTIAL, half_subnormal, magnitude, poison, unit_roundoff
+from oracles.rounding import ELEMENTARY, HEADROOM, PARTIAL, half_subnormal, magnitude, poison, unit_roundoff
 
 
 class ErrorNumber:
@@ -88,7 +88,7 @@ class ErrorNumber:
         propagated: Tensor,
         dtype: torch.dtype,
         *,
-        units: float = 1.0,
+        units: float | Tensor = 1.0,
         size: Tensor | None = None,
         underflows: float = 1,
         regrouped: regroup.Regrouped = None,
@@ -104,7 +104,9 @@ class ErrorNumber:
         limit = torch.finfo(dtype).max / HEADROOM
         if calm and not grain:  # the common case, and the quick one: the largest element tells whether all are in range
             spread = (value.abs() if size is None else size) + propagated
-            error = torch.add(propagated, spread, alpha=units * unit_roundoff(dtype))  # of spread's shape
+            roundings = spread if isinstance(units, float) else spread * units
+            alpha = unit_roundoff(dtype) * (units if isinstance(units, float) else 1.0)
+            error = torch.add(propagated, roundings, alpha=alpha)  # of spread's shape
             if regrouped is not None and regroup.near(spread):
                 error = torch.add(error, spread.sign() * regrouped(), alpha=half_subnormal(dtype))
             else:
@@ -199,7 +201,7 @@ class ErrorNumber:
             value,
             _moved(torch.matmul, self, other) if calm else _terms_moved_wildly(value, self, other),
             self.dtype,
-            units=LAMBDA * length**0.5,
+            units=runs.of_products(self.value, other.value),
             size=size,
             underflows=PARTIAL * length,
             regrouped=regroup.in_matrix_product(self.regrouped, other.regrouped, PARTIAL),
@@ -210,7 +212,7 @@ class ErrorNumber:
         return product
 
     def sum(self, dim: int) -> "ErrorNumber":
-        units = LAMBDA * self.shape[dim] ** 0.5
+        units = runs.of_sum(self.value, dim)
         size = (self.value.abs() if self.calm else magnitude(self.value)).sum(dim)
         total, moved = self.value.sum(dim), self.error.sum(dim)
         result = self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)

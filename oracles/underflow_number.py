@@ -31,7 +31,7 @@ class UnderflowNumber(ErrorNumber):
         propagated: Tensor,
         dtype: torch.dtype,
         *,
-        units: float = 1.0,
+        units: float | Tensor = 1.0,
         size: Tensor | None = None,
         underflows: float = 1,
         regrouped: Regrouped = None,

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oracles.error_number import ErrorNumber
-from oracles.rounding import overflow_threshold, unit_roundoff
+from oracles.rounding import LAMBDA, overflow_threshold, unit_roundoff
+from oracles.runs import longest
 
 FLOAT32 = torch.float32
 
@@ -85,6 +87,33 @@ def test_products_below_the_normal_range_may_be_taken_in_another_order(
         allowed = (numbers[0] * (numbers[1] @ numbers[2])).sum(0)
         for got in (((a.mT @ x) * b).sum(0), (x * (a @ b)).sum(0)):
             assert ((got.double() - allowed.value).abs() <= allowed.error).all()
+
+
+@pytest.mark.parametrize("length", [645, 4096, 32768])
+def test_a_loop_over_equal_terms_stays_inside(length: int) -> None:
+    """Each addition rounds the same way: LAMBDA sqrt(L) is not enough, and is what terms get that differ."""
+    terms = torch.full((length,), 0.1)
+    one_by_one = float(np.cumsum(terms.numpy())[-1])
+    summed = ErrorNumber.exact(terms.double(), FLOAT32).sum(-1)
+    product = ErrorNumber.exact(terms.double()[None], FLOAT32) @ ErrorNumber.exact(torch.ones(length, 1).double(), FLOAT32)
+    assert abs(one_by_one - float(summed.value)) <= float(summed.error)
+    assert abs(one_by_one - float(product.value)) <= float(product.error)
+    usual = LAMBDA * length**0.5 * unit_roundoff(FLOAT32) * float(summed.value)
+    assert (abs(one_by_one - float(summed.value)) > usual) is (length >= 4096)
+    apart = terms.double() * (1 + torch.arange(length) % 2)
+    other = ErrorNumber.exact(apart, FLOAT32).sum(-1)
+    assert float(other.error) == pytest.approx(LAMBDA * length**0.5 * unit_roundoff(FLOAT32) * float(other.value), rel=1e-6)
+
+
+def test_runs_are_of_neighbours_that_are_equal_and_not_zero() -> None:
+    rows = torch.tensor([[1.0, 1, 1, 2, 2, 0, 0, 0, 0, 3], [1, 2, 2, 4, 5, 5, 5, 5, 9, 9], [0, 0, 0, 0, 0, 0, 0, 0, 0, 7]])
+    found = longest(rows, -1)
+    assert found is not None
+    assert found.tolist() == [[3.0], [4.0], [1.0]]
+    across = longest(rows.mT, 0)
+    assert across is not None
+    assert across.tolist() == [[3.0, 4.0, 1.0]]
+    assert longest(torch.arange(9.0)[None], -1) is None
 
 
 @pytest.mark.parametrize("signs", [(1, 1), (1, -1), (-1, 1)])
