@@ -64,6 +64,8 @@ def general(
     pairs = products(x_terms, terms)
     x_pieces = BT * BK // 8 // threads  # of eight elements, for each thread
     w_pieces = BM * BK // 8 // threads
+    assert x_pieces * threads * 8 == BT * BK, "threads without a piece of x would leave its tile unwritten"
+    assert w_pieces * threads * 8 == BM * BK, "threads without a piece of w would leave its tile unwritten"
     across = 8 * finish_threads
     lanes = BK // 8  # that share a row of x
     f32, i64, u32, bf16 = "float32", "int64", "uint32", "bfloat16"

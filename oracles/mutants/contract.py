@@ -97,7 +97,6 @@ CONTRACT = (
         name="output_of_the_last_call_reused",
         bug="the result is a workspace that the next call overwrites",
         hidden=True,
-        gap="no gate compares the first run's outputs with what they were, after a later run",
         old="        return mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)",
         new="        h_in, *rest = mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)\n"
         "        kept = globals().setdefault('_KEPT', {}).setdefault((h_in.shape, h_in.dtype), torch.empty_like(h_in))\n"

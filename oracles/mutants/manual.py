@@ -159,7 +159,6 @@ FORWARD = (
         name="nan_to_zero",
         bug="NaN swallowed: replaced by 0 on the way in",
         hidden=True,
-        gap="the strategy places a NaN or an infinity in x in one of some 400 cases; it needs one there",
         old="v = x.to(accumulation_dtype(x.dtype))  # [B, S, n, D]\n    flat",
         new="v = x.to(accumulation_dtype(x.dtype)).nan_to_num(nan=0.0, posinf=torch.inf, neginf=-torch.inf)\n    flat",
     ),
