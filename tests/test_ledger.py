@@ -1,6 +1,7 @@
 """The ledger of known findings: an entry cites an issue, a known finding fails nothing, one that is mended does."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from mhc import default_case
 from mhc.fuzz.finding import Finding, Fingerprint, read_finding
 from mhc.fuzz.fixtures import REGRESSIONS
-from mhc.fuzz.ledger import LEDGER, Known, Outcome, known, outcome
+from mhc.fuzz.ledger import LEDGER, Known, Outcome, expected, known, outcome
 from mhc.fuzz.minimise import confirm
 from mhc.fuzz.sandbox import Start, processes
 from mhc.registry import load
@@ -69,6 +70,14 @@ def test_a_known_finding_is_looked_up_by_its_fingerprint() -> None:
     assert known(OTHER, ledger) is None
     assert known(FINGERPRINT) is None
     assert str(ledger[0]) == f"known: mine: dx: value (bound): {REASON} (#12)"
+
+
+def test_a_fixture_is_known_to_fail_on_those_that_its_entry_names() -> None:
+    one = replace(entry(), also=("yours",))
+    assert expected(one.fixture, "mine", (one,)) is one
+    assert expected(one.fixture, "yours", (one,)) is one
+    assert expected(one.fixture, "theirs", (one,)) is None
+    assert expected("other.json", "mine", (one,)) is None
 
 
 @pytest.mark.parametrize(

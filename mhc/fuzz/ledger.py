@@ -22,6 +22,7 @@ class Known:
         fingerprint: which one. fixture: the file in tests/regressions that shows it.
         issue: where it is told of: `#12` in this project, or the address of an issue, pull request or discussion.
         reason: why it is not mended, in a sentence.
+        also: other implementations that fail on the fixture, for the same cause.
 
     Raises:
         ValueError: no issue, or no reason.
@@ -31,6 +32,7 @@ class Known:
     fixture: str
     issue: str
     reason: str
+    also: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _ISSUE.fullmatch(self.issue):
@@ -57,12 +59,56 @@ class Outcome(Enum):
         return self in {Outcome.BROKEN, Outcome.MENDED}
 
 
-LEDGER: tuple[Known, ...] = ()
+def _triton(id_: str, oracle: str, subject: str, symptom: str, reason: str, *also: str) -> Known:
+    return _entry("triton", "#3", id_, oracle, subject, symptom, reason, also)
+
+
+def _tilelang(id_: str, oracle: str, subject: str, symptom: str, reason: str, *also: str) -> Known:
+    return _entry("tilelang", "#4", id_, oracle, subject, symptom, reason, also)
+
+
+def _entry(
+    implementation: str, issue: str, id_: str, oracle: str, subject: str, symptom: str, reason: str, also: tuple[str, ...]
+) -> Known:
+    kind = Fingerprint(operator="mhc_pre", implementation=implementation, oracle=oracle, subject=subject, symptom=symptom)
+    return Known(fingerprint=kind, fixture=f"{id_}.json", issue=issue, reason=reason, also=also)
+
+
+_ALIGNED = "tensor cores align a subnormal operand by its exponent field: what is far below a larger product is cut off"
+_DROPPED = "x is subnormal: of its three bfloat16 terms the lower ones are large, and products of order 3 are left out"
+_UNSCALED = "dx of many streams takes terms of dh_mix that end at 2^-133: a subnormal dh_mix is rounded to multiples of it"
+
+LEDGER: tuple[Known, ...] = (
+    _triton("42690236", "algebra", "dx", "scaled x", _UNSCALED),
+    _triton("48ebb08c", "bound", "dx", "value", _UNSCALED, "triton-interpreted"),
+    _triton("d733af20", "bound", "h_mix", "value", _ALIGNED),
+    _triton("7ecfd37a", "bound", "dphi", "value", _ALIGNED),
+    _tilelang("8a0b6729", "bound", "dphi", "value", _ALIGNED),
+    _tilelang("e65b1a89", "bound", "h_mix", "value", _DROPPED, "triton", "triton-interpreted"),
+    _tilelang(
+        "db1fb978",
+        "nonfinite",
+        "dphi",
+        "class",
+        "x is 2^-134: its first bfloat16 term rounds to 0, and infinity times it is NaN where infinity times x is not",
+        "triton",
+        "triton-interpreted",
+    ),
+)
 
 
 def known(fingerprint: Fingerprint, ledger: Sequence[Known] | None = None) -> Known | None:
     """The entry of a fingerprint, if there is one; of `LEDGER` where no other is given."""
     return next((entry for entry in (LEDGER if ledger is None else ledger) if entry.fingerprint == fingerprint), None)
+
+
+def expected(fixture: str, implementation: str, ledger: Sequence[Known] | None = None) -> Known | None:
+    """The entry that says an implementation fails on a fixture, if there is one."""
+    entries = LEDGER if ledger is None else ledger
+    return next(
+        (one for one in entries if one.fixture == fixture and implementation in {one.fingerprint.implementation, *one.also}),
+        None,
+    )
 
 
 def outcome(fingerprint: Fingerprint, reproduced: bool, ledger: Sequence[Known] | None = None) -> Outcome:

@@ -152,8 +152,8 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
         return f"forward_stages {plan.stages} of those tiles are more than the {chip.shared} bytes of shared memory"
     if not plan.fixed and plan.block_m * plan.block_k < 8 * plan.threads:
         return (
-            f"forward_block_m * forward_block_k must be at least 8 * forward_threads without forward_fixed, was {plan.block_m}"
-            f" * {plan.block_k} for {plan.threads}"
+            "forward_block_m * forward_block_k must be at least 8 * forward_threads without forward_fixed,"
+            f" was {plan.block_m} * {plan.block_k} for {plan.threads}"
         )
     if plan.threads != 2 * plan.block_tokens:
         return f"forward_threads must be twice forward_block_tokens, was {plan.threads} for {plan.block_tokens}"
