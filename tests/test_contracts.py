@@ -129,7 +129,7 @@ def test_values_shapes_and_dtypes(implementation: Implementation, dtype: str, ga
     for n, D, x_scale in ((1, 1, 1.0), (3, 7, 1e-3), (4, 64, 0.1), (16, 5, 64.0)):
         case = scaled_case(x_scale, B=2, S=3, n=n, D=D, dtype=dtype, absent=absent)
         observation = assert_right(implementation, case)
-        if implementation.backward is not None:
+        if implementation.backward is not None and dtype in implementation.dtypes:
             assert (observation.gradients["dgamma"] is None) is not gamma
 
 
