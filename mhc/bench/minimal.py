@@ -4,6 +4,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -79,25 +80,30 @@ def measure(
     limit: float,
     hunting: float,
     seconds: float,
+    jobs: int = 1,
     total: float = float("inf"),
     on_result: Callable[[Minimal], None] = lambda result: None,
 ) -> list[Minimal]:
-    """Find and minimise each mutant that `state` does not have yet, until `total` seconds have passed.
+    """Find and minimise each mutant that `state` does not have yet, `jobs` at a time, until `total` seconds have passed.
 
     Args:
         cases, seed: drawn, the same for all of a base. limit: seconds that a case may take in the hunt.
         hunting, seconds: that finding one mutant, and making its finding smaller, may take.
     """
     deadline = time.monotonic() + total
-    drawn: dict[str, list[Case]] = {}
-    for mutant in mutants:
-        if mutant.name in state.done or time.monotonic() > deadline:
-            continue
-        if mutant.base not in drawn:
-            drawn[mutant.base] = drawn_for(mutant.base, cases, seed)
-        result = _one(mutant, drawn[mutant.base], limit, hunting, seconds)
-        state.add(result)
-        on_result(result)
+    waiting = [mutant for mutant in mutants if mutant.name not in state.done]
+    drawn = {base: drawn_for(base, cases, seed) for base in dict.fromkeys(mutant.base for mutant in waiting)}
+
+    def one(mutant: Mutant) -> Minimal | None:
+        late = time.monotonic() > deadline
+        return None if late else _one(mutant, drawn[mutant.base], limit, hunting, seconds)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for future in as_completed([pool.submit(one, mutant) for mutant in waiting]):
+            result = future.result()
+            if result is not None:
+                state.add(result)
+                on_result(result)
     return [state.done[mutant.name] for mutant in mutants if mutant.name in state.done]
 
 

@@ -1,5 +1,6 @@
 """The verb `minimal` of `python -m mhc.bench`: how small the findings on known-bad implementations become."""
 
+import os
 import shlex
 import sys
 import time
@@ -28,6 +29,9 @@ RESULTS = Path("docs/results/minimal.md")
 @click.option(
     "--seconds", type=click.FloatRange(min=1), default=120.0, show_default=True, help="Seconds its finding is made smaller."
 )
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True, help="Mutants at a time."
+)
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Begin no further mutant after so many.")
 @click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="Keep results there, and skip what it has.")
 @click.option("--write", is_flag=True, help=f"Write {RESULTS}.")
@@ -40,6 +44,7 @@ def minimal(
     limit: float,
     hunting: float,
     seconds: float,
+    jobs: int,
     minutes: float | None,
     state: Path | None,
     write: bool,
@@ -73,6 +78,7 @@ def minimal(
         limit=limit,
         hunting=hunting,
         seconds=seconds,
+        jobs=jobs,
         total=float("inf") if minutes is None else minutes * 60,
         on_result=show,
     )
