@@ -36,6 +36,12 @@ def beyond(a: Tensor, b: Tensor, in_a: Addends, in_b: Addends) -> Tensor | None:
     return ((len(terms) - 2) * torch.maximum(up, -down) - formula).clamp(min=0)
 
 
+def magnitudes(a: Tensor, b: Tensor, in_a: Addends, in_b: Addends) -> Tensor:
+    """The sum of the magnitudes of all addends: no partial sum is larger, in whatever order."""
+    first, *rest = [_finite(term).abs() for term in _terms(a, b, in_a, in_b)]
+    return sum(rest, first)
+
+
 def _terms(a: Tensor, b: Tensor, in_a: Addends, in_b: Addends) -> list[Tensor]:
     """All addends, on one device: a Python number came as a tensor on the CPU."""
     device = b.device if a.device.type == "cpu" else a.device

@@ -49,6 +49,9 @@ class ErrorNumber:
     everywhere. False means not known.
     """
 
+    reorders = True
+    """Whether sums may be taken in another order than the formula's."""
+
     __slots__ = ("addends", "calm", "dtype", "error", "grain", "regrouped", "sure", "value")
 
     def __init__(
@@ -147,8 +150,10 @@ class ErrorNumber:
         term = self._coerce(other)
         grain = min(self.grain, term.grain)
         value, calm = self.value + term.value, self.calm and term.calm
-        size = magnitude(self.value) + magnitude(term.value) if grain else None  # in whatever order more terms are added
-        if not grain and (more := addends.beyond(self.value, term.value, self.addends, term.addends)) is not None:
+        size = None
+        if grain:
+            size = addends.magnitudes(self.value, term.value, self.addends, term.addends)
+        elif self.reorders and (more := addends.beyond(self.value, term.value, self.addends, term.addends)) is not None:
             size = magnitude(value) + more
         total = self._rounded(value, self.error + term.error, self.dtype, size=size, grain=grain, calm=calm)
         total.regrouped = regroup.of_sum(self.regrouped, term.regrouped)
@@ -201,7 +206,7 @@ class ErrorNumber:
             value,
             _moved(torch.matmul, self, other) if calm else _terms_moved_wildly(value, self, other),
             self.dtype,
-            units=runs.of_products(self.value, other.value),
+            units=runs.of_products(self.value, other.value, self.dtype) if self.reorders else 0.0,
             size=size,
             underflows=PARTIAL * length,
             regrouped=regroup.in_matrix_product(self.regrouped, other.regrouped, PARTIAL),
@@ -212,7 +217,7 @@ class ErrorNumber:
         return product
 
     def sum(self, dim: int) -> "ErrorNumber":
-        units = runs.of_sum(self.value, dim)
+        units = runs.of_sum(self.value, dim, self.dtype) if self.reorders else 0.0
         size = (self.value.abs() if self.calm else magnitude(self.value)).sum(dim)
         total, moved = self.value.sum(dim), self.error.sum(dim)
         result = self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)

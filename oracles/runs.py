@@ -16,7 +16,8 @@ _CERTAIN = LAMBDA**2
 def longest(terms: Tensor, dim: int) -> Tensor | None:
     """The longest run of equal terms along `dim`, which is kept with size 1; None where no two neighbours are equal.
 
-    Zeros make no run: adding them rounds nothing.
+    Zeros make no run: adding them rounds nothing. Terms are to come as an implementation holds them: in float64,
+    numbers that are meant to be equal may differ in their last digits.
     """
     terms = terms.movedim(dim, -1)
     if terms.shape[-1] < 2 or terms.numel() == 0:
@@ -33,18 +34,22 @@ def longest(terms: Tensor, dim: int) -> Tensor | None:
     return runs.movedim(-1, dim)
 
 
-def of_sum(terms: Tensor, dim: int) -> float | Tensor:
+def of_sum(terms: Tensor, dim: int, dtype: torch.dtype) -> float | Tensor:
     """Roundings of a sum over `dim`, relative to its magnitudes: of L terms in runs of R, LAMBDA sqrt(L R), at most L."""
     length = terms.shape[dim]
-    run = longest(terms, dim) if length > _CERTAIN else None
+    run = longest(terms.to(dtype), dim) if length > _CERTAIN else None
     return _roundings(length, None if run is None else run.squeeze(dim))
 
 
-def of_products(a: Tensor, b: Tensor) -> float | Tensor:
-    """The same of the sums in a @ b. A run of products is at most the shorter of its factors' runs."""
+def of_products(a: Tensor, b: Tensor, dtype: torch.dtype) -> float | Tensor:
+    """The same of the sums in a @ b: the run of a product is taken as the shorter one of its factors' magnitudes.
+
+    Two factors that alternate in sign together have equal products. Factors that change against one another, so that their
+    products stay, are not seen.
+    """
     length = a.shape[-1]
-    rows = longest(a, -1) if length > _CERTAIN else None
-    columns = None if rows is None else longest(b, -2)
+    rows = longest(a.abs().to(dtype), -1) if length > _CERTAIN else None
+    columns = None if rows is None else longest(b.abs().to(dtype), -2)
     return _roundings(length, None if rows is None or columns is None else torch.minimum(rows, columns))
 
 

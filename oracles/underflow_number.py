@@ -22,6 +22,8 @@ orders and split factors into terms of fewer digits."""
 class UnderflowNumber(ErrorNumber):
     """A float64 value and a bound on the change that underflow makes of it."""
 
+    reorders = False
+
     __slots__ = ()
 
     @classmethod

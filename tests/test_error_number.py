@@ -105,6 +105,24 @@ def test_a_loop_over_equal_terms_stays_inside(length: int) -> None:
     assert float(other.error) == pytest.approx(LAMBDA * length**0.5 * unit_roundoff(FLOAT32) * float(other.value), rel=1e-6)
 
 
+def test_runs_are_found_in_what_is_held_and_in_products() -> None:
+    """Equal tokens come out of a float64 product with other last digits; factors that alternate together stay equal."""
+    generator = torch.Generator().manual_seed(5)
+    row = torch.randn(1, 8, generator=generator, dtype=torch.float64)
+    tokens = row * (1 + 2.0**-51 * (torch.arange(20001, dtype=torch.float64) % 3))[:, None]  # as BLAS may round them
+    assert longest(tokens, 0) is None
+    terms = ErrorNumber(tokens, torch.zeros_like(tokens), FLOAT32)
+    one_by_one = torch.from_numpy(np.cumsum(tokens.float().numpy(), axis=0)[-1]).double()
+    total = terms.sum(0)
+    beyond = (one_by_one - total.value).abs() / total.error
+    assert 0.02 < float(beyond.max()) <= 1
+    signs = 1 - 2 * (torch.arange(4096) % 2).double()
+    product = ErrorNumber.exact((signs * 0.3)[None], FLOAT32) @ ErrorNumber.exact((signs * 0.7)[:, None], FLOAT32)
+    loop = float(np.cumsum((torch.full((4096,), 0.3) * 0.7).numpy())[-1])
+    assert abs(loop - float(product.value)) <= float(product.error)
+    assert float(product.error) > 4 * LAMBDA * 64 * unit_roundoff(FLOAT32) * 0.21 * 4096
+
+
 def test_runs_are_of_neighbours_that_are_equal_and_not_zero() -> None:
     rows = torch.tensor([[1.0, 1, 1, 2, 2, 0, 0, 0, 0, 3], [1, 2, 2, 4, 5, 5, 5, 5, 9, 9], [0, 0, 0, 0, 0, 0, 0, 0, 0, 7]])
     found = longest(rows, -1)

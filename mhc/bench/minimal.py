@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from mhc.bench.hunt import drawn_for, named
@@ -94,16 +95,23 @@ def measure(
     waiting = [mutant for mutant in mutants if mutant.name not in state.done]
     drawn = {base: drawn_for(base, cases, seed) for base in dict.fromkeys(mutant.base for mutant in waiting)}
 
-    def one(mutant: Mutant) -> Minimal | None:
-        late = time.monotonic() > deadline
-        return None if late else _one(mutant, drawn[mutant.base], limit, hunting, seconds)
+    lock = Lock()
+
+    def one(mutant: Mutant) -> None:
+        if time.monotonic() > deadline:
+            return
+        result = _one(mutant, drawn[mutant.base], limit, hunting, seconds)
+        with lock:  # at once: what ends the others must not lose it
+            state.add(result)
+            on_result(result)
 
     with ThreadPoolExecutor(jobs) as pool:
-        for future in as_completed([pool.submit(one, mutant) for mutant in waiting]):
-            result = future.result()
-            if result is not None:
-                state.add(result)
-                on_result(result)
+        try:
+            for future in as_completed([pool.submit(one, mutant) for mutant in waiting]):
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return [state.done[mutant.name] for mutant in mutants if mutant.name in state.done]
 
 

@@ -81,14 +81,18 @@ _UNSCALED = "dx of many streams takes terms of dh_mix that end at 2^-133: a subn
 LEDGER: tuple[Known, ...] = (
     _triton("42690236", "algebra", "dx", "scaled x", _UNSCALED),
     _triton("48ebb08c", "bound", "dx", "value", _UNSCALED, "triton-interpreted"),
+    _triton("d733af20", "bound", "h_mix", "value", _ALIGNED),
+    _triton("7ecfd37a", "bound", "dphi", "value", _ALIGNED),
     _tilelang("8a0b6729", "bound", "dphi", "value", _ALIGNED),
-    _tilelang("e65b1a89", "bound", "h_mix", "value", _DROPPED),
+    _tilelang("e65b1a89", "bound", "h_mix", "value", _DROPPED, "triton", "triton-interpreted"),
     _tilelang(
         "db1fb978",
         "nonfinite",
         "dphi",
         "class",
         "x is 2^-134: its first bfloat16 term rounds to 0, and infinity times it is NaN where infinity times x is not",
+        "triton",
+        "triton-interpreted",
     ),
 )
 

@@ -214,12 +214,14 @@ class Process:
     def fate(self) -> Verdict | None:
         """Why the process is at its end, or has to be: what it has in hand is to blame. None while all is well.
 
-        Everything that it sent must have been received before. Looks at most ten times a second while it lives.
+        Everything that it sent must have been received before. Looks at most ten times a second.
         """
         now = time.monotonic()
         if not self._silent and now - self._looked < _LOOK:
             return None
         self._looked = now
+        if self._silent:
+            self._process.join(_LOOK)
         if not self._process.is_alive():
             return liveness.died(self._exit())
         used = _resident(self._process.pid)

@@ -7,7 +7,7 @@ With M = n*n + 2n rows the products outweigh the memory traffic, so each has a k
 three bfloat16 terms h m l: dh_mix comes as [N, 5, MP], zero from M to MP, in h m l and, for psi, m and l scaled by 2**8
 and 2**16; phi * gamma as [3, M, n * DP]. A tile of each of the six serves the products hh mh lh hm mm hl. Only h carries
 NaN and infinity, and only hh decides the class of a result: a lower product can turn an infinity into NaN. Unscaled
-terms end at 2**-133, which dx of bfloat16 and float16 does not see; float32 x stays on the streams kernel.
+terms end at 2**-133: a subnormal dh_mix loses digits (docs/triton.md); float32 x stays on the streams kernel.
 """
 
 import triton
