@@ -27,9 +27,9 @@ def overflow_threshold(dtype: torch.dtype) -> float:
 
 
 def half_subnormal(dtype: torch.dtype) -> float:
-    """What rounding may cost below the normal range."""
+    """What rounding may cost below the normal range; of float64 a whole subnormal, since no float64 is half of one."""
     info = torch.finfo(dtype)
-    return info.smallest_normal * info.eps / 2
+    return info.smallest_normal * info.eps / 2 or info.smallest_normal * info.eps
 
 
 def magnitude(value: Tensor) -> Tensor:

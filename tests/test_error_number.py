@@ -89,6 +89,14 @@ def test_products_below_the_normal_range_may_be_taken_in_another_order(
             assert ((got.double() - allowed.value).abs() <= allowed.error).all()
 
 
+def test_float64_loses_digits_below_its_normal_range_too() -> None:
+    """Half of its smallest subnormal is 0 in float64, with which the bound would ask for exact products."""
+    a = 0.5 + torch.rand(50, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    product = ErrorNumber.exact(a * 1e-160, torch.float64) * ErrorNumber.exact(a * 1e-158, torch.float64)
+    assert float(product.value.abs().max()) < 1e-317
+    assert float(product.error.min()) >= 5e-324
+
+
 @pytest.mark.parametrize("length", [645, 4096, 32768])
 def test_a_loop_over_equal_terms_stays_inside(length: int) -> None:
     """Each addition rounds the same way: LAMBDA sqrt(L) is not enough, and is what terms get that differ."""
