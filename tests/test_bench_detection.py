@@ -1,6 +1,7 @@
 """`python -m mhc.bench detection`: what it counts, what it shows, and that no mutant stops it."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -152,8 +153,8 @@ def test_a_hang_ends_one_hunt_and_no_other(tmp_path: Path) -> None:
     assert hunts[1].first is not None
     assert json.loads(path.read_text(encoding="utf-8"))["settings"] == settings
     again = detect(subjects, State(path, settings), count=40, seed=0, after=1, limit=2.0, jobs=1)
-    assert [one.to_json() for one in again] == [one.to_json() for one in hunts]
-    assert State(path, {**settings, "seed": 1}).hunts == {}
+    assert [asdict(one) for one in again] == [asdict(one) for one in hunts]
+    assert State(path, {**settings, "seed": 1}).done == {}
 
 
 def test_what_is_clean_may_get_more_cases() -> None:

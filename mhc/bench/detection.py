@@ -1,20 +1,17 @@
 """Every mutant hunted with drawn cases, and under the suites that one would otherwise write; several at a time."""
 
-import json
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 from queue import Queue
 
 from mhc.bench.hunt import Hunt, Subject, drawn_for, hunt
+from mhc.bench.state import Results
 from mhc.bench.suites import COMPARATORS
 from mhc.case import Case
-from mhc.fuzz.files import replace_text
 from mhc.fuzz.process import environment_variables
 from mhc.registry import load
 from oracles.mutants.record import BASES
@@ -25,23 +22,10 @@ _SLOW = 25
 """How much longer a case takes in an interpreter."""
 
 
-class State:
-    """Finished hunts in a file, so that a run that was cut short goes on where it stopped."""
+class State(Results[Hunt]):
+    """Finished hunts."""
 
-    def __init__(self, path: Path | None, settings: Mapping[str, int | float]) -> None:
-        self._path = path
-        self._settings = dict(settings)
-        self.hunts: dict[str, Hunt] = {}
-        if path is not None and path.exists():
-            document = json.loads(path.read_text(encoding="utf-8"))
-            if document["settings"] == self._settings:
-                self.hunts = {one["name"]: Hunt(**one) for one in document["hunts"]}
-
-    def add(self, result: Hunt) -> None:
-        self.hunts[result.name] = result
-        if self._path is not None:
-            document = {"settings": self._settings, "hunts": [one.to_json() for one in self.hunts.values()]}
-            replace_text(self._path, json.dumps(document, indent=1) + "\n")
+    key, kind = "hunts", Hunt
 
 
 def detect(
@@ -69,17 +53,13 @@ def detect(
             return count
         return clean if BASES[prey.base].quick else max(1, clean // _SLOW)
 
-    waiting = [prey for prey in subjects if prey.name not in state.hunts]
+    waiting = [prey for prey in subjects if prey.name not in state.done]
     most = {base: max(cases(prey) for prey in waiting if prey.base == base) for base in {prey.base for prey in waiting}}
     drawn = {base: drawn_for(base, many, seed) for base, many in most.items()}
-    with _suite_workers(jobs) as suites, ThreadPoolExecutor(jobs) as pool:
-        chase = partial(hunt, after=after, limit=limit, seconds=seconds)
-        futures = {pool.submit(_one, prey, drawn[prey.base][: cases(prey)], suites, chase): prey for prey in waiting}
-        for future in as_completed(futures):
-            result = future.result()
-            state.add(result)
-            on_hunt(futures[future], result)
-    return [state.hunts[prey.name] for prey in subjects]
+    chase = partial(hunt, after=after, limit=limit, seconds=seconds)
+    with _suite_workers(jobs) as suites:
+        state.complete(waiting, lambda prey: _one(prey, drawn[prey.base][: cases(prey)], suites, chase), jobs, on_hunt)
+    return [state.done[prey.name] for prey in subjects]
 
 
 def _one(

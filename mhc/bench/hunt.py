@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, settings
@@ -80,9 +79,6 @@ class Hunt:
     @property
     def checked(self) -> int:
         return self.cases - self.refused
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 ELEMENTS = 1 << 15

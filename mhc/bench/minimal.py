@@ -1,19 +1,14 @@
 """How small findings become: every mutant found with drawn cases, as a campaign would, and its finding minimised."""
 
-import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from threading import Lock
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from mhc.bench.hunt import drawn_for, named
+from mhc.bench.state import Results
 from mhc.case import Case
 from mhc.fuzz.depth import Depth
-from mhc.fuzz.files import replace_text
 from mhc.fuzz.finding import Finding, finding
 from mhc.fuzz.minimise import minimise
 from mhc.fuzz.process import HarnessError
@@ -53,23 +48,10 @@ class Minimal:
     fault: str = ""
 
 
-class State:
-    """What is done, in a file, so that a run that was cut short goes on where it stopped."""
+class State(Results[Minimal]):
+    """Mutants that are done."""
 
-    def __init__(self, path: Path | None, settings: Mapping[str, int | float]) -> None:
-        self._path = path
-        self._settings = dict(settings)
-        self.done: dict[str, Minimal] = {}
-        if path is not None and path.exists():
-            document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if document["settings"] == self._settings:
-                self.done = {one["name"]: Minimal(**one) for one in document["done"]}
-
-    def add(self, result: Minimal) -> None:
-        self.done[result.name] = result
-        if self._path is not None:
-            document = {"settings": self._settings, "done": [asdict(one) for one in self.done.values()]}
-            replace_text(self._path, json.dumps(document, indent=1) + "\n")
+    key, kind = "done", Minimal
 
 
 def measure(
@@ -95,23 +77,11 @@ def measure(
     waiting = [mutant for mutant in mutants if mutant.name not in state.done]
     drawn = {base: drawn_for(base, cases, seed) for base in dict.fromkeys(mutant.base for mutant in waiting)}
 
-    lock = Lock()
+    def one(mutant: Mutant) -> Minimal | None:
+        late = time.monotonic() > deadline
+        return None if late else _one(mutant, drawn[mutant.base], limit, hunting, seconds)
 
-    def one(mutant: Mutant) -> None:
-        if time.monotonic() > deadline:
-            return
-        result = _one(mutant, drawn[mutant.base], limit, hunting, seconds)
-        with lock:  # at once: what ends the others must not lose it
-            state.add(result)
-            on_result(result)
-
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            for future in as_completed([pool.submit(one, mutant) for mutant in waiting]):
-                future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    state.complete(waiting, one, jobs, lambda mutant, result: on_result(result))
     return [state.done[mutant.name] for mutant in mutants if mutant.name in state.done]
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from mhc.fuzz.finding import Fingerprint
 
@@ -59,34 +60,26 @@ class Outcome(Enum):
         return self in {Outcome.BROKEN, Outcome.MENDED}
 
 
-def _triton(id_: str, oracle: str, subject: str, symptom: str, reason: str, *also: str) -> Known:
-    return _entry("triton", "#3", id_, oracle, subject, symptom, reason, also)
-
-
-def _tilelang(id_: str, oracle: str, subject: str, symptom: str, reason: str, *also: str) -> Known:
-    return _entry("tilelang", "#4", id_, oracle, subject, symptom, reason, also)
-
-
-def _entry(
-    implementation: str, issue: str, id_: str, oracle: str, subject: str, symptom: str, reason: str, also: tuple[str, ...]
-) -> Known:
+def _entry(implementation: str, issue: str, oracle: str, subject: str, symptom: str, reason: str, *also: str) -> Known:
     kind = Fingerprint(operator="mhc_pre", implementation=implementation, oracle=oracle, subject=subject, symptom=symptom)
-    return Known(fingerprint=kind, fixture=f"{id_}.json", issue=issue, reason=reason, also=also)
+    return Known(fingerprint=kind, fixture=f"{kind.id}.json", issue=issue, reason=reason, also=also)
 
+
+_triton = partial(_entry, "triton", "#3")
+_tilelang = partial(_entry, "tilelang", "#4")
 
 _ALIGNED = "tensor cores align a subnormal operand by its exponent field: what is far below a larger product is cut off"
 _DROPPED = "x is subnormal: of its three bfloat16 terms the lower ones are large, and products of order 3 are left out"
 _UNSCALED = "dx of many streams takes terms of dh_mix that end at 2^-133: a subnormal dh_mix is rounded to multiples of it"
 
 LEDGER: tuple[Known, ...] = (
-    _triton("42690236", "algebra", "dx", "scaled x", _UNSCALED),
-    _triton("48ebb08c", "bound", "dx", "value", _UNSCALED, "triton-interpreted"),
-    _triton("d733af20", "bound", "h_mix", "value", _ALIGNED),
-    _triton("7ecfd37a", "bound", "dphi", "value", _ALIGNED),
-    _tilelang("8a0b6729", "bound", "dphi", "value", _ALIGNED),
-    _tilelang("e65b1a89", "bound", "h_mix", "value", _DROPPED, "triton", "triton-interpreted"),
+    _triton("algebra", "dx", "scaled x", _UNSCALED),
+    _triton("bound", "dx", "value", _UNSCALED, "triton-interpreted"),
+    _triton("bound", "h_mix", "value", _ALIGNED),
+    _triton("bound", "dphi", "value", _ALIGNED),
+    _tilelang("bound", "dphi", "value", _ALIGNED),
+    _tilelang("bound", "h_mix", "value", _DROPPED, "triton", "triton-interpreted"),
     _tilelang(
-        "db1fb978",
         "nonfinite",
         "dphi",
         "class",

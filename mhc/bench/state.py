@@ -1,0 +1,65 @@
+"""Results by name, in a file as they come, so that a run that was cut short goes on where it stopped."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict
+from pathlib import Path
+from threading import Lock
+from typing import Any, ClassVar, Generic, TypeVar
+
+from mhc.fuzz.files import replace_text
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Results(Generic[Result]):
+    """Those of one kind, a dataclass with a `name`; a file of other settings counts for nothing.
+
+    Attributes:
+        key: where the file has them. kind: of a result. done: what there is, by name.
+    """
+
+    key: ClassVar[str]
+    kind: ClassVar[type[Any]]
+
+    def __init__(self, path: Path | None, settings: Mapping[str, int | float]) -> None:
+        self._path = path
+        self._settings = dict(settings)
+        self._lock = Lock()
+        self.done: dict[str, Result] = {}
+        if path is not None and path.exists():
+            document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if document["settings"] == self._settings:
+                self.done = {one["name"]: self.kind(**one) for one in document[self.key]}
+
+    def complete(
+        self,
+        items: Iterable[Item],
+        work: Callable[[Item], Result | None],
+        jobs: int,
+        on_result: Callable[[Item, Result], None],
+    ) -> None:
+        """Work on `items`, `jobs` at a time; None is no result. Where one raises, those that have not begun do not begin."""
+
+        def one(item: Item) -> None:
+            result = work(item)
+            if result is not None:
+                with self._lock:  # at once: what ends the others must not lose it
+                    self._add(result)
+                    on_result(item, result)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            try:
+                for future in as_completed([pool.submit(one, item) for item in items]):
+                    future.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _add(self, result: Any) -> None:
+        self.done[result.name] = result
+        if self._path is not None:
+            document = {"settings": self._settings, self.key: [asdict(one) for one in self.done.values()]}  # type: ignore[call-overload]
+            replace_text(self._path, json.dumps(document, indent=1) + "\n")
