@@ -200,12 +200,10 @@ class Settled(ast.NodeTransformer):
         for field in ("body", "orelse"):
             block = getattr(node, field, None)
             if isinstance(block, list):
-                setattr(
-                    node, field, self._block(block, node) or [ast.Pass()] if field == "body" else self._block(block, node)
-                )
+                setattr(node, field, self._block(block) or ([ast.Pass()] if field == "body" else []))
         return node
 
-    def _block(self, block: list[ast.stmt], node: ast.AST) -> list[ast.stmt]:
+    def _block(self, block: list[ast.stmt]) -> list[ast.stmt]:
         for at, statement in enumerate(block):
             if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
                 continue
@@ -217,7 +215,7 @@ class Settled(ast.NodeTransformer):
                 and len(statement.targets) == 1
             ):
                 folded = Index({name: statement.value})
-                return self._block([*block[:at], *(made for part in rest for made in _listed(folded.visit(part)))], node)
+                return self._block([*block[:at], *(made for part in rest for made in _listed(folded.visit(part)))])
         return block
 
 
