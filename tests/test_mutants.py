@@ -30,7 +30,8 @@ def cases(mutant: Mutant) -> list[Case]:
     strided = with_layout(scaled_case(3.0, B=2, S=2, n=3, D=24, dtype="float32"), "x", order=(1, 0, 2, 3), pad=1)
     if mutant.base == "tilelang":
         return [small, strided]
-    return [small, strided, scaled_case(0.1, B=1, S=17, n=1, D=150, dtype="bfloat16"), default_case(B=2, S=0, n=5, D=3)]
+    terms = [scaled_case(0.1, B=1, S=17, n=1, D=150, dtype=dtype) for dtype in ("bfloat16", "float16")]
+    return [small, strided, *terms, default_case(B=2, S=0, n=5, D=3)]
 
 
 def killers(mutant: Mutant) -> list[str]:

@@ -124,7 +124,7 @@ def test_a_pinned_schedule_is_what_runs(implementation: Implementation) -> None:
     case = scaled_case(B=1, S=4, n=2, D=150, dtype="float32")
     one, other = (
         observed(implementation, replace(case, schedules={implementation.name: {"forward_splits": splits}})).outputs["h_mix"]
-        for splits in (1, 8)
+        for splits in (1, 2)
     )
     assert bits(one) != bits(other)
 

@@ -75,17 +75,13 @@ _UNSCALED = "dx of many streams takes terms of dh_mix that end at 2^-133: a subn
 LEDGER: tuple[Known, ...] = (
     _triton("algebra", "dx", "scaled x", _UNSCALED),
     _triton("bound", "dx", "value", _UNSCALED, "triton-interpreted"),
-    _triton("bound", "h_mix", "value", _ALIGNED),
-    _triton("bound", "dphi", "value", _ALIGNED),
     _tilelang("bound", "dphi", "value", _ALIGNED),
-    _tilelang("bound", "h_mix", "value", _DROPPED, "triton", "triton-interpreted"),
+    _tilelang("bound", "h_mix", "value", _DROPPED),
     _tilelang(
         "nonfinite",
         "dphi",
         "class",
         "x is 2^-134: its first bfloat16 term rounds to 0, and infinity times it is NaN where infinity times x is not",
-        "triton",
-        "triton-interpreted",
     ),
 )
 

@@ -4,8 +4,9 @@ gates       reads x and dh_in once: dh_pre, the gates' gradients, dh_mix [N, M] 
 streams     reads x and dh_in again: writes dx, and accumulates psi = dh_mix^T x [M, K] over the tokens
 parameters  adds the partial sums in a fixed order: dphi = psi * gamma, dgamma = sum_M psi * phi, dbias, dalpha
 
-float32 products run on bfloat16 tensor cores: v = h + m + l in three terms, and a @ b is the six products
-hh mh lh hm mm hl (the other three are together about 2**-23 |a| |b| at most), side by side along the contraction.
+float32 products run on bfloat16 tensor cores where x is narrower: v = h + m + l in three terms, and a @ b is the six
+products hh mh lh hm mm hl (the other three are together about 2**-23 |a| |b| at most), side by side along the contraction.
+Where x is float32 they are plain multiply-adds of whole numbers.
 """
 
 from collections.abc import Mapping
@@ -19,12 +20,12 @@ from mhc.case import ScheduleValue
 from mhc.dense import dense
 from mhc.pre.device import chip
 from mhc.pre.triton_backward_kernels import gates_kernel, parameters_kernel, streams_kernel
-from mhc.pre.triton_defaults import TWO_TERMS_FROM, backward_plan
+from mhc.pre.triton_defaults import TWO_TERMS_FROM, WHOLE, backward_plan
 from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap
 from mhc.pre.triton_schedule import BackwardSchedule, power_of_2
 from mhc.pre.triton_wide_kernels import classes_kernel, dx_kernel, psi_kernel, weights_kernel
 
-X_TERMS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3, torch.float64: 1}
+X_TERMS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 1, torch.float64: 1}
 HOPPER_COLUMNS = 96  # of packed dh_mix
 GATES_PROGRAMS = 2048  # at most this many partial sums for dbias and dalpha
 
@@ -43,10 +44,10 @@ def program(
     N, K, M = B * S, n * D, n * n + 2 * n
     where = chip(device)
     plan = backward_plan(N, n, D, dtype, where, dict(schedule))
-    whole = dtype == torch.float64
+    whole = dtype in WHOLE
     wide, hopper = plan.mode == "wide", plan.mode == "hopper"
     overlap = hopper and can_overlap(device)
-    # packed dh_mix: six terms a row of phi (one in float64), in chunks of plan.rows and a smaller last one; wide: five
+    # packed dh_mix: six terms a row of phi (or whole, one), in chunks of plan.rows and a smaller last one; wide: five
     MP = triton.cdiv(M, plan.rows) * plan.rows if wide else M
     need = M if whole else 6 * M
     tail = need % plan.rows
@@ -88,9 +89,9 @@ def program(
         ),
         registers=128 if hopper and N >= 4096 else None,
     )
-    accumulator = torch.float64 if whole else torch.float32
+    accumulator = torch.float64 if dtype == torch.float64 else torch.float32
     scratch = {
-        "dh_mix": (N * C, torch.float64 if whole else torch.bfloat16),
+        "dh_mix": (N * C, accumulator if whole else torch.bfloat16),
         "coef": (N, accumulator),
         "sums": (programs * (M + 3), accumulator),
         "psi": (parts * R * K, accumulator),

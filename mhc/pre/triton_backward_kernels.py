@@ -8,14 +8,14 @@ from mhc.pre.triton_terms_kernels import ORDER_1, ORDER_2, dot, finite, narrow, 
 
 @triton.jit
 def _pack(row, j, v, on, MP: tl.constexpr, FORM: tl.constexpr):
-    """Entries v of columns j of dh_mix, in the terms that a second pass wants; float64 as it is.
+    """Entries v of columns j of dh_mix, in the terms that a second pass wants; whole where its rows are not bfloat16.
 
     streams: blocks of MP columns h m l h m h, the left sides of hh mh lh hm mm hl, with m and l scaled.
     wide: blocks h m l, unscaled, then m and l scaled. hopper: 24 h, 8 l, 24 m, 24 h, 16 l, with m and l scaled.
     Only the first h carries NaN and infinity.
     """
     at = row + j
-    if v.dtype == tl.float64:
+    if row.dtype.element_ty != tl.bfloat16:
         tl.store(at, v, on)
     else:
         h, m, l = split_bf16(v)
@@ -155,14 +155,14 @@ def gates_kernel(
 
 
 @triton.jit
-def _right(phi, gamma, col, k, on_k, K, M: tl.constexpr, HAS_GAMMA: tl.constexpr):
-    """The right sides of hh mh lh hm mm hl: phi * gamma in rows h h h m m l."""
+def _right(phi, gamma, col, k, on_k, K, M: tl.constexpr, HAS_GAMMA: tl.constexpr, WHOLE: tl.constexpr):
+    """The right sides of hh mh lh hm mm hl: phi * gamma in rows h h h m m l; or phi * gamma as it is."""
     m = (col % M).to(tl.int64)
     p = (col // M)[:, None]
     v = tl.load(phi + m[:, None] * K + k[None, :], (p < 6) & on_k[None, :], 0.0)
     if HAS_GAMMA:
         v = v * tl.load(gamma + k, on_k, 0.0)[None, :]
-    if v.dtype == tl.float64:
+    if WHOLE:
         return tl.where(p == 0, v, 0.0)
     else:
         h, m, l = split_bf16(v)
@@ -188,17 +188,16 @@ def _load(at, on, EVEN: tl.constexpr):
 @triton.jit
 def _psi(left, x_t, acc, X_TERMS: tl.constexpr):
     """acc + left^T x_t, [<= W, NS * BD]."""
-    if X_TERMS == 1:
+    if left.dtype == tl.float32:
+        return acc + dot(tl.trans(left), x_t, tl.zeros(acc.shape, acc.dtype))  # a tile at a time: one by one would drift
+    elif X_TERMS == 1:
         return dot(tl.trans(left), x_t, acc)
     else:
         xs = split_bf16(widen(x_t, tl.float32))
         acc = dot(tl.trans(left), xs[0], acc)
         # a zero term of x must not meet an infinite one of dh_mix
         left = tl.trans(tl.where(finite(widen(left, tl.float32)), left, tl.zeros(left.shape, left.dtype)))
-        low = dot(left, xs[1], tl.zeros(acc.shape, acc.dtype)) * ORDER_1
-        if X_TERMS == 3:
-            low += dot(left, xs[2], tl.zeros(acc.shape, acc.dtype)) * ORDER_2
-        return acc + low
+        return acc + dot(left, xs[1], tl.zeros(acc.shape, acc.dtype)) * ORDER_1
 
 
 @triton.jit
@@ -237,6 +236,7 @@ def streams_kernel(
     LEFTS: tl.constexpr = (C + W - 1) // W
     PSIS: tl.constexpr = (R + W - 1) // W
     F = coef.dtype.element_ty
+    WHOLE: tl.constexpr = dh_mix.dtype.element_ty != tl.bfloat16
     offset: tl.constexpr = tl.int32 if NEAR else tl.int64
     col = tl.arange(0, NS * BD)
     i = tl.program_id(1).to(offset) * NS + col // BD
@@ -249,7 +249,7 @@ def streams_kernel(
     rights = ()  # LEFTS of [<= W, NS * BD]
     psis = ()  # PSIS of [<= W, NS * BD]
     for q in tl.static_range(0, C, W):
-        rights = rights + (_right(phi, gamma, q + tl.arange(0, min(W, C - q)), k, on_k, K, M, HAS_GAMMA),)
+        rights = rights + (_right(phi, gamma, q + tl.arange(0, min(W, C - q)), k, on_k, K, M, HAS_GAMMA, WHOLE),)
         if q < R:
             psis = psis + (tl.zeros([min(W, C - q), NS * BD], F),)
 
@@ -268,11 +268,8 @@ def streams_kernel(
         g = _load(g_at, live[:, None] & (d_g < D)[None, :], EVEN)  # [BT, BD]
         # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
         out = tl.reshape(h[:, :, None] * widen(g, F)[:, None, :], [BT, NS * BD]) - c * widen(x_t, F)
-        if X_TERMS == 3:
-            # dx is float32 and tensor cores truncate what they add up: a chunk at a time. Of a product and an addition
-            # Triton makes one operation again, of a product and a subtraction it does not.
-            out = -out
         news = ()
+        products = tl.zeros(out.shape, F)
         for q in tl.static_range(LEFTS):
             left_at = (dh_mix + t0 * C) + (row[:, None] * C + (q * W + tl.arange(0, min(W, C - q * W)))[None, :])
             left = _load(left_at, live[:, None], EVEN)  # [BT, <= W]
@@ -280,12 +277,12 @@ def streams_kernel(
             if q < PSIS:
                 news = news + (_psi(left, x_t, psis[q], X_TERMS),)
             # dvec_mm = dh_mix @ phi
-            if X_TERMS == 3:
-                out = out - dot(left, rights[q], tl.zeros(out.shape, F))
+            if WHOLE:  # apart: a large out would round each of them
+                products = dot(left, rights[q], products)
             else:
                 out = dot(left, rights[q], out)
-        if X_TERMS == 3:
-            out = -out
+        if WHOLE:
+            out += products
         psis = news
         if EVEN:
             tl.store(dx + at, narrow(out, dx.dtype.element_ty))

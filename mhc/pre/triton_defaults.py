@@ -27,6 +27,8 @@ class Resident:
 
 # Two bfloat16 terms of a float32 leave 2**-16 sum|a||b|, under 6 sqrt(L) 2**-24 sum|a||b| for sums this long.
 TWO_TERMS_FROM = 1821
+# Of x: products without tensor cores, whose three bfloat16 terms lose digits of a float32 that is subnormal.
+WHOLE = frozenset({torch.float32, torch.float64})
 # A step takes some milliseconds there, and a case has a minute.
 INTERPRETED_STEPS = 512
 # Tokens, and elements of x, from which the resident kernel's start pays.
@@ -79,6 +81,19 @@ def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> 
     finish_tokens = power_of_2(min(2048 // (n * finish_d), N), 1, 16)
     finish_warps = power_of_2(n * finish_d * finish_tokens // 1024, 1, 8)
     finish: Any = {"finish_tokens": finish_tokens, "finish_d": finish_d, "finish_warps": finish_warps}
+    if dtype == torch.float32:  # plain multiply-adds, unrolled over block_k in registers
+        tokens = power_of_2(N, 16, 64)
+        fill = -(-2 * chip.cores // (-(-N // tokens) * (M // columns + 1)))
+        return ForwardSchedule(
+            block_tokens=tokens,
+            block_m=columns,
+            block_k=16,
+            presplit=False,
+            warps=4,
+            stages=2,
+            splits=power_of_2(min(max(fill, K // 8192), -(-K // 128)), 1, 16),
+            **finish,
+        )
     if N * K <= 2**19:  # launches cost more than the work
         return ForwardSchedule(
             block_tokens=16,
@@ -96,7 +111,7 @@ def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> 
     mode = "resident" if worth and resident(N, n, D, dtype, chip) else "two_pass"
     tokens = 64 if N <= 4096 and columns <= 64 else 128
     stages = 6 if tokens == 64 and columns <= 32 else 3
-    # the ring of x and of three terms of w must fit: float16 and float32 x hold their terms beside it
+    # the ring of x and of three terms of w must fit: float16 x holds its terms beside it
     block_k = 32 if dtype == torch.float16 else 64
     while stages * block_k * (tokens * dtype.itemsize + 6 * columns) > chip.shared and (stages > 2 or columns > 16):
         stages, columns = (2, columns) if stages > 2 else (stages, columns // 2)
@@ -132,13 +147,19 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
             mode=mode,
             gates=(power_of_2(N, 1, 32), min(columns, 256), 4, 1),
             tile=(power_of_2(N, 16, 32 if double else 64), power_of_2(D, 16, 32 if double else 128), 1 if double else width),
-            rows=power_of_2(M if double or mode == "wide" else 6 * M, 16, 2048),
+            rows=power_of_2(M if dtype in WHOLE or mode == "wide" else 6 * M, 16, 2048),
             psi=(power_of_2(N, 16, 64), power_of_2(M, 16, 512), power_of_2(D, 16, 128), 4, 1),
             splits=1 if N <= 64 else 2,
         )
     if double:
         tile, splits = (16, 16, 1), min(8, -(-N // 16))
         return _backward(mode=mode, gates=(1, min(columns, 128), 4, 1), tile=tile, rows=16, splits=splits)
+    if dtype == torch.float32:
+        side = power_of_2(min(D, 2048 // M), 16, 64)  # a program keeps M of phi and M of psi for each
+        warps = 4 if n > 8 and D % side == 0 else 8  # what spills least, compiled ahead of time
+        programs = -(-D // side) * n
+        splits = max(1, min(-(-2 * chip.cores // programs), -(-N // 32)))
+        return _backward(mode=mode, gates=gates, tile=(32, side, 1), rows=32, warps=warps, splits=splits)
     if mode == "wide":
         return _wide(N, n, D, dtype, chip, gates)
     if mode == "hopper":
@@ -289,8 +310,8 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
     forward = forward_plan(N, n, D, dtype, chip, schedule)
     backward = backward_plan(N, n, D, dtype, chip, schedule)
     width, fused = power_of_2(n, 1, 16), forward.mode == "fused"
-    if dtype == torch.float64 and forward.presplit and not fused:
-        return "float64 has no bfloat16 terms: forward_presplit must be False"
+    if dtype in WHOLE and forward.presplit and not fused:
+        return f"{case.dtype} has no bfloat16 terms: forward_presplit must be False"
     columns = power_of_2(n * n + 2 * n, 16, 512) if fused else forward.block_m
     if backward.mode == "hopper" and not hopper(n, D, dtype, chip):
         return (
@@ -337,6 +358,15 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
             backward.tokens * backward.rows * backward.streams * backward.columns,
             4096 * backward.warps,
         )
+    if dtype == torch.float32:
+        limits["float32 forward_block_tokens * columns of phi * forward_block_k"] = (
+            forward.block_tokens * columns * forward.block_k,
+            65536 * forward.warps,
+        )
+        limits["float32 (n * n + 2 * n) * backward_tokens * backward_streams * backward_columns"] = (
+            (n * n + 2 * n) * backward.tokens * backward.streams * backward.columns,
+            65536 * backward.warps,
+        )
     if chip.interpreted:
         steps = _steps(N, n, D, dtype, forward, backward)
         if steps > INTERPRETED_STEPS:
@@ -367,6 +397,6 @@ def _steps(N: int, n: int, D: int, dtype: torch.dtype, forward: ForwardSchedule,
         middle = tiles((N, backward.tokens), (D, backward.columns), (M, backward.rows)) * 2 * n
         middle += tiles((N, backward.psi_tokens), (M, backward.psi_rows), (D, backward.psi_columns)) * 3 * n
     else:
-        packed = M if dtype == torch.float64 else 6 * M
+        packed = M if dtype in WHOLE else 6 * M
         middle = tiles((N, backward.tokens), (n, backward.streams), (D, backward.columns), (packed, backward.rows))
     return project + finish + terms + gates + middle

@@ -90,6 +90,7 @@ def project(
 ):
     """(x * gamma) @ phi.T and sum(x * x) over the blocks first..last of K: ([BT, BM], [BT])."""
     DOUBLE: tl.constexpr = x_ptr.dtype.element_ty == tl.float64
+    WHOLE: tl.constexpr = DOUBLE or x_ptr.dtype.element_ty == tl.float32
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     acc0 = tl.zeros([BT, BM], ACC)
     acc1 = tl.zeros([BT, BM], ACC)
@@ -121,24 +122,24 @@ def project(
                     w *= tl.load(gamma_ptr + k)[None, :]
                 else:
                     w *= tl.load(gamma_ptr + k, mask=k < K, other=0.0)[None, :]
-            if not DOUBLE:
+            if not WHOLE:
                 w0, w1, w2 = split_bf16(w)
         if DOUBLE:
             acc0 += tl.sum(v[:, None, :] * w[None, :, :], 2)
+        elif WHOLE:
+            acc0 += dot(v, tl.trans(w), tl.zeros([BT, BM], tl.float32))  # a block at a time: one after another would drift
         elif x.dtype == tl.bfloat16:
             x += tl.zeros([BT, BK], tl.bfloat16)  # takes x to registers: see project_bf16
             acc0 = dot(x, tl.trans(w0), acc0)
             acc1 = dot(x, tl.trans(w1), acc1)
             acc2 = dot(x, tl.trans(w2), acc2)
         else:
-            x0, x1, x2 = split_bf16(v)
+            x0, x1, _ = split_bf16(v)
             acc0 = dot(x0, tl.trans(w0), acc0)
             acc1 = dot(x0, tl.trans(w1), acc1)
             acc1 = dot(x1, tl.trans(w0), acc1)
             acc2 = dot(x0, tl.trans(w2), acc2)
             acc2 = dot(x1, tl.trans(w1), acc2)
-            if x.dtype == tl.float32:
-                acc2 = dot(x2, tl.trans(w0), acc2)
     return add_orders(acc0, acc1, acc2), tl.sum(squares, 1)
 
 

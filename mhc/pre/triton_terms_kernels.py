@@ -85,10 +85,12 @@ def add_orders(acc0, acc1, acc2):
 
 @triton.jit
 def dot(a, b, acc):
-    """acc + a @ b; by multiplication and sum where the tensor cores have no such type."""
+    """acc + a @ b; whole float64 and float32 without tensor cores, which have no such types."""
     if a.dtype == tl.float64:
         return acc + tl.sum(a[:, :, None] * b[None, :, :], axis=1)
     elif INTERPRETED:
         return tl.dot(widen(a, tl.float32), widen(b, tl.float32), acc)
+    elif a.dtype == tl.float32:
+        return tl.dot(a, b, acc, input_precision="ieee")
     else:
         return tl.dot(a, b, acc)

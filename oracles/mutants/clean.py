@@ -85,7 +85,7 @@ CLEAN: tuple[Mutant, ...] = (
         old="            block_tokens=power_of_2(N, 16, 64),\n            block_m=power_of_2(M + 1, 16, 64 if small else 512),\n"
         "            block_k=power_of_2(K, 16, 64) if small else 64,\n            splits=1 if K <= 128 else 2,\n            presplit=False,",
         new="            block_tokens=16,\n            block_m=power_of_2(M + 1, 16, 64 if small else 512),\n"
-        "            block_k=32,\n            splits=4,\n            presplit=not small,",
+        "            block_k=32,\n            splits=4,\n            presplit=dtype not in WHOLE,",
     ),
     _defaults(
         name="clean_small_tiles_backward",

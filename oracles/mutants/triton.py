@@ -312,7 +312,7 @@ BACKWARD = (
         name="dphi_of_one_term",
         bug="x in one bfloat16 term: its last bits lost in dphi",
         hidden=True,
-        old="        return acc + low\n",
+        old="        return acc + dot(left, xs[1], tl.zeros(acc.shape, acc.dtype)) * ORDER_1\n",
         new="        return acc\n",
     ),
     _backward(
