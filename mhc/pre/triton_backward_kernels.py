@@ -189,7 +189,7 @@ def _load(at, on, EVEN: tl.constexpr):
 def _psi(left, x_t, acc, X_TERMS: tl.constexpr):
     """acc + left^T x_t, [<= W, NS * BD]."""
     if left.dtype == tl.float32:
-        return acc + dot(tl.trans(left), x_t, tl.zeros(acc.shape, acc.dtype))  # a tile at a time: one by one would drift
+        return acc - dot(tl.trans(left), x_t, tl.zeros(acc.shape, acc.dtype))  # negative, and a tile at a time: see project
     elif X_TERMS == 1:
         return dot(tl.trans(left), x_t, acc)
     else:
@@ -282,7 +282,7 @@ def streams_kernel(
             else:
                 out = dot(left, rights[q], out)
         if WHOLE:
-            out += products
+            out = -(-out - products)
         psis = news
         if EVEN:
             tl.store(dx + at, narrow(out, dx.dtype.element_ty))
@@ -292,7 +292,8 @@ def streams_kernel(
     base = psi + tl.program_id(2).to(tl.int64) * R * K
     for q in tl.static_range(PSIS):
         rows = (q * W + tl.arange(0, min(W, C - q * W))).to(tl.int64)
-        tl.store(base + rows[:, None] * K + k[None, :], psis[q], (rows < R)[:, None] & on_k[None, :])
+        total = -psis[q] if F == tl.float32 and WHOLE else psis[q]
+        tl.store(base + rows[:, None] * K + k[None, :], total, (rows < R)[:, None] & on_k[None, :])
 
 
 @triton.jit

@@ -127,7 +127,9 @@ def project(
         if DOUBLE:
             acc0 += tl.sum(v[:, None, :] * w[None, :, :], 2)
         elif WHOLE:
-            acc0 += dot(v, tl.trans(w), tl.zeros([BT, BM], tl.float32))  # a block at a time: one after another would drift
+            # a block at a time: one product after another would drift. Of a product and an addition Triton makes one
+            # operation again, of a product and a subtraction it does not.
+            acc0 -= dot(v, tl.trans(w), tl.zeros([BT, BM], tl.float32))
         elif x.dtype == tl.bfloat16:
             x += tl.zeros([BT, BK], tl.bfloat16)  # takes x to registers: see project_bf16
             acc0 = dot(x, tl.trans(w0), acc0)
@@ -140,6 +142,8 @@ def project(
             acc1 = dot(x1, tl.trans(w0), acc1)
             acc2 = dot(x0, tl.trans(w2), acc2)
             acc2 = dot(x1, tl.trans(w1), acc2)
+    if WHOLE and not DOUBLE:
+        acc0 = -acc0
     return add_orders(acc0, acc1, acc2), tl.sum(squares, 1)
 
 
