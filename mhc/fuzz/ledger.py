@@ -65,16 +65,12 @@ def _entry(implementation: str, issue: str, oracle: str, subject: str, symptom: 
     return Known(fingerprint=kind, fixture=f"{kind.id}.json", issue=issue, reason=reason, also=also)
 
 
-_triton = partial(_entry, "triton", "#3")
 _tilelang = partial(_entry, "tilelang", "#4")
 
 _ALIGNED = "tensor cores align a subnormal operand by its exponent field: what is far below a larger product is cut off"
 _DROPPED = "x is subnormal: of its three bfloat16 terms the lower ones are large, and products of order 3 are left out"
-_UNSCALED = "dx of many streams takes terms of dh_mix that end at 2^-133: a subnormal dh_mix is rounded to multiples of it"
 
 LEDGER: tuple[Known, ...] = (
-    _triton("algebra", "dx", "scaled x", _UNSCALED),
-    _triton("bound", "dx", "value", _UNSCALED, "triton-interpreted"),
     _tilelang("bound", "dphi", "value", _ALIGNED),
     _tilelang("bound", "h_mix", "value", _DROPPED),
     _tilelang(

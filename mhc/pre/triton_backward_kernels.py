@@ -5,14 +5,18 @@ import triton.language as tl
 
 from mhc.pre.triton_terms_kernels import ORDER_1, ORDER_2, dot, finite, narrow, scalar, split_bf16, unscaled, widen
 
+FAINT = tl.constexpr(2.0**-102)  # from here on the last digit of a float32 is 2**-125 or more
+LIFT = tl.constexpr(2.0**24)  # takes the smallest float32, 2**-149, there too
+
 
 @triton.jit
-def _pack(row, j, v, on, MP: tl.constexpr, FORM: tl.constexpr):
+def _pack(row, j, v, lift, on, MP: tl.constexpr, FORM: tl.constexpr):
     """Entries v of columns j of dh_mix, in the terms that a second pass wants; whole where its rows are not bfloat16.
 
     streams: blocks of MP columns h m l h m h, the left sides of hh mh lh hm mm hl, with m and l scaled.
-    wide: blocks h m l, unscaled, then m and l scaled. hopper: 24 h, 8 l, 24 m, 24 h, 16 l, with m and l scaled.
-    Only the first h carries NaN and infinity.
+    wide: blocks h m l with m and l scaled, for psi, and h m l of v * lift [BT, 1] unscaled, for dx.
+    hopper: 24 h, 8 l, 24 m, 24 h, 16 l, with m and l scaled.
+    Only the first h of each sum carries NaN and infinity.
     """
     at = row + j
     if row.dtype.element_ty != tl.bfloat16:
@@ -22,11 +26,13 @@ def _pack(row, j, v, on, MP: tl.constexpr, FORM: tl.constexpr):
         tl.store(at, h, on)
         low = tl.where(finite(v), h, tl.zeros(h.shape, h.dtype))
         if FORM == "wide":
-            first, second = unscaled(m, l)
-            tl.store(at + MP, first, on)
-            tl.store(at + 2 * MP, second, on)
-            tl.store(at + 3 * MP, m, on)
-            tl.store(at + 4 * MP, l, on)
+            tl.store(at + MP, m, on)
+            tl.store(at + 2 * MP, l, on)
+            h, m, l = split_bf16(v * lift)
+            m, l = unscaled(m, l)
+            tl.store(at + 3 * MP, h, on)
+            tl.store(at + 4 * MP, m, on)
+            tl.store(at + 5 * MP, l, on)
         elif FORM == "hopper":
             tl.store(at + tl.where(j < 8, 24, 72), l, on)
             tl.store(at + 32, m, on)
@@ -37,6 +43,12 @@ def _pack(row, j, v, on, MP: tl.constexpr, FORM: tl.constexpr):
             tl.store(at + 3 * MP, low, on)
             tl.store(at + 4 * MP, m, on)
             tl.store(at + 5 * MP, low, on)
+
+
+@triton.jit
+def _reach(v):
+    """Rows of v [BT, ...] with an entry that unscaled terms hold to its last digit, or NaN: 1, the others 0. [BT]."""
+    return tl.max(tl.where(tl.abs(v) < FAINT, 0, 1), axis=1)
 
 
 @triton.jit
@@ -51,6 +63,7 @@ def gates_kernel(
     inv_rms,
     alpha,
     dh_mix,
+    lifts,
     coef,
     sums,
     N,
@@ -71,7 +84,8 @@ def gates_kernel(
 ):
     """Token gradients of this program's tokens.
 
-    dh_mix in packed terms [N, C], in blocks of MP columns, M or more; coef = sum_M(dt * h_mix) * inv_rms**3 / K [N]; and
+    dh_mix in packed terms [N, C], in blocks of MP columns, M or more; wide: lifts [N], what its unscaled terms are to be
+    multiplied by; coef = sum_M(dt * h_mix) * inv_rms**3 / K [N]; and
     the sums of its tokens for dbias and dalpha, sums [programs, M + 3].
     """
     M: tl.constexpr = n * n + 2 * n
@@ -133,11 +147,18 @@ def gates_kernel(
         dinv = tl.sum(d_pre * m_pre, axis=1) + tl.sum(d_post * m_post, axis=1) + tl.sum(d_res * m_res, axis=1)
         tl.store(coef + t, dinv * inv * inv / (D * n) * inv, live)
         # dh_mix = dt * inv_rms
-        out = dh_mix + (t * C)[:, None]
-        _pack(out, i[None, :], d_pre * inv[:, None], on, MP, FORM)
-        _pack(out, n + i[None, :], d_post * inv[:, None], on, MP, FORM)
+        d_pre *= inv[:, None]
+        d_post *= inv[:, None]
         d_res = tl.where(on_res, d_res * inv[:, None], 0.0)  # zeros from M to MP
-        _pack(out, 2 * n + r[None, :], d_res, live[:, None] & (r < MP - 2 * n)[None, :], MP, FORM)
+        lift = 1.0
+        if FORM == "wide":  # of a token all of whose entries are near the end of what unscaled terms hold
+            entries = tl.maximum(_reach(d_res), tl.maximum(_reach(d_pre), _reach(d_post)))
+            lift = tl.where(entries > 0, 1.0, LIFT)[:, None]  # [BT, 1]
+            tl.store(lifts + t, tl.where(entries > 0, 1.0, 1 / LIFT), live)
+        out = dh_mix + (t * C)[:, None]
+        _pack(out, i[None, :], d_pre, lift, on, MP, FORM)
+        _pack(out, n + i[None, :], d_post, lift, on, MP, FORM)
+        _pack(out, 2 * n + r[None, :], d_res, lift, live[:, None] & (r < MP - 2 * n)[None, :], MP, FORM)
         if FORM == "streams":
             pad = C - PP + tl.arange(0, PP)
             after = pad >= (6 if dh_mix.dtype.element_ty == tl.bfloat16 else 1) * MP
@@ -292,7 +313,7 @@ def streams_kernel(
     base = psi + tl.program_id(2).to(tl.int64) * R * K
     for q in tl.static_range(PSIS):
         rows = (q * W + tl.arange(0, min(W, C - q * W))).to(tl.int64)
-        total = -psis[q] if F == tl.float32 and WHOLE else psis[q]
+        total = -psis[q] if WHOLE and psis[q].dtype == tl.float32 else psis[q]
         tl.store(base + rows[:, None] * K + k[None, :], total, (rows < R)[:, None] & on_k[None, :])
 
 

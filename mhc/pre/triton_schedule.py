@@ -77,7 +77,7 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "forward_mode": ("two_pass", "fused", "resident"),
     "forward_block_tokens": (16, 32, 64, 128),
     "forward_block_m": (16, 32, 64, 128),
-    "forward_block_k": (32, 64, 128),
+    "forward_block_k": (16, 32, 64, 128),
     "forward_splits": (1, 2, 3, 4, 8, 16),
     "forward_presplit": (True, False),
     "forward_warps": (4, 8),

@@ -4,10 +4,11 @@
     psi = dh_mix^T @ x                                             [M, K], contraction N
 
 With M = n*n + 2n rows the products outweigh the memory traffic, so each has a kernel with tiles of its own. float32 is
-three bfloat16 terms h m l: dh_mix comes as [N, 5, MP], zero from M to MP, in h m l and, for psi, m and l scaled by 2**8
-and 2**16; phi * gamma as [3, M, n * DP]. A tile of each of the six serves the products hh mh lh hm mm hl. Only h carries
-NaN and infinity, and only hh decides the class of a result: a lower product can turn an infinity into NaN. Unscaled
-terms end at 2**-133: a subnormal dh_mix loses digits (docs/triton.md); float32 x stays on the streams kernel.
+three bfloat16 terms h m l: dh_mix comes as [N, 6, MP], zero from M to MP, for psi in h and m and l scaled by 2**8 and
+2**16, for dx in h m l unscaled; phi * gamma as [3, M, n * DP]. A tile of each of the six serves the products hh mh lh hm
+mm hl. Only h carries NaN and infinity, and only hh decides the class of a result: a lower product can turn an infinity
+into NaN. Unscaled terms end at 2**-133, so a token whose dh_mix is all below 2**-102 has 2**24 times it there, and lifts [N]
+takes that back.
 """
 
 import triton
@@ -82,6 +83,7 @@ def dx_kernel(
     dh_in,
     h_pre,
     dh_mix,
+    lifts,
     coef,
     w,
     dx,
@@ -100,7 +102,7 @@ def dx_kernel(
 ):
     """dx of one tile [BT, BD] inside one stream; flags [tiles]: something in it is infinite or NaN."""
     M: tl.constexpr = n * n + 2 * n
-    C: tl.constexpr = 5 * MP
+    C: tl.constexpr = 6 * MP
     pid = tl.program_id(0)
     t0, i, d0 = _tile(pid, N, n, DP, BT, BD, GROUP)
     row = tl.arange(0, BT)
@@ -108,11 +110,10 @@ def dx_kernel(
     t = t0 + row
     d = d0 + tl.arange(0, BD)
     # rows past N repeat the last token and are not stored
-    left_at = (dh_mix + t0 * C) + (tl.minimum(row, N - 1 - t0) * C)[:, None] + c[None, :]  # [BT, BC]
+    left_at = (dh_mix + t0 * C + 3 * MP) + (tl.minimum(row, N - 1 - t0) * C)[:, None] + c[None, :]  # [BT, BC]
     right_at = (w + i * DP + d0) + tl.arange(0, BD)[None, :]  # [1, BD]
     term: tl.constexpr = M * n * DP
-    # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
-    acc = _upstream(dh_in, h_pre, t, d, i, N, D, n)
+    acc = tl.zeros([BT, BD], tl.float32)
     for c0 in tl.range(0, MP, BC, num_stages=STAGES):
         h = tl.load(left_at + c0)
         m = tl.load(left_at + MP + c0)
@@ -128,6 +129,8 @@ def dx_kernel(
         acc = dot(h, w_m, acc)
         acc = dot(m, w_m, acc)
         acc = dot(h, w_l, acc)
+    # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
+    acc = acc * tl.load(lifts + t, t < N, 1.0)[:, None] + _upstream(dh_in, h_pre, t, d, i, N, D, n)
     acc -= _own(x, coef, t, d, i, N, D, K)
     out = narrow(acc, dx.dtype.element_ty)
     tl.store(dx + (t * K)[:, None] + (i * D + d)[None, :], out, (t < N)[:, None] & (d < D)[None, :])
@@ -141,6 +144,7 @@ def classes_kernel(
     dh_in,
     h_pre,
     dh_mix,
+    lifts,
     coef,
     w,
     dx,
@@ -169,12 +173,13 @@ def classes_kernel(
                 c = tl.arange(0, BC)
                 t = t0 + tl.arange(0, BT)
                 d = d0 + tl.arange(0, BD)
-                acc = _upstream(dh_in, h_pre, t, d, i, N, D, n)
+                acc = tl.zeros([BT, BD], tl.float32)
                 for c0 in range(0, MP, BC):
                     m = c0 + c
-                    left = tl.load(dh_mix + (t * (5 * MP))[:, None] + m[None, :], (t < N)[:, None], 0.0)  # [BT, BC]
+                    left = tl.load(dh_mix + (t * (6 * MP) + 3 * MP)[:, None] + m[None, :], (t < N)[:, None], 0.0)  # [BT, BC]
                     w_at = w + (m.to(tl.int64) * (n * DP))[:, None] + (i * DP + d)[None, :]
                     acc = dot(left, tl.load(w_at, (m < M)[:, None], 0.0), acc)
+                acc = acc * tl.load(lifts + t, t < N, 1.0)[:, None] + _upstream(dh_in, h_pre, t, d, i, N, D, n)
                 acc -= _own(x, coef, t, d, i, N, D, K)
                 on = (t < N)[:, None] & (d < D)[None, :]
                 at = dx + (t * K)[:, None] + (i * D + d)[None, :]
@@ -202,7 +207,7 @@ def psi_kernel(
 ):
     """psi [splits, M, K] = dh_mix^T x over a chunk of tokens, with an accumulator for each of LEFTS terms of dh_mix."""
     M: tl.constexpr = n * n + 2 * n
-    C: tl.constexpr = 5 * MP
+    C: tl.constexpr = 6 * MP
     blocks: tl.constexpr = (M + BM - 1) // BM
     # blocks of rows next to each other: they read the same x
     pid = tl.program_id(0)
@@ -224,8 +229,7 @@ def psi_kernel(
         x_t = tl.load(x_at, live[:, None] & on_d[None, :], 0.0)  # [BT, BD]
         news = ()
         for q in tl.static_range(LEFTS):
-            # the blocks of order 0, 1, 2 are 0, 3, 4
-            at = dh_mix + (t * C)[:, None] + ((q + 2 * (q > 0)) * MP + m)[None, :]
+            at = dh_mix + (t * C)[:, None] + (q * MP + m)[None, :]
             left = tl.load(at, live[:, None] & on_m[None, :], 0.0)  # [BT, BM]
             if x.dtype.element_ty == tl.bfloat16:
                 acc = dot(tl.trans(left), x_t, accs[q])
