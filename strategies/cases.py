@@ -60,9 +60,9 @@ def cases(
     tensors = _values(draw, table, sizes, [spec.name for spec in present])
     if draw(st.integers(0, 2)) == 2:
         tensors = draw(laid_out(tensors, {spec.name: len(spec.symbols) for spec in present}))
-    if special and draw(st.integers(0, 4)) == 4:
+    if special and draw(st.integers(0, 3)) == 3:
         # x above all, and what comes from outside at run time more often than parameters
-        spec = draw(st.sampled_from([present[0], present[0], *present, *table.upstream]))
+        spec = draw(st.sampled_from([*(present[0],) * 4, *present, *table.upstream]))
         tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
     scalars = {name: draw(st.sampled_from(EPSILONS)) for name in table.scalars}
     if like is None:

@@ -15,7 +15,7 @@ KINDS = (
 )
 """Each as often as it is here; most tensors as a model has them, lest the odd ones hide one another's effects."""
 EXPONENTS = (0, -1, 1, -4, 4, -10, 10, -20, 20)
-SPECIAL = (math.nan, math.nan, math.inf, -math.inf, math.nan, math.inf, 1e4, 65504.0, 1e-40, 3e38, -3e38)
+SPECIAL = (math.nan, math.inf, -math.inf, math.nan, math.inf, -math.inf, math.nan, 1e4, 65504.0, 1e-40, 3e38, -3e38)
 """NaN and the infinities in more than half: what a kernel does with them is a contract of its own."""
 
 assert set(KINDS) == set(RECIPE_KINDS)

@@ -218,8 +218,6 @@ BACKWARD = (
     _gates(
         name="last_chunk_of_D",
         bug="only the last block of the reduction over D kept",
-        gap="in the interpreter a block of D has 256 columns: D beyond 256 is drawn in one of some 150 cases, with small tensors"
-        " for n = 1 alone, and dh_in and alpha[0] must not be 0",
         old="            acc += widen(tl.load(at, on3, 0.0), F) * g[:, None, :]",
         new="            acc = widen(tl.load(at, on3, 0.0), F) * g[:, None, :]",
     ),
