@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from mhc.observation import Observation
@@ -12,6 +13,7 @@ from oracles.error_number import ErrorNumber
 from oracles.verdict import Status, Verdict, failed, not_applicable
 
 
+@torch.inference_mode()
 def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
     """The verdicts of every gate that needs no other run. A refused case ran nothing, so that there is nothing to judge."""
     if observation.refused is not None:
@@ -35,6 +37,7 @@ def measured(verdicts: Iterable[Verdict], observation: Observation, allowed: Tol
     return [replace(one, errors=errors.get(one.subject)) if one.oracle == bound.NAME else one for one in verdicts]
 
 
+@torch.inference_mode()
 def agree(oracle: str, symptom: str, observation: Observation, allowed: Tolerances) -> list[Verdict]:
     """Class and magnitude of everything in a further run, as one verdict each in the name of the gate that asked for it."""
     verdicts = []
