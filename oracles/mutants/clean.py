@@ -71,7 +71,7 @@ CLEAN: tuple[Mutant, ...] = (
         name="clean_float32_products",
         bug="float32 products in place of bfloat16 terms",
         old="        if DOUBLE:\n            acc0",
-        new="        if not DOUBLE and not PRESPLIT:\n            acc0 = dot(v, tl.trans(w), acc0)\n        elif DOUBLE:\n            acc0",
+        new="        if not WHOLE and not PRESPLIT:\n            acc0 = dot(v, tl.trans(w), acc0)\n        elif DOUBLE:\n            acc0",
     ),
     _project(
         name="clean_blocks_backwards",
