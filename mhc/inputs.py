@@ -2,8 +2,8 @@
 
 Values are built in float64 on the CPU from a counter-based integer generator (Philox, whose raw stream NumPy keeps stable)
 by integer arithmetic and exact float64 operations alone: no logarithm, no cosine, nothing whose last bit depends on a
-library. They are then rounded to the tensor's dtype (to the 16-bit ones by way of float32, as PyTorch does), laid out and
-placed. `tests/checksums.json` holds what must come out.
+library. They are then rounded to the tensor's dtype (to the 16-bit ones by way of float32, as PyTorch does) and laid out.
+`tests/checksums.json` holds what must come out. `mhc.placement` takes them to where an implementation runs.
 """
 
 import hashlib
@@ -28,10 +28,11 @@ _TAIL = 1024  # elements after the last one, for whoever reads or writes past th
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The tensors of a case: the operator's inputs and the upstream gradients; an absent optional one is None.
+    """The tensors of a case on the host: the operator's inputs and the upstream gradients; an absent optional one is None.
 
     `storages` holds, for each tensor, the whole allocation that it is a view of. What no index reaches is NaN there, also
-    after the last element, so that a kernel that reads beside its input shows it.
+    after the last element, so that a kernel that reads beside its input shows it. No implementation gets these very tensors:
+    it is given copies on `device` (`mhc.placement.place`), so that what it writes does not change what is right.
     """
 
     case: Case
@@ -41,7 +42,7 @@ class Inputs:
 
 
 def materialise(case: Case, device: torch.device | str = "cpu") -> Inputs:
-    """Build the tensors of `case` on `device`; deterministic, and the same bits on every machine."""
+    """Build the tensors of `case`, which are to run on `device`; deterministic, and the same bits on every machine."""
     tensors: dict[str, Tensor | None] = {}
     storages: dict[str, Tensor] = {}
     for spec in case.table.drawn:
@@ -52,7 +53,6 @@ def materialise(case: Case, device: torch.device | str = "cpu") -> Inputs:
         shape = spec.shape(case.sizes)
         values = _values(recipe, spec.name, shape).to(spec.dtype(STORAGE_DTYPES[case.dtype]))
         storage, strides = _lay_out(values, recipe.layout)
-        storage = storage.to(device)
         storages[spec.name] = storage
         tensors[spec.name] = storage.as_strided(shape, strides, recipe.layout.offset)
     return Inputs(case=case, device=torch.device(device), tensors=tensors, storages=storages)
@@ -107,7 +107,7 @@ def banded(inputs: Inputs, fill: int) -> Inputs:
         if tensor is not None:
             storage = inputs.storages[name]
             band = BAND // storage.element_size()
-            raw = torch.empty((2 * band + storage.numel()) * storage.element_size(), dtype=torch.uint8, device=inputs.device)
+            raw = torch.empty((2 * band + storage.numel()) * storage.element_size(), dtype=torch.uint8)
             whole = raw.fill_(fill).view(storage.dtype)
             whole[band : band + storage.numel()].copy_(storage)
             storages[name] = whole

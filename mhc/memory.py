@@ -39,16 +39,33 @@ class Allocations:
     fill: int
     made: list[tuple[Tensor, int]] = field(default_factory=list)
 
-    def overrun(self) -> list[tuple[int, str]]:
-        """(address of the tensor, which side) of each allocation whose canaries changed."""
+    def canaries(self) -> list[Tensor]:
+        """The bands of all allocations end to end, one tensor for each device that there are any on."""
+        return [torch.cat([band for one in made for band in _bands(*one)]) for made in self._by_device()]
+
+    def overrun(self, canaries: Sequence[Tensor]) -> list[tuple[int, str]]:
+        """(address of the tensor, which side) of each allocation whose `canaries` changed, wherever they were copied."""
         changed = []
-        for raw, size in self.made:
-            after = BAND + size
-            bands = {"before": raw[:BAND], "after": raw[after:]}
-            sides = [side for side, band in bands.items() if not bool((band == self.fill).all())]
-            if sides:
-                changed.append((raw.data_ptr() + BAND, " and ".join(sides)))
+        for made, bands in zip(self._by_device(), canaries, strict=True):
+            wrong = bands != self.fill
+            if not wrong.any():
+                continue
+            lengths = [len(band) for one in made for band in _bands(*one)]
+            sides = [bool(part.any()) for part in torch.split_with_sizes(wrong, lengths)]
+            for (raw, _), before, after in zip(made, sides[::2], sides[1::2], strict=True):
+                if before or after:
+                    names = [name for name, overrun in (("before", before), ("after", after)) if overrun]
+                    changed.append((raw.data_ptr() + BAND, " and ".join(names)))
         return changed
+
+    def _by_device(self) -> list[list[tuple[Tensor, int]]]:
+        devices = dict.fromkeys(raw.device for raw, _ in self.made)
+        return [[one for one in self.made if one[0].device == device] for device in devices]
+
+
+def _bands(raw: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """What lies before and behind `size` bytes of a tensor."""
+    return raw[:BAND], raw[BAND + size :]
 
 
 @contextmanager

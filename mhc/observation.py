@@ -3,7 +3,7 @@
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from mhc.implementation import Implementation, Refused
 from mhc.inputs import Inputs
 from mhc.memory import NAN_FILL, Allocations, poisoned
 from mhc.operator import STORAGE_DTYPES, TensorSpec
+from mhc.placement import Placed, fetch, place
 from mhc.precision import float32_matmuls
 
 
@@ -37,8 +38,9 @@ class Observation:
     """Everything that the oracles may look at.
 
     Attributes:
-        outputs, gradients: by name, as returned; an entry is None where the implementation gave none. A stage that did
-            not run, or failed, leaves its mapping empty.
+        outputs, gradients: by name, copies on the host of what was returned; an entry is None where the implementation gave
+            none. A stage that did not run, or failed, leaves its mapping empty, and so does a device that is lost.
+        returned: what was returned itself, where it is, with what a later call may have written to it by now.
         refused: the reason, where the implementation does not take the case, or the device has no room for the schedule that
             the case pins.
         failure: the exception, where there was one; the first stage that fails ends the run.
@@ -52,6 +54,7 @@ class Observation:
     device: torch.device
     outputs: Mapping[str, Tensor | None]
     gradients: Mapping[str, Tensor | None]
+    returned: Mapping[str, Tensor]
     refused: str | None
     failure: Failure | None
     written: tuple[str, ...]
@@ -71,11 +74,12 @@ def observe(
     stages: Sequence[str] = STAGES,
     fill: int = NAN_FILL,
 ) -> Observation:
-    """Run forward and backward of `implementation` on `inputs`; the backward gets `saved`, not its own forward's.
+    """Run forward and backward of `implementation` on copies of `inputs` on their device, and bring back what it did.
 
     An exception out of the implementation is recorded, not raised.
 
     Args:
+        saved: what the backward gets for the forward's saved tensors, not its own forward's; on the host.
         stages: the ones to run, of those that there are.
         fill: the byte that fills what the implementation allocates and does not initialise.
     """
@@ -84,9 +88,8 @@ def observe(
     gradients: Mapping[str, Tensor | None] = {}
     seconds: dict[str, float] = {}
     refused = failure = None
-    before = {name: storage.clone() for name, storage in inputs.storages.items()}
-    given = {**inputs.tensors, **saved}
-    before.update({name: tensor.clone() for name, tensor in saved.items()})
+    placed = place(inputs, saved)
+    given = placed.tensors
     allocations = Allocations(fill)
     stage = "supports"
     try:
@@ -108,25 +111,57 @@ def observe(
             failure = _failure(stage, refusal)
     except Exception as error:  # whatever a kernel raises is a finding, not an end
         failure = _failure(stage, error)
+    returned = {name: value for name, value in {**outputs, **gradients}.items() if value is not None}
+    try:
+        back = _Back() if stage == "supports" else _bring_back(returned, placed, allocations)
+    except RuntimeError as error:  # the device is lost; what was raised before says more than that nothing works since
+        failure = failure or _failure(stage, error)
+        outputs, gradients, returned, back = {}, {}, {}, _Back()
     return Observation(
         implementation=implementation.name,
         case=case,
         device=inputs.device,
-        outputs=outputs,
-        gradients=gradients,
+        outputs={name: back.results.get(name) for name in outputs},
+        gradients={name: back.results.get(name) for name in gradients},
+        returned=returned,
         refused=None if refused is None else refused.reason,
         failure=failure,
-        written=tuple(name for name, memory in {**inputs.storages, **saved}.items() if not _same_bits(memory, before[name])),
-        overrun=_overrun(allocations, {**outputs, **gradients}),
+        written=tuple(
+            name
+            for name, memory in back.memory.items()
+            if not _same_bits(memory, inputs.storages[name] if name in inputs.storages else saved[name])
+        ),
+        overrun=_overrun(allocations, back.canaries, returned),
         seconds=seconds,
         environment=environment(),
     )
 
 
-def _overrun(allocations: Allocations, returned: Mapping[str, Tensor | None]) -> tuple[str, ...]:
+@dataclass(frozen=True, kw_only=True)
+class _Back:
+    """Copies on the host: what was returned, the memory of what was given, and the canaries of what was allocated."""
+
+    results: Mapping[str, Tensor] = field(default_factory=dict)
+    memory: Mapping[str, Tensor] = field(default_factory=dict)
+    canaries: Sequence[Tensor] = ()
+
+
+def _bring_back(returned: Mapping[str, Tensor], placed: Placed, allocations: Allocations) -> _Back:
+    copies = fetch([*returned.values(), *placed.memory.values(), *allocations.canaries()])
+    split = len(returned), len(returned) + len(placed.memory)
+    return _Back(
+        results=dict(zip(returned, copies[: split[0]], strict=True)),
+        memory=dict(zip(placed.memory, copies[split[0] : split[1]], strict=True)),
+        canaries=copies[split[1] :],
+    )
+
+
+def _overrun(allocations: Allocations, canaries: Sequence[Tensor], returned: Mapping[str, Tensor]) -> tuple[str, ...]:
     """Whose canaries changed: names of what was returned, and "scratch"."""
-    owners = {value.data_ptr(): name for name, value in returned.items() if value is not None}
-    return tuple(sorted({owners.get(address, "scratch") for address, _ in allocations.overrun()}))
+    if not canaries:
+        return ()
+    owners = {value.data_ptr(): name for name, value in returned.items()}
+    return tuple(sorted({owners.get(address, "scratch") for address, _ in allocations.overrun(canaries)}))
 
 
 def _failure(stage: str, error: Exception) -> Failure:

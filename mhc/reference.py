@@ -1,4 +1,4 @@
-"""The float64 reference of a case: the formula on float64 tensors, on the CPU."""
+"""The float64 reference of a case: the formula on float64 tensors, on the host unless the case is large."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +10,13 @@ from mhc.dense import dense
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES
 
+ON_HOST = 1 << 20
+"""Elements of a case's largest tensor up to which it is judged on the host.
+
+Reference and tolerances are hundreds of operations in float64 on tensors of that size: about a second on one core, and in
+proportion to it beyond. On a GPU each is a launch, and some are waits, whatever the size.
+"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
@@ -19,7 +26,7 @@ class Reference:
         outputs: the forward in float64, unrounded, by name.
         gradients: the backward in float64 of exactly those outputs, unrounded; an absent one is None.
         saved: what every implementation's backward is given for the forward's saved tensors: `outputs` rounded once to
-            their dtype, so that a backward is judged by itself and not by the forward that ran before it.
+            their dtype, so that a backward is judged by itself and not by the forward that ran before it; on the host.
     """
 
     outputs: Mapping[str, Tensor]
@@ -28,11 +35,18 @@ class Reference:
 
 
 def widen(inputs: Inputs) -> dict[str, Tensor | None]:
-    """The inputs as dense float64 tensors on the CPU; exact, every storage dtype being a subset of float64."""
+    """The inputs as dense float64 tensors, where they are judged; exact, every storage dtype being a subset of float64."""
+    device = judged_on(inputs)
     return {
-        name: None if tensor is None else dense(tensor.detach().to("cpu", torch.float64))[0]
+        name: None if tensor is None else dense(tensor.detach().to(device).double())[0]
         for name, tensor in inputs.tensors.items()
     }
+
+
+def judged_on(inputs: Inputs) -> torch.device:
+    """Where reference, tolerances and comparisons of a case are: on the host, or a large one's where it runs."""
+    largest = max((tensor.numel() for tensor in inputs.tensors.values() if tensor is not None), default=0)
+    return inputs.device if largest > ON_HOST else torch.device("cpu")
 
 
 def reference(inputs: Inputs) -> Reference:
@@ -46,5 +60,5 @@ def reference(inputs: Inputs) -> Reference:
     gradients = dict(zip((spec.name for spec in table.gradients), results, strict=True))
     specs = table.argument_specs
     storage = STORAGE_DTYPES[case.dtype]
-    saved = {name: outputs[name].to(inputs.device, specs[name].dtype(storage)) for name in table.saved}
+    saved = {name: outputs[name].to("cpu", specs[name].dtype(storage)) for name in table.saved}
     return Reference(outputs=outputs, gradients=gradients, saved=saved)

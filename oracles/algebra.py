@@ -101,13 +101,13 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
         tensor = trial.inputs.tensors[spec.name]
         if tensor is None and spec.name in relation.ones:
             dtype = spec.dtype(STORAGE_DTYPES[case.dtype])
-            tensor = torch.ones(spec.shape(case.sizes), dtype=dtype, device=trial.inputs.device)
+            tensor = torch.ones(spec.shape(case.sizes), dtype=dtype)
         if tensor is None:
             continue
         if not bool(tensor.isfinite().all()):
             return [not_applicable(NAME, relation.name, f"{spec.name} is not finite everywhere")]
         if spec.name in factors:
-            factor = torch.as_tensor(factors[spec.name], dtype=tensor.dtype, device=tensor.device)
+            factor = torch.as_tensor(factors[spec.name], dtype=tensor.dtype)
             moved = tensor * factor
             if bool((moved.double() != tensor.double() * factor.double()).any()):
                 return [not_applicable(NAME, relation.name, f"{spec.name} leaves the range of its dtype")]
@@ -138,7 +138,7 @@ def _scale(fresh: ErrorNumber, before: ErrorNumber | None, factor: Tensor | floa
     """The case's scaled reference, with the tolerance of the scaled inputs; their own reference where nothing is said."""
     if before is None or factor is None:
         return fresh
-    value = before.value * torch.as_tensor(factor, dtype=torch.float64)
+    value = before.value * torch.as_tensor(factor, dtype=torch.float64).to(before.value.device)
     if before.calm and fresh.calm and bool(value.isfinite().all()):
         return ErrorNumber(value, fresh.error, fresh.dtype, calm=True)
     comparable = before.value.isfinite() & ~before.error.isinf() & ~fresh.error.isinf()

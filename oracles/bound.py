@@ -15,7 +15,7 @@ from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.reference import Reference, widen
 from oracles.error_number import ErrorNumber
-from oracles.nonfinite import class_fits, surely_finite
+from oracles.nonfinite import beside, class_fits, surely_finite
 from oracles.rounding import unit_roundoff
 from oracles.verdict import Errors, Verdict, describe, failed, not_applicable, passed
 
@@ -129,7 +129,7 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     """Compare the magnitudes of one tensor's elements with its reference's; a wrong class is for the non-finite gate."""
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
-    value = got.detach().to("cpu", torch.float64)
+    value = beside(got, wanted)
     if surely_finite(value, wanted):
         return _compare(name, value, wanted, (value - wanted.value).abs())
     if not (~wanted.error.isinf()).any():
@@ -142,7 +142,7 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
 
 def measure(got: Tensor, wanted: ErrorNumber) -> Errors:
     """The errors of one tensor beside its reference: for a table, and no part of the verdict."""
-    value = got.detach().to("cpu", torch.float64)
+    value = beside(got, wanted)
     finite = value.isfinite() & wanted.value.isfinite()
     differences = (value - wanted.value).abs()
     judged = _comparable(value, wanted)

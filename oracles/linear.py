@@ -11,7 +11,8 @@ from torch import Tensor
 from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
-from mhc.reference import widen
+from mhc.reference import judged_on, widen
+from oracles.nonfinite import beside
 from oracles.rounding import HEADROOM, unit_roundoff
 from oracles.trial import Gate, Plan, Run, Trial
 from oracles.underflow_number import UnderflowNumber
@@ -43,9 +44,9 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
             if before is None or now is None or name not in changes:
                 verdicts.append(not_applicable(NAME, name, "not returned"))
                 continue
-            wanted, got = before.cpu().double() * 2, now.cpu().double()
             change = changes[name]
-            held = before.cpu().double().abs()
+            value, got = beside(before, change), beside(now, change)
+            wanted, held = value * 2, value.abs()
             size = torch.minimum(change.value.abs(), held)  # 0 in one of them: nothing is sure
             sure = change.error < NEGLIGIBLE * unit_roundoff(change.dtype) * size
             # what is held may be subnormal in its dtype where float64's value is not, or be rounded up from there
@@ -76,7 +77,8 @@ def _changes(trial: Trial) -> Mapping[str, UnderflowNumber]:
     case, table = trial.case, trial.case.table
     storage, specs = STORAGE_DTYPES[case.dtype], table.argument_specs
     given: dict[str, UnderflowNumber | None] = {}
-    saved = {name: tensor.detach().to("cpu", torch.float64) for name, tensor in trial.reference.saved.items()}
+    device = judged_on(trial.inputs)
+    saved = {name: tensor.to(device).double() for name, tensor in trial.reference.saved.items()}
     for name, value in {**widen(trial.inputs), **saved}.items():
         given[name] = None if value is None else _number(value, specs[name].dtype(storage))
     results = table.backward(*(given[name] for name in table.backward_arguments), **case.scalars)

@@ -42,6 +42,11 @@ def symptom(failure: Failure) -> str:
     return next((name for pattern, name in _NAMED if re.search(pattern, text)), f"raises {failure.type}")
 
 
+def lost(observation: Observation) -> bool:
+    """Whether the device of a run answers nothing any more."""
+    return observation.failure is not None and symptom(observation.failure) in LASTING
+
+
 def hung(limit: float) -> Verdict:
     """The verdict on a process that gave no answer."""
     return failed(NAME, "process", "hang", f"no answer within {limit:g} s")

@@ -5,13 +5,12 @@ Every run allocates in poisoned memory between canaries (`mhc.memory`). The furt
 lie between canaries too.
 """
 
-from collections.abc import Iterable, Mapping
-
-from torch import Tensor
+from collections.abc import Mapping, Sequence
 
 from mhc.inputs import banded
 from mhc.memory import FINITE_FILL
 from mhc.observation import Observation
+from mhc.placement import fetch
 from oracles import determinism
 from oracles.trial import Gate, Plan, Run, Trial, results, same_bits
 from oracles.verdict import Status, Verdict, failed, first, not_applicable, passed, place
@@ -31,17 +30,14 @@ def judge(observation: Observation) -> list[Verdict]:
     return verdicts
 
 
-def copies(observation: Observation) -> dict[str, Tensor]:
-    """What a run returned, copied before any other run."""
-    return {name: value.clone() for name, value in results(observation).items() if value is not None}
-
-
-def judge_kept(observation: Observation, before: Mapping[str, Tensor], runs: Iterable[str]) -> list[Verdict]:
+def judge_kept(observation: Observation, runs: Sequence[str]) -> list[Verdict]:
     """Which of a run's results other `runs` have changed since: a buffer that the next call writes to; none, no verdict."""
-    verdicts, after = [], results(observation)
-    for name, was in before.items():
-        value = after[name]
-        assert value is not None
+    if not runs:
+        return []
+    verdicts, before = [], results(observation)
+    for name, value in zip(observation.returned, fetch(observation.returned.values()), strict=True):
+        was = before[name]
+        assert was is not None
         changed = ~same_bits(was, value)
         if changed.any():
             at = first(changed)

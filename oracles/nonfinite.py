@@ -18,7 +18,7 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     """Compare the classes of one tensor's elements with its reference's."""
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
-    value = got.detach().to("cpu", torch.float64)
+    value = beside(got, wanted)
     if surely_finite(value, wanted):
         return passed(NAME, name)
     judged = ~wanted.error.isinf()
@@ -28,6 +28,11 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     if wrong.any():
         return failed(NAME, name, "class", describe(name, first(wrong), value, wanted.value, wanted.error))
     return passed(NAME, name)
+
+
+def beside(got: Tensor, wanted: ErrorNumber) -> Tensor:
+    """A result in float64, on the device of its reference."""
+    return got.detach().to(wanted.value.device).double()
 
 
 def surely_finite(value: Tensor, wanted: ErrorNumber) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from mhc.observation import Observation
 from oracles.bound import Tolerances
 from oracles.error_number import ErrorNumber
-from oracles.nonfinite import class_fits, surely_finite
+from oracles.nonfinite import beside, class_fits, surely_finite
 from oracles.trial import results
 from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
 
@@ -78,7 +78,7 @@ def compare(
     """One tensor of the two: classes where both are promised one, and distances where both are finite."""
     if values[0].numel() == 0:
         return not_applicable(NAME, subject, "no elements")
-    a, b = (value.detach().to("cpu", torch.float64) for value in values)
+    a, b = (beside(value, wanted[0]) for value in values)
     bound = wanted[0].error + wanted[1].error
     if surely_finite(a, wanted[0]) and surely_finite(b, wanted[1]):
         comparable = torch.ones_like(a, dtype=torch.bool)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mhc import Case, Implementation, load, materialise, reference
+from mhc.placement import place
 from mhc.precision import float32_matmuls
 from tests.support import scaled_case, with_layout
 
@@ -34,11 +35,11 @@ def tight(tensor: Tensor | None) -> Tensor | None:
 
 def run(implementation: Implementation, case: Case, device: str = "cuda") -> Mapping[str, str]:
     """What became of each stage: "ran", or why not."""
-    inputs = materialise(case, device)
     refused = implementation.refusal(case, device)
     if refused is not None:
         return {"case": f"refused: {refused.reason}"}
-    given = {**inputs.tensors, **reference(inputs).saved}
+    inputs = materialise(case, device)
+    given = place(inputs, reference(inputs).saved).tensors
     told = {}
     table = case.table
     for stage, names in (("forward", table.forward_arguments), ("backward", table.backward_arguments)):

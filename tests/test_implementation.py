@@ -22,7 +22,7 @@ from mhc import (
     reference,
 )
 from mhc.pre.reference_impls import MANUAL
-from tests.support import observed
+from tests.support import bits, observed, with_layout
 
 GOOD = """
 from mhc import Implementation, Refused, load
@@ -216,16 +216,16 @@ def test_an_exception_is_recorded_not_raised() -> None:
 
 
 def test_writing_into_an_input_is_recorded_even_beside_the_view() -> None:
-    def spoil(result: Any) -> Any:
-        assert x is not None
+    def forward(x: torch.Tensor, *args: Any, **scalars: Any) -> Any:
         x.untyped_storage()[0] = 1 + x.untyped_storage()[0] % 2
-        return result
+        assert MANUAL.forward is not None
+        return MANUAL.forward(x, *args, **scalars)
 
-    implementation, case = returning(spoil)
-    inputs = materialise(case)
-    x = inputs.tensors["x"]
-    assert isinstance(x, torch.Tensor)
+    inputs = materialise(with_layout(default_case(), "x", offset=1))
+    before = bits(inputs.storages["x"])
+    implementation = Implementation(name="mine", forward=forward)
     assert observe(implementation, inputs, reference(inputs).saved).written == ("x",)
+    assert bits(inputs.storages["x"]) == before  # what it was given is a copy
 
 
 def test_a_pinned_schedule_reaches_the_kernel() -> None:

@@ -28,10 +28,10 @@ def test_factories_are_poisoned_between_canaries_and_put_back() -> None:
         assert made[1].stride() == torch.empty_like(like).stride() == (1, 3)
         assert all(one.data_ptr() % 64 == 0 for one in made)
         assert torch.empty(0).numel() == 0
-        assert not allocations.overrun()
+        assert not allocations.overrun(allocations.canaries())
         made[0].as_strided((1,), (1,), made[0].storage_offset() + 12).zero_()
         made[4].as_strided((1,), (1,), made[4].storage_offset() - 1).zero_()
-        assert allocations.overrun() == [(made[0].data_ptr(), "after"), (made[4].data_ptr(), "before")]
+        assert allocations.overrun(allocations.canaries()) == [(made[0].data_ptr(), "after"), (made[4].data_ptr(), "before")]
     assert (torch.empty, torch.Tensor.new_empty, torch.zeros) == before
     assert "new_empty" not in vars(torch.Tensor)
 

@@ -21,13 +21,14 @@ from mhc import (
 )
 from mhc.fuzz.check import check
 from mhc.fuzz.worker import Worker
+from mhc.placement import place
 from mhc.pre.device import Chip
 from mhc.pre.triton_defaults import backward_plan, backward_schedule, forward_schedule, unfit
 from mhc.pre.triton_impls import TRITON, TRITON_INTERPRETED
 from mhc.pre.triton_schedule import SPACE, pinned
 from oracles.verdict import Status
 from strategies.cases import cases
-from tests.support import ON_CPU, ON_CUDA, bits, device_of, failing, forward_arguments, judged, observed, scaled_case
+from tests.support import ON_CPU, ON_CUDA, bits, device_of, failing, judged, observed, scaled_case
 
 RUNNABLE = [one for one in (TRITON_INTERPRETED, TRITON) if one in (*ON_CPU, *ON_CUDA)]
 runnable = pytest.mark.parametrize("implementation", RUNNABLE, ids=lambda one: one.name)
@@ -201,15 +202,15 @@ def test_the_named_functions_are_differentiable_and_agree_with_the_implementatio
     case: Case = scaled_case(B=2, S=3, n=2, D=9)
     inputs = materialise(case, "cpu" if implementation in ON_CPU else "cuda")
     wanted = observed(implementation, case)
-    arguments = forward_arguments(inputs)
+    given = place(inputs, reference(inputs).saved).tensors
+    arguments = [given[name] for name in case.table.forward_arguments]
     outputs = mhc_forward_pre_triton_optimized(*arguments, outflag=True)  # type: ignore[arg-type]
     assert [bits(value) for value in outputs] == [bits(value) for value in wanted.outputs.values()]
-    given = {**inputs.tensors, **reference(inputs).saved}
     gradients = mhc_backward_triton(**{name: given[name] for name in case.table.backward_arguments})  # type: ignore[arg-type]
     assert [bits(value) for value in gradients] == [bits(value) for value in wanted.gradients.values()]
     leaves = [tensor.detach().requires_grad_() for tensor in arguments if tensor is not None]
     h_in, h_post, h_res = mhc_forward_pre_triton_optimized(*leaves)
-    torch.autograd.backward([h_in, h_post, h_res], [inputs.tensors[f"d{name}"] for name in ("h_in", "h_post", "h_res")])
+    torch.autograd.backward([h_in, h_post, h_res], [given[f"d{name}"] for name in ("h_in", "h_post", "h_res")])
     assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in leaves)
     with pytest.raises(Refused, match="its schedule has no forward_splits = 7"):
         mhc_forward_pre_triton_optimized(*arguments, schedule={"forward_splits": 7})  # type: ignore[arg-type]

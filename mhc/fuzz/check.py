@@ -78,6 +78,8 @@ def _check(
     if observation.refused is not None:
         again = implementation.refusal(case, observation.device.type)
         return [refusal.judge(observation.refused, None if again is None else again.reason)]
+    if liveness.lost(observation):
+        return [*liveness.judge(observation), *memory.judge(observation)]
     allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
     verdicts = judge(observation, allowed)
     if measure:
@@ -104,12 +106,11 @@ def further(
 ) -> list[Verdict]:
     """The verdicts of `gates` that need more than the first run; a run that two of them ask for is made once.
 
-    What the first run returned must outlast all of them.
+    What the first run returned must outlast all of them. A run that loses the device is the last one.
     """
     clock = clock or Clock()
     done: dict[str, Observation] = {}
     verdicts: list[Verdict] = []
-    copies = memory.copies(trial.observation)
     for gate in gates:
         plan = gate.plan(trial)
         if isinstance(plan, list):
@@ -123,8 +124,10 @@ def further(
                 done[run.label] = _observe(implementation, run)
                 clock.running += sum(done[run.label].seconds.values())
             broken += _unfit(gate, run, done[run.label], fresh)
+            if liveness.lost(done[run.label]):
+                return verdicts + broken
         verdicts += broken or plan.judge(done)
-    return verdicts + memory.judge_kept(trial.observation, copies, done)
+    return verdicts + memory.judge_kept(trial.observation, list(done))
 
 
 def _observe(implementation: Implementation, run: Run) -> Observation:

@@ -32,11 +32,8 @@ def run(implementation: Implementation, text: str, device: str, say: Say) -> boo
     saved = reference(inputs).saved
     say(Running(nth=1))
     done = observe(implementation, inputs, saved)
-    tensors = tuple(
-        {name: None if value is None else value.cpu().clone() for name, value in given.items()}
-        for given in (done.outputs, done.gradients)
-    )
-    say(Observed(refused=done.refused, failure=done.failure, tensors=pickle.dumps(tensors)))
+    tensors = pickle.dumps((done.outputs, done.gradients))
+    say(Observed(refused=done.refused, failure=done.failure, tensors=tensors))
     return not broken(liveness.judge(done))
 
 

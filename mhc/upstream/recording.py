@@ -13,6 +13,7 @@ from mhc.implementation import Implementation
 from mhc.inputs import Inputs, materialise
 from mhc.memory import NAN_FILL, poisoned
 from mhc.observation import Failure
+from mhc.placement import place
 from mhc.precision import float32_matmuls
 from mhc.reference import reference
 from mhc.registry import load
@@ -78,11 +79,9 @@ def record(found: Finding, device: str) -> Recording:
     subject = found.fingerprint.subject
     outputs = tuple(spec.name for spec in table.outputs)
     stage = subject if subject in {"forward", "backward"} else "forward" if subject in outputs else "backward"
-    given = {**inputs.tensors, **wanted.saved}
+    given = place(inputs, wanted.saved).tensors
     arguments = [given[name] for name in getattr(table, f"{stage}_arguments")]
     keywords = implementation.keywords(case.scalars, case.schedules.get(implementation.name))
-    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)  # now: inputs may be written
-    saved = {name: tensor.clone() for name, tensor in wanted.saved.items()}
     returned, raised = None, None
     with float32_matmuls(device), poisoned(NAN_FILL), capturing(given) as capture:
         try:
@@ -91,19 +90,18 @@ def record(found: Finding, device: str) -> Recording:
                 torch.cuda.synchronize()
         except Exception as error:  # what a finding may be
             raised = error
-    fresh = materialise(found.case, device)
     return _checked(
         Recording(
             found=found,
             implementation=implementation,
             stage=stage,
-            inputs=fresh,
-            given={**fresh.tensors, **saved},
+            inputs=inputs,
+            given={**inputs.tensors, **wanted.saved},
             outputs=outputs if stage == "forward" else tuple(spec.name for spec in table.gradients),
             capture=capture,
             returned=returned,
             raised=None if raised is None else _root(raised),
-            allowed=allowed,
+            allowed=tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward),
         ),
         raised,
     )
