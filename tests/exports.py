@@ -5,7 +5,8 @@ from pathlib import Path
 
 from mhc import default_case
 from mhc.case import Case
-from mhc.fuzz.finding import Finding, Fingerprint
+from mhc.fuzz.finding import Finding
+from mhc.fuzz.fingerprint import Fingerprint
 from mhc.registry import load
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mhc import default_case
-from mhc.fuzz.finding import Fingerprint, Reduction
+from mhc.fuzz.finding import Reduction
+from mhc.fuzz.fingerprint import Fingerprint
 from mhc.fuzz.messages import Checked, Failure
 from mhc.fuzz.store import FILE, Store
 from mhc.operators import OPERATORS

@@ -7,6 +7,7 @@ import ast
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -133,7 +134,7 @@ def actual(text: str) -> str:
         ({"subject": "process", "oracle": "liveness", "symptom": "SIGSEGV"}, "no program is made for the gate liveness"),
     ],
 )
-def test_gates_that_no_program_shows_are_refused(changed: dict[str, str], reason: str) -> None:
+def test_gates_that_no_program_shows_are_refused(changed: dict[str, Any], reason: str) -> None:
     found = finding("tilelang-c", "dx")
     with pytest.raises(ExportError, match=reason):
         make(replace(found, fingerprint=replace(found.fingerprint, **changed)), "tilelang", "cpu", "cut")

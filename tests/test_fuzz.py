@@ -12,11 +12,15 @@ from click.testing import CliRunner, Result
 from mhc import default_case, load
 from mhc.fuzz.check import check, taken
 from mhc.fuzz.cli import main
+from mhc.fuzz.condition import Condition
 from mhc.fuzz.depth import Depth
-from mhc.fuzz.finding import read_case
+from mhc.fuzz.finding import read_case, read_finding
+from mhc.fuzz.fingerprint import Fingerprint
+from mhc.fuzz.ledger import Known
 from mhc.fuzz.worker import Worker
 from oracles import refusal
 from oracles.verdict import Status
+from strategies.cases import DTYPES
 
 KERNELS = """
 import os, time
@@ -37,6 +41,9 @@ def wide(x):
 
 GOOD = manual
 WRONG = replace(manual, forward=spoilt(wide, lambda r: (r[0], r[1] * 1.001, *r[2:])))
+WRONG_IN_FLOAT32 = replace(
+    manual, forward=spoilt(lambda x: str(x.dtype) == "torch.float32", lambda r: (r[0], r[1] * 1.001, *r[2:]))
+)
 ABORTS = replace(manual, forward=spoilt(wide, lambda r: os.abort()))
 EXITS = replace(manual, forward=spoilt(wide, lambda r: os._exit(7)))
 SLOW = replace(manual, forward=spoilt(lambda x: True, lambda r: time.sleep(0.2) or r))
@@ -95,6 +102,40 @@ def test_a_wrong_value_is_found_once_shrunk_saved_and_replayed(kernels: Path, tm
     assert "h_post[0, 0, 0] = " in again.output
     healthy = check(load("manual"), read_case(path)[0], "cpu")
     assert not [verdict for verdict in healthy if verdict.status is Status.FAIL]
+
+
+def in_the_ledger(where: Condition) -> Known:
+    """That `mine` has a wrong h_post, on some cases."""
+    kind = Fingerprint(operator="mhc_pre", implementation="mine", oracle="bound", subject="h_post", symptom="value")
+    return Known(fingerprint=kind, fixture=f"{kind.id}.json", issue="#12", reason="waits for a compiler", where=where)
+
+
+@pytest.mark.parametrize("name", ["WRONG", "WRONG_IN_FLOAT32"])
+def test_a_campaign_is_blind_to_what_is_known_and_to_nothing_else(
+    name: str, kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What fails in the same words elsewhere is found, made smaller without becoming the known one, and kept."""
+    condition = Condition(dtypes=("float32",))
+    entry = in_the_ledger(condition)
+    for module in ("ledger", "start"):
+        monkeypatch.setattr(f"mhc.fuzz.{module}.LEDGER", (entry,))
+    fixtures = tmp_path / "fixtures"
+    chosen = ("--cases", 20, "--seed", 1, "--workers", 1, "--impl", f"{kernels}:{name}", "--fixtures", fixtures)
+    result = fuzz(*chosen, out=tmp_path / "runs")
+    if name == "WRONG_IN_FLOAT32":
+        assert result.exit_code == 0, result.output
+        assert not fixtures.exists()
+        return
+    assert result.exit_code == 1, result.output
+    path, _ = only_finding(tmp_path / "runs")
+    (fixture,) = fixtures.iterdir()
+    found = read_finding(fixture)
+    assert found.fingerprint == replace(entry.fingerprint, outside=(condition,))
+    assert path.name == fixture.name == f"{found.fingerprint.id}.json" != entry.fixture
+    assert [found.case.B, found.case.S, found.case.n, found.case.D] == [1, 1, 2, 3]
+    assert found.case.dtype == DTYPES[1]  # the simplest one but float32
+    assert found.reduction is not None
+    assert found.reduction.stable
 
 
 def test_a_crash_is_found_and_ends_neither_the_campaign_nor_the_others(kernels: Path, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import pytest
 from mhc import Case, Implementation, Recipe, default_case, load
 from mhc.fuzz.check import check
 from mhc.fuzz.depth import Depth
-from mhc.fuzz.finding import Finding, Fingerprint, Reduction, read_finding
+from mhc.fuzz.finding import Finding, Reduction, read_finding
+from mhc.fuzz.fingerprint import Fingerprint
 from mhc.fuzz.minimise import confirm, minimise
 from mhc.fuzz.process import HarnessError
 from mhc.fuzz.sandbox import Sandbox, Start

@@ -9,7 +9,8 @@ from click.testing import CliRunner, Result
 
 from mhc import default_case
 from mhc.fuzz.cli import main
-from mhc.fuzz.finding import Fingerprint, read_finding
+from mhc.fuzz.finding import read_finding
+from mhc.fuzz.fingerprint import Fingerprint
 from mhc.fuzz.ledger import Known
 from mhc.fuzz.report import Run, markdown, read, write_reports
 from mhc.fuzz.report.junit import junit
@@ -189,7 +190,7 @@ def test_what_the_ledger_knows_is_known_and_no_failure(tmp_path: Path, monkeypat
     store.count("manual", "checked", 3)
     ((id_, row),) = store.findings().items()
     entry = Known(
-        fingerprint=Fingerprint(**row["document"]["fingerprint"]),
+        fingerprint=Fingerprint.read(row["document"]["fingerprint"]),
         fixture=f"{id_}.json",
         issue="#12",
         reason="waits for a release",

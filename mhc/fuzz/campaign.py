@@ -9,6 +9,7 @@ from typing import Any
 
 from mhc.case import Case
 from mhc.fuzz.finding import Finding, finding, fingerprint, from_document
+from mhc.fuzz.ledger import Known
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Ready, Round
 from mhc.fuzz.pool import Pool, Slot
 from mhc.fuzz.process import HarnessError
@@ -58,7 +59,7 @@ class Campaign:
     Rounds of each implementation have the seeds `seed`, `seed + 1`, ..., so that all draw the same cases.
 
     Args:
-        known: ids of fingerprints that are not findings of this campaign.
+        ledger: what is known: no finding of this campaign on the cases that an entry covers.
         against: how each implementation was named that the subjects are compared with, by its name.
         reducer: makes findings smaller beside the rounds; by default they stay as the rounds shrank them.
         on_finding: hears of each finding once, when its round is done with it; on_minimal: when the reducer is.
@@ -74,7 +75,7 @@ class Campaign:
         *,
         seed: int = 0,
         max_elements: int = 1 << 15,
-        known: frozenset[str] = frozenset(),
+        ledger: Sequence[Known] = (),
         against: Mapping[str, str] | None = None,
         reducer: Reducer | None = None,
         on_finding: Callable[[Finding], None] = lambda found: None,
@@ -87,7 +88,8 @@ class Campaign:
         self.budget = budget
         self.stopping: str | None = None
         self._states: dict[str, str] = {id_: row["state"] for id_, row in store.findings().items()}
-        self._known = known | frozenset(self._states)
+        self._ledger = tuple(ledger)
+        self._known = frozenset(entry.fingerprint.id for entry in ledger) | frozenset(self._states)
         self._against = against or {}
         self._on_finding, self._on_minimal, self._on_tick = on_finding, on_minimal, on_tick
         self.reducer = reducer or Reducer(None)
@@ -204,7 +206,15 @@ class Campaign:
         if self.budget.cases == float("inf") and self._rounds[name] % _GUIDED_EVERY == 0:
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
             count = 5 * _ROUND
-        return Round(seed=seed, count=count, max_elements=self._sizes[name].next(), known=self._known, rare=rare, like=like)
+        return Round(
+            seed=seed,
+            count=count,
+            max_elements=self._sizes[name].next(),
+            known=self._known,
+            ledger=self._ledger,
+            rare=rare,
+            like=like,
+        )
 
     def _hear(self, slot: Slot) -> None:
         """Everything that a slot's process has said, and what became of it."""
@@ -306,10 +316,11 @@ class Campaign:
                 raise HarnessError(f"worker of {spec} ended {_LOST} times between cases: {verdict.message}")
         else:
             self._lost[name] = 0
+            failure = shorten(self.subjects[name].implementation, Case.from_json(slot.case), verdict, self._ledger)
             if not slot.probe:
                 self._drawn[name] += 1
-                self.store.end(slot.number, name, Checked(case=slot.case, failures=(shorten(verdict),)), self.now)
-            new = self._keep(name, slot.case, shorten(verdict), "shrunk")
+                self.store.end(slot.number, name, Checked(case=slot.case, failures=(failure,)), self.now)
+            new = self._keep(name, slot.case, failure, "shrunk")
         self._share.done(name, time.monotonic() - slot.since, fresh=new, crashed=not new)
         if slot.begun < request.count and request.rare is None:
             self._waiting[name].append(replace(request, skip=slot.begun, known=self._known))

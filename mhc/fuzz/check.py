@@ -32,7 +32,7 @@ def check(
     """Run `implementation` on `case` and judge it; a refused case costs no tolerance.
 
     Where only the schedule that the case pins is refused, the case without it is judged: see `taken`. Gates with further
-    runs judge what ran to its end in the first, and drawn ones only what nothing was wrong with: they would tell of the same
+    runs judge what ran to its end in the first, and in campaigns only what nothing was wrong with: they would tell of the same
     bug in their words.
 
     Args:
@@ -84,7 +84,7 @@ def _check(
     verdicts = judge(observation, allowed)
     if measure:
         verdicts = measured(verdicts, observation, allowed)
-    wrong = depth is Depth.DRAWN and any(verdict.status is Status.FAIL for verdict in verdicts)
+    wrong = depth is not Depth.FULL and any(verdict.status is Status.FAIL for verdict in verdicts)
     trial = Trial(
         inputs=inputs,
         reference=wanted,
@@ -93,7 +93,7 @@ def _check(
         recomputes_forward=implementation.recomputes_forward,
     )
     if depth is not Depth.PLAIN and observation.failure is None and not wrong:
-        gates = [gate for gate in GATES if depth is Depth.FULL or gate.drawn(case)]
+        gates = [gate for gate in GATES if depth is not Depth.DRAWN or gate.drawn(case)]
         verdicts += further(implementation, trial, gates, clock)
     for partner in partners:
         with clock.spent("comparing"):

@@ -1,6 +1,5 @@
-"""Findings: a failing verdict with its case, and what makes two of them the same bug."""
+"""Findings: a failing verdict with its case, as a file."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -10,40 +9,10 @@ from typing import Any
 from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.environment import environment
+from mhc.fuzz.fingerprint import Fingerprint
 from mhc.fuzz.messages import Failure
 from mhc.implementation import Implementation
-from oracles.verdict import Status, Verdict
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fingerprint:
-    """What "the same bug" means. against: the name of the implementation that results differ from, where that is the bug."""
-
-    operator: str
-    implementation: str
-    oracle: str
-    subject: str
-    symptom: str
-    against: str = ""
-
-    @property
-    def document(self) -> dict[str, str]:
-        """Its fields as JSON values; `against` only where there is something to say."""
-        return {name: value for name, value in asdict(self).items() if name != "against" or value}
-
-    @property
-    def id(self) -> str:
-        """Eight hexadecimal digits, for file names."""
-        return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()[:8]
-
-    def fits(self, verdict: Verdict) -> bool:
-        """Whether `verdict`, of the same implementation, fails in this way."""
-        said = (verdict.oracle, verdict.subject, verdict.symptom, verdict.against)
-        return verdict.status is Status.FAIL and said == (self.oracle, self.subject, self.symptom, self.against)
-
-    def __str__(self) -> str:
-        gate = f"{self.oracle} with {self.against}" if self.against else self.oracle
-        return f"{self.implementation}: {self.subject}: {self.symptom} ({gate})"
+from oracles.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +101,7 @@ def fingerprint(implementation: Implementation, case: Case, failure: Failure | V
         subject=failure.subject,
         symptom=failure.symptom,
         against=failure.against,
+        outside=failure.outside if isinstance(failure, Failure) else (),
     )
 
 
@@ -171,7 +141,7 @@ def from_document(document: Mapping[str, Any]) -> Finding:
     reduction = document.get("reduction")
     try:
         return Finding(
-            fingerprint=Fingerprint(**document["fingerprint"]),
+            fingerprint=Fingerprint.read(document["fingerprint"]),
             spec=str(document["implementation"]),
             variables={},
             case=Case.from_json(json.dumps(document["case"])),
@@ -179,7 +149,9 @@ def from_document(document: Mapping[str, Any]) -> Finding:
             reduction=None if reduction is None else Reduction(**reduction),
             against=document.get("against"),
         )
-    except TypeError as error:
+    except CaseError:
+        raise
+    except (TypeError, ValueError) as error:
         raise CaseError("fingerprint or reduction", f"has other fields than expected ({error})") from error
 
 

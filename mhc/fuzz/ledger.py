@@ -2,15 +2,21 @@
 
 A known finding is reported as known and fails nothing. Where it is mended, its entry fails until it is taken out: the ledger
 never says of a bug that is gone that it is there.
+
+An entry may be confined to the cases that its reason explains (`Known.where`). The same failure on another case is another
+bug: its fingerprint says outside of which conditions it was found, so that its name, its file and whatever else goes by
+fingerprints are its own, and no smaller case is taken for it that the entry explains.
 """
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 
-from mhc.fuzz.finding import Fingerprint
+from mhc.case import Case
+from mhc.fuzz.condition import Condition
+from mhc.fuzz.fingerprint import Fingerprint
 
 _ISSUE = re.compile(r"#[1-9]\d*|https://[\w.-]+/\S+/(issues|pull|discussions)/[1-9]\d*(#\S+)?")
 
@@ -24,6 +30,7 @@ class Known:
         issue: where it is told of: `#12` in this project, or the address of an issue, pull request or discussion.
         reason: why it is not mended, in a sentence.
         also: other implementations that fail on the fixture, for the same cause.
+        where: of which cases this is known; None: of all with the fingerprint.
 
     Raises:
         ValueError: no issue, or no reason.
@@ -34,6 +41,7 @@ class Known:
     issue: str
     reason: str
     also: tuple[str, ...] = ()
+    where: Condition | None = None
 
     def __post_init__(self) -> None:
         if not _ISSUE.fullmatch(self.issue):
@@ -43,8 +51,13 @@ class Known:
         if not self.fixture.startswith(self.fingerprint.id) or not self.fixture.endswith(".json"):
             raise ValueError(f"{self.fingerprint}: fixture must be {self.fingerprint.id}*.json, was {self.fixture!r}")
 
+    def covers(self, case: Case) -> bool:
+        """Whether `case` is one of those of which this is known."""
+        return self.where is None or self.where.holds(case)
+
     def __str__(self) -> str:
-        return f"known: {self.fingerprint}: {self.reason} ({self.issue})"
+        where = "" if self.where is None else f", where {self.where}"
+        return f"known: {self.fingerprint}{where}: {self.reason} ({self.issue})"
 
 
 class Outcome(Enum):
@@ -60,9 +73,11 @@ class Outcome(Enum):
         return self in {Outcome.BROKEN, Outcome.MENDED}
 
 
-def _entry(implementation: str, issue: str, oracle: str, subject: str, symptom: str, reason: str, *also: str) -> Known:
+def _entry(
+    implementation: str, issue: str, oracle: str, subject: str, symptom: str, reason: str, where: Condition, *also: str
+) -> Known:
     kind = Fingerprint(operator="mhc_pre", implementation=implementation, oracle=oracle, subject=subject, symptom=symptom)
-    return Known(fingerprint=kind, fixture=f"{kind.id}.json", issue=issue, reason=reason, also=also)
+    return Known(fingerprint=kind, fixture=f"{kind.id}.json", issue=issue, reason=reason, also=also, where=where)
 
 
 _tilelang = partial(_entry, "tilelang", "#4")
@@ -70,21 +85,40 @@ _tilelang = partial(_entry, "tilelang", "#4")
 _ALIGNED = "tensor cores align a subnormal operand by its exponent field: what is far below a larger product is cut off"
 _DROPPED = "x is subnormal: of its three bfloat16 terms the lower ones are large, and products of order 3 are left out"
 
+_SUBNORMAL_X = Condition(dtypes=("float32",), below=(("x", 2.0**-126),))
+_NO_FIRST_TERM = Condition(dtypes=("float32",), below=(("x", 2.0**-133),))
+
 LEDGER: tuple[Known, ...] = (
-    _tilelang("bound", "dphi", "value", _ALIGNED),
-    _tilelang("bound", "h_mix", "value", _DROPPED),
+    _tilelang("bound", "dphi", "value", _ALIGNED, _SUBNORMAL_X),
+    _tilelang("bound", "h_mix", "value", _DROPPED, _SUBNORMAL_X),
     _tilelang(
         "nonfinite",
         "dphi",
         "class",
         "x is 2^-134: its first bfloat16 term rounds to 0, and infinity times it is NaN where infinity times x is not",
+        _NO_FIRST_TERM,
     ),
 )
 
 
-def known(fingerprint: Fingerprint, ledger: Sequence[Known] | None = None) -> Known | None:
-    """The entry of a fingerprint, if there is one; of `LEDGER` where no other is given."""
-    return next((entry for entry in (LEDGER if ledger is None else ledger) if entry.fingerprint == fingerprint), None)
+def identified(fingerprint: Fingerprint, case: Case, ledger: Sequence[Known] | None = None) -> Fingerprint:
+    """The fingerprint of a failure on `case`, with the conditions of the entries that would explain it on another case.
+
+    Args:
+        fingerprint: what the failure says without looking at its case.
+    """
+    entries = [one for one in (LEDGER if ledger is None else ledger) if one.fingerprint == fingerprint]
+    if not entries or any(one.covers(case) for one in entries):
+        return fingerprint
+    conditions = dict.fromkeys(one.where for one in entries if one.where is not None)
+    return identified(replace(fingerprint, outside=(*fingerprint.outside, *conditions)), case, ledger)
+
+
+def known(fingerprint: Fingerprint, case: Case, ledger: Sequence[Known] | None = None) -> Known | None:
+    """The entry that explains a failure on `case`, if there is one; of `LEDGER` where no other is given."""
+    kind = identified(fingerprint, case, ledger)
+    entries = LEDGER if ledger is None else ledger
+    return next((one for one in entries if one.fingerprint == kind and one.covers(case)), None)
 
 
 def expected(fixture: str, implementation: str, ledger: Sequence[Known] | None = None) -> Known | None:
@@ -96,8 +130,8 @@ def expected(fixture: str, implementation: str, ledger: Sequence[Known] | None =
     )
 
 
-def outcome(fingerprint: Fingerprint, reproduced: bool, ledger: Sequence[Known] | None = None) -> Outcome:
-    """What it means that a fixture failed with its fingerprint, or did not."""
-    if known(fingerprint, ledger) is None:
+def outcome(fingerprint: Fingerprint, case: Case, reproduced: bool, ledger: Sequence[Known] | None = None) -> Outcome:
+    """What it means that a fixture, of that case, failed with its fingerprint, or did not."""
+    if known(fingerprint, case, ledger) is None:
         return Outcome.BROKEN if reproduced else Outcome.CLEAN
     return Outcome.KNOWN if reproduced else Outcome.MENDED

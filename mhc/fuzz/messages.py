@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from mhc.fuzz.condition import Condition
 from mhc.fuzz.depth import Depth
+from mhc.fuzz.ledger import Known
 from mhc.implementation import Implementation
 from mhc.observation import Failure as Raised
 from oracles.verdict import Verdict
@@ -53,7 +55,7 @@ class Round:
     Attributes:
         seed: of the round; the same seed draws the same cases.
         count: cases to draw at most. skip: how many of them are only drawn, since they ran before.
-        known: ids of fingerprints that are not raised again.
+        known: ids of fingerprints that are not raised again. ledger: what tells fingerprints apart by their cases.
         rare: labels of regions to look for; with them a round is longer and guided.
         like: JSON of a case; those of the round differ from it in nothing that compiled programs depend on.
         shrink: seconds that shrinking may take.
@@ -64,6 +66,7 @@ class Round:
     skip: int = 0
     max_elements: int = 1 << 15
     known: frozenset[str] = frozenset()
+    ledger: tuple[Known, ...] = ()
     rare: frozenset[str] | None = None
     like: str | None = None
     shrink: float = 20.0
@@ -106,13 +109,14 @@ class Comparing:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A failing verdict, in short."""
+    """A failing verdict, in short. outside: known conditions that its case does not meet, as in `Fingerprint`."""
 
     oracle: str
     subject: str
     symptom: str
     message: str
     against: str = ""
+    outside: tuple[Condition, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from mhc.fuzz.clock import Clock
 from mhc.fuzz.compiles import compiles
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import fingerprint
+from mhc.fuzz.ledger import Known, identified
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Round, Running
 from mhc.implementation import Implementation
 from oracles import liveness, refusal
@@ -58,11 +59,12 @@ def play(
             return
         say(Begun(case=case.json, number=number))
         clock, before = Clock(on_run=lambda nth: say(Running(nth=nth))), compiles(implementation)
-        depth = Depth.FULL if shrinking else Depth.DRAWN
+        depth = Depth.CLEAN if shrinking else Depth.DRAWN
         verdicts = check(implementation, case, device, depth, clock, partners=partners)
         checking += clock.checking
         case = taken(implementation, case, verdicts)
-        checked = summarise(case, verdicts, clock, compiles(implementation) - before, probe=shrinking)
+        failures = tuple(shorten(implementation, case, one, request.ledger) for one in verdicts if one.status is Status.FAIL)
+        checked = summarise(case, verdicts, failures, clock, compiles(implementation) - before, probe=shrinking)
         say(checked)
         lost = broken(verdicts)
         if request.rare is not None and not shrinking and not lost:
@@ -111,7 +113,9 @@ def _climb(checked: Checked, rare: frozenset[str]) -> None:
     hypothesis.target(float(len(checked.regions & rare)), label="rare regions")
 
 
-def summarise(case: Case, verdicts: Sequence[Verdict], clock: Clock, compiled: int, *, probe: bool) -> Checked:
+def summarise(
+    case: Case, verdicts: Sequence[Verdict], failures: tuple[Failure, ...], clock: Clock, compiled: int, *, probe: bool
+) -> Checked:
     """The verdicts on a case, as the main process needs them."""
     ratios: dict[str, float] = {}
     for verdict in verdicts:
@@ -121,7 +125,7 @@ def summarise(case: Case, verdicts: Sequence[Verdict], clock: Clock, compiled: i
         case=case.json,
         refused=refusal.refused(verdicts),
         probe=probe,
-        failures=tuple(shorten(verdict) for verdict in verdicts if verdict.status is Status.FAIL),
+        failures=failures,
         ratios=ratios,
         regions=frozenset() if probe else regions(case),
         seconds={
@@ -136,7 +140,7 @@ def summarise(case: Case, verdicts: Sequence[Verdict], clock: Clock, compiled: i
     )
 
 
-def shorten(verdict: Verdict) -> Failure:
+def shorten(implementation: Implementation, case: Case, verdict: Verdict, ledger: Sequence[Known]) -> Failure:
     """A failing verdict as it is sent and kept; what a kernel said may be long."""
     message = verdict.message if len(verdict.message) <= 2000 else verdict.message[:2000] + "..."
     return Failure(
@@ -145,6 +149,7 @@ def shorten(verdict: Verdict) -> Failure:
         symptom=verdict.symptom,
         message=message,
         against=verdict.against,
+        outside=identified(fingerprint(implementation, case, verdict), case, ledger).outside,
     )
 
 

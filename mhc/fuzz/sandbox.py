@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mhc.case import Case
 from mhc.fuzz.depth import Depth
-from mhc.fuzz.finding import Fingerprint
+from mhc.fuzz.fingerprint import Fingerprint
 from mhc.fuzz.messages import Partner
 from mhc.fuzz.process import HarnessError, Limits
 from mhc.fuzz.worker import Worker
@@ -67,7 +67,7 @@ class Sandbox:
 
     def seen(self, case: Case, fingerprint: Fingerprint, depth: Depth) -> Verdict | None:
         """The verdict with that fingerprint, if the case fails so."""
-        return next((verdict for verdict in self.verdicts(case, depth) if fingerprint.fits(verdict)), None)
+        return next((verdict for verdict in self.verdicts(case, depth) if fingerprint.fits(verdict, case)), None)
 
     def stop(self) -> None:
         """End the process; the next case starts a new one."""

@@ -171,7 +171,7 @@ def run_campaign(settings: Settings) -> int:
             pool,
             settings.budget,
             seed=settings.seed,
-            known=frozenset(entry.fingerprint.id for entry in LEDGER),
+            ledger=LEDGER,
             against={partner.name: partner.spec for partner in partners},
             reducer=Reducer(smaller),
             on_finding=on_finding,

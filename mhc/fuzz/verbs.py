@@ -10,7 +10,7 @@ import click
 from mhc.case_json import CaseError
 from mhc.fuzz import fixtures
 from mhc.fuzz.finding import Finding, read_finding
-from mhc.fuzz.ledger import known
+from mhc.fuzz.ledger import identified, known
 from mhc.fuzz.minimise import CHECKS, RUNS, SECONDS, confirm
 from mhc.fuzz.minimise import minimise as make_small
 from mhc.fuzz.process import HarnessError
@@ -111,7 +111,7 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, device: s
     if not again.stable:
         click.echo(f"    refused: a fixture must fail {RUNS} times of {RUNS}")
         sys.exit(1)
-    entry = known(found.fingerprint)
+    entry = known(found.fingerprint, found.case)
     if entry is not None:
         click.echo(f"    {entry}")
     before = found.reduction or again
@@ -146,7 +146,7 @@ def open_finding(path: Path, spec: str | None, device: str | None) -> tuple[Find
         devices = ", ".join(other.devices)
         problem = "not with itself" if other.name == implementation.name else f"which runs on {devices}, not on {where}"
         raise click.UsageError(f"{path}: is compared with {other.name}, {problem}")
-    fingerprint = replace(found.fingerprint, implementation=implementation.name)
+    fingerprint = identified(replace(found.fingerprint, implementation=implementation.name), found.case)
     return replace(found, fingerprint=fingerprint, spec=chosen, variables=implementation.env), implementation, where
 
 

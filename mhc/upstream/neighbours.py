@@ -64,7 +64,7 @@ def neighbours(found: Finding, start: Start) -> list[Neighbour]:
     try:
         for change, case in _changed(found.case):
             verdicts = sandbox.verdicts(case, Depth.PLAIN)
-            seen = next((one for one in verdicts if found.fingerprint.fits(one)), None)
+            seen = next((one for one in verdicts if found.fingerprint.fits(one, case)), None)
             judged = any(one.subject == found.fingerprint.subject for one in verdicts)
             if seen is not None or (judged and not any(one.status is Status.FAIL for one in verdicts)):
                 found_here.append(Neighbour(change, case, None if seen is None else seen.message))

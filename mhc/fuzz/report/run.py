@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mhc.fuzz.finding import Fingerprint, Reduction
+from mhc.fuzz.finding import Reduction, from_document
+from mhc.fuzz.fingerprint import Fingerprint
 from mhc.fuzz.fixtures import source_tree
 from mhc.fuzz.ledger import known
 from mhc.fuzz.report.words import bounded, duration, plural, replay_command
@@ -52,7 +53,7 @@ class Found:
     def title(self) -> str:
         """The fingerprint in words."""
         parts = {"operator": "?", "implementation": "?", "oracle": "?", "subject": "?", "symptom": "?"}
-        return bounded(str(Fingerprint(**{**parts, **self.document.get("fingerprint", {})})), 300)
+        return bounded(str(Fingerprint.read({**parts, **self.document.get("fingerprint", {})})), 300)
 
     @property
     def message(self) -> str:
@@ -248,7 +249,8 @@ def read(folder: Path, store: Store) -> Run:
 
 def _known(document: Mapping[str, Any]) -> str | None:
     """What the ledger says today: a finding may have become known after its campaign."""
-    entry = known(Fingerprint(**document["fingerprint"]))
+    found = from_document(document)
+    entry = known(found.fingerprint, found.case)
     return None if entry is None else str(entry)
 
 
