@@ -15,6 +15,7 @@ from mhc.operators import OPERATORS
 from strategies.regions import labels
 
 NAMES = ("golden", "manual", "triton-interpreted", "tilelang-c", "tir", "chunked")
+WHY = ("refused", "raises RuntimeError")
 RATES = (6, 6, 3, 2, 1, 4)
 HOSTILE = "<script>alert('1')</script> \"quoted\" & \x1b[31mred\x1b[0m \x00\u202e\ud800 | `code` ]]>\nline " + "x" * 10_000
 SUBJECTS = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre", "dx", "dphi", "dalpha", "dbias", "dgamma")
@@ -81,6 +82,8 @@ def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1)
             environment=ENVIRONMENT,
             command=f"python -m mhc.fuzz --hours {hours:g} --seed {seed} --impl my_kernel.py:IMPL",
             budget=f"{hours:g} hours",
+            against=["liger.py:IMPL"],
+            partners=["liger", "never"],
             fixtures={found[2][0]: "tests/regressions/3a5f0c11.json", found[3][0]: "tests/regressions/77ab9e02.json"},
         )
         for _ in range(cases):
@@ -92,6 +95,7 @@ def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1)
             if failures and ratios:
                 ratios["dx"] = 2.0 ** draw.uniform(0.5, 12)
             running = draw.random()
+            other = "compared with liger" if draw.random() < 0.8 else f"not compared with liger: {draw.choice(WHY)}"
             spent = {"running": running, "reference": 0.3, "checking": running + 0.9, "drawing": 0.2}
             checked = Checked(
                 case=draw.choice(texts),
@@ -101,6 +105,7 @@ def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1)
                 ratios=ratios,
                 regions=seen,
                 seconds=spent,
+                compared=() if refused else (other,),
                 compiled=draw.random() < 0.2 if name in {"tilelang-c", "tir"} else 0,
             )
             at = seconds * draw.random()
@@ -133,13 +138,22 @@ def hostile(folder: Path) -> Store:
     name = plain[:60]
     with store.batch():
         store.set_meta(
-            device="cpu", implementations=[{"name": name, "spec": HOSTILE}], command=HOSTILE, seed=HOSTILE, budget=HOSTILE
+            device="cpu",
+            implementations=[{"name": name, "spec": HOSTILE}],
+            partners=[plain],
+            command=HOSTILE,
+            seed=HOSTILE,
+            budget=HOSTILE,
         )
         id_, found = document(name, HOSTILE, HOSTILE, HOSTILE)
         store.keep(id_, found, "raw", 3.0)
         store.set_meta(fixtures={id_: HOSTILE})
         checked = Checked(
-            case=default_case().json, ratios={name: 0.5}, regions=frozenset({name, f"x: {name}"}), seconds={"checking": 1.0}
+            case=default_case().json,
+            ratios={name: 0.5},
+            regions=frozenset({name, f"x: {name}"}),
+            seconds={"checking": 1.0},
+            compared=(f"not compared with {plain}: {plain}",),
         )
         store.end(0, name, checked, 4.0)
         store.restart(name, plain)

@@ -312,7 +312,9 @@ def test_a_campaign_finds_it_once_makes_it_small_and_replays_it(
     result = fuzz("--cases", 6, "--seed", 1, "--workers", 1, "--out", out, *chosen)
     assert result.exit_code == 1, result.output
     assert "checking mine against off on cpu" in result.output
-    assert "mine compared with off on 6 cases\n" in result.output
+    for text in (result.output, next(out.glob("*/summary.md")).read_text(encoding="utf-8")):
+        assert "\n- mine compared with off on 6 cases\n" in text
+    assert "Compared with one another" in next(out.glob("*/report.html")).read_text(encoding="utf-8")
     (path,) = out.glob("*/*.json")
     small = json.loads(path.read_text(encoding="utf-8"))
     assert list(small["fingerprint"].values()) == ["mhc_pre", "mine", "pair", "h_post", "value", "off"]

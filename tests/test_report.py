@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,27 @@ def killed(folder: Path) -> Store:
     store.keep(id_, found, "raw", 5.0)
     store.begin(0, "manual", default_case().json, 11.0)
     return store
+
+
+def test_the_pairs_are_counted_in_all_three_alike(ran: Run) -> None:
+    told = {(one.name, one.against): one for one in ran.pairs}
+    assert set(told) == {(name, other) for name in NAMES for other in ("liger", "never")}
+    shown = [
+        ["".join(cell.itertext()) for cell in row]
+        for found in parsed(ran).iter("table")
+        if found.findtext("caption") == "Compared with one another"
+        for row in found.iterfind("tbody/tr")
+    ]
+    tests = {(one.get("classname"), one.get("name")): one.find("skipped") for one in ci(junit(ran)).iter("testcase")}
+    for (name, other), one in told.items():
+        whole = one.cases + sum(one.missing.values())
+        assert whole == (ran.count(name, "checked") if other == "liger" else 0)
+        why = ", ".join(f"{reason} {n}" for reason, n in one.missing.items())
+        assert [name, other, str(one.cases), str(sum(one.missing.values())), why] in shown
+        assert f"\n- {name} compared with {other} on {one.cases} cases" in markdown(ran)
+        assert (tests[f"mhc.fuzz.{name}", f"was compared with {other}"] is None) == (one.cases > 0)
+    assert len(shown) == len(told)
+    assert "Compared with one another" not in page(replace(ran, pairs=()))
 
 
 def test_the_page_has_the_numbers_of_the_store(ran: Run) -> None:
@@ -158,7 +180,7 @@ def ci(text: str) -> ET.Element:
 
 def test_junit_has_a_test_for_each_implementation_and_a_failure_for_each_finding(ran: Run) -> None:
     root = ci(junit(ran))
-    assert (root.get("tests"), root.get("failures"), root.get("errors")) == (str(len(NAMES) + 5), "5", "0")
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == (str(3 * len(NAMES) + 5), "5", "0")
     judged = {one.get("classname") for one in root.iter("testcase") if one.get("name") == "was judged"}
     assert judged == {f"mhc.fuzz.{name}" for name in NAMES}
     failed = {one.attrib["name"].split()[0]: one.find("failure") for one in root.iter("testcase")}

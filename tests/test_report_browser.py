@@ -49,6 +49,7 @@ def test_it_opens_and_fits_and_asks_for_nothing(
     assert browser.evaluate("document.querySelector('h1').innerText") == runs[name].outcome[1]
     assert browser.evaluate(WIDER_THAN_THE_WINDOW) == 0
     assert browser.evaluate(OVER_ITS_EDGE) == 0
+    assert browser.evaluate("[...document.querySelectorAll('td.text')].every(one => one.clientWidth > 99)"), "words break"
     light, ink = browser.evaluate("['backgroundColor', 'color'].map(one => getComputedStyle(document.body)[one])")
     assert (brightness(light) < brightness(ink)) == dark
     assert browser.screenshot().startswith(b"\x89PNG")
@@ -61,6 +62,9 @@ def test_it_shows_what_the_store_has(browser: Page, runs: dict[str, Run]) -> Non
     rows = {one.split()[0]: one.split()[1:3] for one in shown if one.strip()}
     for name in run.names:
         assert rows[name] == [f"{run.count(name, word):,}" for word in ("checked", "refused")]
+    told = browser.evaluate("[...document.querySelectorAll('#implementations table')].map(one => one.innerText)")
+    (pairs,) = (one.splitlines() for one in told if one.startswith("Compared with one another"))
+    assert [one.split()[:3] for one in pairs[2:]] == [[one.name, one.against, f"{one.cases:,}"] for one in run.pairs]
     cards = browser.evaluate("[...document.querySelectorAll('article')].map(one => one.innerText)")
     assert len(cards) == len(run.findings)
     for found, card in zip(run.findings, cards, strict=True):

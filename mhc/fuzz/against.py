@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from mhc.case import Case
@@ -88,15 +88,28 @@ def compared(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def told(partners: Sequence[Partner], counts: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A line for each implementation of a campaign and what it was compared with, from the store's counts."""
-    lines = []
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """How often one implementation was compared with another; missing: how often not, by why."""
+
+    name: str
+    against: str
+    cases: int
+    missing: Mapping[str, int]
+
+    def __str__(self) -> str:
+        line = f"{self.name} compared with {self.against} on {self.cases} cases"
+        why = ", ".join(f"{words} {n}" for words, n in self.missing.items())
+        return f"{line}, not on {sum(self.missing.values())}: {why}" if self.missing else line
+
+
+def pairs(partners: Sequence[str], counts: Mapping[str, Mapping[str, float]]) -> list[Pair]:
+    """Each implementation of a campaign with each that it was to be compared with, by name, from the store's counts."""
+    found = []
     for name, own in counts.items():
         for partner in partners:
-            start = f"not compared with {partner.name}: "
-            missing = {words.removeprefix(start): n for words, n in own.items() if words.startswith(start)}
-            why = ", ".join(f"{words} {n:.0f}" for words, n in missing.items())
-            done = own.get(f"compared with {partner.name}", 0)
-            line = f"{name} compared with {partner.name} on {done:.0f} cases"
-            lines.append(f"{line}, not on {sum(missing.values()):.0f}: {why}" if missing else line)
-    return lines
+            start = f"not compared with {partner}: "
+            missing = {words.removeprefix(start): round(n) for words, n in own.items() if words.startswith(start)}
+            cases = round(own.get(f"compared with {partner}", 0))
+            found.append(Pair(name=name, against=partner, cases=cases, missing=missing))
+    return found

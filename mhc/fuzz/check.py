@@ -32,8 +32,8 @@ def check(
     """Run `implementation` on `case` and judge it; a refused case costs no tolerance.
 
     Where only the schedule that the case pins is refused, the case without it is judged: see `taken`. Gates with further
-    runs judge what ran to its end in the first, and in campaigns only what nothing was wrong with: they would tell of the same
-    bug in their words.
+    runs judge what ran to its end in the first, and in campaigns only what nothing was wrong with: they would tell of the
+    same bug in their words.
 
     Args:
         clock: is told where the time went, and before each call of the implementation.

@@ -15,7 +15,6 @@ import torch
 
 from mhc.environment import environment
 from mhc.fuzz import fixtures, report
-from mhc.fuzz.against import told
 from mhc.fuzz.campaign import Budget, Campaign, Subject
 from mhc.fuzz.chosen import load_pairs
 from mhc.fuzz.display import Display, display
@@ -119,7 +118,7 @@ def run_campaign(settings: Settings) -> int:
     click.echo(f"checking {_who(loaded, partners)} on {settings.device}, seed {settings.seed}, {again} {folder}")
     store.set_meta(budget=_budget(settings.budget), fault=None)
     if not settings.resumed:
-        _describe(store, settings, loaded)
+        _describe(store, settings, loaded, partners)
     pool = Pool(
         {implementation.name: (spec, implementation) for spec, implementation in loaded},
         settings.device,
@@ -185,9 +184,8 @@ def run_campaign(settings: Settings) -> int:
             fault, ended = error, "fault"
             store.set_meta(fault=str(error))
     run = report.write_reports(folder, store)
-    text = report.markdown(run) + "".join(f"{line}\n" for line in told(partners, store.counts()))
     store.close()
-    click.echo(text, nl=False)
+    click.echo(report.markdown(run), nl=False)
     if fault is not None:
         click.echo(f"fault of the harness: {fault}", err=True)
     elif ended != "budget spent":
@@ -200,7 +198,9 @@ def _who(loaded: Sequence[tuple[str, Implementation]], partners: Sequence[Partne
     return f"{names} against {', '.join(partner.name for partner in partners)}" if partners else names
 
 
-def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Implementation]]) -> None:
+def _describe(
+    store: Store, settings: Settings, loaded: Sequence[tuple[str, Implementation]], partners: Sequence[Partner]
+) -> None:
     """What the run is, for its reports and for whoever goes on with it."""
     seconds, cases = settings.budget.seconds, settings.budget.cases
     store.set_meta(
@@ -209,6 +209,7 @@ def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Impl
         workers=settings.workers,
         implementations=[{"name": implementation.name, "spec": spec} for spec, implementation in loaded],
         against=list(settings.against),
+        partners=[partner.name for partner in partners],
         environment=environment().to_json(),
         command=" ".join(["python -m mhc.fuzz", *sys.argv[1:]]),
         seconds=None if seconds == float("inf") else seconds,

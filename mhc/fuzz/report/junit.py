@@ -9,8 +9,8 @@ from mhc.fuzz.report.words import bounded, plural, safe
 def junit(run: Run) -> str:
     """A test for each implementation, which passes where something was judged, and one for each fingerprint, which fails.
 
-    A fingerprint that the ledger has is skipped, and so is an implementation that refused every case. A fault of the
-    harness is an error of its own.
+    So it is for each pair: where two were never compared, that test is skipped. A fingerprint that the ledger has is skipped
+    too, and an implementation that refused every case. A fault of the harness is an error of its own.
     """
     suite = ET.Element("testsuite", name="mhc.fuzz", time=f"{run.seconds:.3f}")
     properties = ET.SubElement(suite, "properties")
@@ -21,6 +21,11 @@ def junit(run: Run) -> str:
         ET.SubElement(test, "error", message=_line(run.fault)).text = bounded(run.fault)
     for name in run.names:
         _implementation(suite, run, name)
+    for pair in run.pairs:
+        test = _test(suite, f"mhc.fuzz.{pair.name}", f"was compared with {pair.against}")
+        if not pair.cases:
+            ET.SubElement(test, "skipped", message=_line(str(pair)))
+        ET.SubElement(test, "system-out").text = bounded(str(pair))
     for found in run.findings:
         _finding(suite, found)
     for kind, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):

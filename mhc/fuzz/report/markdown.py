@@ -23,6 +23,7 @@ def markdown(run: Run) -> str:
         "| implementation | checked | refused | findings | restarts | compiles per 1000 cases | largest error / bound |",
         "|---|---|---|---|---|---|---|",
         *(_row(run, name) for name in run.names),
+        *(["", *(f"- {_cell(pair)}" for pair in run.pairs)] if run.pairs else []),
     ]
     if run.findings:
         lines += ["", "## Findings"]

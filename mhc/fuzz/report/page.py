@@ -83,10 +83,9 @@ def _ran(run: Run) -> list[Child]:
     }
     rows = [part for key, value in told.items() if value is not None for part in (element("dt", key), element("dd", value))]
     legs: list[list[Child]] = [
-        [leg.number, element("td", _clock(leg.started), class_="text"), duration(leg.seconds), _text(leg.ended)]
-        for leg in run.legs
+        [leg.number, tables.words(_clock(leg.started)), duration(leg.seconds), tables.words(leg.ended)] for leg in run.legs
     ]
-    hand: list[list[Child]] = [[slot, _text(name), _text(_case_id(case))] for slot, name, case in run.in_hand]
+    hand: list[list[Child]] = [[slot, tables.words(name), tables.words(_case_id(case))] for slot, name, case in run.in_hand]
     heads = (("leg", "started", "took", "ended"), ("slot", "implementation", "case"))
     under = [tables.table("Legs", heads[0], legs, text={1, 3})] if legs else []
     under += [tables.table("Begun and not counted", heads[1], hand, text={1, 2})] if hand else []
@@ -118,10 +117,6 @@ def _distributions(run: Run) -> list[Child]:
         for subject in run.ratios
     ]
     return [element("p", note, class_="soft"), element("div", *cards, class_="cards", style="--least: 380px")]
-
-
-def _text(value: str) -> Markup:
-    return element("td", bounded(value), class_="text")
 
 
 def _case_id(case: str) -> str:

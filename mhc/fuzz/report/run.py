@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mhc.fuzz.against import Pair, pairs
 from mhc.fuzz.finding import Reduction, from_document
 from mhc.fuzz.fingerprint import Fingerprint
 from mhc.fuzz.fixtures import source_tree
@@ -108,6 +109,7 @@ class Run:
         regions: cases, by implementation and label. timeline: by implementation and tick.
         ratios: outputs judged, by output, implementation and bin.
         worst: by output and implementation, the largest |error| / bound and the JSON of its case.
+        pairs: who was compared with whom, and how often.
         restarts: (implementation, reason, times). in_hand: (slot, implementation, case) of what was begun and not counted.
     """
 
@@ -119,6 +121,7 @@ class Run:
     ratios: Mapping[str, Mapping[str, Mapping[int, int]]]
     worst: Mapping[str, Mapping[str, tuple[float, str]]]
     timeline: Mapping[str, Mapping[int, int]]
+    pairs: Sequence[Pair]
     restarts: Sequence[tuple[str, str, int]]
     legs: Sequence[Leg]
     findings: Sequence[Found]
@@ -219,15 +222,17 @@ def read(folder: Path, store: Store) -> Run:
     subjects = [*(one for one in order if one in ratios), *sorted(set(ratios) - set(order))]
     listed = [str(one["name"]) for one in meta.get("implementations", [])]
     device, fixtures = str(meta.get("device", "cpu")), meta.get("fixtures", {})
+    names = list(dict.fromkeys([*listed, *sorted(counts), *sorted(name for name, _, _ in tables["restarts"])]))
     return Run(
         folder=folder,
         meta=meta,
-        names=list(dict.fromkeys([*listed, *sorted(counts), *sorted(name for name, _, _ in tables["restarts"])])),
+        names=names,
         counts=counts,
         regions=regions,
         ratios={subject: ratios[subject] for subject in subjects},
         worst={subject: worst.get(subject, {}) for subject in subjects},
         timeline=timeline,
+        pairs=pairs(meta.get("partners", []), {name: counts.get(name, {}) for name in names}),
         restarts=tables["restarts"],
         legs=[Leg(*row) for row in tables["legs"]],
         findings=sorted(

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
+from mhc.fuzz.against import Pair
 from mhc.fuzz.report.findings import folded_case
 from mhc.fuzz.report.markup import Child, Markup, element
 from mhc.fuzz.report.pictures import interval, shares
@@ -22,6 +23,11 @@ def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Child]], t
     return element("div", element("table", *parts), class_="wide", tabindex=0)
 
 
+def words(value: str) -> Markup:
+    """A cell of text."""
+    return element("td", bounded(value, 300), class_="text")
+
+
 def implementations(run: Run) -> list[Child]:
     """What became of the cases of each, and why workers were replaced."""
     if not run.names:
@@ -36,7 +42,17 @@ def implementations(run: Run) -> list[Child]:
         numbers = [count(checked), count(refused), _bad(failing), _bad(found), count(run.count(name, "probes"))]
         rows.append([name, *numbers, count(compiled), rate, count(restarted)])
         split[name] = {"passed": float(max(0, checked - failing)), "failing": float(failing), "refused": float(refused)}
-    heads = ("", "checked", "refused", "failing", "findings", "probes", "compiled", "per 1000 cases", "restarts")
+    heads = (
+        "",
+        "checked",
+        "refused",
+        "failing",
+        "findings",
+        "probes",
+        "compiled",
+        "per 1000 cases",
+        "restarts",
+    )
     note = "Failing cases are among the checked; probes are runs of shrinking, and count as nothing else."
     cards: list[Child] = [
         element(
@@ -47,8 +63,15 @@ def implementations(run: Run) -> list[Child]:
             class_="card",
         )
     ]
+    if run.pairs:
+        compared: list[list[Child]] = [
+            [one.name, words(one.against), count(one.cases), count(sum(one.missing.values())), words(_reasons(one))]
+            for one in run.pairs
+        ]
+        told = table("Compared with one another", ("", "with", "cases", "not on", "because"), compared, text={1, 4})
+        cards.append(element("div", told, class_="card"))
     if run.restarts:
-        reasons = [[name, element("td", bounded(reason, 300), class_="text"), count(n)] for name, reason, n in run.restarts]
+        reasons = [[name, words(reason), count(n)] for name, reason, n in run.restarts]
         restarts = table("Workers that were replaced", ("", "reason", "times"), reasons, text={1})
         cards.append(element("div", restarts, class_="card"))
     return cards
@@ -110,6 +133,10 @@ def spent(run: Run) -> list[Child]:
     told += f", with {plural(workers, 'worker')}." if isinstance(workers, int) else "."
     heads = ("", *kinds, "in all", "on cases that compiled")
     return [element("div", picture, table("Time", heads, rows), element("p", told, class_="soft"), class_="card")]
+
+
+def _reasons(pair: Pair) -> str:
+    return ", ".join(f"{why} {count(n)}" for why, n in pair.missing.items())
 
 
 def _bad(n: int) -> Markup:
