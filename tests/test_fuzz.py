@@ -21,6 +21,7 @@ from mhc.fuzz.worker import Worker
 from oracles import refusal
 from oracles.verdict import Status
 from strategies.cases import DTYPES
+from tests.support import ROOT
 
 KERNELS = """
 import os, time
@@ -204,6 +205,10 @@ def test_a_pinned_schedule_that_is_refused_is_dropped_and_the_case_is_judged(fit
     assert refusal.refused(check(replace(mine, dtypes=("float64",)), case, "cpu"))
 
 
+ON_TRITON = "tests/regressions/48ebb08c.json"
+INSTEAD = "; triton-interpreted is the same source and runs on cpu: give --impl triton-interpreted"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -212,12 +217,21 @@ def test_a_pinned_schedule_that_is_refused_is_dropped_and_the_case_is_judged(fit
         (["--hours", "1", "--minutes", "1"], "give --hours or --minutes, not both"),
         (["--cases", "0"], "0 is not in the range"),
         (["--device", "cuda"], "PyTorch sees no CUDA device here"),
+        (["--impl", "golden", "--device", "cuda"], "PyTorch sees no CUDA device here\n"),
+        (["--impl", "triton"], f"--impl triton: triton runs on cuda, not on cpu{INSTEAD}\n"),
+        (["--impl", "triton", "--device", "cuda"], f"sees no CUDA device here{INSTEAD} without --device\n"),
+        (["--impl", "golden", "--against", "triton"], INSTEAD.replace("--impl", "--against")),
+        (["replay", ON_TRITON], f"{ON_TRITON}: found on triton: triton runs on cuda, not on cpu{INSTEAD}\n"),
+        (["replay", ON_TRITON, "--device", "cuda"], f"sees no CUDA device here{INSTEAD} without --device\n"),
+        (["minimise", ON_TRITON], f"{ON_TRITON}: triton runs on cuda: PyTorch sees no CUDA device here{INSTEAD}\n"),
+        (["promote", ON_TRITON, "--device", "cpu"], f"--device cpu: triton runs on cuda{INSTEAD}\n"),
         (["replay", "absent.json"], "does not exist"),
         (["frobnicate"], "No such command"),
     ],
 )
 def test_bad_usage_exits_2_and_says_why(arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.chdir(ROOT)
     result = fuzz(*arguments)
     assert result.exit_code == 2
     assert message in result.output

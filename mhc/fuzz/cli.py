@@ -106,8 +106,9 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], de
     Largest and mean error are against float64, over the elements that are finite in both; the bound is the one where error /
     bound is largest. Every gate judges; what fails is shown in full.
 
-    Without --impl, a finding runs on the implementation that it was found on, a bare case on all built-in ones. Without
-    --against, it is compared with what the finding was compared with.
+    Without --impl, a finding runs on the implementation that it was found on, a bare case on all built-in ones. Where there
+    is no GPU, one on triton runs in Triton's interpreter with --impl triton-interpreted, which takes no schedule that is
+    pinned for triton. Without --against, it is compared with what the finding was compared with.
     """
     try:
         case, found_on = read_case(case_file)
@@ -120,7 +121,7 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], de
     elif not against and remembered is not None:
         against = (remembered,)
     failed = False
-    loaded, partners = load_pairs(chosen, against, device)
+    loaded, partners = load_pairs(chosen, against, device, "--impl" if specs else f"{case_file}: found on")
     for spec, implementation in loaded:
         verdicts = _check_once(spec, implementation, case, device, partners)
         click.echo(replay_table(case, implementation.name, verdicts))

@@ -9,6 +9,7 @@ import click
 
 from mhc.case_json import CaseError
 from mhc.fuzz import fixtures
+from mhc.fuzz.chosen import elsewhere
 from mhc.fuzz.finding import Finding, read_finding
 from mhc.fuzz.ledger import identified, known
 from mhc.fuzz.minimise import CHECKS, RUNS, SECONDS, confirm
@@ -139,9 +140,12 @@ def open_finding(path: Path, spec: str | None, device: str | None) -> tuple[Find
     where = device or implementation.devices[0]
     if where not in implementation.devices:
         devices = ", ".join(implementation.devices)
-        raise click.UsageError(f"--device {where}: {implementation.name} runs on {devices}")
+        raise click.UsageError(
+            f"--device {where}: {implementation.name} runs on {devices}{elsewhere(implementation, where)}"
+        )
     if where == "cuda" and not _cuda():
-        raise click.UsageError(f"--device {where}: PyTorch sees no CUDA device here")
+        by = f"--device {where}" if device else f"{path}: {implementation.name} runs on {where}"
+        raise click.UsageError(f"{by}: PyTorch sees no CUDA device here{elsewhere(implementation, 'cpu')}")
     if other is not None and (other.name == implementation.name or where not in other.devices):
         devices = ", ".join(other.devices)
         problem = "not with itself" if other.name == implementation.name else f"which runs on {devices}, not on {where}"
