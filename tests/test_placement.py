@@ -63,7 +63,7 @@ def test_every_gate_judges_on_the_host(implementation: Implementation, name: str
     assert {what for where, what in watch.asked if where == "place"} == {"_to_copy"}
     assert {what for where, what in watch.asked if where == "fetch"} == {"wait"}
     assert watch.entered["fetch"] == watch.entered["place"] + 1  # once a run, and once to see what later runs changed
-    assert told(verdicts) == told(judge_all(implementation, CASES[name]))
+    assert told(verdicts) == told(check(implementation, CASES[name], "cpu", Depth.FULL))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -72,7 +72,7 @@ def test_a_large_case_is_judged_where_it_runs(name: str, watch: Watch, monkeypat
     monkeypatch.setattr(import_module("mhc.reference"), "ON_HOST", 0)  # mhc.reference is the function
     verdicts = check(far(MANUAL, watch), CASES[name], str(DEVICE), Depth.FULL)
     assert watch.asked["elsewhere", "wait"] > 100
-    assert told(verdicts) == told(judge_all(MANUAL, CASES[name]))
+    assert told(verdicts) == told(check(MANUAL, CASES[name], "cpu", Depth.FULL))
 
 
 @pytest.mark.parametrize("last", [1, 3])

@@ -47,14 +47,14 @@ def program(
     whole = dtype in WHOLE
     wide, hopper = plan.mode == "wide", plan.mode == "hopper"
     overlap = hopper and can_overlap(device)
-    # packed dh_mix: six terms a row of phi (or whole, one), in chunks of plan.rows and a smaller last one; wide: six
+    # packed dh_mix: six terms a row of phi (or whole, one), in chunks of plan.rows and a smaller last one; wide: five
     MP = triton.cdiv(M, plan.rows) * plan.rows if wide else M
     need = M if whole else 6 * M
     tail = need % plan.rows
     C = (
         HOPPER_COLUMNS
         if hopper
-        else 6 * MP
+        else 5 * MP
         if wide
         else max(plan.rows, need - tail + (power_of_2(tail, 16, plan.rows) if tail else 0))
     )
@@ -74,7 +74,7 @@ def program(
         plan.gates_warps,
         (
             *("x", "dh_in", "h_mix", "h_pre", "h_post", "dh_post", "dh_res", "inv_rms", "alpha"),
-            *("dh_mix", "lifts", "coef", "sums"),
+            *("dh_mix", "faint", "coef", "sums"),
         ),
         (
             *(N, D, chunk, hc_eps),
@@ -95,7 +95,7 @@ def program(
     accumulator = torch.float64 if dtype == torch.float64 else torch.float32
     scratch = {
         "dh_mix": (N * C, accumulator if whole else torch.bfloat16),
-        "lifts": (N if wide else 0, accumulator),
+        "faint": (N if wide else 0, torch.int32),
         "coef": (N, accumulator),
         "sums": (programs * (M + 3), accumulator),
         "psi": (parts * R * K, accumulator),
@@ -228,7 +228,7 @@ def _wide(
             *(n, MP, DP, terms, plan.psi_tokens, plan.psi_rows, plan.psi_columns, plan.psi_stages),
         ),
     )
-    arguments = ("x", "dh_in", "h_pre", "dh_mix", "lifts", "coef", "w", "dx", "flags")
+    arguments = ("x", "dh_in", "h_pre", "dh_mix", "faint", "coef", "w", "dx", "flags")
     tile = (n, MP, DP, plan.tokens, plan.columns, plan.rows, 16)
     dx = Launch(dx_kernel, (tiles, 1, 1), plan.warps, arguments, (N, D, K, *tile, plan.stages))
     classes = Launch(classes_kernel, (triton.cdiv(tiles, 16), 1, 1), plan.warps, arguments, (N, D, K, *tile, 16))

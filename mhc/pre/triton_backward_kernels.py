@@ -6,17 +6,15 @@ import triton.language as tl
 from mhc.pre.triton_terms_kernels import ORDER_1, ORDER_2, dot, finite, narrow, scalar, split_bf16, unscaled, widen
 
 FAINT = tl.constexpr(2.0**-102)  # from here on the last digit of a float32 is 2**-125 or more
-LIFT = tl.constexpr(2.0**24)  # takes the smallest float32, 2**-149, there too
 
 
 @triton.jit
-def _pack(row, j, v, lift, on, MP: tl.constexpr, FORM: tl.constexpr):
+def _pack(row, j, v, on, MP: tl.constexpr, FORM: tl.constexpr):
     """Entries v of columns j of dh_mix, in the terms that a second pass wants; whole where its rows are not bfloat16.
 
     streams: blocks of MP columns h m l h m h, the left sides of hh mh lh hm mm hl, with m and l scaled.
-    wide: blocks h m l with m and l scaled, for psi, and h m l of v * lift [BT, 1] unscaled, for dx.
-    hopper: 24 h, 8 l, 24 m, 24 h, 16 l, with m and l scaled.
-    Only the first h of each sum carries NaN and infinity.
+    wide: blocks h m l, unscaled, then m and l scaled. hopper: 24 h, 8 l, 24 m, 24 h, 16 l, with m and l scaled.
+    Only the first h carries NaN and infinity.
     """
     at = row + j
     if row.dtype.element_ty != tl.bfloat16:
@@ -26,13 +24,11 @@ def _pack(row, j, v, lift, on, MP: tl.constexpr, FORM: tl.constexpr):
         tl.store(at, h, on)
         low = tl.where(finite(v), h, tl.zeros(h.shape, h.dtype))
         if FORM == "wide":
-            tl.store(at + MP, m, on)
-            tl.store(at + 2 * MP, l, on)
-            h, m, l = split_bf16(v * lift)
-            m, l = unscaled(m, l)
-            tl.store(at + 3 * MP, h, on)
-            tl.store(at + 4 * MP, m, on)
-            tl.store(at + 5 * MP, l, on)
+            first, second = unscaled(m, l)
+            tl.store(at + MP, first, on)
+            tl.store(at + 2 * MP, second, on)
+            tl.store(at + 3 * MP, m, on)
+            tl.store(at + 4 * MP, l, on)
         elif FORM == "hopper":
             tl.store(at + tl.where(j < 8, 24, 72), l, on)
             tl.store(at + 32, m, on)
@@ -46,9 +42,9 @@ def _pack(row, j, v, lift, on, MP: tl.constexpr, FORM: tl.constexpr):
 
 
 @triton.jit
-def _reach(v):
-    """Rows of v [BT, ...] with an entry that unscaled terms hold to its last digit, or NaN: 1, the others 0. [BT]."""
-    return tl.max(tl.where(tl.abs(v) < FAINT, 0, 1), axis=1)
+def _largest(v):
+    """Of each row of v."""
+    return tl.max(tl.abs(v), axis=1)
 
 
 @triton.jit
@@ -63,7 +59,7 @@ def gates_kernel(
     inv_rms,
     alpha,
     dh_mix,
-    lifts,
+    faint,
     coef,
     sums,
     N,
@@ -84,8 +80,8 @@ def gates_kernel(
 ):
     """Token gradients of this program's tokens.
 
-    dh_mix in packed terms [N, C], in blocks of MP columns, M or more; wide: lifts [N], what its unscaled terms are to be
-    multiplied by; coef = sum_M(dt * h_mix) * inv_rms**3 / K [N]; and
+    dh_mix in packed terms [N, C], in blocks of MP columns, M or more; wide: faint [N], whether unscaled terms lose
+    digits of all of a token's; coef = sum_M(dt * h_mix) * inv_rms**3 / K [N]; and
     the sums of its tokens for dbias and dalpha, sums [programs, M + 3].
     """
     M: tl.constexpr = n * n + 2 * n
@@ -150,15 +146,13 @@ def gates_kernel(
         d_pre *= inv[:, None]
         d_post *= inv[:, None]
         d_res = tl.where(on_res, d_res * inv[:, None], 0.0)  # zeros from M to MP
-        lift = 1.0
-        if FORM == "wide":  # of a token all of whose entries are near the end of what unscaled terms hold
-            entries = tl.maximum(_reach(d_res), tl.maximum(_reach(d_pre), _reach(d_post)))
-            lift = tl.where(entries > 0, 1.0, LIFT)[:, None]  # [BT, 1]
-            tl.store(lifts + t, tl.where(entries > 0, 1.0, 1 / LIFT), live)
+        if FORM == "wide":
+            top = tl.maximum(_largest(d_res), tl.maximum(_largest(d_pre), _largest(d_post)))
+            tl.store(faint + t, tl.where((top > 0) & (top < FAINT), 1, 0), live)
         out = dh_mix + (t * C)[:, None]
-        _pack(out, i[None, :], d_pre, lift, on, MP, FORM)
-        _pack(out, n + i[None, :], d_post, lift, on, MP, FORM)
-        _pack(out, 2 * n + r[None, :], d_res, lift, live[:, None] & (r < MP - 2 * n)[None, :], MP, FORM)
+        _pack(out, i[None, :], d_pre, on, MP, FORM)
+        _pack(out, n + i[None, :], d_post, on, MP, FORM)
+        _pack(out, 2 * n + r[None, :], d_res, live[:, None] & (r < MP - 2 * n)[None, :], MP, FORM)
         if FORM == "streams":
             pad = C - PP + tl.arange(0, PP)
             after = pad >= (6 if dh_mix.dtype.element_ty == tl.bfloat16 else 1) * MP

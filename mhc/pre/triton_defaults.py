@@ -82,7 +82,7 @@ def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> 
     finish_warps = power_of_2(n * finish_d * finish_tokens // 1024, 1, 8)
     finish: Any = {"finish_tokens": finish_tokens, "finish_d": finish_d, "finish_warps": finish_warps}
     if dtype == torch.float32:  # plain multiply-adds, unrolled over block_k in registers
-        tokens = power_of_2(N, 16, 64)
+        tokens = power_of_2(N, 16, 128)
         fill = -(-2 * chip.cores // (-(-N // tokens) * (M // columns + 1)))
         return ForwardSchedule(
             block_tokens=tokens,

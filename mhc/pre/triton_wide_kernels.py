@@ -4,11 +4,10 @@
     psi = dh_mix^T @ x                                             [M, K], contraction N
 
 With M = n*n + 2n rows the products outweigh the memory traffic, so each has a kernel with tiles of its own. float32 is
-three bfloat16 terms h m l: dh_mix comes as [N, 6, MP], zero from M to MP, for psi in h and m and l scaled by 2**8 and
-2**16, for dx in h m l unscaled; phi * gamma as [3, M, n * DP]. A tile of each of the six serves the products hh mh lh hm
-mm hl. Only h carries NaN and infinity, and only hh decides the class of a result: a lower product can turn an infinity
-into NaN. Unscaled terms end at 2**-133, so a token whose dh_mix is all below 2**-102 has 2**24 times it there, and lifts [N]
-takes that back.
+three bfloat16 terms h m l: dh_mix comes as [N, 5, MP], zero from M to MP, in h m l and, for psi, m and l scaled by 2**8
+and 2**16; phi * gamma as [3, M, n * DP]. A tile of each of the six serves the products hh mh lh hm mm hl. Only h carries
+NaN and infinity, and only hh decides the class of a result: a lower product can turn an infinity into NaN. Unscaled
+terms end at 2**-133: tokens whose dh_mix is all below 2**-102 are faint, and have their dx made again of the scaled ones.
 """
 
 import triton
@@ -83,7 +82,7 @@ def dx_kernel(
     dh_in,
     h_pre,
     dh_mix,
-    lifts,
+    faint,
     coef,
     w,
     dx,
@@ -100,9 +99,9 @@ def dx_kernel(
     GROUP: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """dx of one tile [BT, BD] inside one stream; flags [tiles]: something in it is infinite or NaN."""
+    """dx of one tile [BT, BD] inside one stream; flags [tiles]: something in it is infinite or NaN, or a token faint."""
     M: tl.constexpr = n * n + 2 * n
-    C: tl.constexpr = 6 * MP
+    C: tl.constexpr = 5 * MP
     pid = tl.program_id(0)
     t0, i, d0 = _tile(pid, N, n, DP, BT, BD, GROUP)
     row = tl.arange(0, BT)
@@ -110,10 +109,11 @@ def dx_kernel(
     t = t0 + row
     d = d0 + tl.arange(0, BD)
     # rows past N repeat the last token and are not stored
-    left_at = (dh_mix + t0 * C + 3 * MP) + (tl.minimum(row, N - 1 - t0) * C)[:, None] + c[None, :]  # [BT, BC]
+    left_at = (dh_mix + t0 * C) + (tl.minimum(row, N - 1 - t0) * C)[:, None] + c[None, :]  # [BT, BC]
     right_at = (w + i * DP + d0) + tl.arange(0, BD)[None, :]  # [1, BD]
     term: tl.constexpr = M * n * DP
-    acc = tl.zeros([BT, BD], tl.float32)
+    # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
+    acc = _upstream(dh_in, h_pre, t, d, i, N, D, n)
     for c0 in tl.range(0, MP, BC, num_stages=STAGES):
         h = tl.load(left_at + c0)
         m = tl.load(left_at + MP + c0)
@@ -129,13 +129,23 @@ def dx_kernel(
         acc = dot(h, w_m, acc)
         acc = dot(m, w_m, acc)
         acc = dot(h, w_l, acc)
-    # dx = dvec_mm * gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
-    acc = acc * tl.load(lifts + t, t < N, 1.0)[:, None] + _upstream(dh_in, h_pre, t, d, i, N, D, n)
     acc -= _own(x, coef, t, d, i, N, D, K)
     out = narrow(acc, dx.dtype.element_ty)
     tl.store(dx + (t * K)[:, None] + (i * D + d)[None, :], out, (t < N)[:, None] & (d < D)[None, :])
     bad = tl.where(finite(widen(out, tl.float32)), 0, 1)
-    tl.store(flags + pid, tl.max(bad))
+    tl.store(flags + pid, tl.maximum(tl.max(bad), tl.max(tl.load(faint + t, t < N, 0))))
+
+
+@triton.jit
+def _product(left_at, right_at, live, acc, M: tl.constexpr, MP: tl.constexpr, pitch: tl.constexpr, BC: tl.constexpr):
+    """acc + left @ right, over the MP columns at left_at [BT, 1] and the M rows at right_at [1, BD]."""
+    for c0 in range(0, MP, BC):
+        c = c0 + tl.arange(0, BC)
+        m = c.to(tl.int64)[:, None]
+        left = tl.load(left_at + c[None, :], live[:, None], 0.0)  # [BT, BC]
+        right = tl.load(right_at + m * pitch, m < M, 0.0)  # [BC, BD]
+        acc = dot(left, right, acc)
+    return acc
 
 
 @triton.jit
@@ -144,7 +154,7 @@ def classes_kernel(
     dh_in,
     h_pre,
     dh_mix,
-    lifts,
+    faint,
     coef,
     w,
     dx,
@@ -161,8 +171,14 @@ def classes_kernel(
     GROUP: tl.constexpr,
     FLAGS: tl.constexpr,
 ):
-    """Where dx is infinite or NaN: the class of hh alone. Apart from dx_kernel, whose registers it would double."""
+    """Where dx is infinite or NaN: the class of hh alone. Of faint tokens: all of dx, the terms of dh_mix scaled.
+
+    Apart from dx_kernel, whose registers it would double.
+    """
     M: tl.constexpr = n * n + 2 * n
+    C: tl.constexpr = 5 * MP
+    term: tl.constexpr = M * n * DP
+    HALF: tl.constexpr = BD // 2 if BD > 16 else BD
     tiles = tl.cdiv(N, BT) * n * (DP // BD)
     first = tl.program_id(0) * FLAGS
     mine = first + tl.arange(0, FLAGS)
@@ -170,21 +186,41 @@ def classes_kernel(
         for tile in range(first, tl.minimum(first + FLAGS, tiles)):
             if tl.load(flags + tile) > 0:
                 t0, i, d0 = _tile(tile, N, n, DP, BT, BD, GROUP)
-                c = tl.arange(0, BC)
                 t = t0 + tl.arange(0, BT)
+                live = t < N
                 d = d0 + tl.arange(0, BD)
-                acc = tl.zeros([BT, BD], tl.float32)
-                for c0 in range(0, MP, BC):
-                    m = c0 + c
-                    left = tl.load(dh_mix + (t * (6 * MP) + 3 * MP)[:, None] + m[None, :], (t < N)[:, None], 0.0)  # [BT, BC]
-                    w_at = w + (m.to(tl.int64) * (n * DP))[:, None] + (i * DP + d)[None, :]
-                    acc = dot(left, tl.load(w_at, (m < M)[:, None], 0.0), acc)
-                acc = acc * tl.load(lifts + t, t < N, 1.0)[:, None] + _upstream(dh_in, h_pre, t, d, i, N, D, n)
-                acc -= _own(x, coef, t, d, i, N, D, K)
-                on = (t < N)[:, None] & (d < D)[None, :]
+                left_at = dh_mix + (t * C)[:, None]
+                w_at = w + (i * DP + d)[None, :]
+                on = live[:, None] & (d < D)[None, :]
                 at = dx + (t * K)[:, None] + (i * D + d)[None, :]
+                acc = _product(left_at, w_at, live, _upstream(dh_in, h_pre, t, d, i, N, D, n), M, MP, n * DP, BC)
+                acc -= _own(x, coef, t, d, i, N, D, K)
                 on = on & ~finite(widen(tl.load(at, on, 0.0), tl.float32)) & ~finite(acc)
                 tl.store(at, narrow(acc, dx.dtype.element_ty), on)
+        # in a loop of its own, and half the columns at a time, so that it fits into the registers
+        for tile in range(first, tl.minimum(first + FLAGS, tiles)):
+            t0, i, d0 = _tile(tile, N, n, DP, BT, BD, GROUP)
+            t = t0 + tl.arange(0, BT)
+            live = t < N
+            weak = tl.load(faint + t, live, 0) > 0
+            if tl.max(weak.to(tl.int32)) > 0:
+                left_at = dh_mix + (t * C)[:, None]
+                for part in range(0, BD, HALF):
+                    d = d0 + part + tl.arange(0, HALF)
+                    w_at = w + (i * DP + d)[None, :]
+                    acc = tl.zeros([BT, HALF], tl.float32)
+                    acc = _product(left_at + 4 * MP, w_at, live, acc, M, MP, n * DP, BC) * ORDER_1
+                    acc = _product(left_at + 3 * MP, w_at, live, acc, M, MP, n * DP, BC)
+                    acc = _product(left_at + 3 * MP, w_at + term, live, acc, M, MP, n * DP, BC) * ORDER_1
+                    acc = _product(left_at, w_at + 2 * term, live, acc, M, MP, n * DP, BC)
+                    acc = _product(left_at, w_at + term, live, acc, M, MP, n * DP, BC)
+                    acc = _product(left_at, w_at, live, acc, M, MP, n * DP, BC)
+                    acc += _upstream(dh_in, h_pre, t, d, i, N, D, n)
+                    acc -= _own(x, coef, t, d, i, N, D, K)
+                    on = (live & weak)[:, None] & (d < D)[None, :]
+                    at = dx + (t * K)[:, None] + (i * D + d)[None, :]
+                    on = on & finite(widen(tl.load(at, on, 0.0), tl.float32))
+                    tl.store(at, narrow(acc, dx.dtype.element_ty), on)
 
 
 @triton.jit
@@ -207,7 +243,7 @@ def psi_kernel(
 ):
     """psi [splits, M, K] = dh_mix^T x over a chunk of tokens, with an accumulator for each of LEFTS terms of dh_mix."""
     M: tl.constexpr = n * n + 2 * n
-    C: tl.constexpr = 6 * MP
+    C: tl.constexpr = 5 * MP
     blocks: tl.constexpr = (M + BM - 1) // BM
     # blocks of rows next to each other: they read the same x
     pid = tl.program_id(0)
@@ -229,7 +265,8 @@ def psi_kernel(
         x_t = tl.load(x_at, live[:, None] & on_d[None, :], 0.0)  # [BT, BD]
         news = ()
         for q in tl.static_range(LEFTS):
-            at = dh_mix + (t * C)[:, None] + (q * MP + m)[None, :]
+            # the blocks of order 0, 1, 2 are 0, 3, 4
+            at = dh_mix + (t * C)[:, None] + ((q + 2 * (q > 0)) * MP + m)[None, :]
             left = tl.load(at, live[:, None] & on_m[None, :], 0.0)  # [BT, BM]
             if x.dtype.element_ty == tl.bfloat16:
                 acc = dot(tl.trans(left), x_t, accs[q])
