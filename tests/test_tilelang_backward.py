@@ -40,8 +40,9 @@ def test_a_pinned_schedule_is_refused_with_the_reason() -> None:
         assert "float32 takes no other" in str(unfit(64, 4, 64, torch.float32, H200, {"backward_mode": mode}))
     assert "whole is for float32" in str(unfit(64, 4, 64, torch.bfloat16, H200, {"backward_mode": "whole"}))
     assert "up to 64, was 128" in str(unfit(64, 5, 64, torch.float32, H200, {"backward_psi_rows": 128}))
-    a_small_gpu = Chip(cores=48, shared=99 << 10, capability=89)
-    assert "need 122880 bytes" in str(unfit(64, 16, 64, torch.float32, a_small_gpu, {"backward_stages": 5, "backward_psi_rows": 64}))
+    small = Chip(cores=48, shared=99 << 10, capability=89)
+    pinned = {"backward_stages": 5, "backward_psi_rows": 64}
+    assert "need 122880 bytes" in str(unfit(64, 16, 64, torch.float32, small, pinned))
     assert "shared memory" in str(unfit(5000, 4, 64, torch.bfloat16, H200, {"backward_stages": 5}))
 
 

@@ -17,6 +17,7 @@ from mhc.pre.tilelang_backward_kernels import gates
 from mhc.pre.tilelang_backward_parameters_kernels import parameters
 from mhc.pre.tilelang_whole_kernels import COLUMNS, column_of, copy_row, store_4, take_4
 from mhc.pre.tilelang_whole_plan import WARP_ROWS as ROWS
+from mhc.pre.tilelang_whole_plan import depth_of_dx
 
 TOKENS = 32  # that a step of psi adds up
 TOGETHER = 2  # tokens whose x and dh_in a lane of dx loads before it uses the first
@@ -103,13 +104,6 @@ def psi_whole(x, left, psi, *, n, V, BM, STAGES):
             if m0 + warp * ROWS + a < M:
                 store_4(psi, T.cast(parts * M * n, "int64") * D, at, lane, D - d0, total, a * 4, words, V)
             at = at + n * D
-
-
-def depth_of_dx(M: int) -> tuple[int, int]:
-    """Steps of dx, and rows of phi in each: a multiple of 4, at most 32, that leaves few rows empty."""
-    fewest = -(-M // 32)
-    cuts = [(steps, -(-M // (4 * steps)) * 4) for steps in (fewest, fewest + 1)]
-    return min(cuts, key=lambda cut: (cut[0] * cut[1], cut[0]))
 
 
 @T.macro

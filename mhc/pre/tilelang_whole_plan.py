@@ -15,6 +15,13 @@ def rows_of_tile(M: int) -> int:
     return WARP_ROWS * -(-groups // tiles)
 
 
+def depth_of_dx(M: int) -> tuple[int, int]:
+    """Steps of dx, and rows of phi in each: a multiple of 4, at most 32, that leaves few rows empty."""
+    fewest = -(-M // 32)
+    cuts = [(steps, -(-M // (4 * steps)) * 4) for steps in (fewest, fewest + 1)]
+    return min(cuts, key=lambda cut: (cut[0] * cut[1], cut[0]))
+
+
 def at_once(threads: int, shared: int, registers: int, room: int) -> int:
     """Programs that are together on a multiprocessor of 65536 registers and `room` bytes of shared memory."""
     return max(1, min(65536 // (threads * registers), room // shared))
