@@ -19,7 +19,7 @@ from mhc.placement import fetch, place
 from mhc.pre.reference_impls import GOLDEN, MANUAL
 from oracles.verdict import Verdict
 from tests.far_device import DEVICE, Watch
-from tests.support import judge_all, scaled_case, symptoms, with_layout
+from tests.support import scaled_case, symptoms, with_layout
 
 CASES = {
     "without gamma": with_layout(scaled_case(B=2, S=3, n=2, D=5, absent=frozenset({"gamma"})), "x", expand=(2,)),

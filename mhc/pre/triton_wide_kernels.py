@@ -178,7 +178,7 @@ def classes_kernel(
     M: tl.constexpr = n * n + 2 * n
     C: tl.constexpr = 5 * MP
     term: tl.constexpr = M * n * DP
-    HALF: tl.constexpr = BD // 2 if BD > 16 else BD
+    PART: tl.constexpr = BD // 4 if BD >= 64 else BD
     tiles = tl.cdiv(N, BT) * n * (DP // BD)
     first = tl.program_id(0) * FLAGS
     mine = first + tl.arange(0, FLAGS)
@@ -197,7 +197,7 @@ def classes_kernel(
                 acc -= _own(x, coef, t, d, i, N, D, K)
                 on = on & ~finite(widen(tl.load(at, on, 0.0), tl.float32)) & ~finite(acc)
                 tl.store(at, narrow(acc, dx.dtype.element_ty), on)
-        # in a loop of its own, and half the columns at a time, so that it fits into the registers
+        # in a loop of its own, and a quarter of the columns at a time, so that it fits into registers
         for tile in range(first, tl.minimum(first + FLAGS, tiles)):
             t0, i, d0 = _tile(tile, N, n, DP, BT, BD, GROUP)
             t = t0 + tl.arange(0, BT)
@@ -205,10 +205,10 @@ def classes_kernel(
             weak = tl.load(faint + t, live, 0) > 0
             if tl.max(weak.to(tl.int32)) > 0:
                 left_at = dh_mix + (t * C)[:, None]
-                for part in range(0, BD, HALF):
-                    d = d0 + part + tl.arange(0, HALF)
+                for part in range(0, BD, PART):
+                    d = d0 + part + tl.arange(0, PART)
                     w_at = w + (i * DP + d)[None, :]
-                    acc = tl.zeros([BT, HALF], tl.float32)
+                    acc = tl.zeros([BT, PART], tl.float32)
                     acc = _product(left_at + 4 * MP, w_at, live, acc, M, MP, n * DP, BC) * ORDER_1
                     acc = _product(left_at + 3 * MP, w_at, live, acc, M, MP, n * DP, BC)
                     acc = _product(left_at + 3 * MP, w_at + term, live, acc, M, MP, n * DP, BC) * ORDER_1
