@@ -1,5 +1,4 @@
-"""A whole TileLang backward with pipelined matrix products: bfloat16 and float16, any shape, on any GPU that TileLang
-compiles for.
+"""A whole TileLang backward with pipelined matrix products: any shape and dtype, on any GPU that TileLang compiles for.
 
 psi = dh_mix^T x [blocks * MP, n, DP] and dx = left @ right - coef * x + h_pre * dh_in, after `gates` and `weights`.
 What is not bfloat16 x of rows that 16-byte loads divide comes to psi as planes: bfloat16 terms, rows padded to DP.
@@ -66,10 +65,11 @@ def fetch(x_f, g_f, x, dh_in, t0, i, d0):
 def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, EARLY, BT, BN, BK, STAGES, THREADS):
     """dx [N, n, D] in tiles of BT tokens and BN columns of a stream; left [N, C], right [C, n, DP].
 
-    C is at least STAGES steps of BK: with fewer, TileLang 0.1.8 counts the arrivals at the barriers of another product of
-    the same function wrong.
+    Tensor cores truncate what they add up: where dx is float32, BK columns at a time. C is at least STAGES steps of BK: with
+    fewer, TileLang 0.1.8 counts the arrivals at the barriers of another product of the same function wrong.
     """
     N, D = x.shape[0], x.shape[2]
+    CHUNKED = x.dtype == "float32"
     # neighbours share columns of right, which is the larger; and the grid's second side ends at 65535
     with T.Kernel(T.ceildiv(N, BT), n * T.ceildiv(D, BN), threads=THREADS) as (by, bx):
         left_s = T.alloc_shared((BT, BK), "bfloat16")
@@ -83,6 +83,8 @@ def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, EARLY, BT, BN, BK,
         g_f = T.alloc_fragment((BT, BN), x.dtype)
         h_f = T.alloc_fragment((BT,), "float32")
         c_f = T.alloc_fragment((BT,), "float32")
+        if CHUNKED:
+            acc = T.alloc_fragment((BT, BN), "float32")
         if EARLY:  # on their way while the products run
             fetch(x_f, g_f, x, dh_in, t0, i, d0)
         for a in T.Parallel(BT):
@@ -93,7 +95,12 @@ def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, EARLY, BT, BN, BK,
         for c in T.Pipelined(T.ceildiv(C, BK), num_stages=STAGES):
             T.copy(left[t0 : t0 + BT, c * BK : c * BK + BK], left_s)
             T.copy(right[c * BK : c * BK + BK, i, d0 : d0 + BN], right_s)
-            T.gemm(left_s, right_s, total)
+            if CHUNKED:
+                T.gemm(left_s, right_s, acc, clear_accum=True)
+                for a, b in T.Parallel(BT, BN):
+                    total[a, b] += acc[a, b]
+            else:
+                T.gemm(left_s, right_s, total)
         # through shared memory: there a thread's elements are neighbours, and its loads and stores are wide
         T.copy(total, out_s)
         if not EARLY:
