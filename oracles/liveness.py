@@ -57,6 +57,13 @@ def died(how: str) -> Verdict:
     return failed(NAME, "process", how, f"its process ended in the middle of the case: {how}")
 
 
+def deaf(limit: float) -> Verdict:
+    """The verdict on a process that has closed what it is heard by, and lives on."""
+    return failed(
+        NAME, "process", "closes its pipe", f"closed the pipe that it answers on, and had not ended {limit:g} s later"
+    )
+
+
 def overgrown(used: float, limit: float) -> Verdict:
     """The verdict on a process that takes more memory than it may."""
     return failed(NAME, "process", "out of memory", f"took {used / 2**30:.1f} GiB, of {limit / 2**30:.1f} that it may")

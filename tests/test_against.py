@@ -33,7 +33,8 @@ from tests.support import ROOT, altered, scaled_case
 
 CASE = scaled_case(B=1, S=2, n=2, D=3, dtype="float32")
 KERNELS = """
-import os, time
+import ctypes, os, time
+from multiprocessing.util import Finalize
 FOUND = {name: os.environ.get(f"MHC_TEST_{name}") for name in ("MINE", "OTHER")}  # read at import, as a DSL would
 from dataclasses import replace
 from mhc import load
@@ -55,6 +56,16 @@ def ends(x, r):
 def sleeps(x, r):
     return time.sleep(600) if x.shape[3] > 2 else r
 
+def loses(x, r):
+    if x.shape[3] > 2:
+        Finalize(None, ends_slowly, exitpriority=1)
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+    return r
+
+def ends_slowly():
+    os.closerange(3, 4096)
+    ctypes.PyDLL(None).sleep(600)  # and no other thread runs meanwhile
+
 own = {"MHC_TEST_OTHER": "1"}
 alone = {"MINE": None, "OTHER": "1"}
 MINE = kernel("mine", {"MINE": "1", "OTHER": None}, env={"MHC_TEST_MINE": "1"})
@@ -62,6 +73,7 @@ SAME = kernel("same", alone, env=own)
 OFF = kernel("off", alone, scaled(1, 1.001), env=own)
 ENDS = kernel("ends", alone, ends, env=own)
 SLEEPS = kernel("sleeps", alone, sleeps, env=own)
+LOSES = kernel("loses", alone, loses, env=own)
 LOUD = kernel("loud", alone, lambda x, r: os.write(1, b"loud\\n") and r, env=own)
 """
 
@@ -249,6 +261,19 @@ def test_one_that_ends_or_hangs_is_replaced_and_left_alone_in_the_end(
     answers = [other.run(case) for case in (CASE, fine, CASE, CASE, fine)]
     told = [one.symptom if isinstance(one, Verdict) else "fine" for one in answers]
     assert told == [symptom, "fine", symptom, symptom, "not asked"]
+
+
+def test_one_that_lost_its_device_is_replaced_before_it_has_ended(process: Start) -> None:
+    """Its end may take longer than its pipe's; the next case is not to blame for it."""
+    other = process("LOSES")
+    first = other.run(CASE)
+    assert isinstance(first, Observed)
+    assert first.failure is not None
+    assert other._process is not None
+    assert other._process.connection.poll(60)  # closed
+    second = other.run(default_case(B=1, S=2, n=2, D=1, dtype="float32"))
+    assert isinstance(second, Observed)
+    assert second.failure is None
 
 
 def test_one_that_cannot_be_loaded_is_a_fault(process: Start, kernels: Path) -> None:

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from mhc import default_case, load
-from mhc.fuzz.messages import Done, Ready, Round
+from mhc.fuzz.messages import Done, Judged, Ready, Round
 from mhc.fuzz.process import Limits, Process
 from mhc.fuzz.worker import Worker
 
@@ -40,6 +40,38 @@ def test_an_implementation_that_is_never_loaded_is_at_the_end_of_the_limit_of_st
             assert time.monotonic() - started < 30
             time.sleep(0.05)
         assert fate.symptom == "hang"
+    finally:
+        process.kill()
+
+
+CLOSES = """
+import ctypes, os
+from dataclasses import replace
+from mhc import load
+
+def forward(*args, **kwargs):
+    os.closerange(3, 4096)
+    ctypes.PyDLL(None).sleep(600)  # no other thread runs meanwhile: nobody in there sees that it is useless
+
+IMPL = replace(load("manual"), name="closes", forward=forward, backward=None)
+"""
+
+
+def test_a_process_that_closes_its_pipe_and_lives_on_is_at_its_end_before_any_limit_of_a_call(tmp_path: Path) -> None:
+    """And whoever waits for it sleeps meanwhile: a closed pipe is always ready to be read."""
+    file = tmp_path / "closes.py"
+    file.write_text(CLOSES, encoding="utf-8")
+    process = Process(f"{file}:IMPL", {}, "cpu", Limits(run=600.0, idle=600.0, parting=1.5))
+    try:
+        process.await_ready()
+        started, spent = time.monotonic(), time.process_time()
+        process.send(Round(seed=0, count=1))
+        answer, fate = process.answer(Judged)
+        assert answer is None
+        assert fate is not None
+        assert (fate.subject, fate.symptom) == ("process", "closes its pipe")
+        assert 1.5 < time.monotonic() - started < 30
+        assert time.process_time() - spent < 0.5
     finally:
         process.kill()
 

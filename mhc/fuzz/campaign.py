@@ -151,7 +151,7 @@ class Campaign:
                 busy = self.pool.busy()
                 if not busy and not self.reducer.busy:
                     break
-                wait([slot.process.connection for slot in busy], _WATCH) if busy else time.sleep(_WATCH)
+                wait([slot.process.awaited for slot in busy], _WATCH) if busy else time.sleep(_WATCH)
                 with self.store.batch():
                     for slot in busy:
                         self._hear(slot)

@@ -89,8 +89,8 @@ class PartnerProcess:
 
     def _started(self) -> Process:
         if self._process is not None:
-            list(self._process.receive())  # sees that its end is closed: it lost its device, and ended behind its answer
-            if self._process.fate() is not None:
+            list(self._process.receive())  # sees that its end is closed: it lost its device, and ends behind its answer
+            if self._process.silent or self._process.fate() is not None:
                 self.stop()
         if self._process is None:
             log = self._company.log

@@ -57,6 +57,7 @@ class Limits:
     Attributes:
         start: seconds to load the implementation. idle: between two cases, to draw the next.
         compile, run: seconds. One call may take both: only the DSL knows when its compiler has finished.
+        parting: seconds to end after its pipe was closed, which is how an end shows first.
         memory: resident bytes. output: bytes on standard output and error, together.
     """
 
@@ -64,6 +65,7 @@ class Limits:
     idle: float = 120.0
     compile: float = 120.0
     run: float = 60.0
+    parting: float = 10.0
     memory: float = 8 << 30
     output: int = 16 << 20
 
@@ -108,7 +110,7 @@ class Process:
         self.log = log
         self.ready = False
         self._asked = False
-        self._silent = False  # the pipe is closed: it has ended, or is about to
+        self._silent: float | None = None  # since when the pipe is closed: it has ended, or is about to, or has lost it
         self._looked = 0.0
         context: Any = _CONTEXT if multiprocessing.parent_process() is None else _NESTED
         here, there = context.Pipe()
@@ -129,19 +131,29 @@ class Process:
         with suppress(OSError):
             self.connection.send(request)
 
+    @property
+    def silent(self) -> bool:
+        """Whether everything has been received that it can ever say."""
+        return self._silent is not None
+
+    @property
+    def awaited(self) -> Connection | int:
+        """What to wait for: its next message, or its end."""
+        return self.connection if self._silent is None else self._process.sentinel
+
     def receive(self) -> Iterator[Message]:
         """What has arrived, without waiting.
 
         Raises:
             HarnessError: the process met a fault of the harness.
         """
-        while True:
+        while self._silent is None:
             try:
                 if not self.connection.poll():
                     return
                 message: Message = self.connection.recv()
             except (EOFError, OSError):
-                self._silent = True
+                self._silent = time.monotonic()
                 return
             self._note(message)
             yield message
@@ -158,7 +170,7 @@ class Process:
         answer: Answer | None = None
         fate: Verdict | None = None
         while answer is None and fate is None:
-            wait([self.connection], _WATCH)
+            wait([self.awaited], _WATCH)
             waiting()
             answer = self._next(kind)
             fate = None if answer is not None else self.fate()
@@ -217,13 +229,13 @@ class Process:
         Everything that it sent must have been received before. Looks at most ten times a second.
         """
         now = time.monotonic()
-        if not self._silent and now - self._looked < _LOOK:
+        if not self.silent and now - self._looked < _LOOK:
             return None
         self._looked = now
-        if self._silent:
-            self._process.join(_LOOK)
         if not self._process.is_alive():
             return liveness.died(self._exit())
+        if self._silent is not None and now - self._silent > self.limits.parting:
+            return liveness.deaf(self.limits.parting)
         used = _resident(self._process.pid)
         if used > self.limits.memory:
             return liveness.overgrown(used, self.limits.memory)
