@@ -264,3 +264,21 @@ def test_a_finding_keeps_its_reduction_in_its_file(tmp_path: Path) -> None:
     path = tmp_path / "finding.json"
     path.write_text(result.to_json(), encoding="utf-8")
     assert read_finding(path) == result
+
+
+def test_what_loses_its_device_ends_its_process_too(tmp_path: Path) -> None:
+    """It ends behind its answer: the next case is not blamed for that, nor the same one taken for flaky."""
+    kernels = tmp_path / "kernels.py"
+    kernels.write_text(
+        "from dataclasses import replace\nfrom mhc import load\n\n"
+        "def forward(*args, **kwargs):\n    raise RuntimeError('CUDA error: an illegal memory access was encountered')\n"
+        "IMPL = replace(load('manual'), name='mine', forward=forward)\n",
+        encoding="utf-8",
+    )
+    spec = f"{kernels}:IMPL"
+    lost = failed(liveness.NAME, "forward", "illegal address", "")
+    sandbox = Sandbox(lambda limit: Worker(spec, load(spec), "cpu", limit=limit), limit=60.0)
+    try:
+        assert all(sandbox.seen(default_case(), found(lost).fingerprint, Depth.PLAIN) is not None for _ in range(3))
+    finally:
+        sandbox.stop()

@@ -159,7 +159,7 @@ class Process:
             yield message
 
     def answer(self, kind: type[Answer], waiting: Callable[[], None] = lambda: None) -> tuple[Answer | None, Verdict | None]:
-        """The next message of a kind, and the verdict on the end of the process; both where it ended behind its answer.
+        """The next message of a kind, or the verdict on the end of the process.
 
         Args:
             waiting: is called now and then.

@@ -7,6 +7,7 @@ from mhc.case import Case
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.messages import Check, Judged, Partner
 from mhc.fuzz.process import Limits, Process
+from mhc.fuzz.rounds import broken
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
 
@@ -54,10 +55,13 @@ class Worker:
         self._process.send(Check(case=case.json, depth=depth, measure=measure))
 
     def finish(self) -> list[Verdict]:
-        """The verdicts on the case that was handed over. A death or a hang is one too, and retires the worker."""
+        """The verdicts on the case that was handed over. A death or a hang is one too, and retires the worker.
+
+        So does a case that loses the device: its process ends behind its answer.
+        """
         assert self._process is not None
         answer, fate = self._process.answer(Judged)
-        if fate is not None:
+        if fate is not None or (answer is not None and broken(answer.verdicts)):
             self._retire()
         if answer is None:
             assert fate is not None
