@@ -87,7 +87,8 @@ class Watch(TorchDispatchMode):
         result = func(*near[0], **near[1])
         if not onto:
             return result
-        return tree_map(lambda leaf: FarTensor(leaf) if isinstance(leaf, Tensor) else leaf, result)
+        with torch.inference_mode(False):  # of a subclass, PyTorch makes no views in that mode
+            return tree_map(lambda leaf: FarTensor(leaf) if isinstance(leaf, Tensor) else leaf, result)
 
     def during(self, place: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """`function`, with what it asks counted under `place`."""
