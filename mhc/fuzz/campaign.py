@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import wait
 from typing import Any
 
 from mhc.case import Case
@@ -12,7 +11,7 @@ from mhc.fuzz.finding import Finding, finding, fingerprint, from_document
 from mhc.fuzz.ledger import Known
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Ready, Round
 from mhc.fuzz.pool import Pool, Slot
-from mhc.fuzz.process import HarnessError
+from mhc.fuzz.process import HarnessError, attend
 from mhc.fuzz.programs import Programs
 from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.rounds import shorten
@@ -151,7 +150,7 @@ class Campaign:
                 busy = self.pool.busy()
                 if not busy and not self.reducer.busy:
                     break
-                wait([slot.process.awaited for slot in busy], _WATCH) if busy else time.sleep(_WATCH)
+                attend([slot.process for slot in busy], _WATCH)
                 with self.store.batch():
                     for slot in busy:
                         self._hear(slot)
