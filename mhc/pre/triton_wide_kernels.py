@@ -178,7 +178,7 @@ def classes_kernel(
     M: tl.constexpr = n * n + 2 * n
     C: tl.constexpr = 5 * MP
     term: tl.constexpr = M * n * DP
-    PART: tl.constexpr = BD // 4 if BD >= 64 else BD
+    PART: tl.constexpr = BD // 4 if BD >= 64 else BD  # of the columns, so that a part fits into registers
     tiles = tl.cdiv(N, BT) * n * (DP // BD)
     first = tl.program_id(0) * FLAGS
     mine = first + tl.arange(0, FLAGS)
@@ -188,16 +188,17 @@ def classes_kernel(
                 t0, i, d0 = _tile(tile, N, n, DP, BT, BD, GROUP)
                 t = t0 + tl.arange(0, BT)
                 live = t < N
-                d = d0 + tl.arange(0, BD)
                 left_at = dh_mix + (t * C)[:, None]
-                w_at = w + (i * DP + d)[None, :]
-                on = live[:, None] & (d < D)[None, :]
-                at = dx + (t * K)[:, None] + (i * D + d)[None, :]
-                acc = _product(left_at, w_at, live, _upstream(dh_in, h_pre, t, d, i, N, D, n), M, MP, n * DP, BC)
-                acc -= _own(x, coef, t, d, i, N, D, K)
-                on = on & ~finite(widen(tl.load(at, on, 0.0), tl.float32)) & ~finite(acc)
-                tl.store(at, narrow(acc, dx.dtype.element_ty), on)
-        # in a loop of its own, and a quarter of the columns at a time, so that it fits into registers
+                for part in range(0, BD, PART):
+                    d = d0 + part + tl.arange(0, PART)
+                    w_at = w + (i * DP + d)[None, :]
+                    acc = _product(left_at, w_at, live, _upstream(dh_in, h_pre, t, d, i, N, D, n), M, MP, n * DP, BC)
+                    acc -= _own(x, coef, t, d, i, N, D, K)
+                    on = live[:, None] & (d < D)[None, :]
+                    at = dx + (t * K)[:, None] + (i * D + d)[None, :]
+                    on = on & ~finite(widen(tl.load(at, on, 0.0), tl.float32)) & ~finite(acc)
+                    tl.store(at, narrow(acc, dx.dtype.element_ty), on)
+        # in a loop of its own, so that it fits into registers
         for tile in range(first, tl.minimum(first + FLAGS, tiles)):
             t0, i, d0 = _tile(tile, N, n, DP, BT, BD, GROUP)
             t = t0 + tl.arange(0, BT)
