@@ -82,7 +82,6 @@ def dx_kernel(
     dh_in,
     h_pre,
     dh_mix,
-    faint,
     coef,
     w,
     dx,
@@ -99,7 +98,7 @@ def dx_kernel(
     GROUP: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """dx of one tile [BT, BD] inside one stream; flags [tiles]: something in it is infinite or NaN, or a token faint."""
+    """dx of one tile [BT, BD] inside one stream; flags [tiles]: something in it is infinite or NaN."""
     M: tl.constexpr = n * n + 2 * n
     C: tl.constexpr = 5 * MP
     pid = tl.program_id(0)
@@ -133,7 +132,7 @@ def dx_kernel(
     out = narrow(acc, dx.dtype.element_ty)
     tl.store(dx + (t * K)[:, None] + (i * D + d)[None, :], out, (t < N)[:, None] & (d < D)[None, :])
     bad = tl.where(finite(widen(out, tl.float32)), 0, 1)
-    tl.store(flags + pid, tl.maximum(tl.max(bad), tl.max(tl.load(faint + t, t < N, 0))))
+    tl.store(flags + pid, tl.max(bad))
 
 
 @triton.jit
@@ -181,8 +180,10 @@ def classes_kernel(
     PART: tl.constexpr = BD // 4 if BD >= 64 else BD  # of the columns, so that a part fits into registers
     tiles = tl.cdiv(N, BT) * n * (DP // BD)
     first = tl.program_id(0) * FLAGS
-    mine = first + tl.arange(0, FLAGS)
-    if tl.max(tl.load(flags + mine, mine < tiles, 0), axis=0) > 0:
+    mine = tl.minimum(first + tl.arange(0, FLAGS), tiles - 1)
+    t0s, _, _ = _tile(mine, N, n, DP, BT, BD, GROUP)
+    tokens = t0s[:, None] + tl.arange(0, BT)[None, :]
+    if tl.max(tl.load(flags + mine)) + tl.max(tl.load(faint + tokens, tokens < N, 0)) > 0:
         for tile in range(first, tl.minimum(first + FLAGS, tiles)):
             if tl.load(flags + tile) > 0:
                 t0, i, d0 = _tile(tile, N, n, DP, BT, BD, GROUP)
