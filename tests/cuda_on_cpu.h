@@ -2,7 +2,8 @@
 // turns, each up to the next barrier or shuffle.
 //
 // Two choices that a GPU makes anew each time are fixed by `cuda_on_cpu`, so that a result that depends on them shows: in which
-// order the threads go, and whether an asynchronous copy is made as soon or as late as it may be. Shared memory begins as NaN.
+// order the threads go, and whether an asynchronous copy is made as soon or as late as it may be. Shared memory begins as NaN,
+// and so do a thread's arrays: what nobody wrote is not 0 on a GPU either.
 
 #include <algorithm>
 #include <cmath>

@@ -52,6 +52,7 @@ def one_source(kernels: str, host: str) -> str:
     body = re.sub(r"^#(include|if|endif).*$", "", kernels, flags=re.MULTILINE).replace('extern "C" __global__', "__global__")
     shared = r"\1* \2 = (\1*)(((uintptr_t)cpu.shared.data() + 15) / 16 * 16);"
     body = re.sub(r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];", shared, body)
+    body = re.sub(r"^  (\w+) (\w+)\[(\d+)\];$", r"  \1 \2[\3]; memset(\2, 0xFF, sizeof \2);", body, flags=re.MULTILINE)
     launches = re.sub(r"(\w+)<<<(.*), stream>>>\((.*)\);", r"launch_plainly(\1, \2, stream, \3);", host)
     return f"{HEADER.read_text(encoding='utf-8')}\nstatic char error_buf[ERROR_BUF_SIZE];\n{body}\n" + launches.replace(
         "static char error_buf[ERROR_BUF_SIZE];", ""

@@ -178,6 +178,9 @@ def whole(
                         if step * BK + column + v * vector < K:
                             for e in T.vectorized(vector):
                                 norms[v * vector + e] = gamma[step * BK + column + v * vector + e]
+                        else:  # beside x there are zeros, and 0 times what a register holds may be NaN
+                            for e in T.unroll(vector):
+                                norms[v * vector + e] = T.float32(0)
                 T.ptx_wait_group(stages - 2)
                 for p in T.unroll(whole_pieces):
                     weigh(x_s, slot, row + p * stride, column, own, norms, squares, p)
