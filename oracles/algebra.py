@@ -21,6 +21,7 @@ from oracles.bound import Tolerances, tolerances
 from oracles.error_number import ErrorNumber
 from oracles.judge import agree
 from oracles.relabel import Relabelling, index_map, shuffled
+from oracles.rounding import all_finite
 from oracles.trial import Gate, Plan, Run, Trial, pick
 from oracles.verdict import Verdict, not_applicable
 
@@ -104,7 +105,7 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
             tensor = torch.ones(spec.shape(case.sizes), dtype=dtype)
         if tensor is None:
             continue
-        if not bool(tensor.isfinite().all()):
+        if not all_finite(tensor):
             return [not_applicable(NAME, relation.name, f"{spec.name} is not finite everywhere")]
         if spec.name in factors:
             factor = torch.as_tensor(factors[spec.name], dtype=tensor.dtype)
@@ -139,7 +140,7 @@ def _scale(fresh: ErrorNumber, before: ErrorNumber | None, factor: Tensor | floa
     if before is None or factor is None:
         return fresh
     value = before.value * torch.as_tensor(factor, dtype=torch.float64).to(before.value.device)
-    if before.calm and fresh.calm and bool(value.isfinite().all()):
+    if before.calm and fresh.calm and all_finite(value):
         return ErrorNumber(value, fresh.error, fresh.dtype, calm=True)
     comparable = before.value.isfinite() & ~before.error.isinf() & ~fresh.error.isinf()
     return ErrorNumber(value, torch.where(comparable, fresh.error, torch.inf), fresh.dtype)

@@ -29,6 +29,7 @@ no error of their own. Only `oracles.exact` asks for that.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -36,7 +37,7 @@ from torch import Tensor
 
 from oracles import addends, regroup, runs
 from oracles.grain import grain_of, holds, product_grain
-from oracles.rounding import ELEMENTARY, HEADROOM, PARTIAL, half_subnormal, magnitude, poison, unit_roundoff
+from oracles.rounding import ELEMENTARY, HEADROOM, PARTIAL, all_finite, half_subnormal, magnitude, poison, unit_roundoff
 
 
 class ErrorNumber:
@@ -76,7 +77,7 @@ class ErrorNumber:
     @classmethod
     def exact(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
         """An input: the implementation holds the value itself."""
-        calm = bool(value.isfinite().all())
+        calm = all_finite(value)
         return cls(value, torch.zeros_like(value), dtype, grain_of(value) if grained else 0.0, calm=calm, sure=True)
 
     @classmethod
@@ -110,11 +111,14 @@ class ErrorNumber:
             roundings = spread if isinstance(units, float) else spread * units
             alpha = unit_roundoff(dtype) * (units if isinstance(units, float) else 1.0)
             error = torch.add(propagated, roundings, alpha=alpha)  # of spread's shape
-            if regrouped is not None and regroup.near(spread):
+            if error.numel() == 0:
+                return cls(value, error, dtype, calm=True)
+            least, most = (float(end) for end in spread.aminmax())
+            if regrouped is not None and regroup.near(spread, least):
                 error = torch.add(error, spread.sign() * regrouped(), alpha=half_subnormal(dtype))
             else:
                 error = torch.add(error, spread.sign(), alpha=underflows * half_subnormal(dtype))
-            if error.numel() == 0 or float((spread + error).max()) <= limit:
+            if most + float(error.max()) <= limit:
                 return cls(value, error, dtype, calm=True)
         spread = (magnitude(value) if size is None else size) + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
@@ -124,7 +128,7 @@ class ErrorNumber:
             exact = holds(spread, grain, dtype)
             error = torch.where(exact, 0.0, error)
             grain = grain if bool(exact.all()) else 0.0
-        if error.numel() == 0 or (float((spread + error).max()) <= limit and bool(value.isfinite().all())):
+        if error.numel() == 0 or (float((spread + error).max()) <= limit and all_finite(value)):
             return cls(value, error, dtype, grain)
         error = poison(error)
         error = torch.where(spread + error > limit, torch.inf, error)
@@ -137,10 +141,9 @@ class ErrorNumber:
             if other.dtype != self.dtype:
                 raise TypeError(f"an operation on {self.dtype} and {other.dtype}; the formula must convert first")
             return other
-        value = torch.tensor(float(other), dtype=torch.float64)
-        error = (value.to(self.dtype).double() - value).abs()
-        grain = grain_of(value) if self.grain and not error else 0.0
-        return type(self)(value, error, self.dtype, grain, calm=bool(value.isfinite()), sure=not error)
+        value, error, sure = _constant(float(other), self.dtype)
+        grain = grain_of(value) if self.grain and sure else 0.0
+        return type(self)(value, error, self.dtype, grain, calm=math.isfinite(other), sure=sure)
 
     @property
     def shape(self) -> torch.Size:
@@ -303,6 +306,14 @@ class ErrorNumber:
         return joined
 
 
+@cache
+def _constant(number: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, bool]:
+    """A number of the formula in float64, the error that it has in `dtype`, and whether that is 0."""
+    value = torch.tensor(number, dtype=torch.float64)
+    error = (value.to(dtype).double() - value).abs()
+    return value, error, not error
+
+
 def _is_power_of_two(number: Any) -> bool:
     return isinstance(number, (int, float)) and number > 0 and math.frexp(number)[0] == 0.5
 
@@ -321,7 +332,7 @@ def _moved(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: Error
 def _moved_wildly(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
     """The same where something is not finite; infinite where infinity meets what may have vanished."""
     propagated = poison(magnitude(a.value) * b.error + magnitude(b.value) * a.error + a.error * b.error)
-    if value.isfinite().all():
+    if all_finite(value):
         return propagated
     unsure = a.value.isinf() & _may_vanish(b) | b.value.isinf() & _may_vanish(a)
     return torch.where(unsure, torch.inf, propagated)
@@ -331,7 +342,7 @@ def _terms_moved_wildly(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor
     """The same over the terms of a matrix product."""
     beyond = a.error.isinf().any(-1, keepdim=True) | b.error.isinf().any(-2, keepdim=True)
     ea, eb = magnitude(a.error), magnitude(b.error)
-    if not value.isfinite().all():
+    if not all_finite(value):
         terms = a.value.isinf().double() @ _may_vanish(b).double()
         terms = terms + _may_vanish(a).double() @ b.value.isinf().double()
         beyond = beyond | (terms > 0)

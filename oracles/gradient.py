@@ -18,6 +18,7 @@ from oracles.bound import Tolerances
 from oracles.error_number import ErrorNumber
 from oracles.judge import agree
 from oracles.relabel import Relabelling
+from oracles.rounding import all_finite
 from oracles.trial import Gate, Plan, Trial, pick
 from oracles.verdict import Verdict, not_applicable
 
@@ -33,7 +34,7 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
     if case.dtype == "float64":
         return [not_applicable(NAME, "autograd", "no reference is more precise; gradcheck judges float64")]
     values = widen(trial.inputs)
-    if any(value is not None and not bool(value.isfinite().all()) for value in values.values()):
+    if any(value is not None and not all_finite(value) for value in values.values()):
         return [not_applicable(NAME, "autograd", "not finite everywhere")]
 
     def judge(_: Mapping[str, Observation]) -> list[Verdict]:
@@ -47,7 +48,7 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
 
 def _derived(wanted: Tensor, one: ErrorNumber) -> ErrorNumber:
     """Another reference with the same tolerance; no promise where it is not finite."""
-    if one.calm and bool(wanted.isfinite().all()):
+    if one.calm and all_finite(wanted):
         return ErrorNumber(wanted, one.error, one.dtype, calm=True)
     return ErrorNumber(wanted, torch.where(wanted.isfinite(), one.error, torch.inf), one.dtype)
 

@@ -9,12 +9,12 @@ import math
 import torch
 from torch import Tensor
 
-from oracles.rounding import half_subnormal, unit_roundoff
+from oracles.rounding import all_finite, half_subnormal, unit_roundoff
 
 
 def grain_of(value: Tensor) -> float:
     """The largest power of two of which every element is a multiple; infinity for zeros, 0 where one is not finite."""
-    if not bool(value.isfinite().all()):
+    if not all_finite(value):
         return 0.0
     mantissa, exponent = torch.frexp(value.double())
     integers = (mantissa * 2.0**53).long()

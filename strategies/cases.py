@@ -11,6 +11,7 @@ from mhc.case import Case, ScheduleValue
 from mhc.operator import STORAGE_DTYPES, Operator
 from mhc.operators import OPERATORS
 from mhc.recipe import Recipe
+from strategies.choice import choice
 from strategies.layouts import laid_out
 from strategies.regions import regions
 from strategies.schedules import schedules, tiles
@@ -52,7 +53,7 @@ def cases(
     B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements, tiles=beside, like=kept))
     sizes = table.sizes(B, S, n, D)
     if like is None:
-        dtype = draw(st.sampled_from(dtypes))
+        dtype = draw(choice(dtypes))
         present = [spec for spec in table.drawn if not spec.optional or draw(st.booleans())]
     else:
         dtype = like.dtype
@@ -64,7 +65,7 @@ def cases(
         # x above all, and what comes from outside at run time more often than parameters
         spec = draw(st.sampled_from([*(present[0],) * 3, *present, *table.upstream * 2]))
         tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
-    scalars = {name: draw(st.sampled_from(EPSILONS)) for name in table.scalars}
+    scalars = {name: draw(choice(EPSILONS)) for name in table.scalars}
     if like is None:
         drawn = {name: draw(schedules(spaces[name])) for name in sorted(spaces)}
     else:
@@ -80,18 +81,18 @@ def _values(draw: st.DrawFn, table: Operator, sizes: Mapping[str, int], names: S
     """A recipe for each tensor."""
     first = draw(st.integers(0, 2**16 - 1))
     usual = table.usual_exponents(sizes)
-    odd = draw(st.sampled_from([*(None,) * len(names), *names]))
-    exponent = draw(st.sampled_from(EXPONENTS)) if odd is not None else 0
+    odd = draw(choice((*(None,) * len(names), *names)))
+    exponent = draw(choice(EXPONENTS)) if odd is not None else 0
     tensors = {}
     for at, name in enumerate(names):
         scale = usual.get(name, 0) + (exponent if name == odd else 0)
-        tensors[name] = Recipe(kind=draw(st.sampled_from(KINDS)), scale=2.0**scale, seed=first + at)
-    regime = draw(st.sampled_from([*(None,) * (2 * len(table.regimes) + 1), *table.regimes]))
+        tensors[name] = Recipe(kind=draw(choice(KINDS)), scale=2.0**scale, seed=first + at)
+    regime = draw(choice((*(None,) * (2 * len(table.regimes) + 1), *table.regimes)))
     if regime is not None:
         for name, (kind, power) in table.regimes[regime].items():
             tensors[name] = replace(tensors[name], kind=kind or tensors[name].kind, scale=2.0**power)
     upstream = [spec.name for spec in table.upstream]
-    match draw(st.sampled_from(UPSTREAM)):
+    match draw(choice(UPSTREAM)):
         case "one of them":
             kept = draw(st.sampled_from(upstream))
             tensors.update({name: replace(tensors[name], kind="zero") for name in upstream if name != kept})

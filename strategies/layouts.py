@@ -6,6 +6,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from mhc.recipe import Layout, Recipe
+from strategies.choice import choice
 
 OFFSETS = (0, 0, 1, 8, 3)
 STEPS = (1, 1, 1, 2, 3)
@@ -18,8 +19,8 @@ EXPANSIONS = ("none", "none", "none", "first", "last", "all")
 def laid_out(draw: st.DrawFn, tensors: Mapping[str, Recipe], ranks: Mapping[str, int]) -> dict[str, Recipe]:
     """One of `tensors`, or all of them, in another layout: offset, stepped, padded, transposed, expanded."""
     which = draw(st.sampled_from([*tensors, *([None] * len(tensors))]))
-    base = Layout(step=draw(st.sampled_from(STEPS)), pad=draw(st.sampled_from(PADS)), offset=draw(st.sampled_from(OFFSETS)))
-    order, expansion = draw(st.sampled_from(ORDERS)), draw(st.sampled_from(EXPANSIONS))
+    base = Layout(step=draw(choice(STEPS)), pad=draw(choice(PADS)), offset=draw(choice(OFFSETS)))
+    order, expansion = draw(choice(ORDERS)), draw(choice(EXPANSIONS))
     return {
         name: replace(recipe, layout=_fitted(base, order, expansion, ranks[name])) if which in {None, name} else recipe
         for name, recipe in tensors.items()

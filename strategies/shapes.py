@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
+from strategies.choice import choice
+
 BATCH = (*(1,) * 6, *(2,) * 5, *(3,) * 4, *(5,) * 3, 0)
 STREAMS = (1, 2, 3, 4, 4, 4, 5, 6, 7, 8, 8, 9, 10, 11, 12, 13, 14, 15, 16, 16)
 TILES = (8, 16, 32, 64, 128, 256, 512, 1024)
@@ -41,15 +43,15 @@ def shapes(
         widths = [*range(1, 41), *sorted({*beside, *PRIMES, *EIGHT_MOD_SIXTEEN} - set(range(41)))]
         wide = next((size for size in widths if size > WIDE), max_elements)
         least = wide if 3 * wide <= max_elements and draw(st.integers(0, 11)) == 11 else 1
-        n = draw(st.sampled_from([n for n in STREAMS if n <= max_n and (n * n + 2 * n) * n * least <= max_elements] or [1]))
+        n = draw(choice(tuple(n for n in STREAMS if n <= max_n and (n * n + 2 * n) * n * least <= max_elements) or (1,)))
         widest = max(1, max_elements // ((n * n + 2 * n) * n))
         # of one list, wide or not, so that a wide one shrinks to one that is not
         D = widths[draw(st.integers(widths.index(least), sum(size <= widest for size in widths) - 1))]
     else:
         n, D = like
-    B = draw(st.sampled_from(BATCH))
+    B = draw(choice(BATCH))
     most = max(1, max_elements // (max(B, 1) * max(n * D, n * n + 2 * n)))
     few = (1, 1, 1, 2, 2, 2, 3, 3, 3, 0)  # where the budget leaves no others, empty ones must not be many
     lengths = [*few, *sorted({*range(4, 10), *beside} - {*few})]
-    S = draw(st.sampled_from([size for size in lengths if size <= most]))
+    S = draw(choice(tuple(size for size in lengths if size <= most)))
     return B, S, n, D

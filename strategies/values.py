@@ -5,6 +5,7 @@ import math
 from hypothesis import strategies as st
 
 from mhc.recipe import RECIPE_KINDS, Index
+from strategies.choice import choice
 
 Literal = tuple[Index, float]
 
@@ -27,7 +28,7 @@ def special_values(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Literal, ..
     if 0 in shape:
         return ()
     index = tuple(draw(st.integers(0, size - 1)) for size in shape)
-    return ((index, draw(st.sampled_from(SPECIAL))),)
+    return ((index, draw(choice(SPECIAL))),)
 
 
 @st.composite
