@@ -87,16 +87,11 @@ def test_warps_of_ring_wait_for_no_others_than_they_must(n: int, vector: int) ->
         assert set(re.findall(r"__sync_thread_partial<\d+, (\d+)>", kernel)) <= {"256"}
 
 
-@needs_tilelang
-def test_streams_takes_the_shared_memory_it_plans() -> None:
-    """Less would be tensors on top of one another, which TileLang allows itself where it sees no overlap in time."""
-    n, slots = 4, backward_schedule(5000, 4, 4096, torch.bfloat16, H200).stages
-    source = _lowered("streams", n=n, columns=columns_of_left(n), terms=2, unroll=2, slots=slots, rows=8, width=32)
-    kernel = source[source.index("warpgroup_reg_alloc") :]
-    assert "__syncthreads" not in kernel[: kernel.index("__global__")], "a barrier of all threads would stop the ring"
-    # coef and h_pre are two elements of one tensor: each must be read
-    assert len(set(re.findall(r"\b[hc]\w*\[i_\d+\] = .*?\+ (\d+)\)\];", kernel))) >= 2
-    assert streams_shared(5000, n, slots) <= H200.shared
+def test_streams_plans_less_shared_memory_than_there_is() -> None:
+    """What it takes is seen where it is lowered, in test_tilelang_targets.py: TileLang may put tensors on top of others."""
+    slots = backward_schedule(5000, 4, 4096, torch.bfloat16, H200).stages
+    assert slots >= 2
+    assert streams_shared(5000, 4, slots) <= H200.shared < streams_shared(5000, 4, 8 * slots)
 
 
 @needs_tilelang
