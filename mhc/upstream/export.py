@@ -3,6 +3,7 @@
 import json
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,8 +13,9 @@ from mhc.environment import environment
 from mhc.fuzz.finding import Finding
 from mhc.fuzz.sandbox import processes
 from mhc.registry import load
-from mhc.upstream import issue
+from mhc.upstream import duplicates
 from mhc.upstream.attribution import attribute, settings
+from mhc.upstream.capability import NEEDS
 from mhc.upstream.errors import ExportError
 from mhc.upstream.generated import generated
 from mhc.upstream.neighbours import Neighbour, neighbours, peers
@@ -51,10 +53,10 @@ def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
         others = "; ".join(peers(found, device, place.with_name("log"))) or "none that runs here"
         text = f"{tried.text()}\n\nOther implementations on the same case: {others}.\n"
         (place / "attribution.md").write_text(text, encoding="utf-8")
-        document = _document(found, program, outcomes, around, source)
+        document = _document(found, device, program, outcomes, around, source)
         document["attribution"] = {"suspect": tried.suspect, "heals": list(tried.heals)}
         (place / "export.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        issue.write(place)
+        duplicates.write(place)
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(place, folder)
     return Exported(folder, program, tuple(outcomes))
@@ -89,17 +91,23 @@ def confirmed(repro: Path) -> list[Outcome]:
     raise ExportError(f"run {len(outcomes)} of {RUNS} of its program by itself: {last}\n{told}")
 
 
-def _document(
-    found: Finding, program: Program, outcomes: list[Outcome], around: list[Neighbour], source: str
-) -> dict[str, Any]:
+def rate(outcomes: Sequence[Outcome]) -> str:
+    """How often a repro failed that did each time, and whether with one value."""
     values = {one.values for one in outcomes}
     how = "deterministic: the same value each time" if len(values) == 1 else "values differ from run to run: a race"
+    return f"{len(outcomes)} of {len(outcomes)} runs in fresh processes with empty caches; {how}"
+
+
+def _document(
+    found: Finding, device: str, program: Program, outcomes: list[Outcome], around: list[Neighbour], source: str
+) -> dict[str, Any]:
     control = next((one for one in around if one.passes), None)
     return {
         "finding": {"fingerprint": found.fingerprint.document, "id": found.fingerprint.id, "message": found.message},
         "case": json.loads(found.case.to_json()),
         "to": program.to,
         "spec": found.spec,
+        "needs": "cuda" if device == "cuda" else NEEDS[program.to][0],
         "symptom": found.fingerprint.symptom,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": {**environment().to_json(), "variables": {**environment().variables, **found.variables}},
@@ -107,7 +115,7 @@ def _document(
             "at": program.at,
             "where": program.where,
             "values": outcomes[-1].values,
-            "rate": f"{len(outcomes)} of {len(outcomes)} runs in fresh processes with empty caches; {how}",
+            "rate": rate(outcomes),
             "control": f"with {control.change} it passes." if control else "no neighbouring case that was tried passes.",
             "form": FORMS[program.form],
             "table": [

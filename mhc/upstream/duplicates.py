@@ -1,0 +1,168 @@
+"""Issues that are known upstream and may be the same as a finding, from a file beside this module.
+
+Nothing is asked of the network: the file is as old as it says, and a search by hand belongs to filing an issue.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from mhc.fuzz.files import replace_text
+from mhc.upstream import issue
+
+FILE = Path(__file__).with_name("known_issues.json")
+LIKELY, RELATED = 0.6, 0.3
+"""From which score on an issue is called likely the same, and from which on it is named at all."""
+
+_OTHER_SYMPTOM = 0.5
+_SUBJECT = 0.25
+_NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """One issue or pull request.
+
+    Attributes:
+        symptoms: of value, class, zero, raises, crash, hang, race. subjects: outputs of the operator, where it is of one.
+        keywords: what a program or its message has if it is the same; the words of one entry, divided by `|`, are one place.
+    """
+
+    repository: str
+    number: int
+    state: str
+    title: str
+    symptoms: tuple[str, ...]
+    subjects: tuple[str, ...]
+    keywords: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.repository}#{self.number}"
+
+    @property
+    def address(self) -> str:
+        """GitHub leads from there to a pull request too."""
+        return f"https://github.com/{self.repository}/issues/{self.number}"
+
+
+@dataclass(frozen=True)
+class Match:
+    """How much an issue is like a finding, from 0 to 1, and why."""
+
+    known: Known
+    score: float
+    reasons: tuple[str, ...]
+
+    @property
+    def likely(self) -> bool:
+        return self.score >= LIKELY
+
+
+@cache
+def known_issues(path: Path = FILE) -> tuple[str, tuple[Known, ...]]:
+    """The day on which the file was made, and its issues."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    plain = ("symptoms", "subjects", "keywords")
+    issues = (Known(**{**one, **{name: tuple(one[name]) for name in plain}}) for one in document["issues"])
+    return document["asked"], tuple(issues)
+
+
+def symptom_kind(symptom: str) -> str:
+    """The kind of a fingerprint's symptom, as the file names it."""
+    first = symptom.split(maxsplit=1)[0] if symptom else ""
+    return {"all": "zero", "hang": "hang", "timeout": "hang"}.get(first, "crash" if first.startswith("SIG") else first)
+
+
+def matches(
+    text: str, symptom: str, subject: str, issues: Sequence[Known], *, repositories: Iterable[str] = ()
+) -> list[Match]:
+    """The issues that may be the same, the likeliest first.
+
+    The score is the part of an issue's keywords that the text has, where a keyword weighs more the fewer issues have it; a
+    quarter more where the subject is one of the issue's, and half of all that where the symptom is another.
+
+    Args:
+        text: the finding's program and messages. symptom: of its fingerprint. subject: the output that is wrong, or a stage.
+        repositories: whose maintainers are to read the issue; of equal scores, theirs come first.
+    """
+    own = set(repositories)
+    found = [_match(one, text, symptom_kind(symptom), subject, issues) for one in issues]
+    named = [one for one in found if one.score >= RELATED]
+    return sorted(named, key=lambda one: (-one.score, one.known.repository not in own, -one.known.number))
+
+
+def _match(known: Known, text: str, symptom: str, subject: str, issues: Sequence[Known]) -> Match:
+    weights = {place: _weight(place, issues) for place in known.keywords}
+    seen = {place: word for place in known.keywords for word in place.split("|") if _has(text, word)}
+    score = sum(weights[place] for place in seen) / sum(weights.values())
+    reasons = [f"`{word}`" for word in seen.values()]
+    if subject in known.subjects:
+        score += _SUBJECT
+        reasons.append(f"it is of {subject}")
+    if symptom in known.symptoms:
+        reasons.append("the same symptom")
+    else:
+        score *= _OTHER_SYMPTOM
+        reasons.append("another symptom")
+    return Match(known, min(score, 1.0), tuple(reasons))
+
+
+def _weight(place: str, issues: Sequence[Known]) -> float:
+    words = set(place.split("|"))
+    having = sum(any(words & set(other.split("|")) for other in one.keywords) for one in issues)
+    return math.log((len(issues) + 1) / having)
+
+
+def _has(text: str, word: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
+
+
+def section(found: Sequence[Match], asked: str) -> str:
+    """The section of an issue, the likely ones first."""
+    if not found:
+        return f"None of the issues known on {asked} looks like it.\n"
+    lines = [f"From the issues known on {asked}; search once more before filing."]
+    for heading, likely in (("Likely the same:", True), ("Perhaps related:", False)):
+        part = [one for one in found if one.likely == likely]
+        if part:
+            lines += ["", heading, "", *map(_line, part[:_NAMED])]
+    return "\n".join(lines) + "\n"
+
+
+def _line(one: Match) -> str:
+    why = "; ".join(one.reasons)
+    return f"- [{one.known.name}]({one.known.address}) ({one.known.state}): {one.known.title}. Has {why}."
+
+
+def write(folder: Path) -> list[Match]:
+    """Compare an exported folder with the known issues, keep the section there, and compose its issue anew."""
+    document = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+    repro = (folder / "repro.py").read_text(encoding="utf-8")
+    asked, issues = known_issues()
+    found = matches(
+        "\n".join([issue.title(document), document["told"]["values"], repro]),
+        document["symptom"],
+        _subject(document),
+        issues,
+        repositories=[issue.REPOSITORIES[document["to"]]],
+    )
+    replace_text(folder / "duplicates.md", section(found, asked))
+    told = [
+        {"name": one.known.name, "address": one.known.address, "state": one.known.state, "score": round(one.score, 3)}
+        for one in found
+        if one.likely
+    ]
+    replace_text(folder / "duplicates.json", json.dumps({"asked": asked, "likely": told[:_NAMED]}, indent=2) + "\n")
+    issue.write(folder)
+    return found
+
+
+def _subject(document: Mapping[str, object]) -> str:
+    finding = document.get("finding")
+    fingerprint = finding.get("fingerprint") if isinstance(finding, Mapping) else None
+    return str(fingerprint.get("subject", "")) if isinstance(fingerprint, Mapping) else ""
