@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -121,7 +121,7 @@ def export_program(
         repro = place / "repro.py"
         repro.write_text(text(program, symptom, title), encoding="utf-8")
         outcomes = confirmed(repro)
-        around = [_variant(one, symptom, Path(name)) for one in beside]
+        around = [_variant(one, replace(symptom, found=None), Path(name)) for one in beside]
         control = next((one for one in around if one.outcome.healed), None)
         if control is None:
             raise ExportError("no function beside it passes: what is right is not shown")

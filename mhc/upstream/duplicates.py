@@ -15,7 +15,7 @@ from mhc.fuzz.files import replace_text
 from mhc.upstream import issue
 
 FILE = Path(__file__).with_name("known_issues.json")
-LIKELY, RELATED = 0.6, 0.3
+LIKELY, RELATED = 0.6, 0.4
 """From which score on an issue is called likely the same, and from which on it is named at all."""
 
 _OTHER_SYMPTOM = 0.5
@@ -52,10 +52,11 @@ class Known:
 
 @dataclass(frozen=True)
 class Match:
-    """How much an issue is like a finding, from 0 to 1, and why."""
+    """How much an issue is like a finding, from 0 to 1, why, and how many of its keywords the finding has."""
 
     known: Known
     score: float
+    places: int
     reasons: tuple[str, ...]
 
     @property
@@ -92,7 +93,7 @@ def matches(
     """
     own = set(repositories)
     found = [_match(one, text, symptom_kind(symptom), subject, issues) for one in issues]
-    named = [one for one in found if one.score >= RELATED]
+    named = [one for one in found if one.score >= RELATED and (one.places > 1 or one.likely)]
     return sorted(named, key=lambda one: (-one.score, one.known.repository not in own, -one.known.number))
 
 
@@ -109,7 +110,7 @@ def _match(known: Known, text: str, symptom: str, subject: str, issues: Sequence
     else:
         score *= _OTHER_SYMPTOM
         reasons.append("another symptom")
-    return Match(known, min(score, 1.0), tuple(reasons))
+    return Match(known, min(score, 1.0), len(seen), tuple(reasons))
 
 
 def _weight(place: str, issues: Sequence[Known]) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORIES = {"tilelang": "tile-ai/tilelang", "triton": "triton-lang/triton", "torch": "pytorch/pytorch"}
-SECTIONS = {"matrix": "Versions", "attribution": "Attribution", "duplicates": "Likely the same"}
+SECTIONS = {"matrix": "Versions", "attribution": "Attribution", "duplicates": "Known issues"}
 """Files beside the issue, `NAME.md`, and the headings under which their text goes into it."""
 
 PORTED = "repro-{}.py"

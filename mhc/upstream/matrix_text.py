@@ -13,6 +13,7 @@ from mhc.upstream.matrix import Change, Row, State, changes
 from mhc.upstream.releases import port
 
 MARKDOWN, JSON = "matrix.md", "matrix.json"
+_WIDTH = 80
 _SEEN = {
     State.FAILS: "**fails**",
     State.PASSES: "passes",
@@ -35,12 +36,12 @@ def text(to: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
         notes: what else must be said of the list, as a registry that could not be asked.
     """
     lines = [*sentences(rows), *notes]
-    lines += ["", f"| {to} | | runs that reproduce | with |", "|---|---|---|---|"]
+    lines += ["", f"| {to} | | runs that reproduce | seen | with |", "|---|---|---|---|---|"]
     for row in rows:
         how = _SEEN[row.state] + (f": {_cell(row.reason)}" if row.reason else "")
         runs = f"{row.reproduced} of {len(row.outcomes)}" if row.outcomes else ""
         have = ", ".join(f"{name} {version}" for name, version in row.packages.items() if name != to)
-        lines.append(f"| {row.version} | {how} | {runs} | {have} |")
+        lines.append(f"| {row.version} | {how} | {runs} | {_cell(_seen(row))} | {have} |")
     ported = dict.fromkeys(reason for row in rows for reason in row.ported)
     if ported:
         lines += ["", f"The program is changed for some: {'; '.join(ported)}."]
@@ -48,6 +49,12 @@ def text(to: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
     if installs:
         lines += ["", f"The last in an environment of its own: `pip install {' '.join(installs[-1].install)}`."]
     return "\n".join(lines) + "\n"
+
+
+def _seen(row: Row) -> str:
+    """What was there instead of what is right, in the last run that reproduces."""
+    values = [one.values.partition(", actual ")[2] for one in row.outcomes if one.reproduced]
+    return values[-1][:_WIDTH] if values else ""
 
 
 def sentences(rows: Sequence[Row]) -> list[str]:

@@ -119,7 +119,7 @@ def recheck_verb(
     """
     if (version is None) == (python is None):
         raise click.UsageError("give either --version or --python")
-    found = [one for one in _found(places or (Path("fuzz_reports"),)) if to in {None, one.to}]
+    found = _found(places or (Path("fuzz_reports"),), to)
     if version is not None and len({one.to for one in found}) > 1:
         raise click.UsageError(f"--version {version}: of what? The folders are for several DSLs; name one with --to")
     fates: list[Fate] = []
@@ -216,13 +216,13 @@ def _opened(folder: Path) -> Exported:
         raise click.UsageError(str(error)) from error
 
 
-def _found(places: Sequence[Path]) -> list[Exported]:
+def _found(places: Sequence[Path], to: str | None) -> list[Exported]:
     try:
-        found = list(find(places))
+        found = [one for one in find(places) if to in {None, one.to}]
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if not found:
-        raise click.UsageError(f"no exported folder in {', '.join(map(str, places))}")
+        raise click.UsageError(f"no exported folder{f' for {to}' if to else ''} in {', '.join(map(str, places))}")
     return found
 
 
