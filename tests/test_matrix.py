@@ -165,6 +165,23 @@ def test_what_fails_now_and_then_needs_more_runs_to_be_healed(tmp_path: Path) ->
     assert (told["0.1.10"]["state"], told["0.1.10"]["runs"]) == ("fails", 3)
 
 
+def test_bisection_begins_with_the_finding_s_own_release(tmp_path: Path) -> None:
+    """Its ends agree: without the release in the middle that fails, nothing would be found."""
+    folder = exported(tmp_path / "out")
+    pythons = [
+        f"--python=0.1.{minor}={interpreter(tmp_path / 'bin', f'0.1.{minor}', FAILS if minor in (7, 8) else PASSES)}"
+        for minor in range(13)
+    ]
+    done = run("matrix", folder, *pythons)
+    assert done.exit_code == 1
+    assert "Broken: 0.1.6 is the last good one, 0.1.7 the first bad one." in done.output
+    assert "Healed: 0.1.8 is the last that fails, 0.1.9 the first that passes." in done.output
+    states = [one["state"] for one in json.loads((folder / "matrix.json").read_text())["rows"]]
+    assert states.count("not run") == 5
+    assert run("matrix", folder, "--no-bisect", *pythons).exit_code == 1
+    assert "not run" not in (folder / "matrix.md").read_text()
+
+
 @pytest.mark.parametrize(
     ("version", "body", "trial", "state", "reason"),
     [
@@ -321,7 +338,12 @@ def test_a_registry_that_cannot_be_asked_is_said(tmp_path: Path, monkeypatch: py
 
 def test_an_environment_is_another_where_its_companions_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made: list[str] = []
-    monkeypatch.setattr("mhc.upstream.interpreters._make", lambda place, *_: (place.mkdir(), made.append("x")))
+
+    def make(place: Path, to: str, release: Release) -> None:
+        place.mkdir()
+        made.append(release.version)
+
+    monkeypatch.setattr("mhc.upstream.interpreters._make", make)
     for companions in (("a==1",), ("a==2",), ("a==1",), None):
         Interpreters(tmp_path).python("tilelang", Release("0.1.9", companions))
     assert len(made) == len(list(tmp_path.iterdir())) == 3

@@ -1,0 +1,47 @@
+"""The exported findings in docs/results/upstream are what export writes of their programs, and show no machine."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mhc.upstream import issue
+from mhc.upstream.declared import Symptom, text
+from mhc.upstream.recheck import find
+from mhc.upstream.verify import run
+
+PLACE = Path(__file__).parents[1] / "docs" / "results" / "upstream"
+KEPT = sorted(path.parent for path in PLACE.glob("*/export.json"))
+
+
+def test_there_are_some_and_recheck_finds_them() -> None:
+    assert len(KEPT) >= 4
+    assert [one.folder for one in find([PLACE])] == KEPT
+
+
+@pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)
+def test_texts_are_of_their_parts(folder: Path) -> None:
+    document = json.loads((folder / "export.json").read_text())
+    program = document["program"]
+    symptom = Symptom(**{key: program.get(key) for key in ("raises", "expected", "found")})
+    made = text(
+        f"{Path(__file__).parent / 'probes' / program['file']}:{program['function']}", symptom, document["told"]["at"]
+    )
+    assert (folder / "repro.py").read_text() == made
+    assert (folder / "issue.md").read_text() == issue.compose(folder)
+    assert document["environment"]["packages"]["tilelang"] == "0.1.8"
+    assert json.loads((folder / "matrix.json").read_text())["newest"]["version"] == "0.1.15"
+
+
+@pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name)
+def test_no_path_of_a_machine(folder: Path) -> None:
+    for path in folder.iterdir():
+        found = re.findall(r"(?<![\w.:/<])/(?:home|root|tmp|work|usr|opt)/\S*", path.read_text())
+        assert not found, path
+
+
+@pytest.mark.parametrize("name", ["abs", "constants"])
+def test_they_still_reproduce(name: str) -> None:
+    outcome = run(PLACE / name / "repro.py")
+    assert outcome.reproduced, outcome.output
