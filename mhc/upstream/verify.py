@@ -55,7 +55,7 @@ class Outcome:
 
     def __str__(self) -> str:
         if self.status is None:
-            return f"no end within {SECONDS:g} s"
+            return "no end in its time"
         return f"exit {self.status}, {self.said or 'nothing said'}"
 
 
