@@ -101,7 +101,7 @@ def test_values(name: str, symptom: Symptom, said: str, program: str, tmp_path: 
     [
         ("refuses", r"JSONDecodeError: too small \(\d+", "1 REPRODUCED"),
         ("refuses", "JSONDecodeError: too large", "2 OTHER: RuntimeError: no room"),
-        ("refuses", "RuntimeError: no room", "2 OTHER: RuntimeError: no room"),
+        ("refuses", "RuntimeError: too small", "2 OTHER: RuntimeError: no room"),
         ("accepts", "RuntimeError: no room", "0 NOT REPRODUCED"),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_subject_and_a_symptom_count() -> None:
     assert "the same symptom" in matches("T.gemm wgmma", "raises X", "", ISSUES)[0].reasons
 
 
-@pytest.mark.parametrize("text", ["T.gemm_sp(a, b)", "XT.gemm(a)", "gemm", ""])
+@pytest.mark.parametrize("text", ["T.gemm_sp(a, wgmma_fence)", "XT.gemm(a, Xwgmma)", "gemm", ""])
 def test_keywords_are_whole_words(text: str) -> None:
     assert matches(text, "value", "dx", ISSUES[:3]) == []
 

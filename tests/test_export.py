@@ -105,6 +105,7 @@ def test_export_writes_a_folder_and_says_what_would_file_it(made: list[str], tmp
     assert (folder / "repro.py").read_text() == WRONG
     document = json.loads((folder / "export.json").read_text())
     assert {"finding", "case", "to", "spec", "symptom", "created", "environment"} <= set(document)
+    assert document["needs"] == "c"
     assert Case.from_json(json.dumps(document["case"])) == default_case()
     issue = (folder / "issue.md").read_text()
     assert issue.startswith("# [BUG][Fuzzer] wrong value: x, a kernel\n")

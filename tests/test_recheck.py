@@ -20,7 +20,7 @@ def run(*arguments: object) -> Result:
 @pytest.mark.parametrize(
     ("body", "fate", "said", "status"),
     [
-        (FAILS, Fate.STILL, "still fails: 3 of 3 runs reproduce", 0),
+        (FAILS, Fate.STILL, "still failing: 3 of 3 runs reproduce", 0),
         (PASSES, Fate.HEALED, "healed: 0 of 3 runs reproduce", 1),
         (OTHER, Fate.CHANGED, "changed: 0 of 3 runs reproduce; exit 2, OTHER: TypeError: no such argument", 1),
         ("", Fate.CHANGED, "changed: 1 of 3 runs reproduce", 1),
@@ -51,7 +51,7 @@ def test_all_exported_folders_below_a_place(tmp_path: Path, monkeypatch: pytest.
     python = interpreter(tmp_path, "0.1.15", by_name)
     done = run("--python", python, "--to", "tilelang")
     assert done.exit_code == 1
-    assert done.output.endswith("1 still fails, 1 healed\n")
+    assert done.output.endswith("1 still failing, 1 healed\n")
     assert "triton" not in done.output
     both = run("--python", python)
     assert both.exit_code == 2

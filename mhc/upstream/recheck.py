@@ -16,7 +16,7 @@ from mhc.upstream.releases import Release
 class Fate(Enum):
     """What has become of an exported finding."""
 
-    STILL = "still fails"
+    STILL = "still failing"
     HEALED = "healed"
     CHANGED = "changed"  # it fails now and then, or in another way
     UNKNOWN = "could not run"

@@ -153,7 +153,7 @@ def releases_verb(to: str, wanted: tuple[str, ...], companions: tuple[str, ...],
     clean = True
     for one in ordered([_release(to, name) for name in wanted]) if wanted else RELEASES[to]:
         tried = Release(one.version, companions, one.preload) if companions else one
-        pins = "as its wheel asks" if tried.companions is None else ", ".join(tried.companions)
+        pins = "as its wheel asks" if tried.companions is None else ", ".join(tried.companions) or "alone"
         try:
             python = interpreters.python(to, tried)
         except Unavailable as reason:
