@@ -54,7 +54,9 @@ def test_the_schema_refuses(field: str, value: Any) -> None:
         jsonschema.Draft202012Validator(SCHEMA).validate(broken)
 
 
-def known(number: int, keywords: str, symptoms: str = "value", subjects: str = "", repository: str = "a/b") -> Known:
+def known(
+    number: int, keywords: str, symptoms: str = "value", subjects: str = "", repository: str = "tile-ai/tilelang"
+) -> Known:
     return Known(
         repository=repository,
         number=number,
@@ -72,38 +74,46 @@ ISSUES = (
     known(3, "T.gemm|T.copy wgmma", "raises"),
     known(4, "T.cumsum"),
     known(5, "wgmma T.gemm", "value", "dx"),
-    known(6, "T.gemm wgmma", repository="c/d"),
+    known(6, "T.gemm wgmma", repository="apache/tvm"),
+    known(7, "T.gemm wgmma", repository="triton-lang/triton"),
+    known(8, "T.gemm", "value", "dx", repository="c/d"),
 )
 
 
-def test_the_likeliest_come_first() -> None:
-    found = matches("T.gemm(a, b) over wgmma", "value", "dx", ISSUES, repositories=["c/d"])
-    assert [one.known.number for one in found] == [6, 5, 1, 3]
-    assert [one.likely for one in found] == [True, True, True, False]
-    assert [one.known.number for one in matches("T.gemm over wgmma", "value", "dx", ISSUES, repositories=["a/b"])][:3] == [
-        5,
-        1,
-        6,
-    ]
+def numbers(text: str, symptom: str = "value", subject: str = "") -> list[tuple[int, bool]]:
+    return [(one.known.number, one.likely) for one in matches(text, symptom, subject, ISSUES, to="tilelang")]
 
 
-def test_a_subject_and_a_symptom_count() -> None:
-    one = ISSUES[4:5] + ISSUES[3:4] * 9
-    part = [matches("wgmma", symptom, subject, one)[:1] for symptom in ("value", "raises X") for subject in ("dx", "dphi")]
-    assert [[match.likely for match in found] for found in part] == [[True], [], [], []]
-    assert matches("T.gemm wgmma", "raises X", "", ISSUES)[0].known.number == 3
-    assert "the same symptom" in matches("T.gemm wgmma", "raises X", "", ISSUES)[0].reasons
+def test_the_likeliest_come_first_and_of_equals_the_maintainers_own() -> None:
+    assert numbers("T.gemm(a, b) over wgmma") == [(1, True), (6, True), (3, False)]
+
+
+def test_the_output_that_is_wrong_decides() -> None:
+    found = numbers("T.gemm(a, b) over wgmma", subject="dx")
+    assert found == [(5, True), (1, True), (6, True), (8, False), (3, False)]
+    assert "the output dx" in matches("T.gemm wgmma", "value", "dx", ISSUES, to="tilelang")[0].reasons
+
+
+def test_the_symptom_decides() -> None:
+    assert numbers("T.gemm wgmma", "raises ValueError") == [(3, True), (1, False), (6, False)]
+    reasons = [one.reasons[-1] for one in matches("T.gemm wgmma", "raises ValueError", "", ISSUES, to="tilelang")]
+    assert reasons == ["the same symptom", "another symptom", "another symptom"]
+
+
+def test_one_word_in_common_says_nothing() -> None:
+    assert numbers("T.cumsum") == []
 
 
 @pytest.mark.parametrize("text", ["T.gemm_sp(a, wgmma_fence)", "XT.gemm(a, Xwgmma)", "gemm", ""])
 def test_keywords_are_whole_words(text: str) -> None:
-    assert matches(text, "value", "dx", ISSUES[:3]) == []
+    assert numbers(text) == []
 
 
 def test_what_all_issues_have_says_little() -> None:
-    found = matches("T.gemm clear_accum", "value", "", ISSUES)
-    assert [one.known.number for one in found] == [2]
-    assert found[0].score < matches("clear_accum FullRow", "value", "", ISSUES)[0].score
+    [found] = matches("T.gemm clear_accum", "value", "", ISSUES, to="tilelang")
+    [other] = matches("clear_accum FullRow", "value", "", ISSUES, to="tilelang")
+    assert found.known.number == other.known.number == 2
+    assert found.score < other.score
 
 
 @pytest.mark.parametrize(
@@ -122,16 +132,21 @@ def test_symptoms(symptom: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "symptom", "first"),
+    ("text", "symptom", "to", "first"),
     [
-        ("T.gemm(a, b), 24 columns, tl.disable_warp_specialized", "value", "tile-ai/tilelang#2593"),
-        ("y[0] = x[0] - x[0], expected nan, x * 0", "class", "tile-ai/tilelang#2638"),
-        ("T.copy(x, local), is_cpu=True: Target context required.", "raises InternalError", "tile-ai/tilelang#1899"),
-        ('tl.dot(a, b, input_precision="ieee") of bfloat16', "value", "triton-lang/triton#10176"),
+        ("T.gemm(a, b), 24 columns, tl.disable_warp_specialized", "value", "tilelang", "tile-ai/tilelang#2593"),
+        ("y[0] = x[0] - x[0], expected nan, x * 0", "class", "tilelang", "tile-ai/tilelang#2638"),
+        (
+            "T.copy(x, local), is_cpu=True: Target context required.",
+            "raises InternalError",
+            "tilelang",
+            "tile-ai/tilelang#1899",
+        ),
+        ('tl.dot(a, b, input_precision="ieee") of bfloat16', "value", "triton", "triton-lang/triton#10176"),
     ],
 )
-def test_what_is_known_is_found(text: str, symptom: str, first: str) -> None:
-    found = matches(text, symptom, "", known_issues()[1])
+def test_what_is_known_is_found(text: str, symptom: str, to: str, first: str) -> None:
+    found = matches(text, symptom, "", known_issues()[1], to=to)
     assert found[0].known.name == first
     assert found[0].likely
 
@@ -154,3 +169,9 @@ def test_nothing_known_is_said_with_its_day(tmp_path: Path) -> None:
     assert f"None of the issues known on {DOCUMENT['asked']} looks like it." in (folder / "issue.md").read_text()
     assert "Likely the same" not in (folder / "issue.md").read_text()
     assert section([], "a day") == "None of the issues known on a day looks like it.\n"
+
+
+def test_what_every_repro_has_is_not_compared(tmp_path: Path) -> None:
+    text = "T.gemm\nsys.excepthook = other\nx = 1\nWHERE = 'x'\n24, tl.disable_warp_specialized\n"
+    assert duplicates.write(exported(tmp_path / "out", repro=text)) == []
+    assert duplicates.write(exported(tmp_path / "other", repro=text.replace("x = 1", "T.gemm wgmma 24"))) != []

@@ -6,7 +6,7 @@ Nothing is asked of the network: the file is as old as it says, and a search by 
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,12 +15,19 @@ from mhc.fuzz.files import replace_text
 from mhc.upstream import issue
 
 FILE = Path(__file__).with_name("known_issues.json")
-LIKELY, RELATED = 0.6, 0.4
+LIKELY, RELATED = 0.75, 0.4
 """From which score on an issue is called likely the same, and from which on it is named at all."""
 
+FAMILIES = {
+    "tilelang": ("tile-ai/tilelang", "apache/tvm"),
+    "triton": ("triton-lang/triton",),
+    "torch": ("pytorch/pytorch",),
+}
+"""Where what is wrong with a DSL is told: its own repository first."""
+
 _OTHER_SYMPTOM = 0.5
-_SUBJECT = 0.25
 _NAMED = 5
+_PLACES = 2  # one word in common says nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,16 +59,16 @@ class Known:
 
 @dataclass(frozen=True)
 class Match:
-    """How much an issue is like a finding, from 0 to 1, why, and how many of its keywords the finding has."""
+    """How much an issue is like a finding, from 0 to 1, and why.
+
+    Attributes:
+        likely: it is of the DSL or of what that is built on, and has nearly all that it would have if it was the same.
+    """
 
     known: Known
     score: float
-    places: int
+    likely: bool
     reasons: tuple[str, ...]
-
-    @property
-    def likely(self) -> bool:
-        return self.score >= LIKELY
 
 
 @cache
@@ -79,38 +86,40 @@ def symptom_kind(symptom: str) -> str:
     return {"all": "zero", "hang": "hang", "timeout": "hang"}.get(first, "crash" if first.startswith("SIG") else first)
 
 
-def matches(
-    text: str, symptom: str, subject: str, issues: Sequence[Known], *, repositories: Iterable[str] = ()
-) -> list[Match]:
+def matches(text: str, symptom: str, subject: str, issues: Sequence[Known], *, to: str) -> list[Match]:
     """The issues that may be the same, the likeliest first.
 
-    The score is the part of an issue's keywords that the text has, where a keyword weighs more the fewer issues have it; a
-    quarter more where the subject is one of the issue's, and half of all that where the symptom is another.
+    The score is the part of an issue's keywords that the text has, where a keyword weighs more the fewer issues have it, and
+    half of that where the symptom is another. An issue of an operator's output is left out where another output is wrong,
+    and one of another DSL always; one of a kernel of this operator elsewhere is named, and never likely: it shows what such
+    kernels get wrong.
 
     Args:
         text: the finding's program and messages. symptom: of its fingerprint. subject: the output that is wrong, or a stage.
-        repositories: whose maintainers are to read the issue; of equal scores, theirs come first.
+        to: of `FAMILIES`, whose maintainers are to read the issue.
     """
-    own = set(repositories)
-    found = [_match(one, text, symptom_kind(symptom), subject, issues) for one in issues]
-    named = [one for one in found if one.score >= RELATED and (one.places > 1 or one.likely)]
-    return sorted(named, key=lambda one: (-one.score, one.known.repository not in own, -one.known.number))
+    kind, family = symptom_kind(symptom), FAMILIES[to]
+    weights = {place: _weight(place, issues) for one in issues for place in one.keywords}
+    found = [match for one in issues if (match := _match(one, text, kind, subject, weights, family)) is not None]
+    return sorted(found, key=lambda one: (not one.likely, -one.score, one.known.repository != family[0], -one.known.number))
 
 
-def _match(known: Known, text: str, symptom: str, subject: str, issues: Sequence[Known]) -> Match:
-    weights = {place: _weight(place, issues) for place in known.keywords}
+def _match(
+    known: Known, text: str, symptom: str, subject: str, weights: Mapping[str, float], family: Sequence[str]
+) -> Match | None:
+    own = known.repository in family
+    if subject not in known.subjects and (known.subjects or not own):
+        return None
     seen = {place: word for place in known.keywords for word in place.split("|") if _has(text, word)}
-    score = sum(weights[place] for place in seen) / sum(weights.values())
+    score = sum(weights[place] for place in seen) / sum(weights[place] for place in known.keywords)
+    same = symptom in known.symptoms
+    score *= 1.0 if same else _OTHER_SYMPTOM
+    if score < RELATED or (own and len(seen) < _PLACES):
+        return None
     reasons = [f"`{word}`" for word in seen.values()]
-    if subject in known.subjects:
-        score += _SUBJECT
-        reasons.append(f"it is of {subject}")
-    if symptom in known.symptoms:
-        reasons.append("the same symptom")
-    else:
-        score *= _OTHER_SYMPTOM
-        reasons.append("another symptom")
-    return Match(known, min(score, 1.0), len(seen), tuple(reasons))
+    reasons += [f"the output {subject}"] if known.subjects else []
+    reasons.append("the same symptom" if same else "another symptom")
+    return Match(known, score, own and score >= LIKELY, tuple(reasons))
 
 
 def _weight(place: str, issues: Sequence[Known]) -> float:
@@ -145,13 +154,8 @@ def write(folder: Path) -> list[Match]:
     document = json.loads((folder / "export.json").read_text(encoding="utf-8"))
     repro = (folder / "repro.py").read_text(encoding="utf-8")
     asked, issues = known_issues()
-    found = matches(
-        "\n".join([issue.title(document), document["told"]["values"], repro]),
-        document["symptom"],
-        _subject(document),
-        issues,
-        repositories=[issue.REPOSITORIES[document["to"]]],
-    )
+    text = "\n".join([issue.title(document), document["told"]["values"], _own(repro)])
+    found = matches(text, document["symptom"], _subject(document), issues, to=document["to"])
     replace_text(folder / "duplicates.md", section(found, asked))
     told = [
         {"name": one.known.name, "address": one.known.address, "state": one.known.state, "score": round(one.score, 3)}
@@ -161,6 +165,11 @@ def write(folder: Path) -> list[Match]:
     replace_text(folder / "duplicates.json", json.dumps({"asked": asked, "likely": told[:_NAMED]}, indent=2) + "\n")
     issue.write(folder)
     return found
+
+
+def _own(repro: str) -> str:
+    """A repro without the beginning and the end that all of them have."""
+    return repro.partition("sys.excepthook = other\n")[2].partition("\nWHERE = ")[0] or repro
 
 
 def _subject(document: Mapping[str, object]) -> str:
