@@ -54,13 +54,6 @@ def imports_ours():
 '''
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These programs do without PyTorch, whose import takes a second."""
-    made = declared.text
-    monkeypatch.setattr(declared, "text", lambda *arguments: made(*arguments).replace("import torch\n", ""))
-
-
 @pytest.fixture
 def program(tmp_path: Path) -> str:
     path = tmp_path / "limits.py"

@@ -172,6 +172,6 @@ def test_nothing_known_is_said_with_its_day(tmp_path: Path) -> None:
 
 
 def test_what_every_repro_has_is_not_compared(tmp_path: Path) -> None:
-    text = "T.gemm\nsys.excepthook = other\nx = 1\nWHERE = 'x'\n24, tl.disable_warp_specialized\n"
+    text = """T.gemm\nsys.excepthook = other\nx = 1\nprint(f"x: expected")\n24, tl.disable_warp_specialized\n"""
     assert duplicates.write(exported(tmp_path / "out", repro=text)) == []
     assert duplicates.write(exported(tmp_path / "other", repro=text.replace("x = 1", "T.gemm wgmma 24"))) != []

@@ -15,10 +15,9 @@ from mhc.upstream import export as exporting
 from mhc.upstream import verbs
 from mhc.upstream.attribution import Attribution
 from mhc.upstream.errors import ExportError
-from mhc.upstream.export import confirmed
 from mhc.upstream.neighbours import Neighbour, neighbours, peers
 from mhc.upstream.program import Program
-from mhc.upstream.verify import Outcome, run
+from mhc.upstream.verify import Outcome, confirmed, run
 from oracles.verdict import Status, Verdict
 from tests.exports import finding, repro
 

@@ -22,14 +22,24 @@ from mhc.upstream import duplicates
 from mhc.upstream.attribution import attribute, settings
 from mhc.upstream.capability import NEEDS
 from mhc.upstream.errors import ExportError
-from mhc.upstream.export import confirmed, rate
 from mhc.upstream.generated import generated
-from mhc.upstream.script import Judge, Script
 from mhc.upstream.source import closure, definition
 from mhc.upstream.text import unparse
-from mhc.upstream.verify import Outcome, run
+from mhc.upstream.verify import Outcome, confirmed, rate, run
 
+_OTHER = """\
+def other(kind, error, trace):
+    sys.__excepthook__(kind, error, trace)
+    print(f"OTHER: {kind.__name__}: {error}", flush=True)
+    os._exit(2)
+
+
+sys.excepthook = other
+"""
 _RAISES = """\
+raised = ""
+try:
+    CALLED
 except Exception as error:
     while error.__cause__ is not None:
         error = error.__cause__
@@ -41,6 +51,7 @@ print(f"{WHERE}: expected no exception, actual {raised or 'none'}")
 wrong = raised != ""
 """
 _RETURNS = """\
+actual = CALLED
 print(f"{WHERE}: expected {EXPECTED}, actual {actual!r}")
 wrong = repr(actual) != EXPECTED
 """
@@ -48,6 +59,10 @@ _ONLY = """\
 if wrong and repr(actual) != FOUND:
     print(f"OTHER: {actual!r}")
     sys.exit(2)
+"""
+_END = """\
+print("REPRODUCED" if wrong else "NOT REPRODUCED")
+sys.exit(wrong)
 """
 
 
@@ -80,15 +95,14 @@ class Symptom:
         """As a fingerprint calls it."""
         return "value" if self.raises is None else f"raises {self.raises.partition(': ')[0]}"
 
-    @property
-    def judge(self) -> Judge:
-        if self.raises is None:
-            constants = [f"EXPECTED = {self.expected!r}", *([] if self.found is None else [f"FOUND = {self.found!r}"])]
-            return Judge(constants=tuple(constants), after=_RETURNS + (_ONLY if self.found is not None else ""))
-        kind, _, pattern = self.raises.partition(": ")
-        return Judge(
-            constants=(f"KIND, FOUND = {kind!r}, {pattern!r}",), after=_RAISES, guards=True, imports=frozenset({"import re"})
-        )
+    def judged(self, called: str) -> list[str]:
+        """The lines that call the function and come to `wrong`."""
+        if self.raises is not None:
+            kind, _, pattern = self.raises.partition(": ")
+            return [f"KIND, FOUND = {kind!r}, {pattern!r}", *_RAISES.replace("CALLED", called).splitlines()]
+        found = [] if self.found is None else [f"FOUND = {self.found!r}"]
+        only = [] if self.found is None else _ONLY.splitlines()
+        return [f"EXPECTED = {self.expected!r}", *found, *_RETURNS.replace("CALLED", called).splitlines(), *only]
 
 
 @dataclass(frozen=True)
@@ -146,17 +160,25 @@ def text(program: str, symptom: Symptom, title: str) -> str:
     """
     key = _key(program)
     whole = closure([key])
-    called = f"{whole.name(key)}()"
-    return Script(
-        title=f"{title}: {symptom.name}",
-        where=title,
-        environment={},
-        imports=frozenset(whole.imports),
-        definitions=unparse(whole.statements()),
-        inputs=(),
-        run=(called,) if symptom.raises is not None else (f"actual = {called}",),
-        judge=symptom.judge,
-    ).text()
+    imports = {*whole.imports, "import os", "import sys", *(["import re"] if symptom.raises is not None else [])}
+    head = f"{title}: {symptom.name}. Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong."
+    lines = [
+        f'"""{head}"""',
+        "",
+        *sorted(imports),
+        "",
+        "",
+        *_OTHER.splitlines(),
+        "",
+        "",
+        *unparse(whole.statements()),
+        "",
+        "",
+        f"WHERE = {title!r}",
+        *symptom.judged(f"{whole.name(key)}()"),
+        *_END.splitlines(),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _variant(program: str, symptom: Symptom, folder: Path) -> Variant:

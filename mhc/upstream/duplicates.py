@@ -169,7 +169,7 @@ def write(folder: Path) -> list[Match]:
 
 def _own(repro: str) -> str:
     """A repro without the beginning and the end that all of them have."""
-    return repro.partition("sys.excepthook = other\n")[2].partition("\nWHERE = ")[0] or repro
+    return repro.partition("sys.excepthook = other\n")[2].partition('\nprint(f"')[0] or repro
 
 
 def _subject(document: Mapping[str, object]) -> str:

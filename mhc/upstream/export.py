@@ -3,7 +3,6 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +19,7 @@ from mhc.upstream.errors import ExportError
 from mhc.upstream.generated import generated
 from mhc.upstream.neighbours import Neighbour, neighbours, peers
 from mhc.upstream.program import FORMS, HOST, Program, make
-from mhc.upstream.verify import RUNS, Outcome, verify
+from mhc.upstream.verify import Outcome, confirmed, rate
 
 TARGETS = ("tilelang", "triton", "torch")
 
@@ -74,28 +73,6 @@ def _first(found: Finding, to: str, device: str, repro: Path) -> tuple[Program, 
             if str(refusal) not in refusals:
                 refusals.append(str(refusal))
     raise ExportError("\n    ".join(refusals))
-
-
-def confirmed(repro: Path) -> list[Outcome]:
-    """The runs of a repro that reproduces each time.
-
-    Raises:
-        ExportError: it does not; with what it said.
-    """
-    outcomes = verify(repro)
-    last = outcomes[-1]
-    if last.reproduced:
-        return outcomes
-    seen = last.output.strip().splitlines()[-12:]
-    told = "\n".join(f"    {line}" for line in seen)
-    raise ExportError(f"run {len(outcomes)} of {RUNS} of its program by itself: {last}\n{told}")
-
-
-def rate(outcomes: Sequence[Outcome]) -> str:
-    """How often a repro failed that did each time, and whether with one value."""
-    values = {one.values for one in outcomes}
-    how = "deterministic: the same value each time" if len(values) == 1 else "values differ from run to run: a race"
-    return f"{len(outcomes)} of {len(outcomes)} runs in fresh processes with empty caches; {how}"
 
 
 def _document(
