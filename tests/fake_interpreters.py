@@ -53,6 +53,7 @@ def exported(place: Path, *, to: str = "tilelang", own: str = "0.1.8", repro: st
             "rate": "always",
             "control": "none",
             "form": "whole",
+            "whole": len(repro.splitlines()),
             "table": [],
             "source": "",
         },

@@ -141,7 +141,10 @@ def export_program(
             raise ExportError("no function beside it passes: what is right is not shown")
         tried = attribute(repro, settings(to, "cuda" if needs == "cuda" else "cpu"))
         (place / "attribution.md").write_text(f"{tried.text()}\n", encoding="utf-8")
-        document = _document(program, symptom, outcomes, [Variant(_label(program), outcomes[-1]), *around], to, title, needs)
+        lines = len(repro.read_text(encoding="utf-8").splitlines())
+        document = _document(
+            lines, program, symptom, outcomes, [Variant(_label(program), outcomes[-1]), *around], to, title, needs
+        )
         document["told"]["control"] = f"{control.label}: passes."
         document["told"]["source"] = generated(repro, "") if to == "tilelang" else ""
         document["attribution"] = {"suspect": tried.suspect, "heals": list(tried.heals)}
@@ -216,6 +219,7 @@ def _docstring(node: ast.stmt) -> str:
 
 
 def _document(
+    lines: int,
     program: str,
     symptom: Symptom,
     outcomes: Sequence[Outcome],
@@ -239,6 +243,7 @@ def _document(
             "values": outcomes[-1].values,
             "rate": rate(outcomes),
             "form": "a function, and what it leads to",
+            "whole": lines,
             "table": [
                 {
                     "change": one.label,
