@@ -39,11 +39,12 @@ def shapes(
     beside = edges(tiles)
     if like is None:
         widths = [*range(1, 41), *sorted({*beside, *PRIMES, *EIGHT_MOD_SIXTEEN} - set(range(41)))]
-        wide = [size for size in widths if WIDE < size <= max_elements // 3]
-        least = draw(st.sampled_from(wide)) if wide and draw(st.integers(0, 11)) == 11 else 1
+        wide = next((size for size in widths if size > WIDE), max_elements)
+        least = wide if 3 * wide <= max_elements and draw(st.integers(0, 11)) == 11 else 1
         n = draw(st.sampled_from([n for n in STREAMS if n <= max_n and (n * n + 2 * n) * n * least <= max_elements] or [1]))
         widest = max(1, max_elements // ((n * n + 2 * n) * n))
-        D = least if least > 1 else draw(st.sampled_from([size for size in widths if size <= widest]))
+        # of one list, wide or not, so that a wide one shrinks to one that is not
+        D = widths[draw(st.integers(widths.index(least), sum(size <= widest for size in widths) - 1))]
     else:
         n, D = like
     B = draw(st.sampled_from(BATCH))

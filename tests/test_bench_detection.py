@@ -134,12 +134,12 @@ def test_a_hang_ends_one_hunt_and_no_other(tmp_path: Path) -> None:
     """In parallel, kept in a file, and not repeated."""
     subjects = [subject(ALL[name]) for name in ("hangs_without_tokens", "post_without_its_2")]
     path = tmp_path / "state.json"
-    settings = {"cases": 40, "seed": 0}
+    settings = {"cases": 80, "seed": 0}
     heard: list[str] = []
     hunts = detect(
         subjects,
         State(path, settings),
-        count=40,
+        count=80,
         seed=0,
         after=1,
         limit=2.0,
@@ -152,7 +152,7 @@ def test_a_hang_ends_one_hunt_and_no_other(tmp_path: Path) -> None:
     assert "hang" in hunts[0].message
     assert hunts[1].first is not None
     assert json.loads(path.read_text(encoding="utf-8"))["settings"] == settings
-    again = detect(subjects, State(path, settings), count=40, seed=0, after=1, limit=2.0, jobs=1)
+    again = detect(subjects, State(path, settings), count=80, seed=0, after=1, limit=2.0, jobs=1)
     assert [asdict(one) for one in again] == [asdict(one) for one in hunts]
     assert State(path, {**settings, "seed": 1}).done == {}
 

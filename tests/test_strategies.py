@@ -109,16 +109,17 @@ EXPECTED = {
 
 
 def test_every_region_is_reached() -> None:
-    """In 1,500 cases, each many times over."""
+    """In 1,500 cases, each many times over; in rounds of ten as campaigns draw them: a long one repeats what it has drawn."""
     seen: Counter[str] = Counter()
+    for at in range(150):
 
-    @seed(0)
-    @settings(QUIET, max_examples=1500, phases=[Phase.generate])
-    @given(cases(max_elements=1 << 13, spaces=SPACE))
-    def look(case: Case) -> None:
-        seen.update(regions(case))
+        @seed(at)
+        @settings(QUIET, max_examples=10, phases=[Phase.generate])
+        @given(cases(max_elements=1 << 13, spaces=SPACE))
+        def look(case: Case) -> None:
+            seen.update(regions(case))
 
-    look()
+        look()
     assert not {label: seen[label] for label in EXPECTED if seen[label] < 5}
     listed = {*labels(OPERATORS["mhc_pre"]), "schedule: pinned"}
     assert set(seen) <= listed
@@ -162,4 +163,4 @@ def test_coverage_is_a_table_of_shares() -> None:
     lines = dict(line.strip("| ").split(" | ") for line in result.output.splitlines() if line.startswith("|"))
     assert set(lines) >= {"of 40 cases", "x", "dtype", "streams", "tokens", "width", "schedule", "upstream"}
     shares = [float(region.rsplit(" ", 1)[1]) for region in lines["dtype"].split(", ")]
-    assert sum(shares) == pytest.approx(100, abs=1)
+    assert sum(shares) == pytest.approx(100, abs=len(shares) / 2)  # each is a whole number

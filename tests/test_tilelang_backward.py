@@ -34,8 +34,15 @@ def test_every_default_can_run(N: int, dtype: torch.dtype) -> None:
 def test_a_pinned_schedule_is_refused_with_the_reason() -> None:
     assert "float64" in str(unfit(64, 4, 64, torch.float64, H200, {}))
     assert "n at most 4" in str(unfit(64, 5, 64, torch.bfloat16, H200, {"backward_mode": "streams"}))
-    assert "float16 and D a multiple of 8" in str(unfit(64, 5, 64, torch.float32, H200, {"backward_mode": "ring"}))
-    assert "64 or 128, was 192" in str(unfit(64, 5, 64, torch.float32, H200, {"backward_psi_rows": 192}))
+    assert "float16 and D a multiple of 8" in str(unfit(64, 5, 65, torch.float16, H200, {"backward_mode": "ring"}))
+    assert "64 or 128, was 192" in str(unfit(64, 5, 65, torch.float16, H200, {"backward_psi_rows": 192}))
+    for mode in ("plain", "ring", "streams"):
+        assert "float32 takes no other" in str(unfit(64, 4, 64, torch.float32, H200, {"backward_mode": mode}))
+    assert "whole is for float32" in str(unfit(64, 4, 64, torch.bfloat16, H200, {"backward_mode": "whole"}))
+    assert "up to 64, was 128" in str(unfit(64, 5, 64, torch.float32, H200, {"backward_psi_rows": 128}))
+    small = Chip(cores=48, shared=99 << 10, capability=89)
+    pinned = {"backward_stages": 5, "backward_psi_rows": 64}
+    assert "need 122880 bytes" in str(unfit(64, 16, 64, torch.float32, small, pinned))
     assert "shared memory" in str(unfit(5000, 4, 64, torch.bfloat16, H200, {"backward_stages": 5}))
 
 
@@ -51,7 +58,7 @@ def test_the_mode_of_a_shape() -> None:
             (4, 4096, torch.float32),
         )
     }
-    assert list(modes.values()) == ["streams", "ring", "ring", "ring", "plain", "plain"], modes
+    assert list(modes.values()) == ["streams", "ring", "ring", "ring", "plain", "whole"], modes
 
 
 @pytest.mark.parametrize(("n", "rows"), [(1, 64), (5, 128), (8, 192), (9, 128), (16, 192)])

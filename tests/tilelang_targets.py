@@ -1,6 +1,7 @@
 """TileLang's programs of a call, lowered and compiled for GPUs that nobody here may have. Nothing runs."""
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,20 @@ class Target:
         options = ["-std=c++17", "-w", f"-I{TILELANG_TEMPLATE_PATH}", f"-I{CUTLASS_INCLUDE_DIR}"]
         compiled: bytes = nvcc.compile_cuda(source, "cubin", self.arch, options)
         return compiled
+
+    def registers(self, source: str, folder: Path) -> list[tuple[int, int]]:
+        """Of each kernel in device code: registers of a thread, and bytes that it spills."""
+        from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH  # noqa: PLC0415
+
+        (folder / "kernels.cu").write_text(device_source(source), encoding="utf-8")
+        includes = [f"-I{TILELANG_TEMPLATE_PATH}", f"-I{CUTLASS_INCLUDE_DIR}"]
+        options = ["-std=c++17", "-w", "-cubin", f"-arch={self.arch}", "-Xptxas", "-v", *includes]
+        command = [str(compiler_path("cuda")), *options, "kernels.cu", "-o", "kernels.cubin"]
+        said = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stderr
+        spilled = re.findall(r"(\d+) bytes spill stores", said)
+        return [
+            (int(count), int(size)) for count, size in zip(re.findall(r"Used (\d+) registers", said), spilled, strict=True)
+        ]
 
 
 SM_80 = Target("sm_80", "sm_80", Chip(cores=108, shared=163 << 10, capability=80))

@@ -12,7 +12,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import partial
 
 from mhc.case import Case
 from mhc.fuzz.condition import Condition
@@ -73,32 +72,7 @@ class Outcome(Enum):
         return self in {Outcome.BROKEN, Outcome.MENDED}
 
 
-def _entry(
-    implementation: str, issue: str, oracle: str, subject: str, symptom: str, reason: str, where: Condition, *also: str
-) -> Known:
-    kind = Fingerprint(operator="mhc_pre", implementation=implementation, oracle=oracle, subject=subject, symptom=symptom)
-    return Known(fingerprint=kind, fixture=f"{kind.id}.json", issue=issue, reason=reason, also=also, where=where)
-
-
-_tilelang = partial(_entry, "tilelang", "#4")
-
-_ALIGNED = "tensor cores align a subnormal operand by its exponent field: what is far below a larger product is cut off"
-_DROPPED = "x is subnormal: of its three bfloat16 terms the lower ones are large, and products of order 3 are left out"
-
-_SUBNORMAL_X = Condition(dtypes=("float32",), below=(("x", 2.0**-126),))
-_NO_FIRST_TERM = Condition(dtypes=("float32",), below=(("x", 2.0**-133),))
-
-LEDGER: tuple[Known, ...] = (
-    _tilelang("bound", "dphi", "value", _ALIGNED, _SUBNORMAL_X),
-    _tilelang("bound", "h_mix", "value", _DROPPED, _SUBNORMAL_X),
-    _tilelang(
-        "nonfinite",
-        "dphi",
-        "class",
-        "x is 2^-134: its first bfloat16 term rounds to 0, and infinity times it is NaN where infinity times x is not",
-        _NO_FIRST_TERM,
-    ),
-)
+LEDGER: tuple[Known, ...] = ()
 
 
 def identified(fingerprint: Fingerprint, case: Case, ledger: Sequence[Known] | None = None) -> Fingerprint:

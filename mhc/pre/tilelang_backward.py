@@ -12,6 +12,7 @@ from mhc.dense import dense
 from mhc.pre.device import chip
 from mhc.pre.tilelang_backward_plan import (
     TWO_TERMS_FROM,
+    BackwardSchedule,
     backward_plan,
     columns_of_left,
     planes,
@@ -19,9 +20,16 @@ from mhc.pre.tilelang_backward_plan import (
     rows_of_terms,
     vector,
 )
-from mhc.pre.tilelang_build import Program, prebuild, program
+from mhc.pre.tilelang_build import Constant, Program, prebuild, program
 
 SCRATCH_ALIGNMENT = 256
+# of `whole`: its loads are cp.async, every index is in range, and the barriers are written out
+_BY_HAND: Mapping[str, bool] = {
+    "tl.disable_warp_specialized": True,
+    "tl.disable_tma_lower": True,
+    "tl.disable_safe_memory_legalize": True,
+    "tl.disable_thread_storage_sync": True,
+}
 
 
 @dataclass(frozen=True)
@@ -39,12 +47,13 @@ def prepared(
     shape: tuple[int, ...], dtype: torch.dtype, device: int, schedule: tuple[tuple[str, ScheduleValue], ...]
 ) -> Call:
     """The call of a shape; compiles its program where neither this process nor the disk has it."""
-    factory, target, constants, sizes, scratch = _described(shape, dtype, device, schedule)
+    what = _described(shape, dtype, device, schedule)
     offsets, at = {}, 0
-    for name, size in scratch.items():
+    for name, size in what.scratch.items():
         offsets[name] = at
         at += -(-size // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT
-    return Call(program(factory, target, constants, device=device), sizes, offsets, at)
+    compiled = program(what.factory, what.target, what.constants, pass_configs=what.pass_configs, device=device)
+    return Call(compiled, what.sizes, offsets, at)
 
 
 @lru_cache(maxsize=4096)
@@ -52,20 +61,67 @@ def start_building(
     shape: tuple[int, ...], dtype: torch.dtype, device: int, schedule: tuple[tuple[str, ScheduleValue], ...]
 ) -> None:
     """Have another process compile the program of a shape, where the disk does not have it; `prepared` waits for it."""
-    factory, target, constants, _, _ = _described(shape, dtype, device, schedule)
-    prebuild(factory, target, constants)
+    what = _described(shape, dtype, device, schedule)
+    prebuild(what.factory, what.target, what.constants, pass_configs=what.pass_configs)
+
+
+@dataclass(frozen=True)
+class Description:
+    """The program of a shape as `program` takes it, the sizes of its calls, and the bytes of its scratch tensors."""
+
+    factory: str
+    target: str
+    constants: Mapping[str, Constant]
+    pass_configs: Mapping[str, bool]
+    sizes: Mapping[str, int]
+    scratch: Mapping[str, int]
 
 
 def _described(
     shape: tuple[int, ...], dtype: torch.dtype, device: int, schedule: tuple[tuple[str, ScheduleValue], ...]
-) -> tuple[str, str, dict[str, bool | int | float | str], dict[str, int], dict[str, int]]:
-    """A shape's factory, target and constants, the sizes of the call, and the bytes of its scratch tensors."""
+) -> Description:
     B, S, n, D = shape
-    N, M, MP, C = B * S, n * n + 2 * n, rows_of_terms(n), columns_of_left(n)
     where = chip(device)
-    plan = backward_plan(N, n, D, dtype, where, dict(schedule))
+    plan = backward_plan(B * S, n, D, dtype, where, dict(schedule))
+    factory = f"mhc.pre.tilelang_backward_{plan.mode}_kernels:{plan.mode}"
+    target = f"cuda -arch=sm_{where.capability}{'a' if where.capability >= 90 else ''}"
+    if plan.mode == "whole":
+        return Description(factory, target, *_whole(B * S, n, D, plan))
+    return Description(factory, target, *_in_terms(B * S, n, D, dtype, plan, where.cores))
+
+
+_Parts = tuple[Mapping[str, Constant], Mapping[str, bool], Mapping[str, int], Mapping[str, int]]
+
+
+def _whole(N: int, n: int, D: int, plan: BackwardSchedule) -> _Parts:
+    """Constants, passes, sizes and scratch of a program for float32 x."""
+    M, V = n * n + 2 * n, vector(D, torch.float32)
+    constants: dict[str, Constant] = {
+        "n": n,
+        "vector": V,
+        "unroll": plan.gates_unroll,
+        "stages": plan.stages,
+        "psi_rows_block": plan.psi_rows,
+        "rows": plan.rows,
+        "width": plan.width,
+    }
+    parts, programs = min(plan.splits, -(-N // 32)), min(-(-N // 4), plan.gates_programs)
+    # D: Dv under the name that a stage gave it last
+    sizes = {"N": N, "Dv": D // V, "D": D // V, "programs": programs, "parts": parts}
+    scratch = {
+        "left": 4 * N * rows_of_terms(n),
+        "coef": 4 * N,
+        "sums": 4 * programs * (M + 3),
+        "psi": 4 * parts * M * n * D,
+    }
+    return constants, _BY_HAND, sizes, scratch
+
+
+def _in_terms(N: int, n: int, D: int, dtype: torch.dtype, plan: BackwardSchedule, cores: int) -> _Parts:
+    """The same of a program that multiplies bfloat16 terms."""
+    M, MP, C = n * n + 2 * n, rows_of_terms(n), columns_of_left(n)
     V, P = vector(D, dtype), planes(D, dtype)
-    constants: dict[str, bool | int | float | str] = {
+    constants: dict[str, Constant] = {
         "n": n,
         "columns": C,
         "unroll": plan.gates_unroll,
@@ -87,7 +143,7 @@ def _described(
         parts = min(plan.splits, -(-N // 64))
     DP = -(-D // 8) * 8
     # ring: programs of dx, which go through its tiles of 128 tokens and 256 columns
-    dx_programs = min(-(-N // 128) * n * -(-D // 256), where.cores)
+    dx_programs = min(-(-N // 128) * n * -(-D // 256), cores)
     programs = min(-(-N // 4), plan.gates_programs)
     psi_rows = MP * (terms + psi_blocks_more(max(P, 1)))
     sizes = {
@@ -110,9 +166,7 @@ def _described(
         "right": 2 * C * n * DP,
         "psi": 4 * parts * psi_rows * n * DP,
     }
-    arch = f"{where.capability}a" if where.capability >= 90 else f"{where.capability}"
-    factory = f"mhc.pre.tilelang_backward_{plan.mode}_kernels:{plan.mode}"
-    return factory, f"cuda -arch=sm_{arch}", constants, sizes, scratch
+    return constants, {}, sizes, scratch
 
 
 def backward(
@@ -190,11 +244,14 @@ def backward(
     values["dh_in_flat"] = values["dh_in"]
     values["phi_flat"] = values["phi"]
     values["gamma_flat"] = values["gamma"]
-    values["left_psi"] = values["left"]
-    values["right_flat"] = values["right_units"] = values["right"]
-    values["planes_out"] = values["planes"]
-    values["planes_in"] = values["planes"] if planes(shape[-1], x.dtype) else values["x"]
-    padded = x.shape[-1] % 8 != 0  # ring: x and dh_in come to dx with padded rows
-    values["x_dx"], values["dh_in_dx"] = (values["planes"], values["upstream"]) if padded else (values["x"], values["dh_in"])
+    if x.dtype != torch.float32:
+        values["left_psi"] = values["left"]
+        values["right_flat"] = values["right_units"] = values["right"]
+        values["planes_out"] = values["planes"]
+        values["planes_in"] = values["planes"] if planes(shape[-1], x.dtype) else values["x"]
+        padded = x.shape[-1] % 8 != 0  # ring: x and dh_in come to dx with padded rows
+        values["x_dx"], values["dh_in_dx"] = (
+            (values["planes"], values["upstream"]) if padded else (values["x"], values["dh_in"])
+        )
     call.program(*[values[name] for name, _ in call.program.arguments])
     return dx, dphi, dalpha, dbias, dgamma

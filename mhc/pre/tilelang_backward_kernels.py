@@ -57,7 +57,7 @@ def warp_sum(v):
 
 
 @T.macro
-def _gates(
+def gates(
     pid,
     x,
     dh_in,
@@ -83,6 +83,7 @@ def _gates(
 ):
     """A warp takes a token: left [N, C], coef = sum_M(dt * h_mix) * inv_rms**3 / K [N], and the sums of a program's tokens
     for dbias and dalpha, sums [programs, M + 3]. planes [P, N, n, DP / V, V]: x in P bfloat16 terms; P = 0 has none.
+    A float32 left is dh_mix itself: C = MP.
 
     x is [N, n, D / V, V]; U chunks of a warp's 32 * V columns are loaded before the first is used. STREAMS > 0: coef is
     [n / STREAMS, N, 4], each row followed by h_pre of a group's STREAMS streams, 16 bytes that TMA can fetch.
@@ -102,7 +103,8 @@ def _gates(
     s_alpha = T.alloc_local((Q,), "float32")
     d_l = T.alloc_local((Q,), "float32")
     mix_l = T.alloc_local((Q,), "float32")
-    terms = T.alloc_local((4,), "bfloat16")
+    if left.dtype == "bfloat16":
+        terms = T.alloc_local((4,), "bfloat16")
     shared = T.alloc_shared((WARPS, M + 3), "float32")
     t = T.alloc_var("int64")
     at = T.alloc_var("int32")
@@ -191,13 +193,16 @@ def _gates(
                 dinv += d * mix_l[q]
                 # dh_mix = dt * inv_rms
                 d = T.if_then_else(at < M, d * inv, 0.0)
-                split(d, terms)
-                left[t, at] = terms[0]
-                left[t, MP + at] = terms[1]
-                left[t, 2 * MP + at] = terms[2]
-                left[t, 3 * MP + at] = terms[3]
-                left[t, 4 * MP + at] = terms[1]
-                left[t, 5 * MP + at] = terms[3]
+                if left.dtype == "float32":
+                    left[t, at] = d
+                else:
+                    split(d, terms)
+                    left[t, at] = terms[0]
+                    left[t, MP + at] = terms[1]
+                    left[t, 2 * MP + at] = terms[2]
+                    left[t, 3 * MP + at] = terms[3]
+                    left[t, 4 * MP + at] = terms[1]
+                    left[t, 5 * MP + at] = terms[3]
         if C > 6 * MP:
             for q in T.unroll(-(-(C - 6 * MP) // LANES)):
                 at = 6 * MP + q * LANES + lane
@@ -314,7 +319,7 @@ def gates_and_weights(
     if MERGED:
         with T.Kernel(sums.shape[0] + blocks, threads=128) as pid:
             if pid < sums.shape[0]:
-                _gates(
+                gates(
                     *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes),
                     *(hc_eps, n, V, U, C, P, STREAMS, upstream),
                 )
@@ -322,7 +327,7 @@ def gates_and_weights(
                 _weights(pid - sums.shape[0], phi, gamma, right, has_gamma, n, V, C)
     else:
         with T.Kernel(sums.shape[0], threads=128) as pid:
-            _gates(
+            gates(
                 *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes),
                 *(hc_eps, n, V, U, C, P, STREAMS, upstream),
             )

@@ -12,7 +12,8 @@ def parameters(
     """dphi = psi * gamma and dgamma = sum_M psi * phi, [M, n, D]; the last programs add up dbias and dalpha.
 
     psi [parts, blocks * MP, n, DP] has a block of rows for each product of terms: v0 x0, v1 x0, v2 x0 (of terms = 3), then
-    of X_TERMS = 2 f0 x1, f1 x1, and of X_TERMS = 3 v2 x1, f0 x1, f1 x1, f0 x2, f1 x2.
+    of X_TERMS = 2 f0 x1, f1 x1, and of X_TERMS = 3 v2 x1, f0 x1, f1 x1, f0 x2, f1 x2. X_TERMS = 0: it is the
+    whole sum, [parts, M, n, D], and terms is 0.
     A program takes COLUMNS of a stream, in ROWS groups of threads that share the rows. Where psi is small, it is scaled
     until the last operation: of products below the normal range each would be rounded to a multiple of 2**-149.
     """
@@ -29,9 +30,10 @@ def parameters(
         small_s = T.alloc_shared((ROWS, COLUMNS), "float32")
         some = T.alloc_local((8,), "float32")
         sum_0 = T.alloc_local((U,), "float32")
-        sum_1 = T.alloc_local((U,), "float32")  # order 1, times 2**8
-        sum_2 = T.alloc_local((U,), "float32")  # order 2, times 2**16
-        sum_3 = T.alloc_local((U,), "float32")  # order 3, times 2**24
+        if X_TERMS > 0:
+            sum_1 = T.alloc_local((U,), "float32")  # order 1, times 2**8
+            sum_2 = T.alloc_local((U,), "float32")  # order 2, times 2**16
+            sum_3 = T.alloc_local((U,), "float32")  # order 3, times 2**24
         phi_l = T.alloc_local((U,), "float32")
         total = T.alloc_var("float32")
         down = T.alloc_var("float32")
@@ -56,14 +58,16 @@ def parameters(
                         j = T.min((m * U + u) * ROWS + row, M - 1)
                         phi_l[u] = phi[j, i, d]
                         sum_0[u] = 0.0
-                        sum_1[u] = 0.0
-                        sum_2[u] = 0.0
-                        sum_3[u] = 0.0
+                        if X_TERMS > 0:
+                            sum_1[u] = 0.0
+                            sum_2[u] = 0.0
+                            sum_3[u] = 0.0
                     for s in T.serial(parts):
                         for u in T.unroll(U):
                             j = T.min((m * U + u) * ROWS + row, M - 1)
                             sum_0[u] += psi[s, j, i, d]
-                            sum_1[u] += psi[s, MP + j, i, d]
+                            if X_TERMS > 0:
+                                sum_1[u] += psi[s, MP + j, i, d]
                             if X_TERMS == 2:
                                 sum_1[u] += psi[s, terms * MP + j, i, d]
                                 sum_2[u] += psi[s, (terms + 1) * MP + j, i, d]
@@ -79,7 +83,11 @@ def parameters(
                                 sum_2[u] += psi[s, 2 * MP + j, i, d]
                     for u in T.unroll(U):
                         j = (m * U + u) * ROWS + row
-                        if j < M:
+                        if X_TERMS == 0:
+                            if j < M:
+                                dgam += sum_0[u] * phi_l[u]
+                                dphi[j, i, d] = sum_0[u] * weight
+                        elif j < M:
                             total = sum_0[u]
                             down = 1.0
                             small = T.abs(sum_1[u]) < 2.0**-56 and T.abs(sum_2[u]) < 2.0**-48 and T.abs(sum_3[u]) < 2.0**-40

@@ -1,4 +1,5 @@
-"""A whole TileLang backward with pipelined matrix products: any shape and dtype, on any GPU that TileLang compiles for.
+"""A whole TileLang backward with pipelined matrix products: bfloat16 and float16, any shape, on any GPU that TileLang
+compiles for.
 
 psi = dh_mix^T x [blocks * MP, n, DP] and dx = left @ right - coef * x + h_pre * dh_in, after `gates` and `weights`.
 What is not bfloat16 x of rows that 16-byte loads divide comes to psi as planes: bfloat16 terms, rows padded to DP.
@@ -14,33 +15,25 @@ from mhc.pre.tilelang_backward_parameters_kernels import parameters
 def psi_tiles(xs, left, psi, terms, *, n, X_TERMS, BT, BM, BN, STAGES, THREADS):
     """psi [parts, blocks * MP, n, DP]: part s over the tiles of BT tokens s, s + parts, ...; xs is [X_TERMS, N, n, DP].
 
-    Rows are v0 x0, v1 x0 (, v2 x0 of three terms), then of float16 f0 x1, f1 x1, of float32 v2 x1, f0 x1, f1 x1, f0 x2,
-    f1 x2: for each term of x a range of columns of left. float32 keeps order 3: where x is below the normal range of
-    bfloat16, x1 / 2**8 is as large as x0.
+    Rows are v0 x0, v1 x0 (, v2 x0 of three terms), then of float16 f0 x1, f1 x1: for each term of x a range of columns of
+    left.
     """
     MP = -(-(n * n + 2 * n) // 8) * 8
     N, DP, parts = xs.shape[1], xs.shape[3], psi.shape[0]
-    MORE = X_TERMS  # blocks of x1
-    SECOND, THIRD = -(-MORE * MP // BM), -(-2 * MP // BM)
     first = T.ceildiv(terms * MP, BM)
-    with T.Kernel(n * T.ceildiv(DP, BN), first + (0, 0, SECOND, SECOND + THIRD)[X_TERMS], parts, threads=THREADS) as (
-        bx,
-        by,
-        part,
-    ):
+    second = 0 if X_TERMS == 1 else -(-2 * MP // BM)
+    with T.Kernel(n * T.ceildiv(DP, BN), first + second, parts, threads=THREADS) as (bx, by, part):
         left_s = T.alloc_shared((BT, BM), "bfloat16")
         x_s = T.alloc_shared((BT, BN), "bfloat16")
         acc = T.alloc_fragment((BM, BN), "float32")
         i = bx % n
         d0 = bx // n * BN
         # term of x; first column of left and first row of psi of its range; rows in it; this block's place in it
-        p = T.if_then_else(by < first, 0, T.if_then_else(by < first + SECOND, 1, 2)) if X_TERMS > 1 else 0
-        column = (
-            T.if_then_else(by < first, 0, T.if_then_else(by < first + SECOND, (5 - MORE) * MP, 3 * MP)) if X_TERMS > 1 else 0
-        )
-        base = T.if_then_else(by < first, 0, T.if_then_else(by < first + SECOND, terms * MP, (terms + MORE) * MP))
-        rows = T.if_then_else(by < first, terms * MP, T.if_then_else(by < first + SECOND, MORE * MP, 2 * MP))
-        m0 = T.if_then_else(by < first, by, T.if_then_else(by < first + SECOND, by - first, by - first - SECOND)) * BM
+        p = T.if_then_else(by < first, 0, 1) if X_TERMS > 1 else 0
+        column = T.if_then_else(by < first, 0, 3 * MP) if X_TERMS > 1 else 0
+        base = T.if_then_else(by < first, 0, terms * MP)
+        rows = T.if_then_else(by < first, terms * MP, 2 * MP)
+        m0 = T.if_then_else(by < first, by, by - first) * BM
         T.clear(acc)
         for r in T.Pipelined(T.ceildiv(T.ceildiv(N, BT) - part, parts), num_stages=STAGES):
             t0 = (part + r * parts) * BT
@@ -65,11 +58,10 @@ def fetch(x_f, g_f, x, dh_in, t0, i, d0):
 def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, EARLY, BT, BN, BK, STAGES, THREADS):
     """dx [N, n, D] in tiles of BT tokens and BN columns of a stream; left [N, C], right [C, n, DP].
 
-    Tensor cores truncate what they add up: where dx is float32, BK columns at a time. C is at least STAGES steps of BK: with
-    fewer, TileLang 0.1.8 counts the arrivals at the barriers of another product of the same function wrong.
+    C is at least STAGES steps of BK: with fewer, TileLang 0.1.8 counts the arrivals at the barriers of another product of
+    the same function wrong.
     """
     N, D = x.shape[0], x.shape[2]
-    CHUNKED = x.dtype == "float32"
     # neighbours share columns of right, which is the larger; and the grid's second side ends at 65535
     with T.Kernel(T.ceildiv(N, BT), n * T.ceildiv(D, BN), threads=THREADS) as (by, bx):
         left_s = T.alloc_shared((BT, BK), "bfloat16")
@@ -83,8 +75,6 @@ def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, EARLY, BT, BN, BK,
         g_f = T.alloc_fragment((BT, BN), x.dtype)
         h_f = T.alloc_fragment((BT,), "float32")
         c_f = T.alloc_fragment((BT,), "float32")
-        if CHUNKED:
-            acc = T.alloc_fragment((BT, BN), "float32")
         if EARLY:  # on their way while the products run
             fetch(x_f, g_f, x, dh_in, t0, i, d0)
         for a in T.Parallel(BT):
@@ -95,12 +85,7 @@ def dx_tiles(x, dh_in, h_pre, coef, left, right, dx, *, n, C, EARLY, BT, BN, BK,
         for c in T.Pipelined(T.ceildiv(C, BK), num_stages=STAGES):
             T.copy(left[t0 : t0 + BT, c * BK : c * BK + BK], left_s)
             T.copy(right[c * BK : c * BK + BK, i, d0 : d0 + BN], right_s)
-            if CHUNKED:
-                T.gemm(left_s, right_s, acc, clear_accum=True)
-                for a, b in T.Parallel(BT, BN):
-                    total[a, b] += acc[a, b]
-            else:
-                T.gemm(left_s, right_s, total)
+            T.gemm(left_s, right_s, total)
         # through shared memory: there a thread's elements are neighbours, and its loads and stores are wide
         T.copy(total, out_s)
         if not EARLY:

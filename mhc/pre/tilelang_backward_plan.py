@@ -8,10 +8,11 @@ import torch
 
 from mhc.case import ScheduleValue
 from mhc.pre.device import Chip
+from mhc.pre.tilelang_whole_plan import MOST_ROWS, WARP_ROWS, at_once, rows_of_tile, shares
 
 TWO_TERMS_FROM = 1821  # sums of that many products allow what two bfloat16 terms of one factor leave (docs/triton.md)
-PLANES = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 3}  # bfloat16 terms that x has
-MODES = ("plain", "ring", "streams")
+PLANES = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 0}  # bfloat16 terms that x has; of float32 none is made
+MODES = ("plain", "ring", "streams", "whole")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,11 +22,12 @@ class BackwardSchedule:
     mode            plain: a pipelined matrix product each for psi and dx, on any GPU
                     ring: the same with a loading warp in each, dx by programs that stay (`ring` says for what)
                     streams: both in one kernel, by a loading warp group and two that take turns (`streams` says for what)
+                    whole: a product each in plain multiply-adds, for float32 and nothing else, on any GPU
     gates_programs  at most this many partial sums for dbias and dalpha
     gates_unroll    chunks of a token's columns that a warp loads before it uses the first
     splits          programs that share the tokens, each with its own partial psi
     stages          of the matrix products; streams: slots of the ring of tiles, an even number
-    psi_rows        plain, ring: rows of a tile of psi
+    psi_rows        plain, ring, whole: rows of a tile of psi
     rows, width     threads of a program that adds up partial sums: groups of rows, columns
     """
 
@@ -56,7 +58,7 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
     """The default for N tokens of n streams of width D, in a given mode or the fastest."""
     wide = vector(D, dtype) > 1
     if mode is None:
-        mode = "streams" if streams(n, D, dtype, chip) else "ring" if ring(D, dtype, chip) else "plain"
+        mode = _fastest_mode(n, D, dtype, chip)
     unroll = (4 if n <= 2 else 2 if n <= 6 else 1) if wide else (4 if n <= 8 else 2)
     if mode == "streams":
         spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // streams_together(N, n))
@@ -66,6 +68,12 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
             stages={2: 5, 3: 3}.get(n, 4),
             splits=balanced_splits(spans, -(-N // 64), chip.cores),
         )
+    if mode == "whole":
+        rows, stages = rows_of_tile(n * n + 2 * n), 2
+        tiles = n * -(-D // 128) * -(-(n * n + 2 * n) // rows)
+        together = at_once(32 * rows // WARP_ROWS, whole_shared(rows, stages), 128, chip.shared)
+        splits = shares(tiles, -(-N // 32), together, chip.cores, most=16)
+        return BackwardSchedule(mode=mode, gates_unroll=unroll, stages=stages, psi_rows=rows, splits=splits)
     terms = 2 if N >= TWO_TERMS_FROM else 3
     if mode == "ring":
         psi_rows = fitting_rows(n)
@@ -76,6 +84,12 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
     programs = n * -(-D // 128) * -(-terms * rows_of_terms(n) // psi_rows)
     splits = max(1, min(2 * chip.cores // programs, -(-N // 256)))
     return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits)
+
+
+def _fastest_mode(n: int, D: int, dtype: torch.dtype, chip: Chip) -> str:
+    if dtype == torch.float32:
+        return "whole"
+    return "streams" if streams(n, D, dtype, chip) else "ring" if ring(D, dtype, chip) else "plain"
 
 
 def backward_plan(
@@ -91,10 +105,18 @@ def backward_plan(
 def unfit(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapping[str, ScheduleValue]) -> str | None:
     """Why a pinned schedule cannot serve a shape; None where it can."""
     if dtype not in PLANES:
-        return f"float64 has no bfloat16 terms: tilelang takes {', '.join(str(one) for one in PLANES)}"
+        return f"tilelang takes no float64 on CUDA, but {', '.join(str(one) for one in PLANES)}"
     plan = backward_plan(N, n, D, dtype, chip, schedule)
     if plan.gates_unroll * n > 32:
         return f"backward_gates_unroll * n must be at most 32, was {plan.gates_unroll * n}"
+    if (plan.mode == "whole") != (dtype == torch.float32):
+        return f"backward_mode whole is for float32, and float32 takes no other; was {plan.mode} with {dtype}"
+    if plan.mode == "whole":
+        if plan.psi_rows > MOST_ROWS:
+            return f"backward_mode whole takes backward_psi_rows up to {MOST_ROWS}, was {plan.psi_rows}"
+        needed = whole_shared(plan.psi_rows, plan.stages)
+        if needed > chip.shared - 1024:
+            return f"{plan.stages} backward_stages need {needed} bytes of shared memory, there are {chip.shared}"
     if plan.mode == "streams":
         if not streams(n, D, dtype, chip):
             wanted = "bfloat16 on sm_90, n at most 4, D a multiple of 8"
@@ -142,6 +164,11 @@ def streams_shared(N: int, n: int, slots: int) -> int:
     return slots * slot + 2 * 64 * panels * (columns + 64) + 1024
 
 
+def whole_shared(rows: int, stages: int) -> int:
+    """Bytes of shared memory of a program of psi of `whole`: tiles of 32 tokens, 128 columns of x and `rows` of dh_mix."""
+    return 4 * stages * 32 * (128 + rows)
+
+
 def streams(n: int, D: int, dtype: torch.dtype, chip: Chip) -> bool:
     """Whether the mode `streams` serves a shape."""
     return chip.capability == 90 and dtype == torch.bfloat16 and n <= 4 and D % 8 == 0
@@ -173,8 +200,8 @@ def vector(D: int, dtype: torch.dtype) -> int:
 
 
 def psi_blocks_more(x_terms: int) -> int:
-    """Blocks of psi for terms of x behind the first: two for the one of float16, three and two for those of float32."""
-    return (0, 2, 5)[x_terms - 1]
+    """Blocks of psi for terms of x behind the first: two for the one of float16."""
+    return (0, 2)[x_terms - 1]
 
 
 def planes(D: int, dtype: torch.dtype) -> int:

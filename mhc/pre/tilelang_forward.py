@@ -27,8 +27,8 @@ _RING = 16  # tiles of shares that a group of the resident kernel has in the wor
 _NO_TMA = {"tl.disable_warp_specialized": True, "tl.disable_tma_lower": True}
 # every index of these kernels is in range
 _GENERAL = {**_NO_TMA, "tl.disable_safe_memory_legalize": True}
-# and the resident kernel's barriers are written out
-_RESIDENT = {**_GENERAL, "tl.disable_thread_storage_sync": True}
+# and the barriers of these are written out
+_BY_HAND = {**_GENERAL, "tl.disable_thread_storage_sync": True}
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,16 @@ def launches(
                 **{"n": n, "D": D, "width": width, "has_gamma": has_gamma},
                 **{"slots": plan.slots, "lag": plan.lag},
             },
-            pass_configs=_RESIDENT,
+            pass_configs=_BY_HAND,
             device=device,
         )
         return Launches(compiled, {**sizes, "groups": groups}, {"shares": 0}, groups * _RING * group * 16 * 32 * 4)
-    factory, constants = two_pass(plan, n, D, name, has_gamma, overlap=chip(device).capability >= 90)
-    passes = _GENERAL if not plan.fixed else {} if chip(device).capability >= 90 else _NO_TMA
+    hopper = chip(device).capability >= 90
+    if name == "float32":
+        (factory, constants), passes = whole(plan, D, has_gamma, overlap=hopper), _BY_HAND
+    else:
+        factory, constants = two_pass(plan, n, D, name, has_gamma, overlap=hopper)
+        passes = _GENERAL if not plan.fixed else {} if hopper else _NO_TMA
     compiled = program(factory, target, constants, pass_configs=passes, device=device)
     rows = -(-M // plan.block_m) * plan.block_m
     pitch = -(-K // plan.block_k) * plan.block_k
@@ -100,6 +104,15 @@ def two_pass(
     if plan.fixed:
         return "mhc.pre.tilelang_forward_kernels:two_pass", {**constants, "n": n, "D": D, "stages": plan.stages}
     return "mhc.pre.tilelang_forward_general_kernels:general", constants
+
+
+def whole(plan: ForwardSchedule, D: int, has_gamma: bool, *, overlap: bool) -> tuple[str, dict[str, ScheduleValue]]:
+    """The factory of a plan for float32 x, and its constants."""
+    return "mhc.pre.tilelang_forward_whole_kernels:whole", {
+        **{"has_gamma": has_gamma, "vector": 4 if D % 4 == 0 else 1, "overlap": overlap},
+        **{"block_tokens": plan.block_tokens, "block_m": plan.block_m, "block_k": plan.block_k},
+        **{"stages": plan.stages, "finish_threads": plan.finish_threads},
+    }
 
 
 @functools.cache

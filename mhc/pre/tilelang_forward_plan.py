@@ -2,10 +2,11 @@
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mhc.case import Case, ScheduleValue
 from mhc.pre.device import Chip
+from mhc.pre.tilelang_whole_plan import MOST_ROWS, WARP_ROWS, at_once, rows_of_tile, shares
 from mhc.pre.triton_schedule import pinned, power_of_2
 
 # Two bfloat16 terms of a float32 leave 2**-16 sum|a||b|, under 6 sqrt(L) 2**-24 sum|a||b| for sums this long.
@@ -28,12 +29,13 @@ class ForwardSchedule:
 
     mode            two_pass: sums over K in `splits` shares, then the rest; resident: x is read once and waits in shared
                     memory (`resident_width` says for which shapes)
+                    float32 x has a two_pass of its own, `whole`, without tensor cores
     fixed           two_pass: compiled for n and D, x by TMA into shared memory; else both are dynamic
     presplit        two_pass: phi * gamma is split into bfloat16 terms by a launch of its own, not again in every tile
     terms           of phi * gamma
     block_*         two_pass: tile of the projection, tokens, rows of phi, elements of K
     splits          two_pass: programs that share K
-    threads, stages (fixed) of the projection; finish_threads: of the second pass, eight elements of h_in a thread
+    threads, stages (fixed, float32) of the projection; finish_threads: of the second pass, eight elements of h_in a thread
     slots, lag      resident: tiles in shared memory, and tiles between projecting one and making h_in of it
     """
 
@@ -86,6 +88,8 @@ def _may_be_fixed(n: int, D: int, dtype: str) -> bool:
 def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardSchedule:
     """The default for N tokens of n streams of width D."""
     M, K = n * n + 2 * n, n * D
+    if dtype == "float32":
+        return _whole_schedule(N, M, D, K, chip)
     width = resident_width(n, D, dtype, chip)
     if N >= RESIDENT_TOKENS and N * K >= RESIDENT_ELEMENTS and width is not None:
         return ForwardSchedule(mode="resident", terms=2, slots=4 if D // width > LARGE_GROUP else 5)
@@ -115,8 +119,40 @@ def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardS
         splits=splits,
         threads=2 * block_tokens,
         stages=min(8, STAGES_BYTES // (2 * block_k * (block_tokens + terms * block_m))),
-        finish_threads=_threads(D // 8) if fixed else 64 if D <= 512 else 160 if D <= 1280 else 256,
+        finish_threads=_threads(D // 8) if fixed else _finish_threads(D),
     )
+
+
+def _whole_schedule(N: int, M: int, D: int, K: int, chip: Chip) -> ForwardSchedule:
+    """The default for float32 x: two tiles on their way, of as many programs as keep the multiprocessors busy."""
+    block_m = rows_of_tile(M)
+    block_tokens = 64 if block_m == WARP_ROWS or N <= 64 else 128
+    plan = ForwardSchedule(
+        block_tokens=block_tokens,
+        block_m=block_m,
+        block_k=32,
+        threads=whole_threads(block_m),
+        stages=2,
+        finish_threads=_finish_threads(D),
+    )
+    tiles = -(-N // block_tokens) * -(-M // block_m)
+    together = at_once(plan.threads, whole_shared(plan), 168, chip.shared)
+    return replace(plan, splits=shares(tiles, -(-K // 32), together, chip.cores, most=32))
+
+
+def whole_threads(block_m: int) -> int:
+    """A warp for eight rows of phi."""
+    return 32 * block_m // WARP_ROWS
+
+
+def whole_shared(plan: ForwardSchedule) -> int:
+    """Bytes of shared memory of a program of `whole`: its tiles' rows are four elements apart."""
+    return 4 * plan.stages * (plan.block_tokens + plan.block_m) * (plan.block_k + 4)
+
+
+def _finish_threads(D: int) -> int:
+    """Of the second pass where D is dynamic."""
+    return 64 if D <= 512 else 160 if D <= 1280 else 256
 
 
 def _threads(chunks: int) -> int:
@@ -125,8 +161,11 @@ def _threads(chunks: int) -> int:
 
 
 def forward_plan(N: int, n: int, D: int, dtype: str, chip: Chip, schedule: Mapping[str, ScheduleValue]) -> ForwardSchedule:
-    """What a shape runs where a case pins `schedule`."""
-    return pinned(forward_schedule(N, n, D, dtype, chip), "forward", schedule)  # type: ignore[type-var]
+    """What a shape runs where a case pins `schedule`; with float32, pinned rows bring their threads."""
+    plan: ForwardSchedule = pinned(forward_schedule(N, n, D, dtype, chip), "forward", schedule)  # type: ignore[type-var]
+    if dtype == "float32" and "forward_threads" not in schedule:
+        return replace(plan, threads=whole_threads(plan.block_m))
+    return plan
 
 
 def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str | None:
@@ -142,8 +181,12 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
         if plan.lag >= plan.slots - 1:
             return f"forward_lag {plan.lag} leaves no slot to load into of forward_slots {plan.slots}"
         return None
+    if N * -(-D // (8 * plan.finish_threads)) >= 1 << 31:
+        return f"the second pass would be more than 2**31 programs, for {N} tokens of {D} columns"
     if plan.fixed and not _may_be_fixed(n, D, dtype):
         return f"forward_fixed is for bfloat16, D a multiple of 8 and n * D of 64; was {dtype}, n = {n}, D = {D}"
+    if dtype == "float32":
+        return _unfit_whole(plan, chip)
     if plan.fixed and not plan.presplit:
         return "forward_fixed takes forward_presplit True"
     if not plan.fixed and plan.terms * plan.block_m > 192:
@@ -157,6 +200,17 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
         )
     if plan.threads != 2 * plan.block_tokens:
         return f"forward_threads must be twice forward_block_tokens, was {plan.threads} for {plan.block_tokens}"
-    if N * -(-D // (8 * plan.finish_threads)) >= 1 << 31:
-        return f"the second pass would be more than 2**31 programs, for {N} tokens of {D} columns"
+    return None
+
+
+def _unfit_whole(plan: ForwardSchedule, chip: Chip) -> str | None:
+    """Why a pinned schedule cannot serve float32 x."""
+    if plan.presplit:
+        return "forward_presplit is for bfloat16 and float16: float32 has no terms"
+    if plan.block_m > MOST_ROWS:
+        return f"forward_block_m must be at most {MOST_ROWS} with float32, was {plan.block_m}"
+    if plan.threads != whole_threads(plan.block_m):
+        return f"forward_threads must be 4 * forward_block_m with float32, was {plan.threads} for {plan.block_m}"
+    if whole_shared(plan) > chip.shared - 1024:
+        return f"forward_stages {plan.stages} of those tiles are more than the {chip.shared} bytes of shared memory"
     return None

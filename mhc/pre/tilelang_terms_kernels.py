@@ -17,7 +17,7 @@ import tilelang.language as T
 BF16_MAX = 3.3895313892515355e38
 ORDER_1 = 2.0**-8  # and of order 2: its square
 # Terms of x that are not zero.
-X_TERMS = {"bfloat16": 1, "float16": 2, "float32": 3}
+X_TERMS = {"bfloat16": 1, "float16": 2}
 
 
 def products(x_terms: int, terms: int) -> list[tuple[int, int]]:

@@ -228,10 +228,11 @@ def _wide(
             *(n, MP, DP, terms, plan.psi_tokens, plan.psi_rows, plan.psi_columns, plan.psi_stages),
         ),
     )
-    arguments = ("x", "dh_in", "h_pre", "dh_mix", "faint", "coef", "w", "dx", "flags")
+    upstream, rest = ("x", "dh_in", "h_pre", "dh_mix"), ("coef", "w", "dx", "flags")
     tile = (n, MP, DP, plan.tokens, plan.columns, plan.rows, 16)
-    dx = Launch(dx_kernel, (tiles, 1, 1), plan.warps, arguments, (N, D, K, *tile, plan.stages))
-    classes = Launch(classes_kernel, (triton.cdiv(tiles, 16), 1, 1), plan.warps, arguments, (N, D, K, *tile, 16))
+    dx = Launch(dx_kernel, (tiles, 1, 1), plan.warps, (*upstream, *rest), (N, D, K, *tile, plan.stages))
+    many = (triton.cdiv(tiles, 16), 1, 1)
+    classes = Launch(classes_kernel, many, plan.warps, (*upstream, "faint", *rest), (N, D, K, *tile, 16))
     return (weights, psi, dx, classes), {"w": (3 * M * n * DP, torch.bfloat16), "flags": (tiles, torch.int32)}
 
 

@@ -43,8 +43,8 @@ def _pack(row, j, v, on, MP: tl.constexpr, FORM: tl.constexpr):
 
 @triton.jit
 def _largest(v):
-    """Of each row of v."""
-    return tl.max(tl.abs(v), axis=1)
+    """Of each row of v; infinite where there is a NaN, which the interpreter warns of."""
+    return tl.max(tl.where(v == v, tl.abs(v), float("inf")), axis=1)
 
 
 @triton.jit

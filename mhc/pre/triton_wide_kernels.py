@@ -82,7 +82,6 @@ def dx_kernel(
     dh_in,
     h_pre,
     dh_mix,
-    faint,
     coef,
     w,
     dx,
@@ -99,7 +98,7 @@ def dx_kernel(
     GROUP: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """dx of one tile [BT, BD] inside one stream; flags [tiles]: something in it is infinite or NaN, or a token faint."""
+    """dx of one tile [BT, BD] inside one stream; flags [tiles]: something in it is infinite or NaN."""
     M: tl.constexpr = n * n + 2 * n
     C: tl.constexpr = 5 * MP
     pid = tl.program_id(0)
@@ -133,7 +132,7 @@ def dx_kernel(
     out = narrow(acc, dx.dtype.element_ty)
     tl.store(dx + (t * K)[:, None] + (i * D + d)[None, :], out, (t < N)[:, None] & (d < D)[None, :])
     bad = tl.where(finite(widen(out, tl.float32)), 0, 1)
-    tl.store(flags + pid, tl.maximum(tl.max(bad), tl.max(tl.load(faint + t, t < N, 0))))
+    tl.store(flags + pid, tl.max(bad))
 
 
 @triton.jit
@@ -178,26 +177,29 @@ def classes_kernel(
     M: tl.constexpr = n * n + 2 * n
     C: tl.constexpr = 5 * MP
     term: tl.constexpr = M * n * DP
-    PART: tl.constexpr = BD // 4 if BD >= 64 else BD
+    PART: tl.constexpr = BD // 4 if BD >= 64 else BD  # of the columns, so that a part fits into registers
     tiles = tl.cdiv(N, BT) * n * (DP // BD)
     first = tl.program_id(0) * FLAGS
-    mine = first + tl.arange(0, FLAGS)
-    if tl.max(tl.load(flags + mine, mine < tiles, 0), axis=0) > 0:
+    mine = tl.minimum(first + tl.arange(0, FLAGS), tiles - 1)
+    t0s, _, _ = _tile(mine, N, n, DP, BT, BD, GROUP)
+    tokens = t0s[:, None] + tl.arange(0, BT)[None, :]
+    if tl.max(tl.load(flags + mine)) + tl.max(tl.load(faint + tokens, tokens < N, 0)) > 0:
         for tile in range(first, tl.minimum(first + FLAGS, tiles)):
             if tl.load(flags + tile) > 0:
                 t0, i, d0 = _tile(tile, N, n, DP, BT, BD, GROUP)
                 t = t0 + tl.arange(0, BT)
                 live = t < N
-                d = d0 + tl.arange(0, BD)
                 left_at = dh_mix + (t * C)[:, None]
-                w_at = w + (i * DP + d)[None, :]
-                on = live[:, None] & (d < D)[None, :]
-                at = dx + (t * K)[:, None] + (i * D + d)[None, :]
-                acc = _product(left_at, w_at, live, _upstream(dh_in, h_pre, t, d, i, N, D, n), M, MP, n * DP, BC)
-                acc -= _own(x, coef, t, d, i, N, D, K)
-                on = on & ~finite(widen(tl.load(at, on, 0.0), tl.float32)) & ~finite(acc)
-                tl.store(at, narrow(acc, dx.dtype.element_ty), on)
-        # in a loop of its own, and a quarter of the columns at a time, so that it fits into registers
+                for part in range(0, BD, PART):
+                    d = d0 + part + tl.arange(0, PART)
+                    w_at = w + (i * DP + d)[None, :]
+                    acc = _product(left_at, w_at, live, _upstream(dh_in, h_pre, t, d, i, N, D, n), M, MP, n * DP, BC)
+                    acc -= _own(x, coef, t, d, i, N, D, K)
+                    on = live[:, None] & (d < D)[None, :]
+                    at = dx + (t * K)[:, None] + (i * D + d)[None, :]
+                    on = on & ~finite(widen(tl.load(at, on, 0.0), tl.float32)) & ~finite(acc)
+                    tl.store(at, narrow(acc, dx.dtype.element_ty), on)
+        # in a loop of its own, so that it fits into registers
         for tile in range(first, tl.minimum(first + FLAGS, tiles)):
             t0, i, d0 = _tile(tile, N, n, DP, BT, BD, GROUP)
             t = t0 + tl.arange(0, BT)

@@ -59,7 +59,7 @@ CLEAN: tuple[Mutant, ...] = (
         name="clean_dgamma_from_psi",
         bug="dgamma as a sum of phi and dh_mix^T x, not of x and dh_mix phi",
         old="(flat * dvec_mm).reshape(N, K).sum(0)",
-        new="((dh_mix.reshape(N, M).mT @ flat.reshape(N, K)) * phi).sum(0) if N else (flat * dvec_mm).reshape(N, K).sum(0)",
+        new="((dh_mix.reshape(N, M).mT @ flat.reshape(N, K)) * (phi if N else 1)).sum(0)",
     ),
     _formula(
         name="clean_gamma_out_of_dphi",
