@@ -1,6 +1,7 @@
 """What tests of exports share: findings, repros, and kernels from outside."""
 
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 
 from mhc import default_case
@@ -8,6 +9,8 @@ from mhc.case import Case
 from mhc.fuzz.finding import Finding
 from mhc.fuzz.fingerprint import Fingerprint
 from mhc.registry import load
+from mhc.upstream.program import Program
+from mhc.upstream.script import Script
 
 
 def finding(spec: str, subject: str, oracle: str = "bound", symptom: str = "value", case: Case | None = None) -> Finding:
@@ -18,6 +21,24 @@ def finding(spec: str, subject: str, oracle: str = "bound", symptom: str = "valu
     return Finding(
         fingerprint=print_, spec=spec, variables=implementation.env, case=case or default_case(), message="seen before"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fixed(Script):
+    """A script whose text is given."""
+
+    fixed: str
+
+    def text(self) -> str:
+        return self.fixed
+
+
+def program(text: str) -> Program:
+    script = Fixed(
+        title="x", environment={}, imports=(), device="cpu", definitions={}, calls=(), given={}, made={}, result="", end=(),
+        fixed=text,
+    )  # fmt: skip
+    return Program(script=script, to="tilelang", form="whole", at="x", where="a kernel", whole=text)
 
 
 def repro(folder: Path, text: str) -> Path:

@@ -15,9 +15,10 @@ import pytest
 from mhc import default_case
 from mhc.case import Case
 from mhc.upstream.attribution import Attribution, Setting, attribute, settings
+from mhc.upstream.endings import by_class
 from mhc.upstream.errors import ExportError
 from mhc.upstream.program import make
-from mhc.upstream.script import Script, judge_class
+from mhc.upstream.script import OTHER
 from mhc.upstream.verify import Outcome, run
 from tests.exports import finding, outside, repro
 
@@ -89,14 +90,11 @@ def test_numbers_and_paths_in_what_is_raised_may_differ(tmp_path: Path) -> None:
 
 
 def test_a_wrong_class_must_be_the_one_that_was_found(tmp_path: Path) -> None:
-    judge = judge_class(math.nan)
-    script = Script(
-        title="x", where="x", environment={}, imports=frozenset(), definitions=(), inputs=("expected = 1.0",),
-        run=("actual = math.nan",), judge=judge,
-    )  # fmt: skip
-    assert run(repro(tmp_path, script.text())).reproduced
-    assert run(repro(tmp_path, replace(script, run=("actual = 2.0",)).text())).healed
-    assert run(repro(tmp_path, replace(script, run=("actual = math.inf",)).text())).said == "OTHER: inf"
+    lines = ["import math, os, sys", OTHER, "expected, actual = 1.0, ACTUAL", *by_class("x[0]", math.nan)]
+    text = "\n".join([*lines, 'print("REPRODUCED" if wrong else "NOT REPRODUCED")', "sys.exit(wrong)"])
+    assert run(repro(tmp_path, text.replace("ACTUAL", "math.nan"))).reproduced
+    assert run(repro(tmp_path, text.replace("ACTUAL", "2.0"))).healed
+    assert run(repro(tmp_path, text.replace("ACTUAL", "math.inf"))).said == "OTHER: ArithmeticError: inf"
 
 
 @pytest.mark.parametrize(
@@ -130,11 +128,17 @@ def actual(text: str) -> str:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"oracle": "determinism"}, "no program is made for the gate determinism"),
-        ({"subject": "process", "oracle": "liveness", "symptom": "SIGSEGV"}, "no program is made for the gate liveness"),
+        ({"oracle": "determinism"}, "dx does not fail while it is recorded: determinism finds nothing wrong"),
+        ({"oracle": "memory", "symptom": "overwritten"}, "allocated by the host code, and not by a kernel"),
+        ({"subject": "inputs", "oracle": "memory", "symptom": "written"}, "nothing of it is seen while it is recorded"),
+        (
+            {"subject": "process", "oracle": "liveness", "symptom": "SIGSEGV"},
+            "its process does not end while it is recorded",
+        ),
+        ({"oracle": "refusal", "symptom": "unsteady"}, "no program is made for the gate refusal"),
     ],
 )
-def test_gates_that_no_program_shows_are_refused(changed: dict[str, Any], reason: str) -> None:
+def test_what_is_not_seen_again_or_no_kernel_s_doing_is_refused(changed: dict[str, Any], reason: str) -> None:
     found = finding("tilelang-c", "dx")
     with pytest.raises(ExportError, match=reason):
         make(replace(found, fingerprint=replace(found.fingerprint, **changed)), "tilelang", "cpu", "cut")

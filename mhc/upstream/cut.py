@@ -6,9 +6,40 @@ and where it does not reproduce, the whole one is.
 """
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
-from mhc.upstream.source import Closure, Key, calls
+from mhc.upstream.flat import Flat
+
+
+def cut(made: Flat, launched: Sequence[tuple[str, Mapping[str, str]]], needed: set[str]) -> list[int]:
+    """Cut what is launched to what some variables need; gives which launches are left.
+
+    Args:
+        launched: kernels, each with the variables that its parameters are. needed: grows by what that reads.
+    """
+    cutter = Cutter(made)
+    kernels = [prim_func(made.functions[name]) for name, _ in launched]
+
+    def wanted(variables: Mapping[str, str]) -> set[str]:
+        return {name for name, variable in variables.items() if variable in needed}
+
+    before = -1
+    while len(needed) != before:
+        before = len(needed)
+        for kernel, (_, variables) in zip(kernels, launched, strict=True):
+            if cutter.writes(kernel) & wanted(variables):
+                read = cutter.reads(kernel, wanted(variables))
+                needed |= {variable for name, variable in variables.items() if name in read}
+    kept = [at for at, (_, variables) in enumerate(launched) if cutter.writes(kernels[at]) & wanted(variables)]
+    for name in dict.fromkeys(launched[at][0] for at in kept):
+        own = [wanted(launched[at][1]) for at in kept if launched[at][0] == name]
+        cutter.apply(prim_func(made.functions[name]), set().union(*own))
+    return kept
+
+
+def prim_func(function: ast.FunctionDef) -> ast.FunctionDef:
+    """The kernel inside of TileLang's factory, or the kernel itself."""
+    return next((one for one in function.body if isinstance(one, ast.FunctionDef)), function)
 
 
 class Cutter:
@@ -18,10 +49,10 @@ class Cutter:
         whole: the kernels with everything that they lead to; `apply` changes it.
     """
 
-    def __init__(self, whole: Closure) -> None:
+    def __init__(self, whole: Flat) -> None:
         self._whole = whole
 
-    def reads(self, key: Key, function: ast.FunctionDef, wanted: Iterable[str]) -> set[str]:
+    def reads(self, function: ast.FunctionDef, wanted: Iterable[str]) -> set[str]:
         """The names that a kernel needs for the tensors `wanted`, themselves included."""
         names = set(wanted)
         inside = [one for one in ast.walk(function) if isinstance(one, ast.stmt) and not hasattr(one, "body")]
@@ -30,49 +61,49 @@ class Cutter:
         while len(names) != before:
             before = len(names)
             for statement in function.body:
-                self._read(key, statement, names)
+                self._read(statement, names)
         return names
 
-    def apply(self, key: Key, function: ast.FunctionDef, wanted: Iterable[str]) -> set[str]:
+    def apply(self, function: ast.FunctionDef, wanted: Iterable[str]) -> set[str]:
         """Cut a kernel, and give the names that it still reads."""
-        names = self.reads(key, function, wanted)
-        function.body = self._kept(key, function.body, names)
+        names = self.reads(function, wanted)
+        function.body = self._kept(function.body, names)
         left = _loaded(ast.Module(function.body, []))
         function.args.args = [one for one in function.args.args if one.arg in left]
         return left
 
-    def writes(self, key: Key, function: ast.FunctionDef) -> set[str]:
+    def writes(self, function: ast.FunctionDef) -> set[str]:
         """Parameters through which a function writes."""
         parameters = {one.arg for one in function.args.args}
         plain = [one for one in ast.walk(function) if isinstance(one, ast.stmt) and not hasattr(one, "body")]
         addresses = _addresses(plain)
-        found: set[str] = set().union(*(self._through(key, one) for one in plain))
+        found: set[str] = set().union(*(self._through(one) for one in plain))
         return set().union(found, *(addresses.get(name, set()) for name in found)) & parameters
 
-    def _read(self, key: Key, statement: ast.stmt, names: set[str]) -> bool:
+    def _read(self, statement: ast.stmt, names: set[str]) -> bool:
         """Whether a statement is wanted; then `names` gets what it reads."""
         inner = [one for field in ("body", "orelse") for one in getattr(statement, field, [])]
         if not inner or isinstance(statement, ast.FunctionDef):
-            wanted = self._wanted(key, statement, names)
+            wanted = self._wanted(statement, names)
             if wanted:
                 names |= _loaded(statement)
             return wanted
-        wanted = sum(self._read(key, one, names) for one in inner) > 0  # each of them: `names` grows
+        wanted = sum(self._read(one, names) for one in inner) > 0  # each of them: `names` grows
         if wanted:
             head = [getattr(statement, field) for field in ("test", "iter", "target") if hasattr(statement, field)]
             for one in [*head, *(item.context_expr for item in getattr(statement, "items", []))]:
                 names |= _loaded(one)
         return wanted
 
-    def _wanted(self, key: Key, statement: ast.stmt, names: set[str]) -> bool:
+    def _wanted(self, statement: ast.stmt, names: set[str]) -> bool:
         writes = isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)) or _call(statement) is not None
-        return not writes or bool(self._written(key, statement) & names)
+        return not writes or bool(self._written(statement) & names)
 
-    def _written(self, key: Key, statement: ast.stmt) -> set[str]:
+    def _written(self, statement: ast.stmt) -> set[str]:
         """Names that one statement assigns to, or writes through."""
-        return set().union(*map(_root, _targets(statement))) | self._through(key, statement)
+        return set().union(*map(_root, _targets(statement))) | self._through(statement)
 
-    def _through(self, key: Key, statement: ast.stmt) -> set[str]:
+    def _through(self, statement: ast.stmt) -> set[str]:
         """Names of the memory that one statement writes to."""
         assigned = [one for one in _targets(statement) if not isinstance(one, (ast.Name, ast.Tuple))]
         if assigned:
@@ -82,24 +113,23 @@ class Cutter:
             return set()
         if ast.unparse(call.func).rpartition(".")[2] in {"store", "atomic_add"} and call.args:
             return _leftmost(call.args[0])
-        target = next((one for one, found in calls(key[0], call) if found is call), None)
-        function = None if target is None else self._whole.definitions.get(target)
-        if target is None or not isinstance(function, ast.FunctionDef):
+        function = next((one for one, found in self._whole.calls(call) if found is call), None)
+        if function is None:
             return _loaded(call)
-        written = self.writes(target, function)
+        written = self.writes(function)
         names = [one.arg for one in function.args.args]
         through = [arg for name, arg in zip(names, call.args, strict=False) if name in written]
         return set().union(*map(_loaded, through)) if through else set()
 
-    def _kept(self, key: Key, body: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
+    def _kept(self, body: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
         made: list[ast.stmt] = []
         for statement in body:
             if not hasattr(statement, "body") or isinstance(statement, ast.FunctionDef):
-                if self._wanted(key, statement, names):
+                if self._wanted(statement, names):
                     made.append(statement)
                 continue
-            kept = self._kept(key, statement.body, names)
-            other = self._kept(key, getattr(statement, "orelse", []), names)
+            kept = self._kept(statement.body, names)
+            other = self._kept(getattr(statement, "orelse", []), names)
             if kept or other:
                 statement.body = kept or [ast.Pass()]
                 if hasattr(statement, "orelse"):

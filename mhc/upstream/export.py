@@ -16,8 +16,9 @@ from mhc.upstream import issue
 from mhc.upstream.attribution import attribute, settings
 from mhc.upstream.errors import ExportError
 from mhc.upstream.generated import generated
-from mhc.upstream.neighbours import Neighbour, neighbours, peers
+from mhc.upstream.neighbours import Neighbour, neighbours, peers, schedules
 from mhc.upstream.program import FORMS, HOST, Program, make
+from mhc.upstream.shorten import shortened
 from mhc.upstream.verify import RUNS, Outcome, verify
 
 TARGETS = ("tilelang", "triton", "torch")
@@ -41,16 +42,18 @@ def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
     if folder.exists():
         raise ExportError(f"{folder} is there already")
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name) / "export"
+        place, log = Path(name) / "export", Path(name) / "log"
         place.mkdir()
         repro = place / "repro.py"
-        program, outcomes = _first(found, to, device, repro)
-        around = neighbours(found, processes(found.spec, load(found.spec), device, log=place.with_name("log")))
+        program, outcomes = program_of(found, to, device, repro)
+        start = processes(found.spec, load(found.spec), device, log=log)
+        tried = attribute(repro, settings(to, device), [*schedules(found, start), *peers(found, device, log)])
+        program, outcomes = shortened(program, outcomes, repro, tried.settings(to, device))
+        if program.whole != program.text:
+            (place / "whole.py").write_text(program.whole, encoding="utf-8")
+        around = neighbours(found, start)
         source = generated(repro, found.fingerprint.subject) if to == "tilelang" else ""
-        tried = attribute(repro, settings(to, device))
-        others = "; ".join(peers(found, device, place.with_name("log"))) or "none that runs here"
-        text = f"{tried.text()}\n\nOther implementations on the same case: {others}.\n"
-        (place / "attribution.md").write_text(text, encoding="utf-8")
+        (place / "attribution.md").write_text(f"{tried.text()}\n", encoding="utf-8")
         document = _document(found, program, outcomes, around, source)
         document["attribution"] = {"suspect": tried.suspect, "heals": list(tried.heals)}
         (place / "export.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -60,7 +63,7 @@ def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
     return Exported(folder, program, tuple(outcomes))
 
 
-def _first(found: Finding, to: str, device: str, repro: Path) -> tuple[Program, list[Outcome]]:
+def program_of(found: Finding, to: str, device: str, repro: Path) -> tuple[Program, list[Outcome]]:
     """The first form of program that reproduces each time, which `repro` holds then."""
     refusals = []
     for form in FORMS if to != "torch" else (HOST,):
@@ -74,19 +77,19 @@ def _first(found: Finding, to: str, device: str, repro: Path) -> tuple[Program, 
     raise ExportError("\n    ".join(refusals))
 
 
-def confirmed(repro: Path) -> list[Outcome]:
+def confirmed(repro: Path, runs: int = RUNS) -> list[Outcome]:
     """The runs of a repro that reproduces each time.
 
     Raises:
         ExportError: it does not; with what it said.
     """
-    outcomes = verify(repro)
+    outcomes = verify(repro, runs)
     last = outcomes[-1]
     if last.reproduced:
         return outcomes
     seen = last.output.strip().splitlines()[-12:]
     told = "\n".join(f"    {line}" for line in seen)
-    raise ExportError(f"run {len(outcomes)} of {RUNS} of its program by itself: {last}\n{told}")
+    raise ExportError(f"run {len(outcomes)} of {runs} of its program by itself: {last}\n{told}")
 
 
 def _document(
@@ -110,6 +113,7 @@ def _document(
             "rate": f"{len(outcomes)} of {len(outcomes)} runs in fresh processes with empty caches; {how}",
             "control": f"with {control.change} it passes." if control else "no neighbouring case that was tried passes.",
             "form": FORMS[program.form],
+            "whole": len(program.whole.splitlines()),
             "table": [
                 {"change": one.change, "how": "passes" if one.passes else "**fails**", "seen": one.message or ""}
                 for one in around
