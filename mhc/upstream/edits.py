@@ -13,7 +13,8 @@ Definitions = dict[str, ast.stmt]
 Site = tuple[str, int]
 """A node of a definition: the definition's name, and which of its nodes it is, in the order of `ast.walk`."""
 
-_LOADS, _STORES = {"tl.load": 1, "load": 1}, {"tl.store": 2}
+_MEMORY = {"tl.load": 1, "tl.store": 2}
+"""Functions of an address, and how many of their arguments are no mask."""
 _CLAMPS = frozenset({"tl.minimum", "tl.maximum", "T.min", "T.max"})
 _CHOICES = frozenset({"tl.where", "T.if_then_else"})
 
@@ -61,10 +62,14 @@ def edits(definitions: Definitions, *, addresses: bool) -> Iterator[Edit]:
         addresses: also those that may make a kernel reach beside its tensors.
     """
     for name, definition in definitions.items():
-        given = {one.arg for one in ast.walk(definition) if isinstance(one, ast.arg)}
-        for at, node in enumerate(ast.walk(definition)):
-            for made in _choices(node, given, addresses):
-                yield Edit((name, at), made)
+        nodes = list(ast.walk(definition))
+        given = {one.arg for one in nodes if isinstance(one, ast.arg)}
+        memory = [one for one in nodes if isinstance(one, ast.Call) and ast.unparse(one.func) in _MEMORY]
+        inside = {id(part) for one in memory for argument in one.args[:1] for part in ast.walk(argument)}
+        for at, node in enumerate(nodes):
+            if addresses or id(node) not in inside:
+                for made in _choices(node, given, addresses):
+                    yield Edit((name, at), made)
 
 
 def free(definition: ast.stmt) -> set[str] | None:
@@ -110,7 +115,7 @@ def _choices(node: ast.AST, given: set[str], addresses: bool) -> list[Callable[[
         return []
     if called in _CLAMPS and len(node.args) == 2:
         return [lambda one: one.args[0], lambda one: one.args[1]]
-    kept = {**_LOADS, **_STORES}.get(called)
+    kept = _MEMORY.get(called)
     if kept is not None and (len(node.args) > kept or node.keywords):
         return [lambda one: ast.Call(one.func, one.args[:kept], [])]
     return []

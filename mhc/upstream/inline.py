@@ -95,7 +95,7 @@ class _Statements(ast.NodeTransformer):
         function = copy.deepcopy(self._once[value.func.id])
         given = bind(function, value)
         meant = loads(function) - stores(function.body) - set(parameters(function))
-        if given is None or meant & stores([self._caller]):  # a name that means something else here
+        if given is None or meant & bound(self._caller):  # a name that means something else here
             return [statement]
         return self._spliced(function, given, statement)
 

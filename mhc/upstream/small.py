@@ -7,6 +7,24 @@ from mhc.upstream.flat import Flat, loads, parameters
 from mhc.upstream.inline import bind, expressions, statements
 from mhc.upstream.simplify import Forward, Unroll
 
+_WRITING = (
+    "store",
+    "copy",
+    "fill",
+    "clear",
+    "gemm",
+    "_add",
+    "_max",
+    "_min",
+    "_or",
+    "_and",
+    "_xor",
+    "_cas",
+    "_xchg",
+    "assert",
+)
+"""How the names of functions end that do more than compute a value."""
+
 
 def shrink(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]] | None = None) -> None:
     """Write functions out where they are called and constants where they are read, until nothing changes.
@@ -35,9 +53,52 @@ def _round(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]
         if name not in entries:
             returned(function)
         made.definitions[name] = Unroll().visit(Forward(grids.get(name, ())).function(function))
+    for function in made.functions.values():
+        _Unused(function).visit(function)
     _unread(made, entries)
     _unwanted(made, entries)
     made.keep(entries)
+
+
+class _Unused(ast.NodeTransformer):
+    """Drops what is assigned to names that nobody reads, where computing it does nothing else."""
+
+    def __init__(self, function: ast.FunctionDef) -> None:
+        self._read = loads(function)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self.generic_visit(node)
+        node.body = node.body or [ast.Pass()]
+        return node
+
+    def visit_For(self, node: ast.For) -> ast.AST | None:
+        self.generic_visit(node)
+        return node if node.body else None
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        self.generic_visit(node)
+        node.body = node.body or ([ast.Pass()] if node.orelse else [])
+        return node if node.body else None
+
+    def visit_With(self, node: ast.With) -> ast.AST:
+        self.generic_visit(node)
+        node.body = node.body or [ast.Pass()]
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
+        names = [
+            one for target in node.targets for one in ast.walk(target) if not isinstance(one, (ast.Tuple, ast.expr_context))
+        ]
+        plain = all(isinstance(one, ast.Name) and one.id not in self._read for one in names)
+        return None if plain and all(map(_pure, ast.walk(node.value))) else node
+
+
+def _pure(node: ast.AST) -> bool:
+    """No call, or one of what only computes a value."""
+    if not isinstance(node, ast.Call):
+        return True
+    called = ast.unparse(node.func)
+    return called.startswith(("tl.", "T.", "torch.")) and not called.endswith(_WRITING)
 
 
 def returned(function: ast.FunctionDef) -> None:
