@@ -15,9 +15,8 @@ from mhc.upstream import export as exporting
 from mhc.upstream import verbs
 from mhc.upstream.attribution import Attribution, Elsewhere
 from mhc.upstream.errors import ExportError
-from mhc.upstream.export import confirmed
 from mhc.upstream.neighbours import Neighbour, neighbours, peers
-from mhc.upstream.verify import Outcome, run
+from mhc.upstream.verify import Outcome, confirmed, run
 from oracles.verdict import Status, Verdict
 from tests.exports import finding, program, repro
 
@@ -87,7 +86,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(exporting, "peers", lambda *_: [Elsewhere("golden", passes=True, formula=True)])
     outcomes = {"-O0": Outcome(1, "", "REPRODUCED", "")}
     monkeypatch.setattr(exporting, "attribute", lambda repro, tried, elsewhere: Attribution(outcomes, elsewhere))
-    monkeypatch.setattr(exporting, "shortened", lambda program, outcomes, *_: (program, outcomes))
+    monkeypatch.setattr(exporting, "shortened", lambda program, repro, _: (program, confirmed(repro)))
     around = [
         Neighbour("as found", default_case(), "x = 2"),
         Neighbour("D = 2", default_case(D=2), None),
@@ -123,7 +122,7 @@ def test_a_refusal_says_what_it_saw_and_leaves_nothing(made: list[str], tmp_path
     made[0] = "print('saw this'); print('NOT REPRODUCED')"
     result = export_to(tmp_path, finding("tilelang-c", "dx"))
     assert result.exit_code == 1
-    assert "refused: run 1 of 3 of its program by itself: exit 0, NOT REPRODUCED" in result.output
+    assert "refused: run 1 of 1 of its program by itself: exit 0, NOT REPRODUCED" in result.output
     assert "saw this" in result.output
     assert not (tmp_path / "finding-tilelang").exists()
 

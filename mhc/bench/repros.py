@@ -103,8 +103,8 @@ def export_one(small: Minimal, seconds: float, texts: Path | None) -> Repro:
     with tempfile.TemporaryDirectory() as folder:
         repro = Path(folder) / "repro.py"
         try:
-            program, outcomes = program_of(finding_of(small), TO[small.base], "cpu", repro)
-            program, outcomes = shortened(program, outcomes, repro, [], seconds=seconds)
+            program = program_of(finding_of(small), TO[small.base], "cpu", repro)
+            program, outcomes = shortened(program, repro, [], seconds=seconds)
         except ExportError as refusal:
             return _timed(result, started, refused=str(refusal))
         text = repro.read_text(encoding="utf-8")

@@ -59,12 +59,16 @@ def by_process(found: str) -> list[str]:
     """Its process ends as `found` says, a signal's name or `exit 3`, or does not end: `hang`. The launches are `run()`."""
     return [
         'if sys.argv[1:] == ["run"]:',
+        '    print("running", flush=True)',
         "    run()",
         "    os._exit(0)",
+        'process = subprocess.Popen([sys.executable, __file__, "run"], stdout=subprocess.PIPE)',
+        "process.stdout.readline()  # imports and compilers take as long as they take",
         "try:",
-        f'    status = subprocess.run([sys.executable, __file__, "run"], timeout={LIMIT}).returncode',
+        f"    status = process.wait({LIMIT})",
         '    actual = signal.Signals(-status).name if status < 0 else f"exit {status}"',
         "except subprocess.TimeoutExpired:",
+        "    process.kill()",
         '    actual = "hang"',
         'print(f"process: expected exit 0, actual {actual}")',
         f'if actual not in ("exit 0", {found!r}):',

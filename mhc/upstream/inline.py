@@ -8,6 +8,9 @@ from mhc.upstream.flat import Flat, Renaming, loads, names, parameters, stores
 from mhc.upstream.fold import Fold
 from mhc.upstream.source import bound
 
+_TIMES = 2
+"""How often a function of several statements is written out: for what one call gives it, it is often shorter."""
+
 
 def expressions(made: Flat, entries: Iterable[str]) -> None:
     """Write out functions that, for what a call gives them, only return an expression."""
@@ -22,7 +25,7 @@ def expressions(made: Flat, entries: Iterable[str]) -> None:
 
 
 def statements(made: Flat, entries: Iterable[str]) -> None:
-    """Write out the statements of functions that are called once, as the whole right-hand side of a statement."""
+    """Write out the statements of functions that are called once or twice, as the whole right-hand side of a statement."""
     entries = set(entries)
     before = None
     while before != (before := _text(made)):
@@ -30,7 +33,7 @@ def statements(made: Flat, entries: Iterable[str]) -> None:
         once = {
             name: function
             for name, function in made.functions.items()
-            if name not in entries and called.count(name) == 1 and _straight(function)
+            if name not in entries and 1 <= called.count(name) <= _TIMES and _straight(function)
         }
         for name, node in made.functions.items():
             if name not in once:  # from the outside in: what is written out is looked at in the next round

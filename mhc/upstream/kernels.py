@@ -77,6 +77,7 @@ def triton_kernels(launches: Sequence[Launch], wanted: str | None) -> Kernels:
         names = [name for name in names if name in {one for one, _ in launched}]
         made.keep(names)
         shrink(made, names, grids)
+        cut(made, [(name, _variables(launch)) for name, launch in launched], {wanted})
     calls = []
     for name, launch in launched:
         given = {one: _argument(launch.arguments[one]) for one in parameters(made.functions[name])}
@@ -113,6 +114,8 @@ def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[i
             if launch.arguments and not cut(made, [(own, _variables(launch))], needed):
                 continue
             shrink(made, [own])
+            if launch.arguments:
+                cut(made, [(own, _variables(launch))], needed)
             made.keep([own])
         inner = prim_func(made.functions[own])
         arguments = {name: arguments[name] for name in parameters(inner) if name in arguments}

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,10 @@ from mhc.upstream.script import Script, script
 from mhc.upstream.witness import witnesses
 
 SECONDS = 300.0
-HANGS = 60.0
-"""Seconds to record a finding, and one that is known to hang."""
+HANGS = 20.0
+"""Seconds to record a finding, and to wait for a launch that is known to hang."""
+
+_LOOK = 0.05
 CUT, WHOLE, HOST = "cut", "whole", "host"
 FORMS = {
     CUT: "the kernels as they were launched, without what the wrong output does not need",
@@ -79,23 +82,22 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
     with tempfile.TemporaryDirectory() as name:
         answer = Path(name) / "answer.json"
         environment = {**os.environ, **found.variables, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        try:
-            done = subprocess.run(
+        errors = answer.with_suffix(".log")
+        with errors.open("w") as log:
+            process = subprocess.Popen(
                 [sys.executable, "-c", f"import {__name__} as made; made.child({str(answer)!r})"],
-                input=json.dumps(task),
                 env=environment,
-                capture_output=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
                 text=True,
-                timeout=HANGS if found.hung else SECONDS,
-                check=False,
             )
-            status, said = _ended(done.returncode), done.stderr
-        except subprocess.TimeoutExpired:
-            status, said = "hang", ""
-        if not answer.exists() and status == "hang":
-            raise ExportError(f"no answer within {HANGS if found.hung else SECONDS:g} s while it was recorded")
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(task))
+            process.stdin.close()
+            status = _waited(process, answer, hung=found.hung)
         if not answer.exists():
-            last = (said.strip().splitlines() or ["nothing said"])[-1]
+            last = (errors.read_text(encoding="utf-8").strip().splitlines() or ["nothing said"])[-1]
             raise ExportError(f"its process ended while it was recorded, {status}: {last}")
         told = json.loads(answer.read_text(encoding="utf-8"))
         others = answer.with_suffix(".pt")
@@ -106,6 +108,20 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
         raise ExportError(f"its process ends otherwise while it is recorded: {status}")
     program = Program(**{**told, "script": script(told["script"]), "witnesses": witnesses})
     return replace(program, whole=program.text)
+
+
+def _waited(process: "subprocess.Popen[str]", answer: Path, *, hung: bool) -> str:
+    """How the process that records ended; one that is known to hang gets less time once it has begun to launch."""
+    deadline = time.monotonic() + SECONDS
+    while (status := process.poll()) is None and time.monotonic() < deadline:
+        if hung and answer.exists():
+            deadline = min(deadline, time.monotonic() + HANGS)
+        time.sleep(_LOOK)
+    if status is not None:
+        return _ended(status)
+    process.kill()
+    process.wait()
+    return "hang"
 
 
 def _ended(status: int) -> str:

@@ -10,35 +10,37 @@ from mhc.upstream.attribution import BOOT, Setting
 from mhc.upstream.probe import Probe
 from mhc.upstream.program import Program
 from mhc.upstream.reduction import SECONDS, reduced
-from mhc.upstream.verify import Outcome, verify
+from mhc.upstream.verify import Outcome, confirmed, verify
 
 _FILLED = Setting(name="locals filled with a pattern", more=("-ftrivial-auto-var-init=pattern",))
 _INTERPRETED = Setting(name="interpreted", variables={"TRITON_INTERPRET": "1"})
 
 
 def shortened(
-    program: Program, outcomes: Sequence[Outcome], repro: Path, heals: Sequence[Setting], *, seconds: float = SECONDS
+    program: Program, repro: Path, heals: Sequence[Setting], *, seconds: float = SECONDS
 ) -> tuple[Program, list[Outcome]]:
     """The smallest program that was found and reproduces each time, which `repro` holds then, and its runs.
 
     Args:
-        outcomes: of `program`. heals: settings of the compiler that heal it; under them the result must stay what it is.
+        heals: settings of the compiler that heal it; under them the result must stay what it is.
+
+    Raises:
+        ExportError: neither a smaller program nor `program` reproduces each time.
     """
-    if len({one.values for one in outcomes}) > 1 or not (program.script.device == "cpu" or _semantics(program, heals)):
-        return program, list(outcomes)  # no two tries of it could be compared, or nothing says what its source means
-    with ExitStack() as probes:
-        started = [Probe(program.script, program.witnesses)]
-        started += [_under(program, one) for one in _semantics(program, heals)]
-        for probe in started:
-            probes.callback(probe.close)
-        script = reduced(program.script, started, seconds=seconds)
-    small = replace(program, script=script)
-    repro.write_text(small.text, encoding="utf-8")
-    again = verify(repro)
-    if again[-1].reproduced and small.lines < program.lines:
-        return small, again
+    semantics = _semantics(program, heals)
+    if program.script.device == "cpu" or semantics:  # else nothing says what its source means
+        with ExitStack() as probes:
+            started = [Probe(program.script, program.witnesses), *(_under(program, one) for one in semantics)]
+            for probe in started:
+                probes.callback(probe.close)
+            small = replace(program, script=reduced(program.script, started, seconds=seconds))
+        if small.lines < program.lines:
+            repro.write_text(small.text, encoding="utf-8")
+            outcomes = verify(repro)
+            if outcomes[-1].reproduced:
+                return small, outcomes
     repro.write_text(program.text, encoding="utf-8")
-    return program, list(outcomes)
+    return program, confirmed(repro)
 
 
 def _semantics(program: Program, heals: Sequence[Setting]) -> list[Setting]:

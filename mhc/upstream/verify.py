@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from mhc.upstream.errors import ExportError
+
 RUNS = 3
 SECONDS = 300.0
 _OURS = ("mhc", "oracles", "strategies", "tests")
@@ -113,3 +115,18 @@ def verify(repro: Path, runs: int = RUNS) -> list[Outcome]:
     while len(outcomes) < runs and all(one.reproduced for one in outcomes):
         outcomes.append(run(repro))
     return outcomes
+
+
+def confirmed(repro: Path, runs: int = RUNS) -> list[Outcome]:
+    """The runs of a repro that reproduces each time.
+
+    Raises:
+        ExportError: it does not; with what it said.
+    """
+    outcomes = verify(repro, runs)
+    last = outcomes[-1]
+    if last.reproduced:
+        return outcomes
+    seen = last.output.strip().splitlines()[-12:]
+    told = "\n".join(f"    {line}" for line in seen)
+    raise ExportError(f"run {len(outcomes)} of {runs} of its program by itself: {last}\n{told}")
