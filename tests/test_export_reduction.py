@@ -205,9 +205,10 @@ def split(v):
 def kernel(x, out):
     a, _, _ = split(x)
     b, _, _ = split(a)
-    out[0] = b
+    c, _, _ = split(b)
+    out[0] = c
 """
-    assert flattened(text, "kernel") == "def kernel(x, out):\n    a = x + 1\n    b = a + 1\n    out[0] = b"
+    assert flattened(text, "kernel") == "def kernel(x, out):\n    a = x + 1\n    b = a + 1\n    c = b + 1\n    out[0] = c"
 
 
 @pytest.mark.parametrize(
