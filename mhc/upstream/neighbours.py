@@ -42,15 +42,15 @@ class Neighbour:
 
 def peers(found: Finding, device: str, log: Path) -> list[Elsewhere]:
     """What the other built-in implementations do on the finding's case, on its device where they run there."""
-    here = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    here = [one for one in dict.fromkeys((device, "cpu", "cuda")) if one == "cpu" or torch.cuda.is_available()]
     said = []
     own = load(found.spec)
     for name in built_in():
         implementation = load(name)
         if name == found.spec or implementation.operator != found.case.operator:
             continue
-        where = next((one for one in (device, *here) if one in implementation.devices), None)
-        if where is None or where not in here or implementation.refusal(found.case, where) is not None:
+        where = next((one for one in here if one in implementation.devices), None)
+        if where is None or implementation.refusal(found.case, where) is not None:
             continue
         worker = Worker(name, implementation, where, limit=LIMIT, log=log)
         try:
