@@ -182,7 +182,8 @@ LEAKS, OVERRUNS, WRITES, STALE, HANGS, CRASHES, ASSERTS = (
 
 
 def differs(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps):
-    return (x[:, :, 0] + torch.rand(()), *[None] * 5)
+    B, S, n, D = x.shape
+    return x[:, :, 0] + torch.rand(()), x.new_zeros(B, S, n), x.new_zeros(B, S, n, n), None, None, None
 
 
 def dead(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps):

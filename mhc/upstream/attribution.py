@@ -9,7 +9,7 @@ from typing import Any
 
 from mhc.upstream.verify import Outcome, run
 
-BOOT = """\
+_COMPILED = """\
 import inspect, json, os, runpy, sys
 from tilelang.jit.kernel import JITKernel
 setting = json.loads(os.environ["REPRO_SETTING"])
@@ -26,6 +26,11 @@ def changed(*arguments, **keywords):
 JITKernel.__init__ = changed
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
+_EVALUATED = """\
+import os, runpy, sys
+runpy.run_path(os.environ["REPRO_EVALUATOR"])["install"]()
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +40,7 @@ class Setting:
     Attributes:
         configs: TileLang's pass configs beside the repro's own; keep: whether those stay.
         flags: of the C or CUDA compiler, in place of the repro's own; more: after them. variables: of the environment.
+        evaluated: without any compiler, by `mhc.upstream.evaluator`.
     """
 
     name: str
@@ -43,18 +49,29 @@ class Setting:
     flags: tuple[str, ...] | None = None
     more: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    evaluated: bool = False
 
     @property
-    def document(self) -> str:
-        """What `BOOT` reads."""
-        return json.dumps({"configs": dict(self.configs), "keep": self.keep, "flags": self.flags, "more": self.more})
+    def boot(self) -> str:
+        """A program that runs the one that its first argument names; nothing where variables are all there is to it."""
+        return _EVALUATED if self.evaluated else "" if self.variables else _COMPILED
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables, those that `boot` reads among them."""
+        if self.evaluated:
+            return {"REPRO_EVALUATOR": str(Path(__file__).with_name("evaluator.py"))}
+        configured = {"configs": dict(self.configs), "keep": self.keep, "flags": self.flags, "more": self.more}
+        return dict(self.variables) or {"REPRO_SETTING": json.dumps(configured)}
 
 
 def _off(name: str, key: str) -> Setting:
     return Setting(name=f"{name} off", configs={key: True})
 
 
+EVALUATED = Setting(name="evaluated, not compiled", evaluated=True)
 _C = (
+    EVALUATED,
     Setting(name="no pass configs of its own", keep=False),
     Setting(name="no flags of its own", flags=()),
     Setting(name="-O0", flags=("-O0",)),
@@ -167,9 +184,8 @@ def attribute(repro: Path, tried: Iterable[Setting], elsewhere: Sequence[Elsewhe
 
 
 def _run(repro: Path, setting: Setting) -> Outcome:
-    if setting.variables:
-        return run(repro, variables=dict(setting.variables))
-    return run(repro, python=(sys.executable, "-c", BOOT), variables={"REPRO_SETTING": setting.document})
+    python = (sys.executable, *(["-c", setting.boot] if setting.boot else []))
+    return run(repro, python=python, variables=setting.environment)
 
 
 def _how(outcome: Outcome) -> str:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from mhc.upstream.attribution import BOOT, Setting
+from mhc.upstream.attribution import EVALUATED, Setting
 from mhc.upstream.probe import Probe
 from mhc.upstream.program import Program
 from mhc.upstream.reduction import SECONDS, reduced
@@ -44,14 +44,13 @@ def shortened(
 
 
 def _semantics(program: Program, heals: Sequence[Setting]) -> list[Setting]:
-    """Settings under which the program is what its source says, or shows that it reads what nobody wrote."""
+    """Settings under which the program does what its source says, or shows that it reads what nobody wrote."""
     if program.to == "triton" and "TRITON_INTERPRET" not in program.script.environment:
         return [_INTERPRETED, *heals[:1]]
-    return [*([_FILLED] if program.to == "tilelang" and program.script.device == "cpu" else []), *heals[:1]]
+    on_c = program.to == "tilelang" and program.script.device == "cpu"
+    return [*([EVALUATED, _FILLED] if on_c else []), *(one for one in heals[:1] if one is not EVALUATED)]
 
 
 def _under(program: Program, setting: Setting) -> Probe:
-    if setting.variables:
-        return Probe(program.script, program.witnesses, variables=setting.variables)
-    python = (sys.executable, "-P", "-c", BOOT)
-    return Probe(program.script, program.witnesses, python, variables={"REPRO_SETTING": setting.document})
+    python = (sys.executable, "-P", *(["-c", setting.boot] if setting.boot else []))
+    return Probe(program.script, program.witnesses, python, variables=setting.environment)
