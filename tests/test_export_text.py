@@ -13,8 +13,9 @@ from mhc import default_case
 from mhc.inputs import materialise
 from mhc.reference import reference as float64
 from mhc.upstream.errors import ExportError
-from mhc.upstream.fold import Fold, Unroll, constant
+from mhc.upstream.fold import Fold, constant
 from mhc.upstream.reference import reference
+from mhc.upstream.simplify import Unroll
 from mhc.upstream.source import closure
 from mhc.upstream.tensors import strided_text, tensor_text
 from mhc.upstream.text import WIDTH, unparse, wrap

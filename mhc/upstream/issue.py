@@ -53,7 +53,7 @@ def compose(folder: Path) -> str:
         "",
         "## Program",
         "",
-        f"{len(repro.splitlines())} lines: {told['form']}. It exits with 1 where it reproduces, 0 where it does not, "
+        f"{_lines(told, repro)}. It exits with 1 where it reproduces, 0 where it does not, "
         "2 where something else goes wrong.",
         *([] if name == "repro.py" else ["", f"This is `{name}`; `repro.py` is for the releases before (see Versions)."]),
         "",
@@ -114,6 +114,17 @@ def _read(path: Path) -> Mapping[str, Any]:
 def write(folder: Path) -> None:
     """Compose `issue.md` anew, after a section has come to the folder."""
     (folder / "issue.md").write_text(compose(folder), encoding="utf-8")
+
+
+def _lines(told: Mapping[str, Any], repro: str) -> str:
+    """How long the program is, and what of."""
+    count = len(repro.splitlines())
+    if count == told["whole"]:
+        return f"{count} lines: {told['form']}"
+    return (
+        f"{count} lines, of {told['whole']} before its statements were reduced (`whole.py`): {told['form']}, "
+        "as far as it matters for the numbers below"
+    )
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:

@@ -5,17 +5,9 @@ import io
 import tokenize
 from collections.abc import Iterable
 
+from mhc.upstream.flat import bare
+
 WIDTH = 118
-
-
-class _Bare(ast.NodeTransformer):
-    """Drops docstrings; annotations stay where a DSL reads them."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self.generic_visit(node)
-        if ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-        return node
 
 
 def unparse(statements: Iterable[ast.stmt]) -> list[str]:
@@ -26,8 +18,8 @@ def unparse(statements: Iterable[ast.stmt]) -> list[str]:
         function = isinstance(statement, (ast.FunctionDef, ast.ClassDef))
         if lines and (function or not flat):
             lines.append("")
-        bare = ast.fix_missing_locations(_Bare().visit(statement))
-        lines += [part for line in ast.unparse(bare).splitlines() if line.strip() for part in wrap(line)]
+        written = ast.unparse(ast.fix_missing_locations(bare(statement))).splitlines()
+        lines += [part for line in written if line.strip() for part in wrap(line)]
         flat = not function
     return lines
 

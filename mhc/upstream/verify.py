@@ -4,7 +4,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,27 +74,39 @@ def run(
     Args:
         python: the interpreter and its options. variables: environment variables beyond the few that a process needs.
     """
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        (place / "sitecustomize.py").write_text(BLOCK, encoding="utf-8")
-        caches = {variable: str(place / variable.lower()) for variable in _CACHES}
-        for folder in caches.values():
-            Path(folder).mkdir()
-        environment = {key: os.environ[key] for key in _KEPT if key in os.environ}
-        environment |= {"PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1", **caches, **(variables or {})}
+    with apart() as (environment, place):
         work = place / "work"
         work.mkdir()
         copy = work / repro.name
         copy.write_bytes(repro.read_bytes())
         try:
             done = subprocess.run(
-                [*python, copy.name], cwd=work, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+                [*python, copy.name],
+                cwd=work,
+                env={**environment, **(variables or {})},
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return Outcome(None, "", "", "")
     lines = done.stdout.strip().splitlines() or [""]
     values = next((line for line in reversed(lines) if ": expected " in line), "")
     return Outcome(done.returncode, done.stdout + done.stderr, lines[-1], values)
+
+
+@contextmanager
+def apart() -> Iterator[tuple[dict[str, str], Path]]:
+    """The environment of a process with empty caches that cannot import this package, and a folder for it."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        (place / "sitecustomize.py").write_text(BLOCK, encoding="utf-8")
+        caches = {variable: str(place / variable.lower()) for variable in _CACHES}
+        for folder in caches.values():
+            Path(folder).mkdir()
+        kept = {key: os.environ[key] for key in _KEPT if key in os.environ}
+        yield {**kept, "PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1", **caches}, place
 
 
 def verify(repro: Path, runs: int = RUNS) -> list[Outcome]:
