@@ -23,19 +23,11 @@ from mhc.upstream.attribution import attribute, settings
 from mhc.upstream.capability import NEEDS
 from mhc.upstream.errors import ExportError
 from mhc.upstream.generated import generated
+from mhc.upstream.script import OTHER, heading
 from mhc.upstream.source import closure, definition
 from mhc.upstream.text import unparse
 from mhc.upstream.verify import Outcome, confirmed, rate, run
 
-_OTHER = """\
-def other(kind, error, trace):
-    sys.__excepthook__(kind, error, trace)
-    print(f"OTHER: {kind.__name__}: {error}", flush=True)
-    os._exit(2)
-
-
-sys.excepthook = other
-"""
 _RAISES = """\
 raised = ""
 try:
@@ -164,14 +156,13 @@ def text(program: str, symptom: Symptom, title: str) -> str:
     key = _key(program)
     whole = closure([key])
     imports = {*whole.imports, "import os", "import sys", *(["import re"] if symptom.raises is not None else [])}
-    head = f"{title}: {symptom.name}. Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong."
     lines = [
-        f'"""{head}"""',
+        *heading(f"{title}: {symptom.name}"),
         "",
         *sorted(imports),
         "",
         "",
-        *_OTHER.splitlines(),
+        *OTHER.splitlines(),
         "",
         "",
         *unparse(whole.statements()),

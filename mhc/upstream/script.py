@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mhc.upstream.tensors import Text
-from mhc.upstream.text import wrap
+from mhc.upstream.text import WIDTH, wrap
 
 _IMPORTS = ("import math", "import torch")
 OTHER = """\
@@ -81,7 +81,7 @@ class Script:
         read = names_in("\n".join([*sections, *code]))
         imports = {"import os", "import sys", *(line for line in (*_IMPORTS, *self.imports) if _binds(line) in read)}
         lines = [
-            f'"""{self.title}. Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong."""',
+            *heading(self.title),
             "",
             *(["import os", "", *first, ""] if first else []),
             *sorted(imports - ({"import os"} if first else set())),
@@ -144,6 +144,13 @@ class Script:
             return inside
         blank = ["", ""] if self.around.startswith("def ") else []
         return [*blank, self.around, *(f"    {line}" for line in inside), *blank]
+
+
+def heading(title: str) -> list[str]:
+    """The docstring of a repro: what is wrong, and what its exit status says."""
+    exits = "Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong."
+    whole = f'"""{title}. {exits}"""'
+    return [whole] if len(whole) <= WIDTH else [f'"""{title}.', "", exits, '"""']
 
 
 def script(document: Mapping[str, Any]) -> Script:

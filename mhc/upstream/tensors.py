@@ -11,6 +11,8 @@ from torch import Tensor
 
 LITERAL = 96
 _EXCEPTIONS = 8
+_PIECE = 100
+"""Characters of packed values in a line."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ def tensor_text(tensor: Tensor) -> Text:
         view = "" if value.dim() == 1 else f".view({shape})"
         return Text(f"torch.tensor([{', '.join(map(_number, numbers))}], dtype={dtype}){view}")
     packed = base64.b85encode(zlib.compress(value.view(torch.uint8).numpy().tobytes(), 9)).decode()
-    raw = f"bytearray(zlib.decompress(base64.b85decode({packed!r})))"
+    pieces = " ".join(repr(packed[at : at + _PIECE]) for at in range(0, len(packed), _PIECE))
+    raw = f"bytearray(zlib.decompress(base64.b85decode({pieces})))"
     return Text(f"torch.frombuffer({raw}, dtype={dtype}).view({shape})", imports=("import base64", "import zlib"))
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from mhc.upstream.flat import bare
 
 WIDTH = 118
+_LONG = 80
+"""Characters of a literal that may stand on a line of its own."""
 
 
 def unparse(statements: Iterable[ast.stmt]) -> list[str]:
@@ -25,7 +27,7 @@ def unparse(statements: Iterable[ast.stmt]) -> list[str]:
 
 
 def wrap(line: str) -> list[str]:
-    """A logical line, broken within brackets after commas, or before operators where it has none."""
+    """A logical line, broken within brackets after commas, and before operators, long literals and parts of one."""
     if len(line) <= WIDTH:
         return [line]
     indent = len(line) - len(line.lstrip())
@@ -43,12 +45,15 @@ def wrap(line: str) -> list[str]:
 
 def _places(line: str) -> list[int]:
     """Where a line may be broken: columns, within brackets."""
-    commas, operators, depth = [], [], 0
+    commas, operators, strings, depth, last = [], [], [], 0, tokenize.ENCODING
     try:
         for token in tokenize.generate_tokens(io.StringIO(line.strip() + "\n").readline):
+            at = token.start[1] + len(line) - len(line.lstrip())
+            if depth > 0 and token.type == tokenize.STRING and (last == tokenize.STRING or len(token.string) > _LONG):
+                strings.append(at)
+            last = token.type
             if token.type != tokenize.OP:
                 continue
-            at = token.start[1] + len(line) - len(line.lstrip())
             depth += (token.string in "([{") - (token.string in ")]}")
             if depth > 0 and token.string == ",":
                 commas.append(at + 1)
@@ -56,4 +61,4 @@ def _places(line: str) -> list[int]:
                 operators.append(at)
     except (tokenize.TokenError, IndentationError):
         pass  # the head of a compound statement: the tokens before its end are all there are
-    return sorted({*commas, *operators})
+    return sorted({*commas, *operators, *strings})
