@@ -4,6 +4,9 @@ import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
+import pytest
+
 from mhc import default_case
 from mhc.case import Case
 from mhc.fuzz.finding import Finding
@@ -11,6 +14,11 @@ from mhc.fuzz.fingerprint import Fingerprint
 from mhc.registry import load
 from mhc.upstream.program import Program
 from mhc.upstream.script import Script
+
+SELDOM = pytest.mark.skipif(
+    hypothesis.settings.get_current_profile_name() != "nightly", reason="exported with --hypothesis-profile=nightly"
+)
+"""Tests that run compilers for ten seconds or more, and of which the suite has a cheaper one of the kind."""
 
 
 def finding(spec: str, subject: str, oracle: str = "bound", symptom: str = "value", case: Case | None = None) -> Finding:

@@ -18,8 +18,7 @@ from mhc.upstream.attribution import Attribution, Elsewhere, Setting, attribute,
 from mhc.upstream.export import export
 from mhc.upstream.verify import Outcome, run
 from oracles.verdict import Status, Verdict
-from tests.exports import finding, repro
-from tests.test_export_programs import SELDOM
+from tests.exports import SELDOM, finding, repro
 
 FAILS = Outcome(1, "", "REPRODUCED", "")
 HEALED = Outcome(0, "", "NOT REPRODUCED", "")

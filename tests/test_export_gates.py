@@ -9,8 +9,7 @@ from mhc.case import with_tensor
 from mhc.upstream.errors import ExportError
 from mhc.upstream.program import make
 from mhc.upstream.verify import run
-from tests.exports import faulty, finding, repro
-from tests.test_export_programs import SELDOM
+from tests.exports import SELDOM, faulty, finding, repro
 
 CASE = with_tensor(default_case(S=2, dtype="float32", absent=frozenset({"gamma"})), "x", kind="normal")
 
@@ -20,18 +19,19 @@ CASE = with_tensor(default_case(S=2, dtype="float32", absent=frozenset({"gamma"}
     [
         ("LEAKS", "inv_rms", "isolation", "leak", ("tl.sum(v * 0.0)", "0.0"), "inv_rms[0, "),
         pytest.param("OVERRUNS", "inv_rms", "memory", "overrun", ("t < 3", "t < 2"), "0 elements after out: ", marks=SELDOM),
-        ("WRITES", "inputs", "memory", "written", ("v + 1.0", "v"), "x[0, 0, 0, 0]: "),
+        pytest.param("WRITES", "inputs", "memory", "written", ("v + 1.0", "v"), "x[0, 0, 0, 0]: ", marks=SELDOM),
         pytest.param(
             "STALE", "inv_rms", "memory", "uninitialised", ("1.0, 2.0)", "1.0, 1.0)"), "inv_rms[0, 0]: ", marks=SELDOM
         ),
         pytest.param("CRASHES", "process", "liveness", "SIGSEGV", ("<< 44", "<< 0"), "actual SIGSEGV", marks=SELDOM),
-        (
+        pytest.param(
             "ASSERTS",
             "forward",
             "liveness",
             "raises InterpreterError",
             ("static_assert(False", "static_assert(True"),
             "actual AssertionError",
+            marks=SELDOM,
         ),
     ],
 )
@@ -49,6 +49,7 @@ def test_kernels(
     assert healed.healed, healed.output
 
 
+@SELDOM
 def test_a_kernel_that_does_not_end_has_a_program_with_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mhc.upstream.program.HANGS", 3.0)
     made = make(finding(faulty(tmp_path, "HANGS"), "process", "liveness", "hang", CASE), "triton", "cpu", "cut")
@@ -58,11 +59,12 @@ def test_a_kernel_that_does_not_end_has_a_program_with_a_limit(tmp_path: Path, m
     assert outcome.values == "process: expected exit 0, actual hang"
 
 
+@SELDOM
 @pytest.mark.parametrize(
     ("name", "subject", "oracle", "symptom", "mended"),
     [
         ("DIFFERS", "h_in", "determinism", "differs", ("torch.rand(())", "1.0")),
-        pytest.param("DEAD", "process", "liveness", "exit 7", ("os._exit(7)", "pass"), marks=SELDOM),
+        ("DEAD", "process", "liveness", "exit 7", ("os._exit(7)", "pass")),
     ],
 )
 def test_host_code(name: str, subject: str, oracle: str, symptom: str, mended: tuple[str, str], tmp_path: Path) -> None:

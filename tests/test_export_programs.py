@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 
 from mhc import default_case
@@ -19,11 +18,7 @@ from mhc.upstream.errors import ExportError
 from mhc.upstream.program import make
 from mhc.upstream.script import OTHER
 from mhc.upstream.verify import run
-from tests.exports import finding, outside, repro
-
-SELDOM = pytest.mark.skipif(
-    hypothesis.settings.get_current_profile_name() != "nightly", reason="exported with --hypothesis-profile=nightly"
-)
+from tests.exports import SELDOM, finding, outside, repro
 
 
 @pytest.mark.parametrize(
@@ -129,10 +124,15 @@ def actual(text: str) -> str:
     [
         ({"oracle": "determinism"}, "dx does not fail while it is recorded: determinism finds nothing wrong"),
         ({"oracle": "memory", "symptom": "overwritten"}, "allocated by the host code, and not by a kernel"),
-        ({"subject": "inputs", "oracle": "memory", "symptom": "written"}, "nothing of it is seen while it is recorded"),
-        (
+        pytest.param(
+            {"subject": "inputs", "oracle": "memory", "symptom": "written"},
+            "nothing of it is seen while it is recorded",
+            marks=SELDOM,
+        ),
+        pytest.param(
             {"subject": "process", "oracle": "liveness", "symptom": "SIGSEGV"},
             "its process does not end while it is recorded",
+            marks=SELDOM,
         ),
         ({"oracle": "refusal", "symptom": "unsteady"}, "no program is made for the gate refusal"),
     ],

@@ -10,6 +10,7 @@ from mhc.upstream import issue
 from mhc.upstream.declared import Symptom, text
 from mhc.upstream.recheck import find
 from mhc.upstream.verify import run
+from tests.exports import SELDOM
 
 PLACE = Path(__file__).parents[1] / "docs" / "results" / "upstream"
 KEPT = sorted(path.parent for path in PLACE.glob("*/export.json"))
@@ -41,7 +42,7 @@ def test_no_path_of_a_machine(folder: Path) -> None:
         assert not found, path
 
 
-@pytest.mark.parametrize("name", ["abs", "constants"])
+@pytest.mark.parametrize("name", ["abs", *(pytest.param(one, marks=SELDOM) for one in ("constants", "copy", "power"))])
 def test_they_still_reproduce(name: str) -> None:
     outcome = run(PLACE / name / "repro.py")
     assert outcome.reproduced, outcome.output
