@@ -45,6 +45,18 @@ def of_what_it_does_not_know(rows: int, columns: int) -> object:
     @T.prim_func
     def kernel(x: T.Tensor((rows, columns), "float32"), y: T.Tensor((rows, columns), "float32")):
         with T.Kernel(1, is_cpu=True):
-            y[0, 0] = T.sin(x[0, 0])
+            for c in T.serial(columns - columns):
+                y[0, c] = T.sin(x[0, c])
+
+    return kernel
+
+
+def with_a_copy(rows: int, columns: int) -> object:
+    @T.prim_func
+    def kernel(x: T.Tensor((rows, columns), "float32"), y: T.Tensor((rows, columns), "float32")):
+        with T.Kernel(1, is_cpu=True):
+            local = T.alloc_local((columns,), "float32")
+            T.copy(x[0, 0:columns], local)
+            T.copy(local, y[0, 0:columns])
 
     return kernel

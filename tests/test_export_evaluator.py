@@ -41,8 +41,10 @@ def test_what_nobody_wrote_is_nan() -> None:
 def test_what_is_not_known_raises() -> None:
     with pytest.raises(IndexError, match=r"y: element 6 of 6"):
         evaluated(kernels.beside_its_memory)
-    with pytest.raises(NotImplementedError, match=r"no tir\.sin"):
-        evaluated(kernels.of_what_it_does_not_know)
+    with pytest.raises(NotImplementedError, match=r"no Call: T\.sin"):
+        Evaluated(kernels.of_what_it_does_not_know(2, 3))
+    with pytest.raises(NotImplementedError, match=r"no Call: T\.region"):
+        Evaluated(kernels.with_a_copy(2, 3))
     with pytest.raises(NotImplementedError, match="no strides: x"):
         Evaluated(kernels.rows_that_are_normed(2, 3))(torch.zeros(3, 2).T, torch.zeros(2, 3))
 

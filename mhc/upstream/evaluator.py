@@ -53,12 +53,26 @@ _CALLS: Mapping[str, Callable[..., Number]] = {
     "tir.likely": lambda a: a,
 }
 """Functions of numbers; a float is computed in float64 and rounded once."""
+_NODES = (
+    *(tir.SeqStmt, tir.For, tir.While, tir.IfThenElse, tir.BufferStore, tir.LetStmt, tir.BlockRealize, tir.Block),
+    *(tir.AttrStmt, tir.DeclBuffer, tir.IntImm, tir.FloatImm, tir.StringImm, tir.Var, tir.BufferLoad, tir.Cast),
+    *(tir.And, tir.Or, tir.Not, tir.Select, tir.Let, tir.Div, tir.Mod, tir.Evaluate, *_BINARY),
+)
 
 
 class Evaluated:
-    """A kernel that may be called like a compiled one."""
+    """A kernel that may be called like a compiled one.
+
+    Raises:
+        NotImplementedError: it has something in it that is not known, also where it would not be reached.
+    """
 
     def __init__(self, function: tir.PrimFunc) -> None:
+        nodes: list[Any] = []
+        tir.stmt_functor.post_order_visit(function.body, nodes.append)
+        for node in nodes:  # not while visiting: TVM would make another exception of it
+            if not _known(node):
+                raise NotImplementedError(f"evaluated kernels have no {type(node).__name__}: {node}")
         self._function = function
         self._numbers: dict[Any, Number] = {}
         self._memory: dict[Any, np.ndarray] = {}
@@ -111,10 +125,8 @@ class Evaluated:
                 self._run(statement.block.body)
             case tir.AttrStmt() | tir.DeclBuffer():
                 self._run(statement.body)
-            case tir.Evaluate() if isinstance(statement.value, tir.IntImm):
-                pass
-            case _:
-                raise NotImplementedError(f"evaluated kernels have no {type(statement).__name__}: {statement}")
+            case tir.Evaluate():
+                self._value(statement.value)
 
     def _allocate(self, buffer: tir.Buffer) -> None:
         """Memory that shows where it is read before it is written: NaN, and -1 in integers."""
@@ -166,19 +178,21 @@ class Evaluated:
                 return _typed(whole if isinstance(node, tir.Div) else int(a) - whole * int(b), dtype)
             case tir.Call():
                 return self._call(node)
-        if type(node) in _BINARY:
-            return _BINARY[type(node)](self._value(node.a), self._value(node.b))
-        raise NotImplementedError(f"evaluated kernels have no {type(node).__name__}: {node}")
+        return _BINARY[type(node)](self._value(node.a), self._value(node.b))
 
     def _call(self, node: tir.Call) -> Number:
         name = node.op.name
         if name == "tir.if_then_else":
             return self._value(node.args[1] if self._value(node.args[0]) else node.args[2])
-        if name not in _CALLS:
-            raise NotImplementedError(f"evaluated kernels have no {name}")
         given = [self._value(one) for one in node.args]
         wide = [np.float64(one) if isinstance(one, np.floating) else one for one in given]
         return _typed(_CALLS[name](*wide), node.dtype)
+
+
+def _known(node: Any) -> bool:
+    if isinstance(node, tir.Call):
+        return node.op.name in {"tir.if_then_else", *_CALLS}
+    return isinstance(node, _NODES)
 
 
 def _typed(value: Any, dtype: str) -> Number:
