@@ -18,7 +18,7 @@ from mhc.registry import load
 from mhc.upstream.capture import Capture, capturing
 from mhc.upstream.errors import ExportError
 from mhc.upstream.scene import OVERRUN, WRITTEN, Scene, element, scene
-from oracles import bound, determinism, liveness, memory, nonfinite, refusal
+from oracles import bound, determinism, liveness, memory, nonfinite
 from oracles.error_number import ErrorNumber
 from oracles.trial import same_bits
 from oracles.verdict import Status, Verdict, first
@@ -180,11 +180,10 @@ def _checked(
     found = recording.found.fingerprint
     if raised is not None:
         failure = Failure(stage="", type=type(raised).__name__, message=str(raised), traceback="")
-        late = found.oracle == refusal.NAME and found.symptom == "late" and failure.type == "Refused"
-        if not late and (found.oracle, found.symptom) != (liveness.NAME, liveness.symptom(failure)):
+        if (found.oracle, found.symptom) != (liveness.NAME, liveness.symptom(failure)):
             raise ExportError(f"raises {failure.type} while it is recorded: {raised}")
         return recording
-    if found.oracle in {liveness.NAME, refusal.NAME}:
+    if found.oracle == liveness.NAME:
         raise ExportError("nothing is raised while it is recorded")
     if found.symptom == WRITTEN:
         return _written(recording, given)

@@ -1,19 +1,23 @@
-"""T.abs on the c target: raises InternalError. Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong."""
-import math
+"""T.abs on the c target: raises InternalError.
+
+Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong.
+"""
+
 import os
 import re
 import sys
 import tilelang
 import tilelang.language as T
-import torch
-import traceback
+
 
 def other(kind, error, trace):
-    traceback.print_exception(kind, error, trace)
+    sys.__excepthook__(kind, error, trace)
     print(f"OTHER: {kind.__name__}: {error}", flush=True)
     os._exit(2)
 
+
 sys.excepthook = other
+
 
 n = 4
 
@@ -28,8 +32,9 @@ def compiled(function):
 def absolute():
     return compiled(T.abs)
 
-KIND, FOUND = 'InternalError', 'Unresolved call .*fabs'
+
 WHERE = 'T.abs on the c target'
+KIND, FOUND = 'InternalError', 'Unresolved call .*fabs'
 raised = ""
 try:
     absolute()
@@ -43,4 +48,4 @@ except Exception as error:
 print(f"{WHERE}: expected no exception, actual {raised or 'none'}")
 wrong = raised != ""
 print("REPRODUCED" if wrong else "NOT REPRODUCED")
-sys.exit(1 if wrong else 0)
+sys.exit(wrong)

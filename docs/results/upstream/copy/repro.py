@@ -1,19 +1,23 @@
-"""T.copy of a local buffer on the c target: raises InternalError. Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong."""
-import math
+"""T.copy of a local buffer on the c target: raises InternalError.
+
+Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong.
+"""
+
 import os
 import re
 import sys
 import tilelang
 import tilelang.language as T
-import torch
-import traceback
+
 
 def other(kind, error, trace):
-    traceback.print_exception(kind, error, trace)
+    sys.__excepthook__(kind, error, trace)
     print(f"OTHER: {kind.__name__}: {error}", flush=True)
     os._exit(2)
 
+
 sys.excepthook = other
+
 
 B = 2
 n = 4
@@ -28,8 +32,9 @@ def copies(x: T.Tensor((B, n), 'float32'), y: T.Tensor((B, n), 'float32')):
 def on_c():
     return tilelang.compile(copies, target='c', execution_backend='cython')
 
-KIND, FOUND = 'InternalError', 'Target context required'
+
 WHERE = 'T.copy of a local buffer on the c target'
+KIND, FOUND = 'InternalError', 'Target context required'
 raised = ""
 try:
     on_c()
@@ -43,4 +48,4 @@ except Exception as error:
 print(f"{WHERE}: expected no exception, actual {raised or 'none'}")
 wrong = raised != ""
 print("REPRODUCED" if wrong else "NOT REPRODUCED")
-sys.exit(1 if wrong else 0)
+sys.exit(wrong)

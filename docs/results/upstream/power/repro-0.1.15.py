@@ -1,18 +1,22 @@
-"""** in a kernel: raises TypeError. Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong."""
-import math
+"""** in a kernel: raises TypeError.
+
+Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong.
+"""
+
 import os
 import re
 import sys
 import tilelang.language as T
-import torch
-import traceback
+
 
 def other(kind, error, trace):
-    traceback.print_exception(kind, error, trace)
+    sys.__excepthook__(kind, error, trace)
     print(f"OTHER: {kind.__name__}: {error}", flush=True)
     os._exit(2)
 
+
 sys.excepthook = other
+
 
 def in_a_kernel():
     @T.prim_func
@@ -22,8 +26,9 @@ def in_a_kernel():
                 y[i] = x[i] ** 2
     return square
 
-KIND, FOUND = 'TypeError', 'unsupported operand type'
+
 WHERE = '** in a kernel'
+KIND, FOUND = 'TypeError', 'unsupported operand type'
 raised = ""
 try:
     in_a_kernel()
@@ -37,4 +42,4 @@ except Exception as error:
 print(f"{WHERE}: expected no exception, actual {raised or 'none'}")
 wrong = raised != ""
 print("REPRODUCED" if wrong else "NOT REPRODUCED")
-sys.exit(1 if wrong else 0)
+sys.exit(wrong)
