@@ -109,7 +109,7 @@ EXPECTED = {
 
 
 def test_every_region_is_reached() -> None:
-    """In 1,500 cases, each many times over; in rounds of ten as campaigns draw them: a long one repeats what it has drawn."""
+    """In 1,500 cases, each many times over; in rounds of ten as campaigns draw them: a long one repeats itself."""
     seen: Counter[str] = Counter()
     for at in range(150):
 

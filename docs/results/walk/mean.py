@@ -1,4 +1,4 @@
-"""A kernel of one's own, for the walk in docs/filing-upstream.md: the forward, whose inv_rms is a TileLang kernel in float64.
+"""A kernel of one's own, for the walk in docs/filing-upstream.md: a forward whose inv_rms is a TileLang kernel in float64.
 
 Its source is right. TileLang's `c` target prints 1 / K with seven digits.
 """
