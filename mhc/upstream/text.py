@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from mhc.upstream.flat import bare
 
 WIDTH = 118
-_LONG = 80
+_LONG = 40
 """Characters of a literal that may stand on a line of its own."""
 
 
