@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import torch
 
-from mhc.inputs import materialise
+from mhc.inputs import Inputs, materialise
 from mhc.observation import Observation
 from mhc.recipe import Recipe
-from mhc.reference import reference
+from mhc.reference import Reference, reference
 from oracles.bound import Tolerances, tolerances
 from oracles.error_number import ErrorNumber
 from oracles.judge import agree
@@ -37,11 +37,16 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        allowed = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward, grained=True)
-        only_exact = Tolerances(outputs=_exact(allowed.outputs), gradients=_exact(allowed.gradients))
+        only_exact = promised(inputs, wanted, recomputes_forward=trial.recomputes_forward)
         return agree(NAME, "inexact", observed[LABEL], only_exact)
 
     return Plan(runs=[Run(label=LABEL, inputs=inputs, saved=wanted.saved)], judge=judge)
+
+
+def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:
+    """Nothing is allowed where every stage is exact in any order, and anything elsewhere."""
+    allowed = tolerances(inputs, wanted, recomputes_forward=recomputes_forward, grained=True)
+    return Tolerances(outputs=_exact(allowed.outputs), gradients=_exact(allowed.gradients))
 
 
 def _exact(numbers: Mapping[str, ErrorNumber]) -> dict[str, ErrorNumber]:

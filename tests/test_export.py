@@ -13,20 +13,14 @@ from mhc.fuzz.finding import Finding
 from mhc.fuzz.process import HarnessError
 from mhc.upstream import export as exporting
 from mhc.upstream import verbs
-from mhc.upstream.attribution import Attribution
+from mhc.upstream.attribution import Attribution, Elsewhere
 from mhc.upstream.errors import ExportError
-from mhc.upstream.export import confirmed
 from mhc.upstream.neighbours import Neighbour, neighbours, peers
-from mhc.upstream.program import Program
-from mhc.upstream.verify import Outcome, run
+from mhc.upstream.verify import Outcome, confirmed, run
 from oracles.verdict import Status, Verdict
-from tests.exports import finding, repro
+from tests.exports import finding, program, repro
 
 WRONG = 'print("x: expected 1.0, actual 2.0, bound 0.1"); print("REPRODUCED"); raise SystemExit(1)'
-
-
-def program(text: str) -> Program:
-    return Program(text=text, to="tilelang", form="whole", at="x", where="a kernel")
 
 
 def export_to(folder: Path, finding: Finding, *arguments: str) -> Result:
@@ -88,13 +82,16 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     text = [WRONG]
     monkeypatch.setattr(exporting, "make", lambda *_: program(text[0]))
     monkeypatch.setattr(exporting, "generated", lambda *_: "dx[0] = 1;")
-    monkeypatch.setattr(exporting, "attribute", lambda *_: Attribution({"-O0": Outcome(1, "", "REPRODUCED", "")}))
+    monkeypatch.setattr(exporting, "schedules", lambda *_: [])
+    monkeypatch.setattr(exporting, "peers", lambda *_: [Elsewhere("golden", passes=True, formula=True)])
+    outcomes = {"-O0": Outcome(1, "", "REPRODUCED", "")}
+    monkeypatch.setattr(exporting, "attribute", lambda repro, tried, elsewhere: Attribution(outcomes, elsewhere))
+    monkeypatch.setattr(exporting, "shortened", lambda program, repro, _: (program, confirmed(repro)))
     around = [
         Neighbour("as found", default_case(), "x = 2"),
         Neighbour("D = 2", default_case(D=2), None),
     ]
     monkeypatch.setattr(exporting, "neighbours", lambda *_: around)
-    monkeypatch.setattr(exporting, "peers", lambda *_: ["golden passes"])
     return text
 
 
@@ -105,6 +102,7 @@ def test_export_writes_a_folder_and_says_what_would_file_it(made: list[str], tmp
     assert (folder / "repro.py").read_text() == WRONG
     document = json.loads((folder / "export.json").read_text())
     assert {"finding", "case", "to", "spec", "symptom", "created", "environment"} <= set(document)
+    assert document["needs"] == "c"
     assert Case.from_json(json.dumps(document["case"])) == default_case()
     issue = (folder / "issue.md").read_text()
     assert issue.startswith("# [BUG][Fuzzer] wrong value: x, a kernel\n")
@@ -114,7 +112,7 @@ def test_export_writes_a_folder_and_says_what_would_file_it(made: list[str], tmp
         "| as found | **fails** | x = 2 |",
         "| D = 2 | passes |  |",
         "the program is the first suspect",
-        "Other implementations on the same case: golden passes.",
+        "| golden | passes |",
         "dx[0] = 1;",
         "gh issue create --repo tile-ai/tilelang --title '[BUG][Fuzzer] wrong value: x, a kernel' --body-file issue.md",
     ):
@@ -125,7 +123,7 @@ def test_a_refusal_says_what_it_saw_and_leaves_nothing(made: list[str], tmp_path
     made[0] = "print('saw this'); print('NOT REPRODUCED')"
     result = export_to(tmp_path, finding("tilelang-c", "dx"))
     assert result.exit_code == 1
-    assert "refused: run 1 of 3 of its program by itself: exit 0, NOT REPRODUCED" in result.output
+    assert "refused: run 1 of 1 of its program by itself: exit 0, NOT REPRODUCED" in result.output
     assert "saw this" in result.output
     assert not (tmp_path / "finding-tilelang").exists()
 
@@ -181,4 +179,5 @@ def test_neighbours_differ_in_one_thing_and_say_where_it_passes() -> None:
 
 def test_peers_pass_where_the_finding_s_implementation_is_at_fault(tmp_path: Path) -> None:
     found = finding("oracles.mutants.load:c_post_without_its_2", "h_post")
-    assert {"golden passes", "manual passes"} <= set(peers(found, "cpu", tmp_path / "log"))
+    passing = {one.what for one in peers(found, "cpu", tmp_path / "log") if one.passes}
+    assert {"golden", "manual"} <= passing

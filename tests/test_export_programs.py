@@ -9,21 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 
 from mhc import default_case
 from mhc.case import Case
-from mhc.upstream.attribution import Attribution, Setting, attribute, settings
+from mhc.upstream.endings import by_class
 from mhc.upstream.errors import ExportError
 from mhc.upstream.program import make
-from mhc.upstream.script import Script, judge_class
-from mhc.upstream.verify import Outcome, run
-from tests.exports import finding, outside, repro
-
-SELDOM = pytest.mark.skipif(
-    hypothesis.settings.get_current_profile_name() != "nightly", reason="exported with --hypothesis-profile=nightly"
-)
+from mhc.upstream.script import OTHER
+from mhc.upstream.verify import run
+from tests.exports import SELDOM, finding, outside, repro
 
 
 @pytest.mark.parametrize(
@@ -89,14 +84,11 @@ def test_numbers_and_paths_in_what_is_raised_may_differ(tmp_path: Path) -> None:
 
 
 def test_a_wrong_class_must_be_the_one_that_was_found(tmp_path: Path) -> None:
-    judge = judge_class(math.nan)
-    script = Script(
-        title="x", where="x", environment={}, imports=frozenset(), definitions=(), inputs=("expected = 1.0",),
-        run=("actual = math.nan",), judge=judge,
-    )  # fmt: skip
-    assert run(repro(tmp_path, script.text())).reproduced
-    assert run(repro(tmp_path, replace(script, run=("actual = 2.0",)).text())).healed
-    assert run(repro(tmp_path, replace(script, run=("actual = math.inf",)).text())).said == "OTHER: inf"
+    lines = ["import math, os, sys", OTHER, "expected, actual = 1.0, ACTUAL", *by_class("x[0]", math.nan)]
+    text = "\n".join([*lines, 'print("REPRODUCED" if wrong else "NOT REPRODUCED")', "sys.exit(wrong)"])
+    assert run(repro(tmp_path, text.replace("ACTUAL", "math.nan"))).reproduced
+    assert run(repro(tmp_path, text.replace("ACTUAL", "2.0"))).healed
+    assert run(repro(tmp_path, text.replace("ACTUAL", "math.inf"))).said == "OTHER: ArithmeticError: inf"
 
 
 @pytest.mark.parametrize(
@@ -130,11 +122,22 @@ def actual(text: str) -> str:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"oracle": "determinism"}, "no program is made for the gate determinism"),
-        ({"subject": "process", "oracle": "liveness", "symptom": "SIGSEGV"}, "no program is made for the gate liveness"),
+        ({"oracle": "determinism"}, "dx does not fail while it is recorded: determinism finds nothing wrong"),
+        ({"oracle": "memory", "symptom": "overwritten"}, "allocated by the host code, and not by a kernel"),
+        pytest.param(
+            {"subject": "inputs", "oracle": "memory", "symptom": "written"},
+            "nothing of it is seen while it is recorded",
+            marks=SELDOM,
+        ),
+        pytest.param(
+            {"subject": "process", "oracle": "liveness", "symptom": "SIGSEGV"},
+            "its process does not end while it is recorded",
+            marks=SELDOM,
+        ),
+        ({"oracle": "refusal", "symptom": "unsteady"}, "no program is made for the gate refusal"),
     ],
 )
-def test_gates_that_no_program_shows_are_refused(changed: dict[str, Any], reason: str) -> None:
+def test_what_is_not_seen_again_or_no_kernel_s_doing_is_refused(changed: dict[str, Any], reason: str) -> None:
     found = finding("tilelang-c", "dx")
     with pytest.raises(ExportError, match=reason):
         make(replace(found, fingerprint=replace(found.fingerprint, **changed)), "tilelang", "cpu", "cut")
@@ -165,71 +168,3 @@ def test_what_the_host_code_made_is_refused() -> None:
     tiny = replace(case, tensors={**case.tensors, "x": replace(case.tensors["x"], scale=2.0**-30)})
     with pytest.raises(ExportError, match="the host code around them has made it"):
         make(finding("oracles.mutants.load:c_h_in_through_float16", "h_in", case=tiny), "tilelang", "cpu", "cut")
-
-
-BROKEN = """
-import sys
-import tilelang
-import tilelang.language as T
-import torch
-
-@T.prim_func
-def kernel(x: T.Tensor((4,), "float32"), y: T.Tensor((4,), "float32")):
-    with T.Kernel(1, is_cpu=True):
-        for i in T.serial(4):
-            y[i] = x[i]
-
-x, y = torch.full((4,), FILL), torch.zeros(4)
-made = tilelang.compile(kernel, target="c", execution_backend="cython", OPTIONS)
-made(x, y)
-wrong = FAULT
-print(f"y[0]: expected 1.0, actual {y[0].item()}")
-print("REPRODUCED" if wrong else "NOT REPRODUCED")
-sys.exit(1 if wrong else 0)
-"""
-
-
-@pytest.mark.parametrize(
-    ("options", "fault", "heals"),
-    [
-        pytest.param(
-            'compile_flags=["-O3"]',
-            'not made.pass_configs.get("tir.disable_vectorize")',
-            ("vectorisation off",),
-            marks=SELDOM,
-        ),
-        (
-            'pass_configs={"tl.disable_out_of_bound_warning": True}',
-            'made.pass_configs.get("tl.disable_out_of_bound_warning")',
-            ("no pass configs of its own",),
-        ),
-        ("", "True", ()),
-    ],
-)
-def test_what_heals_a_planted_fault_of_the_compiler_is_named(
-    options: str, fault: str, heals: tuple[str, ...], tmp_path: Path
-) -> None:
-    text = BROKEN.replace("OPTIONS", options).replace("FAULT", fault).replace("FILL", "1.0")
-    chosen = {"vectorisation off", "no pass configs of its own"}
-    tried = [one for one in settings("tilelang", "cpu") if one.name in chosen]
-    made = attribute(repro(tmp_path, text), tried)
-    assert made.heals == heals
-    assert made.suspect == ("compiler" if heals else "program")
-    assert ("the program is the first suspect" in made.text()) == (not heals)
-
-
-@SELDOM
-def test_flags_of_the_c_compiler_are_attributed(tmp_path: Path) -> None:
-    kept = "y[i] = T.if_then_else(x[i] < 1.0, 0.0, T.if_then_else(x[i] >= 1.0, 1.0, 2.0))"
-    text = BROKEN.replace("y[i] = x[i]", kept).replace("FILL", "float('nan')")
-    text = text.replace("OPTIONS", 'compile_flags=["-O3", "-ffast-math"]').replace("FAULT", "y[0].item() != 2.0")
-    assert run(repro(tmp_path, text)).reproduced
-    made = attribute(repro(tmp_path, text), [Setting(name="-O0", flags=("-O0",)), Setting(name="same")])
-    assert made.heals == ("-O0",)
-
-
-def test_a_setting_under_which_it_fails_otherwise_heals_nothing() -> None:
-    made = Attribution({"a": Outcome(2, "", "OTHER: TypeError: no", ""), "b": Outcome(1, "", "REPRODUCED", "")})
-    assert made.heals == ()
-    assert "| a | fails otherwise: exit 2, OTHER: TypeError: no |" in made.text()
-    assert Attribution({}).suspect == "program"

@@ -13,8 +13,10 @@ from mhc import default_case
 from mhc.inputs import materialise
 from mhc.reference import reference as float64
 from mhc.upstream.errors import ExportError
-from mhc.upstream.fold import Fold, Unroll, constant
+from mhc.upstream.fold import Fold, constant
 from mhc.upstream.reference import reference
+from mhc.upstream.script import heading, wrapped
+from mhc.upstream.simplify import Unroll
 from mhc.upstream.source import closure
 from mhc.upstream.tensors import strided_text, tensor_text
 from mhc.upstream.text import WIDTH, unparse, wrap
@@ -73,7 +75,8 @@ def test_strides_are_kept() -> None:
 
 def made_of(value: Tensor) -> Tensor:
     text = tensor_text(value)
-    lines = [*sorted(text.imports), f"v = {text.expression}", *(line.format("v") for line in text.after)]
+    lines = [*sorted(text.imports), *wrapped([f"v = {text.expression}", *(line.format("v") for line in text.after)])]
+    assert max(map(len, lines)) <= WIDTH
     namespace: dict[str, object] = {"torch": torch, "math": math}
     exec("\n".join(lines), namespace)  # noqa: S102  what is tested is a program's text
     made = namespace["v"]
@@ -161,3 +164,10 @@ def test_a_dtype_that_no_tensor_has_decides_branches() -> None:
     function = ast.parse(text).body[0]
     made = Fold({}, absent=frozenset({"tl.float64"})).visit(function)
     assert ast.unparse(made) == "def f(v):\n    if v.dtype == tl.float32:\n        return 2"
+
+
+def test_the_first_line_of_a_program_fits() -> None:
+    for title in ("dx: value", "dphi: repeated tokens, on the case's inputs with repeated tokens"):
+        lines = heading(title)
+        assert max(map(len, lines)) <= WIDTH
+        assert ast.get_docstring(ast.parse("\n".join(lines)))

@@ -21,6 +21,7 @@ from mhc.bench.kernels import measure
 from mhc.bench.meter import Meter, cuda_meter
 from mhc.bench.minimal_cli import minimal
 from mhc.bench.record import COMPILE, DEFAULT_SHAPES, GOLDEN, STAGES, Row, Setting, Shape, Timing, bound
+from mhc.bench.repros_cli import repros
 from mhc.commands import Commands
 from mhc.implementation import Implementation, ImplementationError
 from mhc.pre.table import MAX_N
@@ -59,6 +60,7 @@ def main() -> None:
 main.add_command(coverage)
 main.add_command(detection)
 main.add_command(minimal)
+main.add_command(repros)
 
 
 @main.command()

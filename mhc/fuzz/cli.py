@@ -22,7 +22,7 @@ from mhc.fuzz.worker import Worker
 from mhc.implementation import DEVICES, Implementation
 from mhc.loading import outside_names
 from mhc.registry import built_in, load
-from mhc.upstream.verbs import export_verb
+from mhc.upstream.verbs import VERBS
 from oracles.verdict import Status, Verdict
 
 _implementations = click.option(
@@ -140,7 +140,8 @@ def list_() -> None:
 main.add_command(verbs.minimise)
 main.add_command(verbs.promote)
 main.add_command(report_verb.report)
-main.add_command(export_verb)
+for verb in VERBS:
+    main.add_command(verb)
 
 
 def _check_once(

@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mhc.upstream.verify import Outcome, run
 
-_BOOT = """\
+_COMPILED = """\
 import inspect, json, os, runpy, sys
 from tilelang.jit.kernel import JITKernel
 setting = json.loads(os.environ["REPRO_SETTING"])
@@ -21,8 +21,14 @@ def changed(*arguments, **keywords):
     bound.arguments["pass_configs"] = {**(own if setting["keep"] else {}), **setting["configs"]}
     if setting["flags"] is not None:
         bound.arguments["compile_flags"] = setting["flags"]
+    bound.arguments["compile_flags"] = [*(bound.arguments.get("compile_flags") or []), *setting["more"]]
     made(*bound.args, **bound.kwargs)
 JITKernel.__init__ = changed
+runpy.run_path(sys.argv[1], run_name="__main__")
+"""
+_EVALUATED = """\
+import os, runpy, sys
+runpy.run_path(os.environ["REPRO_EVALUATOR"])["install"]()
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
 
@@ -33,21 +39,39 @@ class Setting:
 
     Attributes:
         configs: TileLang's pass configs beside the repro's own; keep: whether those stay.
-        flags: of the C or CUDA compiler, in place of the repro's own. variables: of the environment.
+        flags: of the C or CUDA compiler, in place of the repro's own; more: after them. variables: of the environment.
+        evaluated: without any compiler, by `mhc.upstream.evaluator`.
     """
 
     name: str
     configs: Mapping[str, Any] = field(default_factory=dict)
     keep: bool = True
     flags: tuple[str, ...] | None = None
+    more: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
+    evaluated: bool = False
+
+    @property
+    def boot(self) -> str:
+        """A program that runs the one that its first argument names; nothing where variables are all there is to it."""
+        return _EVALUATED if self.evaluated else "" if self.variables else _COMPILED
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables, those that `boot` reads among them."""
+        if self.evaluated:
+            return {"REPRO_EVALUATOR": str(Path(__file__).with_name("evaluator.py"))}
+        configured = {"configs": dict(self.configs), "keep": self.keep, "flags": self.flags, "more": self.more}
+        return dict(self.variables) or {"REPRO_SETTING": json.dumps(configured)}
 
 
 def _off(name: str, key: str) -> Setting:
     return Setting(name=f"{name} off", configs={key: True})
 
 
+EVALUATED = Setting(name="evaluated, not compiled", evaluated=True)
 _C = (
+    EVALUATED,
     Setting(name="no pass configs of its own", keep=False),
     Setting(name="no flags of its own", flags=()),
     Setting(name="-O0", flags=("-O0",)),
@@ -86,42 +110,82 @@ def settings(to: str, device: str) -> tuple[Setting, ...]:
 
 
 @dataclass(frozen=True)
+class Elsewhere:
+    """What becomes of the finding's case with another schedule or on another implementation.
+
+    Attributes:
+        what: `schedule forward_splits = 2`, `golden`, `triton-interpreted on cpu`.
+        passes: whether it is right there. source: the same kernels, run without the compiler.
+        formula: the operator's formula in plain PyTorch, of which the reference is made too.
+        how: the symptom, where it is not.
+    """
+
+    what: str
+    passes: bool
+    source: bool = False
+    formula: bool = False
+    how: str = ""
+
+
+@dataclass(frozen=True)
 class Attribution:
-    """The outcome of a repro under each setting that was tried."""
+    """The outcome of a repro under each setting that was tried, and of its case elsewhere."""
 
     outcomes: Mapping[str, Outcome]
+    elsewhere: Sequence[Elsewhere] = ()
 
     @property
     def heals(self) -> tuple[str, ...]:
         """The settings under which it does not reproduce any more, and ends as it should."""
-        return tuple(name for name, outcome in self.outcomes.items() if outcome.healed)
+        healed = [name for name, outcome in self.outcomes.items() if outcome.healed]
+        return (*healed, *(one.what for one in self.elsewhere if one.source and one.passes))
+
+    def settings(self, to: str, device: str) -> list[Setting]:
+        """Those of `settings` that heal it."""
+        return [one for one in settings(to, device) if one.name in self.heals]
 
     @property
     def suspect(self) -> str:
-        return "compiler" if self.heals else "program"
+        """`compiler`, `formula` (or the gate), or `program`."""
+        if self.heals:
+            return "compiler"
+        plain = [one for one in self.elsewhere if one.formula]
+        return "formula" if plain and not any(one.passes for one in plain) else "program"
 
     def text(self) -> str:
         """The section of an issue."""
-        if not self.outcomes:
-            return "No other setting of the compiler can be tried here: the program is the first suspect."
+        rows = [
+            *((name, _how(outcome)) for name, outcome in self.outcomes.items()),
+            *((one.what, "passes" if one.passes else f"fails too: {one.how}") for one in self.elsewhere),
+        ]
+        table = ["", "| with | |", "|---|---|", *(f"| {name} | {how} |" for name, how in rows)] if rows else []
+        return "\n".join([*self._said(), *table])
+
+    def _said(self) -> list[str]:
         if self.heals:
-            said = f"Healed by: {'; '.join(self.heals)}."
-        else:
-            said = "No setting of the compiler that was tried heals it: the program is the first suspect."
-        rows = [f"| {name} | {_how(outcome)} |" for name, outcome in self.outcomes.items()]
-        return "\n".join([said, "", "| setting | |", "|---|---|", *rows])
+            return [f"Healed by: {'; '.join(self.heals)}. What the source says is right: the compiler is the suspect."]
+        if self.suspect == "formula":
+            return ["The formula in plain PyTorch fails as well: the reference, or the gate, is the first suspect."]
+        tried = (
+            "No setting of the compiler that was tried heals it"
+            if self.outcomes
+            else "No setting of a compiler can be tried"
+        )
+        said = [f"{tried}: the program is the first suspect."]
+        other = [one.what for one in self.elsewhere if one.passes and one.what.startswith("schedule")]
+        if other:
+            said.append(f"It passes with {'; '.join(other)}: look first at what that changes in the kernel.")
+        return said
 
 
-def attribute(repro: Path, tried: Iterable[Setting]) -> Attribution:
+def attribute(repro: Path, tried: Iterable[Setting], elsewhere: Sequence[Elsewhere] = ()) -> Attribution:
     """Run a repro under each setting, by itself."""
-    return Attribution({setting.name: _run(repro, setting) for setting in tried})
+    return Attribution({setting.name: _run(repro, setting) for setting in tried}, elsewhere)
 
 
 def _run(repro: Path, setting: Setting) -> Outcome:
-    if setting.variables:
-        return run(repro, variables=dict(setting.variables))
-    document = {"configs": dict(setting.configs), "keep": setting.keep, "flags": setting.flags}
-    return run(repro, python=(sys.executable, "-c", _BOOT), variables={"REPRO_SETTING": json.dumps(document)})
+    python = (sys.executable, *(["-c", setting.boot] if setting.boot else []))
+    return run(repro, python=python, variables=setting.environment)
 
 
 def _how(outcome: Outcome) -> str:

@@ -35,6 +35,13 @@ class Launch:
     pass_configs: Mapping[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
 
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What is the same in two runs of the same host code on tensors of the same shapes."""
+        name = self.kernel if isinstance(self.kernel, str) else self.kernel.fn.__qualname__
+        scalars = {name: repr(value) for name, value in self.arguments.items() if not isinstance(value, Variable)}
+        return name, self.grid, repr(self.constants), repr(self.options), scalars
+
 
 @dataclass(frozen=True)
 class Variable:
@@ -47,10 +54,11 @@ class Capture:
     """The launches so far, and the variables that their tensors are.
 
     Args:
-        given: what the stage was given, by name.
+        given: what the stage was given, by name. told: is called before each launch, which is among `launches` then.
     """
 
-    def __init__(self, given: Mapping[str, Tensor | None]) -> None:
+    def __init__(self, given: Mapping[str, Tensor | None], told: "Callable[[Capture], None] | None" = None) -> None:
+        self._told = told
         self.given = {name: tensor for name, tensor in given.items() if tensor is not None}
         self.launches: list[Launch] = []
         self.made: dict[str, Text] = {}
@@ -58,6 +66,16 @@ class Capture:
         self._variables: dict[tuple[int, int, torch.dtype], str] = {}
         self._tensors: dict[str, Tensor] = {}
         self._addresses: dict[int, Tensor] = {}
+
+    def launch(self, launch: Launch) -> None:
+        """Keep a launch that is about to be made."""
+        self.launches.append(launch)
+        if self._told is not None:
+            self._told(self)
+
+    def name_at(self, address: int) -> str | None:
+        """The variable that starts at an address."""
+        return next((name for name, tensor in self._tensors.items() if tensor.data_ptr() == address), None)
 
     def variable(self, tensor: Tensor, wish: str) -> Variable:
         """The variable that a tensor is; on first sight it is one of the stage's arguments, or made from what it holds."""
@@ -117,7 +135,8 @@ class Capture:
         shape, dtype = shape_text(tensor.shape), dtype_text(tensor.dtype)
         flat = tensor.detach().cpu().contiguous()
         if bool((flat.reshape(-1).view(torch.uint8) == NAN_FILL).all()):
-            return Text(f"torch.full(({shape},), {'math.nan' if tensor.dtype.is_floating_point else -1}, dtype={dtype})")
+            fill = "math.nan" if tensor.dtype.is_floating_point else "-1"
+            return Text(f"torch.full({tuple(tensor.shape)}, {fill}, dtype={dtype})", filled=fill)
         wished = sorted(self.given, key=lambda name: name != wish)
         for name in wished:
             given = self.given[name].detach().cpu()
@@ -134,9 +153,13 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 @contextmanager
-def capturing(given: Mapping[str, Tensor | None]) -> Iterator[Capture]:
-    """Triton's launches and the calls of this package's TileLang programs, kept while they run as ever."""
-    capture = Capture(given)
+def capturing(given: Mapping[str, Tensor | None], told: Callable[[Capture], None] | None = None) -> Iterator[Capture]:
+    """Triton's launches and the calls of this package's TileLang programs, kept while they run as ever.
+
+    Args:
+        told: as for `Capture`.
+    """
+    capture = Capture(given, told)
     with ExitStack() as patches:
         for begin in (_triton, _tilelang):
             begin(capture, patches)
@@ -157,7 +180,7 @@ def _triton(capture: Capture, patches: ExitStack) -> None:
             options = {name: value for name, value in keywords.items() if name not in names}
             tensors = {name: value for name, value in values.items() if isinstance(value, Tensor)}
             whole = tuple(grid(values)) if callable(grid) else tuple(grid)
-            capture.launches.append(
+            capture.launch(
                 Launch(
                     kernel=kernel,
                     arguments={
@@ -200,7 +223,7 @@ def _tilelang(capture: Capture, patches: ExitStack) -> None:
         try:
             program = original(factory, target, constants, pass_configs, flags, device)
         except Exception:
-            capture.launches.append(launch)  # it was compiled for one
+            capture.launch(launch)  # it was compiled for one
             raise
 
         def call(*values: Any) -> None:
@@ -213,7 +236,7 @@ def _tilelang(capture: Capture, patches: ExitStack) -> None:
                     dtypes[name] = str(tensor.dtype).removeprefix("torch.")
                 else:
                     arguments[name] = value
-            capture.launches.append(replace(launch, arguments=arguments, dtypes=dtypes))
+            capture.launch(replace(launch, arguments=arguments, dtypes=dtypes))
             program(*values)
 
         return type("Kept", (), {"arguments": program.arguments, "__call__": lambda _, *values: call(*values)})()

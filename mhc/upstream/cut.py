@@ -1,14 +1,48 @@
 """Kernels without what one result does not need: stores to other tensors, and all that leads to those alone.
 
-The slice looks at names and not at order: a statement stays where it writes, or calls something with, a name that is wanted,
-and then all that it reads is wanted too. What is cut may have been what made a kernel fail; the program that is left is run,
-and where it does not reproduce, the whole one is.
+The slice goes from the end to the beginning: a statement stays where it writes, or calls something with, a name that is live
+after it, and then all that it reads is live before it. Elements of memory are not told apart. What is cut may have been what
+made a kernel fail; the program that is left is run, and where it does not reproduce, the whole one is.
 """
 
 import ast
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Mapping, Sequence
 
-from mhc.upstream.source import Closure, Key, calls
+from mhc.upstream.flat import Flat
+
+_MODULES = {"T", "tl", "tilelang", "triton", "torch"}
+
+
+def cut(made: Flat, launched: Sequence[tuple[str, Mapping[str, str]]], needed: set[str]) -> list[int]:
+    """Cut what is launched to what some variables need; gives which launches are left.
+
+    Args:
+        launched: kernels, each with the variables that its parameters are. needed: grows by what that reads.
+    """
+    cutter = Cutter(made)
+    kernels = [prim_func(made.functions[name]) for name, _ in launched]
+
+    def wanted(variables: Mapping[str, str]) -> set[str]:
+        return {name for name, variable in variables.items() if variable in needed}
+
+    before = -1
+    while len(needed) != before:
+        before = len(needed)
+        for kernel, (_, variables) in zip(kernels, launched, strict=True):
+            if cutter.writes(kernel) & wanted(variables):
+                read = cutter.reads(kernel, wanted(variables))
+                needed |= {variable for name, variable in variables.items() if name in read}
+    kept = [at for at, (_, variables) in enumerate(launched) if cutter.writes(kernels[at]) & wanted(variables)]
+    for name in dict.fromkeys(launched[at][0] for at in kept):
+        own = [wanted(launched[at][1]) for at in kept if launched[at][0] == name]
+        cutter.apply(prim_func(made.functions[name]), set().union(*own))
+    return kept
+
+
+def prim_func(function: ast.FunctionDef) -> ast.FunctionDef:
+    """The kernel inside of TileLang's factory, or the kernel itself."""
+    return next((one for one in function.body if isinstance(one, ast.FunctionDef)), function)
 
 
 class Cutter:
@@ -18,61 +52,79 @@ class Cutter:
         whole: the kernels with everything that they lead to; `apply` changes it.
     """
 
-    def __init__(self, whole: Closure) -> None:
+    def __init__(self, whole: Flat) -> None:
         self._whole = whole
+        self._addresses: Mapping[str, set[str]] = {}
 
-    def reads(self, key: Key, function: ast.FunctionDef, wanted: Iterable[str]) -> set[str]:
-        """The names that a kernel needs for the tensors `wanted`, themselves included."""
-        names = set(wanted)
-        inside = [one for one in ast.walk(function) if isinstance(one, ast.stmt) and not hasattr(one, "body")]
-        names |= {name for name, roots in _addresses(inside).items() if roots & names}
-        before = -1
-        while len(names) != before:
-            before = len(names)
-            for statement in function.body:
-                self._read(key, statement, names)
-        return names
+    def reads(self, function: ast.FunctionDef, wanted: Iterable[str]) -> set[str]:
+        """The names whose value before a kernel it needs for the tensors `wanted`, themselves included."""
+        return self._live(function, wanted)[1]
 
-    def apply(self, key: Key, function: ast.FunctionDef, wanted: Iterable[str]) -> set[str]:
-        """Cut a kernel, and give the names that it still reads."""
-        names = self.reads(key, function, wanted)
-        function.body = self._kept(key, function.body, names)
+    def apply(self, function: ast.FunctionDef, wanted: Iterable[str]) -> None:
+        """Cut a kernel, and leave out the parameters that it does not read then."""
+        function.body = self._live(function, wanted)[0] or [ast.Pass()]
         left = _loaded(ast.Module(function.body, []))
         function.args.args = [one for one in function.args.args if one.arg in left]
-        return left
 
-    def writes(self, key: Key, function: ast.FunctionDef) -> set[str]:
+    def writes(self, function: ast.FunctionDef) -> set[str]:
         """Parameters through which a function writes."""
         parameters = {one.arg for one in function.args.args}
-        plain = [one for one in ast.walk(function) if isinstance(one, ast.stmt) and not hasattr(one, "body")]
+        plain = _plain(function)
         addresses = _addresses(plain)
-        found: set[str] = set().union(*(self._through(key, one) for one in plain))
+        found: set[str] = set().union(*(self._through(one) for one in plain))
         return set().union(found, *(addresses.get(name, set()) for name in found)) & parameters
 
-    def _read(self, key: Key, statement: ast.stmt, names: set[str]) -> bool:
-        """Whether a statement is wanted; then `names` gets what it reads."""
-        inner = [one for field in ("body", "orelse") for one in getattr(statement, field, [])]
-        if not inner or isinstance(statement, ast.FunctionDef):
-            wanted = self._wanted(key, statement, names)
-            if wanted:
-                names |= _loaded(statement)
-            return wanted
-        wanted = sum(self._read(key, one, names) for one in inner) > 0  # each of them: `names` grows
-        if wanted:
-            head = [getattr(statement, field) for field in ("test", "iter", "target") if hasattr(statement, field)]
-            for one in [*head, *(item.context_expr for item in getattr(statement, "items", []))]:
-                names |= _loaded(one)
-        return wanted
+    def _live(self, function: ast.FunctionDef, wanted: Iterable[str]) -> tuple[list[ast.stmt], set[str]]:
+        self._addresses = _addresses(_plain(function))
+        kept, live = self._block(function.body, set(wanted))
+        return kept, live | set(wanted)
 
-    def _wanted(self, key: Key, statement: ast.stmt, names: set[str]) -> bool:
-        writes = isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign)) or _call(statement) is not None
-        return not writes or bool(self._written(key, statement) & names)
+    def _block(self, body: list[ast.stmt], live: set[str]) -> tuple[list[ast.stmt], set[str]]:
+        """The statements that are needed for what is `live` after them, and what is live before."""
+        kept: list[ast.stmt] = []
+        live = set(live)
+        for statement in reversed(body):
+            made, live = self._statement(statement, live)
+            kept += [] if made is None else [made]
+        return kept[::-1], live
 
-    def _written(self, key: Key, statement: ast.stmt) -> set[str]:
-        """Names that one statement assigns to, or writes through."""
-        return set().union(*map(_root, _targets(statement))) | self._through(key, statement)
+    def _statement(self, statement: ast.stmt, live: set[str]) -> tuple[ast.stmt | None, set[str]]:
+        if isinstance(statement, (ast.For, ast.While)):
+            head = self._read(statement.iter if isinstance(statement, ast.For) else statement.test)
+            kept, before = self._block(statement.body, live)
+            around = live | before | head
+            while not (again := self._block(statement.body, around)[1]) <= around:
+                around |= again  # what the next turn reads
+            return (_with(statement, self._block(statement.body, around)[0]), around) if kept else (None, live)
+        if isinstance(statement, ast.If):
+            kept, one = self._block(statement.body, live)
+            other, two = self._block(statement.orelse, live)
+            if not kept and not other:
+                return None, live
+            return _with(statement, kept or [ast.Pass()], other), one | two | self._read(statement.test)
+        if isinstance(statement, ast.With):
+            kept, before = self._block(statement.body, live)
+            heads = [self._read(item.context_expr) for item in statement.items]
+            return (_with(statement, kept), before.union(*heads)) if kept else (None, live)
+        assigned = isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign))
+        if (assigned or _call(statement) is not None) and not self._written(statement) & live:
+            return None, live
+        if isinstance(statement, ast.Assign) and all(map(_name, statement.targets)):
+            live = live - set().union(*map(_root, statement.targets))
+        return statement, live | self._read(statement)
 
-    def _through(self, key: Key, statement: ast.stmt) -> set[str]:
+    def _read(self, node: ast.AST) -> set[str]:
+        """The names in it, with those of the memory that they point into."""
+        names = _loaded(node)
+        return names.union(*(self._addresses.get(name, set()) for name in names))
+
+    def _written(self, statement: ast.stmt) -> set[str]:
+        """Names that one statement assigns to, or writes through, with those of the memory that they point into."""
+        through = self._through(statement)
+        whole = set().union(*map(_root, _targets(statement))) | through
+        return whole.union(*(self._addresses.get(name, set()) for name in through))
+
+    def _through(self, statement: ast.stmt) -> set[str]:
         """Names of the memory that one statement writes to."""
         assigned = [one for one in _targets(statement) if not isinstance(one, (ast.Name, ast.Tuple))]
         if assigned:
@@ -82,30 +134,30 @@ class Cutter:
             return set()
         if ast.unparse(call.func).rpartition(".")[2] in {"store", "atomic_add"} and call.args:
             return _leftmost(call.args[0])
-        target = next((one for one, found in calls(key[0], call) if found is call), None)
-        function = None if target is None else self._whole.definitions.get(target)
-        if target is None or not isinstance(function, ast.FunctionDef):
+        function = next((one for one, found in self._whole.calls(call) if found is call), None)
+        if function is None:
             return _loaded(call)
-        written = self.writes(target, function)
+        written = self.writes(function)
         names = [one.arg for one in function.args.args]
         through = [arg for name, arg in zip(names, call.args, strict=False) if name in written]
         return set().union(*map(_loaded, through)) if through else set()
 
-    def _kept(self, key: Key, body: list[ast.stmt], names: set[str]) -> list[ast.stmt]:
-        made: list[ast.stmt] = []
-        for statement in body:
-            if not hasattr(statement, "body") or isinstance(statement, ast.FunctionDef):
-                if self._wanted(key, statement, names):
-                    made.append(statement)
-                continue
-            kept = self._kept(key, statement.body, names)
-            other = self._kept(key, getattr(statement, "orelse", []), names)
-            if kept or other:
-                statement.body = kept or [ast.Pass()]
-                if hasattr(statement, "orelse"):
-                    statement.orelse = other
-                made.append(statement)
-        return made
+
+def _plain(function: ast.FunctionDef) -> list[ast.stmt]:
+    return [one for one in ast.walk(function) if isinstance(one, ast.stmt) and not hasattr(one, "body")]
+
+
+def _with(statement: ast.stmt, body: list[ast.stmt], orelse: list[ast.stmt] | None = None) -> ast.stmt:
+    """The same statement around another body."""
+    made = copy.copy(statement)
+    made.body = body  # type: ignore[attr-defined]
+    if orelse is not None:
+        made.orelse = orelse  # type: ignore[attr-defined]
+    return made
+
+
+def _name(target: ast.expr) -> bool:
+    return isinstance(target, ast.Name) or (isinstance(target, ast.Tuple) and all(map(_name, target.elts)))
 
 
 def _targets(statement: ast.stmt) -> list[ast.expr]:
@@ -139,7 +191,7 @@ def _addresses(statements: Iterable[ast.stmt]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for one in statements:
         if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
-            found.setdefault(one.targets[0].id, set()).update(_leftmost(one.value))
+            found.setdefault(one.targets[0].id, set()).update(_leftmost(one.value) - _MODULES)
     changed = True
     while changed:
         changed = False

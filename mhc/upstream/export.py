@@ -12,13 +12,15 @@ from mhc.environment import environment
 from mhc.fuzz.finding import Finding
 from mhc.fuzz.sandbox import processes
 from mhc.registry import load
-from mhc.upstream import issue
+from mhc.upstream import duplicates
 from mhc.upstream.attribution import attribute, settings
+from mhc.upstream.capability import NEEDS
 from mhc.upstream.errors import ExportError
 from mhc.upstream.generated import generated
-from mhc.upstream.neighbours import Neighbour, neighbours, peers
+from mhc.upstream.neighbours import Neighbour, neighbours, peers, schedules
 from mhc.upstream.program import FORMS, HOST, Program, make
-from mhc.upstream.verify import RUNS, Outcome, verify
+from mhc.upstream.shorten import shortened
+from mhc.upstream.verify import Outcome, confirmed, rate
 
 TARGETS = ("tilelang", "triton", "torch")
 
@@ -41,65 +43,52 @@ def export(found: Finding, to: str, folder: Path, device: str) -> Exported:
     if folder.exists():
         raise ExportError(f"{folder} is there already")
     with tempfile.TemporaryDirectory() as name:
-        place = Path(name) / "export"
+        place, log = Path(name) / "export", Path(name) / "log"
         place.mkdir()
         repro = place / "repro.py"
-        program, outcomes = _first(found, to, device, repro)
-        around = neighbours(found, processes(found.spec, load(found.spec), device, log=place.with_name("log")))
+        program = program_of(found, to, device, repro)
+        start = processes(found.spec, load(found.spec), device, log=log)
+        tried = attribute(repro, settings(to, device), [*schedules(found, start), *peers(found, device, log)])
+        program, outcomes = shortened(program, repro, tried.settings(to, device))
+        if program.whole != program.text:
+            (place / "whole.py").write_text(program.whole, encoding="utf-8")
+        around = neighbours(found, start)
         source = generated(repro, found.fingerprint.subject) if to == "tilelang" else ""
-        tried = attribute(repro, settings(to, device))
-        others = "; ".join(peers(found, device, place.with_name("log"))) or "none that runs here"
-        text = f"{tried.text()}\n\nOther implementations on the same case: {others}.\n"
-        (place / "attribution.md").write_text(text, encoding="utf-8")
-        document = _document(found, program, outcomes, around, source)
+        (place / "attribution.md").write_text(f"{tried.text()}\n", encoding="utf-8")
+        document = _document(found, device, program, outcomes, around, source)
         document["attribution"] = {"suspect": tried.suspect, "heals": list(tried.heals)}
         (place / "export.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        issue.write(place)
+        duplicates.write(place)
         folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(place, folder)
     return Exported(folder, program, tuple(outcomes))
 
 
-def _first(found: Finding, to: str, device: str, repro: Path) -> tuple[Program, list[Outcome]]:
-    """The first form of program that reproduces each time, which `repro` holds then."""
+def program_of(found: Finding, to: str, device: str, repro: Path) -> Program:
+    """The first form of program that reproduces once, which `repro` holds then."""
     refusals = []
     for form in FORMS if to != "torch" else (HOST,):
         try:
             program = make(found, to, device, form)
             repro.write_text(program.text, encoding="utf-8")
-            return program, confirmed(repro)
+            confirmed(repro, 1)
+            return program
         except ExportError as refusal:
             if str(refusal) not in refusals:
                 refusals.append(str(refusal))
     raise ExportError("\n    ".join(refusals))
 
 
-def confirmed(repro: Path) -> list[Outcome]:
-    """The runs of a repro that reproduces each time.
-
-    Raises:
-        ExportError: it does not; with what it said.
-    """
-    outcomes = verify(repro)
-    last = outcomes[-1]
-    if last.reproduced:
-        return outcomes
-    seen = last.output.strip().splitlines()[-12:]
-    told = "\n".join(f"    {line}" for line in seen)
-    raise ExportError(f"run {len(outcomes)} of {RUNS} of its program by itself: {last}\n{told}")
-
-
 def _document(
-    found: Finding, program: Program, outcomes: list[Outcome], around: list[Neighbour], source: str
+    found: Finding, device: str, program: Program, outcomes: list[Outcome], around: list[Neighbour], source: str
 ) -> dict[str, Any]:
-    values = {one.values for one in outcomes}
-    how = "deterministic: the same value each time" if len(values) == 1 else "values differ from run to run: a race"
     control = next((one for one in around if one.passes), None)
     return {
         "finding": {"fingerprint": found.fingerprint.document, "id": found.fingerprint.id, "message": found.message},
         "case": json.loads(found.case.to_json()),
         "to": program.to,
         "spec": found.spec,
+        "needs": "cuda" if device == "cuda" else NEEDS[program.to][0],
         "symptom": found.fingerprint.symptom,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": {**environment().to_json(), "variables": {**environment().variables, **found.variables}},
@@ -107,9 +96,10 @@ def _document(
             "at": program.at,
             "where": program.where,
             "values": outcomes[-1].values,
-            "rate": f"{len(outcomes)} of {len(outcomes)} runs in fresh processes with empty caches; {how}",
+            "rate": rate(outcomes),
             "control": f"with {control.change} it passes." if control else "no neighbouring case that was tried passes.",
             "form": FORMS[program.form],
+            "whole": len(program.whole.splitlines()),
             "table": [
                 {"change": one.change, "how": "passes" if one.passes else "**fails**", "seen": one.message or ""}
                 for one in around

@@ -1,6 +1,7 @@
 """Functions specialised to values that are known: branches that are not taken go, and so do names that are literals."""
 
 import ast
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,7 +38,15 @@ class Fold(ast.NodeTransformer):
         return super().visit(node)
 
     def visit_Name(self, node: ast.Name) -> Any:
-        return self._known.get(node.id, node) if isinstance(node.ctx, ast.Load) else node
+        found = self._known.get(node.id) if isinstance(node.ctx, ast.Load) else None
+        return node if found is None else copy.deepcopy(found)
+
+    def visit_Lambda(self, node: ast.Lambda) -> Any:
+        """Its own parameters hide the names."""
+        hidden = {one.arg: self._known.pop(one.arg) for one in node.args.args if one.arg in self._known}
+        node.body = self.visit(node.body)
+        self._known.update(hidden)
+        return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         node.args = self.visit(node.args)
@@ -126,110 +135,9 @@ class Fold(ast.NodeTransformer):
         return made or ([] if empty else [ast.Pass()])
 
 
-class Unroll(ast.NodeTransformer):
-    """Loops that run once, without the loop; and what is known then."""
-
-    def visit_For(self, node: ast.For) -> Any:
-        self.generic_visit(node)
-        call = node.iter
-        if not isinstance(call, ast.Call) or ast.unparse(call.func) not in {
-            "T.serial",
-            "T.grid",
-            "T.unroll",
-            "tl.static_range",
-        }:
-            return node
-        names = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
-        once = all(isinstance(one, ast.Constant) and one.value == 1 for one in call.args)
-        if not once or len(names) != len(call.args) or call.keywords:
-            return node
-        known = {one.id: constant(0) for one in names if isinstance(one, ast.Name)}
-        assigned = _assigned(node.body)
-        if assigned & known.keys():
-            return node
-        folded = Index(known)
-        return [made for part in node.body for made in _listed(folded.visit(part))]
-
-
-class Index(Fold):
-    """`Fold`, and index arithmetic: 0 + i, 1 * i and the like, and TileLang's functions of known sizes."""
-
-    def __init__(self, known: Known) -> None:
-        super().__init__(known)
-        self._depth = 0
-
-    def visit_Subscript(self, node: ast.Subscript) -> Any:
-        node.value = self.visit(node.value)
-        self._depth += 1
-        node.slice = self.visit(node.slice)
-        self._depth -= 1
-        return node
-
-    def visit_BinOp(self, node: ast.BinOp) -> Any:
-        made = super().visit_BinOp(node)
-        if not isinstance(made, ast.BinOp):
-            return made
-        left, right = (_integer(one) for one in (made.left, made.right))
-        if isinstance(made.op, ast.Add):
-            return made.right if left == 0 else made.left if right == 0 else made
-        if isinstance(made.op, ast.Mult):
-            if 0 in (left, right) and self._depth > 0:  # elsewhere it might be 0 * inf
-                return constant(0)
-            return made.right if left == 1 else made.left if right == 1 else made
-        return made
-
-    def visit_Call(self, node: ast.Call) -> Any:
-        self.generic_visit(node)
-        name = ast.unparse(node.func)
-        numbers = [one.value for one in node.args if isinstance(one, ast.Constant) and type(one.value) is int]
-        if len(numbers) == len(node.args) == 2 and not node.keywords:
-            if name == "T.ceildiv":
-                return constant(-(-numbers[0] // numbers[1]))
-            if name in {"T.min", "T.max"}:
-                return constant((min if name == "T.min" else max)(numbers))
-        if name == "T.if_then_else" and isinstance(node.args[0], ast.Constant):
-            return node.args[1] if node.args[0].value else node.args[2]
-        return node
-
-
-class Settled(ast.NodeTransformer):
-    """Local names that are assigned once, to a constant, in a block of statements: written out in it."""
-
-    def visit(self, node: ast.AST) -> Any:
-        self.generic_visit(node)
-        for field in ("body", "orelse"):
-            block = getattr(node, field, None)
-            if isinstance(block, list):
-                setattr(node, field, self._block(block) or ([ast.Pass()] if field == "body" else []))
-        return node
-
-    def _block(self, block: list[ast.stmt]) -> list[ast.stmt]:
-        for at, statement in enumerate(block):
-            if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-                continue
-            name, rest = statement.targets[0].id, block[at + 1 :]
-            again = _assigned(rest)
-            if (
-                type(getattr(statement.value, "value", None)) in (int, str)
-                and name not in again
-                and len(statement.targets) == 1
-            ):
-                folded = Index({name: statement.value})
-                return self._block([*block[:at], *(made for part in rest for made in _listed(folded.visit(part)))])
-        return block
-
-
-def _listed(made: Any) -> list[ast.stmt]:
+def listed(made: Any) -> list[ast.stmt]:
+    """What a transformer made of one statement, as statements."""
     return made if isinstance(made, list) else [] if made is None else [made]
-
-
-def _integer(node: ast.expr) -> int | None:
-    return node.value if isinstance(node, ast.Constant) and type(node.value) is int else None
-
-
-def _assigned(statements: list[ast.stmt]) -> set[str]:
-    inside = (one for statement in statements for one in ast.walk(statement))
-    return {one.id for one in inside if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
 
 
 def _loaded_from(node: ast.expr) -> str | None:

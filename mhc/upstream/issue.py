@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 REPOSITORIES = {"tilelang": "tile-ai/tilelang", "triton": "triton-lang/triton", "torch": "pytorch/pytorch"}
-SECTIONS = {"matrix": "Versions", "attribution": "Attribution", "duplicates": "Likely the same"}
+SECTIONS = {"matrix": "Versions", "attribution": "Attribution", "duplicates": "Known issues"}
 """Files beside the issue, `NAME.md`, and the headings under which their text goes into it."""
+
+PORTED = "repro-{}.py"
+"""The program as a newer release takes it, where its interface has changed; `{}` is the release."""
 
 _CLASSES = {"value": "wrong value", "class": "wrong NaN or infinity", "all zero": "all zeros"}
 _NOT_YET = {
@@ -25,7 +28,8 @@ def symptom_class(symptom: str) -> str:
 def title(document: Mapping[str, Any]) -> str:
     """One line: class of the symptom, where, of what."""
     told = document["told"]
-    return f"[BUG][Fuzzer] {symptom_class(document['symptom'])}: {told['at']}, {told['where']}"
+    where = ", ".join(filter(None, (told["at"], told["where"])))
+    return f"[BUG][Fuzzer] {symptom_class(document['symptom'])}: {where}"
 
 
 def command(document: Mapping[str, Any]) -> str:
@@ -38,18 +42,20 @@ def compose(folder: Path) -> str:
     """The text of `issue.md` from what an exported folder has: `export.json`, `repro.py`, and sections."""
     document = json.loads((folder / "export.json").read_text(encoding="utf-8"))
     told = document["told"]
-    repro = (folder / "repro.py").read_text(encoding="utf-8")
+    name, repro = _program(folder)
     lines = [
         f"# {title(document)}",
         "",
+        *_first(folder),
         f"- What: {told['values']}",
         f"- How often: {told['rate']}.",
         f"- Control: {told['control']}",
         "",
         "## Program",
         "",
-        f"{len(repro.splitlines())} lines: {told['form']}. It exits with 1 where it reproduces, 0 where it does not, "
+        f"{_lines(told, repro)}. It exits with 1 where it reproduces, 0 where it does not, "
         "2 where something else goes wrong.",
+        *([] if name == "repro.py" else ["", f"This is `{name}`; `repro.py` is for the releases before (see Versions)."]),
         "",
         "```python",
         repro.rstrip(),
@@ -68,13 +74,57 @@ def compose(folder: Path) -> str:
         lines += ["", f"## {heading}", "", path.read_text(encoding="utf-8").rstrip() if path.is_file() else _NOT_YET[name]]
     if told["source"]:
         lines += ["", "## Generated code", "", "```c", told["source"].rstrip(), "```"]
-    lines += ["", "<!-- To file it (nothing has been sent):", command(document), "-->"]
+    if _healed(folder) is None:
+        lines += ["", "<!-- To file it (nothing has been sent):", command(document), "-->"]
     return "\n".join(lines) + "\n"
+
+
+def _first(folder: Path) -> list[str]:
+    """What must be read before all else: that it is healed, and what is likely the same."""
+    healed, known = _healed(folder), _read(folder / "duplicates.json")
+    likely = [f"[{one['name']}]({one['address']}) ({one['state']})" for one in known.get("likely", ())]
+    return [
+        *([f"Not to be filed: it passes on {healed}, the newest release that says anything.", ""] if healed else []),
+        *([f"Likely the same: {', '.join(likely)}.", ""] if likely else []),
+    ]
+
+
+def _newest(folder: Path) -> Mapping[str, Any]:
+    """The newest release of the matrix that says whether the finding is there; empty without one."""
+    return _read(folder / "matrix.json").get("newest") or {}
+
+
+def _healed(folder: Path) -> str | None:
+    """The newest release, where the finding is gone there."""
+    newest = _newest(folder)
+    return newest["version"] if newest.get("state") == "passes" else None
+
+
+def _program(folder: Path) -> tuple[str, str]:
+    """The program that the newest failing release takes: its file's name, and its text."""
+    ported = PORTED.format(_newest(folder).get("version"))
+    name = ported if _healed(folder) is None and (folder / ported).is_file() else "repro.py"
+    return name, (folder / name).read_text(encoding="utf-8")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def write(folder: Path) -> None:
     """Compose `issue.md` anew, after a section has come to the folder."""
     (folder / "issue.md").write_text(compose(folder), encoding="utf-8")
+
+
+def _lines(told: Mapping[str, Any], repro: str) -> str:
+    """How long the program is, and what of."""
+    count = len(repro.splitlines())
+    if count == told["whole"]:
+        return f"{count} lines: {told['form']}"
+    return (
+        f"{count} lines, of {told['whole']} before its statements were reduced (`whole.py`): {told['form']}, "
+        "as far as it matters for the numbers below"
+    )
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:

@@ -3,27 +3,33 @@
 import ast
 import importlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mhc.upstream.capture import Launch, Variable
-from mhc.upstream.cut import Cutter
-from mhc.upstream.fold import Index, Settled, Unroll, constant
-from mhc.upstream.inline import inlined
-from mhc.upstream.source import Closure, Key, again, definition
+from mhc.upstream.cut import cut, prim_func
+from mhc.upstream.flat import Flat, flat, parameters
+from mhc.upstream.fold import constant
+from mhc.upstream.script import Call
+from mhc.upstream.small import lifted, shrink
+from mhc.upstream.source import Closure, Key, definition
 from mhc.upstream.specialise import Constants, Specialisation, compile_time, undecorated
 from mhc.upstream.tensors import shape_text
 from mhc.upstream.text import unparse
 
 
+@dataclass(frozen=True)
 class Kernels:
     """Text of the launches of one stage.
 
     Attributes:
-        imports, definitions: lines. calls: for each launch its lines. where: the kernels, for a title.
+        definitions: texts by name. where: the kernels, for a title.
     """
 
-    def __init__(self, imports: set[str], definitions: list[str], calls: list[list[str]], where: str) -> None:
-        self.imports, self.definitions, self.calls, self.where = imports, definitions, calls, where
+    imports: set[str]
+    definitions: dict[str, str]
+    calls: list[Call]
+    where: str
 
 
 def triton_kernels(launches: Sequence[Launch], wanted: str | None) -> Kernels:
@@ -39,9 +45,10 @@ def triton_kernels(launches: Sequence[Launch], wanted: str | None) -> Kernels:
         own = [launch for one, launch in zip(keys, launches, strict=True) if one == key]
         function = definition(key)
         assert isinstance(function, ast.FunctionDef)
+        fixed = compile_time(function) | (set() if wanted is None else _whole_numbers(own[0]))
         known[key] = {
             name: constant(_value(own[0].arguments[name]))
-            for name in compile_time(function)
+            for name in fixed
             if all(launch.arguments[name] == own[0].arguments[name] for launch in own)
         }
         texts[key] = {
@@ -52,24 +59,32 @@ def triton_kernels(launches: Sequence[Launch], wanted: str | None) -> Kernels:
     entries = list(dict.fromkeys(keys))
     double = any("float64" in launch.dtypes.values() for launch in launches)
     absent = frozenset({"tl.float64"}) if wanted is not None and not double else frozenset[str]()
-    made = Specialisation(entries, known, texts, compile_time, absent=absent).closure
-    if absent and _mentions(made, "tl.float64"):  # a value of its own
-        made = Specialisation(entries, known, texts, compile_time).closure
+    closure = Specialisation(entries, known, texts, compile_time, absent=absent).closure
+    if absent and _mentions(closure, "tl.float64"):  # a value of its own
+        closure = Specialisation(entries, known, texts, compile_time).closure
+    made = flat(closure)
+    names = [closure.name(key) for key in keys]
+    launched = list(zip(names, launches, strict=True))
     if wanted is not None:
-        made = inlined(made, entries)
-        made.definitions = {key: Unroll().visit(node) for key, node in made.definitions.items()}
-    functions = {key: node for key, node in made.definitions.items() if isinstance(node, ast.FunctionDef)}
-    kept = _cut(made, [(key, functions[key], launch) for key, launch in zip(keys, launches, strict=True)], wanted)
-    entries = [key for key in entries if any(one == key for one, _ in kept)]
-    made = again(made, entries)
+        grids = {
+            name: launch.grid
+            for name, launch in launched
+            if all(other.grid == launch.grid for one, other in launched if one == name)
+        }
+        shrink(made, names, grids)
+        kept = cut(made, [(name, _variables(launch)) for name, launch in launched], {wanted})
+        launched = [launched[at] for at in kept]
+        names = [name for name in names if name in {one for one, _ in launched}]
+        made.keep(names)
+        shrink(made, names, grids)
+        cut(made, [(name, _variables(launch)) for name, launch in launched], {wanted})
     calls = []
-    for key, launch in kept:
-        names = [one.arg for one in functions[key].args.args]
-        given = [_argument(launch.arguments[name]) for name in names]
-        options = [f"{name}={value!r}" for name, value in launch.options.items()]
-        calls.append([f"{made.name(key)}[{launch.grid}]({', '.join([*given, *options])})"])
-    where = "Triton kernel " + ", ".join(key[1] for key in entries)
-    return Kernels(made.imports, unparse(made.statements()), calls, where)
+    for name, launch in launched:
+        given = {one: _argument(launch.arguments[one]) for one in parameters(made.functions[name])}
+        options = [f"{option}={value!r}" for option, value in launch.options.items()]
+        calls.append(Call(kernel=name, arguments=given, head=f"{name}[{launch.grid}]", options=options))
+    where = "Triton kernel " + ", ".join(dict.fromkeys(names))
+    return Kernels(made.imports, texts_of(made), calls, where)
 
 
 def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[int]], wanted: str | None) -> Kernels:
@@ -78,8 +93,8 @@ def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[i
     Args:
         shapes: of the variables. wanted: as for `triton_kernels`.
     """
-    imports, definitions = {"import tilelang"}, list[str]()
-    calls: list[list[str]] = []
+    whole = Flat({"import tilelang"})
+    calls: list[Call] = []
     where: list[str] = []
     needed = None if wanted is None else {wanted}
     for launch in reversed(launches):
@@ -87,73 +102,46 @@ def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[i
         key = (module, name)
         known = {key: {name: constant(value) for name, value in launch.constants.items()}}
         kinds = (bool,) if needed is None else (bool, int)
-        made = Specialisation([key], known, {}, undecorated, kinds).closure
+        closure = Specialisation([key], known, {}, undecorated, kinds).closure
         dynamic = _Sizes(launch.arguments)
-        made.definitions[key] = dynamic.visit(made.definitions[key])
-        if needed is not None:
-            made = inlined(made, [key])
-            made.definitions[key] = _unrolled(made.definitions[key], launch.arguments, dynamic.found)
-        inner = _prim_func(made.definitions[key])
+        closure.definitions[key] = dynamic.visit(closure.definitions[key])
+        made, own = flat(closure), closure.name(key)
         arguments = {name: value for name, value in launch.arguments.items() if name not in dynamic.found}
         arguments.pop("stream", None)
         if needed is not None:
-            _cut(made, [(key, inner, launch)], None, needed)
-            arguments = {name: value for name, value in arguments.items() if name in {one.arg for one in inner.args.args}}
-            if not arguments:
+            shrink(made, [own])
+            own = lifted(made, own)
+            if launch.arguments and not cut(made, [(own, _variables(launch))], needed):
                 continue
-            made = again(made, [key])
-        imports |= made.imports
-        definitions = [*unparse(made.statements()), *([""] if definitions else []), *definitions]
+            shrink(made, [own])
+            if launch.arguments:
+                cut(made, [(own, _variables(launch))], needed)
+            made.keep([own])
+        inner = prim_func(made.functions[own])
+        arguments = {name: arguments[name] for name in parameters(inner) if name in arguments}
+        direct = inner is made.functions[own]
+        own = whole.add(made)[own]
         sizes = _shapes(launch) if arguments else {}
-        given = [
-            _viewed(value, shapes[value.name], sizes[name]) if isinstance(value, Variable) else repr(value)
+        given = {
+            name: _viewed(value, shapes[value.name], sizes[name]) if isinstance(value, Variable) else repr(value)
             for name, value in arguments.items()
-        ]
+        }
         options = [
             f'target="{launch.target}", execution_backend="cython"',
             *([f"pass_configs={dict(launch.pass_configs)!r}"] if launch.pass_configs else []),
             *([f"compile_flags={list(launch.flags)!r}"] if launch.flags else []),
         ]
-        own = made.name(key)
-        call = [f"kernel = tilelang.compile({own}(), {', '.join(options)})", f"kernel({', '.join(given)})"]
-        calls.insert(0, call if launch.arguments else call[:1])  # without arguments: it did not get so far
+        head = f"run_{own}"
+        compiled = f"{head} = tilelang.compile({own}{'' if direct else '()'}, {', '.join(options)})"
+        # without arguments it did not get so far
+        calls.insert(0, Call(kernel=own, arguments=given, head=head if launch.arguments else "", compiled=compiled))
         where.insert(0, f"{inner.name} on target {launch.target.split()[0]}")
-    return Kernels(imports, definitions, calls, ", ".join(where))
+    return Kernels(whole.imports, texts_of(whole), calls, ", ".join(where))
 
 
-def _cut(
-    whole: Closure,
-    launched: Sequence[tuple[Key, ast.FunctionDef, Launch]],
-    wanted: str | None,
-    needed: set[str] | None = None,
-) -> list[tuple[Key, Launch]]:
-    """Cut what is launched to what one variable needs; gives what is left. `needed` grows by what that reads."""
-    if needed is None and wanted is None:
-        return [(key, launch) for key, _, launch in launched]
-    needed = {wanted} if needed is None and wanted is not None else needed
-    assert needed is not None
-    cutter = Cutter(whole)
-
-    def parameters(launch: Launch) -> set[str]:
-        return {name for name, value in launch.arguments.items() if isinstance(value, Variable) and value.name in needed}
-
-    before = -1
-    while len(needed) != before:
-        before = len(needed)
-        for key, function, launch in launched:
-            if cutter.writes(key, function) & parameters(launch):
-                read = cutter.reads(key, function, parameters(launch))
-                needed |= {
-                    value.name for name, value in launch.arguments.items() if isinstance(value, Variable) and name in read
-                }
-    kept = [(key, launch) for key, function, launch in launched if cutter.writes(key, function) & parameters(launch)]
-    for key, function, _ in {id(one[1]): one for one in launched}.values():
-        own = [launch for other, launch in kept if other == key]
-        if own:
-            cutter.apply(key, function, set().union(*map(parameters, own)))
-        else:
-            function.args.args = []
-    return kept
+def texts_of(made: Flat) -> dict[str, str]:
+    """Definitions as text."""
+    return {name: "\n".join(unparse([node])) for name, node in made.definitions.items()}
 
 
 def _mentions(made: Closure, text: str) -> bool:
@@ -162,27 +150,9 @@ def _mentions(made: Closure, text: str) -> bool:
     return any(text in ast.unparse(statement) for node in functions for statement in node.body)
 
 
-def _unrolled(factory: ast.stmt, values: Mapping[str, Any], sizes: set[str]) -> ast.stmt:
-    """A factory with its sizes written out, and without the loops that run once."""
-    known = {name: constant(values[name]) for name in sizes}
-    before = ""
-    assert isinstance(factory, ast.FunctionDef)
-    factory.body = [one for one in factory.body if not (isinstance(one, ast.Assign) and _assigns(one, sizes))]
-    while ast.unparse(factory) != before:
-        before = ast.unparse(factory)
-        factory = ast.fix_missing_locations(Unroll().visit(Index(known).visit(factory)))
-        Settled().visit(factory)
-    return factory
-
-
-def _assigns(statement: ast.Assign, names: set[str]) -> bool:
-    target = statement.targets[0]
-    return {one.id for one in getattr(target, "elts", [target]) if isinstance(one, ast.Name)} <= names
-
-
-def _prim_func(factory: ast.stmt) -> ast.FunctionDef:
-    """The kernel inside of a factory."""
-    return next(one for one in ast.walk(factory) if isinstance(one, ast.FunctionDef) and one is not factory)
+def _whole_numbers(launch: Launch) -> set[str]:
+    """Arguments that are sizes, or absent tensors."""
+    return {name for name, value in launch.arguments.items() if value is None or type(value) is int}
 
 
 class _Sizes(ast.NodeTransformer):
@@ -201,6 +171,10 @@ class _Sizes(ast.NodeTransformer):
         values = tuple(self._values[name] for name in names)
         node.value = constant(values if isinstance(target, ast.Tuple) else values[0])
         return node
+
+
+def _variables(launch: Launch) -> dict[str, str]:
+    return {name: value.name for name, value in launch.arguments.items() if isinstance(value, Variable)}
 
 
 def _shapes(launch: Launch) -> dict[str, tuple[int, ...]]:

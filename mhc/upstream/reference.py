@@ -5,7 +5,10 @@ from collections.abc import Mapping
 
 from mhc.case import Case
 from mhc.operator import Operator
+from mhc.upstream.flat import stores
 from mhc.upstream.fold import Fold, constant, used
+from mhc.upstream.simplify import Forward
+from mhc.upstream.small import returned
 from mhc.upstream.source import definition
 
 
@@ -26,11 +29,33 @@ def reference(case: Case, subject: str, present: Mapping[str, bool]) -> tuple[as
         further, ends = _straight(table, "backward", case, present)
         steps += [one for one in further if ast.unparse(one) not in {ast.unparse(step) for step in steps[:1]}]
         wanted = ends[[spec.name for spec in table.gradients].index(subject)]
-    body = used([*steps, ast.Return(wanted)], set())
+    body = _plain([*steps, ast.Return(wanted)])
     read = {one.id for node in body for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
     names = tuple(spec.name for spec in table.drawn if present[spec.name] and spec.name in read)
     arguments = ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])
     return ast.fix_missing_locations(ast.FunctionDef("reference", arguments, body, [], lineno=0)), names
+
+
+def _plain(steps: list[ast.stmt]) -> list[ast.stmt]:
+    """Steps that are needed, with sizes written out, without casts of what is float64 already and what is computed twice."""
+    function = ast.FunctionDef("reference", ast.arguments([], [], None, [], [], None, []), steps, [], lineno=0)
+    body = Forward().function(_Double().visit(Forward().function(function))).body
+    body = used(body, set())
+    texts = [ast.unparse(one) for one in body]
+    once = [one for at, one in enumerate(body) if texts[at] not in texts[:at]]
+    changed = any(sum(name in stores([one]) for one in once) > 1 for name in stores(once))
+    function.body = body if changed else once
+    returned(function)
+    return function.body
+
+
+class _Double(ast.NodeTransformer):
+    """Everything is float64."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        cast = isinstance(node.func, ast.Attribute) and node.func.attr == "to" and len(node.args) == 1
+        return node.func.value if cast else node  # type: ignore[attr-defined]
 
 
 def _straight(table: Operator, stage: str, case: Case, present: Mapping[str, bool]) -> tuple[list[ast.stmt], list[ast.expr]]:

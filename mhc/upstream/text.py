@@ -5,17 +5,11 @@ import io
 import tokenize
 from collections.abc import Iterable
 
+from mhc.upstream.flat import bare
+
 WIDTH = 118
-
-
-class _Bare(ast.NodeTransformer):
-    """Drops docstrings; annotations stay where a DSL reads them."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self.generic_visit(node)
-        if ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-        return node
+_LONG = 40
+"""Characters of a literal that may stand on a line of its own."""
 
 
 def unparse(statements: Iterable[ast.stmt]) -> list[str]:
@@ -26,14 +20,14 @@ def unparse(statements: Iterable[ast.stmt]) -> list[str]:
         function = isinstance(statement, (ast.FunctionDef, ast.ClassDef))
         if lines and (function or not flat):
             lines.append("")
-        bare = ast.fix_missing_locations(_Bare().visit(statement))
-        lines += [part for line in ast.unparse(bare).splitlines() if line.strip() for part in wrap(line)]
+        written = ast.unparse(ast.fix_missing_locations(bare(statement))).splitlines()
+        lines += [part for line in written if line.strip() for part in wrap(line)]
         flat = not function
     return lines
 
 
 def wrap(line: str) -> list[str]:
-    """A logical line, broken within brackets after commas, or before operators where it has none."""
+    """A logical line, broken within brackets after commas, and before operators, long literals and parts of one."""
     if len(line) <= WIDTH:
         return [line]
     indent = len(line) - len(line.lstrip())
@@ -51,12 +45,15 @@ def wrap(line: str) -> list[str]:
 
 def _places(line: str) -> list[int]:
     """Where a line may be broken: columns, within brackets."""
-    commas, operators, depth = [], [], 0
+    commas, operators, strings, depth, last = [], [], [], 0, tokenize.ENCODING
     try:
         for token in tokenize.generate_tokens(io.StringIO(line.strip() + "\n").readline):
+            at = token.start[1] + len(line) - len(line.lstrip())
+            if depth > 0 and token.type == tokenize.STRING and (last == tokenize.STRING or len(token.string) > _LONG):
+                strings.append(at)
+            last = token.type
             if token.type != tokenize.OP:
                 continue
-            at = token.start[1] + len(line) - len(line.lstrip())
             depth += (token.string in "([{") - (token.string in ")]}")
             if depth > 0 and token.string == ",":
                 commas.append(at + 1)
@@ -64,4 +61,4 @@ def _places(line: str) -> list[int]:
                 operators.append(at)
     except (tokenize.TokenError, IndentationError):
         pass  # the head of a compound statement: the tokens before its end are all there are
-    return sorted({*commas, *operators})
+    return sorted({*commas, *operators, *strings})

@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from mhc.upstream.errors import ExportError
 
 RUNS = 3
 SECONDS = 300.0
@@ -55,7 +58,7 @@ class Outcome:
 
     def __str__(self) -> str:
         if self.status is None:
-            return f"no end within {SECONDS:g} s"
+            return "no end in its time"
         return f"exit {self.status}, {self.said or 'nothing said'}"
 
 
@@ -71,21 +74,20 @@ def run(
     Args:
         python: the interpreter and its options. variables: environment variables beyond the few that a process needs.
     """
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        (place / "sitecustomize.py").write_text(BLOCK, encoding="utf-8")
-        caches = {variable: str(place / variable.lower()) for variable in _CACHES}
-        for folder in caches.values():
-            Path(folder).mkdir()
-        environment = {key: os.environ[key] for key in _KEPT if key in os.environ}
-        environment |= {"PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1", **caches, **(variables or {})}
+    with apart() as (environment, place):
         work = place / "work"
         work.mkdir()
         copy = work / repro.name
         copy.write_bytes(repro.read_bytes())
         try:
             done = subprocess.run(
-                [*python, copy.name], cwd=work, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+                [*python, copy.name],
+                cwd=work,
+                env={**environment, **(variables or {})},
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return Outcome(None, "", "", "")
@@ -94,9 +96,44 @@ def run(
     return Outcome(done.returncode, done.stdout + done.stderr, lines[-1], values)
 
 
+@contextmanager
+def apart() -> Iterator[tuple[dict[str, str], Path]]:
+    """The environment of a process with empty caches that cannot import this package, and a folder for it."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        (place / "sitecustomize.py").write_text(BLOCK, encoding="utf-8")
+        caches = {variable: str(place / variable.lower()) for variable in _CACHES}
+        for folder in caches.values():
+            Path(folder).mkdir()
+        kept = {key: os.environ[key] for key in _KEPT if key in os.environ}
+        yield {**kept, "PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1", **caches}, place
+
+
 def verify(repro: Path, runs: int = RUNS) -> list[Outcome]:
     """So many runs, each in a process and with caches of its own; the first that does not reproduce is the last."""
     outcomes: list[Outcome] = []
     while len(outcomes) < runs and all(one.reproduced for one in outcomes):
         outcomes.append(run(repro))
     return outcomes
+
+
+def confirmed(repro: Path, runs: int = RUNS) -> list[Outcome]:
+    """The runs of a repro that reproduces each time.
+
+    Raises:
+        ExportError: it does not; with what it said.
+    """
+    outcomes = verify(repro, runs)
+    last = outcomes[-1]
+    if last.reproduced:
+        return outcomes
+    seen = last.output.strip().splitlines()[-12:]
+    told = "\n".join(f"    {line}" for line in seen)
+    raise ExportError(f"run {len(outcomes)} of {runs} of its program by itself: {last}\n{told}")
+
+
+def rate(outcomes: Sequence[Outcome]) -> str:
+    """How often a repro failed that did each time, and whether with one value."""
+    values = {one.values for one in outcomes}
+    how = "deterministic: the same value each time" if len(values) == 1 else "values differ from run to run: a race"
+    return f"{len(outcomes)} of {len(outcomes)} runs in fresh processes with empty caches; {how}"

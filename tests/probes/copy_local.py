@@ -6,7 +6,8 @@ import tilelang.language as T
 import torch
 import tvm
 
-B, n = 2, 4
+B = 2
+n = 4
 
 
 @T.prim_func

@@ -144,6 +144,21 @@ LIMITS = (
         },
     ),
     Probe(
+        "c_constants",
+        "float constants on c have seven digits",
+        "yes",
+        "TVM",
+        "The C code generator prints them with six digits after the point. float32 wants nine digits in all, float64 "
+        "seventeen; CUDA's prints hexadecimal float32.",
+        "give it as a parameter; powers of two and what seven digits hold are exact",
+        {
+            "float64_constant": Returns("3.4641020674186507e-07"),
+            "float32_constant": Returns("2.384185791015625e-07"),
+            "of_seven_digits": Returns("0.0"),
+            "instead_a_parameter": Returns("0.0"),
+        },
+    ),
+    Probe(
         "c_strides",
         "c takes no symbolic stride",
         "yes",
