@@ -14,6 +14,7 @@ from mhc.fuzz.messages import Checked
 from mhc.fuzz.pool import Pool
 from mhc.fuzz.process import Limits
 from mhc.fuzz.programs import COMPILING, Programs
+from mhc.fuzz.site import Here
 from mhc.fuzz.store import FILE, Store
 from strategies.cases import cases
 
@@ -85,7 +86,8 @@ def test_a_campaign_spends_its_time_on_cases(tmp_path: Path) -> None:
     file.write_text(COMPILER, encoding="utf-8")
     spec = f"{file}:IMPL"
     store = Store(tmp_path / FILE)
-    pool = Pool({"compiler": (spec, load(spec))}, "cpu", 1, Limits())
+    specs = {"compiler": (spec, load(spec))}
+    pool = Pool(specs, Here(specs, "cpu", 1, Limits()))
     try:
         Campaign([Subject(spec=spec, implementation=load(spec))], store, pool, Budget(cases=110), seed=3).run()
         counts = store.counts()["compiler"]

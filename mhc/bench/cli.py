@@ -22,6 +22,7 @@ from mhc.bench.meter import Meter, cuda_meter
 from mhc.bench.minimal_cli import minimal
 from mhc.bench.record import COMPILE, DEFAULT_SHAPES, GOLDEN, STAGES, Row, Setting, Shape, Timing, bound
 from mhc.bench.repros_cli import repros
+from mhc.bench.throughput_cli import throughput
 from mhc.commands import Commands
 from mhc.implementation import Implementation, ImplementationError
 from mhc.pre.table import MAX_N
@@ -54,13 +55,14 @@ def _shapes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Measure the kernels on this machine, or the oracles on known-bad implementations."""
+    """Measure the kernels on this machine, the oracles on known-bad implementations, or campaigns."""
 
 
 main.add_command(coverage)
 main.add_command(detection)
 main.add_command(minimal)
 main.add_command(repros)
+main.add_command(throughput)
 
 
 @main.command()

@@ -1,5 +1,6 @@
 """The campaign: rounds over every implementation, several processes at a time, until the budget is spent; each bug once."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -7,15 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mhc.case import Case
-from mhc.fuzz.finding import Finding, finding, fingerprint, from_document
+from mhc.fuzz.bugs import Bugs
+from mhc.fuzz.finding import Finding
 from mhc.fuzz.ledger import Known
-from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Ready, Round
+from mhc.fuzz.messages import Begun, Checked, Done, Found, Message, Ready, Round
 from mhc.fuzz.pool import Pool, Slot
-from mhc.fuzz.process import HarnessError, attend
+from mhc.fuzz.process import HarnessError
 from mhc.fuzz.programs import Programs
 from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.rounds import shorten
 from mhc.fuzz.share import Share
+from mhc.fuzz.site import Lost
 from mhc.fuzz.sizes import Sizes
 from mhc.fuzz.store import Store
 from mhc.implementation import Implementation
@@ -27,6 +30,7 @@ _GUIDED_EVERY = 4
 _RARE = 3  # cases in a region below which a round looks for it
 _GRACE = 30.0  # seconds behind the end for what is being shrunk, a tenth of the budget at most
 _WATCH = 0.25  # seconds between looks at processes that say nothing
+_CORES = os.cpu_count() or 1
 _LOST = 3  # ends of one implementation's process without a case in hand, in a row, after which the fault is ours
 
 
@@ -86,15 +90,10 @@ class Campaign:
         self.pool = pool
         self.budget = budget
         self.stopping: str | None = None
-        self._states: dict[str, str] = {id_: row["state"] for id_, row in store.findings().items()}
         self._ledger = tuple(ledger)
-        self._known = frozenset(entry.fingerprint.id for entry in ledger) | frozenset(self._states)
-        self._against = against or {}
-        self._on_finding, self._on_minimal, self._on_tick = on_finding, on_minimal, on_tick
+        self._on_tick = on_tick
         self.reducer = reducer or Reducer(None)
-        for row in store.findings().values():
-            if row["state"] != "minimal":  # an earlier leg did not come so far
-                self.reducer.add(from_document(row["document"]))
+        self._bugs = Bugs(self.subjects, store, ledger, against or {}, self.reducer, on_finding, on_minimal)
         self._share = Share(self.subjects)
         self._drawn = {name: _cases(store.counts().get(name, {})) for name in self.subjects}
         self._waiting: dict[str, list[Round]] = {name: [] for name in self.subjects}
@@ -126,7 +125,7 @@ class Campaign:
     @property
     def found(self) -> int:
         """Findings so far."""
-        return len(self._states)
+        return len(self._bugs)
 
     def stop(self, reason: str) -> None:
         """End soon: no case is begun any more, and what runs is ended. Safe in a signal handler."""
@@ -142,20 +141,22 @@ class Campaign:
         ended = "fault"
         told = 0.0
         try:
+            while self.stopping is None and not self.pool.free():  # until the first machine of a fleet is there
+                self.pool.wait(_WATCH)
+            self._started = time.monotonic()
             while self.stopping is None:
                 if self.now < self.budget.seconds:
                     self._hand_out()
                 elif not self._only_shrinking():
                     break
-                busy = self.pool.busy()
-                if not busy and not self.reducer.busy:
+                if not self.pool.busy() and not self.reducer.busy and not (self.pool.down and self._open()):
                     break
-                attend([slot.process for slot in busy], _WATCH)
+                talking = self.pool.wait(_WATCH)
                 with self.store.batch():
-                    for slot in busy:
+                    for slot in talking:
                         self._hear(slot)
                     for found in self.reducer.done():
-                        self._minimal(found)
+                        self._bugs.minimal(found, self.now)
                     if self.now - told > 1.0:
                         told = self.now
                         self.store.tell_leg(leg, self.now - self._earlier)
@@ -179,16 +180,22 @@ class Campaign:
 
     def _hand_out(self) -> None:
         """A round for every free slot."""
-        taken = self.reducer.start(max(1, self.pool.size // 2)) if self.now < self.budget.seconds else 0
-        for slot in self.pool.free()[taken:]:
-            open_ = [name for name in self.subjects if self._waiting[name] or self._left(name) > 0]
+        minimising = self.reducer.start(max(1, min(self.pool.size // 2, _CORES)))
+        for slot in self.pool.free()[minimising if self.pool.site.here else 0 :]:
+            open_ = self._open()
             if not open_:
                 return
             name = self._share.next(open_)
             self.pool.give(slot, name, self._round(name))
 
+    def _open(self) -> list[str]:
+        """Implementations that may still be given cases."""
+        return [name for name in self.subjects if self._waiting[name] or self._left(name) > 0]
+
     def _left(self, name: str) -> float:
         """Cases that an implementation may still be given, those on their way counted."""
+        if self.budget.cases == float("inf"):
+            return self.budget.cases
         rounds = [slot for slot in self.pool.busy() if slot.name == name]
         on_their_way = sum(slot.request.count - slot.begun + (slot.case is not None and not slot.probe) for slot in rounds)
         return self.budget.cases - self._drawn[name] - on_their_way
@@ -209,7 +216,7 @@ class Campaign:
             seed=seed,
             count=count,
             max_elements=self._sizes[name].next(),
-            known=self._known,
+            known=self._bugs.known,
             ledger=self._ledger,
             rare=rare,
             like=like,
@@ -228,7 +235,10 @@ class Campaign:
             self._take(slot, message)
             if isinstance(message, Done):
                 return
-        self._bury(slot, verdict)
+        if isinstance(verdict, Lost):
+            self._mourn(slot)
+        else:
+            self._bury(slot, verdict)
 
     def _take(self, slot: Slot, message: Message) -> None:
         name = slot.name
@@ -252,10 +262,10 @@ class Campaign:
                     seen = self._regions[name]
                     slot.fresh |= any(label not in seen for label in message.regions)
                     seen.update(message.regions)
-                self._meet(slot, message.case, message.failures)
+                slot.fresh |= self._bugs.meet(name, message.case, message.failures, slot.request.known, self.now)
                 slot.case = None
             case Found():
-                self._keep(name, message.case, message.failure, "shrunk")
+                self._bugs.shrunk(name, message.case, message.failure, self.now)
             case Done():
                 self.store.count(name, "drawing", message.drawing)
                 self._share.done(name, time.monotonic() - slot.since, fresh=slot.fresh)
@@ -267,43 +277,9 @@ class Campaign:
             case _:
                 pass
 
-    def _meet(self, slot: Slot, case: str, failures: Sequence[Failure]) -> None:
-        """Write a failing case down at once, as it is: shrinking may not live to tell. Of several bugs the first new one."""
-        subject = self.subjects[slot.name]
-        for failure in failures:
-            id_ = fingerprint(subject.implementation, Case.from_json(case), failure).id
-            if id_ not in slot.request.known:
-                slot.fresh |= self._keep(slot.name, case, failure, "raw")
-                return
-            self.store.seen(id_)
-
-    def _keep(self, name: str, case: str, failure: Failure, state: str) -> bool:
-        """Whether the finding is new. A raw one is kept where there is none yet; a shrunk one replaces it, and is told."""
-        subject = self.subjects[name]
-        against = self._against.get(failure.against)
-        found = finding(subject.spec, subject.implementation, Case.from_json(case), failure, against)
-        id_ = found.fingerprint.id
-        before = self._states.get(id_)
-        if before is not None and (state == "raw" or before != "raw"):
-            self.store.seen(id_)
-            return False
-        self._states[id_] = state
-        self._known |= {id_}
-        self.store.keep(id_, found.document, state, self.now)
-        if state != "raw":
-            self._on_finding(found)
-            self.reducer.add(found)
-        return before is None
-
-    def _minimal(self, found: Finding) -> None:
-        """A finding came back from the minimiser."""
-        self._states[found.fingerprint.id] = "minimal"
-        self.store.keep(found.fingerprint.id, found.document, "minimal", self.now)
-        self._on_minimal(found)
-
     def _bury(self, slot: Slot, verdict: Verdict) -> None:
         """Blame the case in hand for the end of its process, and go on behind it with another."""
-        name, request = slot.name, slot.request
+        name = slot.name
         self.store.restart(name, verdict.symptom)
         self.store.drop(slot.number)
         self.pool.replace(slot)
@@ -319,10 +295,22 @@ class Campaign:
             if not slot.probe:
                 self._drawn[name] += 1
                 self.store.end(slot.number, name, Checked(case=slot.case, failures=(failure,)), self.now)
-            new = self._keep(name, slot.case, failure, "shrunk")
+            new = self._bugs.shrunk(name, slot.case, failure, self.now)
         self._share.done(name, time.monotonic() - slot.since, fresh=new, crashed=not new)
-        if slot.begun < request.count and request.rare is None:
-            self._waiting[name].append(replace(request, skip=slot.begun, known=self._known))
+        self._go_on(slot)
+
+    def _mourn(self, slot: Slot) -> None:
+        """A machine is gone. What a process had in hand is neither judged nor tried again: it may be why."""
+        self.store.restart(slot.name, "node lost")
+        self.store.drop(slot.number)
+        self.pool.replace(slot)
+        self._share.done(slot.name, time.monotonic() - slot.since, fresh=slot.fresh)
+        self._go_on(slot)
+
+    def _go_on(self, slot: Slot) -> None:
+        """What is left of the round of a process that ended is handed out again, behind the case in hand."""
+        if slot.begun < slot.request.count and slot.request.rare is None:
+            self._waiting[slot.name].append(replace(slot.request, skip=slot.begun, known=self._bugs.known))
 
 
 def _cases(counts: Mapping[str, Any]) -> int:

@@ -11,16 +11,18 @@ from mhc.implementation import Implementation, ImplementationError
 from mhc.registry import built_in, load
 
 
-def load_all(specs: Sequence[str], device: str, asked_by: str = "--impl") -> list[tuple[str, Implementation]]:
+def load_all(
+    specs: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True
+) -> list[tuple[str, Implementation]]:
     """The implementations asked for; all built-in ones that run on the device where none is.
 
     Args:
-        asked_by: what a message names `specs` by.
+        asked_by: what a message names `specs` by. here: they are to run in this machine's processes.
 
     Raises:
         click.UsageError: there is no such device, or one cannot be loaded, or does not run there.
     """
-    if device == "cuda" and not torch.cuda.is_available():
+    if here and device == "cuda" and not torch.cuda.is_available():
         raise click.UsageError(f"--device cuda: PyTorch sees no CUDA device here{_without_a_gpu(specs)}")
     if not specs:
         return [(name, implementation) for name, implementation in built_in().items() if device in implementation.devices]
@@ -28,17 +30,17 @@ def load_all(specs: Sequence[str], device: str, asked_by: str = "--impl") -> lis
 
 
 def load_pairs(
-    specs: Sequence[str], against: Sequence[str], device: str, asked_by: str = "--impl"
+    specs: Sequence[str], against: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True
 ) -> tuple[list[tuple[str, Implementation]], tuple[Partner, ...]]:
     """The implementations asked for, and those that each is compared with; these are left out of "all built-in ones".
 
     Args:
-        asked_by: what a message names `specs` by.
+        asked_by, here: as for `load_all`.
 
     Raises:
         click.UsageError: as for `load_all`, or one is to be compared with itself, or nothing is left to check.
     """
-    chosen = load_all(specs, device, asked_by)
+    chosen = load_all(specs, device, asked_by, here=here)
     partners = _load("--against", "--against", against, device)
     for spec, partner in partners if specs else ():
         if any(implementation.name == partner.name for _, implementation in chosen):

@@ -73,6 +73,11 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for fixtures.  [default: tests/regressions for built-in implementations in a checkout]",
 )
+@click.option(
+    "--on",
+    metavar="ray[://ADDRESS]",
+    help="Run the workers on a Ray cluster, one GPU each with --device cuda; without ADDRESS on one started here.",
+)
 @_implementations
 @_against
 @_device

@@ -44,6 +44,8 @@ _WATCH = 0.25  # seconds between looks at a process that says nothing
 _LOOK = 0.1  # least seconds between looks at a process that talks: /proc costs as much as a message does
 
 
+Target = Callable[[Connection, str, str, str | None, Mapping[str, str], Any], None]
+"""What a process does: see `mhc.fuzz.serve.serve`."""
 Answer = TypeVar("Answer", Judged, Observed, Ready)
 
 
@@ -89,6 +91,7 @@ class Process:
         log: file for its standard output and error. gpu: the one CUDA device that it sees.
         partners: what every case is compared with; each runs in a process that this one starts and watches.
         partner_limits: what such a process may use; the same as this one where not given.
+        target: what the process does.
 
     Attributes:
         doing: in a word, for displays. since: monotonic time when that began.
@@ -105,6 +108,7 @@ class Process:
         gpu: int | None = None,
         partners: Sequence[Partner] = (),
         partner_limits: Limits | None = None,
+        target: Target = serve,
     ) -> None:
         self.spec = spec
         self.limits = limits
@@ -118,7 +122,7 @@ class Process:
         own = {**variables, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)})}
         written = None if log is None else str(log)
         company = Company(partners=tuple(partners), limits=partner_limits or limits, log=log, gpu=gpu) if partners else None
-        self._process = context.Process(target=serve, args=(there, spec, device, written, own, company))
+        self._process = context.Process(target=target, args=(there, spec, device, written, own, company))
         self._process.start()
         there.close()
         self.connection: Connection = here
@@ -261,12 +265,14 @@ class Process:
             os.truncate(self.log, int(self.limits.output))  # what it wrote before the next look must not fill a disk
 
 
-def attend(processes: Sequence[Process], seconds: float) -> None:
-    """Sleep until one of them has said something or ended, and at most so long."""
-    sleeping = select.poll()
+def attend(processes: Sequence[Process], seconds: float) -> list[Process]:
+    """Sleep until some of them have said something or ended, and at most so long; which ones."""
+    sleeping, found = select.poll(), {}
     for process in processes:
-        sleeping.register(process.awaited, select.POLLIN)
-    sleeping.poll(1000 * seconds)
+        awaited = process.awaited
+        found[awaited if isinstance(awaited, int) else awaited.fileno()] = process
+        sleeping.register(awaited, select.POLLIN)
+    return [found[number] for number, _ in sleeping.poll(1000 * seconds)]
 
 
 @contextmanager

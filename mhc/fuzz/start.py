@@ -1,10 +1,11 @@
 """From the command line's options to a campaign that runs: its folder, settings, signals, display and reports."""
 
+import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from mhc.fuzz.campaign import Budget, Campaign, Subject
 from mhc.fuzz.chosen import load_pairs
 from mhc.fuzz.display import Display, display
 from mhc.fuzz.finding import Finding
+from mhc.fuzz.fleet import Fleet, join
 from mhc.fuzz.ledger import LEDGER
 from mhc.fuzz.messages import Partner
 from mhc.fuzz.minimise import minimise
@@ -26,6 +28,7 @@ from mhc.fuzz.pool import Pool
 from mhc.fuzz.process import HarnessError, Limits
 from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.sandbox import processes
+from mhc.fuzz.site import Here, Site, Specs
 from mhc.fuzz.store import FILE, Store, StoreError
 from mhc.implementation import Implementation
 
@@ -36,7 +39,11 @@ _MINIMISE_CHECKS, _MINIMISE_SECONDS = 400, 120.0  # of one finding, beside the r
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run is to do. seed, specs, against and device are those of its first leg where it is gone on with."""
+    """What a run is to do. seed, specs, against and device are those of its first leg where it is gone on with.
+
+    Attributes:
+        on: the Ray cluster that it runs on, which has been joined; None: on this machine.
+    """
 
     folder: Path
     budget: Budget
@@ -48,6 +55,7 @@ class Settings:
     limits: Limits
     resumed: bool
     fixtures: Path | None
+    on: str | None = None
 
 
 def settings_of(
@@ -66,6 +74,7 @@ def settings_of(
     specs: tuple[str, ...],
     against: tuple[str, ...],
     device: str,
+    on: str | None = None,
 ) -> Settings:
     """The settings that the options mean.
 
@@ -86,11 +95,17 @@ def settings_of(
     elif seconds is None and case_limit is None:
         seconds = _DEFAULT_SECONDS
     seed = time.time_ns() % 2**32 if seed is None else seed
-    workers = workers or min(os.cpu_count() or 1, 16)
+    if on is None:
+        workers = workers or min(os.cpu_count() or 1, 16)
+        near = workers
+    else:
+        cluster = join(on, device, workers)
+        workers = workers or cluster.room
+        near = math.ceil(workers / cluster.nodes)  # on one machine, all taken for as large as this one
     budget = Budget(
         seconds=float("inf") if seconds is None else seconds, cases=float("inf") if case_limit is None else case_limit
     )
-    each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / workers / (1 + len(against)))
+    each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / near / (1 + len(against)))
     return Settings(
         folder=resume or out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}",
         budget=budget,
@@ -102,12 +117,13 @@ def settings_of(
         limits=Limits(run=run_limit, compile=compile_limit, memory=each),
         resumed=resume is not None,
         fixtures=fixtures_folder,
+        on=on,
     )
 
 
 def run_campaign(settings: Settings) -> int:
     """Run it to its end, with a report whatever ends it; the exit status."""
-    loaded, partners = load_pairs(settings.specs, settings.against, settings.device)
+    loaded, partners = load_pairs(settings.specs, settings.against, settings.device, here=settings.on is None)
     folder = settings.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -119,16 +135,7 @@ def run_campaign(settings: Settings) -> int:
     store.set_meta(budget=_budget(settings.budget), fault=None)
     if not settings.resumed:
         _describe(store, settings, loaded, partners)
-    pool = Pool(
-        {implementation.name: (spec, implementation) for spec, implementation in loaded},
-        settings.device,
-        settings.workers,
-        settings.limits,
-        logs=folder / "logs",
-        gpus=torch.cuda.device_count() if settings.device == "cuda" else 0,
-        partners=partners,
-    )
-
+    named = {implementation.name: (spec, implementation) for spec, implementation in loaded}
     written = {id_: Path(path) for id_, path in store.meta().get("fixtures", {}).items()}
 
     def save(found: Finding) -> Path:
@@ -149,30 +156,18 @@ def run_campaign(settings: Settings) -> int:
         told = report.describe(found, save(found), settings.device).replace("FOUND", "MINIMAL", 1)
         shown.tell(f"{told}\n    {found.reduction}")
 
-    def smaller(found: Finding) -> Finding:
-        implementation = dict(loaded)[found.spec]
-        log = folder / "logs" / f"minimise-{found.fingerprint.id}.log"
-        return minimise(
-            found,
-            settings.device,
-            start=processes(
-                found.spec, implementation, settings.device, found.against, memory=settings.limits.memory, log=log
-            ),
-            checks=_MINIMISE_CHECKS,
-            seconds=_MINIMISE_SECONDS,
-        )
-
     fault = None
     with display() as shown:
+        site = _site(settings, named, partners)
         campaign = Campaign(
             [Subject(spec=spec, implementation=implementation) for spec, implementation in loaded],
             store,
-            pool,
+            Pool(named, site),
             settings.budget,
             seed=settings.seed,
             ledger=LEDGER,
             against={partner.name: partner.spec for partner in partners},
-            reducer=Reducer(smaller),
+            reducer=_reducer(settings, dict(loaded)),
             on_finding=on_finding,
             on_minimal=on_minimal,
             on_tick=shown,
@@ -191,6 +186,42 @@ def run_campaign(settings: Settings) -> int:
     elif ended != "budget spent":
         click.echo(f"ended by {ended}; go on with: python -m mhc.fuzz --resume {folder}")
     return run.status
+
+
+def _site(settings: Settings, specs: Specs, partners: Sequence[Partner]) -> Site:
+    logs = settings.folder / "logs"
+    if settings.on is not None:
+        return Fleet(specs, settings.device, settings.workers, settings.limits, logs=logs, partners=partners)
+    return Here(
+        specs,
+        settings.device,
+        settings.workers,
+        settings.limits,
+        logs=logs,
+        gpus=torch.cuda.device_count() if settings.device == "cuda" else 0,
+        partners=partners,
+    )
+
+
+def _reducer(settings: Settings, implementations: Mapping[str, Implementation]) -> Reducer:
+    """What makes findings smaller, on this machine."""
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        click.echo("there is no CUDA device here: findings stay as the rounds shrank them")
+        return Reducer(None)
+
+    def smaller(found: Finding) -> Finding:
+        log = settings.folder / "logs" / f"minimise-{found.fingerprint.id}.log"
+        start = processes(
+            found.spec,
+            implementations[found.spec],
+            settings.device,
+            found.against,
+            memory=settings.limits.memory,
+            log=log,
+        )
+        return minimise(found, settings.device, start=start, checks=_MINIMISE_CHECKS, seconds=_MINIMISE_SECONDS)
+
+    return Reducer(smaller)
 
 
 def _who(loaded: Sequence[tuple[str, Implementation]], partners: Sequence[Partner]) -> str:

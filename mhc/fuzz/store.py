@@ -2,14 +2,16 @@
 
 Everything that a campaign knows goes through here, so that a run that was killed goes on where it stopped. A case is written
 down before it runs (`hand`) and taken off when its result is counted, in one transaction with the counts: whatever ends the
-main process, no more than the cases in hand are lost. Only counts grow with the campaign, and their keys are bounded; cases
-are kept where they are in hand, in a finding, or the worst of an output.
+main process, no more than the cases in hand are lost. A transaction keeps its sums here and writes them at its end: a case
+counts in some fifty rows, and many that arrive together count in the same ones. Only counts grow with the campaign, and
+their keys are bounded; cases are kept where they are in hand, in a finding, or the worst of an output.
 """
 
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,16 @@ CREATE TABLE legs (number INTEGER PRIMARY KEY, started REAL NOT NULL, seconds RE
 """
 
 
+# How sums are added to their tables.
+_SUMS = {
+    "counts": "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+    "regions": "INSERT INTO regions VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+    "ratios": "INSERT INTO ratios VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+    "timeline": "INSERT INTO timeline VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+    "restarts": "INSERT INTO restarts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n",
+}
+
+
 class StoreError(Exception):
     """A file that is no campaign's, or of another version."""
 
@@ -59,6 +71,8 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         new = not path.exists()
+        self._clear()
+        self._batched = False
         self._connection = sqlite3.connect(path, isolation_level=None)
         try:
             self._connection.execute(
@@ -69,8 +83,8 @@ class Store:
             if new or (found == 0 and not self._connection.execute("SELECT 1 FROM sqlite_master").fetchone()):
                 with self.batch():
                     for statement in _SCHEMA.strip().split(";\n"):
-                        self._connection.execute(statement)
-                    self._connection.execute(f"PRAGMA user_version = {VERSION}")
+                        self._execute(statement)
+                    self._execute(f"PRAGMA user_version = {VERSION}")
                 found = VERSION
         except sqlite3.DatabaseError as error:
             self._connection.close()
@@ -85,75 +99,118 @@ class Store:
     @contextmanager
     def batch(self) -> Iterator[None]:
         """One transaction for what is written in the block: all of it or nothing."""
-        if self._connection.in_transaction:
+        if self._batched:
             yield
             return
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._batched = True
         try:
             yield
+            self._write()
+            if self._connection.in_transaction:
+                self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            self._clear()
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             raise
-        self._connection.execute("COMMIT")
+        finally:
+            self._batched = False
+
+    def _execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Write at once, in the transaction that is open, if there is one."""
+        with self.batch():
+            self._begin()
+            return self._connection.execute(statement, values)
+
+    def _begin(self) -> None:
+        if not self._connection.in_transaction:  # most batches of a busy campaign have nothing to write
+            self._connection.execute("BEGIN IMMEDIATE")
+
+    def _clear(self) -> None:
+        self._sums: dict[str, defaultdict[tuple[str | int, ...], float]] = {table: defaultdict(int) for table in _SUMS}
+        self._worst: dict[tuple[str, str], tuple[float, str]] = {}
+        self._hand: dict[int, tuple[str, str, float] | None] = {}
+
+    def _write(self) -> None:
+        """Write down what the batch has kept here so far."""
+        if not (self._hand or self._worst or any(self._sums.values())):
+            return
+        self._begin()
+        write = self._connection.executemany
+        for table, sums in self._sums.items():
+            if sums:
+                write(_SUMS[table], [(*key, n) for key, n in sums.items() if n])
+        if self._worst:
+            write(
+                'INSERT INTO worst VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET ratio = excluded.ratio, "case" ='
+                ' excluded."case" WHERE excluded.ratio > ratio',
+                [(*key, *found) for key, found in self._worst.items()],
+            )
+        if self._hand:
+            write("DELETE FROM hand WHERE slot = ?", [(slot,) for slot in self._hand])
+            held = [(slot, *row) for slot, row in self._hand.items() if row is not None]
+            write("INSERT INTO hand VALUES (?, ?, ?, ?)", held)
+        self._clear()
+
+    def _read(self, statement: str) -> list[tuple[Any, ...]]:
+        if self._batched:
+            self._write()
+        return list(self._connection.execute(statement))
 
     def set_meta(self, **values: Any) -> None:
         with self.batch():
             for key, value in values.items():
-                self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
+                self._execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
 
     def meta(self) -> dict[str, Any]:
         return {key: json.loads(value) for key, value in self._connection.execute("SELECT key, value FROM meta")}
 
     def begin(self, slot: int, implementation: str, case: str, at: float) -> None:
         """Write a case down before it runs."""
-        self._connection.execute("INSERT OR REPLACE INTO hand VALUES (?, ?, ?, ?)", (slot, implementation, case, at))
+        with self.batch():
+            self._hand[slot] = (implementation, case, at)
 
     def drop(self, slot: int) -> None:
         """Take a slot's case off without counting it."""
-        self._connection.execute("DELETE FROM hand WHERE slot = ?", (slot,))
+        with self.batch():
+            self._hand[slot] = None
 
     def end(self, slot: int, implementation: str, checked: Checked, at: float) -> None:
         """Count a case that ran, and take it off the slot's hand. Probes of shrinking count as such and as nothing else."""
         with self.batch():
-            self.drop(slot)
+            self._hand[slot] = None
+            counts = self._sums["counts"]
             for what, seconds in checked.seconds.items():
-                self.count(implementation, what, seconds)
-            self.count(implementation, "compiled", checked.compiled)
+                counts[implementation, what] += seconds
+            counts[implementation, "compiled"] += checked.compiled
             if checked.probe:
-                self.count(implementation, "probes", 1)
+                counts[implementation, "probes"] += 1
                 return
-            self.count(implementation, "refused" if checked.refused else "checked", 1)
-            self.count(implementation, "failing", bool(checked.failures))
+            counts[implementation, "refused" if checked.refused else "checked"] += 1
+            counts[implementation, "failing"] += bool(checked.failures)
             for words in checked.compared:
-                self.count(implementation, words, 1)
-            self._add("timeline", (implementation, int(at / TICK)))
+                counts[implementation, words] += 1
+            self._sums["timeline"][implementation, int(at / TICK)] += 1
             for label in checked.regions:
-                self._add("regions", (implementation, label))
+                self._sums["regions"][implementation, label] += 1
             for subject, ratio in checked.ratios.items():
-                self._add("ratios", (implementation, subject, ratio_bin(ratio)))
-                self._connection.execute(
-                    'INSERT INTO worst VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET ratio = excluded.ratio, "case" ='
-                    ' excluded."case" WHERE excluded.ratio > ratio',
-                    (implementation, subject, ratio, checked.case),
-                )
+                self._sums["ratios"][implementation, subject, ratio_bin(ratio)] += 1
+                before = self._worst.get((implementation, subject))
+                if before is None or ratio > before[0]:
+                    self._worst[implementation, subject] = (ratio, checked.case)
 
     def count(self, implementation: str, what: str, n: float) -> None:
-        if n:
-            self._connection.execute(
-                "INSERT INTO counts VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n", (implementation, what, n)
-            )
+        with self.batch():
+            self._sums["counts"][implementation, what] += n
 
     def restart(self, implementation: str, reason: str) -> None:
         """Count a worker that had to be replaced."""
-        self._add("restarts", (implementation, reason))
-
-    def _add(self, table: str, key: tuple[str | int, ...]) -> None:
-        marks = ", ".join("?" * len(key))
-        self._connection.execute(f"INSERT INTO {table} VALUES ({marks}, 1) ON CONFLICT DO UPDATE SET n = n + 1", key)
+        with self.batch():
+            self._sums["restarts"][implementation, reason] += 1
 
     def keep(self, id_: str, document: Mapping[str, Any], state: str, at: float) -> None:
         """Write a finding down, or replace it by a smaller one. States: raw, shrunk, minimal."""
-        self._connection.execute(
+        self._execute(
             "INSERT INTO findings VALUES (?, ?, 1, ?, ?) ON CONFLICT DO UPDATE SET document = excluded.document, state ="
             " excluded.state",
             (id_, json.dumps(document), state, at),
@@ -161,11 +218,11 @@ class Store:
 
     def seen(self, id_: str) -> None:
         """Count a finding that is known already."""
-        self._connection.execute("UPDATE findings SET seen = seen + 1 WHERE id = ?", (id_,))
+        self._execute("UPDATE findings SET seen = seen + 1 WHERE id = ?", (id_,))
 
     def findings(self) -> dict[str, dict[str, Any]]:
         """By id: `document`, `seen`, `state`, and `at`, seconds of campaign time when it was first met."""
-        rows = self._connection.execute("SELECT id, document, seen, state, at FROM findings ORDER BY at, id")
+        rows = self._read("SELECT id, document, seen, state, at FROM findings ORDER BY at, id")
         return {
             id_: {"document": json.loads(document), "seen": seen, "state": state, "at": at}
             for id_, document, seen, state, at in rows
@@ -173,29 +230,32 @@ class Store:
 
     def in_hand(self) -> list[tuple[int, str, str]]:
         """(slot, implementation, case) of what was begun and not counted."""
-        return list(self._connection.execute('SELECT slot, implementation, "case" FROM hand ORDER BY slot'))
+        return [
+            (slot, name, case)
+            for slot, name, case in self._read('SELECT slot, implementation, "case" FROM hand ORDER BY slot')
+        ]
 
     def counts(self) -> dict[str, dict[str, float]]:
         """By implementation and word."""
         found: dict[str, dict[str, float]] = {}
-        for implementation, what, n in self._connection.execute("SELECT implementation, what, n FROM counts"):
+        for implementation, what, n in self._read("SELECT implementation, what, n FROM counts"):
             found.setdefault(implementation, {})[what] = n
         return found
 
     def table(self, name: str) -> list[tuple[Any, ...]]:
         """The rows of regions, ratios, worst, timeline, restarts or legs, in the order of their keys."""
         assert name in {"regions", "ratios", "worst", "timeline", "restarts", "legs"}, name
-        return list(self._connection.execute(f"SELECT * FROM {name} ORDER BY 1, 2, 3"))
+        return self._read(f"SELECT * FROM {name} ORDER BY 1, 2, 3")
 
     def begin_leg(self, started: float) -> int:
         """A leg is one process's part of a campaign; `started` is the time of day. Its number."""
-        cursor = self._connection.execute("INSERT INTO legs (started, seconds, ended) VALUES (?, 0, 'killed')", (started,))
+        cursor = self._execute("INSERT INTO legs (started, seconds, ended) VALUES (?, 0, 'killed')", (started,))
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
     def tell_leg(self, number: int, seconds: float, ended: str = "killed") -> None:
         """How long a leg has run, now and then, and in the end how it ended."""
-        self._connection.execute("UPDATE legs SET seconds = ?, ended = ? WHERE number = ?", (seconds, ended, number))
+        self._execute("UPDATE legs SET seconds = ?, ended = ? WHERE number = ?", (seconds, ended, number))
 
     def seconds(self) -> float:
         """Campaign time of all legs."""

@@ -1,0 +1,139 @@
+"""The loop that one would otherwise write: Hypothesis draws shapes, x ~ N(0, 1), and `assert_close` with golden judges.
+
+It runs in one process, without limits, a database or gates. What it finds counts where the correct implementation passes on
+the same example; the time that finding this out takes is not counted.
+"""
+
+import multiprocessing
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+
+from mhc.bench.suites import COMPARATORS, Fixed, judge
+from mhc.fuzz.process import environment_variables
+from mhc.implementation import Implementation
+from mhc.operator import STORAGE_DTYPES
+from mhc.registry import load
+
+_SPAWN = multiprocessing.get_context("spawn")
+_START_LIMIT = 120.0
+_ROUND = 10  # Hypothesis fills a run up with variations of what it drew once it has ten examples
+DTYPES = tuple(STORAGE_DTYPES)
+
+
+def fixed() -> st.SearchStrategy[Fixed]:
+    """Shapes as one would draw them, of up to 2^15 elements of x."""
+    return st.builds(
+        Fixed,
+        B=st.integers(1, 2),
+        S=st.integers(1, 8),
+        n=st.integers(1, 8),
+        D=st.integers(1, 256),
+        dtype=st.sampled_from(DTYPES),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """What a plain loop did.
+
+    Attributes:
+        cases: examples run. seconds: that they took, with drawing.
+        kills: by comparator, seconds until it first found what the correct implementation passes.
+        ended: how its process ended on an example, in a word, or nothing.
+    """
+
+    cases: int = 0
+    seconds: float = 0.0
+    kills: Mapping[str, float] = field(default_factory=dict)
+    ended: str = ""
+
+
+def loop(
+    implementation: Implementation,
+    *,
+    seconds: float,
+    cases: float = float("inf"),
+    seed: int = 0,
+    correct: Implementation | None = None,
+) -> Loop:
+    """Draw examples until `seconds` or `cases` are over, or every comparator has found something.
+
+    Args:
+        correct: what `implementation` should be; without it nothing counts as found.
+    """
+    done, asking = 0, 0.0
+    kills: dict[str, float] = {}
+    started = time.perf_counter()
+
+    def spent() -> float:
+        return time.perf_counter() - started - asking
+
+    def over() -> bool:
+        return spent() >= seconds or done >= cases or len(kills) == len(COMPARATORS)
+
+    def body(example: Fixed) -> None:
+        nonlocal done, asking
+        if over():
+            return
+        said = judge(implementation, [example])
+        done += 1
+        found = [name for name, failures in said.items() if failures and name not in kills]
+        if correct is None or not found:
+            return
+        at, before = spent(), time.perf_counter()
+        right = judge(correct, [example])
+        kills.update({name: at for name in found if not right[name]})
+        asking += time.perf_counter() - before
+
+    configured = settings(
+        max_examples=_ROUND,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    while not over():
+        hypothesis.seed(seed)(configured(hypothesis.given(fixed())(body)))()
+        seed += 1
+    return Loop(cases=done, seconds=spent(), kills=kills)
+
+
+def apart(spec: str, *, seconds: float, cases: float = float("inf"), seed: int = 0, correct: str | None = None) -> Loop:
+    """`loop` in a process of its own, which a bug may end or hang: that too is found, by every comparator."""
+    implementation = load(spec)
+    here, there = _SPAWN.Pipe()
+    with environment_variables(implementation.env):
+        process = _SPAWN.Process(target=_serve, args=(there, spec, seconds, cases, seed, correct))
+        process.start()
+    there.close()
+    try:
+        if not here.poll(_START_LIMIT):
+            raise TimeoutError(f"the plain loop over {spec} did not start in {_START_LIMIT:.0f} s")
+        here.recv()
+        started = time.perf_counter()
+        if here.poll(seconds + _START_LIMIT):  # an example may be begun at the last moment, and take its time
+            result: Loop = here.recv()
+            return result
+        ended, at = "hangs", float("inf")  # nobody watches it: it is found when somebody looks
+    except (EOFError, ConnectionResetError):
+        ended, at = "ends the process", time.perf_counter() - started
+    finally:
+        process.kill()
+        process.join()
+        here.close()
+    return Loop(seconds=min(at, seconds), kills=dict.fromkeys(COMPARATORS, at) if at <= seconds else {}, ended=ended)
+
+
+def _serve(connection: Connection, spec: str, seconds: float, cases: float, seed: int, correct: str | None) -> None:
+    import torch  # noqa: PLC0415  after the environment variables are in place
+
+    torch.set_num_threads(1)
+    implementation, right = load(spec), None if correct is None else load(correct)
+    connection.send(None)
+    connection.send(loop(implementation, seconds=seconds, cases=cases, seed=seed, correct=right))

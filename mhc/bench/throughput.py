@@ -1,0 +1,144 @@
+"""Cases a second of a campaign, and where its time goes; beside the plain loop, in turns."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from mhc.bench.hunt import ELEMENTS, draw
+from mhc.bench.plain import apart
+from mhc.fuzz.campaign import Budget, Campaign, Subject
+from mhc.fuzz.pool import Pool
+from mhc.fuzz.site import Site, Specs
+from mhc.fuzz.store import FILE, Store
+from mhc.inputs import materialise
+
+PHASES = ("drawing", "materialising", "running", "reference", "judging", "storing")
+_MATERIALISED = 50  # cases, for the time that materialising takes
+_HOUR = 3600.0
+_WARM = 0.4  # of a lap's cases, in which not every worker may have loaded every implementation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lap:
+    """One measurement of one contender.
+
+    Attributes:
+        seconds: from when all workers work and have loaded every implementation, or two fifths of the cases are done.
+        cases: in them.
+        cpu: seconds of the main process's CPU time.
+        counts: as `Store.counts`, of the whole lap.
+        findings: that there were.
+    """
+
+    cases: int
+    seconds: float
+    cpu: float = 0.0
+    counts: Mapping[str, Mapping[str, float]]
+    findings: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.cases / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What is measured, under a name."""
+
+    name: str
+    lap: Callable[[int], Lap]
+
+
+def in_turns(
+    contenders: Sequence[Contender], laps: int, seed: int, on_lap: Callable[[str, Lap], None] = lambda name, lap: None
+) -> dict[str, list[Lap]]:
+    """Measure all of them, one after the other, `laps` times: what else the machine does falls on all alike."""
+    found: dict[str, list[Lap]] = {one.name: [] for one in contenders}
+    for number in range(laps):
+        for one in contenders:
+            found[one.name].append(one.lap(seed + 1000 * number))
+            on_lap(one.name, found[one.name][-1])
+    return found
+
+
+def median_rate(laps: Sequence[Lap]) -> float:
+    return statistics.median(lap.rate for lap in laps)
+
+
+def campaign(specs: Specs, site: Callable[[], Site], *, cases: int, seed: int) -> Lap:
+    """A campaign of `cases` on each implementation, the same whatever the site."""
+    first: list[tuple[float, float, int]] = []
+    working: set[tuple[int, str]] = set()
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store(Path(folder) / FILE)
+        place = site()
+        while not all(place.up(slot) for slot in range(place.slots)):
+            place.wait((), 0.25)
+
+        def tick(running: Campaign) -> None:
+            working.update((slot.number, slot.name) for slot in running.pool.busy() if slot.case is not None)
+            warm = len(working) == place.slots * len(specs) or running.cases >= _WARM * cases * len(specs)
+            if not first and warm and len({slot for slot, _ in working}) == place.slots:
+                first.append((time.monotonic(), time.process_time(), running.cases))
+
+        running = Campaign(
+            [Subject(spec=spec, implementation=implementation) for spec, implementation in specs.values()],
+            store,
+            Pool(specs, place),
+            Budget(cases=cases),
+            seed=seed,
+            on_tick=tick,
+        )
+        running.run()
+        ended, cpu = time.monotonic(), time.process_time()
+        counts, findings = store.counts(), len(store.findings())
+        store.close()
+    since = first[0] if first else (ended, cpu, running.cases)
+    return Lap(
+        cases=running.cases - since[2], seconds=ended - since[0], cpu=cpu - since[1], counts=counts, findings=findings
+    )
+
+
+def plain(specs: Specs, *, cases: int, seed: int, jobs: int) -> Lap:
+    """The same number of examples of the plain loop on each implementation, `jobs` loops at a time.
+
+    The seconds are those of all loops over `jobs`: as if none had to wait for the last.
+    """
+    with ThreadPoolExecutor(jobs) as pool:
+        loops = list(pool.map(lambda one: apart(one[0], seconds=_HOUR, cases=cases, seed=seed), specs.values()))
+    done = {name: {"checked": float(loop.cases)} for name, loop in zip(specs, loops, strict=True)}
+    return Lap(cases=sum(loop.cases for loop in loops), seconds=sum(loop.seconds for loop in loops) / jobs, counts=done)
+
+
+def split(lap: Lap, materialising: float) -> dict[str, dict[str, float]]:
+    """Milliseconds of a case by implementation and phase, and `compiling`: what of it cases took that compiled something.
+
+    Args:
+        materialising: seconds that it takes for a case, measured apart.
+    """
+    found = {}
+    storing = lap.cpu / lap.cases if lap.cases else 0.0
+    for name, words in lap.counts.items():
+        cases = words.get("checked", 0.0) + words.get("refused", 0.0)
+        if not cases:
+            continue
+        each = {what: words.get(what, 0.0) / cases for what in ("drawing", "running", "reference", "checking", "compiling")}
+        comparing = words.get("comparing", 0.0) / cases
+        judging = each["checking"] - each["running"] - each["reference"] - comparing - materialising
+        seconds = {**each, "materialising": materialising, "judging": judging, "storing": storing}
+        found[name] = {what: 1000 * seconds[what] for what in (*PHASES, "compiling")}
+    return found
+
+
+def materialising(device: str, seed: int) -> float:
+    """Seconds that making the inputs of a drawn case takes, on average."""
+    drawn = draw(_MATERIALISED, seed, {}, ELEMENTS)
+    materialise(drawn[0], device)
+    started = time.perf_counter()
+    for case in drawn:
+        materialise(case, device)
+    return (time.perf_counter() - started) / len(drawn)

@@ -1,0 +1,122 @@
+"""`python -m mhc.bench throughput`: the simulated fleet, the plain loop, the race, and what laps add up to."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from mhc import load
+from mhc.bench import throughput_cli
+from mhc.bench.cli import main
+from mhc.bench.plain import apart, loop
+from mhc.bench.race import Race, Score, scores
+from mhc.bench.simulated import Ceiling, Simulated, measure
+from mhc.bench.suites import COMPARATORS
+from mhc.bench.throughput import PHASES, Contender, Lap, in_turns, median_rate, split
+from oracles.mutants.load import SPEC
+
+RACE = Race(name="a", base="manual", clean=False, campaign=2.0, plain={}, cases=3, plain_cases=9)
+
+
+def test_a_simulated_fleet_tells_each_bug_once(tmp_path: Path) -> None:
+    seen = measure(tmp_path, lambda specs: Simulated(specs, 16), seconds=1, sleep=0.0)
+    assert seen.right, seen
+    assert seen.workers == 16
+    assert 0 < seen.met <= seen.bugs <= seen.reports
+    assert seen.reports > seen.told  # the same bug out of several workers
+    assert seen.cases > 100
+
+
+def test_a_ceiling_that_is_wrong_or_low_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    fine = Ceiling(workers=2, seconds=1.0, cases=3000, cpu=0.3, reports=9, bugs=4, met=4, told=4, kept=4)
+    for seen, sleep, status in (
+        (fine, 0, 0),
+        (replace(fine, told=5), 0, 1),
+        (replace(fine, kept=3), 0, 1),
+        (replace(fine, cases=1000), 0, 1),
+        (replace(fine, cases=1000), 0.1, 0),
+        (replace(fine, cases=1000, cpu=2.5), 0.1, 1),
+    ):
+        monkeypatch.setattr(throughput_cli, "simulate", lambda *_, seen=seen, **__: seen)
+        done = CliRunner().invoke(main, ["throughput", "--simulated", "2", "--sleep", str(sleep)])
+        assert done.exit_code == status, (seen, done.output)
+    assert "2.500 ms of CPU time a case, so at most 400 cases/s" in done.output
+
+
+def test_the_plain_loop_finds_what_the_correct_implementation_passes() -> None:
+    manual, wrong = load("manual"), load(SPEC.format("dx_all_zero"))
+    found = loop(wrong, seconds=30, correct=manual)
+    assert set(found.kills) == set(COMPARATORS)
+    assert found.cases < 10
+    same = loop(manual, seconds=30, cases=12, correct=manual)
+    assert (same.kills, same.cases) == ({}, 12)
+    assert loop(wrong, seconds=30, cases=12).kills == {}  # nobody says what is right
+    assert loop(wrong, seconds=30, cases=5, correct=wrong).kills == {}  # and here it fails too
+
+
+def test_a_bug_that_ends_the_plain_loop_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(
+        "import os\nfrom dataclasses import replace\nfrom mhc import load\n"
+        "IMPL = replace(load('manual'), name='exits', forward=lambda *args, **kwargs: os._exit(7))\n",
+        encoding="utf-8",
+    )
+    found = apart(f"{path}:IMPL", seconds=60, correct="manual")
+    assert found.ended == "ends the process"
+    assert set(found.kills) == set(COMPARATORS)
+    assert max(found.kills.values()) < 60
+
+
+def test_survivors_count_with_all_their_seconds_and_clean_variants_apart() -> None:
+    name = next(iter(COMPARATORS))
+    races = [
+        RACE,
+        replace(RACE, name="b", campaign=None, plain={name: 4.0}),
+        replace(RACE, name="c", clean=True, campaign=None, plain={name: 1.0}),
+    ]
+    found = scores(races, limit=30)
+    assert found["campaign"] == Score(kills=1, seconds=32.0, flagged=0)
+    assert found[f"plain loop, {name}"] == Score(kills=1, seconds=34.0, flagged=1)
+    assert found["campaign"].per_minute == 60 / 32
+
+
+def test_laps_are_in_turns_each_with_the_seed_of_its_turn() -> None:
+    seeds: list[tuple[str, int]] = []
+
+    def contender(name: str) -> Contender:
+        def lap(seed: int) -> Lap:
+            seeds.append((name, seed))
+            return Lap(cases=10 * len(seeds), seconds=2.0, counts={})
+
+        return Contender(name, lap)
+
+    found = in_turns([contender("a"), contender("b")], 3, 7)
+    assert seeds == [("a", 7), ("b", 7), ("a", 1007), ("b", 1007), ("a", 2007), ("b", 2007)]
+    assert [median_rate(laps) for laps in found.values()] == [15.0, 20.0]
+
+
+def test_the_phases_of_a_case_add_up() -> None:
+    words = {
+        "checked": 3.0,
+        "refused": 1.0,
+        "drawing": 0.4,
+        "running": 0.8,
+        "reference": 0.2,
+        "checking": 2.0,
+        "comparing": 0.2,
+    }
+    lap = Lap(cases=4, seconds=1.0, cpu=0.004, counts={"manual": words})
+    found = split(lap, materialising=0.1)["manual"]
+    assert found == pytest.approx(
+        {
+            "drawing": 100,
+            "materialising": 100,
+            "running": 200,
+            "reference": 50,
+            "judging": 100,
+            "storing": 1,
+            "compiling": 0,
+        }
+    )
+    assert sum(found[phase] for phase in PHASES) + 50 == pytest.approx(1000 * (2.0 + 0.4 + 0.004) / 4)
