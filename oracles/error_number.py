@@ -39,6 +39,9 @@ from oracles import addends, regroup, runs
 from oracles.grain import grain_of, holds, product_grain
 from oracles.rounding import ELEMENTARY, HEADROOM, PARTIAL, all_finite, half_subnormal, magnitude, poison, unit_roundoff
 
+LOST = 2.0**55
+"""Where a float64 is at least so many times another, their sum is the first to the last bit."""
+
 
 class ErrorNumber:
     """A float64 value, a bound on its error, the dtype that an implementation holds it in, and a grain (0: not known).
@@ -53,7 +56,7 @@ class ErrorNumber:
     reorders = True
     """Whether sums may be taken in another order than the formula's."""
 
-    __slots__ = ("addends", "calm", "dtype", "error", "grain", "regrouped", "sure", "value")
+    __slots__ = ("_size", "addends", "calm", "dtype", "error", "grain", "regrouped", "sure", "value")
 
     def __init__(
         self,
@@ -73,6 +76,7 @@ class ErrorNumber:
         self.sure = sure
         self.regrouped: regroup.Regrouped = None
         self.addends: addends.Addends = None
+        self._size: Tensor | None = None
 
     @classmethod
     def exact(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
@@ -83,13 +87,13 @@ class ErrorNumber:
     @classmethod
     def stored(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
         """A value rounded once on its way into `dtype`."""
-        return cls._rounded(value, torch.zeros_like(value), dtype, grain=grain_of(value) if grained else 0.0)
+        return cls._rounded(value, None, dtype, grain=grain_of(value) if grained else 0.0)
 
     @classmethod
     def _rounded(
         cls,
         value: Tensor,
-        propagated: Tensor,
+        propagated: Tensor | None,
         dtype: torch.dtype,
         *,
         units: float | Tensor = 1.0,
@@ -101,25 +105,31 @@ class ErrorNumber:
     ) -> "ErrorNumber":
         """The result of an operation.
 
-        Its own error is `units` roundings relative to `size` (default: the result's own magnitude), and half the smallest
-        subnormal for each of `underflows` products that may fall below the normal range, or `regrouped` of them where some
-        are near it. `calm`: the operands are.
+        `propagated` is None where no operand has an error. Its own error is `units` roundings relative to `size` (default:
+        the result's own magnitude), and half the smallest subnormal for each of `underflows` products that may fall below
+        the normal range, or `regrouped` of them where some are near it. `calm`: the operands are.
         """
         limit = torch.finfo(dtype).max / HEADROOM
         if calm and not grain:  # the common case, and the quick one: the largest element tells whether all are in range
-            spread = (value.abs() if size is None else size) + propagated
+            own = value.abs() if size is None else size
+            spread = own if propagated is None else own + propagated
             roundings = spread if isinstance(units, float) else spread * units
             alpha = unit_roundoff(dtype) * (units if isinstance(units, float) else 1.0)
-            error = torch.add(propagated, roundings, alpha=alpha)  # of spread's shape
+            error = roundings * alpha if propagated is None else torch.add(propagated, roundings, alpha=alpha)
+            result = cls(value, error, dtype, calm=True)
+            result._size = own if size is None else None
             if error.numel() == 0:
-                return cls(value, error, dtype, calm=True)
+                return result
             least, most = (float(end) for end in spread.aminmax())
+            under = underflows * half_subnormal(dtype)
             if regrouped is not None and regroup.near(spread, least):
-                error = torch.add(error, spread.sign() * regrouped(), alpha=half_subnormal(dtype))
-            else:
-                error = torch.add(error, spread.sign(), alpha=underflows * half_subnormal(dtype))
-            if most + float(error.max()) <= limit:
-                return cls(value, error, dtype, calm=True)
+                result.error = torch.add(error, spread.sign() * regrouped(), alpha=half_subnormal(dtype))
+            elif roundings is not spread or alpha * least <= LOST * under:
+                result.error = torch.add(error, spread.sign(), alpha=under)
+            if most + float(result.error.max()) <= limit:
+                return result
+        if propagated is None:
+            propagated = torch.zeros((), dtype=torch.float64, device=value.device)
         spread = (magnitude(value) if size is None else size) + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
         products = underflows if regrouped is None else regrouped()
@@ -144,6 +154,13 @@ class ErrorNumber:
         value, error, sure = _constant(float(other), self.dtype)
         grain = grain_of(value) if self.grain and sure else 0.0
         return type(self)(value, error, self.dtype, grain, calm=math.isfinite(other), sure=sure)
+
+    @property
+    def size(self) -> Tensor:
+        """|value|."""
+        if self._size is None:
+            self._size = self.value.abs()
+        return self._size
 
     @property
     def shape(self) -> torch.Size:
@@ -204,7 +221,7 @@ class ErrorNumber:
     def __matmul__(self, other: "ErrorNumber") -> "ErrorNumber":
         length, calm = self.shape[-1], self.calm and other.calm
         value = self.value @ other.value
-        size = self.value.abs() @ other.value.abs() if calm else magnitude(self.value) @ magnitude(other.value)
+        size = self.size @ other.size if calm else magnitude(self.value) @ magnitude(other.value)
         product = self._rounded(
             value,
             _moved(torch.matmul, self, other) if calm else _terms_moved_wildly(value, self, other),
@@ -221,7 +238,7 @@ class ErrorNumber:
 
     def sum(self, dim: int) -> "ErrorNumber":
         units = runs.of_sum(self.value, dim, self.dtype) if self.reorders else 0.0
-        size = (self.value.abs() if self.calm else magnitude(self.value)).sum(dim)
+        size = (self.size if self.calm else magnitude(self.value)).sum(dim)
         total, moved = self.value.sum(dim), self.error.sum(dim)
         result = self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)
         result.regrouped = regroup.moved(self.regrouped, lambda terms: terms.sum(dim))
@@ -252,7 +269,7 @@ class ErrorNumber:
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         """A conversion: to a wider dtype exact, but beyond promise near its overflow like everything else."""
-        spread = (self.value.abs() if self.calm else magnitude(self.value)) + self.error
+        spread = (self.size if self.calm else magnitude(self.value)) + self.error
         if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
             limit = torch.finfo(dtype).max / HEADROOM
             if self.calm and (spread.numel() == 0 or float(spread.max()) <= limit):
@@ -318,15 +335,15 @@ def _is_power_of_two(number: Any) -> bool:
     return isinstance(number, (int, float)) and number > 0 and math.frexp(number)[0] == 0.5
 
 
-def _moved(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: ErrorNumber) -> Tensor:
-    """|a| eb + ea (|b| + eb), without what is 0: how far the errors of two calm factors move their product."""
+def _moved(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: ErrorNumber) -> Tensor | None:
+    """|a| eb + ea (|b| + eb), without what is 0: how far the errors of two calm factors move their product; None: not."""
     if a.sure and b.sure:
-        return torch.zeros((), dtype=torch.float64, device=a.value.device)
+        return None
     if a.sure:
-        return product(a.value.abs(), b.error)
+        return product(a.size, b.error)
     if b.sure:
-        return product(a.error, b.value.abs())
-    return product(a.value.abs(), b.error) + product(a.error, b.value.abs() + b.error)
+        return product(a.error, b.size)
+    return product(a.size, b.error) + product(a.error, b.size + b.error)
 
 
 def _moved_wildly(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:

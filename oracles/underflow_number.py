@@ -30,7 +30,7 @@ class UnderflowNumber(ErrorNumber):
     def _rounded(
         cls,
         value: Tensor,
-        propagated: Tensor,
+        propagated: Tensor | None,
         dtype: torch.dtype,
         *,
         units: float | Tensor = 1.0,
@@ -41,6 +41,8 @@ class UnderflowNumber(ErrorNumber):
         calm: bool = True,
     ) -> "UnderflowNumber":
         del units, grain, calm
+        if propagated is None:
+            propagated = torch.zeros((), dtype=torch.float64, device=value.device)
         spread = (magnitude(value) if size is None else size) + propagated
         products = MARGIN * (underflows if regrouped is None else regrouped())
         subnormal = products * half_subnormal(dtype)
