@@ -23,13 +23,13 @@ from tests.support import ON_CPU, ON_CUDA, device_of, quiet, report_folder, told
 
 BLOCK = 10
 """Cases; Hypothesis fills a longer run up with variations of what it drew before."""
-BLOCKS = {"triton-interpreted": 12}
-"""Of the others 50. A case in Triton's interpreter takes as long as fifty of theirs, more with many streams."""
+BLOCKS = {"triton-interpreted": 13}
+"""Of the others 48. A case in Triton's interpreter takes as long as fifty of theirs, more with many streams."""
 ELEMENTS = {"triton-interpreted": 1 << 9}
 
 
 def blocks() -> list[tuple[Implementation, int]]:
-    return [(one, block) for one in (*ON_CPU, *ON_CUDA) for block in range(BLOCKS.get(one.name, 50))]
+    return [(one, block) for one in (*ON_CPU, *ON_CUDA) for block in range(BLOCKS.get(one.name, 48))]
 
 
 class FoundError(AssertionError):
