@@ -29,13 +29,6 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         config.option.dist = "worksteal"
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: one more than there are cores. Many tests wait for processes of their own, and would leave a core idle."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores + 1
-
-
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "sanitizer: under compute-sanitizer, on a GPU; only with -m sanitizer")
     # Triton 3.6's interpreter on NumPy 2.3
