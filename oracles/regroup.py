@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from oracles.rounding import magnitude
+
 _NEAR = 2.0**-60
 """A larger product loses nothing to underflow in another order, unless a factor beyond 2**66 is its last."""
 
@@ -27,12 +29,12 @@ def near(sizes: Tensor, least: float) -> bool:
 
 def of_product(a: Tensor, b: Tensor) -> Regrouped:
     """Of a * b."""
-    return lambda: 1 + torch.maximum(_magnitude(a), _magnitude(b))
+    return lambda: 1 + torch.maximum(magnitude(a), magnitude(b))
 
 
 def of_matrix_product(a: Tensor, b: Tensor) -> Regrouped:
     """Of a @ b; max(|a|, |b|) <= |a| + |b|."""
-    return lambda: a.shape[-1] + _magnitude(a).sum(-1, keepdim=True) + _magnitude(b).sum(-2, keepdim=True)
+    return lambda: a.shape[-1] + magnitude(a).sum(-1, keepdim=True) + magnitude(b).sum(-2, keepdim=True)
 
 
 def of_sum(a: Regrouped, b: Regrouped) -> Regrouped:
@@ -68,7 +70,3 @@ def in_matrix_product(a: Regrouped, b: Regrouped, partial: int) -> Regrouped:
     if a is not None:
         return lambda: partial * a().sum(-1, keepdim=True)
     return None if b is None else lambda: partial * b().sum(-2, keepdim=True)
-
-
-def _magnitude(value: Tensor) -> Tensor:
-    return value.abs().nan_to_num(nan=0.0, posinf=0.0)

@@ -21,8 +21,9 @@ from oracles import pair
 from oracles.bound import tolerances
 from oracles.pair import Side
 from oracles.verdict import Status, Verdict
+from strategies.rounds import quiet
 from tests.device import ASKED
-from tests.support import ON_CPU, ON_CUDA, device_of, quiet
+from tests.support import ON_CPU, ON_CUDA, device_of
 
 
 @dataclass(frozen=True)

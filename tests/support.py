@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, Phase, settings
 from torch import Tensor
 
 from mhc import Case, Implementation, Inputs, Observation, default_case, materialise, observe, reference
@@ -27,18 +26,6 @@ from oracles.judge import judge
 from oracles.trial import Gate, Trial
 from oracles.verdict import Status, Verdict
 from tests.device import ASKED, place
-
-
-def quiet(max_examples: int) -> settings:
-    """Draw and shrink, and leave it to the caller what is said and kept."""
-    return settings(
-        max_examples=max_examples,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
-    )
 
 
 def _placed_on(device: str) -> tuple[Implementation, ...]:

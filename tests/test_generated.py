@@ -19,10 +19,9 @@ from mhc.fuzz.finding import Finding, finding
 from mhc.fuzz.report import write_finding
 from oracles.verdict import Status
 from strategies.cases import cases
-from tests.support import ON_CPU, ON_CUDA, device_of, quiet, report_folder, told
+from strategies.rounds import ROUND, quiet
+from tests.support import ON_CPU, ON_CUDA, device_of, report_folder, told
 
-BLOCK = 10
-"""Cases; Hypothesis fills a longer run up with variations of what it drew before."""
 BLOCKS = {"triton-interpreted": 13}
 """Of the others 48. A case in Triton's interpreter takes as long as fifty of theirs, more with many streams."""
 ELEMENTS = {"triton-interpreted": 1 << 9}
@@ -61,7 +60,7 @@ def test_nothing_is_found(
     space = {implementation.name: implementation.schedule} if implementation.schedule else {}
     strategy = cases(max_elements=ELEMENTS.get(implementation.name, 1 << 13), spaces=space)
     nightly = settings().max_examples >= 1000
-    test = quiet(BLOCK * (50 if nightly else 1))(hypothesis.given(strategy)(body))
+    test = quiet(ROUND * (50 if nightly else 1))(hypothesis.given(strategy)(body))
     started = time.perf_counter()
     try:
         (test if nightly else hypothesis.seed(block)(test))()  # other cases every night; a finding holds its own

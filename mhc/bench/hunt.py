@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import hypothesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 
 from mhc.case import Case, ScheduleValue
 from mhc.fuzz.check import taken
@@ -19,9 +19,7 @@ from oracles.mutants.load import SPEC
 from oracles.mutants.record import BASES, Mutant
 from oracles.verdict import Status, Verdict
 from strategies.cases import cases
-
-# Hypothesis fills a run up with variations of what it drew once it has ten examples: five of six would be near copies.
-_ROUND = 10
+from strategies.rounds import ROUND, quiet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +102,7 @@ def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], us
     while len(drawn) < count:
         before, rounds = len(drawn), rounds + 1
         most = ELEMENTS if rounds % FULL_EVERY == 0 else usual_elements
-        configured = settings(
-            max_examples=_ROUND,
-            database=None,
-            deadline=None,
-            phases=(Phase.generate,),
-            suppress_health_check=list(HealthCheck),
-        )
+        configured = quiet(ROUND, phases=(Phase.generate,))
 
         def keep(case: Case) -> None:
             drawn.append(case)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 
 import hypothesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
 
 from mhc.bench.suites import COMPARATORS, Fixed, judge
@@ -19,10 +19,10 @@ from mhc.fuzz.process import environment_variables
 from mhc.implementation import Implementation
 from mhc.operator import STORAGE_DTYPES
 from mhc.registry import load
+from strategies.rounds import ROUND, quiet
 
 _SPAWN = multiprocessing.get_context("spawn")
 _START_LIMIT = 120.0
-_ROUND = 10  # Hypothesis fills a run up with variations of what it drew once it has ten examples
 DTYPES = tuple(STORAGE_DTYPES)
 
 
@@ -91,13 +91,7 @@ def loop(
         kills.update({name: at for name in found if not right[name]})
         asking += time.perf_counter() - before
 
-    configured = settings(
-        max_examples=_ROUND,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
+    configured = quiet(ROUND, phases=(Phase.generate,))
     while not over():
         hypothesis.seed(seed)(configured(hypothesis.given(fixed())(body)))()
         seed += 1

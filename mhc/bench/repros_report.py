@@ -50,4 +50,4 @@ def render(results: Sequence[Repro], *, command: str) -> str:
 
 def _reasons(result: Repro) -> list[str]:
     """Its first line of each form that was tried."""
-    return list(dict.fromkeys(text.strip() for text in result.refused.splitlines() if text.startswith("    ") is False))
+    return list(dict.fromkeys(text.strip() for text in result.refused.splitlines() if not text.startswith("    ")))

@@ -23,9 +23,8 @@ from mhc.fuzz.sizes import Sizes
 from mhc.fuzz.store import Store
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
+from strategies.rounds import ROUND
 
-# Hypothesis fills a run up with variations of what it drew once it has ten examples.
-_ROUND = 10
 _GUIDED_EVERY = 4
 _RARE = 3  # cases in a region below which a round looks for it
 _GRACE = 30.0  # seconds behind the end for what is being shrunk, a tenth of the budget at most
@@ -208,10 +207,10 @@ class Campaign:
         self._rounds[name] += 1
         self.store.set_meta(seeds=self._seeds)
         like, rare = self._programs[name].like(), None
-        count = int(min(_ROUND if like is None else 5 * _ROUND, self._left(name)))
+        count = int(min(ROUND if like is None else 5 * ROUND, self._left(name)))
         if self.budget.cases == float("inf") and self._rounds[name] % _GUIDED_EVERY == 0:
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
-            count = 5 * _ROUND
+            count = 5 * ROUND
         return Round(
             seed=seed,
             count=count,

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import hypothesis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 from hypothesis.errors import Flaky
 
 from mhc.case import Case
@@ -21,6 +21,7 @@ from oracles import liveness, refusal
 from oracles.verdict import Status, Verdict
 from strategies.cases import cases
 from strategies.regions import regions
+from strategies.rounds import quiet
 
 GUIDED = 50
 """Cases of a round that looks for large |error| / bound and rare regions; Hypothesis climbs only in longer ones."""
@@ -79,13 +80,9 @@ def play(
                     stop_shrinking = time.monotonic() + request.shrink
                 raise classes.setdefault(id_, type(f"Bug{id_}", (FoundBug,), {}))(failure.message)
 
-    configured = settings(
-        max_examples=max(request.count, GUIDED if request.rare is not None else 0),
-        database=None,
-        deadline=None,
+    configured = quiet(
+        max(request.count, GUIDED if request.rare is not None else 0),
         phases=(Phase.generate, Phase.shrink) if request.rare is None else (Phase.generate, Phase.target, Phase.shrink),
-        suppress_health_check=list(HealthCheck),
-        print_blob=False,
     )
     spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
     like = None if request.like is None else Case.from_json(request.like)
