@@ -14,6 +14,7 @@ from torch import Tensor
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.reference import Reference, widen
+from oracles import nonfinite
 from oracles.error_number import ErrorNumber
 from oracles.nonfinite import beside, class_fits, surely_finite
 from oracles.rounding import unit_roundoff
@@ -130,7 +131,21 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
     value = beside(got, wanted)
-    if surely_finite(value, wanted):
+    return _judge(name, value, wanted, surely_finite(value, wanted))
+
+
+def judge_class_and_magnitude(name: str, got: Tensor, wanted: ErrorNumber) -> tuple[Verdict, Verdict]:
+    """What the non-finite gate and this one say of one tensor, in little more time than one of them takes."""
+    if got.numel() == 0:
+        return nonfinite.judge_tensor(name, got, wanted), judge_tensor(name, got, wanted)
+    value = beside(got, wanted)
+    finite = surely_finite(value, wanted)
+    classes = passed(nonfinite.NAME, name) if finite else nonfinite.judge_classes(name, value, wanted)
+    return classes, _judge(name, value, wanted, finite)
+
+
+def _judge(name: str, value: Tensor, wanted: ErrorNumber, finite: bool) -> Verdict:
+    if finite:
         return _compare(name, value, wanted, (value - wanted.value).abs())
     if not (~wanted.error.isinf()).any():
         return not_applicable(NAME, name, "no element has a finite tolerance")

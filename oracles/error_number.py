@@ -37,7 +37,7 @@ from torch import Tensor
 
 from oracles import addends, regroup, runs
 from oracles.grain import grain_of, holds, product_grain
-from oracles.rounding import ELEMENTARY, HEADROOM, PARTIAL, all_finite, half_subnormal, magnitude, poison, unit_roundoff
+from oracles.rounding import ELEMENTARY, PARTIAL, all_finite, ceiling, half_subnormal, magnitude, poison, unit_roundoff
 
 LOST = 2.0**55
 """Where a float64 is at least so many times another, their sum is the first to the last bit."""
@@ -109,7 +109,7 @@ class ErrorNumber:
         the result's own magnitude), and half the smallest subnormal for each of `underflows` products that may fall below
         the normal range, or `regrouped` of them where some are near it. `calm`: the operands are.
         """
-        limit = torch.finfo(dtype).max / HEADROOM
+        limit = ceiling(dtype)
         if calm and not grain:  # the common case, and the quick one: the largest element tells whether all are in range
             own = value.abs() if size is None else size
             spread = own if propagated is None else own + propagated
@@ -122,11 +122,13 @@ class ErrorNumber:
                 return result
             least, most = (float(end) for end in spread.aminmax())
             under = underflows * half_subnormal(dtype)
+            far = 3 * most + alpha * most + under <= limit  # the error is at most `most` and its own roundings
             if regrouped is not None and regroup.near(spread, least):
+                far = False
                 result.error = torch.add(error, spread.sign() * regrouped(), alpha=half_subnormal(dtype))
             elif roundings is not spread or alpha * least <= LOST * under:
                 result.error = torch.add(error, spread.sign(), alpha=under)
-            if most + float(result.error.max()) <= limit:
+            if (far and roundings is spread) or most + float(result.error.max()) <= limit:
                 return result
         if propagated is None:
             propagated = torch.zeros((), dtype=torch.float64, device=value.device)
@@ -271,7 +273,7 @@ class ErrorNumber:
         """A conversion: to a wider dtype exact, but beyond promise near its overflow like everything else."""
         spread = (self.size if self.calm else magnitude(self.value)) + self.error
         if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
-            limit = torch.finfo(dtype).max / HEADROOM
+            limit = ceiling(dtype)
             if self.calm and (spread.numel() == 0 or float(spread.max()) <= limit):
                 return type(self)(self.value, self.error, dtype, self.grain, calm=True, sure=self.sure)
             beyond = spread > limit

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mhc.observation import Observation
-from oracles import bound, liveness, memory, nonfinite, refusal
+from oracles import bound, liveness, memory, refusal
 from oracles.bound import Tolerances
 from oracles.error_number import ErrorNumber
 from oracles.verdict import Status, Verdict, failed, not_applicable
@@ -21,7 +21,7 @@ def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
     verdicts = [*liveness.judge(observation), *memory.judge(observation)]
     for name, value, wanted in pairs(observation, allowed):
         if value is not None and wanted is not None:
-            verdicts += [nonfinite.judge_tensor(name, value, wanted), bound.judge_tensor(name, value, wanted)]
+            verdicts += bound.judge_class_and_magnitude(name, value, wanted)
         else:
             verdicts.append(odd(bound.NAME, name, value, wanted))
     return verdicts
@@ -45,7 +45,7 @@ def agree(oracle: str, symptom: str, observation: Observation, allowed: Toleranc
         if value is None or wanted is None:
             verdicts.append(odd(oracle, name, value, wanted))
             continue
-        both = [nonfinite.judge_tensor(name, value, wanted), bound.judge_tensor(name, value, wanted)]
+        both = bound.judge_class_and_magnitude(name, value, wanted)
         worst = next((verdict for verdict in both if verdict.status is Status.FAIL), both[1])
         told = replace(worst, oracle=oracle)
         if worst.status is Status.FAIL:

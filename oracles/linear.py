@@ -13,7 +13,7 @@ from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.reference import judged_on, widen
 from oracles.nonfinite import beside
-from oracles.rounding import HEADROOM, all_finite, unit_roundoff
+from oracles.rounding import all_finite, ceiling, unit_roundoff
 from oracles.trial import Gate, Plan, Run, Trial
 from oracles.underflow_number import UnderflowNumber
 from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
@@ -36,6 +36,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     inputs = edited(trial.inputs, dict.fromkeys(upstream, _double))
     saved = trial.reference.saved
 
+    @torch.inference_mode()
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         changes = _changes(trial)
         verdicts, after = [], observed[LABEL].gradients
@@ -88,7 +89,7 @@ def _changes(trial: Trial) -> Mapping[str, UnderflowNumber]:
 
 def _number(value: Tensor, dtype: torch.dtype) -> UnderflowNumber:
     """A tensor that is given; no promise where doubling it may overflow."""
-    beyond = value.abs() > torch.finfo(dtype).max / HEADROOM
+    beyond = value.abs() > ceiling(dtype)
     return UnderflowNumber(value, torch.zeros_like(value).masked_fill(beyond, torch.inf), dtype)
 
 

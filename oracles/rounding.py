@@ -1,6 +1,7 @@
 """What the dtypes round, and the choices of the error model; docs/tolerances.md derives each."""
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -18,16 +19,25 @@ HEADROOM = 4.0
 PARTIAL = 6
 
 
+@cache
 def unit_roundoff(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps / 2
 
 
+@cache
 def overflow_threshold(dtype: torch.dtype) -> float:
     """The smallest magnitude that rounds to infinity; infinity itself for float64, whose threshold is no float64."""
     info = torch.finfo(dtype)
     return info.max + info.max / (2 - info.eps) * info.eps / 2
 
 
+@cache
+def ceiling(dtype: torch.dtype) -> float:
+    """The largest magnitude of which anything is promised."""
+    return torch.finfo(dtype).max / HEADROOM
+
+
+@cache
 def half_subnormal(dtype: torch.dtype) -> float:
     """What rounding may cost below the normal range; of float64 a whole subnormal, since no float64 is half of one."""
     info = torch.finfo(dtype)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from oracles.error_number import ErrorNumber
 from oracles.regroup import Regrouped
-from oracles.rounding import HEADROOM, half_subnormal, magnitude, poison
+from oracles.rounding import ceiling, half_subnormal, magnitude, poison
 
 MARGIN = 2.0**24
 """A product counts as surely normal from this many times the smallest normal number on: implementations multiply in other
@@ -52,7 +52,7 @@ class UnderflowNumber(ErrorNumber):
         else:
             own = torch.where(spread == 0, 0.0, subnormal)
         error = poison(propagated + own)
-        return cls(value, torch.where(spread > torch.finfo(dtype).max / HEADROOM, torch.inf, error), dtype)
+        return cls(value, torch.where(spread > ceiling(dtype), torch.inf, error), dtype)
 
     def _coerce(self, other: Any) -> ErrorNumber:
         """A constant is rounded in both evaluations alike."""
@@ -67,4 +67,4 @@ class UnderflowNumber(ErrorNumber):
         size = magnitude(self.value)
         normal = (size - self.error >= info.smallest_normal) | (size + self.error == 0)
         own = torch.where(normal, 0.0, half_subnormal(dtype))
-        return type(self)(self.value, torch.where(size > info.max / HEADROOM, torch.inf, self.error + own), dtype)
+        return type(self)(self.value, torch.where(size > ceiling(dtype), torch.inf, self.error + own), dtype)

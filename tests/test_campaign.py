@@ -97,15 +97,16 @@ def only_run(folder: Path) -> Path:
 
 def test_ten_that_misbehave_are_ten_findings_and_the_healthy_are_unharmed(kernels: Path, tmp_path: Path) -> None:
     chosen = [word for name in WANTED for word in ("--impl", f"{kernels}:{name.upper()}")]
-    limits = ("--run-limit", 8, "--compile-limit", 0, "--memory", 0.6, "--workers", 2)
+    limits = ("--run-limit", 6, "--compile-limit", 0, "--memory", 0.6, "--workers", 4)  # most of them wait
     out = tmp_path / "runs"
+    minutes = 0.5
     arguments = command(
-        "--minutes", 0.8, "--seed", 1, "--out", out, *chosen, "--impl", "manual", "--impl", "golden", *limits
+        "--minutes", minutes, "--seed", 1, "--out", out, *chosen, "--impl", "manual", "--impl", "golden", *limits
     )
     started = time.monotonic()
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert time.monotonic() - started < 1.1 * 0.8 * 60 + 15  # imports, and ending a dozen processes
+    assert time.monotonic() - started < 1.1 * minutes * 60 + 15  # imports, and ending a dozen processes
     run = only_run(out)
     found = [json.loads(path.read_text(encoding="utf-8"))["fingerprint"] for path in run.glob("*.json")]
     seen = {one["implementation"]: (one["subject"], one["symptom"]) for one in found}
@@ -157,7 +158,7 @@ def test_a_killed_run_goes_on_and_has_lost_nothing(kernels: Path, tmp_path: Path
     for _ in range(20 if settings().max_examples >= 1000 else 3):
         assert process.stdout is not None
         assert "checking manual, raises" in process.stdout.readline()
-        time.sleep(chance.uniform(1.5, 5.0))
+        time.sleep(chance.uniform(1.0, 4.0))
         while not before and process.poll() is None and not any_case(only_run(out)):
             time.sleep(0.5)  # the first kill is of a run that has begun
         process.kill()

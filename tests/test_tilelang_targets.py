@@ -18,12 +18,12 @@ TARGETS = (SM_80, SM_90, SM_100)
 LARGE = scaled_case(B=4, S=2048, n=4, D=4096, dtype="bfloat16")
 CASES: dict[str, Case] = {
     "many streams": scaled_case(B=1, S=2048, n=16, D=1024, dtype="bfloat16"),
-    "odd": scaled_case(B=2, S=3, n=5, D=7, dtype="bfloat16"),
-    "float16": scaled_case(B=1, S=5, n=3, D=24, dtype="float16", absent=frozenset({"gamma"})),
+    "odd": scaled_case(B=2, S=3, n=5, D=7, dtype="float16", absent=frozenset({"gamma"})),
+    "small": scaled_case(B=1, S=5, n=3, D=24, dtype="bfloat16"),
     "float32": scaled_case(B=1, S=5, n=3, D=24, dtype="float32"),
 }
-OFTEN = {(SM_80, "odd"), (SM_90, "many streams"), (SM_90, "float16")}
-"""What every run lowers; float32 too, in tests/test_tilelang_whole.py, which compiles it."""
+OFTEN = {(SM_80, "odd"), (SM_90, "many streams")}
+"""What every run lowers; float32 too, in tests/test_tilelang_whole.py, which compiles it. Lowering one takes ten seconds."""
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -32,12 +32,12 @@ class Target:
         return f"cuda -arch={self.arch}"
 
     def cubin(self, source: str) -> bytes:
-        """Machine code of device code, from nvcc."""
+        """Machine code of what is compiled of a source where it runs, from nvcc."""
         from tilelang.contrib import nvcc  # noqa: PLC0415
         from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH  # noqa: PLC0415
 
         options = ["-std=c++17", "-w", f"-I{TILELANG_TEMPLATE_PATH}", f"-I{CUTLASS_INCLUDE_DIR}"]
-        compiled: bytes = nvcc.compile_cuda(source, "cubin", self.arch, options)
+        compiled: bytes = nvcc.compile_cuda(device_source(source), "cubin", self.arch, options)
         return compiled
 
     def registers(self, source: str, folder: Path) -> list[tuple[int, int]]:
