@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from mhc import default_case
-from mhc.case import Case
+from mhc.case import Case, Layout, with_tensor
 from mhc.upstream.endings import by_class
 from mhc.upstream.errors import ExportError
 from mhc.upstream.program import make
 from mhc.upstream.script import OTHER
 from mhc.upstream.verify import run
 from tests.exports import SELDOM, finding, outside, repro
+
+TRANSPOSED = with_tensor(default_case(S=3, n=2, D=5, dtype="float32"), "x", layout=Layout(order=(0, 2, 1, 3)))
 
 
 @pytest.mark.parametrize(
@@ -28,6 +30,7 @@ from tests.exports import SELDOM, finding, outside, repro
         pytest.param("c_dx_without_gamma", "dx", "tilelang", default_case(S=2, n=2, D=3, dtype="float32"), marks=SELDOM),
         ("last_column_masked_off", "inv_rms", "triton", default_case()),
         pytest.param("hc_eps_in_the_slope", "dphi", "triton", default_case(), marks=SELDOM),
+        pytest.param("c_strides_ignored", "h_in", "tilelang", TRANSPOSED, marks=SELDOM),
     ],
 )
 def test_the_program_of_a_mutant_fails_by_itself_at_the_same_element(

@@ -12,8 +12,10 @@ from torch import Tensor
 from mhc import default_case
 from mhc.inputs import materialise
 from mhc.reference import reference as float64
+from mhc.upstream.capture import Capture, Variable
 from mhc.upstream.errors import ExportError
 from mhc.upstream.fold import Fold, constant
+from mhc.upstream.kernels import viewed
 from mhc.upstream.reference import reference
 from mhc.upstream.script import heading, wrapped
 from mhc.upstream.simplify import Unroll
@@ -60,6 +62,17 @@ def test_one_value_with_exceptions_is_not_packed() -> None:
     value[3, 4], value[5, 6] = -0.0, 7.0
     assert len(tensor_text(value).after) == 2
     assert torch.equal(bits(made_of(value)), bits(value))
+
+
+def test_memory_that_a_kernel_reads_as_if_it_were_dense_is_passed_so() -> None:
+    x = torch.arange(12.0).view(3, 4).t()
+    capture = Capture({"x": x, "dense": x.contiguous(), "copied": x + 1})
+    names = [capture.variable(one, "x").name for one in (x, capture.given["dense"], capture.given["copied"].contiguous())]
+    assert (names[:2], [capture.strided(name) for name in capture.given]) == (["x", "dense"], [True, False, False])
+    passed = eval(viewed(Variable("x"), None, (4, 3)), {"x": x})
+    assert passed.is_contiguous()
+    assert torch.equal(passed.reshape(-1), torch.arange(12.0))
+    assert viewed(Variable("x"), (4, 3), (4, 3)) == "x"
 
 
 def test_strides_are_kept() -> None:

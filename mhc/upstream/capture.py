@@ -110,6 +110,10 @@ class Capture:
                 return f"{name}.to({dtype_text(tensor.dtype)}).view({shape_text(tensor.shape)})"
         raise ExportError("what it returned is none of what its kernels wrote: the host code around them has made it")
 
+    def strided(self, name: str) -> bool:
+        """Whether a launch was given an argument of the stage itself that is not dense."""
+        return name in self.direct and not self.given[name].is_contiguous()
+
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Of the variables that are not what the stage was given."""

@@ -40,9 +40,10 @@ def kernels_of(recording: Recording, to: str, *, cut: bool) -> tuple[Script, str
     wanted = _wanted(recording)
     result = "" if wanted else _result(recording)
     needed = (wanted or re.split(r"\W", result)[0]) if cut and (wanted or result) else None
+    capture = recording.capture
     shapes = {
-        **{name: tuple(tensor.shape) for name, tensor in recording.capture.given.items()},
-        **recording.capture.shapes,
+        **{name: tuple(tensor.shape) for name, tensor in capture.given.items() if not capture.strided(name)},
+        **capture.shapes,
     }
     kernels = tilelang_kernels(own, shapes, needed) if own[0].target else triton_kernels(own, needed)
     return _script(recording, kernels, result), kernels.where
@@ -278,7 +279,7 @@ def _beside(script: Script, name: str, offset: int) -> Script:
 
 def _given(tensor: Tensor, recording: Recording, name: str) -> Text:
     text = tensor_text(tensor)
-    if name in recording.capture.direct and not tensor.is_contiguous():
+    if recording.capture.strided(name):
         return replace(text, after=(*text.after, *strided_text(tensor, tensor.shape)))
     return text
 

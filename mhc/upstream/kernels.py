@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from mhc.upstream.capture import Launch, Variable
 from mhc.upstream.cut import cut, prim_func
 from mhc.upstream.flat import Flat, flat, parameters
@@ -91,7 +93,8 @@ def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[i
     """TileLang prim_funcs of their own sizes.
 
     Args:
-        shapes: of the variables. wanted: as for `triton_kernels`.
+        shapes: of the variables, but for those with strides, whose memory a kernel reads as if it were dense. wanted: as for
+            `triton_kernels`.
     """
     whole = Flat({"import tilelang"})
     calls: list[Call] = []
@@ -123,7 +126,7 @@ def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[i
         own = whole.add(made)[own]
         sizes = _shapes(launch) if arguments else {}
         given = {
-            name: _viewed(value, shapes[value.name], sizes[name]) if isinstance(value, Variable) else repr(value)
+            name: viewed(value, shapes.get(value.name), sizes[name]) if isinstance(value, Variable) else repr(value)
             for name, value in arguments.items()
         }
         options = [
@@ -188,7 +191,10 @@ def _shapes(launch: Launch) -> dict[str, tuple[int, ...]]:
     }
 
 
-def _viewed(variable: Variable, shape: Sequence[int], wanted: Sequence[int]) -> str:
+def viewed(variable: Variable, shape: Sequence[int] | None, wanted: Sequence[int]) -> str:
+    """A variable as a kernel takes it; a shape of None: it is not dense, and the kernel reads its memory as if it were."""
+    if shape is None:
+        return f"{variable.name}.as_strided({tuple(wanted)}, {torch.empty(tuple(wanted)).stride()})"
     return variable.name if tuple(shape) == tuple(wanted) else f"{variable.name}.view({shape_text(wanted)})"
 
 
