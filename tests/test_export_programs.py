@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from mhc import default_case
-from mhc.case import Case, Layout, with_tensor
+from mhc.case import Case, with_tensor
+from mhc.recipe import Layout
 from mhc.upstream.endings import by_class
 from mhc.upstream.errors import ExportError
 from mhc.upstream.program import make
