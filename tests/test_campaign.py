@@ -137,11 +137,11 @@ def integrity(run: Path) -> dict[str, float]:
     return {**checked, **found}
 
 
-def any_case(run: Path) -> bool:
-    """Whether a run that goes on has checked anything yet."""
+def begun(run: Path) -> bool:
+    """Whether a run that goes on has checked a case and found something yet."""
     store = Store(run / FILE)
     try:
-        return bool(store.counts().get("manual", {}).get("checked"))
+        return bool(store.counts().get("manual", {}).get("checked")) and bool(store.findings())
     finally:
         store.close()
 
@@ -159,8 +159,8 @@ def test_a_killed_run_goes_on_and_has_lost_nothing(kernels: Path, tmp_path: Path
         assert process.stdout is not None
         assert "checking manual, raises" in process.stdout.readline()
         time.sleep(chance.uniform(1.0, 4.0))
-        while not before and process.poll() is None and not any_case(only_run(out)):
-            time.sleep(0.5)  # the first kill is of a run that has begun
+        while not before and process.poll() is None and not begun(only_run(out)):
+            time.sleep(0.5)  # the first kill is of a run that has something to lose
         process.kill()
         process.communicate()
         run = only_run(out)
