@@ -122,13 +122,11 @@ class ErrorNumber:
                 return result
             least, most = (float(end) for end in spread.aminmax())
             under = underflows * half_subnormal(dtype)
-            far = 3 * most + alpha * most + under <= limit  # the error is at most `most` and its own roundings
             if regrouped is not None and regroup.near(spread, least):
-                far = False
                 result.error = torch.add(error, spread.sign() * regrouped(), alpha=half_subnormal(dtype))
             elif roundings is not spread or alpha * least <= LOST * under:
                 result.error = torch.add(error, spread.sign(), alpha=under)
-            if (far and roundings is spread) or most + float(result.error.max()) <= limit:
+            if most + float(result.error.max()) <= limit:
                 return result
         if propagated is None:
             propagated = torch.zeros((), dtype=torch.float64, device=value.device)

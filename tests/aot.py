@@ -142,7 +142,7 @@ SHARED: tuple[Job, ...] = (
     Job(BACKWARD, (1, 2048, 16, 64)),
     Job(BACKWARD, (2, 3, 16, 5), "float16"),
 )
-"""Default schedules that the suite compiles every time, each for one target of either maker."""
+"""Default schedules that the suite compiles every time, for every second target."""
 
 SPILLS: Mapping[tuple[str, str], int] = {
     ("sm_80", "partial_kernel"): 42,  # n = 8: 128 columns of phi
@@ -173,7 +173,7 @@ PINNED: tuple[Job, ...] = (
     ),
     Job(BACKWARD, (2, 64, 4, 128), schedule={"backward_mode": "streams"}),  # with that mode's own tile, on sm_90 too
 )
-"""Pinned schedules that the suite compiles every time, each for one target of either maker."""
+"""Pinned schedules that the suite compiles every time, for every second target."""
 
 MORE_DEFAULTS: tuple[Job, ...] = (
     *both(MAIN, "float16"),

@@ -99,16 +99,15 @@ def only_run(folder: Path) -> Path:
 
 def test_ten_that_misbehave_are_ten_findings_and_the_healthy_are_unharmed(kernels: Path, tmp_path: Path) -> None:
     chosen = [word for name in WANTED for word in ("--impl", f"{kernels}:{name.upper()}")]
-    limits = ("--run-limit", 5, "--compile-limit", 0, "--memory", 0.6, "--workers", 4)  # most of them wait
+    limits = ("--run-limit", 8, "--compile-limit", 0, "--memory", 0.6, "--workers", 2)
     out = tmp_path / "runs"
-    minutes = 0.45
     arguments = command(
-        "--minutes", minutes, "--seed", 1, "--out", out, *chosen, "--impl", "manual", "--impl", "golden", *limits
+        "--minutes", 0.8, "--seed", 1, "--out", out, *chosen, "--impl", "manual", "--impl", "golden", *limits
     )
     started = time.monotonic()
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert time.monotonic() - started < 1.1 * minutes * 60 + 15  # imports, and ending a dozen processes
+    assert time.monotonic() - started < 1.1 * 0.8 * 60 + 15  # imports, and ending a dozen processes
     run = only_run(out)
     found = [json.loads(path.read_text(encoding="utf-8"))["fingerprint"] for path in run.glob("*.json")]
     seen = {one["implementation"]: (one["subject"], one["symptom"]) for one in found}
@@ -211,4 +210,4 @@ def test_ctrl_c_ends_it_with_a_report_and_a_second_one_at_once(tmp_path: Path) -
 def test_what_cannot_be_gone_on_with_exits_2(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, [word.format(tmp=tmp_path) for word in arguments])
     assert done.exit_code == 2
-    assert message in " ".join(done.output.replace("│", " ").split())
+    assert message in " ".join(done.stderr.split())

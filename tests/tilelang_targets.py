@@ -34,25 +34,27 @@ class Target:
     def cubin(self, source: str) -> bytes:
         """Machine code of what is compiled of a source where it runs, from nvcc."""
         from tilelang.contrib import nvcc  # noqa: PLC0415
-        from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH  # noqa: PLC0415
 
-        options = ["-std=c++17", "-w", f"-I{TILELANG_TEMPLATE_PATH}", f"-I{CUTLASS_INCLUDE_DIR}"]
-        compiled: bytes = nvcc.compile_cuda(device_source(source), "cubin", self.arch, options)
+        compiled: bytes = nvcc.compile_cuda(device_source(source), "cubin", self.arch, _options())
         return compiled
 
     def registers(self, source: str, folder: Path) -> list[tuple[int, int]]:
         """Of each kernel in device code: registers of a thread, and bytes that it spills."""
-        from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH  # noqa: PLC0415
-
         (folder / "kernels.cu").write_text(device_source(source), encoding="utf-8")
-        includes = [f"-I{TILELANG_TEMPLATE_PATH}", f"-I{CUTLASS_INCLUDE_DIR}"]
-        options = ["-std=c++17", "-w", "-cubin", f"-arch={self.arch}", "-Xptxas", "-v", *includes]
+        options = [*_options(), "-cubin", f"-arch={self.arch}", "-Xptxas", "-v"]
         command = [str(compiler_path("cuda")), *options, "kernels.cu", "-o", "kernels.cubin"]
         said = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stderr
         spilled = re.findall(r"(\d+) bytes spill stores", said)
         return [
             (int(count), int(size)) for count, size in zip(re.findall(r"Used (\d+) registers", said), spilled, strict=True)
         ]
+
+
+def _options() -> list[str]:
+    """Of nvcc, for any target: with TileLang's headers."""
+    from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH  # noqa: PLC0415
+
+    return ["-std=c++17", "-w", f"-I{TILELANG_TEMPLATE_PATH}", f"-I{CUTLASS_INCLUDE_DIR}"]
 
 
 SM_80 = Target("sm_80", "sm_80", Chip(cores=108, shared=163 << 10, capability=80))
