@@ -1,7 +1,10 @@
 """A worker's process: what limit it is under, and when."""
 
+import multiprocessing
 import time
 from pathlib import Path
+
+import pytest
 
 from mhc import default_case, load
 from mhc.fuzz.messages import Done, Judged, Ready, Round
@@ -40,6 +43,28 @@ def test_an_implementation_that_is_never_loaded_is_at_the_end_of_the_limit_of_st
             assert time.monotonic() - started < 30
             time.sleep(0.05)
         assert fate.symptom == "hang"
+    finally:
+        process.kill()
+
+
+LOOKS = """
+import gc, sys
+from mhc import load
+
+if {"triton", "tilelang", "tvm"} & set(sys.modules) or "sympy" not in sys.modules or not gc.get_freeze_count():
+    raise RuntimeError("not what it should be forked from")
+IMPL = load("golden")
+"""
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="each process imports for itself")
+def test_it_begins_with_all_that_every_case_needs_and_nothing_of_a_dsl(tmp_path: Path) -> None:
+    """A module that cannot be imported beforehand is passed over without a word, and each process imports it anew."""
+    file = tmp_path / "looks.py"
+    file.write_text(LOOKS, encoding="utf-8")
+    process = Process(f"{file}:IMPL", {}, "cpu", Limits())
+    try:
+        process.await_ready()
     finally:
         process.kill()
 

@@ -33,13 +33,14 @@ from mhc.fuzz.serve import serve
 from oracles import liveness
 from oracles.verdict import Verdict
 
-# A new process is forked from a server that has loaded PyTorch and nothing else, and has run no kernel: a tenth of a second
+# A new process is forked from a server that has loaded PyTorch and no DSL, and has run no kernel: hundredths of a second
 # instead of three, and a crash costs one process. The variables of an implementation are set before anything imports a DSL.
 _FORKED = "forkserver" in multiprocessing.get_all_start_methods()
-_CONTEXT = multiprocessing.get_context("forkserver" if _FORKED else "spawn")
+FRESH: Any = multiprocessing.get_context("forkserver" if _FORKED else "spawn")
+"""Makes processes in which nothing was run."""
 if _FORKED:
-    _CONTEXT.set_forkserver_preload(["torch", "mhc.fuzz.rounds", "mhc.registry"])
-_NESTED = multiprocessing.get_context("spawn")  # what such a process starts is a child of its own, and dies with it
+    FRESH.set_forkserver_preload(["mhc.fuzz.preload"])
+_NESTED: Any = multiprocessing.get_context("spawn")  # what such a process starts is a child of its own, and dies with it
 _WATCH = 0.25  # seconds between looks at a process that says nothing
 _LOOK = 0.1  # least seconds between looks at a process that talks: /proc costs as much as a message does
 
@@ -117,7 +118,7 @@ class Process:
         self._asked = False
         self._silent: float | None = None  # since when the pipe is closed: it has ended, or is about to, or has lost it
         self._looked = 0.0
-        context: Any = _CONTEXT if multiprocessing.parent_process() is None else _NESTED
+        context = FRESH if multiprocessing.parent_process() is None else _NESTED
         here, there = context.Pipe()
         own = {**variables, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)})}
         written = None if log is None else str(log)

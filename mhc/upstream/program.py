@@ -3,11 +3,10 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass, replace
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 
 from mhc.fuzz.files import replace_text
 from mhc.fuzz.finding import Finding, from_document
+from mhc.fuzz.process import FRESH
 from mhc.upstream.draft import host_code_of, kernels_of, place
 from mhc.upstream.errors import ExportError
 from mhc.upstream.recording import Recording, record
@@ -74,6 +74,7 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
     task = {
         "finding": found.document,
         "variables": dict(found.variables),
+        "environment": {**os.environ, **found.variables},
         "to": to,
         "device": device,
         "form": form,
@@ -81,21 +82,10 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
     ends = found.fingerprint.subject == "process"
     with tempfile.TemporaryDirectory() as name:
         answer = Path(name) / "answer.json"
-        environment = {**os.environ, **found.variables, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         errors = answer.with_suffix(".log")
-        with errors.open("w") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-c", f"import {__name__} as made; made.child({str(answer)!r})"],
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                text=True,
-            )
-            assert process.stdin is not None
-            process.stdin.write(json.dumps(task))
-            process.stdin.close()
-            status = _waited(process, answer, hung=found.hung)
+        process = FRESH.Process(target=_child, args=(task, answer, errors))
+        process.start()
+        status = _waited(process, answer, hung=found.hung)
         if not answer.exists():
             last = (errors.read_text(encoding="utf-8").strip().splitlines() or ["nothing said"])[-1]
             raise ExportError(f"its process ended while it was recorded, {status}: {last}")
@@ -110,17 +100,17 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
     return replace(program, whole=program.text)
 
 
-def _waited(process: "subprocess.Popen[str]", answer: Path, *, hung: bool) -> str:
+def _waited(process: BaseProcess, answer: Path, *, hung: bool) -> str:
     """How the process that records ended; one that is known to hang gets less time once it has begun to launch."""
     deadline = time.monotonic() + SECONDS
-    while (status := process.poll()) is None and time.monotonic() < deadline:
+    while process.is_alive() and time.monotonic() < deadline:
         if hung and answer.exists():
             deadline = min(deadline, time.monotonic() + HANGS)
-        time.sleep(_LOOK)
-    if status is not None:
-        return _ended(status)
+        process.join(_LOOK)
+    if process.exitcode is not None:
+        return _ended(process.exitcode)
     process.kill()
-    process.wait()
+    process.join()
     return "hang"
 
 
@@ -129,11 +119,14 @@ def _ended(status: int) -> str:
     return signal.Signals(-status).name if status < 0 else f"exit {status}"
 
 
-def child(answer: str) -> None:
-    """What `make` starts: the task is on standard input, the program or the refusal goes to the file `answer`."""
-    task = json.load(sys.stdin)
+def _child(task: dict[str, Any], path: Path, errors: Path) -> None:
+    """What `make` starts: the program or the refusal goes to the file `path`, what is said on the way to `errors`."""
+    with errors.open("w") as log, Path(os.devnull).open("w") as nowhere:
+        os.dup2(log.fileno(), 2)
+        os.dup2(nowhere.fileno(), 1)
+    os.environ.update(task["environment"])  # before anything of a DSL is imported
     found = replace(from_document(task["finding"]), variables=task["variables"])
-    path, to, form = Path(answer), task["to"], task["form"]
+    to, form = task["to"], task["form"]
 
     def tell(recording: Recording) -> None:
         if form != HOST and not recording.capture.launches:  # a stage begins
