@@ -1,6 +1,7 @@
 """`python -m mhc.bench throughput`: the simulated fleet, the plain loop, the race, and what laps add up to."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,18 @@ from mhc.bench.plain import apart, loop
 from mhc.bench.race import Race, Score, scores
 from mhc.bench.simulated import Ceiling, Simulated, measure
 from mhc.bench.suites import COMPARATORS
-from mhc.bench.throughput import PHASES, Contender, Lap, in_turns, median_rate, split
+from mhc.bench.throughput import PHASES, Contender, Lap, campaign, in_turns, median_rate, split, unled
+from mhc.fuzz.process import HarnessError, Limits
+from mhc.fuzz.site import Here
 from oracles.mutants.load import SPEC
+
+ENDS = """
+import os
+from dataclasses import replace
+from mhc import load
+
+IMPL = replace(load("manual"), name="ends", forward=lambda *args, **kwargs: os._exit(7))
+"""
 
 RACE = Race(name="a", base="manual", clean=False, campaign=2.0, plain={}, cases=3, plain_cases=9)
 
@@ -94,6 +105,28 @@ def test_laps_are_in_turns_each_with_the_seed_of_its_turn() -> None:
     found = in_turns([contender("a"), contender("b")], 3, 7)
     assert seeds == [("a", 7), ("b", 7), ("a", 1007), ("b", 1007), ("a", 2007), ("b", 2007)]
     assert [median_rate(laps) for laps in found.values()] == [15.0, 20.0]
+
+
+def test_cases_without_a_campaign_are_the_same_cases_in_as_many_processes() -> None:
+    specs = {"manual": ("manual", load("manual"))}
+    lap = unled(specs, "cpu", processes=2, gpus=0, cases=80, seed=3)
+    assert (lap.cases, lap.workers) == (60, 2)  # of four rounds in each, the first is not measured
+    assert lap.busy == 1.0
+
+
+def test_a_process_that_ends_where_nobody_watches_it_is_a_fault(tmp_path: Path) -> None:
+    file = tmp_path / "ends.py"
+    file.write_text(ENDS, encoding="utf-8")
+    spec = f"{file}:IMPL"
+    with pytest.raises(HarnessError, match=r"ends\.py:IMPL ended with 7"):
+        unled({"ends": (spec, load(spec))}, "cpu", processes=1, gpus=0, cases=10, seed=0)
+
+
+def test_workers_are_busy_with_cases_most_of_a_lap() -> None:
+    specs = {"manual": ("manual", load("manual"))}
+    lap = campaign(specs, partial(Here, specs, "cpu", 1, Limits()), cases=60, seed=0)
+    assert 20 <= lap.cases <= 60
+    assert 0.5 < lap.busy <= 1.1  # a round's drawing is counted when it ends
 
 
 def test_the_phases_of_a_case_add_up() -> None:

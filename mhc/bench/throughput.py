@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from mhc.bench.alone import WARM, alone
 from mhc.bench.hunt import ELEMENTS, draw
 from mhc.bench.plain import apart
 from mhc.fuzz.campaign import Budget, Campaign, Subject
@@ -19,7 +20,6 @@ from mhc.inputs import materialise
 PHASES = ("drawing", "materialising", "running", "reference", "judging", "storing")
 _MATERIALISED = 50  # cases, for the time that materialising takes
 _HOUR = 3600.0
-_WARM = 0.4  # of a lap's cases, in which not every worker may have loaded every implementation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,8 @@ class Lap:
     Attributes:
         seconds: from when all workers work and have loaded every implementation, or two fifths of the cases are done.
         cases: in them.
-        cpu: seconds of the main process's CPU time.
+        cpu: seconds of the main process's CPU time. working: seconds that all workers spent in cases, together.
+        workers: how many there were.
         counts: as `Store.counts`, of the whole lap.
         findings: that there were.
     """
@@ -37,12 +38,19 @@ class Lap:
     cases: int
     seconds: float
     cpu: float = 0.0
+    working: float = 0.0
+    workers: int = 1
     counts: Mapping[str, Mapping[str, float]]
     findings: int = 0
 
     @property
     def rate(self) -> float:
         return self.cases / self.seconds if self.seconds else 0.0
+
+    @property
+    def busy(self) -> float:
+        """The share of the workers' time that went into cases; the rest they waited for something to do."""
+        return self.working / (self.workers * self.seconds) if self.seconds else 0.0
 
 
 @dataclass(frozen=True)
@@ -71,8 +79,8 @@ def median_rate(laps: Sequence[Lap]) -> float:
 
 def campaign(specs: Specs, site: Callable[[], Site], *, cases: int, seed: int) -> Lap:
     """A campaign of `cases` on each implementation, the same whatever the site."""
-    first: list[tuple[float, float, int]] = []
-    working: set[tuple[int, str]] = set()
+    first: list[tuple[float, float, int, float]] = []
+    loaded: set[tuple[int, str]] = set()
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / FILE)
         place = site()
@@ -80,10 +88,10 @@ def campaign(specs: Specs, site: Callable[[], Site], *, cases: int, seed: int) -
             place.wait((), 0.25)
 
         def tick(running: Campaign) -> None:
-            working.update((slot.number, slot.name) for slot in running.pool.busy() if slot.case is not None)
-            warm = len(working) == place.slots * len(specs) or running.cases >= _WARM * cases * len(specs)
-            if not first and warm and len({slot for slot, _ in working}) == place.slots:
-                first.append((time.monotonic(), time.process_time(), running.cases))
+            loaded.update((slot.number, slot.name) for slot in running.pool.busy() if slot.case is not None)
+            warm = len(loaded) == place.slots * len(specs) or running.cases >= WARM * cases * len(specs)
+            if not first and warm and len({slot for slot, _ in loaded}) == place.slots:
+                first.append((time.monotonic(), time.process_time(), running.cases, _working(store)))
 
         running = Campaign(
             [Subject(spec=spec, implementation=implementation) for spec, implementation in specs.values()],
@@ -95,12 +103,28 @@ def campaign(specs: Specs, site: Callable[[], Site], *, cases: int, seed: int) -
         )
         running.run()
         ended, cpu = time.monotonic(), time.process_time()
-        counts, findings = store.counts(), len(store.findings())
+        counts, findings, working = store.counts(), len(store.findings()), _working(store)
         store.close()
-    since = first[0] if first else (ended, cpu, running.cases)
+    since = first[0] if first else (ended, cpu, running.cases, working)
     return Lap(
-        cases=running.cases - since[2], seconds=ended - since[0], cpu=cpu - since[1], counts=counts, findings=findings
+        cases=running.cases - since[2],
+        seconds=ended - since[0],
+        cpu=cpu - since[1],
+        working=working - since[3],
+        workers=place.slots,
+        counts=counts,
+        findings=findings,
     )
+
+
+def _working(store: Store) -> float:
+    return sum(words.get("drawing", 0.0) + words.get("checking", 0.0) for words in store.counts().values())
+
+
+def unled(specs: Specs, device: str, *, processes: int, gpus: int, cases: int, seed: int) -> Lap:
+    """As many cases in processes without a campaign: all that this machine gives to so many at this time."""
+    done, working = alone(specs, device, processes, gpus=gpus, cases=cases, seed=seed)
+    return Lap(cases=done, seconds=working / processes, working=working, workers=processes, counts={})
 
 
 def plain(specs: Specs, *, cases: int, seed: int, jobs: int) -> Lap:

@@ -1,6 +1,7 @@
 """The verb `throughput` of `python -m mhc.bench`: what a campaign does in a second, and what it costs."""
 
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -14,7 +15,7 @@ import torch
 from mhc.bench.race import Race, Score, State, race, scores
 from mhc.bench.simulated import Simulated, serve
 from mhc.bench.simulated import measure as simulate
-from mhc.bench.throughput import PHASES, Contender, Lap, campaign, in_turns, materialising, median_rate, plain, split
+from mhc.bench.throughput import PHASES, Contender, Lap, campaign, in_turns, materialising, median_rate, plain, split, unled
 from mhc.fuzz.chosen import load_all
 from mhc.fuzz.fleet import Fleet, join
 from mhc.fuzz.process import HarnessError, Limits
@@ -25,6 +26,7 @@ from oracles.mutants.record import Mutant
 
 COST, CEILING = 2.0, 2000.0
 """Milliseconds that a case may cost the main process; cases a second that it must be able to follow."""
+UNLED = "no campaign"
 _EVERY = 8  # of the catalogue's mutants, without --all
 
 
@@ -164,34 +166,43 @@ def _measure(
     contenders = []
     for many in counts:
         here = partial(Here, loaded, device, many, Limits(), gpus=gpus)
-        contenders.append(Contender(_named("campaign", many), _lap(loaded, here, cases)))
+        processes = partial(unled, loaded, device, processes=many, gpus=gpus, cases=cases)
+        contenders.append(Contender(_named("campaign", many), _seeded(partial(campaign, loaded, here, cases=cases))))
+        contenders.append(Contender(_named(UNLED, many), _seeded(processes)))
         if on is not None:
             fleet = partial(Fleet, loaded, device, many, Limits())
-            contenders.append(Contender(_named("on Ray", many), _lap(loaded, fleet, cases)))
+            contenders.append(Contender(_named("on Ray", many), _seeded(partial(campaign, loaded, fleet, cases=cases))))
         if not no_plain and device == "cpu":
             loops = partial(plain, loaded, cases=cases, jobs=many)
-            contenders.append(Contender(_named("plain loop", many), lambda seed, loops=loops: loops(seed=seed)))  # type: ignore[misc]
+            contenders.append(Contender(_named("plain loop", many), _seeded(loops)))
     found = in_turns(contenders, laps, seed, _show)
-    base = median_rate(found[contenders[0].name])
     click.echo(f"\n{', '.join(loaded)} on {device}, {cases} cases each a lap, {laps} laps in turns\n")
-    click.echo(f"| | cases/s, median of {laps} | over {contenders[0].name} | main process, ms of CPU time a case |")
-    click.echo("|---|---|---|---|")
+    click.echo(
+        f"| | cases/s, median of {laps} | over the first of its kind | workers in cases | ms of a worker a case "
+        "| main process, ms of CPU time a case |"
+    )
+    click.echo("|---|---|---|---|---|---|")
+    first, unled_first = (median_rate(found[contenders[i].name]) for i in (0, 1))
     for name, those in found.items():
         rate, cost = median_rate(those), min(1000 * lap.cpu / max(1, lap.cases) for lap in those)
-        click.echo(f"| {name} | {rate:.1f} | {rate / base:.2f} | {f'{cost:.2f}' if cost else '-'} |")
-    told = split(found[contenders[0].name][-1], materialising(device, seed))
+        busy = statistics.median(lap.busy for lap in those)
+        each = statistics.median(1000 * lap.working / max(1, lap.cases) for lap in those)
+        base = unled_first if name.startswith(UNLED) else first
+        told = [f"{rate:.1f}", f"{rate / base:.2f}", f"{busy:.0%}" if busy else "-", f"{each:.1f}" if busy else "-"]
+        click.echo(f"| {name} | {' | '.join(told)} | {f'{cost:.2f}' if cost else '-'} |")
+    phases = split(found[contenders[0].name][-1], materialising(device, seed))
     click.echo(f"\nms of a case, {contenders[0].name}, last lap\n\n| | {' | '.join(PHASES)} | on cases that compile |")
     click.echo("|---" * (len(PHASES) + 2) + "|")
-    for name, each in told.items():
-        click.echo(f"| {name} | {' | '.join(f'{each[phase]:.1f}' for phase in (*PHASES, 'compiling'))} |")
+    for name, parts in phases.items():
+        click.echo(f"| {name} | {' | '.join(f'{parts[phase]:.1f}' for phase in (*PHASES, 'compiling'))} |")
 
 
 def _named(what: str, workers: int) -> str:
     return f"{what}, {workers} worker{'s' if workers > 1 else ''}"
 
 
-def _lap(specs: Specs, site: Callable[[], Site], cases: int) -> Callable[[int], Lap]:
-    return lambda seed: campaign(specs, site, cases=cases, seed=seed)
+def _seeded(lap: Callable[..., Lap]) -> Callable[[int], Lap]:
+    return lambda seed: lap(seed=seed)
 
 
 def _show(name: str, lap: Lap) -> None:
