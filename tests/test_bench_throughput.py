@@ -14,7 +14,7 @@ from mhc.bench.plain import apart, loop
 from mhc.bench.race import Race, Score, scores
 from mhc.bench.simulated import Ceiling, Simulated, measure
 from mhc.bench.suites import COMPARATORS
-from mhc.bench.throughput import PHASES, Contender, Lap, campaign, in_turns, median_rate, split, unled
+from mhc.bench.throughput import PHASES, Contender, Lap, campaign, in_turns, median_rate, median_ratio, split, unled
 from mhc.fuzz.process import HarnessError, Limits
 from mhc.fuzz.site import Here
 from oracles.mutants.load import SPEC
@@ -105,6 +105,7 @@ def test_laps_are_in_turns_each_with_the_seed_of_its_turn() -> None:
     found = in_turns([contender("a"), contender("b")], 3, 7)
     assert seeds == [("a", 7), ("b", 7), ("a", 1007), ("b", 1007), ("a", 2007), ("b", 2007)]
     assert [median_rate(laps) for laps in found.values()] == [15.0, 20.0]
+    assert median_ratio(found["b"], found["a"]) == pytest.approx(4 / 3)  # of 2, 4/3 and 6/5
 
 
 def test_cases_without_a_campaign_are_the_same_cases_in_as_many_processes() -> None:

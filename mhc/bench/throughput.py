@@ -27,7 +27,7 @@ class Lap:
     """One measurement of one contender.
 
     Attributes:
-        seconds: from when all workers work and have loaded every implementation, or two fifths of the cases are done.
+        seconds: from when all workers work and two fifths of the cases are done: until then, processes have things to load.
         cases: in them.
         cpu: seconds of the main process's CPU time. working: seconds that all workers spent in cases, together.
         workers: how many there were.
@@ -77,10 +77,15 @@ def median_rate(laps: Sequence[Lap]) -> float:
     return statistics.median(lap.rate for lap in laps)
 
 
+def median_ratio(laps: Sequence[Lap], over: Sequence[Lap]) -> float:
+    """Of the rates, each over the one of the same turn: a machine that slows down in between changes no ratio."""
+    return statistics.median(lap.rate / base.rate if base.rate else 0.0 for lap, base in zip(laps, over, strict=True))
+
+
 def campaign(specs: Specs, site: Callable[[], Site], *, cases: int, seed: int) -> Lap:
     """A campaign of `cases` on each implementation, the same whatever the site."""
     first: list[tuple[float, float, int, float]] = []
-    loaded: set[tuple[int, str]] = set()
+    working: set[int] = set()
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / FILE)
         place = site()
@@ -88,9 +93,8 @@ def campaign(specs: Specs, site: Callable[[], Site], *, cases: int, seed: int) -
             place.wait((), 0.25)
 
         def tick(running: Campaign) -> None:
-            loaded.update((slot.number, slot.name) for slot in running.pool.busy() if slot.case is not None)
-            warm = len(loaded) == place.slots * len(specs) or running.cases >= WARM * cases * len(specs)
-            if not first and warm and len({slot for slot, _ in loaded}) == place.slots:
+            working.update(slot.number for slot in running.pool.busy() if slot.case is not None)
+            if not first and running.cases >= WARM * cases * len(specs) and len(working) == place.slots:
                 first.append((time.monotonic(), time.process_time(), running.cases, _working(store)))
 
         running = Campaign(
@@ -103,14 +107,14 @@ def campaign(specs: Specs, site: Callable[[], Site], *, cases: int, seed: int) -
         )
         running.run()
         ended, cpu = time.monotonic(), time.process_time()
-        counts, findings, working = store.counts(), len(store.findings()), _working(store)
+        counts, findings, spent = store.counts(), len(store.findings()), _working(store)
         store.close()
-    since = first[0] if first else (ended, cpu, running.cases, working)
+    since = first[0] if first else (ended, cpu, running.cases, spent)
     return Lap(
         cases=running.cases - since[2],
         seconds=ended - since[0],
         cpu=cpu - since[1],
-        working=working - since[3],
+        working=spent - since[3],
         workers=place.slots,
         counts=counts,
         findings=findings,

@@ -15,7 +15,19 @@ import torch
 from mhc.bench.race import Race, Score, State, race, scores
 from mhc.bench.simulated import Simulated, serve
 from mhc.bench.simulated import measure as simulate
-from mhc.bench.throughput import PHASES, Contender, Lap, campaign, in_turns, materialising, median_rate, plain, split, unled
+from mhc.bench.throughput import (
+    PHASES,
+    Contender,
+    Lap,
+    campaign,
+    in_turns,
+    materialising,
+    median_rate,
+    median_ratio,
+    plain,
+    split,
+    unled,
+)
 from mhc.fuzz.chosen import load_all
 from mhc.fuzz.fleet import Fleet, join
 from mhc.fuzz.process import HarnessError, Limits
@@ -178,17 +190,22 @@ def _measure(
     found = in_turns(contenders, laps, seed, _show)
     click.echo(f"\n{', '.join(loaded)} on {device}, {cases} cases each a lap, {laps} laps in turns\n")
     click.echo(
-        f"| | cases/s, median of {laps} | over the first of its kind | workers in cases | ms of a worker a case "
-        "| main process, ms of CPU time a case |"
+        f"| | cases/s, median of {laps} | over the first of its kind, median of the turns | workers in cases "
+        "| ms of a worker a case | main process, ms of CPU time a case |"
     )
     click.echo("|---|---|---|---|---|---|")
-    first, unled_first = (median_rate(found[contenders[i].name]) for i in (0, 1))
+    first, unled_first = (found[contenders[i].name] for i in (0, 1))
     for name, those in found.items():
         rate, cost = median_rate(those), min(1000 * lap.cpu / max(1, lap.cases) for lap in those)
         busy = statistics.median(lap.busy for lap in those)
         each = statistics.median(1000 * lap.working / max(1, lap.cases) for lap in those)
         base = unled_first if name.startswith(UNLED) else first
-        told = [f"{rate:.1f}", f"{rate / base:.2f}", f"{busy:.0%}" if busy else "-", f"{each:.1f}" if busy else "-"]
+        told = [
+            f"{rate:.1f}",
+            f"{median_ratio(those, base):.2f}",
+            f"{busy:.0%}" if busy else "-",
+            f"{each:.1f}" if busy else "-",
+        ]
         click.echo(f"| {name} | {' | '.join(told)} | {f'{cost:.2f}' if cost else '-'} |")
     phases = split(found[contenders[0].name][-1], materialising(device, seed))
     click.echo(f"\nms of a case, {contenders[0].name}, last lap\n\n| | {' | '.join(PHASES)} | on cases that compile |")
