@@ -196,7 +196,7 @@ def _measure(
     click.echo("|---|---|---|---|---|---|")
     first, unled_first = (found[contenders[i].name] for i in (0, 1))
     for name, those in found.items():
-        rate, cost = median_rate(those), min(1000 * lap.cpu / max(1, lap.cases) for lap in those)
+        rate, cost = median_rate(those), statistics.median(1000 * lap.cpu / max(1, lap.cases) for lap in those)
         busy = statistics.median(lap.busy for lap in those)
         each = statistics.median(1000 * lap.working / max(1, lap.cases) for lap in those)
         base = unled_first if name.startswith(UNLED) else first
