@@ -8,7 +8,6 @@ shared memory, and what stands against running it. `python -m tests.aot --write 
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,8 +20,8 @@ import torch
 import triton
 
 from mhc.case import ScheduleValue
+from tests import forked
 
-ROOT = Path(__file__).resolve().parent.parent
 FORWARD = "mhc.pre.triton_forward:program"
 BACKWARD = "mhc.pre.triton_backward:program"
 TENSOR_MEMORY = 512  # columns that a program can have on sm_100
@@ -104,20 +103,13 @@ class Compiled:
 def compiled(target: Target, jobs: Sequence[Job], cache: Path) -> list[Compiled]:
     """Every launch of the jobs, compiled for a target; `cache` is the folder of Triton's binaries."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    worker = subprocess.run(
-        [sys.executable, "-m", "tests.aot_worker"],
-        input=json.dumps({"target": asdict(target), "jobs": [asdict(job) for job in jobs]}),
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=environment | {"TRITON_CACHE_DIR": str(cache)},
-    )
+    order = json.dumps({"target": asdict(target), "jobs": [asdict(job) for job in jobs]})
+    worker = forked.program("tests.aot_worker", order, environment | {"TRITON_CACHE_DIR": str(cache)})
     answers = [json.loads(line.removeprefix("job ")) for line in worker.stdout.splitlines() if line.startswith("job ")]
     found = [Compiled(target, job, **one) for job, answer in zip(jobs, answers, strict=False) for one in answer]
     if len(answers) < len(jobs):  # a fault of a compiler can end the process
         said = worker.stderr.strip().splitlines()
-        error = f"the compiling process ended (exit {worker.returncode}): {said[-1] if said else 'no message'}"
+        error = f"the compiling process ended (exit {worker.status}): {said[-1] if said else 'no message'}"
         found.append(Compiled(target, jobs[len(answers)], "unknown", error, 0.0))
     return found
 
