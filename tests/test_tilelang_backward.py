@@ -16,7 +16,7 @@ from mhc.pre.tilelang_backward_plan import (
     unfit,
     whole_waves,
 )
-from mhc.pre.tilelang_build import lowered
+from mhc.pre.tilelang_build import kernel_source
 from mhc.pre.tilelang_depends import missing
 
 H200 = Chip(cores=132, shared=232448, capability=90)
@@ -132,5 +132,4 @@ def test_the_class_compiles_for_a_shape_and_refuses_others() -> None:
 
 def _lowered(mode: str, **constants: int | str) -> str:
     factory = f"mhc.pre.tilelang_backward_{mode}_kernels:{mode}"
-    source: str = lowered(factory, "cuda -arch=sm_90a", constants).kernel_source
-    return source
+    return kernel_source(factory, "cuda -arch=sm_90a", constants)

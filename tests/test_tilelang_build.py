@@ -10,13 +10,14 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 from mhc import Refused, default_case, load, materialise, mhc_forward_pre_tilelang
 from mhc.pre import tilelang_build, tilelang_depends
-from mhc.pre.tilelang_build import BuildError, Counts, prebuild, program
+from mhc.pre.tilelang_build import BuildError, Counts, kernel_source, prebuild, program
 from tests.support import ROOT, forward_arguments
 
 KERNELS = """
@@ -84,6 +85,24 @@ def test_a_program_is_compiled_for_what_it_depends_on_and_nothing_else(fresh: Ca
     fresh("FACTOR = 3.00\n")  # in a module that the factory's imports
     assert compiled(scaled) == 1
     assert scaled() == 15.0
+
+
+def test_the_source_of_a_kernel_is_kept_until_what_it_is_made_of_changes(
+    fresh: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments: dict[str, Any] = {"factory": "scaling.kernels:scale", "target": "c", "constants": {"n": 3}}
+    before = kernel_source(**arguments)
+    assert "2.0" in before
+    lowered = mock.Mock(wraps=tilelang_build._prim_func)
+    monkeypatch.setattr(tilelang_build, "_prim_func", lowered)
+    fresh("FACTOR = 2.0\n")
+    assert kernel_source(**arguments) == before
+    assert not lowered.called
+    fresh("FACTOR = 3.00\n")
+    assert "3.0" in kernel_source(**arguments) != before
+    kernel_source(**arguments | {"constants": {"n": 2}})
+    assert lowered.call_count == 2
+    assert len(list((tmp_path / "cache" / "tilelang").glob("*.source"))) == 3
 
 
 def test_what_a_call_takes_is_kept_with_the_library(fresh: Callable[[str], None], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from mhc.case import with_tensor
 from mhc.operator import STORAGE_DTYPES
 from mhc.pre.reference_impls import MANUAL
 from mhc.pre.table import MAX_N
-from mhc.pre.tilelang_build import Counts, lowered
+from mhc.pre.tilelang_build import Counts, kernel_source
 from mhc.pre.tilelang_impls import TILELANG_C
 from mhc.pre.tilelang_serial import PASSES
 from mhc.pre.tilelang_serial_kernels import BLOCK, LANES, TOKENS
@@ -106,9 +106,7 @@ def test_one_program_for_all_shapes(dtype: str, stored: str) -> None:
 @pytest.mark.parametrize("stage", ["forward", "backward"])
 def test_indices_are_64_bits(stage: str) -> None:
     """Sizes are int64, and a 32-bit counter never counts further than a buffer of the program's own."""
-    source = lowered(
-        f"mhc.pre.tilelang_serial_kernels:{stage}", "c", {"dtype": "float32", "max_n": MAX_N}, PASSES
-    ).kernel_source
+    source = kernel_source(f"mhc.pre.tilelang_serial_kernels:{stage}", "c", {"dtype": "float32", "max_n": MAX_N}, PASSES)
     *_, body = source.partition(f"serial_{stage}_kernel(")
     *_, body = body.rpartition(f"serial_{stage}_kernel(")
     signature, _, loops = body.partition("{")

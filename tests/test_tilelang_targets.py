@@ -9,7 +9,7 @@ import pytest
 from hypothesis import settings
 
 from mhc import Case, Refused
-from mhc.pre.tilelang_build import lowered
+from mhc.pre.tilelang_build import kernel_source
 from mhc.pre.tir_forward import TILES
 from tests.support import scaled_case
 from tests.tilelang_targets import SM_80, SM_90, SM_100, Target, has_hip, has_nvcc, programs, undeclared
@@ -89,5 +89,5 @@ def test_hip_is_refused_with_the_reason_where_it_is_not_built_in() -> None:
 def test_scalar_kernels_lower_for_metal() -> None:
     """Tile-level ones do not: their products and barriers are CUDA's."""
     constants: dict[str, str | int] = {"dtype": "float32", "max_n": 4, **TILES}
-    source = lowered("mhc.pre.tir_kernels:forward", "metal", constants).kernel_source
+    source = kernel_source("mhc.pre.tir_kernels:forward", "metal", constants)
     assert "kernel void" in source

@@ -16,7 +16,7 @@ from mhc.case import with_tensor
 from mhc.fuzz.check import check
 from mhc.operator import STORAGE_DTYPES
 from mhc.pre.table import MAX_N
-from mhc.pre.tilelang_build import Counts, lowered
+from mhc.pre.tilelang_build import Counts, kernel_source
 from mhc.pre.tilelang_impls import TIR
 from mhc.pre.tilelang_serial import PASSES, weight
 from mhc.pre.tir_forward import PLAIN, TILES, TILES_FLOAT64
@@ -99,8 +99,7 @@ def test_one_program_for_all_shapes() -> None:
 
 def cuda_source(target: str, dtype: str, tiles: Mapping[str, int]) -> str:
     constants: dict[str, str | int] = {"dtype": dtype, "max_n": MAX_N, **tiles}
-    source: str = lowered("mhc.pre.tir_kernels:forward", target, constants, PASSES).kernel_source
-    return source
+    return kernel_source("mhc.pre.tir_kernels:forward", target, constants, PASSES)
 
 
 @pytest.mark.parametrize(("target", "dtype"), [*((target, "bfloat16") for target in CUDA), (CUDA[0], "float64")])

@@ -14,7 +14,7 @@ import torch
 from mhc.case import Case
 from mhc.operator import STORAGE_DTYPES
 from mhc.pre.device import Chip
-from mhc.pre.tilelang_build import Program, lowered
+from mhc.pre.tilelang_build import Program, kernel_source
 from mhc.pre.tilelang_depends import compiler_path
 from mhc.pre.tilelang_host import device_source
 
@@ -72,8 +72,7 @@ class Job:
 
     def source(self, target: str) -> str:
         """The device code for a target, as text; no device and no compiler of the target is asked."""
-        text: str = lowered(self.factory, target, self.constants, self.pass_configs).kernel_source
-        return text
+        return kernel_source(self.factory, target, self.constants, self.pass_configs)
 
 
 def programs(case: Case, target: Target) -> list[Job]:

@@ -223,23 +223,33 @@ def _compile(recipe: Mapping[str, Any], library: Path, record: Path, *, forks: b
     whole = json.dumps({**recipe, "arguments": arguments}, indent=1, sort_keys=True)
     contents = {library.with_suffix(suffix): content for suffix, content in files.items()}
     for target, content in (*contents.items(), (record, whole.encode())):
-        with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as file:
-            file.write(content)
-        Path(file.name).replace(target)  # at once: a reader sees all of it or none
+        _replace(target, content)
 
 
-def lowered(
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file at once: a reader sees all of it or none."""
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(content)
+    Path(file.name).replace(path)
+
+
+def kernel_source(
     factory: str, target: str, constants: Mapping[str, Constant], pass_configs: Mapping[str, Any] | None = None
-) -> Any:
-    """TileLang's lowered artifact for a target: host and device modules and `kernel_source`. No device is needed.
+) -> str:
+    """The kernels as TileLang writes them for a target, kept on disk like programs. No device and no compiler is needed.
 
     Raises:
         Refused: TileLang is absent or another version, or has not this target built in.
     """
-    require_tilelang()
-    from mhc.pre.tilelang_compiler import lower  # noqa: PLC0415
+    recipe = _recipe(factory, target, _frozen(constants), _frozen(pass_configs or {}), ())
+    path = _files(recipe)[0].with_suffix(".source")
+    with _locked(path.with_suffix(".lock")):
+        if not path.exists():
+            from mhc.pre.tilelang_compiler import lower  # noqa: PLC0415
 
-    return lower(_prim_func(factory, constants), target, dict(pass_configs or {}))
+            artifact = lower(_prim_func(factory, constants), target, dict(pass_configs or {}))
+            _replace(path, artifact.kernel_source.encode())
+        return path.read_text(encoding="utf-8")
 
 
 def _prim_func(factory: str, constants: Mapping[str, Constant]) -> Any:
