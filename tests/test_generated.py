@@ -22,7 +22,7 @@ from strategies.cases import cases
 from strategies.rounds import ROUND, quiet
 from tests.support import ON_CPU, ON_CUDA, device_of, report_folder, told
 
-BLOCKS = {"triton-interpreted": 15}
+BLOCKS = {"triton-interpreted": 22}
 """Of the others 48. A case in Triton's interpreter takes as long as fifty of theirs, more with many streams."""
 ELEMENTS = {"triton-interpreted": 1 << 9}
 
