@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import select
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -41,6 +42,8 @@ FRESH: Any = multiprocessing.get_context("forkserver" if _FORKED else "spawn")
 if _FORKED:
     FRESH.set_forkserver_preload(["mhc.fuzz.preload"])
 _NESTED: Any = multiprocessing.get_context("spawn")  # what such a process starts is a child of its own, and dies with it
+_POLLS = threading.Lock()
+"""Starting a process polls all others. Of two threads that poll one at its end, the second reads exit 255 for any status."""
 _WATCH = 0.25  # seconds between looks at a process that says nothing
 _LOOK = 0.1  # least seconds between looks at a process that talks: /proc costs as much as a message does
 
@@ -124,7 +127,8 @@ class Process:
         written = None if log is None else str(log)
         company = Company(partners=tuple(partners), limits=partner_limits or limits, log=log, gpu=gpu) if partners else None
         self._process = context.Process(target=target, args=(there, spec, device, written, own, company))
-        self._process.start()
+        with _POLLS:
+            self._process.start()
         there.close()
         self.connection: Connection = here
         self._arrived = select.poll()  # an eighth of what `Connection.poll` costs, and the main process asks at each message
@@ -240,7 +244,9 @@ class Process:
         if not self.silent and now - self._looked < _LOOK:
             return None
         self._looked = now
-        if not self._process.is_alive():
+        with _POLLS:
+            alive = self._process.is_alive()
+        if not alive:
             return liveness.died(self._exit())
         if self._silent is not None and now - self._silent > self.limits.parting:
             return liveness.deaf(self.limits.parting)
@@ -259,8 +265,9 @@ class Process:
         return f"exit {code}"
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.join()
+        with _POLLS:
+            self._process.kill()
+            self._process.join()
         self.connection.close()
         if self.log is not None and _size(self.log) > self.limits.output:
             os.truncate(self.log, int(self.limits.output))  # what it wrote before the next look must not fill a disk
