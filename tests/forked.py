@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mhc.fuzz.process import FRESH
+from mhc.fuzz.fresh import FRESH
 
 
 @dataclass(frozen=True)

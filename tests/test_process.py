@@ -1,12 +1,18 @@
 """A worker's process: what limit it is under, and when."""
 
 import multiprocessing
+import multiprocessing.connection
+import os
 import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mhc import default_case, load
+from mhc.fuzz.fresh import FRESH
 from mhc.fuzz.messages import Done, Judged, Ready, Round
 from mhc.fuzz.process import Limits, Process
 from mhc.fuzz.worker import Worker
@@ -67,6 +73,25 @@ def test_it_begins_with_all_that_every_case_needs_and_nothing_of_a_dsl(tmp_path:
         process.await_ready()
     finally:
         process.kill()
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="the system tells each who asks")
+def test_two_threads_that_look_at_its_end_see_the_same_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second to read the status from the pipe would find nothing: whoever starts a process polls all others."""
+    process = FRESH.Process(target=os._exit, args=(7,))
+    process.start()
+    assert multiprocessing.connection.wait([process.sentinel], 60)
+    read = forkserver.read_signed
+
+    def slowly(pipe: int) -> Any:
+        time.sleep(0.2)
+        return read(pipe)
+
+    monkeypatch.setattr(forkserver, "read_signed", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        seen = list(threads.map(lambda _: process.exitcode, range(2)))
+    assert seen == [7, 7]
+    assert process.exitcode == 7
 
 
 CLOSES = """

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 
+from mhc.fuzz.fresh import FRESH
 from mhc.fuzz.messages import Checked, Message, Round
-from mhc.fuzz.process import FRESH, HarnessError
+from mhc.fuzz.process import HarnessError
 from mhc.fuzz.site import Specs
 from strategies.rounds import ROUND
 

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import select
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -16,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mhc.fuzz.fresh import FRESH
 from mhc.fuzz.messages import (
     Begun,
     Checked,
@@ -34,16 +34,7 @@ from mhc.fuzz.serve import serve
 from oracles import liveness
 from oracles.verdict import Verdict
 
-# A new process is forked from a server that has loaded PyTorch and no DSL, and has run no kernel: hundredths of a second
-# instead of three, and a crash costs one process. The variables of an implementation are set before anything imports a DSL.
-_FORKED = "forkserver" in multiprocessing.get_all_start_methods()
-FRESH: Any = multiprocessing.get_context("forkserver" if _FORKED else "spawn")
-"""Makes processes in which nothing was run."""
-if _FORKED:
-    FRESH.set_forkserver_preload(["mhc.fuzz.preload"])
 _NESTED: Any = multiprocessing.get_context("spawn")  # what such a process starts is a child of its own, and dies with it
-_POLLS = threading.Lock()
-"""Starting a process polls all others. Of two threads that poll one at its end, the second reads exit 255 for any status."""
 _WATCH = 0.25  # seconds between looks at a process that says nothing
 _LOOK = 0.1  # least seconds between looks at a process that talks: /proc costs as much as a message does
 
@@ -127,8 +118,7 @@ class Process:
         written = None if log is None else str(log)
         company = Company(partners=tuple(partners), limits=partner_limits or limits, log=log, gpu=gpu) if partners else None
         self._process = context.Process(target=target, args=(there, spec, device, written, own, company))
-        with _POLLS:
-            self._process.start()
+        self._process.start()
         there.close()
         self.connection: Connection = here
         self._arrived = select.poll()  # an eighth of what `Connection.poll` costs, and the main process asks at each message
@@ -244,9 +234,7 @@ class Process:
         if not self.silent and now - self._looked < _LOOK:
             return None
         self._looked = now
-        with _POLLS:
-            alive = self._process.is_alive()
-        if not alive:
+        if not self._process.is_alive():
             return liveness.died(self._exit())
         if self._silent is not None and now - self._silent > self.limits.parting:
             return liveness.deaf(self.limits.parting)
@@ -265,9 +253,8 @@ class Process:
         return f"exit {code}"
 
     def kill(self) -> None:
-        with _POLLS:
-            self._process.kill()
-            self._process.join()
+        self._process.kill()
+        self._process.join()
         self.connection.close()
         if self.log is not None and _size(self.log) > self.limits.output:
             os.truncate(self.log, int(self.limits.output))  # what it wrote before the next look must not fill a disk

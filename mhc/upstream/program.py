@@ -14,7 +14,7 @@ import torch
 
 from mhc.fuzz.files import replace_text
 from mhc.fuzz.finding import Finding, from_document
-from mhc.fuzz.process import FRESH
+from mhc.fuzz.fresh import FRESH
 from mhc.upstream.draft import host_code_of, kernels_of, place
 from mhc.upstream.errors import ExportError
 from mhc.upstream.recording import Recording, record
