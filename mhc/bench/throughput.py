@@ -27,7 +27,8 @@ class Lap:
     """One measurement of one contender.
 
     Attributes:
-        seconds: from when all workers work and two fifths of the cases are done: until then, processes have things to load.
+        seconds: from when all workers work and two fifths of the cases are done: until then, processes have things to load;
+            to the last case: what it takes to end processes is the same for long campaigns.
         cases: in them.
         cpu: seconds of the main process's CPU time. working: seconds that all workers spent in cases, together.
         workers: how many there were.
@@ -85,6 +86,7 @@ def median_ratio(laps: Sequence[Lap], over: Sequence[Lap]) -> float:
 def campaign(specs: Specs, site: Callable[[], Site], *, cases: int, seed: int) -> Lap:
     """A campaign of `cases` on each implementation, the same whatever the site."""
     first: list[tuple[float, float, int, float]] = []
+    last = (0, 0.0, 0.0)
     working: set[int] = set()
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / FILE)
@@ -93,6 +95,9 @@ def campaign(specs: Specs, site: Callable[[], Site], *, cases: int, seed: int) -
             place.wait((), 0.25)
 
         def tick(running: Campaign) -> None:
+            nonlocal last
+            if running.cases > last[0]:
+                last = (running.cases, time.monotonic(), time.process_time())
             working.update(slot.number for slot in running.pool.busy() if slot.case is not None)
             if not first and running.cases >= WARM * cases * len(specs) and len(working) == place.slots:
                 first.append((time.monotonic(), time.process_time(), running.cases, _working(store)))
@@ -106,12 +111,12 @@ def campaign(specs: Specs, site: Callable[[], Site], *, cases: int, seed: int) -
             on_tick=tick,
         )
         running.run()
-        ended, cpu = time.monotonic(), time.process_time()
         counts, findings, spent = store.counts(), len(store.findings()), _working(store)
         store.close()
-    since = first[0] if first else (ended, cpu, running.cases, spent)
+    cases_done, ended, cpu = last
+    since = first[0] if first else (ended, cpu, cases_done, spent)
     return Lap(
-        cases=running.cases - since[2],
+        cases=cases_done - since[2],
         seconds=ended - since[0],
         cpu=cpu - since[1],
         working=spent - since[3],

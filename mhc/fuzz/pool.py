@@ -2,10 +2,13 @@
 
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from mhc.fuzz.messages import Round
 from mhc.fuzz.site import Site, Specs, Working
+
+_ENDINGS = 32  # processes that are ended at the same time
 
 
 @dataclass
@@ -92,10 +95,10 @@ class Pool:
         self._slots[slot.number] = None
 
     def stop(self) -> None:
-        """End every process."""
-        for slot in self.busy():
-            self.replace(slot)
-        for _, _, process in self._idle:
-            process.kill()
+        """End every process, all at once: one that has a CUDA device takes a tenth of a second."""
+        ending = [slot.process for slot in self.busy()] + [process for _, _, process in self._idle]
+        self._slots = [None] * self.size
         self._idle.clear()
+        with ThreadPoolExecutor(_ENDINGS) as together:
+            list(together.map(lambda process: process.kill(), ending))
         self.site.stop()
