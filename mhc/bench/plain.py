@@ -1,10 +1,10 @@
 """The loop that one would otherwise write: Hypothesis draws shapes, x ~ N(0, 1), and `assert_close` with golden judges.
 
-It runs in one process, without limits, a database or gates. What it finds counts where the correct implementation passes on
-the same example; the time that finding this out takes is not counted.
+It runs in one process, as warm at its start as a campaign's, without limits, a database or gates. What it finds counts
+where the correct implementation passes on the same example; the time that finding this out takes is not counted.
 """
 
-import multiprocessing
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,13 +15,12 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 
 from mhc.bench.suites import COMPARATORS, Fixed, judge
-from mhc.fuzz.process import environment_variables
+from mhc.fuzz.fresh import FRESH
 from mhc.implementation import Implementation
 from mhc.operator import STORAGE_DTYPES
 from mhc.registry import load
 from strategies.rounds import ROUND, quiet
 
-_SPAWN = multiprocessing.get_context("spawn")
 _START_LIMIT = 120.0
 DTYPES = tuple(STORAGE_DTYPES)
 
@@ -101,10 +100,9 @@ def loop(
 def apart(spec: str, *, seconds: float, cases: float = float("inf"), seed: int = 0, correct: str | None = None) -> Loop:
     """`loop` in a process of its own, which a bug may end or hang: that too is found, by every comparator."""
     implementation = load(spec)
-    here, there = _SPAWN.Pipe()
-    with environment_variables(implementation.env):
-        process = _SPAWN.Process(target=_serve, args=(there, spec, seconds, cases, seed, correct))
-        process.start()
+    here, there = FRESH.Pipe()
+    process = FRESH.Process(target=_serve, args=(there, spec, dict(implementation.env), seconds, cases, seed, correct))
+    process.start()
     there.close()
     try:
         if not here.poll(_START_LIMIT):
@@ -124,7 +122,16 @@ def apart(spec: str, *, seconds: float, cases: float = float("inf"), seed: int =
     return Loop(seconds=min(at, seconds), kills=dict.fromkeys(COMPARATORS, at) if at <= seconds else {}, ended=ended)
 
 
-def _serve(connection: Connection, spec: str, seconds: float, cases: float, seed: int, correct: str | None) -> None:
+def _serve(
+    connection: Connection,
+    spec: str,
+    variables: Mapping[str, str],
+    seconds: float,
+    cases: float,
+    seed: int,
+    correct: str | None,
+) -> None:
+    os.environ.update(variables)
     import torch  # noqa: PLC0415  after the environment variables are in place
 
     torch.set_num_threads(1)

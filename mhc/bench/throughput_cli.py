@@ -39,6 +39,7 @@ from oracles.mutants.record import Mutant
 COST, CEILING = 2.0, 2000.0
 """Milliseconds that a case may cost the main process; cases a second that it must be able to follow."""
 UNLED = "no campaign"
+_PARTS = (0.125, 0.25, 0.5, 1.0)  # of a race's limit: the score is told as if it had been that
 _EVERY = 8  # of the catalogue's mutants, without --all
 
 
@@ -142,22 +143,26 @@ def _race(mutants: Sequence[Mutant], state: Path | None, limit: float, jobs: int
         click.echo(f"{time.monotonic() - started:6.0f} s  {mutant.name}: campaign {at}; plain loop: {plain} {result.fault}")
 
     races = race(mutants, State(state, {"limit": limit, "seed": seed}), limit=limit, jobs=jobs, seed=seed, on_race=show)
-    found = scores(races, limit)
     hunted = sum(not one.clean for one in races)
     click.echo(
         f"\n{hunted} mutants and {len(races) - hunted} clean variants, {limit:g} s each under each, {jobs} at a time\n"
     )
-    click.echo("|  | killed | clean flagged | seconds, all mutants | kills a minute | campaign's over it |")
-    click.echo("|---|---|---|---|---|---|")
-    for name, score in found.items():
-        click.echo(_row(name, score, hunted, found["campaign"]))
+    click.echo(
+        "| seconds each |  | killed | clean flagged | seconds, all mutants | kills a minute "
+        "| campaign's kills a minute over it | its seconds over the campaign's |"
+    )
+    click.echo("|---|---|---|---|---|---|---|---|")
+    for part in _PARTS:
+        found = scores(races, limit * part)
+        for name, score in found.items():
+            click.echo(f"| {limit * part:g} | {name} | {_told(score, hunted, found['campaign'])} |")
     return 3 if any(one.fault for one in races) else 0
 
 
-def _row(name: str, score: Score, hunted: int, ours: Score) -> str:
-    times = f"{ours.per_minute / score.per_minute:.1f}" if score.per_minute else "-"
-    told = f"{score.kills} of {hunted} | {score.flagged} | {score.seconds:.0f} | {score.per_minute:.1f} | {times}"
-    return f"| {name} | {told} |"
+def _told(score: Score, hunted: int, ours: Score) -> str:
+    often = f"{ours.per_minute / score.per_minute:.1f}" if score.per_minute else "-"
+    longer = f"{score.seconds / ours.seconds:.1f}" if ours.seconds else "-"
+    return f"{score.kills} of {hunted} | {score.flagged} | {score.seconds:.0f} | {score.per_minute:.1f} | {often} | {longer}"
 
 
 def _measure(
