@@ -13,10 +13,11 @@ from mhc.fuzz.campaign import Budget, Campaign, Subject
 from mhc.fuzz.messages import Checked
 from mhc.fuzz.pool import Pool
 from mhc.fuzz.process import Limits
-from mhc.fuzz.programs import COMPILING, Programs
+from mhc.fuzz.programs import COMPILING, OPENING, Programs
 from mhc.fuzz.site import Here
 from mhc.fuzz.store import FILE, Store
 from strategies.cases import cases
+from strategies.rounds import ROUND
 
 # Compiles 0.4 s for each (n, D, dtype).
 COMPILER = """
@@ -44,23 +45,32 @@ def checked(case: Case, *, seconds: float, compiled: int) -> Checked:
 
 
 def test_free_until_compiling_takes_too_much_then_like_what_is_compiled_in_turn() -> None:
-    programs = Programs()
-    assert programs.like() is None
+    programs = Programs(opened=True)
+    assert programs.next() == (ROUND, None)
     one, two = default_case(B=1, S=2, n=1, D=3), default_case(B=1, S=2, n=2, D=3)
     programs.learn(checked(one, seconds=3.0, compiled=4))
     programs.learn(checked(two, seconds=3.0, compiled=2))
-    assert [programs.like() for _ in range(3)] == [one.json, two.json, one.json]
+    assert [programs.next() for _ in range(3)] == [(5 * ROUND, case.json) for case in (one, two, one)]
     programs.learn(checked(default_case(B=2, S=2, n=1, D=3), seconds=6.0 / COMPILING - 6.0, compiled=0))
-    assert programs.like() is None
+    assert programs.next() == (ROUND, None)
+
+
+def test_the_first_round_is_of_one_program_and_the_second_free_whatever_that_took() -> None:
+    programs = Programs()
+    assert programs.next() == (ROUND, OPENING.json)
+    programs.learn(checked(replace(OPENING, B=2, S=3), seconds=9.0, compiled=4))
+    assert programs.next() == (ROUND, None)
+    programs.learn(checked(default_case(), seconds=9.0, compiled=4))
+    assert programs.next()[1] == replace(OPENING, B=2, S=3).json
 
 
 def test_without_compiling_and_without_a_program_that_worked_it_stays_free() -> None:
-    programs = Programs()
+    programs = Programs(opened=True)
     programs.learn(checked(default_case(), seconds=9.0, compiled=0))
-    assert programs.like() is None
+    assert programs.next() == (ROUND, None)
     refused = checked(default_case(), seconds=9.0, compiled=1)
     programs.learn(Checked(case=refused.case, seconds=refused.seconds, compiled=1, refused=True))
-    assert programs.like() is None
+    assert programs.next() == (ROUND, None)
 
 
 def test_cases_like_another_differ_in_what_programs_do_not_depend_on() -> None:
@@ -96,6 +106,26 @@ def test_a_campaign_spends_its_time_on_cases(tmp_path: Path) -> None:
     assert counts["checked"] == 110
     assert counts["compiled"] < 24, "a free draw compiles for nearly every case"
     assert counts["compiling"] >= 0.4 * counts["compiled"]
+
+
+def test_a_campaign_opens_once_and_a_leg_that_goes_on_with_it_does_not(tmp_path: Path) -> None:
+    specs = {"manual": ("manual", load("manual"))}
+    subject = Subject(spec="manual", implementation=load("manual"))
+    store = Store(tmp_path / FILE)
+    legs: list[set[str | None]] = []
+    try:
+        for cases in (ROUND, 2 * ROUND):
+            seen: set[str | None] = set()
+            legs.append(seen)
+            pool = Pool(specs, Here(specs, "cpu", 1, Limits()))
+
+            def tick(campaign: Campaign, seen: set[str | None] = seen) -> None:
+                seen.update(slot.request.like for slot in campaign.pool.busy())
+
+            Campaign([subject], store, pool, Budget(cases=cases), on_tick=tick).run()
+    finally:
+        store.close()
+    assert legs == [{OPENING.json}, {None}]
 
 
 # Compiles the same kernel twice for a GPU that need not be here.

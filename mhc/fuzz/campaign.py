@@ -58,7 +58,8 @@ class Campaign:
 
     A failing case is shrunk in the round that drew it, and its fingerprint is not raised again. A process that dies, hangs
     or outgrows its limits is replaced; the case that it had in hand is the finding, and the round goes on behind it.
-    Rounds of each implementation have the seeds `seed`, `seed + 1`, ..., so that all draw the same cases.
+    Rounds of each implementation have the seeds `seed`, `seed + 1`, ..., so that all draw the same cases; those of the first
+    are of one program (`mhc.fuzz.programs.OPENING`).
 
     Args:
         ledger: what is known: no finding of this campaign on the cases that an entry covers.
@@ -100,7 +101,7 @@ class Campaign:
         seeds: Mapping[str, int] = store.meta().get("seeds", {})
         self._seeds = {name: seeds.get(name, seed) for name in self.subjects}
         self._rounds: Counter[str] = Counter()
-        self._programs = {name: Programs() for name in self.subjects}
+        self._programs = {name: Programs(opened=name in seeds) for name in self.subjects}
         self._sizes = {name: Sizes(max_elements) for name in self.subjects}
         self._earlier = store.seconds()
         self._started = time.monotonic()
@@ -206,8 +207,8 @@ class Campaign:
         self._seeds[name] = seed + 1
         self._rounds[name] += 1
         self.store.set_meta(seeds=self._seeds)
-        like, rare = self._programs[name].like(), None
-        count = int(min(ROUND if like is None else 5 * ROUND, self._left(name)))
+        most, like = self._programs[name].next()
+        count, rare = int(min(most, self._left(name))), None
         if self.budget.cases == float("inf") and self._rounds[name] % _GUIDED_EVERY == 0:
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
             count = 5 * ROUND

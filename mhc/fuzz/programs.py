@@ -2,11 +2,16 @@
 
 from collections.abc import Hashable
 
-from mhc.case import Case
+from mhc.case import Case, default_case
 from mhc.fuzz.messages import Checked
+from strategies.rounds import ROUND
 
 COMPILING = 0.25
 """Of the time on an implementation's cases, what cases that compile may take before others run what is compiled."""
+OPENING = default_case(n=4, D=40, dtype="float32")
+"""What the first cases on an implementation are like: the n of the papers, a D that is whole vectors and no whole tile, and
+the dtype with the strictest bounds. All of them run one program: a bug that most cases show costs one compilation.
+"""
 _KEPT = 64
 
 
@@ -14,25 +19,39 @@ class Programs:
     """The compiled programs of one implementation, and what compiling has cost.
 
     A round is drawn freely while cases that compile have taken at most `COMPILING` of the time. Otherwise it draws cases
-    like an earlier one: what is compiled depends on n, D, the dtype, the tensors that are there and the schedule.
+    like an earlier one: what is compiled depends on n, D, the dtype, the tensors that are there and the schedule. What
+    `OPENING` needs compiled is on no account: there is no doing without one program.
+
+    Args:
+        opened: the opening is over.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, opened: bool = False) -> None:
+        self._opened = opened
         self._cases: dict[Hashable, str] = {}  # by what programs depend on; the least recently used first
         self._compiling = 0.0
         self._checking = 0.0
 
     def learn(self, checked: Checked) -> None:
         """A case was checked."""
-        self._compiling += checked.seconds.get("compiling", 0.0)
-        self._checking += checked.seconds.get("checking", 0.0)
-        if checked.compiled and not checked.refused and not checked.failures:
-            self._cases[_programs(Case.from_json(checked.case))] = checked.case
+        compiling, checking = checked.seconds.get("compiling", 0.0), checked.seconds.get("checking", 0.0)
+        key = _programs(Case.from_json(checked.case)) if checked.compiled else None
+        self._checking += checking - (compiling if key == _OPENING else 0.0)
+        self._compiling += compiling if key != _OPENING else 0.0
+        if key is not None and not checked.refused and not checked.failures:
+            self._cases[key] = checked.case
             if len(self._cases) > _KEPT:
                 self._cases.pop(next(iter(self._cases)))
 
-    def like(self) -> str | None:
-        """JSON of a case that the next round's are to be like, or None where it is drawn freely."""
+    def next(self) -> tuple[int, str | None]:
+        """The next round: how many cases, and JSON of the one that they are to be like, None where it is drawn freely."""
+        if not self._opened:
+            self._opened = True
+            return ROUND, OPENING.json
+        like = self._like()
+        return ROUND if like is None else 5 * ROUND, like
+
+    def _like(self) -> str | None:
         if not self._cases or self._compiling <= COMPILING * self._checking:
             return None
         key = next(iter(self._cases))
@@ -43,3 +62,6 @@ class Programs:
 def _programs(case: Case) -> Hashable:
     schedules = frozenset((name, frozenset(schedule.items())) for name, schedule in case.schedules.items())
     return case.n, case.D, case.dtype, frozenset(case.tensors), schedules
+
+
+_OPENING = _programs(OPENING)

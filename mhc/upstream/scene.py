@@ -9,7 +9,7 @@ from torch import Tensor
 from mhc.fuzz.finding import Finding
 from mhc.implementation import Implementation
 from mhc.inputs import Inputs, materialise
-from mhc.observation import observe
+from mhc.observation import Observation, observe
 from mhc.reference import reference
 from mhc.upstream.errors import ExportError
 from oracles import algebra, bound, determinism, exact, gradient, isolation, linear, liveness, memory, nonfinite
@@ -51,7 +51,7 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
     inputs = materialise(found.case, device)
     wanted = reference(inputs)
     allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
-    if oracle in ONE_RUN or (oracle, symptom) in {(memory.NAME, WRITTEN), (memory.NAME, OVERRUN)}:
+    if oracle in ONE_RUN:
         return Scene(inputs=inputs, saved=wanted.saved, allowed=allowed)
     if symptom == OVERWRITTEN:
         raise ExportError("a result that a later call overwrites is allocated by the host code, and not by a kernel")
@@ -62,6 +62,8 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
         observation=observe(implementation, inputs, wanted.saved),
         recomputes_forward=implementation.recomputes_forward,
     )
+    if (oracle, symptom) in {(memory.NAME, WRITTEN), (memory.NAME, OVERRUN)}:
+        return _trespass(symptom, implementation, trial)
     for variant, plan in _plans(trial, oracle):
         observed = {
             run.label: observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill) for run in plan.runs
@@ -70,6 +72,23 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
         if message is not None:
             return _of(found, trial, variant, plan, message)
     raise ExportError(f"{found.fingerprint.subject} does not fail while it is recorded: {oracle} finds nothing wrong")
+
+
+def _trespass(symptom: str, implementation: Implementation, trial: Trial) -> Scene:
+    """The run that writes where it must not: the first one, or a further one of any gate, whose numbers may show more."""
+
+    def shows(observation: Observation) -> bool:
+        return any(one.symptom == symptom for one in memory.judge(observation))
+
+    if not shows(trial.observation):
+        for gate in GATES:
+            plan = gate.plan(trial)
+            for run in plan.runs if isinstance(plan, Plan) else ():
+                observation = observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill)
+                if shows(observation):
+                    about = f"inputs of the gate {gate.name} {gate.variant}".rstrip()
+                    return Scene(inputs=run.inputs, saved=run.saved, allowed=trial.allowed, about=about)
+    return Scene(inputs=trial.inputs, saved=trial.reference.saved, allowed=trial.allowed)
 
 
 def _plans(trial: Trial, oracle: str) -> Iterator[tuple[str, Plan]]:
