@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from types import MappingProxyType
 
 import hypothesis
 from hypothesis import Phase
@@ -97,11 +98,23 @@ def loop(
     return Loop(cases=done, seconds=spent(), kills=kills)
 
 
-def apart(spec: str, *, seconds: float, cases: float = float("inf"), seed: int = 0, correct: str | None = None) -> Loop:
-    """`loop` in a process of its own, which a bug may end or hang: that too is found, by every comparator."""
-    implementation = load(spec)
+def apart(
+    spec: str,
+    *,
+    seconds: float,
+    cases: float = float("inf"),
+    seed: int = 0,
+    correct: str | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Loop:
+    """`loop` in a process of its own, which a bug may end or hang: that too is found, by every comparator.
+
+    Args:
+        variables: of the environment, beside those of the implementation.
+    """
+    own = {**load(spec).env, **variables}
     here, there = FRESH.Pipe()
-    process = FRESH.Process(target=_serve, args=(there, spec, dict(implementation.env), seconds, cases, seed, correct))
+    process = FRESH.Process(target=_serve, args=(there, spec, own, seconds, cases, seed, correct))
     process.start()
     there.close()
     try:

@@ -1,22 +1,28 @@
-"""How soon a campaign finds known-bad implementations, beside the plain loop: the same mutants on the same cores."""
+"""How soon a campaign finds known-bad implementations, beside the plain loop: the same mutants on the same cores.
+
+Each compiles for itself, in a cache of its own that is empty when it begins.
+"""
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mhc.bench.hunt import base_subject, subject
-from mhc.bench.plain import Loop, apart
+from mhc.bench.plain import apart
 from mhc.bench.state import Results
 from mhc.bench.suites import COMPARATORS
 from mhc.fuzz.campaign import Budget, Campaign
 from mhc.fuzz.campaign import Subject as Checked
+from mhc.fuzz.fresh import FRESH
 from mhc.fuzz.pool import Pool
 from mhc.fuzz.process import HarnessError, Limits
 from mhc.fuzz.site import Here
 from mhc.fuzz.store import FILE, Store
 from mhc.registry import load
 from oracles.mutants.record import Mutant
+
+_RUN, _COMPILE = 30.0, 30.0  # seconds after which a run, or one that compiles, hangs: a race is short
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +75,9 @@ def race(
     on_race: Callable[[Mutant, Race], None] = lambda mutant, result: None,
 ) -> list[Race]:
     """Race them, `jobs` mutants at a time; each has `limit` seconds under each of the two, one after the other."""
+    first = FRESH.Process()  # what the first process alone waits for is in no race
+    first.start()
+    first.join()
     waiting = [mutant for mutant in mutants if mutant.name not in state.done]
     state.complete(waiting, lambda mutant: _one(mutant, limit, seed), jobs, on_race)
     return [state.done[mutant.name] for mutant in mutants]
@@ -77,11 +86,14 @@ def race(
 def _one(mutant: Mutant, limit: float, seed: int) -> Race:
     prey = subject(mutant)
     fault, at, cases = "", None, 0
-    try:
-        at, cases = _campaign(prey.spec, limit, seed)
-    except HarnessError as error:
-        fault = str(error)
-    plain: Loop = apart(prey.spec, seconds=limit, seed=seed, correct=base_subject(mutant.base).spec)
+    with tempfile.TemporaryDirectory() as cache:
+        try:
+            at, cases = _campaign(prey.spec, limit, seed, cache)
+        except HarnessError as error:
+            fault = str(error)
+    with tempfile.TemporaryDirectory() as cache:
+        correct = base_subject(mutant.base).spec
+        plain = apart(prey.spec, seconds=limit, seed=seed, correct=correct, variables={"MHC_CACHE": cache})
     return Race(
         name=mutant.name,
         base=mutant.base,
@@ -94,9 +106,10 @@ def _one(mutant: Mutant, limit: float, seed: int) -> Race:
     )
 
 
-def _campaign(spec: str, limit: float, seed: int) -> tuple[float | None, int]:
+def _campaign(spec: str, limit: float, seed: int, cache: str) -> tuple[float | None, int]:
     """Seconds until the first finding and cases until then, of a campaign with one worker."""
-    implementation = load(spec)
+    loaded = load(spec)
+    implementation = replace(loaded, env={**loaded.env, "MHC_CACHE": cache})
     specs = {implementation.name: (spec, implementation)}
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / FILE)
@@ -108,7 +121,7 @@ def _campaign(spec: str, limit: float, seed: int) -> tuple[float | None, int]:
             elif campaign.now - starting >= limit:
                 campaign.stop("limit")
 
-        pool = Pool(specs, Here(specs, "cpu", 1, Limits(run=min(limit, Limits.run), compile=limit)))
+        pool = Pool(specs, Here(specs, "cpu", 1, Limits(run=_RUN, compile=_COMPILE)))
         Campaign([Checked(spec=spec, implementation=implementation)], store, pool, Budget(), seed=seed, on_tick=tick).run()
         at = min((row["at"] for row in store.findings().values()), default=None)
         counts = store.counts().get(implementation.name, {})

@@ -65,6 +65,7 @@ _EVERY = 8  # of the catalogue's mutants, without --all
     "--race", "racing", is_flag=True, help="Race a campaign against the plain loop over known-bad implementations."
 )
 @click.option("--all", "every", is_flag=True, help=f"Race over all mutants, not every {_EVERY}th.")
+@click.option("--only", "names", multiple=True, metavar="NAME", help="Race over a mutant or all of a base. Repeatable.")
 @click.option(
     "--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds a mutant has under each."
 )
@@ -86,6 +87,7 @@ def throughput(
     seconds: float,
     racing: bool,
     every: bool,
+    names: tuple[str, ...],
     limit: float,
     jobs: int,
     state: Path | None,
@@ -105,7 +107,14 @@ def throughput(
         if simulated is not None:
             sys.exit(_simulated(simulated, sleep, seconds, seed, on))
         if racing:
-            chosen = [one for one in ALL.values() if not one.equivalent][:: 1 if every else _EVERY]
+            chosen = [one for one in ALL.values() if not one.equivalent]
+            unknown = {*names} - {one.name for one in chosen} - {one.base for one in chosen}
+            if unknown:
+                raise click.UsageError(f"--only {min(unknown)}: no such mutant, and no base of any")
+            if names:
+                chosen = [one for one in chosen if one.name in names or one.base in names]
+            elif not every:
+                chosen = chosen[::_EVERY]
             sys.exit(_race(chosen, state, limit, jobs, seed))
         _measure(specs, device, workers, cases, laps, seed, on, no_plain)
     except HarnessError as fault:

@@ -68,6 +68,7 @@ class Pool:
 
     def give(self, number: int, name: str, request: Round) -> None:
         """Hand a round to an idle process of that implementation, or to a new one."""
+        since = time.monotonic()
         kin = self._kin[number]
         found = next((one for one in self._idle if one[:2] == (name, kin)), None)
         if found is not None:
@@ -76,7 +77,7 @@ class Pool:
         else:
             process = self.site.start(number, name)
         process.send(request)
-        slot = Slot(number=number, process=process, name=name, request=request, since=time.monotonic(), begun=request.skip)
+        slot = Slot(number=number, process=process, name=name, request=request, since=since, begun=request.skip)
         self._slots[number] = slot
 
     def release(self, slot: Slot) -> None:
