@@ -54,7 +54,7 @@ def test_caches_are_empty_and_a_run_s_own(tmp_path: Path, monkeypatch: pytest.Mo
     [
         ("print('NOT REPRODUCED')", "exit 0, NOT REPRODUCED"),
         ("print('OTHER: TypeError: no'); raise SystemExit(2)", "exit 2, OTHER: TypeError: no"),
-        ("raise TypeError('another reason')", "exit 1, nothing said"),
+        ("raise TypeError('another reason')", "exit 1, TypeError: another reason"),
         ("print('REPRODUCED')", "exit 0, REPRODUCED"),
     ],
 )

@@ -172,3 +172,9 @@ def test_what_the_host_code_made_is_refused() -> None:
     tiny = replace(case, tensors={**case.tensors, "x": replace(case.tensors["x"], scale=2.0**-30)})
     with pytest.raises(ExportError, match="the host code around them has made it"):
         make(finding("oracles.mutants.load:c_h_in_through_float16", "h_in", case=tiny), "tilelang", "cpu", "cut")
+
+
+def test_a_program_that_fails_without_a_last_line_says_its_error(tmp_path: Path) -> None:
+    outcome = run(repro(tmp_path, "print('begins to compile')\nraise KeyError('mbarrier')"))
+    assert (outcome.reproduced, outcome.healed, outcome.said) == (False, False, "KeyError: 'mbarrier'")
+    assert run(repro(tmp_path, "import sys\nprint('REPRODUCED')\nsys.exit('one more thing')")).reproduced

@@ -85,6 +85,11 @@ _CUDA = (
     Setting(name="no flags of its own", flags=()),
     _off("warp specialisation", "tl.disable_warp_specialized"),
     _off("TMA lowering", "tl.disable_tma_lower"),
+    # alone, the former leaves copies of one dimension to TMA, with the literal 0 for a barrier
+    Setting(
+        name="warp specialisation and TMA lowering off",
+        configs={"tl.disable_warp_specialized": True, "tl.disable_tma_lower": True},
+    ),
     _off("WGMMA", "tl.disable_wgmma"),
     _off("256-bit vectorisation", "tl.disable_vectorize_256"),
     _off("vectorisation", "tir.disable_vectorize"),

@@ -13,6 +13,7 @@ from mhc.upstream.errors import ExportError
 
 RUNS = 3
 SECONDS = 300.0
+_LAST = ("REPRODUCED", "NOT REPRODUCED", "OTHER: ")
 _OURS = ("mhc", "oracles", "strategies", "tests")
 _CACHES = ("TRITON_CACHE_DIR", "TILELANG_CACHE_DIR", "TILELANG_TMP_DIR", "MHC_CACHE", "XDG_CACHE_HOME", "HOME", "TMPDIR")
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LANG", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV")
@@ -40,7 +41,8 @@ class Outcome:
     Attributes:
         status: of its process; None where it did not end in time.
         output: what it wrote to standard output and error.
-        said: its own last line on standard output: `REPRODUCED`, `NOT REPRODUCED` or `OTHER: ...`.
+        said: its own last line on standard output: `REPRODUCED`, `NOT REPRODUCED` or `OTHER: ...`; of a program that
+            failed without one, the last line on standard error.
     """
 
     status: int | None
@@ -93,7 +95,9 @@ def run(
             return Outcome(None, "", "", "")
     lines = done.stdout.strip().splitlines() or [""]
     values = next((line for line in reversed(lines) if ": expected " in line), "")
-    return Outcome(done.returncode, done.stdout + done.stderr, lines[-1], values)
+    errors = done.stderr.strip().splitlines()
+    said = errors[-1] if done.returncode and errors and not lines[-1].startswith(_LAST) else lines[-1]
+    return Outcome(done.returncode, done.stdout + done.stderr, said, values)
 
 
 @contextmanager
