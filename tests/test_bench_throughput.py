@@ -10,13 +10,15 @@ from click.testing import CliRunner
 from mhc import load
 from mhc.bench import throughput_cli
 from mhc.bench.cli import main
+from mhc.bench.hunt import Subject
 from mhc.bench.plain import apart, loop
-from mhc.bench.race import Race, Score, scores
+from mhc.bench.race import Race, Score, State, race, scores
 from mhc.bench.simulated import Ceiling, Simulated, measure
 from mhc.bench.suites import COMPARATORS
 from mhc.bench.throughput import PHASES, Contender, Lap, campaign, in_turns, median_rate, median_ratio, split, unled
 from mhc.fuzz.process import HarnessError, Limits
 from mhc.fuzz.site import Here
+from oracles.mutants.catalogue import ALL
 from oracles.mutants.load import SPEC
 
 ENDS = """
@@ -25,6 +27,19 @@ from dataclasses import replace
 from mhc import load
 
 IMPL = replace(load("manual"), name="ends", forward=lambda *args, **kwargs: os._exit(7))
+"""
+
+TELLS = """
+import os
+from dataclasses import replace
+from mhc import load
+
+def forward(*args, **kwargs):
+    with open("SEEN", "a") as file:
+        print(os.environ["MHC_CACHE"], file=file)
+    raise RuntimeError
+
+IMPL = replace(load("manual"), name="tells", forward=forward)
 """
 
 RACE = Race(name="a", base="manual", clean=False, campaign=2.0, plain={}, cases=3, plain_cases=9)
@@ -90,6 +105,30 @@ def test_survivors_count_with_all_their_seconds_and_clean_variants_apart() -> No
     assert found["campaign"] == Score(kills=1, seconds=32.0, flagged=0)
     assert found[f"plain loop, {name}"] == Score(kills=1, seconds=34.0, flagged=1)
     assert found["campaign"].per_minute == 60 / 32
+    shorter = scores(races, limit=3)  # as if each had had three seconds
+    assert shorter["campaign"] == Score(kills=1, seconds=5.0, flagged=0)
+    assert shorter[f"plain loop, {name}"] == Score(kills=0, seconds=6.0, flagged=1)
+
+
+def test_contenders_of_a_race_have_a_cache_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = tmp_path / "caches"
+    file = tmp_path / "tells.py"
+    file.write_text(TELLS.replace("SEEN", str(seen)), encoding="utf-8")
+    monkeypatch.setenv("MHC_CACHE", str(tmp_path / "shared"))
+    prey = Subject(name="tells", spec=f"{file}:IMPL", base="manual", clean=False)
+    monkeypatch.setattr("mhc.bench.race.subject", lambda mutant: prey)
+    mutant = next(one for one in ALL.values() if one.base == "manual" and not one.clean)
+    done = race([mutant], State(None, {}), limit=20, jobs=1, seed=0)
+    assert (done[0].fault, done[0].cases) == ("", 1)
+    caches = seen.read_text(encoding="utf-8").split()
+    assert len({*caches}) == 2
+    assert str(tmp_path / "shared") not in caches
+
+
+def test_a_race_over_what_is_not_known_is_refused() -> None:
+    done = CliRunner().invoke(main, ["throughput", "--race", "--only", "nobody"])
+    assert done.exit_code == 2
+    assert "--only nobody: no such mutant" in done.output
 
 
 def test_laps_are_in_turns_each_with_the_seed_of_its_turn() -> None:

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from mhc import default_case
+from mhc import default_case, load
 from mhc.case import with_tensor
 from mhc.upstream.errors import ExportError
 from mhc.upstream.program import make
+from mhc.upstream.scene import scene
 from mhc.upstream.verify import run
 from tests.exports import SELDOM, faulty, finding, repro
 
@@ -82,3 +83,31 @@ def test_what_ends_otherwise_than_it_was_found_is_refused(tmp_path: Path) -> Non
     found = finding(faulty(tmp_path, "DEAD"), "process", "liveness", "SIGSEGV", CASE)
     with pytest.raises(ExportError, match="ends otherwise while it is recorded: exit 7"):
         make(found, "torch", "cpu", "host")
+
+
+WRITES_PHI = """
+from dataclasses import replace
+from mhc import load
+
+healthy = load("manual")
+
+def forward(x, phi, *args, **kwargs):
+    phi.data.mul_(2.0)
+    return healthy.forward(x, phi, *args, **kwargs)
+
+IMPL = replace(healthy, name="writes_phi", forward=forward)
+"""
+
+
+def test_what_zeros_hide_is_shown_by_the_first_further_run_that_has_others(tmp_path: Path) -> None:
+    file = tmp_path / "writes.py"
+    file.write_text(WRITES_PHI, encoding="utf-8")
+    case = with_tensor(CASE, "phi", kind="normal")
+    for kind, about in (("normal", ""), ("zero", "inputs of the gate ")):
+        found = finding(f"{file}:IMPL", "inputs", "memory", "written", with_tensor(case, "phi", kind=kind))
+        shown = scene(found, load(found.spec), "cpu")
+        assert shown.about.startswith(about)
+        assert bool(shown.about) == bool(about)
+        phi = shown.inputs.tensors["phi"]
+        assert phi is not None
+        assert phi.any()

@@ -154,3 +154,16 @@ def test_a_worker_of_its_own_has_a_limit_of_memory_too(tmp_path: Path) -> None:
         worker.stop()
     assert (verdict.subject, verdict.symptom) == ("process", "out of memory")
     assert worker.retired
+
+
+def _tell_method(connection: multiprocessing.connection.Connection) -> None:
+    connection.send(multiprocessing.get_start_method(allow_none=True))
+
+
+def test_a_fresh_process_makes_locks_as_a_script_would() -> None:
+    here, there = FRESH.Pipe()
+    process = FRESH.Process(target=_tell_method, args=(there,))
+    process.start()
+    assert here.poll(60)
+    assert here.recv() is None, "semaphores of another method outlive a process that is killed"
+    process.join()

@@ -13,7 +13,7 @@ from mhc.fuzz.campaign import Budget, Campaign, Subject
 from mhc.fuzz.messages import Checked
 from mhc.fuzz.pool import Pool
 from mhc.fuzz.process import Limits
-from mhc.fuzz.programs import COMPILING, OPENING, Programs
+from mhc.fuzz.programs import COMPILING, OPENING, Programs, opening
 from mhc.fuzz.site import Here
 from mhc.fuzz.store import FILE, Store
 from strategies.cases import cases
@@ -45,7 +45,7 @@ def checked(case: Case, *, seconds: float, compiled: int) -> Checked:
 
 
 def test_free_until_compiling_takes_too_much_then_like_what_is_compiled_in_turn() -> None:
-    programs = Programs(opened=True)
+    programs = Programs()
     assert programs.next() == (ROUND, None)
     one, two = default_case(B=1, S=2, n=1, D=3), default_case(B=1, S=2, n=2, D=3)
     programs.learn(checked(one, seconds=3.0, compiled=4))
@@ -56,7 +56,7 @@ def test_free_until_compiling_takes_too_much_then_like_what_is_compiled_in_turn(
 
 
 def test_the_first_round_is_of_one_program_and_the_second_free_whatever_that_took() -> None:
-    programs = Programs()
+    programs = Programs(OPENING)
     assert programs.next() == (ROUND, OPENING.json)
     programs.learn(checked(replace(OPENING, B=2, S=3), seconds=9.0, compiled=4))
     assert programs.next() == (ROUND, None)
@@ -64,8 +64,16 @@ def test_the_first_round_is_of_one_program_and_the_second_free_whatever_that_too
     assert programs.next()[1] == replace(OPENING, B=2, S=3).json
 
 
+def test_the_first_round_has_a_dtype_that_is_taken() -> None:
+    manual = load("manual")
+    assert [opening(replace(manual, dtypes=dtypes)).dtype for dtypes in (manual.dtypes, ("bfloat16", "float64"))] == [
+        "float32",
+        "bfloat16",
+    ]
+
+
 def test_without_compiling_and_without_a_program_that_worked_it_stays_free() -> None:
-    programs = Programs(opened=True)
+    programs = Programs()
     programs.learn(checked(default_case(), seconds=9.0, compiled=0))
     assert programs.next() == (ROUND, None)
     refused = checked(default_case(), seconds=9.0, compiled=1)

@@ -14,7 +14,7 @@ from mhc.fuzz.ledger import Known
 from mhc.fuzz.messages import Begun, Checked, Done, Found, Message, Ready, Round
 from mhc.fuzz.pool import Pool, Slot
 from mhc.fuzz.process import HarnessError
-from mhc.fuzz.programs import Programs
+from mhc.fuzz.programs import Programs, opening
 from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.rounds import shorten
 from mhc.fuzz.share import Share
@@ -59,7 +59,7 @@ class Campaign:
     A failing case is shrunk in the round that drew it, and its fingerprint is not raised again. A process that dies, hangs
     or outgrows its limits is replaced; the case that it had in hand is the finding, and the round goes on behind it.
     Rounds of each implementation have the seeds `seed`, `seed + 1`, ..., so that all draw the same cases; those of the first
-    are of one program (`mhc.fuzz.programs.OPENING`).
+    are of one program (`mhc.fuzz.programs.opening`).
 
     Args:
         ledger: what is known: no finding of this campaign on the cases that an entry covers.
@@ -101,7 +101,7 @@ class Campaign:
         seeds: Mapping[str, int] = store.meta().get("seeds", {})
         self._seeds = {name: seeds.get(name, seed) for name in self.subjects}
         self._rounds: Counter[str] = Counter()
-        self._programs = {name: Programs(opened=name in seeds) for name in self.subjects}
+        self._programs = {one.name: Programs(None if one.name in seeds else opening(one.implementation)) for one in subjects}
         self._sizes = {name: Sizes(max_elements) for name in self.subjects}
         self._earlier = store.seconds()
         self._started = time.monotonic()

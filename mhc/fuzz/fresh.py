@@ -36,6 +36,11 @@ if "forkserver" in multiprocessing.get_all_start_methods():
         def _Popen(process_obj: Any) -> Any:
             return _Popen(process_obj)
 
+        def run(self) -> None:
+            # as in a process that nobody forked: locks of progress bars would stay behind when it is killed, and be told of
+            multiprocessing.set_start_method(None, force=True)
+            super().run()
+
     class _Context(context.ForkServerContext):
         Process = _Process
 

@@ -1,9 +1,12 @@
 """Which programs of an implementation are compiled, so that its time goes into cases and not into compilers."""
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 from mhc.case import Case, default_case
 from mhc.fuzz.messages import Checked
+from mhc.implementation import Implementation
+from strategies.cases import DTYPES
 from strategies.rounds import ROUND
 
 COMPILING = 0.25
@@ -20,14 +23,15 @@ class Programs:
 
     A round is drawn freely while cases that compile have taken at most `COMPILING` of the time. Otherwise it draws cases
     like an earlier one: what is compiled depends on n, D, the dtype, the tensors that are there and the schedule. What
-    `OPENING` needs compiled is on no account: there is no doing without one program.
+    `opening` needs compiled is on no account: there is no doing without one program.
 
     Args:
-        opened: the opening is over.
+        opening: what the cases of the first round are like, if it is still to come.
     """
 
-    def __init__(self, *, opened: bool = False) -> None:
-        self._opened = opened
+    def __init__(self, opening: Case | None = None) -> None:
+        self._opening = opening
+        self._first = None if opening is None else _programs(opening)
         self._cases: dict[Hashable, str] = {}  # by what programs depend on; the least recently used first
         self._compiling = 0.0
         self._checking = 0.0
@@ -36,8 +40,9 @@ class Programs:
         """A case was checked."""
         compiling, checking = checked.seconds.get("compiling", 0.0), checked.seconds.get("checking", 0.0)
         key = _programs(Case.from_json(checked.case)) if checked.compiled else None
-        self._checking += checking - (compiling if key == _OPENING else 0.0)
-        self._compiling += compiling if key != _OPENING else 0.0
+        if key is None or key != self._first:
+            self._compiling += compiling
+            self._checking += checking
         if key is not None and not checked.refused and not checked.failures:
             self._cases[key] = checked.case
             if len(self._cases) > _KEPT:
@@ -45,9 +50,9 @@ class Programs:
 
     def next(self) -> tuple[int, str | None]:
         """The next round: how many cases, and JSON of the one that they are to be like, None where it is drawn freely."""
-        if not self._opened:
-            self._opened = True
-            return ROUND, OPENING.json
+        if self._opening is not None:
+            opening, self._opening = self._opening, None
+            return ROUND, opening.json
         like = self._like()
         return ROUND if like is None else 5 * ROUND, like
 
@@ -64,4 +69,6 @@ def _programs(case: Case) -> Hashable:
     return case.n, case.D, case.dtype, frozenset(case.tensors), schedules
 
 
-_OPENING = _programs(OPENING)
+def opening(implementation: Implementation) -> Case:
+    """`OPENING` in a dtype that the implementation takes."""
+    return replace(OPENING, dtype=next((one for one in DTYPES if one in implementation.dtypes), OPENING.dtype))
