@@ -111,3 +111,23 @@ def test_what_zeros_hide_is_shown_by_the_first_further_run_that_has_others(tmp_p
         phi = shown.inputs.tensors["phi"]
         assert phi is not None
         assert phi.any()
+
+
+HANGS_BEFORE = """
+from dataclasses import replace
+from mhc import load
+
+def forward(*args, **kwargs):
+    while True:
+        pass
+
+IMPL = replace(load("manual"), name="hangs_before", forward=forward)
+"""
+
+
+def test_a_hang_before_any_kernel_is_launched_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mhc.upstream.program.SECONDS", 4.0)
+    file = tmp_path / "hangs.py"
+    file.write_text(HANGS_BEFORE, encoding="utf-8")
+    with pytest.raises(ExportError, match="no kernel is launched in 4 s while it is recorded: the host code hangs"):
+        make(finding(f"{file}:IMPL", "process", "liveness", "hang", CASE), "triton", "cpu", "cut")

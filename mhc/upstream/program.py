@@ -87,6 +87,8 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
         process.start()
         status = _waited(process, answer, hung=found.hung)
         if not answer.exists():
+            if found.hung and status == "hang":
+                raise ExportError(f"no kernel is launched in {SECONDS:.0f} s while it is recorded: the host code hangs")
             last = (errors.read_text(encoding="utf-8").strip().splitlines() or ["nothing said"])[-1]
             raise ExportError(f"its process ended while it was recorded, {status}: {last}")
         told = json.loads(answer.read_text(encoding="utf-8"))
