@@ -6,7 +6,9 @@ import pytest
 
 from mhc import default_case, load
 from mhc.case import with_tensor
+from mhc.fuzz.check import check
 from mhc.upstream.errors import ExportError
+from mhc.upstream.neighbours import depth_of
 from mhc.upstream.program import make
 from mhc.upstream.scene import scene
 from mhc.upstream.verify import run
@@ -111,6 +113,8 @@ def test_what_zeros_hide_is_shown_by_the_first_further_run_that_has_others(tmp_p
         phi = shown.inputs.tensors["phi"]
         assert phi is not None
         assert phi.any()
+        verdicts = check(load(found.spec), found.case, "cpu", depth_of(found))
+        assert any(found.fingerprint.fits(one, found.case) for one in verdicts), "as found, it is said to pass"
 
 
 HANGS_BEFORE = """

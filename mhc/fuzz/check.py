@@ -121,7 +121,7 @@ def further(
             fresh = run.label not in done
             if fresh:
                 clock.run_begins()
-                done[run.label] = _observe(implementation, run)
+                done[run.label] = rerun(implementation, run)
                 clock.running += sum(done[run.label].seconds.values())
             broken += _unfit(gate, run, done[run.label], fresh)
             if liveness.lost(done[run.label]):
@@ -130,7 +130,8 @@ def further(
     return verdicts + memory.judge_kept(trial.observation, list(done))
 
 
-def _observe(implementation: Implementation, run: Run) -> Observation:
+def rerun(implementation: Implementation, run: Run) -> Observation:
+    """Make one of the further runs that a gate asks for."""
     return observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill)
 
 

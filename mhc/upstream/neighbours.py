@@ -89,9 +89,8 @@ def schedules(found: Finding, start: Start) -> list[Elsewhere]:
 
 def depth_of(found: Finding) -> Depth:
     """How much must be checked to see the finding's gate."""
-    gate = found.fingerprint.oracle, found.fingerprint.symptom
-    plain = gate[0] in {bound.NAME, nonfinite.NAME, liveness.NAME, refusal.NAME} or gate[1] in {"written", "overrun"}
-    return Depth.PLAIN if plain else Depth.FULL
+    one_run = {bound.NAME, nonfinite.NAME, liveness.NAME, refusal.NAME}
+    return Depth.PLAIN if found.fingerprint.oracle in one_run else Depth.FULL
 
 
 def neighbours(found: Finding, start: Start) -> list[Neighbour]:

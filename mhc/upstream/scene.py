@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from mhc.fuzz.check import rerun
 from mhc.fuzz.finding import Finding
 from mhc.implementation import Implementation
 from mhc.inputs import Inputs, materialise
@@ -65,9 +66,7 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
     if (oracle, symptom) in {(memory.NAME, WRITTEN), (memory.NAME, OVERRUN)}:
         return _trespass(symptom, implementation, trial)
     for variant, plan in _plans(trial, oracle):
-        observed = {
-            run.label: observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill) for run in plan.runs
-        }
+        observed = {run.label: rerun(implementation, run) for run in plan.runs}
         message = next((one.message for one in plan.judge(observed) if found.fingerprint.fits(one, found.case)), None)
         if message is not None:
             return _of(found, trial, variant, plan, message)
@@ -84,8 +83,7 @@ def _trespass(symptom: str, implementation: Implementation, trial: Trial) -> Sce
         for gate in GATES:
             plan = gate.plan(trial)
             for run in plan.runs if isinstance(plan, Plan) else ():
-                observation = observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill)
-                if shows(observation):
+                if shows(rerun(implementation, run)):
                     about = f"inputs of the gate {gate.name} {gate.variant}".rstrip()
                     return Scene(inputs=run.inputs, saved=run.saved, allowed=trial.allowed, about=about)
     return Scene(inputs=trial.inputs, saved=trial.reference.saved, allowed=trial.allowed)
