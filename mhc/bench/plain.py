@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from types import MappingProxyType
 
 import hypothesis
+import torch
 from hypothesis import Phase
 from hypothesis import strategies as st
 
@@ -144,9 +145,7 @@ def _serve(
     seed: int,
     correct: str | None,
 ) -> None:
-    os.environ.update(variables)
-    import torch  # noqa: PLC0415  after the environment variables are in place
-
+    os.environ.update(variables)  # before anything of a DSL is imported
     torch.set_num_threads(1)
     implementation, right = load(spec), None if correct is None else load(correct)
     connection.send(None)

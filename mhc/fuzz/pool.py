@@ -96,7 +96,7 @@ class Pool:
         self._slots[slot.number] = None
 
     def stop(self) -> None:
-        """End every process, all at once: one that has a CUDA device takes a tenth of a second."""
+        """End every process, all at once: one that has a CUDA device takes its time."""
         ending = [slot.process for slot in self.busy()] + [process for _, _, process in self._idle]
         self._slots = [None] * self.size
         self._idle.clear()

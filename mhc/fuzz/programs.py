@@ -51,8 +51,8 @@ class Programs:
     def next(self) -> tuple[int, str | None]:
         """The next round: how many cases, and JSON of the one that they are to be like, None where it is drawn freely."""
         if self._opening is not None:
-            opening, self._opening = self._opening, None
-            return ROUND, opening.json
+            first, self._opening = self._opening, None
+            return ROUND, first.json
         like = self._like()
         return ROUND if like is None else 5 * ROUND, like
 
