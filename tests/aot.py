@@ -133,6 +133,8 @@ SHARED: tuple[Job, ...] = (
     Job(BACKWARD, (1, 2048, 16, 1024)),
     Job(BACKWARD, (1, 2048, 16, 64)),
     Job(BACKWARD, (2, 3, 16, 5), "float16"),
+    Job(FORWARD, (2, 2048, 8, 2048), "float32"),
+    Job(FORWARD, (2, 2048, 5, 1111), "float32"),
 )
 """Default schedules that the suite compiles every time, for every second target."""
 
@@ -177,6 +179,7 @@ MORE_DEFAULTS: tuple[Job, ...] = (
     Job(BACKWARD, (2, 2048, 8, 2048)),
     *both((1, 512, 8, 2048)),
     *both((1, 2048, 16, 1024)),
+    *(Job(FORWARD, shape, "float32") for shape in ((4, 2048, 1, 4096), (2, 64, 4, 128))),
 )
 """Default schedules of the full grid."""
 

@@ -23,8 +23,9 @@ from mhc.fuzz.check import check
 from mhc.fuzz.worker import Worker
 from mhc.placement import place
 from mhc.pre.device import Chip
-from mhc.pre.triton_defaults import backward_plan, backward_schedule, forward_schedule, unfit
+from mhc.pre.triton_defaults import backward_plan, backward_schedule, forward_schedule
 from mhc.pre.triton_impls import TRITON, TRITON_INTERPRETED
+from mhc.pre.triton_limits import unfit
 from mhc.pre.triton_schedule import SPACE, pinned
 from oracles.verdict import Status
 from strategies.cases import cases
@@ -99,6 +100,18 @@ SM_90_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "hopper n=3": ({"backward_mode": "hopper"}, {"B": 1, "S": 2100, "n": 3, "D": 136}),
     "hopper n=4": ({"backward_mode": "hopper"}, {"B": 7, "S": 19, "n": 4, "D": 520}),
     "hopper, no gamma": ({"backward_mode": "hopper"}, {"B": 1, "S": 64, "n": 4, "D": 256, "absent": {"gamma"}}),
+    "whole n=1": ({"forward_mode": "whole"}, {"B": 1, "S": 130, "n": 1, "D": 2048, "dtype": "float32"}),
+    "whole n=3": ({"forward_mode": "whole", "forward_stages": 2}, {"B": 1, "S": 70, "n": 3, "D": 37, "dtype": "float32"}),
+    "whole n=4": ({"forward_block_k": 32}, {"B": 3, "S": 101, "n": 4, "D": 520, "dtype": "float32"}),
+    "whole n=8": ({"forward_warps": 8}, {"B": 1, "S": 150, "n": 8, "D": 130, "dtype": "float32"}),
+    "whole, wide tiles": (
+        {"forward_block_m": 64, "forward_block_tokens": 32, "forward_splits": 3},
+        {"B": 1, "S": 33, "n": 8, "D": 20, "dtype": "float32"},
+    ),
+    "whole, no gamma": (
+        {"forward_mode": "whole"},
+        {"B": 2, "S": 300, "n": 4, "D": 64, "dtype": "float32", "absent": {"gamma"}},
+    ),
     "wide n=5": ({"backward_mode": "wide"}, {"B": 2, "S": 1100, "n": 5, "D": 111}),
     "wide n=16": ({"backward_mode": "wide"}, {"B": 1, "S": 67, "n": 16, "D": 130}),
 }
@@ -137,6 +150,8 @@ def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
         "backward_mode wide is for bfloat16 and float16, was float32": (case, {"backward_mode": "wide"}),
         "backward_mode hopper is for bfloat16 on sm_90": (case, {"backward_mode": "hopper"}),
         "forward_mode resident is for bfloat16 on sm_90": (case, {"forward_mode": "resident"}),
+        "forward_mode whole is for float32": (replace(case, dtype="float16"), {"forward_mode": "whole"}),
+        "forward_mode whole, the default of float32, takes": (case, {"forward_block_k": 64}),
         "forward_block_tokens * columns of phi must be at most 8192 there, was 16384": (
             case,
             {"forward_block_tokens": 128, "forward_block_m": 128, "forward_warps": 4},

@@ -1,14 +1,13 @@
-"""The schedule that a shape gets where a case pins none, and why a pinned one cannot run."""
+"""The schedule that a shape gets where a case pins none."""
 
 import functools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from mhc.case import Case, ScheduleValue
+from mhc.case import ScheduleValue
 from mhc.pre.device import Chip
 from mhc.pre.triton_schedule import BackwardSchedule, ForwardSchedule, pinned, power_of_2
 
@@ -29,8 +28,6 @@ class Resident:
 TWO_TERMS_FROM = 1821
 # Of x: products without tensor cores, whose three bfloat16 terms lose digits of a float32 that is subnormal.
 WHOLE = frozenset({torch.float32, torch.float64})
-# A step takes some milliseconds there, and a case has a minute.
-INTERPRETED_STEPS = 512
 # Tokens, and elements of x, from which the resident kernel's start pays.
 RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 23
 
@@ -46,9 +43,14 @@ def resident(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> Resident
     return Resident(group, max(1, min(chip.cores // group, -(-N // 16))), width, chunk, chunks)
 
 
+def whole(dtype: torch.dtype, chip: Chip) -> bool:
+    """Whether the projection of whole float32 numbers serves a dtype."""
+    return dtype == torch.float32 and chip.capability >= 80
+
+
 @functools.lru_cache(maxsize=4096)
-def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> ForwardSchedule:
-    """The default for N tokens of n streams of width D. A pure function."""
+def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mode: str | None = None) -> ForwardSchedule:
+    """The default for N tokens of n streams of width D, in a given mode or the fastest. A pure function."""
     M, K = n * n + 2 * n, n * D
     columns = power_of_2(M + 1, 16, 64)
     if chip.interpreted:  # Python runs every operation: few programs, large tiles
@@ -81,6 +83,10 @@ def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> 
     finish_tokens = power_of_2(min(2048 // (n * finish_d), N), 1, 16)
     finish_warps = power_of_2(n * finish_d * finish_tokens // 1024, 1, 8)
     finish: Any = {"finish_tokens": finish_tokens, "finish_d": finish_d, "finish_warps": finish_warps}
+    if whole(dtype, chip) and mode in (None, "whole"):
+        if n > 4:
+            finish = {"finish_tokens": 1, "finish_d": min(finish_d, 256), "finish_warps": 2}
+        return _whole(N, M, K, chip, finish)
     if dtype == torch.float32:  # plain multiply-adds, unrolled over block_k in registers
         tokens = power_of_2(N, 16, 128)
         fill = -(-2 * chip.cores // (-(-N // tokens) * (M // columns + 1)))
@@ -126,6 +132,33 @@ def forward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip) -> 
         splits=splits,
         warps=tokens // 16,
         stages=stages,
+        **finish,
+    )
+
+
+def _whole(N: int, M: int, K: int, chip: Chip, finish: Mapping[str, Any]) -> ForwardSchedule:
+    """The default of whole float32 numbers."""
+    # 64 where that takes no more of them in all; sm_100 multiplies in pairs, for which it has too few registers
+    columns = 16 if M < 16 else 64 if M // 32 % 2 and chip.capability < 100 else 32
+    tokens = power_of_2(N, 32, 128)
+    at_once = chip.cores * {16: 4, 32: 3, 64: 2}[columns]  # programs, by their registers
+    tiles = -(-N // tokens) * (M // columns + 1)
+    longest = max(1, K // 64)
+
+    def cost(splits: int) -> float:
+        """Rounds of programs, each with its share of K, and the partial sums that are written and read."""
+        return -(-tiles * splits // at_once) / splits + 0.06 * splits * tiles / at_once
+
+    choices = [splits for splits in (1, 2, 3, 4, 6, 8, 12, 16) if min(K // 8192, 16) <= splits <= longest]
+    return ForwardSchedule(
+        mode="whole",
+        block_tokens=tokens,
+        block_m=columns,
+        block_k=16,
+        presplit=False,
+        warps=8 if columns > 16 and chip.capability >= 100 else 4,  # 4 would spill there
+        stages=4 if columns == 16 else 3,
+        splits=min(choices, key=cost),
         **finish,
     )
 
@@ -287,116 +320,14 @@ def _backward(
 def forward_plan(
     N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapping[str, ScheduleValue]
 ) -> ForwardSchedule:
-    """What a shape runs where a case pins `schedule`."""
-    return pinned(forward_schedule(N, n, D, dtype, chip), "forward", schedule)
+    """What a shape runs where a case pins `schedule`: the defaults of the mode pinned, and the rest of `schedule`."""
+    mode = schedule.get("forward_mode")
+    return pinned(forward_schedule(N, n, D, dtype, chip, None if mode is None else str(mode)), "forward", schedule)
 
 
 def backward_plan(
     N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapping[str, ScheduleValue]
 ) -> BackwardSchedule:
-    """What a shape runs where a case pins `schedule`: the defaults of the mode pinned, and the rest of `schedule`."""
+    """The same for the backward."""
     mode = schedule.get("backward_mode")
     return pinned(backward_schedule(N, n, D, dtype, chip, None if mode is None else str(mode)), "backward", schedule)
-
-
-def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str | None:
-    """Why a pinned schedule cannot serve a case; None where it can.
-
-    Tiles beyond what the registers of a program hold would be right and take minutes to compile; float64 has no tensor
-    cores to go to.
-    """
-    dtype = getattr(torch, case.dtype)
-    N, n, D = max(case.N, 1), case.n, case.D
-    forward = forward_plan(N, n, D, dtype, chip, schedule)
-    backward = backward_plan(N, n, D, dtype, chip, schedule)
-    width, fused = power_of_2(n, 1, 16), forward.mode == "fused"
-    if dtype in WHOLE and forward.presplit and not fused:
-        return f"{case.dtype} has no bfloat16 terms: forward_presplit must be False"
-    columns = power_of_2(n * n + 2 * n, 16, 512) if fused else forward.block_m
-    if backward.mode == "hopper" and not hopper(n, D, dtype, chip):
-        return (
-            "backward_mode hopper is for bfloat16 on sm_90, n at most 4, D a multiple of 8;"
-            f" was {case.dtype}, n = {n}, D = {D}"
-        )
-    if backward.mode == "hopper":
-        own = backward_schedule(N, n, D, dtype, chip, "hopper")
-        for name in ("tokens", "columns", "streams", "stages"):
-            if getattr(backward, name) != getattr(own, name):
-                return f"backward_mode hopper takes backward_{name} {getattr(own, name)}; pin backward_mode too for another"
-    if backward.mode == "wide" and dtype not in {torch.bfloat16, torch.float16}:
-        return f"backward_mode wide is for bfloat16 and float16, was {case.dtype}"
-    if forward.mode == "resident" and resident(N, n, D, dtype, chip) is None:
-        return (
-            "forward_mode resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821, D a multiple of 1024, 512,"
-            f" 256, 256 for n = 1, 2, 3, 4 and at most 28 times that; was {case.dtype}, n = {n}, D = {D}"
-        )
-    limits = {
-        "forward_block_tokens * columns of phi": (forward.block_tokens * columns, 2048 * forward.warps),
-        "n * forward_finish_tokens * forward_finish_d": (
-            n * forward.finish_tokens * forward.finish_d,
-            4096 * (forward.warps if fused else forward.finish_warps),
-        ),
-        "n * backward_gates_tokens * backward_gates_columns": (
-            width * backward.gates_tokens * backward.gates_columns,
-            4096 * backward.gates_warps,
-        ),
-        "backward_tokens * backward_streams * backward_columns": (
-            backward.tokens * (backward.columns if backward.mode == "wide" else backward.streams * backward.columns),
-            2048 * backward.warps,
-        ),
-        "backward_psi_rows * backward_psi_columns": (
-            backward.psi_rows * backward.psi_columns if backward.mode == "wide" else 0,
-            2048 * backward.psi_warps,
-        ),
-    }
-    if dtype == torch.float64:
-        limits["float64 forward_block_tokens * forward_block_m * forward_block_k"] = (
-            forward.block_tokens * forward.block_m * forward.block_k,
-            4096 * forward.warps,
-        )
-        limits["float64 backward_tokens * backward_rows * backward_streams * backward_columns"] = (
-            backward.tokens * backward.rows * backward.streams * backward.columns,
-            4096 * backward.warps,
-        )
-    if dtype == torch.float32:
-        limits["float32 forward_block_tokens * columns of phi * forward_block_k"] = (
-            forward.block_tokens * columns * forward.block_k,
-            65536 * forward.warps,
-        )
-        limits["float32 (n * n + 2 * n) * backward_tokens * backward_streams * backward_columns"] = (
-            (n * n + 2 * n) * backward.tokens * backward.streams * backward.columns,
-            65536 * backward.warps,
-        )
-    if chip.interpreted:
-        steps = _steps(N, n, D, dtype, forward, backward)
-        if steps > INTERPRETED_STEPS:
-            return (
-                f"{steps} steps of its tiles are more than the {INTERPRETED_STEPS} that the interpreter gets through in time"
-            )
-        return None
-    for product, (value, limit) in limits.items():
-        if value > limit:
-            return f"{product} must be at most {limit} there, was {value}"
-    return None
-
-
-def _steps(N: int, n: int, D: int, dtype: torch.dtype, forward: ForwardSchedule, backward: BackwardSchedule) -> int:
-    """About how many tiles the kernels go through, every loop counted."""
-    M, K = n * n + 2 * n, n * D
-
-    def tiles(*cuts: tuple[int, int]) -> int:
-        return math.prod(-(-size // tile) for size, tile in cuts)
-
-    fused = forward.mode == "fused"
-    columns = M if fused else forward.block_m
-    project = tiles((N, forward.block_tokens), (M + 1, columns), (K, forward.block_k))
-    finish = tiles((N, forward.block_tokens if fused else forward.finish_tokens), (D, forward.finish_d)) * n
-    terms = M * tiles((K, 1024)) if forward.presplit and not fused else 0
-    gates = tiles((N, backward.gates_tokens), (D, backward.gates_columns))
-    if backward.mode == "wide":
-        middle = tiles((N, backward.tokens), (D, backward.columns), (M, backward.rows)) * 2 * n
-        middle += tiles((N, backward.psi_tokens), (M, backward.psi_rows), (D, backward.psi_columns)) * 3 * n
-    else:
-        packed = M if dtype in WHOLE else 6 * M
-        middle = tiles((N, backward.tokens), (n, backward.streams), (D, backward.columns), (packed, backward.rows))
-    return project + finish + terms + gates + middle

@@ -89,32 +89,32 @@ def program(
         )
     m_tiles = M // plan.block_m + 1  # one column more than M: sum(x * x)
     width = m_tiles * plan.block_m
-    steps.append(
-        Launch(
-            partial_kernel,
-            (triton.cdiv(N, plan.block_tokens) * plan.splits, m_tiles, 1),
-            plan.warps,
-            ("x", "phi", "gamma", "w" if plan.presplit else "phi", "partials"),
-            (
-                N,
-                K,
-                pitch,
-                M,
-                has_gamma,
-                plan.presplit,
-                mma_order,
-                K % plan.block_k == 0,
-                plan.splits,
-                plan.block_tokens,
-                plan.block_m,
-                plan.block_k,
-                plan.stages,
+    shares = triton.cdiv(N, plan.block_tokens) * plan.splits
+    tile = plan.block_tokens, plan.block_m, plan.block_k, plan.stages, plan.warps, overlap
+    if plan.mode == "whole":
+        from mhc.pre.triton_whole_kernels import whole_kernel  # noqa: PLC0415  Gluon, NVIDIA only
+
+        steps.append(
+            Launch(
+                whole_kernel,
+                (shares * m_tiles, 1, 1),
                 plan.warps,
-                overlap,
-            ),
-            overlap and plan.presplit,
+                ("x", "phi", "gamma", "partials"),
+                (N, K, M, plan.splits, m_tiles, has_gamma, *tile),
+            )
         )
-    )
+    else:
+        even = K % plan.block_k == 0
+        steps.append(
+            Launch(
+                partial_kernel,
+                (shares, m_tiles, 1),
+                plan.warps,
+                ("x", "phi", "gamma", "w" if plan.presplit else "phi", "partials"),
+                (N, K, pitch, M, has_gamma, plan.presplit, mma_order, even, plan.splits, *tile),
+                overlap and plan.presplit,
+            )
+        )
     steps.append(
         Launch(
             finish_kernel,

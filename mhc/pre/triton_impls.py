@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from mhc.case import Case
 from mhc.implementation import Implementation, Refused
-from mhc.pre.triton_defaults import unfit
+from mhc.pre.triton_limits import unfit
 from mhc.pre.triton_schedule import SPACE
 
 INTERPRETER = {"TRITON_INTERPRET": "1"}

@@ -1,8 +1,8 @@
 """Schedules of the Triton kernels: how the work of a shape is cut. They change speed and the order of sums, nothing else.
 
 `SPACE` declares what a case can pin: a mapping from a name such as "forward_splits" or "backward_tokens" to a value out
-of its choices; what is left out has the default of the shape. Defaults are in `triton_defaults`, where `unfit` says why a
-combination cannot run.
+of its choices; what is left out has the default of the shape. Defaults are in `triton_defaults`; `unfit` in `triton_limits`
+says why a combination cannot run.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,8 @@ class ForwardSchedule:
     """The forward's cut.
 
     mode            fused: one kernel, all of K in a program; two_pass: sums over K in `splits` shares, then the rest;
-                    resident: x is read once and waits in shared memory (sm_90, `resident` says for which shapes)
+                    resident: x is read once and waits in shared memory (sm_90, `resident` says for which shapes);
+                    whole: as two_pass, for float32 on an NVIDIA GPU (`whole`), products in tiles of registers
     block_*         tile of the projection: tokens, columns of phi, elements of K
     presplit        phi * gamma is split into bfloat16 terms by a kernel of its own, not again in every tile
     warps, stages   of the projection
@@ -74,7 +75,7 @@ class BackwardSchedule:
 
 
 SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
-    "forward_mode": ("two_pass", "fused", "resident"),
+    "forward_mode": ("two_pass", "fused", "resident", "whole"),
     "forward_block_tokens": (16, 32, 64, 128),
     "forward_block_m": (16, 32, 64, 128),
     "forward_block_k": (16, 32, 64, 128),
