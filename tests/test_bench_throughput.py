@@ -15,8 +15,8 @@ from mhc.bench.plain import apart, loop
 from mhc.bench.race import Race, Score, State, race, scores
 from mhc.bench.simulated import Ceiling, Simulated, measure
 from mhc.bench.suites import COMPARATORS
-from mhc.bench.throughput import PHASES, Contender, Lap, campaign, in_turns, median_rate, median_ratio, split, unled
-from mhc.fuzz.process import HarnessError, Limits
+from mhc.bench.throughput import PHASES, Contender, Lap, Team, in_turns, median_rate, median_ratio, split, unled
+from mhc.fuzz.process import HarnessError, Limits, Process
 from mhc.fuzz.site import Here
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.load import SPEC
@@ -164,9 +164,24 @@ def test_a_process_that_ends_where_nobody_watches_it_is_a_fault(tmp_path: Path) 
 
 def test_workers_are_busy_with_cases_most_of_a_lap() -> None:
     specs = {"manual": ("manual", load("manual"))}
-    lap = campaign(specs, partial(Here, specs, "cpu", 1, Limits()), cases=60, seed=0)
-    assert 20 <= lap.cases <= 60
-    assert 0.5 < lap.busy <= 1.1  # a round's drawing is counted when it ends
+    started: list[int] = []
+
+    class Counted(Here):
+        def start(self, slot: int, name: str) -> Process:
+            started.append(slot)
+            return super().start(slot, name)
+
+    team = Team(specs, partial(Counted, specs, "cpu", 2, Limits()))
+    try:
+        for workers in (1, 2, 1):
+            lap = team.lap(workers, workers=workers, cases=80)
+            assert lap.workers == workers
+            assert 40 <= lap.cases <= 80
+            assert 0.5 < lap.busy <= 1.2  # a round's drawing is counted when it ends
+            assert sum(words["checked"] + words.get("refused", 0) for words in lap.counts.values()) == 80
+    finally:
+        team.end()
+    assert started == [0, 1]  # later laps find them
 
 
 def test_the_phases_of_a_case_add_up() -> None:

@@ -8,18 +8,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mhc.bench.alone import WARM, alone
+from mhc.bench.alone import alone
 from mhc.bench.hunt import ELEMENTS, draw
 from mhc.bench.plain import apart
 from mhc.fuzz.campaign import Budget, Campaign, Subject
-from mhc.fuzz.pool import Pool
+from mhc.fuzz.pool import Pool, Slot
 from mhc.fuzz.site import Site, Specs
 from mhc.fuzz.store import FILE, Store
 from mhc.inputs import materialise
+from strategies.rounds import ROUND
 
 PHASES = ("drawing", "materialising", "running", "reference", "judging", "storing")
 _MATERIALISED = 50  # cases, for the time that materialising takes
 _HOUR = 3600.0
+_LOOK = 0.05  # seconds between looks at how far a lap is
+_WARM = 4  # rounds of each worker on each implementation before the first lap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,13 +30,13 @@ class Lap:
     """One measurement of one contender.
 
     Attributes:
-        seconds: from when all workers work and two fifths of the cases are done: until then, processes have things to load;
-            to the last case: what it takes to end processes is the same for long campaigns.
+        seconds: from the first to the last moment at which every worker had a case in hand, as in a campaign of hours; the
+            rest of a lap, in which some have nothing more to do, is the longer the more there are.
         cases: in them.
         cpu: seconds of the main process's CPU time. working: seconds that all workers spent in cases, together.
         workers: how many there were.
         counts: as `Store.counts`, of the whole lap.
-        findings: that there were.
+        findings: that there were in the whole lap.
     """
 
     cases: int
@@ -83,47 +86,104 @@ def median_ratio(laps: Sequence[Lap], over: Sequence[Lap]) -> float:
     return statistics.median(lap.rate / base.rate if base.rate else 0.0 for lap, base in zip(laps, over, strict=True))
 
 
-def campaign(specs: Specs, site: Callable[[], Site], *, cases: int, seed: int) -> Lap:
-    """A campaign of `cases` on each implementation, the same whatever the site."""
-    first: list[tuple[float, float, int, float]] = []
-    last = (0, 0.0, 0.0)
-    working: set[int] = set()
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder) / FILE)
-        place = site()
-        while not all(place.up(slot) for slot in range(place.slots)):
-            place.wait((), 0.25)
+class Standing(Pool):
+    """Processes that outlive a campaign, so that a later lap finds them as warm as a campaign of hours has them.
 
-        def tick(running: Campaign) -> None:
-            nonlocal last
-            if running.cases > last[0]:
-                last = (running.cases, time.monotonic(), time.process_time())
-            working.update(slot.number for slot in running.pool.busy() if slot.case is not None)
-            if not first and running.cases >= WARM * cases * len(specs) and len(working) == place.slots:
-                first.append((time.monotonic(), time.process_time(), running.cases, _working(store)))
+    Attributes:
+        width: how many slots the next campaign may use.
+    """
 
-        running = Campaign(
-            [Subject(spec=spec, implementation=implementation) for spec, implementation in specs.values()],
-            store,
-            Pool(specs, place),
-            Budget(cases=cases),
-            seed=seed,
-            on_tick=tick,
+    def __init__(self, specs: Specs, site: Site) -> None:
+        super().__init__(specs, site)
+        self.width = site.slots
+
+    @property
+    def size(self) -> int:
+        return self.width
+
+    def free(self) -> list[int]:
+        return [number for number in super().free() if number < self.width]
+
+    def stop(self) -> None:
+        """The end of a lap: what is idle stays."""
+        for slot in self.busy():
+            self.replace(slot)
+
+    def end(self) -> None:
+        """The end of all laps."""
+        super().stop()
+
+
+class Team:
+    """Campaigns on one site, one after the other, each with as many of its workers as it asks for."""
+
+    def __init__(self, specs: Specs, site: Callable[[], Site]) -> None:
+        self._specs, self._site = specs, site
+        self._pool: Standing | None = None
+
+    def lap(self, seed: int, *, workers: int, cases: int) -> Lap:
+        """A campaign of `cases` on each implementation, the same whatever the site.
+
+        Before the first, every worker loads what it needs: processes, and on a GPU every kernel at its first use.
+        """
+        if self._pool is None:
+            self._pool = Standing(self._specs, self._site())
+            while not all(self._pool.site.up(slot) for slot in range(self._pool.site.slots)):
+                self._pool.site.wait((), 0.25)
+            self._run(seed, self._pool, self._pool.site.slots, _WARM * ROUND * self._pool.site.slots)
+        return self._run(seed, self._pool, workers, cases)
+
+    def _run(self, seed: int, pool: Standing, workers: int, cases: int) -> Lap:
+        pool.width = workers
+        with tempfile.TemporaryDirectory() as folder:
+            store = Store(Path(folder) / FILE)
+            marks = _Marks(store)
+            running = Campaign(
+                [Subject(spec=spec, implementation=implementation) for spec, implementation in self._specs.values()],
+                store,
+                pool,
+                Budget(cases=cases),
+                seed=seed,
+                on_tick=marks.look,
+            )
+            running.run()
+            counts, findings = store.counts(), len(store.findings())
+            store.close()
+        return marks.lap(workers, counts, findings)
+
+    def end(self) -> None:
+        """End its processes."""
+        if self._pool is not None:
+            self._pool.end()
+
+
+class _Marks:
+    """The first and the last moment of a lap at which every worker had a case in hand: (cases, time, CPU time, working)."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._full: list[tuple[int, float, float, float]] = []
+
+    def look(self, running: Campaign) -> None:
+        now = time.monotonic()
+        if self._full and now - self._full[-1][1] < _LOOK:
+            return
+        working: list[Slot] = [slot for slot in running.pool.busy() if slot.case is not None]
+        if len(working) == running.pool.size:
+            self._full[1:] = [(running.cases, now, time.process_time(), _working(self._store))]
+
+    def lap(self, workers: int, counts: Mapping[str, Mapping[str, float]], findings: int) -> Lap:
+        first, last = (self._full[0], self._full[-1]) if self._full else ((0, 0.0, 0.0, 0.0),) * 2
+        cases, seconds, cpu, working = (after - before for before, after in zip(first, last, strict=True))
+        return Lap(
+            cases=int(cases),
+            seconds=seconds,
+            cpu=cpu,
+            working=working,
+            workers=workers,
+            counts=counts,
+            findings=findings,
         )
-        running.run()
-        counts, findings, spent = store.counts(), len(store.findings()), _working(store)
-        store.close()
-    cases_done, ended, cpu = last
-    since = first[0] if first else (ended, cpu, cases_done, spent)
-    return Lap(
-        cases=cases_done - since[2],
-        seconds=ended - since[0],
-        cpu=cpu - since[1],
-        working=spent - since[3],
-        workers=place.slots,
-        counts=counts,
-        findings=findings,
-    )
 
 
 def _working(store: Store) -> float:

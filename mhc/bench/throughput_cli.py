@@ -19,7 +19,7 @@ from mhc.bench.throughput import (
     PHASES,
     Contender,
     Lap,
-    campaign,
+    Team,
     in_turns,
     materialising,
     median_rate,
@@ -189,19 +189,24 @@ def _measure(
     if on is not None:
         join(on, device, max(counts))
     gpus = torch.cuda.device_count() if device == "cuda" else 0
+    most = max(counts)
+    here = Team(loaded, partial(Here, loaded, device, most, Limits(), gpus=gpus))
+    fleet = Team(loaded, partial(Fleet, loaded, device, most, Limits()))
     contenders = []
     for many in counts:
-        here = partial(Here, loaded, device, many, Limits(), gpus=gpus)
+        contenders.append(Contender(_named("campaign", many), partial(here.lap, workers=many, cases=cases)))
         processes = partial(unled, loaded, device, processes=many, gpus=gpus, cases=cases)
-        contenders.append(Contender(_named("campaign", many), _seeded(partial(campaign, loaded, here, cases=cases))))
         contenders.append(Contender(_named(UNLED, many), _seeded(processes)))
         if on is not None:
-            fleet = partial(Fleet, loaded, device, many, Limits())
-            contenders.append(Contender(_named("on Ray", many), _seeded(partial(campaign, loaded, fleet, cases=cases))))
+            contenders.append(Contender(_named("on Ray", many), partial(fleet.lap, workers=many, cases=cases)))
         if not no_plain and device == "cpu":
             loops = partial(plain, loaded, cases=cases, jobs=many)
             contenders.append(Contender(_named("plain loop", many), _seeded(loops)))
-    found = in_turns(contenders, laps, seed, _show)
+    try:
+        found = in_turns(contenders, laps, seed, _show)
+    finally:
+        here.end()
+        fleet.end()
     click.echo(f"\n{', '.join(loaded)} on {device}, {cases} cases each a lap, {laps} laps in turns\n")
     click.echo(
         f"| | cases/s, median of {laps} | over the first of its kind, median of the turns | workers in cases "

@@ -70,7 +70,7 @@ class Pool:
         """Hand a round to an idle process of that implementation, or to a new one."""
         since = time.monotonic()
         kin = self._kin[number]
-        found = next((one for one in self._idle if one[:2] == (name, kin)), None)
+        found = next((one for one in reversed(self._idle) if one[:2] == (name, kin)), None)
         if found is not None:
             self._idle.remove(found)
             process = found[2]
@@ -98,7 +98,7 @@ class Pool:
     def stop(self) -> None:
         """End every process, all at once: one that has a CUDA device takes its time."""
         ending = [slot.process for slot in self.busy()] + [process for _, _, process in self._idle]
-        self._slots = [None] * self.size
+        self._slots = [None] * len(self._slots)
         self._idle.clear()
         with ThreadPoolExecutor(_ENDINGS) as together:
             list(together.map(lambda process: process.kill(), ending))
