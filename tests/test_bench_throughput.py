@@ -131,6 +131,12 @@ def test_a_race_over_what_is_not_known_is_refused() -> None:
     assert "--only nobody: no such mutant" in done.output
 
 
+def test_laps_in_which_not_all_workers_would_work_are_refused() -> None:
+    done = CliRunner().invoke(main, ["throughput", "--impl", "manual", "--workers", "3", "--workers", "1", "--cases", "50"])
+    assert done.exit_code == 2
+    assert "with 3 workers at work a lap takes 60 or more" in done.output
+
+
 def test_laps_are_in_turns_each_with_the_seed_of_its_turn() -> None:
     seeds: list[tuple[str, int]] = []
 

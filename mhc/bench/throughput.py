@@ -12,7 +12,7 @@ from mhc.bench.alone import alone
 from mhc.bench.hunt import ELEMENTS, draw
 from mhc.bench.plain import apart
 from mhc.fuzz.campaign import Budget, Campaign, Subject
-from mhc.fuzz.pool import Pool, Slot
+from mhc.fuzz.pool import Pool
 from mhc.fuzz.site import Site, Specs
 from mhc.fuzz.store import FILE, Store
 from mhc.inputs import materialise
@@ -22,7 +22,7 @@ PHASES = ("drawing", "materialising", "running", "reference", "judging", "storin
 _MATERIALISED = 50  # cases, for the time that materialising takes
 _HOUR = 3600.0
 _LOOK = 0.05  # seconds between looks at how far a lap is
-_WARM = 4  # rounds of each worker on each implementation before the first lap
+_WARM = 8  # rounds of each worker on each implementation before the first lap
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +168,7 @@ class _Marks:
         now = time.monotonic()
         if self._full and now - self._full[-1][1] < _LOOK:
             return
-        working: list[Slot] = [slot for slot in running.pool.busy() if slot.case is not None]
-        if len(working) == running.pool.size:
+        if sum(slot.case is not None for slot in running.pool.busy()) == running.pool.size:
             self._full[1:] = [(running.cases, now, time.process_time(), _working(self._store))]
 
     def lap(self, workers: int, counts: Mapping[str, Mapping[str, float]], findings: int) -> Lap:

@@ -35,10 +35,12 @@ from mhc.fuzz.site import Here, Site, Specs
 from mhc.implementation import DEVICES
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.record import Mutant
+from strategies.rounds import ROUND
 
 COST, CEILING = 2.0, 2000.0
 """Milliseconds that a case may cost the main process; cases a second that it must be able to follow."""
 UNLED = "no campaign"
+_CASES = 100
 _PARTS = (0.125, 0.25, 0.5, 1.0)  # of a race's limit: the score is told as if it had been that
 _EVERY = 8  # of the catalogue's mutants, without --all
 
@@ -47,7 +49,9 @@ _EVERY = 8  # of the catalogue's mutants, without --all
 @click.option("--impl", "specs", multiple=True, metavar="IMPL", help="Instead of all built-in ones. Repeatable.")
 @click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where kernels run.")
 @click.option("--workers", type=click.IntRange(min=1), multiple=True, help="Repeatable.  [default: 1 and one a core]")
-@click.option("--cases", type=click.IntRange(min=10), default=100, show_default=True, help="On each implementation, a lap.")
+@click.option(
+    "--cases", type=click.IntRange(min=10), help="On each implementation, a lap.  [default: 100, more with many workers]"
+)
 @click.option("--laps", type=click.IntRange(min=1), default=3, show_default=True, help="Of each contender, in turns.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn cases.")
 @click.option("--on", metavar="ray[://ADDRESS]", help="Measure the same on Ray beside it; a simulated fleet only there.")
@@ -77,7 +81,7 @@ def throughput(
     specs: tuple[str, ...],
     device: str,
     workers: tuple[int, ...],
-    cases: int,
+    cases: int | None,
     laps: int,
     seed: int,
     on: str | None,
@@ -178,7 +182,7 @@ def _measure(
     specs: Sequence[str],
     device: str,
     workers: Sequence[int],
-    cases: int,
+    cases: int | None,
     laps: int,
     seed: int,
     on: str | None,
@@ -186,10 +190,16 @@ def _measure(
 ) -> None:
     loaded = {implementation.name: (spec, implementation) for spec, implementation in load_all(specs, device)}
     counts = list(dict.fromkeys(workers or (1, os.cpu_count() or 1)))
-    if on is not None:
-        join(on, device, max(counts))
-    gpus = torch.cuda.device_count() if device == "cuda" else 0
     most = max(counts)
+    least = -(-2 * ROUND * most // len(loaded))  # two rounds for each worker
+    cases = cases or max(_CASES, least)
+    if cases < least:
+        raise click.UsageError(
+            f"--cases {cases}: with {most} workers at work a lap takes {least} or more on each implementation"
+        )
+    if on is not None:
+        join(on, device, most)
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
     here = Team(loaded, partial(Here, loaded, device, most, Limits(), gpus=gpus))
     fleet = Team(loaded, partial(Fleet, loaded, device, most, Limits()))
     contenders = []
