@@ -12,7 +12,7 @@ from mhc.fuzz.process import HarnessError
 from mhc.fuzz.site import Specs
 from strategies.rounds import ROUND
 
-WARM = 0.4
+_WARM = 0.4
 """Of a lap's cases: not measured, since a process has things to load until then."""
 
 
@@ -64,7 +64,7 @@ def _work(connection: Connection, spec: str, device: str, variables: Mapping[str
         done += isinstance(message, Checked)
 
     for number, seed in enumerate(seeds):
-        if number == int(WARM * len(seeds)):
+        if number == int(_WARM * len(seeds)):
             done, started = 0, time.monotonic()
         play(implementation, device, Round(seed=seed, count=ROUND), count)
     connection.send((done, time.monotonic() - started))

@@ -151,7 +151,7 @@ class Team:
             store.close()
         return marks.lap(workers, counts, findings)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End its processes."""
         if self._pool is not None:
             self._pool.end()

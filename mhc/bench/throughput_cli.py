@@ -6,6 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -50,7 +51,9 @@ _EVERY = 8  # of the catalogue's mutants, without --all
 @click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where kernels run.")
 @click.option("--workers", type=click.IntRange(min=1), multiple=True, help="Repeatable.  [default: 1 and one a core]")
 @click.option(
-    "--cases", type=click.IntRange(min=10), help="On each implementation, a lap.  [default: 100, more with many workers]"
+    "--cases",
+    type=click.IntRange(min=10),
+    help=f"On each implementation, a lap.  [default: {_CASES}, more with many workers]",
 )
 @click.option("--laps", type=click.IntRange(min=1), default=3, show_default=True, help="Of each contender, in turns.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn cases.")
@@ -200,23 +203,21 @@ def _measure(
     if on is not None:
         join(on, device, most)
     gpus = torch.cuda.device_count() if device == "cuda" else 0
-    here = Team(loaded, partial(Here, loaded, device, most, Limits(), gpus=gpus))
-    fleet = Team(loaded, partial(Fleet, loaded, device, most, Limits()))
-    contenders = []
-    for many in counts:
-        contenders.append(Contender(_named("campaign", many), partial(here.lap, workers=many, cases=cases)))
-        processes = partial(unled, loaded, device, processes=many, gpus=gpus, cases=cases)
-        contenders.append(Contender(_named(UNLED, many), _seeded(processes)))
-        if on is not None:
-            contenders.append(Contender(_named("on Ray", many), partial(fleet.lap, workers=many, cases=cases)))
-        if not no_plain and device == "cpu":
-            loops = partial(plain, loaded, cases=cases, jobs=many)
-            contenders.append(Contender(_named("plain loop", many), _seeded(loops)))
-    try:
+    with (
+        closing(Team(loaded, partial(Here, loaded, device, most, Limits(), gpus=gpus))) as here,
+        closing(Team(loaded, partial(Fleet, loaded, device, most, Limits()))) as fleet,
+    ):
+        contenders = []
+        for many in counts:
+            contenders.append(Contender(_named("campaign", many), partial(here.lap, workers=many, cases=cases)))
+            processes = partial(unled, loaded, device, processes=many, gpus=gpus, cases=cases)
+            contenders.append(Contender(_named(UNLED, many), _seeded(processes)))
+            if on is not None:
+                contenders.append(Contender(_named("on Ray", many), partial(fleet.lap, workers=many, cases=cases)))
+            if not no_plain and device == "cpu":
+                loops = partial(plain, loaded, cases=cases, jobs=many)
+                contenders.append(Contender(_named("plain loop", many), _seeded(loops)))
         found = in_turns(contenders, laps, seed, _show)
-    finally:
-        here.end()
-        fleet.end()
     click.echo(f"\n{', '.join(loaded)} on {device}, {cases} cases each a lap, {laps} laps in turns\n")
     click.echo(
         f"| | cases/s, median of {laps} | over the first of its kind, median of the turns | workers in cases "

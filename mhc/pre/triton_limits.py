@@ -50,7 +50,8 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
     if forward.mode == "whole" and (forward.block_tokens < 32 or forward.block_k > 32 or forward.stages < 2):
         return (
             "forward_mode whole, the default of float32, takes forward_block_tokens of 32 or more, forward_block_k 16 or 32"
-            f" and forward_stages of 2 or more; {forward.block_tokens}, {forward.block_k}, {forward.stages}; or pin two_pass"
+            " and forward_stages of 2 or more; pin forward_mode two_pass for others;"
+            f" was {forward.block_tokens}, {forward.block_k}, {forward.stages}"
         )
     limits = {
         "forward_block_tokens * columns of phi": (forward.block_tokens * columns, 2048 * forward.warps),
