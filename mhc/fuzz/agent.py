@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from mhc.fuzz.messages import Begun, Done, Fault, Found, Message, Partner, Request
+from mhc.fuzz.messages import Begun, Done, Fault, Found, Message, Partner, Request, Round
 from mhc.fuzz.process import HarnessError, Limits, Process, Target, attend
 from mhc.fuzz.serve import serve
 from oracles.verdict import Verdict
@@ -19,7 +19,7 @@ from oracles.verdict import Verdict
 _WATCH = 0.25  # seconds between looks at a process that says nothing
 _AT_ONCE = (Done, Fault)  # what is told as soon as it is known
 _SOON = (Begun, Found)  # so is this, unless the last answer was just now; all the rest goes along
-_APART = 0.05  # seconds: answers cost the main process about a millisecond each
+_APART = 0.2  # seconds: an answer costs a millisecond of CPU time in the main process, and two or three here
 _LOGS = 64
 
 
@@ -73,6 +73,7 @@ class Agent:
         self._logs = logs if logs is not None and logs.is_dir() else Path(tempfile.mkdtemp(prefix="mhc-fuzz-"))
         self._started = 0
         self._answered = 0.0
+        self._apart = _APART
         # A new process imports the main module of this one under another name, here Ray's; and looks for modules where this
         # one does, here also among the files of mhc.fuzz.
         vars(sys.modules["__main__"]).pop("__file__", None)
@@ -83,6 +84,9 @@ class Agent:
 
     def work(self, key: int, start: Start | None, request: Request | None, seconds: float) -> Said | None:
         """Hand over a request, if there is one; then what the process says, once there is something or `seconds` are over.
+
+        Answers are some time apart, except in a round whose worker was lost before: there each case is told as it begins, so
+        that one which takes a machine down is known by name on the second machine, if it was not on the first.
 
         Args:
             start: how to start the process where there is none under the key.
@@ -96,13 +100,14 @@ class Agent:
                 return None
             process = self._processes[key] = self._start(start)
         if request is not None:
+            self._apart = 0.0 if isinstance(request, Round) and request.skip else _APART
             process.send(request)
         messages: list[Message] = []
         fate: Verdict | None = None
         until = time.monotonic() + seconds
         while fate is None and time.monotonic() < until and not any(isinstance(one, _AT_ONCE) for one in messages):
             if any(isinstance(one, _SOON) for one in messages):
-                until = min(until, self._answered + _APART)
+                until = min(until, self._answered + self._apart)
             attend([process], max(0.0, min(_WATCH, until - time.monotonic())))
             _hear(process, messages)
             fate = process.fate()
