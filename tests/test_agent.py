@@ -44,7 +44,7 @@ def _known(folder: Path, number: int) -> Path:
 def watching(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Agent]:
     monkeypatch.setattr(agent, "_APART", 1e9)  # but for what it must tell, it tells nothing
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", None, raising=False)
+    monkeypatch.setitem(vars(sys.modules["__main__"]), "__file__", "")
     one = Agent("cpu", Limits(), (), tmp_path, 0, tell)
     yield one
     one.kill(0)
