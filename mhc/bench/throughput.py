@@ -189,13 +189,13 @@ def _working(store: Store) -> float:
     return sum(words.get("drawing", 0.0) + words.get("checking", 0.0) for words in store.counts().values())
 
 
-def unled(specs: Specs, device: str, *, processes: int, gpus: int, cases: int, seed: int) -> Lap:
+def unled(specs: Specs, device: str, seed: int, *, processes: int, gpus: int, cases: int) -> Lap:
     """As many cases in processes without a campaign: all that this machine gives to so many at this time."""
     done, working = alone(specs, device, processes, gpus=gpus, cases=cases, seed=seed)
     return Lap(cases=done, seconds=working / processes, working=working, workers=processes, counts={})
 
 
-def plain(specs: Specs, *, cases: int, seed: int, jobs: int) -> Lap:
+def plain(specs: Specs, seed: int, *, cases: int, jobs: int) -> Lap:
     """The same number of examples of the plain loop on each implementation, `jobs` loops at a time.
 
     The seconds are those of all loops over `jobs`: as if none had to wait for the last.

@@ -5,7 +5,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -211,12 +211,12 @@ def _measure(
         for many in counts:
             contenders.append(Contender(_named("campaign", many), partial(here.lap, workers=many, cases=cases)))
             processes = partial(unled, loaded, device, processes=many, gpus=gpus, cases=cases)
-            contenders.append(Contender(_named(UNLED, many), _seeded(processes)))
+            contenders.append(Contender(_named(UNLED, many), processes))
             if on is not None:
                 contenders.append(Contender(_named("on Ray", many), partial(fleet.lap, workers=many, cases=cases)))
             if not no_plain and device == "cpu":
                 loops = partial(plain, loaded, cases=cases, jobs=many)
-                contenders.append(Contender(_named("plain loop", many), _seeded(loops)))
+                contenders.append(Contender(_named("plain loop", many), loops))
         found = in_turns(contenders, laps, seed, _show)
     click.echo(f"\n{', '.join(loaded)} on {device}, {cases} cases each a lap, {laps} laps in turns\n")
     click.echo(
@@ -246,10 +246,6 @@ def _measure(
 
 def _named(what: str, workers: int) -> str:
     return f"{what}, {workers} worker{'s' if workers > 1 else ''}"
-
-
-def _seeded(lap: Callable[..., Lap]) -> Callable[[int], Lap]:
-    return lambda seed: lap(seed=seed)
 
 
 def _show(name: str, lap: Lap) -> None:
