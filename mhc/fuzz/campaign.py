@@ -101,7 +101,8 @@ class Campaign:
         seeds: Mapping[str, int] = store.meta().get("seeds", {})
         self._seeds = {name: seeds.get(name, seed) for name in self.subjects}
         self._rounds: Counter[str] = Counter()
-        self._programs = {one.name: Programs(None if one.name in seeds else opening(one.implementation)) for one in subjects}
+        self._programs = {one.name: Programs(() if one.name in seeds else opening(one.implementation)) for one in subjects}
+        self._max_elements = max_elements
         self._sizes = {name: Sizes(max_elements) for name in self.subjects}
         self._earlier = store.seconds()
         self._started = time.monotonic()
@@ -207,19 +208,19 @@ class Campaign:
         self._seeds[name] = seed + 1
         self._rounds[name] += 1
         self.store.set_meta(seeds=self._seeds)
-        most, like = self._programs[name].next()
-        count, rare = int(min(most, self._left(name))), None
-        if self.budget.cases == float("inf") and self._rounds[name] % _GUIDED_EVERY == 0:
+        plan = self._programs[name].next()
+        count, rare = int(min(plan.count, self._left(name))), None
+        if self.budget.cases == float("inf") and self._rounds[name] % _GUIDED_EVERY == 0 and not plan.opening:
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
             count = 5 * ROUND
         return Round(
             seed=seed,
             count=count,
-            max_elements=self._sizes[name].next(),
+            max_elements=self._max_elements if plan.opening else self._sizes[name].next(),
             known=self._bugs.known,
             ledger=self._ledger,
             rare=rare,
-            like=like,
+            like=plan.like,
         )
 
     def _hear(self, slot: Slot) -> None:

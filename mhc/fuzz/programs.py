@@ -1,10 +1,11 @@
 """Which programs of an implementation are compiled, so that its time goes into cases and not into compilers."""
 
-from collections.abc import Hashable
-from dataclasses import replace
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 
 from mhc.case import Case, default_case
 from mhc.fuzz.messages import Checked
+from mhc.fuzz.sizes import QUICK
 from mhc.implementation import Implementation
 from strategies.cases import DTYPES
 from strategies.rounds import ROUND
@@ -18,6 +19,20 @@ the dtype with the strictest bounds. All of them run one program: a bug that mos
 _KEPT = 64
 
 
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a round draws.
+
+    Attributes:
+        count: cases. like: JSON of the one that they are to be like; None where they are drawn freely.
+        opening: it is one of the first, and has all the elements that there may be.
+    """
+
+    count: int = ROUND
+    like: str | None = None
+    opening: bool = False
+
+
 class Programs:
     """The compiled programs of one implementation, and what compiling has cost.
 
@@ -26,18 +41,25 @@ class Programs:
     `opening` needs compiled is on no account: there is no doing without one program.
 
     Args:
-        opening: what the cases of the first round are like, if it is still to come.
+        opening: what the cases of the first round are like, if it is still to come; then others, each of a round of its own
+            where cases are slow though nothing is compiled for them, as in an interpreter.
     """
 
-    def __init__(self, opening: Case | None = None) -> None:
-        self._opening = opening
-        self._first = None if opening is None else _programs(opening)
+    def __init__(self, opening: Sequence[Case] = ()) -> None:
+        self._opening = list(opening)
+        self._opened = False
+        self._first = _programs(opening[0]) if opening else None
+        self._compiled = self._learned = 0
+        self._seconds = 0.0
         self._cases: dict[Hashable, str] = {}  # by what programs depend on; the least recently used first
         self._compiling = 0.0
         self._checking = 0.0
 
     def learn(self, checked: Checked) -> None:
         """A case was checked."""
+        self._learned += 1
+        self._compiled += checked.compiled
+        self._seconds += checked.seconds.get("checking", 0.0)
         compiling, checking = checked.seconds.get("compiling", 0.0), checked.seconds.get("checking", 0.0)
         key = _programs(Case.from_json(checked.case)) if checked.compiled else None
         if key is None or key != self._first:
@@ -48,13 +70,17 @@ class Programs:
             if len(self._cases) > _KEPT:
                 self._cases.pop(next(iter(self._cases)))
 
-    def next(self) -> tuple[int, str | None]:
-        """The next round: how many cases, and JSON of the one that they are to be like, None where it is drawn freely."""
-        if self._opening is not None:
-            first, self._opening = self._opening, None
-            return ROUND, first.json
+    def next(self) -> Plan:
+        """The next round."""
+        if self._opening and (not self._opened or self._interpreted):
+            self._opened = True
+            return Plan(like=self._opening.pop(0).json, opening=True)
         like = self._like()
-        return ROUND if like is None else 5 * ROUND, like
+        return Plan() if like is None else Plan(count=5 * ROUND, like=like)
+
+    @property
+    def _interpreted(self) -> bool:
+        return self._compiled == 0 and self._seconds > QUICK * self._learned
 
     def _like(self) -> str | None:
         if not self._cases or self._compiling <= COMPILING * self._checking:
@@ -69,6 +95,6 @@ def _programs(case: Case) -> Hashable:
     return case.n, case.D, case.dtype, frozenset(case.tensors), schedules
 
 
-def opening(implementation: Implementation) -> Case:
-    """`OPENING` in a dtype that the implementation takes."""
-    return replace(OPENING, dtype=next((one for one in DTYPES if one in implementation.dtypes), OPENING.dtype))
+def opening(implementation: Implementation) -> list[Case]:
+    """`OPENING` in each dtype that the implementation takes."""
+    return [replace(OPENING, dtype=dtype) for dtype in DTYPES if dtype in implementation.dtypes] or [OPENING]

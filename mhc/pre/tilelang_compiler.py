@@ -23,7 +23,7 @@ from tilelang.contrib.nvcc import get_target_arch, get_target_compute_version
 from tilelang.engine.lower import lower as lower_to_source
 from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH
 from tilelang.jit.adapter.libgen import LibraryGenerator
-from tilelang.jit.adapter.wrapper import TLWrapper
+from tilelang.jit.adapter.wrapper import TLCPUSourceWrapper, TLWrapper
 
 from mhc.implementation import Refused
 from mhc.pre.tilelang_depends import compiler_path
@@ -55,16 +55,27 @@ def lower(function: Any, target: str, pass_configs: dict[str, Any]) -> Any:
         return lower_to_source(function, target=entered)
 
 
+class _CPUWrapper(TLCPUSourceWrapper):  # type: ignore[misc]  # TileLang has no types
+    """Takes the kernels' names from what is lowered already; for them TileLang's own lowers all of it again."""
+
+    def parse_source_information(self) -> None:
+        self.function_names = [variable.name_hint for variable in self.device_mod.functions]
+
+
 def sources(function: Any, target: str, pass_configs: dict[str, Any]) -> tuple[str, str]:
     """The kernels, and the C function `call` that launches them."""
     with _on(target, pass_configs) as entered:
         artifact = lower_to_source(function, target=entered)
+        module = tvm.IRModule({function.attrs["global_symbol"]: function})
+        kernels: str = artifact.kernel_source
+        if target.split(maxsplit=1)[0] == "c":
+            code = _CPUWrapper(module, kernels, entered, device_mod=artifact.device_mod).lib_code
+            return kernels, code.removeprefix(kernels)
         wrapper = TLWrapper(entered)
-        wrapper.assign_optimized_module(tvm.IRModule({function.attrs["global_symbol"]: function}))
+        wrapper.assign_optimized_module(module)
         wrapper.assign_pass_configs(pass_configs)
         wrapper.assign_host_module(artifact.host_mod)
         wrapper.assign_device_module(artifact.device_mod)
-        kernels: str = artifact.kernel_source
         return kernels, wrapper.wrap(kernels).removeprefix(kernels)
 
 
