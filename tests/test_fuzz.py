@@ -121,7 +121,7 @@ def test_a_campaign_is_blind_to_what_is_known_and_to_nothing_else(
     for module in ("ledger", "start"):
         monkeypatch.setattr(f"mhc.fuzz.{module}.LEDGER", (entry,))
     fixtures = tmp_path / "fixtures"
-    chosen = ("--cases", 20, "--seed", 1, "--workers", 1, "--impl", f"{kernels}:{name}", "--fixtures", fixtures)
+    chosen = ("--cases", 40, "--seed", 1, "--workers", 1, "--impl", f"{kernels}:{name}", "--fixtures", fixtures)
     result = fuzz(*chosen, out=tmp_path / "runs")
     if name == "WRONG_IN_FLOAT32":
         assert result.exit_code == 0, result.output

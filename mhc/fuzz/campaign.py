@@ -58,8 +58,8 @@ class Campaign:
 
     A failing case is shrunk in the round that drew it, and its fingerprint is not raised again. A process that dies, hangs
     or outgrows its limits is replaced; the case that it had in hand is the finding, and the round goes on behind it.
-    Rounds of each implementation have the seeds `seed`, `seed + 1`, ..., so that all draw the same cases; those of the first
-    are of one program (`mhc.fuzz.programs.opening`).
+    Rounds of each implementation have the seeds `seed`, `seed + 1`, ..., so that all draw the same cases; it opens
+    with rounds of one program each (`mhc.fuzz.programs.opening`).
 
     Args:
         ledger: what is known: no finding of this campaign on the cases that an entry covers.

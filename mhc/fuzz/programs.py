@@ -14,7 +14,7 @@ COMPILING = 0.25
 """Of the time on an implementation's cases, what cases that compile may take before others run what is compiled."""
 OPENING = default_case(n=4, D=40, dtype="float32")
 """What the first cases on an implementation are like: the n of the papers, a D that is whole vectors and no whole tile, and
-the dtype with the strictest bounds. All of them run one program: a bug that most cases show costs one compilation.
+the dtype with the strictest bounds. All of a round run one program: a bug that most cases show costs one compilation.
 """
 _KEPT = 64
 
