@@ -68,7 +68,7 @@ def program(
     splits = triton.cdiv(N, share) if wide else min(plan.splits, triton.cdiv(N, plan.tokens))
     parts = 2 * splits if hopper else splits  # of psi
     columns = power_of_2(K, 16, 256) if where.interpreted else 64 if K >= 4096 else 16
-    gates_columns = power_of_2(M + 3, 1, 512) if where.interpreted else 4
+    sums_columns = power_of_2(M + 3, 1, 512) if where.interpreted else 4
     gates = Launch(
         gates_kernel,
         (programs, 1, 1),
@@ -110,7 +110,7 @@ def program(
         middle = (_streams(plan, N, n, D, has_gamma, X_TERMS[dtype], C, R, splits),)
     parameters = Launch(
         parameters_kernel,
-        (triton.cdiv(K, columns) + triton.cdiv(M + 3, gates_columns), 1, 1),
+        (triton.cdiv(K, columns) + triton.cdiv(M + 3, sums_columns), 1, 1),
         4,
         ("phi", "gamma", "psi", "sums", "dphi", "dgamma", "dalpha", "dbias"),
         (
@@ -121,7 +121,7 @@ def program(
             power_of_2(M, 1, 512 if where.interpreted else 32),
             columns,
             power_of_2(programs, 16, 2048),
-            gates_columns,
+            sums_columns,
             overlap,
         ),
         overlap,
