@@ -11,7 +11,7 @@ from mhc.case import Case, ScheduleValue
 from mhc.fuzz.check import taken
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.process import HarnessError
-from mhc.fuzz.sizes import FULL_EVERY
+from mhc.fuzz.sizes import FIRST, FULL_EVERY
 from mhc.fuzz.worker import Worker
 from mhc.registry import load
 from oracles import refusal
@@ -81,12 +81,11 @@ class Hunt:
 
 ELEMENTS = 1 << 15
 """Of the largest tensor of a case."""
-_ELEMENTS_IN_INTERPRETER = 1 << 11
 
 
 def drawn_for(base: str, count: int, seed: int) -> list[Case]:
     """The cases of a base's hunts. In an interpreter they are small but for every eighth round, as in a campaign."""
-    usual = ELEMENTS if BASES[base].quick else _ELEMENTS_IN_INTERPRETER
+    usual = ELEMENTS if BASES[base].quick else FIRST
     return draw(count, seed, load(base_subject(base).spec).schedule, usual)
 
 

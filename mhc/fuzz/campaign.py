@@ -102,7 +102,6 @@ class Campaign:
         self._seeds = {name: seeds.get(name, seed) for name in self.subjects}
         self._rounds: Counter[str] = Counter()
         self._programs = {one.name: Programs(() if one.name in seeds else opening(one.implementation)) for one in subjects}
-        self._max_elements = max_elements
         self._sizes = {name: Sizes(max_elements) for name in self.subjects}
         self._earlier = store.seconds()
         self._started = time.monotonic()
@@ -216,7 +215,7 @@ class Campaign:
         return Round(
             seed=seed,
             count=count,
-            max_elements=self._max_elements if plan.opening else self._sizes[name].next(),
+            max_elements=self._sizes[name].most if plan.opening else self._sizes[name].next(),
             known=self._bugs.known,
             ledger=self._ledger,
             rare=rare,

@@ -50,7 +50,6 @@ class Programs:
         self._opened = False
         self._first = _programs(opening[0]) if opening else None
         self._compiled = self._learned = 0
-        self._seconds = 0.0
         self._cases: dict[Hashable, str] = {}  # by what programs depend on; the least recently used first
         self._compiling = 0.0
         self._checking = 0.0
@@ -59,7 +58,6 @@ class Programs:
         """A case was checked."""
         self._learned += 1
         self._compiled += checked.compiled
-        self._seconds += checked.seconds.get("checking", 0.0)
         compiling, checking = checked.seconds.get("compiling", 0.0), checked.seconds.get("checking", 0.0)
         key = _programs(Case.from_json(checked.case)) if checked.compiled else None
         if key is None or key != self._first:
@@ -80,7 +78,8 @@ class Programs:
 
     @property
     def _interpreted(self) -> bool:
-        return self._compiled == 0 and self._seconds > QUICK * self._learned
+        # where nothing was compiled every case is on the account
+        return self._compiled == 0 and self._checking > QUICK * self._learned
 
     def _like(self) -> str | None:
         if not self._cases or self._compiling <= COMPILING * self._checking:
@@ -97,4 +96,4 @@ def _programs(case: Case) -> Hashable:
 
 def opening(implementation: Implementation) -> list[Case]:
     """`OPENING` in each dtype that the implementation takes."""
-    return [replace(OPENING, dtype=dtype) for dtype in DTYPES if dtype in implementation.dtypes] or [OPENING]
+    return [replace(OPENING, dtype=dtype) for dtype in DTYPES if dtype in implementation.dtypes]

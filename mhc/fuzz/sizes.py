@@ -1,7 +1,7 @@
 """How large the tensors of drawn cases may be, so that a campaign is of many cases and not of a few slow ones."""
 
 _SLOW, QUICK = 1.0, 0.25  # seconds a case
-_LEAST, _FIRST = 1 << 9, 1 << 11
+_LEAST, FIRST = 1 << 9, 1 << 11
 FULL_EVERY = 8
 _MEMORY = 0.9  # of a case's seconds, how much the next one's mean keeps
 
@@ -16,7 +16,7 @@ class Sizes:
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self._now = most, min(most, _FIRST)
+        self.most, self._now = most, min(most, FIRST)
         self._mean: float | None = None
         self._rounds = 0
 
@@ -29,6 +29,6 @@ class Sizes:
         self._rounds += 1
         if self._mean is not None and self._mean > _SLOW and self._now > _LEAST:
             self._now //= 2
-        elif self._mean is not None and self._mean < QUICK and self._now < self._most:
+        elif self._mean is not None and self._mean < QUICK and self._now < self.most:
             self._now *= 2
-        return self._most if self._rounds % FULL_EVERY == 0 else self._now
+        return self.most if self._rounds % FULL_EVERY == 0 else self._now

@@ -23,6 +23,7 @@ from tilelang.contrib.nvcc import get_target_arch, get_target_compute_version
 from tilelang.engine.lower import lower as lower_to_source
 from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH
 from tilelang.jit.adapter.libgen import LibraryGenerator
+from tilelang.jit.adapter.utils import is_cpu_target
 from tilelang.jit.adapter.wrapper import TLCPUSourceWrapper, TLWrapper
 
 from mhc.implementation import Refused
@@ -68,7 +69,7 @@ def sources(function: Any, target: str, pass_configs: dict[str, Any]) -> tuple[s
         artifact = lower_to_source(function, target=entered)
         module = tvm.IRModule({function.attrs["global_symbol"]: function})
         kernels: str = artifact.kernel_source
-        if target.split(maxsplit=1)[0] == "c":
+        if is_cpu_target(entered):
             code = _CPUWrapper(module, kernels, entered, device_mod=artifact.device_mod).lib_code
             return kernels, code.removeprefix(kernels)
         wrapper = TLWrapper(entered)
