@@ -177,6 +177,11 @@ def _validate_recipe(recipe: Recipe, path: str, shape: tuple[int, ...]) -> None:
     _require(_is_int(recipe.seed) and 0 <= recipe.seed < 2**64, f"{path}.seed", "in 0..2**64-1", recipe.seed)
     scale = recipe.scale
     _require(isinstance(scale, float) and math.isfinite(scale), f"{path}.scale", "a finite float", scale)
+    for name in ("period", "rows"):
+        value = getattr(recipe, name)
+        _require(_is_int(value) and value >= 0, f"{path}.{name}", "an integer >= 0", value)
+    both = recipe.period and recipe.rows
+    _require(not both, f"{path}.rows", f"0 where period is given (period = {recipe.period})", recipe.rows)
     for at, (index, value) in enumerate(recipe.literals):
         inside = len(index) == len(shape) and all(0 <= i < size for i, size in zip(index, shape, strict=True))
         _require(inside, f"{path}.literals[{at}]", f"an index into shape {shape}", index)

@@ -1,7 +1,11 @@
 """The JSON form of a case and its versions. Numbers round-trip exactly; NaN and infinities are written as strings.
 
 A schema version is one step in `_UPGRADES`: a function from a document of version v to one of version v + 1. A change of
-what is written raises `SCHEMA` and adds the step, so that every fixture ever saved stays readable.
+what is written raises `SCHEMA` and adds the step, so that every fixture ever saved stays readable. A case is written in the
+oldest version that can hold it, so that its text, and with it its id, stays what it was.
+
+    1  the first
+    2  recipes may have `period` and `rows`
 """
 
 import json
@@ -15,10 +19,10 @@ from mhc.recipe import Layout, Recipe
 if TYPE_CHECKING:
     from mhc.case import Case
 
-SCHEMA = 1
+SCHEMA = 2
 OLDEST = 1
 
-_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda document: document}
 
 
 class CaseError(ValueError):
@@ -31,8 +35,9 @@ class CaseError(ValueError):
 
 def encode(case: "Case") -> dict[str, Any]:
     """The case as JSON values. Recipes and layouts are written whole, so that a later default cannot change a fixture."""
+    thinned = any(recipe.period or recipe.rows for recipe in case.tensors.values())
     return {
-        "schema": SCHEMA,
+        "schema": SCHEMA if thinned else OLDEST,
         "operator": case.operator,
         "B": case.B,
         "S": case.S,
@@ -91,10 +96,12 @@ def _readable() -> str:
 
 def _encode_recipe(recipe: Recipe) -> dict[str, Any]:
     layout = recipe.layout
+    thinned = {"period": recipe.period, "rows": recipe.rows} if recipe.period or recipe.rows else {}
     return {
         "kind": recipe.kind,
         "seed": recipe.seed,
         "scale": recipe.scale,
+        **thinned,
         "literals": [[list(index), _encode_float(value)] for index, value in recipe.literals],
         "layout": {
             "order": list(layout.order),

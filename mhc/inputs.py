@@ -22,6 +22,7 @@ from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import Layout, Recipe
 
 _SCALE_STREAM = 1 << 32
+_ROW_STREAM = 1 << 33
 _SCALE_RANGE = 12
 _TAIL = 1024  # elements after the last one, for whoever reads or writes past the end
 
@@ -51,7 +52,7 @@ def materialise(case: Case, device: torch.device | str = "cpu") -> Inputs:
             tensors[spec.name] = None
             continue
         shape = spec.shape(case.sizes)
-        values = _values(recipe, spec.name, shape).to(spec.dtype(STORAGE_DTYPES[case.dtype]))
+        values = _values(recipe, spec.name, shape, spec.dtype(STORAGE_DTYPES[case.dtype]))
         storage, strides = _lay_out(values, recipe.layout)
         storages[spec.name] = storage
         tensors[spec.name] = storage.as_strided(shape, strides, recipe.layout.offset)
@@ -153,12 +154,39 @@ def _one_in(many: int, seed: int, stream: int, count: int) -> np.ndarray:
     return np.asarray((_raw(seed, stream | _SCALE_STREAM, count) % np.uint64(many) == 0).astype(np.float64))
 
 
-def _values(recipe: Recipe, name: str, shape: tuple[int, ...]) -> Tensor:
-    """Float64 values, before rounding to the tensor's dtype; expanded dimensions have size 1."""
+def _values(recipe: Recipe, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The values in `dtype`, rounded once; expanded dimensions share theirs."""
     compact = tuple(1 if dim in recipe.layout.expand and size else size for dim, size in enumerate(shape))
-    count = math.prod(compact)
+    count, rows, columns = math.prod(compact), math.prod(compact[:-1]), compact[-1]
     stream = zlib.crc32(name.encode())
-    rows, columns = math.prod(compact[:-1]), compact[-1]
+    kept = _kept_rows(recipe, stream, rows)
+    if kept is not None:
+        few = torch.from_numpy(_base(recipe, stream, len(kept), columns) * recipe.scale).to(dtype)
+        values = torch.zeros(rows, columns, dtype=dtype)
+        values[torch.from_numpy(kept)] = few.reshape(len(kept), columns)
+    elif 0 < recipe.period < count:
+        fresh = torch.from_numpy(_base(recipe, stream, -(-recipe.period // columns), columns) * recipe.scale).to(dtype)
+        values = fresh[: recipe.period].repeat(-(-count // recipe.period))[:count]
+    else:
+        values = torch.from_numpy(_base(recipe, stream, rows, columns) * recipe.scale).to(dtype)
+    values = values.reshape(compact)
+    for index, value in recipe.literals:
+        at = tuple(min(i, size - 1) for i, size in zip(index, compact, strict=True))
+        values[at] = torch.tensor(value, dtype=torch.float64).to(dtype)
+    return values.expand(shape)
+
+
+def _kept_rows(recipe: Recipe, stream: int, rows: int) -> np.ndarray | None:
+    """The rows that keep their values, in order; None where all do."""
+    if not 0 < recipe.rows < rows:
+        return None
+    others = _raw(recipe.seed, stream | _ROW_STREAM, recipe.rows) % np.uint64(rows)
+    return np.unique(np.append(others[: max(0, recipe.rows - 2)], [0, rows - 1]).astype(np.int64))
+
+
+def _base(recipe: Recipe, stream: int, rows: int, columns: int) -> np.ndarray:
+    """The flattened values of so many rows before they are scaled, in float64."""
+    count = rows * columns
     base: np.ndarray
     match recipe.kind:
         case "zero":
@@ -191,10 +219,7 @@ def _values(recipe: Recipe, name: str, shape: tuple[int, ...]) -> Tensor:
             base = (_normal(recipe.seed, stream, count).reshape(rows, columns) * kept).reshape(-1)
         case unknown:
             raise ValueError(f"recipe kind {unknown!r} has no rule here, though RECIPE_KINDS lists it")
-    values = (base * recipe.scale).reshape(compact)
-    for index, value in recipe.literals:
-        values[tuple(min(i, size - 1) for i, size in zip(index, compact, strict=True))] = value
-    return torch.from_numpy(np.ascontiguousarray(values)).expand(shape)
+    return base
 
 
 def _strides(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:

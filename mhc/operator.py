@@ -75,6 +75,34 @@ class Relation:
     silent: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Production:
+    """The shapes of an operator in models, and how far a single size is stretched.
+
+    Attributes:
+        streams, widths: values of n and D that models have, the most usual first. tokens: the most of a call, N.
+        longest: for B, S and D, the largest size that is drawn where all others are small.
+    """
+
+    streams: tuple[int, ...] = (1,)
+    widths: tuple[int, ...] = (1024, 2048, 4096, 8192)
+    tokens: int = 16384
+    longest: Mapping[str, int] = field(default_factory=lambda: {"B": 1 << 18, "S": 1 << 18, "D": 8192})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regime:
+    """A state that a model gets into.
+
+    Attributes:
+        tensors: by name, another kind of values (None: any) and the range of log2 of the scale.
+        scalars: values of scalars.
+    """
+
+    tensors: Mapping[str, tuple[str | None, int, int]]
+    scalars: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Operator:
     """An operator and its backward.
@@ -90,8 +118,7 @@ class Operator:
     `exact_recipes`, with `exact_scalars`, make inputs on which as many stages as possible are exact.
 
     What the strategies can know: `usual_exponents` gives, from the sizes, log2 of the scale of a tensor in a model where
-    that is not 1, and `regimes` names states that a model gets into: for some tensors another kind (None: any),
-    and log2 of the scale.
+    that is not 1, `regimes` names states that a model gets into, and `production` the shapes that models have.
     """
 
     name: str
@@ -113,7 +140,8 @@ class Operator:
     exact_recipes: Mapping[str, Recipe] = field(default_factory=dict)
     exact_scalars: Mapping[str, float] = field(default_factory=dict)
     usual_exponents: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda sizes: {}
-    regimes: Mapping[str, Mapping[str, tuple[str | None, int]]] = field(default_factory=dict)
+    regimes: Mapping[str, Regime] = field(default_factory=dict)
+    production: Production = field(default_factory=Production)
 
     @property
     def forward_arguments(self) -> tuple[str, ...]:

@@ -50,10 +50,16 @@ class Recipe:
         sparse         scale * N(0, 1) for one element in eight, 0 for the others
         zero_rows      scale * N(0, 1) for every other row along the last dimension, at random; 0 for the others
 
+    Large tensors are thinned out, so that the reference stays cheap (`mhc.condense`): `period` repeats the values, `rows`
+    leaves all but a few rows zero.
+
     Attributes:
         kind: one of `RECIPE_KINDS`.
         seed: of the tensor's own random stream; two tensors of one case never share a stream.
         scale: multiplies every value.
+        period: the flattened tensor repeats its first so many elements; 0: it does not repeat.
+        rows: this many rows along the last dimension keep their values, the first and the last among them and the others at
+            random; all others are 0. 0: all rows keep theirs.
         literals: (index, value) pairs written last, in order; the place for a NaN, an infinity or one outlier.
         layout: where the elements lie.
     """
@@ -61,5 +67,7 @@ class Recipe:
     kind: str = "normal"
     seed: int = 0
     scale: float = 1.0
+    period: int = 0
+    rows: int = 0
     literals: tuple[tuple[Index, float], ...] = ()
     layout: Layout = CONTIGUOUS

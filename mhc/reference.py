@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mhc.condense import Condensed, condense
 from mhc.dense import dense
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES
@@ -34,6 +35,15 @@ class Reference:
     saved: Mapping[str, Tensor]
 
 
+def condensed(inputs: Inputs) -> Condensed | None:
+    """The tokens that stand for all of a large case where it is judged; None where it is judged whole. Made once."""
+    kept = inputs.__dict__  # the record is frozen, and what it leads to is always the same
+    if "condensed" not in kept:
+        kept["condensed"] = condense(inputs, judged_on(inputs))
+    found: Condensed | None = kept["condensed"]
+    return found
+
+
 def widen(inputs: Inputs) -> dict[str, Tensor | None]:
     """The inputs as dense float64 tensors, where they are judged; exact, every storage dtype being a subset of float64."""
     device = judged_on(inputs)
@@ -50,7 +60,25 @@ def judged_on(inputs: Inputs) -> torch.device:
 
 
 def reference(inputs: Inputs) -> Reference:
-    """Evaluate the operator's formula in float64 on what was materialised (so input rounding is not an error)."""
+    """Evaluate the operator's formula in float64 on what was materialised (so input rounding is not an error).
+
+    A large case whose tokens repeat is evaluated on those that differ (`mhc.condense`).
+    """
+    table = inputs.case.table
+    few = condensed(inputs)
+    if few is None:
+        return _evaluate(inputs)
+    found, specs = _evaluate(few.inputs), {spec.name: spec for spec in (*table.outputs, *table.gradients)}
+    return Reference(
+        outputs={name: few.spread(value, specs[name]) for name, value in found.outputs.items()},
+        gradients={
+            name: None if value is None else few.spread(value, specs[name]) for name, value in found.gradients.items()
+        },
+        saved={name: few.spread(value, specs[name]).cpu() for name, value in found.saved.items()},
+    )
+
+
+def _evaluate(inputs: Inputs) -> Reference:
     table, case = inputs.case.table, inputs.case
     wide = widen(inputs)
     results = table.forward(*(wide[name] for name in table.forward_arguments), **case.scalars)

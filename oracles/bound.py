@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mhc.condense import Condensed
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
-from mhc.reference import Reference, widen
+from mhc.reference import Reference, condensed, judged_on, widen
 from oracles import nonfinite
 from oracles.error_number import ErrorNumber
 from oracles.nonfinite import beside, class_fits, surely_finite
@@ -34,7 +35,7 @@ class Tolerances:
 def tolerances(
     inputs: Inputs, reference: Reference, *, recomputes_forward: bool = False, grained: bool = False
 ) -> Tolerances:
-    """Read the operator's formula over error-carrying numbers.
+    """Read the operator's formula over error-carrying numbers, over the tokens that stand for all where there are such.
 
     Args:
         recomputes_forward: the backward judged evaluates the forward again instead of using the saved tensors; its
@@ -42,13 +43,14 @@ def tolerances(
         grained: nothing is allowed where every step is exact in any order.
     """
     case, table = inputs.case, inputs.case.table
-    storage = STORAGE_DTYPES[case.dtype]
+    storage, few = STORAGE_DTYPES[case.dtype], condensed(inputs)
+    specs = {spec.name: spec for spec in (*table.outputs, *table.gradients)}
     read = read_formula(
         table,
-        widen(inputs),
+        widen(inputs if few is None else few.inputs),
         storage,
         case.scalars,
-        saved=reference.outputs,
+        saved=reference.outputs if few is None else _taken(few, reference.outputs, specs),
         recomputes_forward=recomputes_forward,
         grained=grained,
     )
@@ -61,8 +63,24 @@ def tolerances(
             for name, number in numbers.items()
         }
 
-    gradients = with_own(read.gradients)
-    return Tolerances(outputs=with_own(read.outputs), gradients=_common_factors(inputs, gradients))
+    outputs, gradients = with_own(read.outputs), _common_factors(inputs, with_own(read.gradients))
+    if few is not None:
+        outputs, gradients = (_spread(few, numbers, specs) for numbers in (outputs, gradients))
+    return Tolerances(outputs=outputs, gradients=gradients)
+
+
+def _taken(few: Condensed, values: Mapping[str, Tensor], specs: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
+    """The rows of the chosen tokens, where these are judged."""
+    device = judged_on(few.inputs)
+    return {name: few.take(value, specs[name]).to(device) for name, value in values.items()}
+
+
+def _spread(few: Condensed, numbers: Mapping[str, ErrorNumber], specs: Mapping[str, TensorSpec]) -> dict[str, ErrorNumber]:
+    """The tolerances of all tokens from those of the chosen ones."""
+    return {
+        name: ErrorNumber(few.spread(one.value, specs[name]), few.spread(one.error, specs[name]), one.dtype, calm=one.calm)
+        for name, one in numbers.items()
+    }
 
 
 def _common_factors(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Mapping[str, ErrorNumber]:

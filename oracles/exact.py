@@ -30,7 +30,13 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     if not table.exact_recipes:
         return [not_applicable(NAME, "case", f"{table.name} has no exact inputs")]
     tensors = {
-        name: replace(table.exact_recipes.get(name, Recipe(kind="exact")), seed=recipe.seed, layout=recipe.layout)
+        name: replace(
+            table.exact_recipes.get(name, Recipe(kind="exact")),
+            seed=recipe.seed,
+            layout=recipe.layout,
+            period=recipe.period,
+            rows=recipe.rows,
+        )
         for name, recipe in case.tensors.items()
     }
     inputs = materialise(replace(case, tensors=tensors, scalars=table.exact_scalars), trial.inputs.device)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mhc.observation import Observation
-from mhc.reference import widen
+from mhc.reference import condensed, widen
 from oracles import linear
 from oracles.bound import Tolerances
 from oracles.error_number import ErrorNumber
@@ -28,17 +28,20 @@ PARTS = ("first tokens", "other tokens")
 
 def differentiated(trial: Trial) -> Plan | list[Verdict]:
     """Against float64 automatic differentiation of the forward formula, within the bound."""
-    case = trial.case
+    case, table = trial.case, trial.case.table
     if not trial.observation.gradients:
         return [not_applicable(NAME, "autograd", "no backward")]
     if case.dtype == "float64":
         return [not_applicable(NAME, "autograd", "no reference is more precise; gradcheck judges float64")]
-    values = widen(trial.inputs)
+    few = condensed(trial.inputs)
+    values = widen(trial.inputs if few is None else few.inputs)
     if any(value is not None and not all_finite(value) for value in values.values()):
         return [not_applicable(NAME, "autograd", "not finite everywhere")]
 
     def judge(_: Mapping[str, Observation]) -> list[Verdict]:
         wanted = _autograd(trial, values)
+        if few is not None:
+            wanted = {spec.name: few.spread(wanted[spec.name], spec) for spec in table.gradients if spec.name in wanted}
         gradients = {name: _derived(wanted[name], one) for name, one in trial.allowed.gradients.items()}
         observation = replace(trial.observation, outputs={})
         return agree(NAME, "not the derivative", observation, Tolerances(outputs={}, gradients=gradients))

@@ -11,7 +11,7 @@ from torch import Tensor
 from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
-from mhc.reference import judged_on, widen
+from mhc.reference import condensed, judged_on, widen
 from oracles.nonfinite import beside
 from oracles.rounding import all_finite, ceiling, unit_roundoff
 from oracles.trial import Gate, Plan, Run, Trial
@@ -78,13 +78,23 @@ def _changes(trial: Trial) -> Mapping[str, UnderflowNumber]:
     case, table = trial.case, trial.case.table
     storage, specs = STORAGE_DTYPES[case.dtype], table.argument_specs
     given: dict[str, UnderflowNumber | None] = {}
-    device = judged_on(trial.inputs)
-    saved = {name: tensor.to(device).double() for name, tensor in trial.reference.saved.items()}
-    for name, value in {**widen(trial.inputs), **saved}.items():
+    few = condensed(trial.inputs)
+    inputs = trial.inputs if few is None else few.inputs
+    device = judged_on(inputs)
+    saved = trial.reference.saved
+    if few is not None:
+        saved = {name: few.take(tensor, specs[name]) for name, tensor in saved.items()}
+    wide = {name: tensor.to(device).double() for name, tensor in saved.items()}
+    for name, value in {**widen(inputs), **wide}.items():
         given[name] = None if value is None else _number(value, specs[name].dtype(storage))
     results = table.backward(*(given[name] for name in table.backward_arguments), **case.scalars)
-    named = zip((spec.name for spec in table.gradients), results, strict=True)
-    return {name: number for name, number in named if number is not None}
+    changes = {}
+    for spec, one in zip(table.gradients, results, strict=True):
+        if one is not None and few is not None:
+            changes[spec.name] = UnderflowNumber(few.spread(one.value, spec), few.spread(one.error, spec), one.dtype)
+        elif one is not None:
+            changes[spec.name] = one
+    return changes
 
 
 def _number(value: Tensor, dtype: torch.dtype) -> UnderflowNumber:

@@ -1,5 +1,6 @@
 """Whole cases of an operator, drawn from its table."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -8,15 +9,16 @@ from hypothesis import event
 from hypothesis import strategies as st
 
 from mhc.case import Case, ScheduleValue
-from mhc.operator import STORAGE_DTYPES, Operator
+from mhc.operator import STORAGE_DTYPES, Operator, Regime, TensorSpec
 from mhc.operators import OPERATORS
 from mhc.recipe import Recipe
 from strategies.choice import choice
 from strategies.layouts import laid_out
+from strategies.reach import ACTIVE, PERIOD, Reach, model_shapes, stretched_shapes
 from strategies.regions import regions
 from strategies.schedules import schedules, tiles
 from strategies.shapes import TILES, shapes
-from strategies.values import EXPONENTS, KINDS, one_hot, special_values
+from strategies.values import KINDS, exponents, one_hot, special_values
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 EPSILONS = (1e-6, 1e-6, 0.0, 1e-12, 0.125, 1.0, 64.0)
@@ -35,6 +37,7 @@ def cases(
     special: bool = True,
     spaces: Mapping[str, Mapping[str, Sequence[ScheduleValue]]] = MappingProxyType({}),
     like: Case | None = None,
+    reach: Reach = Reach.USUAL,
 ) -> Case:
     """One case: shape, dtype, hyper-parameters, for each tensor a recipe and a layout, and now and then a kernel schedule.
 
@@ -42,15 +45,23 @@ def cases(
 
     Args:
         dtypes: of x, simplest first.
-        max_elements: of the largest tensor.
+        max_elements: of the largest tensor; at model sizes of x.
         special: admit NaN, infinities and outliers.
         spaces: by implementation, the schedules that it declares.
-        like: a case whose n, D, dtype, optional tensors and schedules are taken, which compiled programs depend on.
+        like: a case whose n, D, dtype, optional tensors and schedules are taken, which compiled programs depend on; of
+            usual reach alone.
+        reach: which sizes. At model sizes values repeat and few tokens have a gradient, so that the reference stays cheap.
     """
     table = OPERATORS[operator]
-    beside = tiles(spaces) or TILES
-    kept = None if like is None else (like.n, like.D)
-    B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements, tiles=beside, like=kept))
+    match reach:
+        case Reach.USUAL:
+            kept = None if like is None else (like.n, like.D)
+            beside = tiles(spaces) or TILES
+            B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements, tiles=beside, like=kept))
+        case Reach.STRETCHED:
+            B, S, n, D = draw(stretched_shapes(table=table, max_elements=max_elements))
+        case Reach.MODEL:
+            B, S, n, D = draw(model_shapes(table=table, max_elements=max_elements))
     sizes = table.sizes(B, S, n, D)
     if like is None:
         dtype = draw(choice(dtypes))
@@ -58,14 +69,17 @@ def cases(
     else:
         dtype = like.dtype
         present = [spec for spec in table.drawn if like.has(spec.name)]
-    tensors = _values(draw, table, sizes, [spec.name for spec in present])
+    tensors, regime_scalars = _values(draw, table, sizes, [spec.name for spec in present])
+    if reach is Reach.MODEL:
+        tensors = {spec.name: _thinned(tensors[spec.name], spec, table, sizes) for spec in present}
     if draw(st.integers(0, 2)) == 2:
-        tensors = draw(laid_out(tensors, {spec.name: len(spec.symbols) for spec in present}))
+        ranks = {spec.name: len(spec.symbols) for spec in present}
+        tensors = draw(laid_out(tensors, ranks, expand=reach is not Reach.MODEL))
     if special and draw(st.integers(0, 3)) == 3:
         # x above all, and what comes from outside at run time more often than parameters
         spec = draw(st.sampled_from([*(present[0],) * 3, *present, *table.upstream * 2]))
         tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
-    scalars = {name: draw(choice(EPSILONS)) for name in table.scalars}
+    scalars = {**{name: draw(choice(EPSILONS)) for name in table.scalars}, **regime_scalars}
     if like is None:
         drawn = {name: draw(schedules(spaces[name])) for name in sorted(spaces)}
     else:
@@ -77,20 +91,33 @@ def cases(
     return case
 
 
-def _values(draw: st.DrawFn, table: Operator, sizes: Mapping[str, int], names: Sequence[str]) -> dict[str, Recipe]:
-    """A recipe for each tensor."""
+def _thinned(recipe: Recipe, spec: TensorSpec, table: Operator, sizes: Mapping[str, int]) -> Recipe:
+    """The recipe where there are many tokens: inputs repeat, upstream gradients are zero but for a few rows."""
+    count = len(table.tokens)
+    tokens = math.prod(sizes[symbol] for symbol in table.tokens)
+    if spec.symbols[:count] != table.tokens or tokens <= PERIOD:
+        return recipe
+    if spec in table.upstream:
+        return replace(recipe, rows=ACTIVE)
+    return replace(recipe, period=PERIOD * math.prod(spec.shape(sizes)[count:]))
+
+
+def _values(
+    draw: st.DrawFn, table: Operator, sizes: Mapping[str, int], names: Sequence[str]
+) -> tuple[dict[str, Recipe], Mapping[str, float]]:
+    """A recipe for each tensor, and the scalars that a regime sets."""
     first = draw(st.integers(0, 2**16 - 1))
     usual = table.usual_exponents(sizes)
     odd = draw(choice((*(None,) * len(names), *names)))
-    exponent = draw(choice(EXPONENTS)) if odd is not None else 0
+    exponent = draw(exponents()) if odd is not None else 0
     tensors = {}
     for at, name in enumerate(names):
         scale = usual.get(name, 0) + (exponent if name == odd else 0)
         tensors[name] = Recipe(kind=draw(choice(KINDS)), scale=2.0**scale, seed=first + at)
-    regime = draw(choice((*(None,) * (2 * len(table.regimes) + 1), *table.regimes)))
-    if regime is not None:
-        for name, (kind, power) in table.regimes[regime].items():
-            tensors[name] = replace(tensors[name], kind=kind or tensors[name].kind, scale=2.0**power)
+    named = draw(choice((*(None,) * (2 * len(table.regimes) + 1), *table.regimes)))
+    regime = Regime(tensors={}) if named is None else table.regimes[named]
+    for name, (kind, least, most) in regime.tensors.items():
+        tensors[name] = replace(tensors[name], kind=kind or tensors[name].kind, scale=2.0 ** draw(st.integers(least, most)))
     upstream = [spec.name for spec in table.upstream]
     match draw(choice(UPSTREAM)):
         case "one of them":
@@ -107,4 +134,4 @@ def _values(draw: st.DrawFn, table: Operator, sizes: Mapping[str, int], names: S
             tensors.update({name: replace(tensors[name], scale=2.0**40) for name in upstream})
         case "tiny":
             tensors.update({name: replace(tensors[name], scale=2.0**-100) for name in upstream})
-    return tensors
+    return tensors, regime.scalars

@@ -16,11 +16,13 @@ EXPANSIONS = ("none", "none", "none", "first", "last", "all")
 
 
 @st.composite
-def laid_out(draw: st.DrawFn, tensors: Mapping[str, Recipe], ranks: Mapping[str, int]) -> dict[str, Recipe]:
+def laid_out(
+    draw: st.DrawFn, tensors: Mapping[str, Recipe], ranks: Mapping[str, int], *, expand: bool = True
+) -> dict[str, Recipe]:
     """One of `tensors`, or all of them, in another layout: offset, stepped, padded, transposed, expanded."""
     which = draw(st.sampled_from([*tensors, *([None] * len(tensors))]))
     base = Layout(step=draw(choice(STEPS)), pad=draw(choice(PADS)), offset=draw(choice(OFFSETS)))
-    order, expansion = draw(choice(ORDERS)), draw(choice(EXPANSIONS))
+    order, expansion = draw(choice(ORDERS)), draw(choice(EXPANSIONS)) if expand else "none"
     return {
         name: replace(recipe, layout=_fitted(base, order, expansion, ranks[name])) if which in {None, name} else recipe
         for name, recipe in tensors.items()

@@ -7,7 +7,10 @@ from mhc.operator import STORAGE_DTYPES, Operator
 from mhc.recipe import RECIPE_KINDS, Layout
 from strategies.shapes import TILES, edges
 
-_SIZES = ((0, "0"), (1, "1"), (8, "2..8"), (64, "9..64"), (math.inf, "over 64"))
+_SIZES = (
+    *((0, "0"), (1, "1"), (8, "2..8"), (64, "9..64"), (1024, "65..1024"), (8192, "1025..8192")),
+    (math.inf, "over 8192"),
+)
 _SPECIAL = ("NaN", "infinity", "outlier")
 
 

@@ -16,10 +16,20 @@ KINDS = (
 )
 """Each as often as it is here; most tensors as a model has them, lest the odd ones hide one another's effects."""
 EXPONENTS = (0, -1, 1, -4, 4, -10, 10, -20, 20)
+FARTHEST = 130
+"""Of float32 and bfloat16 beyond the range of either end."""
 SPECIAL = (math.nan, math.inf, -math.inf, math.nan, math.inf, -math.inf, math.nan, 1e4, 65504.0, 1e-40, 3e38, -3e38)
 """NaN and the infinities in more than half: what a kernel does with them is a contract of its own."""
 
 assert set(KINDS) == set(RECIPE_KINDS)
+
+
+@st.composite
+def exponents(draw: st.DrawFn) -> int:
+    """log2 of a scale: a usual one, or in one of three any within the range of the dtypes."""
+    usual = draw(st.integers(0, 2)) < 2
+    exponent: int = draw(choice(EXPONENTS) if usual else st.integers(-FARTHEST, FARTHEST))
+    return exponent
 
 
 @st.composite

@@ -131,8 +131,8 @@ def test_every_saved_schema_version_is_read() -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (2, "schema: version 2 was written by a newer mhc; this one reads version 1"),
-        (0, "schema: version 0 cannot be read; this mhc reads version 1"),
+        (3, "schema: version 3 was written by a newer mhc; this one reads versions 1 to 2"),
+        (0, "schema: version 0 cannot be read; this mhc reads versions 1 to 2"),
         ("1", "schema: must be an integer, was '1'"),
     ],
 )

@@ -15,6 +15,7 @@ from mhc.case import with_tensor
 from mhc.operators import OPERATORS
 from mhc.recipe import CONTIGUOUS, Layout, Recipe
 from strategies.cases import cases
+from strategies.reach import ACTIVE, PERIOD, Reach, log_uniform
 from strategies.regions import labels, regions
 from strategies.schedules import tiles
 from strategies.shapes import edges, shapes
@@ -89,8 +90,9 @@ def test_what_it_shrinks_to(name: str) -> None:
 
 EXPECTED = {
     *(f"streams: {n}" for n in range(1, 17)),
-    *(f"tokens: {size}" for size in ("0", "1", "2..8", "9..64", "over 64", "a tile", "beside a tile")),
-    *(f"width: {size}" for size in ("1", "2..8", "9..64", "over 64", "a tile", "beside a tile", "8 mod 16")),
+    *(f"tokens: {size}" for size in ("0", "1", "2..8", "9..64", "65..1024", "1025..8192", "over 8192")),
+    *(f"width: {size}" for size in ("1", "2..8", "9..64", "65..1024", "1025..8192", "8 mod 16")),
+    *(f"{name}: {size}" for name in ("tokens", "width") for size in ("a tile", "beside a tile")),
     *(f"dtype: {dtype}" for dtype in ("float32", "bfloat16", "float16", "float64")),
     *(f"layout: {word}" for word in ("contiguous", "offset", "stepped", "padded", "transposed", "expanded")),
     *(f"{name}: {size}" for name in ("norm_eps", "hc_eps") for size in ("0", "tiny", "usual", "large")),
@@ -109,13 +111,15 @@ EXPECTED = {
 
 
 def test_every_region_is_reached() -> None:
-    """In 1,500 cases, each many times over; in rounds of ten as campaigns draw them: a long one repeats what it drew."""
+    """In 1,800 cases, each many times over; in rounds of ten as campaigns draw them: a long one repeats what it drew."""
     seen: Counter[str] = Counter()
-    for at in range(150):
+    for at in range(180):
+        reach = Reach.USUAL if at < 150 else Reach.STRETCHED if at % 2 else Reach.MODEL
+        most = {Reach.USUAL: 1 << 13, Reach.STRETCHED: 1 << 20, Reach.MODEL: 1 << 22}[reach]
 
         @seed(at)
         @settings(QUIET, max_examples=10, phases=[Phase.generate])
-        @given(cases(max_elements=1 << 13, spaces=SPACE))
+        @given(cases(max_elements=most, spaces=SPACE, reach=reach))
         def look(case: Case) -> None:
             seen.update(regions(case))
 
@@ -164,3 +168,71 @@ def test_coverage_is_a_table_of_shares() -> None:
     assert set(lines) >= {"of 40 cases", "x", "dtype", "streams", "tokens", "width", "schedule", "upstream"}
     shares = [float(region.rsplit(" ", 1)[1]) for region in lines["dtype"].split(", ")]
     assert sum(shares) == pytest.approx(100, abs=len(shares) / 2)  # each is a whole number
+
+
+def drawn(reach: Reach, rounds: int, max_elements: int) -> list[Case]:
+    """Cases of so many rounds."""
+    found: list[Case] = []
+    for at in range(rounds):
+
+        @seed(at)
+        @settings(QUIET, max_examples=10, phases=[Phase.generate])
+        @given(cases(max_elements=max_elements, reach=reach))
+        def look(case: Case) -> None:
+            found.append(case)
+
+        look()
+    return found
+
+
+def test_stretched_cases_reach_past_every_size_and_have_one_long_axis() -> None:
+    found = drawn(Reach.STRETCHED, 60, 1 << 20)
+    for symbol, past, least in (
+        ("S", 1025, 0.15),
+        ("S", 65535, 0.02),
+        ("B", 65535, 0.01),
+        ("D", 4095, 0.03),
+        ("K", 2560, 0.1),
+    ):
+        share = sum(case.sizes[symbol] > past for case in found) / len(found)
+        assert share > least, (symbol, past, share)
+    for case in found:
+        assert sum(size > 256 for size in (case.B, case.S, case.D)) <= 1, case.id
+        assert max(math.prod(spec.shape(case.sizes)) for spec in case.table.drawn) <= 1 << 20, case.id
+
+
+def test_model_cases_have_the_shapes_of_models_and_little_to_judge() -> None:
+    found = drawn(Reach.MODEL, 40, 1 << 22)
+    assert {case.n for case in found} == {1, 2, 4, 8}
+    widths = {case.D for case in found}
+    assert min(widths) >= 1024 - 64
+    assert max(widths) > 8192 - 64
+    assert {1280, 4096, 7168} <= widths
+    assert sum(width % 2 for width in widths) > 3, "odd ones"
+    assert max(case.N for case in found) > 1024
+    for case in found:
+        assert math.prod(case.table.inputs[0].shape(case.sizes)) <= 1 << 22, case.id
+        x, dh_in = case.tensors["x"], case.tensors["dh_in"]
+        many = case.N > PERIOD
+        assert (x.period, dh_in.rows) == ((PERIOD * case.K, ACTIVE) if many else (0, 0)), case.id
+
+
+def test_a_size_is_as_likely_in_each_factor_of_two() -> None:
+    sizes: list[int] = []
+
+    @seed(0)
+    @settings(QUIET, max_examples=1000, phases=[Phase.generate])
+    @given(log_uniform(257, 1 << 17))
+    def look(size: int) -> None:
+        sizes.append(size)
+
+    look()
+    assert (min(sizes), max(sizes)) == (257, 1 << 17)
+    shares = [sum(257 * 2**k <= size < 257 * 2 ** (k + 1) for size in sizes) / len(sizes) for k in range(8)]
+    assert all(0.05 < share < 0.25 for share in shares), shares
+    assert {1 << 10, (1 << 10) + 1, (1 << 10) - 1} <= set(sizes)
+
+
+def test_squares_below_the_normal_range_without_an_eps_are_drawn() -> None:
+    found = [case for case in drawn(Reach.USUAL, 60, 1 << 10) if case.scalars["norm_eps"] == 0]
+    assert any(2.0**-70 <= case.tensors["x"].scale <= 2.0**-62 for case in found)

@@ -19,10 +19,11 @@ from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.rounds import shorten
 from mhc.fuzz.share import Share
 from mhc.fuzz.site import Lost
-from mhc.fuzz.sizes import Sizes
+from mhc.fuzz.sizes import CASES, Sizes
 from mhc.fuzz.store import Store
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
+from strategies.reach import Reach
 from strategies.rounds import ROUND
 
 _GUIDED_EVERY = 4
@@ -64,6 +65,7 @@ class Campaign:
     Args:
         ledger: what is known: no finding of this campaign on the cases that an entry covers.
         against: how each implementation was named that the subjects are compared with, by its name.
+        max_elements: of the largest tensor in usual rounds. largest: of x at model sizes; None: what suits the device.
         reducer: makes findings smaller beside the rounds; by default they stay as the rounds shrank them.
         on_finding: hears of each finding once, when its round is done with it; on_minimal: when the reducer is.
         on_tick: called several times a second.
@@ -78,6 +80,8 @@ class Campaign:
         *,
         seed: int = 0,
         max_elements: int = 1 << 15,
+        largest: int | None = None,
+        device: str = "cpu",
         ledger: Sequence[Known] = (),
         against: Mapping[str, str] | None = None,
         reducer: Reducer | None = None,
@@ -102,7 +106,7 @@ class Campaign:
         self._seeds = {name: seeds.get(name, seed) for name in self.subjects}
         self._rounds: Counter[str] = Counter()
         self._programs = {one.name: Programs(() if one.name in seeds else opening(one.implementation)) for one in subjects}
-        self._sizes = {name: Sizes(max_elements) for name in self.subjects}
+        self._sizes = {name: Sizes(max_elements, largest, device) for name in self.subjects}
         self._earlier = store.seconds()
         self._started = time.monotonic()
         self._regions = {name: Counter[str]() for name in self.subjects}
@@ -208,18 +212,21 @@ class Campaign:
         self._rounds[name] += 1
         self.store.set_meta(seeds=self._seeds)
         plan = self._programs[name].next()
-        count, rare = int(min(plan.count, self._left(name))), None
-        if self.budget.cases == float("inf") and self._rounds[name] % _GUIDED_EVERY == 0 and not plan.opening:
+        reach, elements = (Reach.USUAL, self._sizes[name].most) if plan.opening else self._sizes[name].next()
+        count, rare = CASES.get(reach, plan.count), None
+        guided = reach is Reach.USUAL and not plan.opening and self._rounds[name] % _GUIDED_EVERY == 0
+        if guided and self.budget.cases == float("inf"):
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
             count = 5 * ROUND
         return Round(
             seed=seed,
-            count=count,
-            max_elements=self._sizes[name].most if plan.opening else self._sizes[name].next(),
+            count=int(min(count, self._left(name))),
+            max_elements=elements,
+            reach=reach,
             known=self._bugs.known,
             ledger=self._ledger,
             rare=rare,
-            like=plan.like,
+            like=plan.like if reach is Reach.USUAL else None,
         )
 
     def _hear(self, slot: Slot) -> None:
@@ -256,8 +263,8 @@ class Campaign:
                 self._lost[name] = 0
                 self._programs[name].learn(message)
                 if not message.probe:
-                    if not message.compiled:
-                        self._sizes[name].learn(message.seconds.get("checking", 0.0))
+                    seconds, compiled = message.seconds.get("checking", 0.0), bool(message.compiled)
+                    self._sizes[name].learn(seconds, slot.request.reach, compiled=compiled)
                     self._drawn[name] += 1
                     seen = self._regions[name]
                     slot.fresh |= any(label not in seen for label in message.regions)
@@ -268,7 +275,7 @@ class Campaign:
                 self._bugs.shrunk(name, message.case, message.failure, self.now)
             case Done():
                 self.store.count(name, "drawing", message.drawing)
-                self._share.done(name, time.monotonic() - slot.since, fresh=slot.fresh)
+                self._end_round(slot, fresh=slot.fresh)
                 if message.lost:
                     self.store.restart(name, "device lost")
                     self.pool.replace(slot)
@@ -296,7 +303,7 @@ class Campaign:
                 self._drawn[name] += 1
                 self.store.end(slot.number, name, Checked(case=slot.case, failures=(failure,)), self.now)
             new = self._bugs.shrunk(name, slot.case, failure, self.now)
-        self._share.done(name, time.monotonic() - slot.since, fresh=new, crashed=not new)
+        self._end_round(slot, fresh=new, crashed=not new)
         self._go_on(slot)
 
     def _mourn(self, slot: Slot) -> None:
@@ -304,8 +311,13 @@ class Campaign:
         self.store.restart(slot.name, "node lost")
         self.store.drop(slot.number)
         self.pool.replace(slot)
-        self._share.done(slot.name, time.monotonic() - slot.since, fresh=slot.fresh)
+        self._end_round(slot, fresh=slot.fresh)
         self._go_on(slot)
+
+    def _end_round(self, slot: Slot, *, fresh: bool, crashed: bool = False) -> None:
+        """Book the time of a slot's round."""
+        self._sizes[slot.name].ended(slot.request.reach)
+        self._share.done(slot.name, time.monotonic() - slot.since, fresh=fresh, crashed=crashed)
 
     def _go_on(self, slot: Slot) -> None:
         """What is left of the round of a process that ended is handed out again, behind the case in hand."""

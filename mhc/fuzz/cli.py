@@ -68,6 +68,12 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     help="GiB that a worker may use.  [default: its part of 80 %]",
 )
 @click.option(
+    "--max-elements",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Elements of the largest input at model sizes.  [default: 2^24; 2^26 on a GPU]",
+)
+@click.option(
     "--fixtures",
     "fixtures_folder",
     type=click.Path(file_okay=False, path_type=Path),

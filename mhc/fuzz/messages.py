@@ -10,6 +10,7 @@ from mhc.fuzz.ledger import Known
 from mhc.implementation import Implementation
 from mhc.observation import Failure as Raised
 from oracles.verdict import Verdict
+from strategies.reach import Reach
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +58,7 @@ class Round:
         count: cases to draw at most. skip: how many of them are only drawn, since they ran before.
         known: ids of fingerprints that are not raised again. ledger: what tells fingerprints apart by their cases.
         rare: labels of regions to look for; with them a round is longer and guided.
+        reach: how far sizes reach.
         like: JSON of a case; those of the round differ from it in nothing that compiled programs depend on.
         shrink: seconds that shrinking may take.
     """
@@ -69,6 +71,7 @@ class Round:
     ledger: tuple[Known, ...] = ()
     rare: frozenset[str] | None = None
     like: str | None = None
+    reach: Reach = Reach.USUAL
     shrink: float = 20.0
 
 
@@ -128,6 +131,7 @@ class Checked:
         probe: it was a probe of shrinking.
         ratios: the largest |error| / bound, by output. seconds: by what they were spent on. compiled: programs.
         compared: with which implementations, and with which not and why, in words that are counted.
+        sizes: of the case by symbol, where it was judged.
     """
 
     case: str
@@ -139,6 +143,7 @@ class Checked:
     seconds: Mapping[str, float] = field(default_factory=dict)
     compiled: int = 0
     compared: tuple[str, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -75,7 +75,16 @@ def tidy(recipe: Recipe) -> Recipe:
         recipe = replace(recipe, scale=1.0, literals=tuple(pair for pair in recipe.literals if pair[1] != 0))
     if recipe.kind in SEEDLESS:
         recipe = replace(recipe, seed=0)
+    if recipe.kind in {"zero", "constant"}:
+        recipe = replace(recipe, period=0)
+    if recipe.kind == "zero":
+        recipe = replace(recipe, rows=0)
     return replace(recipe, literals=tuple(dict(recipe.literals).items()))
+
+
+def unthinned(recipe: Recipe) -> Recipe:
+    """Without repetition, and with a value in every row."""
+    return replace(recipe, period=0, rows=0)
 
 
 def zeroed(recipe: Recipe) -> Recipe:

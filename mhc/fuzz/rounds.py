@@ -86,7 +86,7 @@ def play(
     )
     spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
     like = None if request.like is None else Case.from_json(request.like)
-    strategy = cases(max_elements=request.max_elements, spaces=spaces, like=like)
+    strategy = cases(max_elements=request.max_elements, spaces=spaces, like=like, reach=request.reach)
     test = hypothesis.seed(request.seed)(configured(hypothesis.given(strategy)(body)))
     started = time.perf_counter()
     try:
@@ -125,6 +125,7 @@ def summarise(
         failures=failures,
         ratios=ratios,
         regions=frozenset() if probe else regions(case),
+        sizes={} if probe or refusal.refused(verdicts) else dict(case.sizes),
         seconds={
             "running": clock.running,
             "reference": clock.reference,

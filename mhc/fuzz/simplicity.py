@@ -63,7 +63,9 @@ def _volume(case: Case) -> float:
 
 def _recipe(recipe: Recipe) -> tuple[object, ...]:
     literals = tuple(sorted(number_rank(value) for _, value in recipe.literals))
-    return _shape_of_values(recipe), len(literals), literals, number_rank(recipe.scale), recipe.seed, _layout(recipe.layout)
+    thinned = bool(recipe.period) + bool(recipe.rows)
+    values = _shape_of_values(recipe), thinned, len(literals), literals, number_rank(recipe.scale), recipe.seed
+    return *values, _layout(recipe.layout)
 
 
 def _shape_of_values(recipe: Recipe) -> int:

@@ -1,34 +1,94 @@
-"""How large the tensors of drawn cases may be, so that a campaign is of many cases and not of a few slow ones."""
+"""How large the tensors of drawn cases may be, and when sizes reach far: many cases, and large ones among them."""
 
-_SLOW, QUICK = 1.0, 0.25  # seconds a case
-_LEAST, FIRST = 1 << 9, 1 << 11
+from strategies.reach import Reach
+
+QUICK = 0.25
+"""Seconds of a case that is quick: cases may be larger."""
 FULL_EVERY = 8
+FIRST = 1 << 11
+"""Elements of the largest tensor at first."""
+CASES = {Reach.STRETCHED: 10, Reach.MODEL: 5}
+"""Of a round whose sizes reach far."""
+LARGEST = {"cpu": 1 << 24, "cuda": 1 << 26}
+"""Elements of the largest tensor at model sizes, by device, where the user does not say."""
+_STRETCHED = {"cpu": 1 << 20, "cuda": 1 << 22}
+_SHARES = {"cpu": {Reach.STRETCHED: 0.12, Reach.MODEL: 0.12}, "cuda": {Reach.STRETCHED: 0.2, Reach.MODEL: 0.25}}
+"""Of an implementation's time, by device. On a GPU a large case costs little more than a small one."""
 _MEMORY = 0.9  # of a case's seconds, how much the next one's mean keeps
 
 
-class Sizes:
-    """The budget of elements of one implementation's rounds: what lets a case take a second; every eighth has all of it.
+class _Growing:
+    """A budget of elements that doubles while cases are quick and halves while they are slow.
 
     It begins with little: where cases are quick that costs few of them, where they are slow much would cost minutes.
-
-    Args:
-        most: elements of the largest tensor, where time does not matter.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most, self._now = most, min(most, FIRST)
+    def __init__(self, first: int, least: int, most: int, *, quick: float, slow: float) -> None:
+        self.most, self._least, self._now = most, min(least, most), min(first, most)
+        self._quick, self._slow = quick, slow
         self._mean: float | None = None
-        self._rounds = 0
+
+    @property
+    def mean(self) -> float:
+        """Seconds of a case, by what was seen last."""
+        return self._quick if self._mean is None else self._mean
 
     def learn(self, seconds: float) -> None:
-        """A case took so long. What was compiled for it must not be in it."""
         self._mean = seconds if self._mean is None else _MEMORY * self._mean + (1 - _MEMORY) * seconds
 
     def next(self) -> int:
-        """The budget of the next round."""
-        self._rounds += 1
-        if self._mean is not None and self._mean > _SLOW and self._now > _LEAST:
+        if self._mean is not None and self._mean > self._slow and self._now > self._least:
             self._now //= 2
-        elif self._mean is not None and self._mean < QUICK and self._now < self.most:
+        elif self._mean is not None and self._mean < self._quick and self._now < self.most:
             self._now *= 2
-        return self.most if self._rounds % FULL_EVERY == 0 else self._now
+        return self._now
+
+
+class Sizes:
+    """What the rounds of one implementation draw: how far sizes reach, and the elements that the largest tensor may have.
+
+    Rounds of each far reach have their share of the time. The others have what lets a case take a second; every eighth of
+    them has all the elements there may be.
+
+    Args:
+        most: elements in usual rounds, where time does not matter. largest: the same at model sizes; None: the device's.
+    """
+
+    def __init__(self, most: int, largest: int | None = None, device: str = "cpu") -> None:
+        self.most = most
+        most_far = LARGEST[device] if largest is None else largest
+        self._usual = _Growing(FIRST, 1 << 9, most, quick=QUICK, slow=1.0)
+        self._far = {
+            Reach.STRETCHED: _Growing(1 << 18, 1 << 12, min(_STRETCHED[device], most_far), quick=1.0, slow=4.0),
+            Reach.MODEL: _Growing(1 << 18, 1 << 12, most_far, quick=1.0, slow=4.0),
+        }
+        self._shares = _SHARES[device]
+        self._spent = dict.fromkeys(Reach, 0.0)
+        self._running = dict.fromkeys(Reach, 0)  # rounds that were given and have not ended
+        self._rounds = 0
+
+    def learn(self, seconds: float, reach: Reach = Reach.USUAL, *, compiled: bool = False) -> None:
+        """A case took so long; what was compiled for it says nothing about elements."""
+        self._spent[reach] += seconds
+        if not compiled:
+            self._far.get(reach, self._usual).learn(seconds)
+
+    def next(self) -> tuple[Reach, int]:
+        """The next round: how far it reaches, and its elements. `ended` is to be told when it ends."""
+        whole = sum(self._spent.values())
+        behind = {reach: share * whole - self._claimed(reach) for reach, share in self._shares.items()}
+        reach = max(behind, key=lambda one: behind[one])
+        if behind[reach] > 0:
+            self._running[reach] += 1
+            return reach, self._far[reach].next()
+        self._rounds += 1
+        elements = self._usual.next()
+        return Reach.USUAL, self.most if self._rounds % FULL_EVERY == 0 else elements
+
+    def ended(self, reach: Reach) -> None:
+        """A round ended, or its process did."""
+        self._running[reach] = max(0, self._running[reach] - 1)
+
+    def _claimed(self, reach: Reach) -> float:
+        """Seconds spent, and those that rounds on their way are likely to take."""
+        return self._spent[reach] + self._running[reach] * CASES[reach] * self._far[reach].mean

@@ -42,6 +42,7 @@ class Settings:
     """What a run is to do. seed, specs, against and device are those of its first leg where it is gone on with.
 
     Attributes:
+        max_elements: of the largest input at model sizes; None: what suits the device.
         on: the Ray cluster that it runs on, which has been joined; None: on this machine.
     """
 
@@ -55,6 +56,7 @@ class Settings:
     limits: Limits
     resumed: bool
     fixtures: Path | None
+    max_elements: int | None = None
     on: str | None = None
 
 
@@ -74,6 +76,7 @@ def settings_of(
     specs: tuple[str, ...],
     against: tuple[str, ...],
     device: str,
+    max_elements: int | None = None,
     on: str | None = None,
 ) -> Settings:
     """The settings that the options mean.
@@ -89,6 +92,7 @@ def settings_of(
             raise click.UsageError("--resume goes on with the run's own --impl, --against and --seed; give none of them")
         meta = _meta_of(resume)
         specs, device, seed = tuple(one["spec"] for one in meta["implementations"]), meta["device"], meta["seed"]
+        max_elements = meta.get("max_elements") if max_elements is None else max_elements
         against = tuple(meta.get("against", ()))
         if seconds is None and case_limit is None:
             seconds, case_limit = meta["seconds"], meta["cases"]
@@ -117,6 +121,7 @@ def settings_of(
         limits=Limits(run=run_limit, compile=compile_limit, memory=each),
         resumed=resume is not None,
         fixtures=fixtures_folder,
+        max_elements=max_elements,
         on=on,
     )
 
@@ -165,6 +170,8 @@ def run_campaign(settings: Settings) -> int:
             Pool(named, site),
             settings.budget,
             seed=settings.seed,
+            largest=settings.max_elements,
+            device=settings.device,
             ledger=LEDGER,
             against={partner.name: partner.spec for partner in partners},
             reducer=_reducer(settings, dict(loaded)),
@@ -238,6 +245,7 @@ def _describe(
         seed=settings.seed,
         device=settings.device,
         workers=settings.workers,
+        max_elements=settings.max_elements,
         implementations=[{"name": implementation.name, "spec": spec} for spec, implementation in loaded],
         against=list(settings.against),
         partners=[partner.name for partner in partners],

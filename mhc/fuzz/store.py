@@ -19,7 +19,7 @@ from typing import Any
 from mhc.fuzz.messages import Checked
 
 FILE = "campaign.sqlite"
-VERSION = 1
+VERSION = 2
 TICK = 10.0
 """Seconds of campaign time in one point of the timeline."""
 
@@ -36,6 +36,8 @@ CREATE TABLE ratios
 CREATE TABLE worst
     (implementation TEXT, subject TEXT, ratio REAL NOT NULL, "case" TEXT NOT NULL, PRIMARY KEY (implementation, subject))
     WITHOUT ROWID;
+CREATE TABLE reached
+    (implementation TEXT, symbol TEXT, size INTEGER NOT NULL, PRIMARY KEY (implementation, symbol)) WITHOUT ROWID;
 CREATE TABLE timeline
     (implementation TEXT, tick INTEGER, n INTEGER NOT NULL, PRIMARY KEY (implementation, tick)) WITHOUT ROWID;
 CREATE TABLE findings
@@ -129,11 +131,12 @@ class Store:
     def _clear(self) -> None:
         self._sums: dict[str, defaultdict[tuple[str | int, ...], float]] = {table: defaultdict(int) for table in _SUMS}
         self._worst: dict[tuple[str, str], tuple[float, str]] = {}
+        self._reached: dict[tuple[str, str], int] = {}
         self._hand: dict[int, tuple[str, str, float] | None] = {}
 
     def _write(self) -> None:
         """Write down what the batch has kept here so far."""
-        if not (self._hand or self._worst or any(self._sums.values())):
+        if not (self._hand or self._worst or self._reached or any(self._sums.values())):
             return
         self._begin()
         write = self._connection.executemany
@@ -145,6 +148,12 @@ class Store:
                 'INSERT INTO worst VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET ratio = excluded.ratio, "case" ='
                 ' excluded."case" WHERE excluded.ratio > ratio',
                 [(*key, *found) for key, found in self._worst.items()],
+            )
+        if self._reached:
+            write(
+                "INSERT INTO reached VALUES (?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET size = excluded.size WHERE excluded.size > size",
+                [(*key, size) for key, size in self._reached.items()],
             )
         if self._hand:
             write("DELETE FROM hand WHERE slot = ?", [(slot,) for slot in self._hand])
@@ -193,6 +202,9 @@ class Store:
             self._sums["timeline"][implementation, int(at / TICK)] += 1
             for label in checked.regions:
                 self._sums["regions"][implementation, label] += 1
+            for symbol, size in checked.sizes.items():
+                key = implementation, symbol
+                self._reached[key] = max(self._reached.get(key, 0), size)
             for subject, ratio in checked.ratios.items():
                 self._sums["ratios"][implementation, subject, ratio_bin(ratio)] += 1
                 before = self._worst.get((implementation, subject))
@@ -243,8 +255,8 @@ class Store:
         return found
 
     def table(self, name: str) -> list[tuple[Any, ...]]:
-        """The rows of regions, ratios, worst, timeline, restarts or legs, in the order of their keys."""
-        assert name in {"regions", "ratios", "worst", "timeline", "restarts", "legs"}, name
+        """The rows of regions, ratios, worst, reached, timeline, restarts or legs, in the order of their keys."""
+        assert name in {"regions", "ratios", "worst", "reached", "timeline", "restarts", "legs"}, name
         return self._read(f"SELECT * FROM {name} ORDER BY 1, 2, 3")
 
     def begin_leg(self, started: float) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mhc.operator import Operator, Role, TensorSpec
+from mhc.operator import Operator, Production, Regime, Role, TensorSpec
 from mhc.pre import formula
 from mhc.pre.relations import RELATIONS
 from mhc.recipe import Recipe
@@ -69,10 +69,17 @@ PRE = Operator(
     exact_scalars={"norm_eps": 0.0, "hc_eps": 0.0},
     usual_exponents=usual_exponents,
     regimes={
-        "gates saturated": {"bias": (None, 6)},
-        "gates steep": {"alpha": (None, 8)},
-        "gates dead": {"alpha": ("zero", 0)},
-        "x near zero": {"x": (None, -10)},
-        "x subnormal": {"x": (None, -130)},
+        "gates saturated": Regime(tensors={"bias": (None, 6, 6)}),
+        "gates steep": Regime(tensors={"alpha": (None, 8, 8)}),
+        "gates dead": Regime(tensors={"alpha": ("zero", 0, 0)}),
+        "x near zero": Regime(tensors={"x": (None, -10, -10)}),
+        "x subnormal": Regime(tensors={"x": (None, -130, -130)}),
+        # from 2^-63 on squares of float32 are below the normal range, from 2^-75 on they are 0
+        "squares subnormal": Regime(tensors={"x": (None, -74, -60)}, scalars={"norm_eps": 0.0}),
     },
+    # n is 4 in the paper; D from 1280 to 7168 there, and the widths of other models
+    production=Production(
+        streams=(4, 4, 4, 1, 2, 8),
+        widths=(1024, 1280, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192),
+    ),
 )

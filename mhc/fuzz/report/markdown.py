@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mhc.fuzz.report.run import Found, Run
-from mhc.fuzz.report.words import bounded, cut, duration, plural, ratio, safe
+from mhc.fuzz.report.words import bounded, count, cut, duration, plural, ratio, safe
 
 _LARGEST = 3  # outputs in a row of the table; the page has all
 
@@ -24,6 +24,7 @@ def markdown(run: Run) -> str:
         "|---|---|---|---|---|---|---|",
         *(_row(run, name) for name in run.names),
         *(["", *(f"- {_cell(pair)}" for pair in run.pairs)] if run.pairs else []),
+        *(["", "Largest sizes judged:", *map(_reached, run.reached.items())] if run.reached else []),
     ]
     if run.findings:
         lines += ["", "## Findings"]
@@ -56,6 +57,11 @@ def _row(run: Run, name: str) -> str:
     worst = ", ".join(f"{subject} {ratio(value)}" for value, subject in largest)
     cells = [name, checked, run.count(name, "refused"), found, run.restarted(name), rate, worst or "nothing judged"]
     return "| " + " | ".join(_cell(one) for one in cells) + " |"
+
+
+def _reached(pair: tuple[str, Mapping[str, int]]) -> str:
+    name, sizes = pair
+    return f"- {_cell(name)}: {', '.join(f'{_cell(symbol)} {count(size)}' for symbol, size in sizes.items())}"
 
 
 def _finding(found: Found) -> list[str]:

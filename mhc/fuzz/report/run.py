@@ -108,6 +108,7 @@ class Run:
         counts: by implementation and word, as in `Store`.
         regions: cases, by implementation and label. timeline: by implementation and tick.
         ratios: outputs judged, by output, implementation and bin.
+        reached: by implementation and symbol, the largest size of a case that was judged.
         worst: by output and implementation, the largest |error| / bound and the JSON of its case.
         pairs: who was compared with whom, and how often.
         restarts: (implementation, reason, times). in_hand: (slot, implementation, case) of what was begun and not counted.
@@ -120,6 +121,7 @@ class Run:
     regions: Counts
     ratios: Mapping[str, Mapping[str, Mapping[int, int]]]
     worst: Mapping[str, Mapping[str, tuple[float, str]]]
+    reached: Mapping[str, Mapping[str, int]]
     timeline: Mapping[str, Mapping[int, int]]
     pairs: Sequence[Pair]
     restarts: Sequence[tuple[str, str, int]]
@@ -204,11 +206,15 @@ def read(folder: Path, store: Store) -> Run:
     """The run in `folder`, at one moment of it: a campaign may be writing."""
     with store.batch():
         meta, counts, found = store.meta(), store.counts(), store.findings()
-        tables = {name: store.table(name) for name in ("regions", "ratios", "worst", "timeline", "restarts", "legs")}
+        kinds = ("regions", "ratios", "worst", "reached", "timeline", "restarts", "legs")
+        tables = {name: store.table(name) for name in kinds}
         in_hand = store.in_hand()
     regions: dict[str, dict[str, int]] = {}
     for name, label, n in tables["regions"]:
         regions.setdefault(name, {})[label] = n
+    reached: dict[str, dict[str, int]] = {}
+    for name, symbol, size in tables["reached"]:
+        reached.setdefault(name, {})[symbol] = size
     timeline: dict[str, dict[int, int]] = {}
     for name, tick, n in tables["timeline"]:
         timeline.setdefault(name, {})[tick] = n
@@ -231,6 +237,7 @@ def read(folder: Path, store: Store) -> Run:
         regions=regions,
         ratios={subject: ratios[subject] for subject in subjects},
         worst={subject: worst.get(subject, {}) for subject in subjects},
+        reached=reached,
         timeline=timeline,
         pairs=pairs(meta.get("partners", []), {name: counts.get(name, {}) for name in names}),
         restarts=tables["restarts"],

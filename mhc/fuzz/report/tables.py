@@ -63,6 +63,13 @@ def implementations(run: Run) -> list[Child]:
             class_="card",
         )
     ]
+    if run.reached:
+        symbols = list(dict.fromkeys(symbol for sizes in run.reached.values() for symbol in sizes))
+        farthest: list[list[Child]] = [
+            [name, *(count(sizes[symbol]) if symbol in sizes else "-" for symbol in symbols)]
+            for name, sizes in run.reached.items()
+        ]
+        cards.append(element("div", table("Largest sizes judged", ("", *symbols), farthest), class_="card"))
     if run.pairs:
         compared: list[list[Child]] = [
             [one.name, words(one.against), count(one.cases), count(sum(one.missing.values())), words(_reasons(one))]

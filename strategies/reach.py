@@ -1,0 +1,73 @@
+"""How far the sizes of a case reach: as usual, one of them stretched to its limit, or as in a model."""
+
+import math
+from enum import Enum
+
+from hypothesis import strategies as st
+
+from mhc.operator import Operator, Production
+from strategies.choice import choice
+
+STEPS = 256
+PERIOD = 64
+"""Tokens after which the inputs repeat at model sizes: the reference is read over these (`mhc.condense`)."""
+ACTIVE = 32
+"""Rows of an upstream gradient that are not zero at model sizes."""
+
+_AXES = ("S", "D", "S", "D", "B", "n and D")
+_BESIDE = (0, 0, 0, 1, -1)
+_ODD = (0, 0, 0, 1, -1, 37, -64)
+
+
+class Reach(Enum):
+    """Which sizes are drawn. Every kind has a share of a campaign's time (`mhc.fuzz.sizes`)."""
+
+    USUAL = "usual"  # small, and where kernels change their path: most bugs show there, and cases are quick
+    STRETCHED = "stretched"  # one size log-uniformly up to its limit, the others small: whatever goes wrong past a size
+    MODEL = "model"  # n, D and tokens as in production
+
+
+@st.composite
+def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
+    """(B, S, n, D) with one size up to its longest and the others small; a bug past any size has a fair chance."""
+    longest, axis = table.production.longest, draw(choice(_AXES))
+    few = axis in {"S", "B"}  # with many tokens few streams: gates have n*n + 2*n elements a token
+    n = draw(choice(tuple(one for one in ((1, 1, 1, 2, 4) if few else (1, 1, 2, 4, 3, 5, 8)) if one <= table.max_n)))
+    B, S, D = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 6))
+    match axis:
+        case "S":
+            S = draw(log_uniform(257, min(longest["S"], max_elements // (B * max(n * D, n * n + 2 * n)))))
+        case "B":
+            S = draw(st.integers(1, 2))
+            B = draw(log_uniform(257, min(longest["B"], max_elements // (S * max(n * D, n * n + 2 * n)))))
+        case "D":
+            D = draw(log_uniform(257, min(longest["D"], max_elements // ((n * n + 2 * n) * n))))
+        case _:  # as many streams as there may be: K alone is long
+            n = draw(st.integers(1, table.max_n))
+            D = draw(log_uniform(65, min(longest["D"], max_elements // ((n * n + 2 * n) * n))))
+    return B, S, n, D
+
+
+@st.composite
+def model_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
+    """(B, S, n, D) as in a model, or one off from that, with an x of at most `max_elements`; few tokens first."""
+    made: Production = table.production
+    n = draw(choice(tuple(one for one in made.streams if one <= table.max_n)))
+    fitting = tuple(one for one in made.widths if (n * n + 2 * n) * n * one <= 2 * max_elements) or made.widths[:1]
+    D = draw(choice(fitting)) + draw(choice(_ODD))
+    B = draw(choice((1, 1, 2, 4)))
+    most = max(1, min(made.tokens, max_elements // (n * D)) // B)
+    return B, draw(log_uniform(1, most)), n, D
+
+
+@st.composite
+def log_uniform(draw: st.DrawFn, least: int, most: int) -> int:
+    """A size between the two, each factor of 2 as likely as the next; a power of 2 or one beside it in half of them."""
+    if most <= least:
+        return max(1, most)
+    step: int = draw(st.integers(0, STEPS))
+    size = round(least * math.exp(math.log(most / least) * step / STEPS))
+    if draw(st.booleans()):
+        beside: int = draw(choice(_BESIDE))
+        size = (1 << size.bit_length() - 1) + beside
+    return min(max(size, least), most)
