@@ -189,8 +189,8 @@ def test_stretched_cases_reach_past_every_size_and_have_one_long_axis() -> None:
     found = drawn(Reach.STRETCHED, 60, 1 << 20)
     for symbol, past, least in (
         ("S", 1025, 0.15),
-        ("S", 65535, 0.02),
-        ("B", 65535, 0.01),
+        ("S", 65535, 0.03),
+        ("B", 65535, 0.015),
         ("D", 4095, 0.03),
         ("K", 2560, 0.1),
     ):

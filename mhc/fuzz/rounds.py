@@ -20,6 +20,7 @@ from mhc.implementation import Implementation
 from oracles import liveness, refusal
 from oracles.verdict import Status, Verdict
 from strategies.cases import cases
+from strategies.reach import Reach
 from strategies.regions import regions
 from strategies.rounds import quiet
 
@@ -40,9 +41,12 @@ def play(
 ) -> bool:
     """Draw and judge the cases of a round, shrink what fails, and tell everything. False: the device is lost.
 
+    What fails where sizes reach far is told as it is: to shrink it takes longer than a round, and is left to the minimiser.
+
     Args:
         partners: what every case is compared with.
     """
+    far = request.reach is not Reach.USUAL
     fresh: dict[str, Found] = {}
     classes: dict[str, type[FoundBug]] = {}
     checking = 0.0
@@ -72,8 +76,10 @@ def play(
             _climb(checked, request.rare)
         for failure in checked.failures:
             id_ = fingerprint(implementation, case, failure).id
-            if id_ not in request.known:
+            if id_ not in request.known and (not far or id_ not in fresh):
                 fresh[id_] = Found(case=case.json, failure=failure)
+                if far:
+                    continue
                 if lost:
                     return
                 if not classes:
