@@ -55,7 +55,7 @@ def test_each_far_reach_gets_its_share_of_the_time() -> None:
     spent: dict[Reach, float] = dict.fromkeys(Reach, 0.0)
     for _ in range(2000):
         reach, _ = sizes.next()
-        for _ in range(CASES.get(reach, 10)):
+        for _ in range(10 if reach is Reach.USUAL else sizes.count(reach)):
             sizes.learn(seconds[reach], reach)
             spent[reach] += seconds[reach]
         sizes.ended(reach)
@@ -80,10 +80,21 @@ def test_far_reaches_begin_small_and_grow_to_what_the_user_allows() -> None:
         sizes.ended(reach)
         if reach is Reach.MODEL:
             drawn.append(elements)
-    assert drawn[0] == 1 << 18
-    assert drawn[-1] == 1 << 21
+    assert drawn[:4] == [1 << 16, 1 << 18, 1 << 20, 1 << 21]
+    assert set(drawn[4:]) == {1 << 21}
     for _ in range(40):
         sizes.learn(20.0, Reach.MODEL)
     sizes.learn(1e5)
     sizes.learn(1e5, Reach.STRETCHED)
     assert sizes.next() == (Reach.MODEL, 1 << 20), "slow cases make it smaller"
+
+
+def test_a_far_round_has_fewer_cases_where_they_are_slow_and_never_the_simplest_alone() -> None:
+    sizes = Sizes(1 << 15)
+    for _ in range(60):
+        sizes.learn(0.1, Reach.STRETCHED)
+        sizes.learn(2.0, Reach.MODEL)
+    assert (sizes.count(Reach.STRETCHED), sizes.count(Reach.MODEL)) == (CASES[Reach.STRETCHED], 4)
+    for _ in range(60):
+        sizes.learn(50.0, Reach.MODEL)
+    assert sizes.count(Reach.MODEL) == 3

@@ -19,7 +19,7 @@ from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.rounds import shorten
 from mhc.fuzz.share import Share
 from mhc.fuzz.site import Lost
-from mhc.fuzz.sizes import CASES, Sizes
+from mhc.fuzz.sizes import Sizes
 from mhc.fuzz.store import Store
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
@@ -213,7 +213,7 @@ class Campaign:
         self.store.set_meta(seeds=self._seeds)
         plan = self._programs[name].next()
         reach, elements = (Reach.USUAL, self._sizes[name].most) if plan.opening else self._sizes[name].next()
-        count, rare = CASES.get(reach, plan.count), None
+        count, rare = plan.count if reach is Reach.USUAL else self._sizes[name].count(reach), None
         guided = reach is Reach.USUAL and not plan.opening and self._rounds[name] % _GUIDED_EVERY == 0
         if guided and self.budget.cases == float("inf"):
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)

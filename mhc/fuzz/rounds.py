@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import hypothesis
 from hypothesis import Phase
 from hypothesis.errors import Flaky
+from hypothesis.strategies import SearchStrategy
 
 from mhc.case import Case
 from mhc.fuzz.against import Other, compared
@@ -86,14 +87,7 @@ def play(
                     stop_shrinking = time.monotonic() + request.shrink
                 raise classes.setdefault(id_, type(f"Bug{id_}", (FoundBug,), {}))(failure.message)
 
-    configured = quiet(
-        max(request.count, GUIDED if request.rare is not None else 0),
-        phases=(Phase.generate, Phase.shrink) if request.rare is None else (Phase.generate, Phase.target, Phase.shrink),
-    )
-    spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
-    like = None if request.like is None else Case.from_json(request.like)
-    strategy = cases(max_elements=request.max_elements, spaces=spaces, like=like, reach=request.reach)
-    test = hypothesis.seed(request.seed)(configured(hypothesis.given(strategy)(body)))
+    test = hypothesis.seed(request.seed)(_configured(request)(hypothesis.given(_strategy(implementation, request))(body)))
     started = time.perf_counter()
     try:
         test()
@@ -107,6 +101,18 @@ def play(
         say(found)
     say(Done(drawing=max(0.0, time.perf_counter() - started - checking), lost=lost))
     return not lost
+
+
+def _configured(request: Round) -> hypothesis.settings:
+    guided = request.rare is not None
+    phases = (Phase.generate, Phase.target, Phase.shrink) if guided else (Phase.generate, Phase.shrink)
+    return quiet(max(request.count, GUIDED if guided else 0), phases=phases)
+
+
+def _strategy(implementation: Implementation, request: Round) -> SearchStrategy[Case]:
+    spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
+    like = None if request.like is None else Case.from_json(request.like)
+    return cases(max_elements=request.max_elements, spaces=spaces, like=like, reach=request.reach)
 
 
 def _climb(checked: Checked, rare: frozenset[str]) -> None:

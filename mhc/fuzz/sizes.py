@@ -8,7 +8,7 @@ FULL_EVERY = 8
 FIRST = 1 << 11
 """Elements of the largest tensor at first."""
 CASES = {Reach.STRETCHED: 10, Reach.MODEL: 5}
-"""Of a round whose sizes reach far."""
+"""Of a round whose sizes reach far, at most; fewer where they are slow."""
 LARGEST = {"cpu": 1 << 24, "cuda": 1 << 26}
 """Elements of the largest tensor at model sizes, by device, where the user does not say."""
 _STRETCHED = {"cpu": 1 << 20, "cuda": 1 << 22}
@@ -17,15 +17,22 @@ _SHARES = {"cpu": {Reach.STRETCHED: 0.12, Reach.MODEL: 0.12}, "cuda": {Reach.STR
 _MEMORY = 0.9  # of a case's seconds, how much the next one's mean keeps
 
 
+_ROUND_SECONDS = 8.0
+_FEWEST = 3  # the first case of a round is the simplest there is
+
+
 class _Growing:
-    """A budget of elements that doubles while cases are quick and halves while they are slow.
+    """A budget of elements that grows while cases are quick and halves while they are slow.
 
     It begins with little: where cases are quick that costs few of them, where they are slow much would cost minutes.
+
+    Args:
+        factor: by how much it grows at a time. quick, slow: seconds of a case.
     """
 
-    def __init__(self, first: int, least: int, most: int, *, quick: float, slow: float) -> None:
+    def __init__(self, first: int, least: int, most: int, *, factor: int, quick: float, slow: float) -> None:
         self.most, self._least, self._now = most, min(least, most), min(first, most)
-        self._quick, self._slow = quick, slow
+        self._factor, self._quick, self._slow = factor, quick, slow
         self._mean: float | None = None
 
     @property
@@ -39,8 +46,8 @@ class _Growing:
     def next(self) -> int:
         if self._mean is not None and self._mean > self._slow and self._now > self._least:
             self._now //= 2
-        elif self._mean is not None and self._mean < self._quick and self._now < self.most:
-            self._now *= 2
+        elif self._mean is not None and self._mean < self._quick:
+            self._now = min(self.most, self._now * self._factor)
         return self._now
 
 
@@ -57,10 +64,11 @@ class Sizes:
     def __init__(self, most: int, largest: int | None = None, device: str = "cpu") -> None:
         self.most = most
         most_far = LARGEST[device] if largest is None else largest
-        self._usual = _Growing(FIRST, 1 << 9, most, quick=QUICK, slow=1.0)
+        self._usual = _Growing(FIRST, 1 << 9, most, factor=2, quick=QUICK, slow=1.0)
+        stretched = min(_STRETCHED[device], most_far)
         self._far = {
-            Reach.STRETCHED: _Growing(1 << 18, 1 << 12, min(_STRETCHED[device], most_far), quick=1.0, slow=4.0),
-            Reach.MODEL: _Growing(1 << 18, 1 << 12, most_far, quick=1.0, slow=4.0),
+            Reach.STRETCHED: _Growing(1 << 13, 1 << 11, stretched, factor=4, quick=1.0, slow=4.0),
+            Reach.MODEL: _Growing(1 << 16, 1 << 14, most_far, factor=4, quick=1.0, slow=4.0),
         }
         self._shares = _SHARES[device]
         self._spent = dict.fromkeys(Reach, 0.0)
@@ -85,10 +93,14 @@ class Sizes:
         elements = self._usual.next()
         return Reach.USUAL, self.most if self._rounds % FULL_EVERY == 0 else elements
 
+    def count(self, reach: Reach) -> int:
+        """Cases of a far round: as many as take some seconds."""
+        return min(CASES[reach], max(_FEWEST, int(_ROUND_SECONDS / max(self._far[reach].mean, 1e-9))))
+
     def ended(self, reach: Reach) -> None:
         """A round ended, or its process did."""
         self._running[reach] = max(0, self._running[reach] - 1)
 
     def _claimed(self, reach: Reach) -> float:
         """Seconds spent, and those that rounds on their way are likely to take."""
-        return self._spent[reach] + self._running[reach] * CASES[reach] * self._far[reach].mean
+        return self._spent[reach] + self._running[reach] * self.count(reach) * self._far[reach].mean
