@@ -128,6 +128,7 @@ class Checked:
         probe: it was a probe of shrinking.
         ratios: the largest |error| / bound, by output. seconds: by what they were spent on. compiled: programs.
         compared: with which implementations, and with which not and why, in words that are counted.
+        outcomes: of each output and gradient that the case should have, what became of it (`oracles.judge.outcomes`).
     """
 
     case: str
@@ -139,6 +140,7 @@ class Checked:
     seconds: Mapping[str, float] = field(default_factory=dict)
     compiled: int = 0
     compared: tuple[str, ...] = ()
+    outcomes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

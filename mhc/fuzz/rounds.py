@@ -18,6 +18,7 @@ from mhc.fuzz.ledger import Known, identified
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Round, Running
 from mhc.implementation import Implementation
 from oracles import liveness, refusal
+from oracles.judge import outcomes
 from oracles.verdict import Status, Verdict
 from strategies.cases import cases
 from strategies.regions import regions
@@ -134,6 +135,7 @@ def summarise(
         },
         compiled=compiled,
         compared=compared(verdicts),
+        outcomes=outcomes(verdicts),
     )
 
 
