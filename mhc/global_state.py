@@ -32,7 +32,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A setting that a stage left changed; how: from what to what, in words."""
+    """A setting that a stage left changed; how: from what to what, in words; empty where a generator moved on."""
 
     stage: str
     setting: str
@@ -80,32 +80,48 @@ def _write_default_device(device: torch.device) -> None:
 _BACKENDS = tuple((backend, name) for backend in ("cuda", "mkldnn") for name in ("matmul", "conv", "rnn"))
 
 
-def _read_precision() -> tuple[str, ...]:
+Named = tuple[tuple[str, Any], ...]
+"""Several switches as one setting, each with its name."""
+
+
+def _read_precision() -> Named:
     """The general switch, and those of the backends. Where these contradict one another, PyTorch refuses to say the first."""
     try:
         general = torch.get_float32_matmul_precision()
     except RuntimeError:
         general = "contradictory"
-    return (general, *(torch._C._get_fp32_precision_getter(backend, name) for backend, name in _BACKENDS))
+    backends = ((f"{one} {name}", torch._C._get_fp32_precision_getter(one, name)) for one, name in _BACKENDS)
+    return (("in general", general), *backends)
 
 
-def _write_precision(value: tuple[str, ...]) -> None:
-    torch.set_float32_matmul_precision(value[0])
-    for (backend, name), precision in zip(_BACKENDS, value[1:], strict=True):
+def _write_precision(value: Named) -> None:
+    (_, general), *backends = value
+    torch.set_float32_matmul_precision(general)
+    for (backend, name), (_, precision) in zip(_BACKENDS, backends, strict=True):
         torch._C._set_fp32_precision_setter(backend, name, precision)
 
 
-def _read_deterministic() -> tuple[bool, bool]:
-    return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+def _read_deterministic() -> Named:
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    return ("enabled", torch.are_deterministic_algorithms_enabled()), ("warn only", warn_only)
 
 
-def _read_autocast() -> tuple[Any, ...]:
-    devices = ("cpu", "cuda")
-    return tuple((torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in devices)
+def _write_deterministic(value: Named) -> None:
+    (_, enabled), (_, warn_only) = value
+    torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
 
 
-def _write_autocast(value: tuple[Any, ...]) -> None:
-    for device, (enabled, dtype) in zip(("cpu", "cuda"), value, strict=True):
+_AUTOCAST = ("cpu", "cuda")
+
+
+def _read_autocast() -> Named:
+    enabled = tuple((f"on {device}", torch.is_autocast_enabled(device)) for device in _AUTOCAST)
+    return (*enabled, *((f"dtype on {device}", torch.get_autocast_dtype(device)) for device in _AUTOCAST))
+
+
+def _write_autocast(value: Named) -> None:
+    values = [one for _, one in value]
+    for device, enabled, dtype in zip(_AUTOCAST, values[:2], values[2:], strict=True):
         torch.set_autocast_enabled(device, enabled)
         torch.set_autocast_dtype(device, dtype)
 
@@ -128,11 +144,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="default dtype", read=torch.get_default_dtype, write=torch.set_default_dtype),
     Setting(name="default device", read=_read_default_device, write=_write_default_device),
     Setting(name="number of threads", read=torch.get_num_threads, write=torch.set_num_threads),
-    Setting(
-        name="deterministic algorithms",
-        read=_read_deterministic,
-        write=lambda value: torch.use_deterministic_algorithms(value[0], warn_only=value[1]),
-    ),
+    Setting(name="deterministic algorithms", read=_read_deterministic, write=_write_deterministic),
     Setting(name="float32 precision", read=_read_precision, write=_write_precision),
     _attribute("float16 reduced-precision sums", _MATMUL, "allow_fp16_reduced_precision_reduction"),
     _attribute("bfloat16 reduced-precision sums", _MATMUL, "allow_bf16_reduced_precision_reduction"),
@@ -181,4 +193,9 @@ def unchanged(stage: str, device_type: str) -> Iterator[list[Change]]:
 
 
 def _how(setting: Setting, was: Any, now: Any) -> str:
-    return "drawn from, or seeded" if setting.opaque else f"was {was}, is {now}"
+    if setting.opaque:
+        return ""
+    if not isinstance(was, tuple):
+        return f"was {was}, is {now}"
+    changed = [(name, one, other) for (name, one), (_, other) in zip(was, now, strict=True) if one != other]
+    return "; ".join(f"{name} was {one}, is {other}" for name, one, other in changed)

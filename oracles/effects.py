@@ -13,7 +13,8 @@ def judge(observation: Observation) -> list[Verdict]:
     """A failure for each setting that was left changed, or one verdict on all of them."""
     how: dict[str, list[str]] = {}
     for change in observation.changes:
-        how.setdefault(change.setting, []).append(f"{change.stage} left the {change.setting} changed: {change.how}")
+        told = f"left changed: {change.setting}: {change.how}" if change.how else f"drew from, or seeded, {change.setting}"
+        how.setdefault(change.setting, []).append(f"{change.stage} {told}")
     if how:
         return [failed(NAME, setting, "changed", "; ".join(told)) for setting, told in how.items()]
     if not observation.outputs and not observation.gradients:

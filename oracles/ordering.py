@@ -20,7 +20,7 @@ LATE = "late inputs"
 def plan(trial: Trial) -> Plan | list[Verdict]:
     """The results as the stream had them behind the call, and as they are in the end: both the bits of the first run."""
     if new_stream(trial.inputs.device) is None:
-        return [not_applicable(NAME, "case", f"on {trial.inputs.device.type} a call returns when its work is done")]
+        return [not_applicable(NAME, "case", "on this device a call returns when its work is done")]
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         first, late = trial.observation, observed[LATE]
