@@ -13,6 +13,7 @@ from mhc.fuzz.cli import main
 from mhc.fuzz.finding import read_finding
 from mhc.fuzz.fingerprint import Fingerprint
 from mhc.fuzz.ledger import Known
+from mhc.fuzz.messages import Checked
 from mhc.fuzz.report import Run, markdown, read, write_reports
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
