@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
-from mhc.operator import STORAGE_DTYPES
+from mhc.operator import STORAGE_DTYPES, Operator
 from mhc.operators import OPERATORS
 
 DEVICES = ("cpu", "cuda")
@@ -58,6 +58,8 @@ class Implementation:
         schedule: its tunable choices, name to allowed values; the functions then take a keyword `schedule` as well.
         recomputes_forward: its backward evaluates the forward again instead of using the saved tensors, so the tolerance of
             its gradients contains the forward's.
+        aliases: pairs of names, an output or gradient and what it may share memory with: an input, an upstream gradient, a
+            saved tensor, another output or gradient. What is not declared may not.
         compiles: how many programs this process has compiled so far, for reports; None where that is not counted.
         operator: which operator it computes.
         origin: where it was loaded from; error messages begin with it.
@@ -75,6 +77,7 @@ class Implementation:
     env: Mapping[str, str] = field(default_factory=dict)
     schedule: Mapping[str, Sequence[ScheduleValue]] = field(default_factory=dict)
     recomputes_forward: bool = False
+    aliases: tuple[tuple[str, str], ...] = ()
     compiles: Callable[[], int] | None = None
     operator: str = "mhc_pre"
     origin: str = "built in"
@@ -96,12 +99,22 @@ class Implementation:
         both_none = self.forward is None and self.backward is None
         self._require(not both_none, "one of forward and backward must be given", None)
         table = OPERATORS[self.operator]
+        self._check_aliases(table)
         self._check_signature("forward", table.forward_arguments, table.scalars)
         self._check_signature("backward", table.backward_arguments, table.scalars)
 
     def _require(self, condition: bool, wanted: str, was: object) -> None:
         if not condition:
             raise ImplementationError(f"implementation {self.name!r}: {wanted}, was {was!r}")
+
+    def _check_aliases(self, table: Operator) -> None:
+        results = [spec.name for spec in (*table.outputs, *table.gradients)]
+        names = [*dict.fromkeys((*results, *table.argument_specs))]
+        self._require(isinstance(self.aliases, tuple), "aliases must be a tuple of pairs of names", self.aliases)
+        for pair in self.aliases:
+            fits = isinstance(pair, tuple) and len(pair) == 2 and pair[0] in results and pair[1] in names
+            wanted = f"aliases must have pairs of two names, the first out of {', '.join(results)}"
+            self._require(fits and pair[0] != pair[1], f"{wanted}, the second another out of {', '.join(names)}", pair)
 
     def _check_signature(self, stage: str, arguments: Sequence[str], scalars: Mapping[str, float]) -> None:
         function = getattr(self, stage)

@@ -11,12 +11,15 @@ from torch import Tensor
 
 from mhc.case import Case
 from mhc.environment import Environment, environment
+from mhc.global_state import Change, unchanged
 from mhc.implementation import Implementation, Refused
 from mhc.inputs import Inputs
 from mhc.memory import NAN_FILL, Allocations, poisoned
 from mhc.operator import STORAGE_DTYPES, TensorSpec
+from mhc.overlap import shared
 from mhc.placement import Placed, fetch, place
 from mhc.precision import float32_matmuls
+from mhc.stream_order import Stream, call_late
 
 
 class ContractError(TypeError):
@@ -47,6 +50,11 @@ class Observation:
         written: inputs whose memory was not the same afterwards.
         overrun: outputs and gradients with memory beside them that was written; "scratch" for other allocations.
         seconds: wall time by stage, device work included.
+        aliased: (result, other) where a result shares memory with an input, a saved tensor or another result, and is not
+            declared to.
+        changes: of the global state, which was put back.
+        early: where the inputs came late (`mhc.stream_order`), copies on the host of the results as the stream had them
+            when the call had returned; the other fields tell of the results as they are in the end.
     """
 
     implementation: str
@@ -61,6 +69,9 @@ class Observation:
     overrun: tuple[str, ...]
     seconds: Mapping[str, float]
     environment: Environment
+    aliased: tuple[tuple[str, str], ...] = ()
+    changes: tuple[Change, ...] = ()
+    early: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 STAGES = ("forward", "backward")
@@ -73,6 +84,7 @@ def observe(
     *,
     stages: Sequence[str] = STAGES,
     fill: int = NAN_FILL,
+    stream: Stream | None = None,
 ) -> Observation:
     """Run forward and backward of `implementation` on copies of `inputs` on their device, and bring back what it did.
 
@@ -82,11 +94,12 @@ def observe(
         saved: what the backward gets for the forward's saved tensors, not its own forward's; on the host.
         stages: the ones to run, of those that there are.
         fill: the byte that fills what the implementation allocates and does not initialise.
+        stream: the current one during the run; the inputs come late on it.
     """
     case, table = inputs.case, inputs.case.table
+    told = _Told()
     outputs: Mapping[str, Tensor | None] = {}
     gradients: Mapping[str, Tensor | None] = {}
-    seconds: dict[str, float] = {}
     refused = failure = None
     placed = place(inputs, saved)
     given = placed.tensors
@@ -98,11 +111,11 @@ def observe(
             if refused is None and implementation.forward is not None and "forward" in stages:
                 stage = "forward"
                 arguments = [given[name] for name in table.forward_arguments]
-                outputs = _run(implementation, stage, arguments, table.outputs, inputs, seconds)
+                outputs = _run(implementation, stage, arguments, table.outputs, inputs, stream, told)
             if refused is None and implementation.backward is not None and "backward" in stages:
                 stage = "backward"
                 arguments = [given[name] for name in table.backward_arguments]
-                gradients = _run(implementation, stage, arguments, table.gradients, inputs, seconds)
+                gradients = _run(implementation, stage, arguments, table.gradients, inputs, stream, told)
     except Refused as refusal:
         # a pinned schedule may turn out too large for the device only when it is compiled; nothing else may refuse so late
         if implementation.name in case.schedules:
@@ -113,7 +126,7 @@ def observe(
         failure = _failure(stage, error)
     returned = {name: value for name, value in {**outputs, **gradients}.items() if value is not None}
     try:
-        back = _Back() if stage == "supports" else _bring_back(returned, placed, allocations)
+        back = _Back() if stage == "supports" else _bring_back(returned, placed, allocations, told.early)
     except RuntimeError as error:  # the device is lost; what was raised before says more than that nothing works since
         failure = failure or _failure(stage, error)
         outputs, gradients, returned, back = {}, {}, {}, _Back()
@@ -132,28 +145,44 @@ def observe(
             if not _same_bits(memory, inputs.storages[name] if name in inputs.storages else saved[name])
         ),
         overrun=_overrun(allocations, back.canaries, returned),
-        seconds=seconds,
+        seconds=told.seconds,
         environment=environment(),
+        aliased=_undeclared(implementation, shared(returned, {n: one for n, one in given.items() if one is not None})),
+        changes=tuple(told.changes),
+        early=back.early,
     )
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What stages tell beside their results."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    early: dict[str, Tensor] = field(default_factory=dict)
+
+
+def _undeclared(implementation: Implementation, pairs: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    declared = {frozenset(pair) for pair in implementation.aliases}
+    return tuple(pair for pair in pairs if frozenset(pair) not in declared)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Back:
-    """Copies on the host: what was returned, the memory of what was given, and the canaries of what was allocated."""
+    """Copies on the host: what was returned, early too, the memory of what was given, and the canaries around allocations."""
 
     results: Mapping[str, Tensor] = field(default_factory=dict)
     memory: Mapping[str, Tensor] = field(default_factory=dict)
     canaries: Sequence[Tensor] = ()
+    early: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-def _bring_back(returned: Mapping[str, Tensor], placed: Placed, allocations: Allocations) -> _Back:
-    copies = fetch([*returned.values(), *placed.memory.values(), *allocations.canaries()])
-    split = len(returned), len(returned) + len(placed.memory)
-    return _Back(
-        results=dict(zip(returned, copies[: split[0]], strict=True)),
-        memory=dict(zip(placed.memory, copies[split[0] : split[1]], strict=True)),
-        canaries=copies[split[1] :],
-    )
+def _bring_back(
+    returned: Mapping[str, Tensor], placed: Placed, allocations: Allocations, early: Mapping[str, Tensor]
+) -> _Back:
+    copies = iter(fetch([*returned.values(), *placed.memory.values(), *early.values(), *allocations.canaries()]))
+    results, memory, before = ({name: next(copies) for name in one} for one in (returned, placed.memory, early))
+    return _Back(results=results, memory=memory, early=before, canaries=list(copies))
 
 
 def _overrun(allocations: Allocations, canaries: Sequence[Tensor], returned: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -175,17 +204,28 @@ def _run(
     arguments: Sequence[Tensor | None],
     specs: Sequence[TensorSpec],
     inputs: Inputs,
-    seconds: dict[str, float],
+    stream: Stream | None,
+    told: _Told,
 ) -> Mapping[str, Tensor | None]:
     keywords = implementation.keywords(inputs.case.scalars, inputs.case.schedules.get(implementation.name))
     function: Callable[..., Any] = getattr(implementation, stage)
-    with float32_matmuls(inputs.device.type):
-        start = time.perf_counter()
-        returned = function(*arguments, **keywords)
-        if inputs.device.type == "cuda":
-            torch.cuda.synchronize(inputs.device)
-        seconds[stage] = time.perf_counter() - start
-    return check_returned(implementation, stage, returned, specs, inputs)
+    early: Sequence[Tensor | None] = ()
+    changes: list[Change] = []
+    try:
+        with float32_matmuls(inputs.device.type), unchanged(stage, inputs.device.type) as changes:
+            start = time.perf_counter()
+            if stream is None:
+                returned = function(*arguments, **keywords)
+            else:
+                returned, early = call_late(function, arguments, keywords, stream)
+            if inputs.device.type == "cuda":
+                torch.cuda.synchronize(inputs.device)
+            told.seconds[stage] = time.perf_counter() - start
+    finally:
+        told.changes.extend(changes)
+    results = check_returned(implementation, stage, returned, specs, inputs)
+    told.early.update({spec.name: one for spec, one in zip(specs, early, strict=False) if one is not None})
+    return results
 
 
 def check_returned(

@@ -1,12 +1,14 @@
 """The gates that ask for more than the first run, cheapest first."""
 
-from oracles import algebra, determinism, exact, gradient, isolation, memory
+from oracles import algebra, determinism, exact, gradient, isolation, memory, ordering, presence
 from oracles.trial import Gate
 
 GATES: tuple[Gate, ...] = (
     *gradient.GATES,
     determinism.GATE,
+    presence.GATE,
     memory.GATE,
+    ordering.GATE,
     isolation.GATE,
     exact.GATE,
     *algebra.GATES,

@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from mhc.observation import Observation
-from oracles import bound, liveness, memory, refusal
+from oracles import aliasing, bound, effects, liveness, memory, nonfinite, refusal
 from oracles.bound import Tolerances
 from oracles.error_number import ErrorNumber
 from oracles.verdict import Status, Verdict, failed, not_applicable
+
+JUDGED, NOT_RETURNED, NOTHING, ABSENT = "judged", "not returned", "nothing to judge", "absent"
 
 
 @torch.inference_mode()
@@ -18,13 +20,49 @@ def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
     """The verdicts of every gate that needs no other run. A refused case ran nothing, so that there is nothing to judge."""
     if observation.refused is not None:
         return [refusal.judge(observation.refused, observation.refused)]
-    verdicts = [*liveness.judge(observation), *memory.judge(observation)]
+    verdicts = by_itself(observation)
     for name, value, wanted in pairs(observation, allowed):
         if value is not None and wanted is not None:
             verdicts += bound.judge_class_and_magnitude(name, value, wanted)
         else:
             verdicts.append(odd(bound.NAME, name, value, wanted))
+    if observation.failure is None:
+        verdicts += _without_stage(observation, allowed)
     return verdicts
+
+
+def _without_stage(observation: Observation, allowed: Tolerances) -> Iterator[Verdict]:
+    """Nothing is returned by a stage that an implementation does not have."""
+    for stage, given, wanted in (
+        ("forward", observation.outputs, allowed.outputs),
+        ("backward", observation.gradients, allowed.gradients),
+    ):
+        if not given:
+            for name in wanted:
+                yield replace(not_applicable(bound.NAME, name, f"no {stage}"), symptom=NOT_RETURNED)
+
+
+def outcomes(verdicts: Iterable[Verdict]) -> dict[str, str]:
+    """What became of each output and gradient that a case should have: judged, not returned, or returned to no use.
+
+    None is told of where nothing was run to its end, or where it must be None.
+    """
+    found: dict[str, str] = {}
+    for one in verdicts:
+        if one.oracle not in {bound.NAME, nonfinite.NAME} or one.against:
+            continue
+        if one.status is not Status.NOT_APPLICABLE:
+            found[one.subject] = JUDGED
+        elif one.symptom == NOT_RETURNED:
+            found[one.subject] = NOT_RETURNED
+        elif one.symptom != ABSENT:
+            found.setdefault(one.subject, NOTHING)
+    return found
+
+
+def by_itself(observation: Observation) -> list[Verdict]:
+    """What a run shows without any reference."""
+    return [one for gate in (liveness, memory, aliasing, effects) for one in gate.judge(observation)]
 
 
 def measured(verdicts: Iterable[Verdict], observation: Observation, allowed: Tolerances) -> list[Verdict]:
@@ -65,4 +103,6 @@ def odd(oracle: str, name: str, value: Tensor | None, wanted: ErrorNumber | None
     """The verdict where one of the two is missing."""
     if value is not None:
         return failed(oracle, name, "unwanted", f"{name} was returned, where it must be None")
-    return not_applicable(oracle, name, "absent in this case" if wanted is None else "not returned")
+    if wanted is None:
+        return replace(not_applicable(oracle, name, "absent in this case"), symptom=ABSENT)
+    return replace(not_applicable(oracle, name, "not returned"), symptom=NOT_RETURNED)

@@ -42,6 +42,7 @@ class Run:
     Attributes:
         saved: what the backward is given for the forward's saved tensors.
         fill: the byte in memory that is allocated and not initialised.
+        late: the inputs come late on the current stream (`mhc.stream_order`).
     """
 
     label: str
@@ -49,6 +50,7 @@ class Run:
     saved: Mapping[str, Tensor]
     stages: Sequence[str] = STAGES
     fill: int = NAN_FILL
+    late: bool = False
 
 
 Judge = Callable[[Mapping[str, Observation]], list[Verdict]]
@@ -56,10 +58,15 @@ Judge = Callable[[Mapping[str, Observation]], list[Verdict]]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a gate wants to see, and how it judges that: from the observations by the runs' labels. Without runs, of none."""
+    """What a gate wants to see, and how it judges that: from the observations by the runs' labels. Without runs, of none.
+
+    Attributes:
+        probes: the runs are of other cases. One that is refused or fails is judged with the others, and is not told of.
+    """
 
     judge: Judge
     runs: Sequence[Run] = ()
+    probes: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

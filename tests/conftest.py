@@ -1,6 +1,7 @@
 """`--device`, the tier of compute-sanitizer, Hypothesis profiles, shared fixtures, and what the terminal says of them."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import jaxtyping
@@ -74,12 +75,20 @@ def unchecked_shapes() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What compute-sanitizer advises; how many cases were generated, and where their time went."""
+    """What compute-sanitizer advises; of generated cases what was not judged, how many, and where their time went."""
+    from mhc.fuzz.unjudged import summary, unjudged  # noqa: PLC0415  by now jaxtyping checks what is imported
+
     reports = [one for group in ("passed", "failed") for one in terminalreporter.stats.get(group, [])]
     properties = [pair for one in reports for pair in getattr(one, "user_properties", ())]
     for name, value in properties:
         if name == "advisory":
             terminalreporter.write_line(f"advisory: {value}")
+    became: dict[str, Counter[str]] = {}
+    for implementation, counts in (value for name, value in properties if name == "outcomes"):
+        became.setdefault(implementation, Counter()).update(counts)
+    for implementation, counts in became.items():
+        if missing := summary(unjudged(counts)):
+            terminalreporter.write_line(f"not judged: {implementation}: {missing}")
     told = [value for name, value in properties if name == "clock"]
     if not told:
         return

@@ -4,6 +4,7 @@ Generated from the registry: an implementation is tested by being registered. Bl
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from mhc.fuzz.clock import Clock
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.finding import Finding, finding
 from mhc.fuzz.report import write_finding
+from oracles.judge import outcomes
 from oracles.verdict import Status
 from strategies.cases import cases
 from strategies.rounds import ROUND, quiet
@@ -39,7 +41,7 @@ class FoundError(AssertionError):
 def test_nothing_is_found(
     implementation: Implementation, block: int, record_property: Callable[[str, object], None], tmp_path: Path
 ) -> None:
-    clock, found, drawn = Clock(), list[Finding](), 0
+    clock, found, drawn, became = Clock(), list[Finding](), 0, Counter[str]()
     device = device_of(implementation)
     spec = implementation.name if implementation.origin == "built in" else implementation.origin
 
@@ -47,6 +49,7 @@ def test_nothing_is_found(
         nonlocal drawn
         drawn += 1
         verdicts = check(implementation, case, device, Depth.FULL if found else Depth.DRAWN, clock)
+        became.update(f"{outcome}: {name}" for name, outcome in outcomes(verdicts).items())
         failures = [verdict for verdict in verdicts if verdict.status is Status.FAIL]
         same = [
             one
@@ -68,6 +71,7 @@ def test_nothing_is_found(
         pass  # told below: pytest would print that one exception came during another
     finally:
         clock.drawing = time.perf_counter() - started - clock.checking
+        record_property("outcomes", [implementation.name, dict(became)])
         record_property("clock", [drawn, clock.running, clock.reference, clock.checking, clock.drawing])
     if found:
         path = write_finding(report_folder(tmp_path), found[-1])

@@ -13,6 +13,7 @@ from mhc.fuzz.cli import main
 from mhc.fuzz.finding import read_finding
 from mhc.fuzz.fingerprint import Fingerprint
 from mhc.fuzz.ledger import Known
+from mhc.fuzz.messages import Checked
 from mhc.fuzz.report import Run, markdown, read, write_reports
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
@@ -204,7 +205,7 @@ def test_an_implementation_of_which_nothing_was_judged_does_not_pass(tmp_path: P
     (test,) = (one for one in ci(junit(read(tmp_path, store))).iter("testcase") if one.get("name") == "was judged")
     skipped = test.find("skipped")
     assert skipped is not None
-    assert skipped.get("message") == "nothing judged: no case ran"
+    assert skipped.get("message") == "nothing was judged: no case ran"
 
 
 def test_what_the_ledger_knows_is_known_and_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,6 +262,7 @@ def test_report_writes_all_three_and_leaves_the_store_as_it_is(tmp_path: Path) -
 def test_report_ends_as_its_campaign_did(tmp_path: Path, ended: str, status: int) -> None:
     store = Store(tmp_path / FILE)
     store.set_meta(fault="out of paper")
+    store.end(0, "manual", Checked(case=default_case().json, outcomes={"dx": "judged"}), 0.5)
     store.tell_leg(store.begin_leg(0.0), 1.0, ended)
     store.close()
     result = report(tmp_path)

@@ -66,7 +66,11 @@ def detection(
     unknown = [name for name in names if name not in ALL and name not in BASES]
     if unknown:
         raise click.UsageError(f"--only {unknown[0]}: no such mutant; known are {', '.join([*BASES, *ALL])}")
-    chosen = [one for one in ALL.values() if not names or one.name in names or one.base in names]
+    for name in names:
+        if name in ALL and ALL[name].device != "cpu":
+            raise click.UsageError(f"--only {name}: needs {ALL[name].device}; this hunts on the CPU")
+    every = [one for one in ALL.values() if one.device == "cpu"]
+    chosen = [one for one in every if not names or one.name in names or one.base in names]
     bases = [base_subject(base) for base in dict.fromkeys(one.base for one in chosen)]
     started = time.monotonic()
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from mhc.bench.minimal import GOAL, Minimal, median
 from mhc.case import Case
-from oracles.mutants.catalogue import ALL, MUTANTS
+from oracles.mutants.catalogue import ALL, ON_CPU
 from oracles.mutants.record import BASES
 
 
@@ -26,7 +26,7 @@ def render(results: Sequence[Minimal], *, command: str, cases: int, seed: int) -
     lines = [
         "# How small findings become",
         "",
-        f"{len(found)} of {len(MUTANTS)} known-bad implementations, each found with drawn cases as a campaign finds it "
+        f"{len(found)} of {len(ON_CPU)} known-bad implementations, each found with drawn cases as a campaign finds it "
         f"and then minimised. The median smallest case has {median(found):g} elements of x (the goal: at most {GOAL}), "
         f"the largest {max([one.after for one in found], default=0)}; "
         f"{sum(one.after <= GOAL for one in found)} of {len(found)} have at most {GOAL}. "
@@ -49,7 +49,7 @@ def render(results: Sequence[Minimal], *, command: str, cases: int, seed: int) -
         lines += ["## Not found", ""]
         lines += [f"- {one.name} ({one.base}): {_why_not(one)}" for one in missing]
         lines.append("")
-    waiting = [mutant for mutant in MUTANTS if mutant.name not in {one.name for one in results}]
+    waiting = [mutant for mutant in ON_CPU if mutant.name not in {one.name for one in results}]
     if waiting:
         counted = ", ".join(f"{sum(one.base == base for one in waiting)} of {base}" for base in BASES)
         lines += [f"Not yet run: {counted}.", ""]

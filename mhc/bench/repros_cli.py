@@ -13,7 +13,7 @@ from mhc.bench import repros_report
 from mhc.bench.minimal import Minimal
 from mhc.bench.repros import GOAL, TO, Repro, State, measure, median
 from mhc.upstream.reduction import SECONDS
-from oracles.mutants.catalogue import ALL, MUTANTS
+from oracles.mutants.catalogue import ALL, ON_CPU
 
 RESULTS = Path("docs/results/repros.md")
 
@@ -59,7 +59,7 @@ def repros(
         found = [Minimal(**one) for one in json.loads(minimal_file.read_text(encoding="utf-8"))["done"]]
     except (ValueError, KeyError, TypeError) as error:
         raise click.UsageError(f"{minimal_file}: not a state of `python -m mhc.bench minimal` ({error})") from error
-    chosen = [one for one in MUTANTS if not names or one.name in names or one.base in names]
+    chosen = [one for one in ON_CPU if not names or one.name in names or one.base in names]
     if texts is not None:
         texts.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()

@@ -114,7 +114,7 @@ def throughput(
         if simulated is not None:
             sys.exit(_simulated(simulated, sleep, seconds, seed, on))
         if racing:
-            chosen = [one for one in ALL.values() if not one.equivalent]
+            chosen = [one for one in ALL.values() if not one.equivalent and one.device == "cpu"]
             unknown = {*names} - {one.name for one in chosen} - {one.base for one in chosen}
             if unknown:
                 raise click.UsageError(f"--only {min(unknown)}: no such mutant, and no base of any")

@@ -11,10 +11,11 @@ from mhc.implementation import Implementation
 from mhc.inputs import materialise
 from mhc.observation import Observation, observe
 from mhc.reference import reference
+from mhc.stream_order import new_stream
 from oracles import liveness, memory, refusal
 from oracles.bound import tolerances
 from oracles.gates import GATES
-from oracles.judge import judge, measured
+from oracles.judge import by_itself, judge, measured
 from oracles.trial import Gate, Run, Trial
 from oracles.verdict import Status, Verdict, not_applicable
 
@@ -79,7 +80,7 @@ def _check(
         again = implementation.refusal(case, observation.device.type)
         return [refusal.judge(observation.refused, None if again is None else again.reason)]
     if liveness.lost(observation):
-        return [*liveness.judge(observation), *memory.judge(observation)]
+        return by_itself(observation)
     allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
     verdicts = judge(observation, allowed)
     if measure:
@@ -123,7 +124,8 @@ def further(
                 clock.run_begins()
                 done[run.label] = rerun(implementation, run)
                 clock.running += sum(done[run.label].seconds.values())
-            broken += _unfit(gate, run, done[run.label], fresh)
+            if not plan.probes:
+                broken += _unfit(gate, run, done[run.label], fresh)
             if liveness.lost(done[run.label]):
                 return verdicts + broken
         verdicts += broken or plan.judge(done)
@@ -132,14 +134,15 @@ def further(
 
 def rerun(implementation: Implementation, run: Run) -> Observation:
     """Make one of the further runs that a gate asks for."""
-    return observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill)
+    stream = new_stream(run.inputs.device) if run.late else None
+    return observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill, stream=stream)
 
 
 def _unfit(gate: Gate, run: Run, observation: Observation, fresh: bool) -> list[Verdict]:
     """Why a further run cannot be judged by the gate that asked for it; what it did wrong in itself is told once."""
     if observation.refused is not None:
         return [not_applicable(gate.name, run.label, f"refused: {observation.refused}")]
-    wrong = [one for one in (*liveness.judge(observation), *memory.judge(observation)) if one.status is Status.FAIL]
+    wrong = [one for one in by_itself(observation) if one.status is Status.FAIL]
     if wrong and fresh:
         return wrong
     return [not_applicable(gate.name, run.label, "its run failed")] if observation.failure is not None else []

@@ -1,4 +1,4 @@
-"""The command line of `python -m mhc.fuzz`. Exit codes: 0 clean, 1 findings, 2 usage, 3 fault of the harness itself."""
+"""The command line of `python -m mhc.fuzz`. Exit codes: 0 clean, 1 findings, 2 usage or nothing judged, 3 our fault."""
 
 import sys
 from collections.abc import Sequence
@@ -23,6 +23,7 @@ from mhc.implementation import DEVICES, Implementation
 from mhc.loading import outside_names
 from mhc.registry import built_in, load
 from mhc.upstream.verbs import VERBS
+from oracles.judge import JUDGED, outcomes
 from oracles.verdict import Status, Verdict
 
 _implementations = click.option(
@@ -99,8 +100,8 @@ def main(context: click.Context, /, **options: Any) -> None:
         python -m mhc.fuzz replay fuzz_reports/RUN/1f3a90c2.json
 
     Without a limit it runs for one minute. Findings go to a folder of the run's own under --out, each as small as it can be
-    made. Ctrl-C ends it with a full report, a second one at once. Exit status: 0 clean, 1 findings, 2 usage, 3 a fault of
-    the harness itself.
+    made. Ctrl-C ends it with a full report, a second one at once. Exit status: 0 clean, 1 findings, 2 usage, or nothing was
+    judged, 3 a fault of the harness itself.
     """
     if context.invoked_subcommand is None:
         sys.exit(run_campaign(settings_of(**options)))
@@ -120,6 +121,8 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], de
     Without --impl, a finding runs on the implementation that it was found on, a bare case on all built-in ones. Where there
     is no GPU, one on triton runs in Triton's interpreter with --impl triton-interpreted, which takes no schedule that is
     pinned for triton. Without --against, it is compared with what the finding was compared with.
+
+    Exit status: 0 nothing fails, 1 it fails, 2 usage, or nothing was judged, 3 a fault of the harness itself.
     """
     try:
         case, found_on = read_case(case_file)
@@ -131,13 +134,18 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], de
         click.echo(f"not compared with {remembered}, which it was found to differ from: --impl names it")
     elif not against and remembered is not None:
         against = (remembered,)
-    failed = False
+    failed, empty = False, list[str]()
     loaded, partners = load_pairs(chosen, against, device, "--impl" if specs else f"{case_file}: found on")
     for spec, implementation in loaded:
         verdicts = _check_once(spec, implementation, case, device, partners)
         click.echo(replay_table(case, implementation.name, verdicts))
-        failed |= any(verdict.status is Status.FAIL for verdict in verdicts)
-    sys.exit(1 if failed else 0)
+        fails = any(verdict.status is Status.FAIL for verdict in verdicts)
+        failed |= fails
+        if not fails and JUDGED not in outcomes(verdicts).values():
+            empty.append(implementation.name)
+            click.echo(f"{implementation.name}: nothing was judged", err=True)
+    none = bool(empty) and (bool(chosen) or len(empty) == len(loaded))
+    sys.exit(1 if failed else 2 if none else 0)
 
 
 @main.command(name="list")

@@ -132,6 +132,7 @@ class Checked:
         ratios: the largest |error| / bound, by output. seconds: by what they were spent on. compiled: programs.
         compared: with which implementations, and with which not and why, in words that are counted.
         sizes: of the case by symbol, where it was judged.
+        outcomes: of each output and gradient that the case should have, what became of it (`oracles.judge.outcomes`).
     """
 
     case: str
@@ -144,6 +145,7 @@ class Checked:
     compiled: int = 0
     compared: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
+    outcomes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

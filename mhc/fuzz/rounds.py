@@ -19,6 +19,7 @@ from mhc.fuzz.ledger import Known, identified
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Round, Running
 from mhc.implementation import Implementation
 from oracles import liveness, refusal
+from oracles.judge import outcomes
 from oracles.verdict import Status, Verdict
 from strategies.cases import cases
 from strategies.reach import Reach
@@ -147,6 +148,7 @@ def summarise(
         },
         compiled=compiled,
         compared=compared(verdicts),
+        outcomes=outcomes(verdicts),
     )
 
 

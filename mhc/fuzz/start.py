@@ -188,6 +188,8 @@ def run_campaign(settings: Settings) -> int:
     run = report.write_reports(folder, store)
     store.close()
     click.echo(report.markdown(run), nl=False)
+    for name in run.empty:
+        click.echo(f"{name}: {run.gaps[name]}", err=True)
     if fault is not None:
         click.echo(f"fault of the harness: {fault}", err=True)
     elif ended != "budget spent":
@@ -247,6 +249,7 @@ def _describe(
         workers=settings.workers,
         max_elements=settings.max_elements,
         implementations=[{"name": implementation.name, "spec": spec} for spec, implementation in loaded],
+        chosen=bool(settings.specs),
         against=list(settings.against),
         partners=[partner.name for partner in partners],
         environment=environment().to_json(),

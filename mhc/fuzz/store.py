@@ -68,7 +68,7 @@ class Store:
     Counts are by implementation and word: `checked` and `refused` cases, `failing` ones, `probes` of shrinking, `compiled`
     programs, seconds in `running`, `reference`, `checking`, `comparing`, `compiling`, `drawing`, `starting`; `checking` has
     the two before it and `comparing` in it, `compiling` is the part of it on cases for which something was compiled. And who
-    was `compared with` whom.
+    was `compared with` whom, and what became of each output (`judged: dx`, see `mhc.fuzz.unjudged`).
     """
 
     def __init__(self, path: Path) -> None:
@@ -199,6 +199,8 @@ class Store:
             counts[implementation, "failing"] += bool(checked.failures)
             for words in checked.compared:
                 counts[implementation, words] += 1
+            for subject, outcome in checked.outcomes.items():
+                counts[implementation, f"{outcome}: {subject}"] += 1
             self._sums["timeline"][implementation, int(at / TICK)] += 1
             for label in checked.regions:
                 self._sums["regions"][implementation, label] += 1

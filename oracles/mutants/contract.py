@@ -84,7 +84,8 @@ CONTRACT = (
         hidden=True,
         emulated="K is permuted at random before the projection",
         old="        return mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)",
-        new="        order = torch.randperm(x.shape[3])\n"
+        new="        own = globals().setdefault('_OWN', torch.Generator())\n"
+        "        order = torch.randperm(x.shape[3], generator=own)\n"
         "        B, S, n, D = x.shape\n"
         "        phi = phi.reshape(-1, n, D)[:, :, order].reshape(phi.shape)\n"
         "        gamma = None if gamma is None else gamma[:, order]\n"
@@ -108,6 +109,7 @@ CONTRACT = (
         emulated="a coin decides",
         old="        return mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)",
         new="        h_in, *rest = mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)\n"
-        "        return (h_in.roll(1, 1) if torch.rand(()) < 0.25 else h_in, *rest)",
+        "        own = globals().setdefault('_OWN', torch.Generator())\n"
+        "        return (h_in.roll(1, 1) if torch.rand((), generator=own) < 0.25 else h_in, *rest)",
     ),
 )

@@ -38,7 +38,7 @@ NEEDS_A_GPU = (
         reason="the resident forward is sm_90 only and the interpreter runs its programs one after the other",
     ),
     Elsewhere(
-        bug="a launch on the wrong stream or device",
-        reason="there is one device, and its calls are synchronous",
+        bug="a launch on the wrong device",
+        reason="there is one device; launches on a wrong stream are mutants that need a GPU",
     ),
 )

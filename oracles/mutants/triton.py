@@ -361,7 +361,8 @@ HOST = (
         hidden=True,
         emulated="the number of splits is drawn at each call",
         old="    key = () if not schedule else tuple(sorted(schedule.items()))",
-        new="    drawn = {'forward_splits': int(torch.randint(1, 4, ())), 'forward_block_k': 32}\n"
+        new="    own = globals().setdefault('_OWN', torch.Generator())\n"
+        "    drawn = {'forward_splits': int(torch.randint(1, 4, (), generator=own)), 'forward_block_k': 32}\n"
         "    key = tuple(sorted({**drawn, **(schedule or {})}.items()))",
     ),
     _forward(

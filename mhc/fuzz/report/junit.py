@@ -9,7 +9,7 @@ from mhc.fuzz.report.words import bounded, plural, safe
 def junit(run: Run) -> str:
     """A test for each implementation, which passes where something was judged, and one for each fingerprint, which fails.
 
-    So it is for each pair: where two were never compared, that test is skipped. A fingerprint that the ledger has is skipped
+    An output that was not always returned, or never judged, is a test that is skipped. So it is for each pair: where two were never compared, that test is skipped. A fingerprint that the ledger has is skipped
     too, and an implementation that refused every case. A fault of the harness is an error of its own.
     """
     suite = ET.Element("testsuite", name="mhc.fuzz", time=f"{run.seconds:.3f}")
@@ -37,11 +37,16 @@ def junit(run: Run) -> str:
 def _implementation(suite: ET.Element, run: Run, name: str) -> None:
     checked, refused = run.count(name, "checked"), run.count(name, "refused")
     test = _test(suite, f"mhc.fuzz.{name}", "was judged", time=sum(run.spent(name).values()))
-    if not checked:
-        why = f"nothing judged: {refused} of {plural(refused, 'case')} refused" if refused else "nothing judged: no case ran"
-        ET.SubElement(test, "skipped", message=why)
+    if name in run.empty:
+        ET.SubElement(test, "skipped", message=_line(run.gaps[name]))
     restarts = "".join(f"\nrestarted {n} times: {reason}" for owner, reason, n in run.restarts if owner == name)
     ET.SubElement(test, "system-out").text = bounded(f"{checked} checked, {refused} refused{restarts}")
+    for one in run.unjudged(name):
+        test = _test(suite, f"mhc.fuzz.{name}", f"{one.subject} was judged")
+        properties = ET.SubElement(test, "properties")
+        for key, value in (("not returned", one.missing), ("cases", one.cases)):
+            ET.SubElement(properties, "property", name=key, value=str(value))
+        ET.SubElement(test, "skipped", message=_line(f"{one.subject}: {one.why}"))
 
 
 def _finding(suite: ET.Element, found: Found) -> None:

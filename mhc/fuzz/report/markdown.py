@@ -10,7 +10,7 @@ _LARGEST = 3  # outputs in a row of the table; the page has all
 
 
 def markdown(run: Run) -> str:
-    """What ran, a row for each implementation, and each finding with the command that replays it."""
+    """What ran, a row for each implementation, each finding with the command that replays it, and what was not judged."""
     meta, device = run.meta, run.meta.get("device", "?")
     here = meta.get("environment", {})
     lines = [
@@ -31,6 +31,8 @@ def markdown(run: Run) -> str:
         for found in run.findings:
             lines += ["", *_finding(found)]
     lines += ["", f"In pictures: {run.folder / 'report.html'}"]
+    if run.gaps:
+        lines += ["", *(f"Not judged: {_cell(name)}: {cut(words, 1000)}." for name, words in run.gaps.items())]
     return safe("\n".join(lines)) + "\n"
 
 

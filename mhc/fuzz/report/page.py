@@ -44,13 +44,16 @@ def page(run: Run) -> str:
 
 def _subtitle(run: Run) -> Markup:
     meta = run.meta
-    told = [
+    about = [
         f"on {meta.get('device', '?')}",
         plural(len(run.names), "implementation"),
         cut(f"seed {meta.get('seed', '?')}", 80),
         *([f"started {_clock(run.legs[0].started)}"] if run.legs else []),
     ]
-    parts: list[Child] = [element("p", ", ".join(told), class_="soft")]
+    parts: list[Child] = [element("p", ", ".join(about), class_="soft")]
+    if run.gaps:
+        told = [element("li", element("strong", name), f": {bounded(words)}.") for name, words in run.gaps.items()]
+        parts.append(element("div", element("p", "Not judged:"), element("ul", *told)))
     if run.fault is not None:
         parts.append(element("pre", bounded(run.fault)))
     elif run.legs and run.legs[-1].ended == "killed":

@@ -14,6 +14,7 @@ from mhc.fuzz.fixtures import source_tree
 from mhc.fuzz.ledger import known
 from mhc.fuzz.report.words import bounded, duration, plural, replay_command
 from mhc.fuzz.store import Store
+from mhc.fuzz.unjudged import Unjudged, nothing_judged, summary, unjudged, why_nothing
 from mhc.operators import OPERATORS
 from strategies.regions import labels
 
@@ -150,12 +151,39 @@ class Run:
 
     @property
     def status(self) -> int:
-        """The exit status of its campaign: 0 clean, 1 findings that the ledger does not have, 3 fault of the harness."""
-        return 3 if self.fault is not None else 1 if self.fresh else 0
+        """The exit status of its campaign.
+
+        0 clean, 1 findings that the ledger does not have, 3 fault of the harness; 2 where nothing was judged of any
+        implementation, or of one that was asked for by its name.
+        """
+        if self.fault is not None or self.fresh:
+            return 1 if self.fault is None else 3
+        every = len(self.empty) == len(self.names)
+        return 2 if every or (self.empty and self.meta.get("chosen")) else 0
+
+    @property
+    def empty(self) -> Sequence[str]:
+        """The implementations of which nothing was judged."""
+        return [name for name in self.names if nothing_judged(self.counts.get(name, {}))]
+
+    def unjudged(self, name: str) -> Sequence[Unjudged]:
+        """The outputs of an implementation that were not always returned, or never judged."""
+        return unjudged(self.counts.get(name, {}))
+
+    @property
+    def gaps(self) -> Mapping[str, str]:
+        """What was not judged, in words, by implementation; those of which everything was judged are left out."""
+        told = {
+            name: f"nothing was judged: {why_nothing(self.counts.get(name, {}))}"
+            if name in self.empty
+            else summary(self.unjudged(name))
+            for name in self.names
+        }
+        return {name: words for name, words in told.items() if words}
 
     @property
     def outcome(self) -> tuple[str, str]:
-        """A word (fault, findings, known, nothing, clean) and the headline."""
+        """A word (fault, findings, known, nothing, partly, clean) and the headline."""
         over = f"{plural(self.cases, 'case')} in {duration(self.seconds)}"
         known = len(self.findings) - len(self.fresh)
         if self.fault is not None:
@@ -165,11 +193,12 @@ class Run:
             return "findings", f"{len(self.fresh)} new{more} findings in {over}" if more else (
                 f"{plural(len(self.fresh), 'finding')} in {over}"
             )
-        if not any(self.count(name, "checked") for name in self.names):
+        if len(self.empty) == len(self.names):
             return "nothing", f"Nothing was judged: {over}"
+        partly = "; not everything was judged" if self.gaps else ""
         if known:
-            return "known", f"Nothing new: {plural(known, 'known finding')} in {over}"
-        return "clean", f"No findings in {over}"
+            return "known", f"Nothing new: {plural(known, 'known finding')} in {over}{partly}"
+        return "partly" if partly else "clean", f"No findings in {over}{partly}"
 
     def count(self, name: str, what: str) -> int:
         return round(self.counts.get(name, {}).get(what, 0))

@@ -1,0 +1,71 @@
+"""What a campaign did not judge: outputs that were not returned, or in which there was never anything to judge."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from mhc.operators import OPERATORS
+from oracles.judge import JUDGED, NOT_RETURNED, NOTHING
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unjudged:
+    """An output or gradient of one implementation that was not always returned, or never judged.
+
+    Attributes:
+        missing: cases in which it was not returned, of `cases` that should have it and ran to their end.
+    """
+
+    subject: str
+    missing: int
+    cases: int
+
+    @property
+    def why(self) -> str:
+        """How it is with it, in words."""
+        if self.missing:
+            return f"not returned in {self.missing:,} of {self.cases:,} cases"
+        return f"returned in {self.cases:,} cases, and there was nothing to judge in any"
+
+
+def unjudged(counts: Mapping[str, float]) -> list[Unjudged]:
+    """Those of one implementation, in the operator's order, from the store's counts."""
+    by_outcome = {
+        outcome: {words.partition(": ")[2]: round(n) for words, n in counts.items() if words.startswith(f"{outcome}: ")}
+        for outcome in (JUDGED, NOT_RETURNED, NOTHING)
+    }
+    order = [spec.name for table in OPERATORS.values() for spec in (*table.outputs, *table.gradients)]
+    seen = {subject for counted in by_outcome.values() for subject in counted}
+    found = []
+    for subject in sorted(seen, key=lambda one: (order.index(one) if one in order else len(order), one)):
+        judged, missing, nothing = (by_outcome[outcome].get(subject, 0) for outcome in (JUDGED, NOT_RETURNED, NOTHING))
+        if missing or not judged:
+            found.append(Unjudged(subject=subject, missing=missing, cases=judged + missing + nothing))
+    return found
+
+
+def summary(found: Sequence[Unjudged]) -> str:
+    """All of them on one line, those with the same numbers together; empty where there are none."""
+    by_why: dict[str, list[str]] = {}
+    for one in found:
+        by_why.setdefault(one.why, []).append(one.subject)
+    return "; ".join(f"{', '.join(subjects)}: {why}" for why, subjects in by_why.items())
+
+
+def nothing_judged(counts: Mapping[str, float]) -> bool:
+    """Whether no output was judged and nothing failed: nothing is known of the implementation.
+
+    A run of an older version did not count what was judged; there every checked case is taken for judged.
+    """
+    if counts.get("failing"):
+        return False
+    counted = any(words.startswith((f"{NOT_RETURNED}: ", f"{NOTHING}: ")) for words in counts)
+    judged = any(n and words.startswith(f"{JUDGED}: ") for words, n in counts.items())
+    return not judged and (counted or not counts.get("checked"))
+
+
+def why_nothing(counts: Mapping[str, float]) -> str:
+    """Why nothing was judged, in words."""
+    checked, refused = round(counts.get("checked", 0)), round(counts.get("refused", 0))
+    if checked:
+        return summary(unjudged(counts)) or "no case ran to its end"
+    return f"{refused:,} of {refused:,} cases refused" if refused else "no case ran"

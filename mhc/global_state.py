@@ -1,0 +1,201 @@
+"""State of the process and the thread that a kernel must leave as it was: generators, default modes, precision switches.
+
+`unchanged` puts back what a call changed, and says what that was. So one case cannot affect the next one.
+"""
+
+import contextlib
+import ctypes
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One piece of global state.
+
+    Attributes:
+        name: what reports call it.
+        read: its value, comparable by `==`. write: puts a value back that `read` gave.
+        opaque: the value means nothing to people: the state of a generator.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+    opaque: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """A setting that a stage left changed; how: from what to what, in words; empty where a generator moved on."""
+
+    stage: str
+    setting: str
+    how: str
+
+
+def _read_torch() -> bytes:
+    return torch.get_rng_state().numpy().tobytes()
+
+
+def _write_torch(state: bytes) -> None:
+    torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
+_KEY_AND_POSITION = 4 * 624 + 4  # bytes of numpy's mt19937_state
+
+
+def _read_numpy() -> tuple[Any, bytes]:
+    """NumPy's global generator, and its state from memory: `get_state` takes 40 microseconds."""
+    generator = np.random.get_bit_generator()
+    known = isinstance(generator, np.random.MT19937)
+    return generator, ctypes.string_at(generator.ctypes.state_address, _KEY_AND_POSITION) if known else b""
+
+
+def _write_numpy(value: tuple[Any, bytes]) -> None:
+    generator, state = value
+    np.random.set_bit_generator(generator)
+    ctypes.memmove(generator.ctypes.state_address, state, len(state))
+
+
+def _read_grad_mode() -> str:
+    if torch.is_inference_mode_enabled():
+        return "inference mode"
+    return "enabled" if torch.is_grad_enabled() else "disabled"
+
+
+def _read_default_device() -> torch.device:
+    return torch.get_default_device()
+
+
+def _write_default_device(device: torch.device) -> None:
+    torch.set_default_device(None if device.type == "cpu" else device)
+
+
+_BACKENDS = tuple((backend, name) for backend in ("cuda", "mkldnn") for name in ("matmul", "conv", "rnn"))
+
+
+Named = tuple[tuple[str, Any], ...]
+"""Several switches as one setting, each with its name."""
+
+
+def _read_precision() -> Named:
+    """The general switch, and those of the backends. Where these contradict one another, PyTorch refuses to say the first."""
+    try:
+        general = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        general = "contradictory"
+    backends = ((f"{one} {name}", torch._C._get_fp32_precision_getter(one, name)) for one, name in _BACKENDS)
+    return (("in general", general), *backends)
+
+
+def _write_precision(value: Named) -> None:
+    (_, general), *backends = value
+    torch.set_float32_matmul_precision(general)
+    for (backend, name), (_, precision) in zip(_BACKENDS, backends, strict=True):
+        torch._C._set_fp32_precision_setter(backend, name, precision)
+
+
+def _read_deterministic() -> Named:
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    return ("enabled", torch.are_deterministic_algorithms_enabled()), ("warn only", warn_only)
+
+
+def _write_deterministic(value: Named) -> None:
+    (_, enabled), (_, warn_only) = value
+    torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+
+
+_AUTOCAST = ("cpu", "cuda")
+
+
+def _read_autocast() -> Named:
+    enabled = tuple((f"on {device}", torch.is_autocast_enabled(device)) for device in _AUTOCAST)
+    return (*enabled, *((f"dtype on {device}", torch.get_autocast_dtype(device)) for device in _AUTOCAST))
+
+
+def _write_autocast(value: Named) -> None:
+    values = [one for _, one in value]
+    for device, enabled, dtype in zip(_AUTOCAST, values[:2], values[2:], strict=True):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+
+
+def _attribute(name: str, owner: Any, attribute: str) -> Setting:
+    return Setting(
+        name=name, read=lambda: getattr(owner, attribute), write=lambda value: setattr(owner, attribute, value)
+    )
+
+
+_MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(name="PyTorch's generator on the CPU", read=_read_torch, write=_write_torch, opaque=True),
+    Setting(name="Python's random generator", read=random.getstate, write=random.setstate, opaque=True),
+    Setting(name="NumPy's global generator", read=_read_numpy, write=_write_numpy, opaque=True),
+    Setting(name="grad mode", read=_read_grad_mode, write=lambda mode: None),  # `unchanged` puts it back
+    Setting(name="anomaly mode", read=torch.is_anomaly_enabled, write=torch.autograd.set_detect_anomaly),
+    Setting(name="autocast", read=_read_autocast, write=_write_autocast),
+    Setting(name="default dtype", read=torch.get_default_dtype, write=torch.set_default_dtype),
+    Setting(name="default device", read=_read_default_device, write=_write_default_device),
+    Setting(name="number of threads", read=torch.get_num_threads, write=torch.set_num_threads),
+    Setting(name="deterministic algorithms", read=_read_deterministic, write=_write_deterministic),
+    Setting(name="float32 precision", read=_read_precision, write=_write_precision),
+    _attribute("float16 reduced-precision sums", _MATMUL, "allow_fp16_reduced_precision_reduction"),
+    _attribute("bfloat16 reduced-precision sums", _MATMUL, "allow_bf16_reduced_precision_reduction"),
+    _attribute("float16 accumulation", _MATMUL, "allow_fp16_accumulation"),
+    _attribute("cudnn.enabled", _CUDNN, "enabled"),
+    _attribute("cudnn.benchmark", _CUDNN, "benchmark"),
+    _attribute("cudnn.deterministic", _CUDNN, "deterministic"),
+)
+"""What is there on every machine."""
+
+CUDA_SETTINGS: tuple[Setting, ...] = (
+    Setting(name="CUDA device", read=lambda: torch.cuda.current_device(), write=lambda value: torch.cuda.set_device(value)),
+    Setting(
+        name="CUDA stream",
+        read=lambda: torch.cuda.current_stream(),
+        write=lambda value: torch.cuda.set_stream(value),
+    ),
+    Setting(
+        name="PyTorch's generator on CUDA",
+        read=lambda: torch.cuda.get_rng_state().numpy().tobytes(),
+        write=lambda state: torch.cuda.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8)),
+        opaque=True,
+    ),
+)
+"""In addition where the device is a GPU; the device first, since the others are read on the current one."""
+
+
+@contextlib.contextmanager
+def unchanged(stage: str, device_type: str) -> Iterator[list[Change]]:
+    """Put back what the block changes of the global state; the list has it when the block has ended, however it ended."""
+    settings = (*CUDA_SETTINGS, *SETTINGS) if device_type == "cuda" else SETTINGS
+    changes: list[Change] = []
+    grad = torch.is_grad_enabled()
+    # PyTorch has no switch for inference mode. Leaving a block of it puts back what was there before, grad mode too.
+    with torch.inference_mode(torch.is_inference_mode_enabled()):
+        torch.set_grad_enabled(grad)
+        before = [setting.read() for setting in settings]
+        try:
+            yield changes
+        finally:
+            for setting, was in zip(settings, before, strict=True):
+                now = setting.read()
+                if now != was:
+                    changes.append(Change(stage=stage, setting=setting.name, how=_how(setting, was, now)))
+                    setting.write(was)
+
+
+def _how(setting: Setting, was: Any, now: Any) -> str:
+    if setting.opaque:
+        return ""
+    if not isinstance(was, tuple):
+        return f"was {was}, is {now}"
+    changed = [(name, one, other) for (name, one), (_, other) in zip(was, now, strict=True) if one != other]
+    return "; ".join(f"{name} was {one}, is {other}" for name, one, other in changed)

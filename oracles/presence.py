@@ -1,0 +1,86 @@
+"""The presence gate: what an implementation returns for some cases it returns for all of them.
+
+None says that an implementation does not compute an output at all. Where one is None that should be there, a few cases of
+other shapes, dtypes and optional tensors are run, and whether it is returned there is all that is judged of them.
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mhc.case import Case, default_case
+from mhc.inputs import Inputs, materialise
+from mhc.observation import Observation
+from mhc.operator import STORAGE_DTYPES
+from mhc.reference import Reference, reference
+from oracles.trial import Gate, Plan, Run, Trial, results
+from oracles.verdict import Verdict, failed, not_applicable, passed
+
+NAME = "presence"
+
+_SHAPES = ({"B": 1, "S": 1, "n": 1, "D": 1}, {"B": 1, "S": 70, "n": 2, "D": 8}, {"B": 2, "S": 3, "n": 4, "D": 33})
+"""The simplest one; more than 64 tokens; another n and D. Small, since what is never returned is asked for case after case."""
+
+
+@dataclass(frozen=True)
+class _Probe:
+    inputs: Inputs
+    reference: Reference
+
+
+def plan(trial: Trial) -> Plan | list[Verdict]:
+    """Whether each result that is None here is returned for a probe."""
+    wanted = {**trial.allowed.outputs, **trial.allowed.gradients}
+    missing = [name for name, value in results(trial.observation).items() if value is None and name in wanted]
+    if not missing:
+        return [passed(NAME, "results")]
+    runs = {_told(probe.inputs.case): probe for probe in _probes(trial)}
+
+    def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
+        verdicts = []
+        for name in missing:
+            there = [words for words in runs if results(observed[words]).get(name) is not None]
+            if there:
+                message = f"{name} is None for {_told(trial.case)}, and is returned for {there[0]}"
+                verdicts.append(failed(NAME, name, "missing", message))
+            else:
+                verdicts.append(not_applicable(NAME, name, "not returned for any probe either"))
+        return verdicts
+
+    return Plan(
+        runs=[Run(label=words, inputs=one.inputs, saved=one.reference.saved) for words, one in runs.items()],
+        judge=judge,
+        probes=True,
+    )
+
+
+def _probes(trial: Trial) -> list[_Probe]:
+    """This dtype with these optional tensors in several shapes; the other dtypes; other optional tensors."""
+    case = trial.case
+    optional = frozenset(spec.name for spec in case.table.drawn if spec.optional)
+    absent = frozenset(name for name in optional if not case.has(name))
+    large = _SHAPES[-1]
+    asked = [(case.dtype, absent, shape) for shape in _SHAPES]
+    asked += [(dtype, absent, large) for dtype in STORAGE_DTYPES if dtype != case.dtype]
+    asked += [(case.dtype, other, large) for other in (frozenset[str](), optional) if other != absent]
+    device = str(trial.inputs.device)
+    return [_probe(case.operator, device, dtype, without, tuple(shape.items())) for dtype, without, shape in asked]
+
+
+@functools.lru_cache(maxsize=64)
+def _probe(
+    operator: str, device: str, dtype: str, absent: frozenset[str], shape: tuple[tuple[str, int], ...]
+) -> _Probe:
+    case = default_case(operator=operator, dtype=dtype, absent=absent, **dict(shape))
+    inputs = materialise(case, device)
+    return _Probe(inputs=inputs, reference=reference(inputs))
+
+
+def _told(case: Case) -> str:
+    """A case as far as it matters: its shape, dtype, and the optional tensors that are absent."""
+    shape = ", ".join(f"{name} = {getattr(case, name)}" for name in ("B", "S", "n", "D"))
+    absent = [f", without {spec.name}" for spec in case.table.drawn if spec.optional and not case.has(spec.name)]
+    return f"{shape}, {case.dtype}{''.join(absent)}"
+
+
+GATE = Gate(name=NAME, plan=plan, every=2)

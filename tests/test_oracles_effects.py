@@ -1,0 +1,125 @@
+"""The effects gate: every setting is seen to change, named, and put back."""
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mhc import default_case
+from mhc.global_state import SETTINGS, unchanged
+from mhc.pre.reference_impls import MANUAL
+from oracles.verdict import Status
+from tests.support import altered, judge_all, judged, symptoms
+
+CASE = default_case(B=1, S=2, n=2, D=3, dtype="float32")
+_MATMUL = torch.backends.cuda.matmul
+_KEPT: list[Any] = []
+
+
+def enter_inference_mode() -> None:
+    _KEPT.append(torch.inference_mode())  # it ends where its guard is deleted
+    _KEPT[-1].__enter__()
+
+
+CHANGES: dict[str, tuple[str, Callable[[], object]]] = {
+    "PyTorch's generator seeded": ("PyTorch's generator on the CPU", lambda: torch.manual_seed(5)),
+    "PyTorch's generator drawn from": ("PyTorch's generator on the CPU", lambda: torch.rand(1)),
+    "random": ("Python's random generator", random.random),
+    "NumPy seeded": ("NumPy's global generator", lambda: np.random.seed(5)),
+    "NumPy drawn from": ("NumPy's global generator", np.random.rand),
+    "NumPy's generator replaced": (
+        "NumPy's global generator",
+        lambda: np.random.set_bit_generator(np.random.PCG64(1)),
+    ),
+    "no grad": ("grad mode", lambda: torch.set_grad_enabled(False)),
+    "inference mode": ("grad mode", enter_inference_mode),
+    "anomaly mode": ("anomaly mode", lambda: torch.autograd.set_detect_anomaly(True)),
+    "autocast": ("autocast", lambda: torch.set_autocast_enabled("cpu", True)),
+    "default dtype": ("default dtype", lambda: torch.set_default_dtype(torch.float64)),
+    "default device": ("default device", lambda: torch.set_default_device("meta")),
+    "threads": ("number of threads", lambda: torch.set_num_threads(torch.get_num_threads() + 1)),
+    "deterministic": ("deterministic algorithms", lambda: torch.use_deterministic_algorithms(True, warn_only=True)),
+    "precision": ("float32 precision", lambda: torch.set_float32_matmul_precision("high")),
+    "TF32 by the old switch": ("float32 precision", lambda: setattr(_MATMUL, "allow_tf32", True)),
+    "TF32 by the new switch": ("float32 precision", lambda: setattr(_MATMUL, "fp32_precision", "tf32")),
+    "cudnn's TF32": ("float32 precision", lambda: setattr(torch.backends.cudnn, "allow_tf32", False)),
+    "float16 sums": (
+        "float16 reduced-precision sums",
+        lambda: setattr(_MATMUL, "allow_fp16_reduced_precision_reduction", False),
+    ),
+    "bfloat16 sums": (
+        "bfloat16 reduced-precision sums",
+        lambda: setattr(_MATMUL, "allow_bf16_reduced_precision_reduction", False),
+    ),
+    "float16 accumulation": ("float16 accumulation", lambda: setattr(_MATMUL, "allow_fp16_accumulation", True)),
+    "cudnn enabled": ("cudnn.enabled", lambda: setattr(torch.backends.cudnn, "enabled", False)),
+    "cudnn benchmark": ("cudnn.benchmark", lambda: setattr(torch.backends.cudnn, "benchmark", True)),
+    "cudnn deterministic": ("cudnn.deterministic", lambda: setattr(torch.backends.cudnn, "deterministic", True)),
+}
+
+
+def test_each_setting_is_changed_by_one_of_the_tests() -> None:
+    assert {setting for setting, _ in CHANGES.values()} == {setting.name for setting in SETTINGS}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_named_and_put_back(name: str) -> None:
+    setting, change = CHANGES[name]
+    before = [one.read() for one in SETTINGS]
+    with unchanged("forward", "cpu") as changes:
+        change()
+    assert [one.setting for one in changes] == [setting]
+    assert [one.read() for one in SETTINGS] == before
+
+
+def test_it_is_put_back_after_an_exception() -> None:
+    with pytest.raises(ZeroDivisionError), unchanged("forward", "cpu") as changes:
+        torch.set_default_dtype(torch.float64)
+        raise ZeroDivisionError
+    assert torch.get_default_dtype() == torch.float32
+    assert [one.how for one in changes] == ["was torch.float32, is torch.float64"]
+
+
+@pytest.mark.parametrize("name", ["no grad", "precision", "random"])
+def test_a_stage_that_changes_a_setting_fails(name: str) -> None:
+    setting, change = CHANGES[name]
+
+    def backward(out: tuple[torch.Tensor, ...], _: object) -> tuple[torch.Tensor, ...]:
+        change()
+        return out
+
+    verdicts = judged(altered(MANUAL, backward=backward), CASE)[2]
+    assert symptoms(verdicts) == {("effects", setting, "changed")}
+    (message,) = [one.message for one in verdicts if one.status is Status.FAIL]
+    assert message == {
+        "no grad": "backward left changed: grad mode: was enabled, is disabled",
+        "precision": "backward left changed: float32 precision: in general was highest, is high; cuda matmul was ieee, is tf32;"
+        " mkldnn matmul was ieee, is tf32",
+        "random": "backward drew from, or seeded, Python's random generator",
+    }[name]
+    assert not symptoms(judged(MANUAL, CASE)[2])
+
+
+def test_what_is_changed_before_an_exception_is_told_too() -> None:
+    def boom(*_: Any, **__: Any) -> Any:
+        torch.set_default_dtype(torch.float64)
+        raise RuntimeError
+
+    found = symptoms(judge_all(replace(MANUAL, forward=boom), CASE))
+    assert found == {("liveness", "forward", "raises RuntimeError"), ("effects", "default dtype", "changed")}
+
+
+def test_it_costs_little() -> None:
+    """Less than 0.1 ms a stage; the best of many, since other processes share the machine."""
+    best = float("inf")
+    for _ in range(300):
+        started = time.perf_counter()
+        with unchanged("forward", "cpu"):
+            pass
+        best = min(best, time.perf_counter() - started)
+    assert best < 1e-4, f"{1e6 * best:.0f} microseconds"
