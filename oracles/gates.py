@@ -1,6 +1,6 @@
 """The gates that ask for more than the first run, cheapest first."""
 
-from oracles import algebra, determinism, exact, gradient, isolation, memory
+from oracles import algebra, determinism, exact, gradient, isolation, memory, precision
 from oracles.trial import Gate
 
 GATES: tuple[Gate, ...] = (
@@ -9,5 +9,6 @@ GATES: tuple[Gate, ...] = (
     memory.GATE,
     isolation.GATE,
     exact.GATE,
+    precision.GATE,
     *algebra.GATES,
 )
