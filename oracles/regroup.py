@@ -76,7 +76,7 @@ def in_matrix_product(a: Regrouped, b: Regrouped, partial: int) -> Regrouped:
 
 
 def distributed(a: Later | None, b: Later | None, a_value: Tensor, b_value: Tensor) -> Later | None:
-    """Of a * b where a factor is or contains a matrix product: the magnitudes with which its terms enter a sum; else None."""
+    """The magnitudes of a * b without the cancellation in a factor that is, or contains, a matrix product; else None."""
     if a is None and b is None:
         return None
     return lambda: (magnitude(a_value) if a is None else a()) * (magnitude(b_value) if b is None else b())
