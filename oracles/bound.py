@@ -113,6 +113,7 @@ def read_formula(
     saved: Mapping[str, Tensor] | None = None,
     recomputes_forward: bool = False,
     grained: bool = False,
+    number: type[ErrorNumber] = ErrorNumber,
 ) -> Tolerances:
     """The operator's formula over error-carrying numbers, forward and backward, on whatever device the tensors are.
 
@@ -121,26 +122,29 @@ def read_formula(
         storage: the dtype of x.
         saved: the values that were stored for the backward, where they are not the forward's own.
         recomputes_forward, grained: as for `tolerances`.
+        number: the kind of error-carrying numbers.
     """
     specs = table.argument_specs
     given = {
-        name: None if value is None else _given(value, specs[name], storage, grained) for name, value in tensors.items()
+        name: None
+        if value is None
+        else _given(number.exact(value, specs[name].dtype(storage), grained=grained), specs[name])
+        for name, value in tensors.items()
     }
     results = table.forward(*(given[name] for name in table.forward_arguments), **scalars)
     outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
     kept = {name: outputs[name] for name in table.saved}
     if not recomputes_forward:
-        values = {name: number.value for name, number in kept.items()} if saved is None else saved
-        kept = {name: ErrorNumber.stored(values[name], number.dtype, grained=grained) for name, number in kept.items()}
+        values = {name: one.value for name, one in kept.items()} if saved is None else saved
+        kept = {name: number.stored(values[name], one.dtype, grained=grained) for name, one in kept.items()}
     arguments = {**given, **kept}
     results = table.backward(*(arguments[name] for name in table.backward_arguments), **scalars)
     gradients = zip((spec.name for spec in table.gradients), results, strict=True)
-    return Tolerances(outputs=outputs, gradients={name: number for name, number in gradients if number is not None})
+    return Tolerances(outputs=outputs, gradients={name: one for name, one in gradients if one is not None})
 
 
-def _given(value: Tensor, spec: TensorSpec, storage: torch.dtype, grained: bool) -> ErrorNumber:
+def _given(number: ErrorNumber, spec: TensorSpec) -> ErrorNumber:
     """An input, exact; the formula itself converts what has x's dtype."""
-    number = ErrorNumber.exact(value, spec.dtype(storage), grained=grained)
     return number if spec.role is Role.STORAGE else number.to(number.dtype)
 
 

@@ -1,6 +1,6 @@
 """The gates that ask for more than the first run, cheapest first."""
 
-from oracles import algebra, determinism, exact, gradient, isolation, memory, ordering, presence
+from oracles import algebra, determinism, exact, gradient, isolation, memory, ordering, precision, presence
 from oracles.trial import Gate
 
 GATES: tuple[Gate, ...] = (
@@ -11,5 +11,6 @@ GATES: tuple[Gate, ...] = (
     ordering.GATE,
     isolation.GATE,
     exact.GATE,
+    precision.GATE,
     *algebra.GATES,
 )

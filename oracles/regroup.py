@@ -4,6 +4,9 @@
 1 + max(|a|, |b|) for the next factor, a sum of such products the sum of theirs; None stands for 1, of what is no product.
 docs/tolerances.md derives it. Hardly a case comes near enough to underflow for it to matter: each is a function that is
 called when one does.
+
+The same step of reordering exchanges two sums: sum_k x_k (a_k @ b) may be summed as (sum_k x_k a_k) @ b. Its partial sums
+are as large as the terms without the cancellation inside a_k @ b: `distributed`, |x_k| (|a_k| @ |b|), a function as well.
 """
 
 from collections.abc import Callable, Sequence
@@ -70,3 +73,10 @@ def in_matrix_product(a: Regrouped, b: Regrouped, partial: int) -> Regrouped:
     if a is not None:
         return lambda: partial * a().sum(-1, keepdim=True)
     return None if b is None else lambda: partial * b().sum(-2, keepdim=True)
+
+
+def distributed(a: Later | None, b: Later | None, a_value: Tensor, b_value: Tensor) -> Later | None:
+    """The magnitudes of a * b without the cancellation in a factor that is, or contains, a matrix product; else None."""
+    if a is None and b is None:
+        return None
+    return lambda: (magnitude(a_value) if a is None else a()) * (magnitude(b_value) if b is None else b())

@@ -53,6 +53,9 @@ class Run:
     late: bool = False
 
 
+LARGE = 1024
+"""A case is large from this size of some symbol on."""
+
 Judge = Callable[[Mapping[str, Observation]], list[Verdict]]
 
 
@@ -78,16 +81,20 @@ class Gate:
         variant: what it does in particular, where several gates have one name.
         plan: the plan for a trial, or the verdicts themselves where it does not apply.
         every: in a campaign it judges one case in so many, since running costs; which ones, the case itself decides.
+        every_large: the same for large cases; None for `every`.
     """
 
     name: str
     plan: Callable[[Trial], Plan | list[Verdict]]
     every: int = 1
     variant: str = ""
+    every_large: int | None = None
 
     def drawn(self, case: Case) -> bool:
         """Whether `case` is one of those that this gate judges in a campaign."""
-        return pick(case, f"{self.name} {self.variant}", self.every) == 0
+        large = self.every_large is not None and max(case.sizes.values()) >= LARGE
+        every = self.every_large if large and self.every_large is not None else self.every
+        return pick(case, f"{self.name} {self.variant}", every) == 0
 
 
 def pick(case: Case, purpose: str, many: int) -> int:

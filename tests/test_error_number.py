@@ -89,6 +89,30 @@ def test_products_below_the_normal_range_may_be_taken_in_another_order(
             assert ((got.double() - allowed.value).abs() <= allowed.error).all()
 
 
+@pytest.mark.parametrize("equal", [True, False])
+def test_the_two_sums_of_a_product_may_be_exchanged(equal: bool) -> None:
+    """sum_k x_k (a_k @ b) as (sum_k x_k a_k) @ b, term by term, where a_k @ b is almost 0 and the sums of x_k a_k are not.
+
+    A bound of the written order alone is 63 times too narrow for equal terms, and 2 times for others.
+    """
+    generator = torch.Generator().manual_seed(0)
+    count, inner, width = 4096, 3, 16
+    b = torch.randn(inner, width, generator=generator)
+    shares = torch.rand(inner, generator=generator) + 0.5
+    b[-1] = -((b[:-1].double() * shares[:-1, None].double()).sum(0) / shares[-1].double()).float()
+    x = (torch.rand(1 if equal else count, width, generator=generator) + 0.5).expand(count, width).contiguous()
+    a = ((1 if equal else torch.rand(count, 1, generator=generator) + 0.5) * shares).expand(count, inner).contiguous()
+    numbers = [ErrorNumber.exact(one.double(), FLOAT32) for one in (x, a, b)]
+    allowed = (numbers[0] * (numbers[1] @ numbers[2])).reshape(count, width).sum(0)
+    exchanged = torch.zeros(inner, width)
+    for row, term in zip(a, x, strict=True):
+        exchanged = exchanged + row[:, None] * term
+    for got in ((exchanged * b).sum(0), (x * (a @ b)).sum(0)):
+        assert ((got.double() - allowed.value).abs() <= allowed.error).all()
+    written = (numbers[1] @ numbers[2]).error.mul(x.double()).sum(0)
+    assert ((exchanged * b).sum(0).double() - allowed.value).abs().max() > written.max() or not equal
+
+
 def test_float64_loses_digits_below_its_normal_range_too() -> None:
     """Half of its smallest subnormal is 0 in float64, with which the bound would ask for exact products."""
     a = 0.5 + torch.rand(50, generator=torch.Generator().manual_seed(2), dtype=torch.float64)

@@ -13,7 +13,7 @@ from mhc.inputs import Inputs, materialise
 from mhc.observation import Observation, observe
 from mhc.reference import reference
 from mhc.upstream.errors import ExportError
-from oracles import algebra, bound, determinism, exact, gradient, isolation, linear, liveness, memory, nonfinite
+from oracles import algebra, bound, determinism, exact, gradient, isolation, linear, liveness, memory, nonfinite, precision
 from oracles.bound import Tolerances, tolerances
 from oracles.gates import GATES
 from oracles.trial import Plan, Run, Trial
@@ -90,7 +90,7 @@ def _trespass(symptom: str, implementation: Implementation, trial: Trial) -> Sce
 
 
 def _plans(trial: Trial, oracle: str) -> Iterator[tuple[str, Plan]]:
-    known = {determinism.NAME, memory.NAME, isolation.NAME, exact.NAME, algebra.NAME, gradient.NAME}
+    known = {determinism.NAME, memory.NAME, isolation.NAME, exact.NAME, precision.NAME, algebra.NAME, gradient.NAME}
     if oracle not in known:
         raise ExportError(f"no program is made for the gate {oracle}: no kernel is at fault where it fails")
     for gate in GATES:
@@ -117,6 +117,9 @@ def _of(found: Finding, trial: Trial, variant: str, plan: Plan, message: str) ->
         wanted = reference(run.inputs)
         allowed = exact.promised(run.inputs, wanted, recomputes_forward=recomputes)
         return Scene(inputs=run.inputs, saved=run.saved, allowed=allowed, about="inputs on which every sum is exact")
+    if oracle == precision.NAME:
+        allowed = precision.promised(run.inputs, reference(run.inputs), recomputes_forward=recomputes)
+        return Scene(inputs=run.inputs, saved=run.saved, allowed=allowed, about="inputs on which precision shows")
     if oracle == gradient.NAME:
         raise ExportError("parts of the tokens do not add up to the whole; neither need be wrong by itself")
     allowed = tolerances(run.inputs, reference(run.inputs), recomputes_forward=recomputes)

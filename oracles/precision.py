@@ -1,0 +1,179 @@
+"""The precision gate: over a whole tensor, errors no larger than float32 in some order of evaluation makes them.
+
+The bound holds for every single element, so it is wide: products in TF32 stay inside it where a sum is long. An average is
+sharper. The formula is read over numbers that carry the standard deviation of their error (`oracles.spread_number`), in the
+worst order of evaluation, and the root mean square of error / standard deviation must not exceed about 1.
+
+A long sum hides the precision of its factors behind its own roundings. So there is a run with inputs of the gate's own: the
+case's shape and layouts, values of mixed sign at a model's scale, and so many zeros that about `TERMS` terms of each sum are
+left. Zeros add no rounding. docs/tolerances.md, "Precision", derives the numbers.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from mhc.case import Case
+from mhc.inputs import Inputs, edited, materialise
+from mhc.observation import Observation
+from mhc.operator import STORAGE_DTYPES
+from mhc.recipe import Recipe
+from mhc.reference import Reference, reference, widen
+from oracles.bound import Tolerances, read_formula
+from oracles.error_number import ErrorNumber
+from oracles.nonfinite import beside
+from oracles.rounding import overflow_threshold
+from oracles.spread_number import SpreadNumber, TruncatingSpreadNumber
+from oracles.trial import Gate, Plan, Run, Trial
+from oracles.verdict import Verdict, describe, failed, not_applicable, passed
+
+NAME = "precision"
+LABEL = "short sums at model scale"
+SYMPTOM = "imprecise"
+
+TERMS = 16
+"""About so many terms of a sum are not 0: enough to be a sum, too few to hide what its factors lost."""
+
+UNLIKELY = 18.0
+"""A tensor fails by chance with a probability of at most exp(-UNLIKELY) = 1.5e-8, half of what LAMBDA = 6 allows."""
+
+_STRIDE = 40503
+"""Prime to the group sizes met: where in a group of elements the one lies that is not 0, from group to group."""
+
+
+def plan(trial: Trial) -> Plan | list[Verdict]:
+    """One run on the gate's own inputs."""
+    if trial.case.dtype == "float64":
+        return [not_applicable(NAME, "case", "no reference is more precise than float64")]
+    if trial.case.N == 0:
+        return [not_applicable(NAME, "case", "no tokens")]
+    inputs = made(trial.case, trial.inputs.device)
+    wanted = reference(inputs)
+
+    def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
+        numbers = spreads(inputs, wanted, recomputes_forward=trial.recomputes_forward)
+        observation = observed[LABEL]
+        results = {**observation.outputs, **observation.gradients}
+        return [
+            judge_tensor(name, got, numbers[name]) for name, got in results.items() if got is not None and name in numbers
+        ]
+
+    return Plan(runs=[Run(label=LABEL, inputs=inputs, saved=wanted.saved)], judge=judge)
+
+
+def made(case: Case, device: torch.device) -> Inputs:
+    """The case's shape, layouts, seeds and schedules with values of mixed sign at a model's scale, most of them 0.
+
+    Nothing is expanded: elements that are copies have the same error. In each token's row of an input, one element of each
+    group is kept, so that about `TERMS` are; of the upstream gradients, one token of each group.
+    """
+    table = case.table
+    exponents = table.usual_exponents(case.sizes)
+    tensors = {
+        name: Recipe(seed=old.seed, scale=2.0 ** exponents.get(name, 0), layout=replace(old.layout, expand=()))
+        for name, old in case.tensors.items()
+    }
+    dense = materialise(replace(case, tensors=tensors, scalars=table.scalars), device)
+    count = len(table.tokens)
+    edits: dict[str, Callable[[Tensor], object]] = {}
+    for specs, thin in ((table.inputs, _thin_rows), (table.upstream, _thin_tokens)):
+        edits |= {spec.name: partial(thin, count=count) for spec in specs if spec.symbols[:count] == table.tokens}
+    return edited(dense, edits)
+
+
+def _thin_rows(tensor: Tensor, count: int) -> None:
+    """Keep one element of each group in each token's row, elsewhere from token to token."""
+    rows, row = math.prod(tensor.shape[:count]), math.prod(tensor.shape[count:])
+    step = max(1, row // TERMS)
+    place = torch.arange(row)
+    token = torch.arange(rows).unsqueeze(-1)
+    kept = place % step == (place // step + token) * _STRIDE % step
+    tensor.masked_fill_(~kept.reshape(tensor.shape), 0.0)
+
+
+def _thin_tokens(tensor: Tensor, count: int) -> None:
+    """Keep one token of each group."""
+    rows = math.prod(tensor.shape[:count])
+    step = max(1, rows // TERMS)
+    token = torch.arange(rows)
+    kept = token % step == token // step * _STRIDE % step
+    tensor.masked_fill_(~kept.reshape(*tensor.shape[:count], *(1,) * (tensor.dim() - count)), 0.0)
+
+
+def spreads(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> dict[str, SpreadNumber]:
+    """The value and the standard deviation of each output and gradient.
+
+    The backward starts from the saved tensors as they are given, so their rounding is no error of its own.
+    """
+    read = read_formula(
+        inputs.case.table,
+        widen(inputs),
+        STORAGE_DTYPES[inputs.case.dtype],
+        inputs.case.scalars,
+        saved=wanted.outputs,
+        recomputes_forward=recomputes_forward,
+        number=TruncatingSpreadNumber if inputs.device.type == "cuda" else SpreadNumber,
+    )
+    both = {**read.outputs, **read.gradients}
+    return {name: number for name, number in both.items() if isinstance(number, SpreadNumber)}
+
+
+def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:
+    """The gate's verdict as a tolerance of each element: where it fails, the worst element is beyond it."""
+    numbers = spreads(inputs, wanted, recomputes_forward=recomputes_forward)
+    table = inputs.case.table
+    bounds = {}
+    for name, one in numbers.items():
+        judged = _judged(one)
+        limit = allowed(one.shared.expand(one.shape)[judged], one.spread[judged]) if judged.any() else math.inf
+        bounds[name] = ErrorNumber(one.value, torch.where(judged, limit * one.spread, math.inf), one.dtype)
+    gradients = {spec.name for spec in table.gradients}
+    return Tolerances(
+        outputs={name: one for name, one in bounds.items() if name not in gradients},
+        gradients={name: one for name, one in bounds.items() if name in gradients},
+    )
+
+
+def judge_tensor(name: str, got: Tensor, wanted: SpreadNumber) -> Verdict:
+    """Compare the root mean square of error / standard deviation with what chance makes of it."""
+    value, spread = beside(got, wanted), wanted.spread
+    judged = _judged(wanted)
+    elements = int(judged.sum())
+    if elements == 0:
+        return not_applicable(NAME, name, "no element has a rounding error")
+    errors = ((value - wanted.value).abs() / spread)[judged].nan_to_num(nan=math.inf)
+    rms = float(errors.square().mean().sqrt())
+    limit = allowed(wanted.shared.expand(wanted.shape)[judged], spread[judged])
+    if rms <= limit:
+        return passed(NAME, name)
+    ratio = torch.where(judged, (value - wanted.value).abs() / spread, 0.0).nan_to_num(nan=math.inf)
+    at = tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))
+    worst = describe(name, at, value, wanted.value, limit * spread)
+    said = f"{worst}; error / standard deviation of {elements} elements: {rms:.3g}, at most {limit:.3g}"
+    return failed(NAME, name, SYMPTOM, said)
+
+
+def _judged(wanted: SpreadNumber) -> Tensor:
+    """Where something is rounded, and nothing overflows."""
+    spread = wanted.spread
+    inside = wanted.size + 8 * spread < overflow_threshold(wanted.dtype)
+    return (spread > 0) & inside
+
+
+def allowed(shared: Tensor, spread: Tensor) -> float:
+    """The largest root mean square that chance makes, but for `UNLIKELY`; from the elements' shared and whole spreads.
+
+    Hsu, Kakade and Zhang's tail of a quadratic form: 1 + 2 sqrt(tr(C^2) x) / E + 2 |C| x / E for the mean square of E errors
+    of variance 1 and covariance C. Of C, E - s are independent and s are in the worst case one error.
+    """
+    elements = spread.numel()
+    common = float((shared / spread).square().sum())
+    mean = 1 + 2 * math.sqrt((elements + common**2) * UNLIKELY) / elements + 2 * (1 + common) * UNLIKELY / elements
+    return math.sqrt(mean)
+
+
+GATE = Gate(name=NAME, plan=plan, every=8, every_large=2)
