@@ -10,8 +10,9 @@ from oracles.mutants.manual import MANUAL
 from oracles.mutants.record import Mutant
 from oracles.mutants.tilelang import TILELANG
 from oracles.mutants.triton import TRITON
+from oracles.mutants.true_size import TRUE_SIZE
 
-MUTANTS: tuple[Mutant, ...] = MANUAL + CONTRACT + TRITON + TILELANG
+MUTANTS: tuple[Mutant, ...] = MANUAL + CONTRACT + TRITON + TILELANG + TRUE_SIZE
 
 __all__ = ["ALL", "CLEAN", "MUTANTS", "NEEDS_A_GPU"]
 

@@ -45,6 +45,7 @@ class Mutant:
         emulated: what stands for a defect that only a GPU shows; empty for the defect itself.
         gap: why it survived when that was last looked into; empty where it should not.
         equivalent: why it breaks no promise, so that no oracle may flag it; empty where one must.
+        device: the one that a hunt runs it on.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Mutant:
     emulated: str = ""
     gap: str = ""
     equivalent: str = ""
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, kw_only=True)
