@@ -8,13 +8,13 @@ from functools import partial
 
 from oracles.mutants.record import Mutant
 
-_formula = partial(Mutant, base="manual", file="formula", hidden=True)
-_project = partial(Mutant, base="triton", file="triton_project_kernels", hidden=True)
-_finish = partial(Mutant, base="triton", file="triton_finish_kernels", hidden=True)
-_gates = partial(Mutant, base="triton", file="triton_backward_kernels", hidden=True)
-_launch = partial(Mutant, base="triton", file="triton_backward", hidden=True)
-_kernel = partial(Mutant, base="tilelang", file="tilelang_serial_kernels", hidden=True)
-_macro = partial(Mutant, base="tilelang", file="tilelang_macros", hidden=True)
+_formula = partial(Mutant, base="manual", file="formula")
+_project = partial(Mutant, base="triton", file="triton_project_kernels")
+_finish = partial(Mutant, base="triton", file="triton_finish_kernels")
+_gates = partial(Mutant, base="triton", file="triton_backward_kernels")
+_launch = partial(Mutant, base="triton", file="triton_backward")
+_kernel = partial(Mutant, base="tilelang", file="tilelang_serial_kernels")
+_macro = partial(Mutant, base="tilelang", file="tilelang_macros")
 
 _TOKEN = "torch.arange(B * S, device=x.device)"
 
@@ -192,6 +192,7 @@ LONG = (
 FLUSHED = (
     _formula(
         name="squares_flushed",
+        hidden=True,
         bug="subnormal squares flushed to 0: inv_rms is infinite for x near 2**-66 and norm_eps = 0",
         source="-ftz=true, a part of --use_fast_math",
         old="flat.square().mean(-1)",
@@ -199,6 +200,7 @@ FLUSHED = (
     ),
     _formula(
         name="mean_flushed",
+        hidden=True,
         bug="rsqrt.approx.ftz takes a subnormal mean of squares for 0",
         source="PTX ISA: rsqrt.approx.ftz.f32 flushes subnormal inputs",
         old="(flat.square().mean(-1) + norm_eps).rsqrt()",
@@ -245,10 +247,10 @@ TRITON = (
         new="total = tl.minimum(tl.cdiv(K, BK), 64)",
     ),
     _project(
-        name="t_tokens_wrap_at_4096",
-        bug="a ring of 4,096 rows: the projection of later tokens reads the first ones",
+        name="t_tokens_wrap_at_2048",
+        bug="a ring of 2,048 rows: the projection of later tokens reads the first ones",
         old="rows = tl.minimum(t, N - 1) * K\n    total",
-        new="rows = (tl.minimum(t, N - 1) & 4095) * K\n    total",
+        new="rows = (tl.minimum(t, N - 1) & 2047) * K\n    total",
     ),
     _finish(
         name="t_h_in_past_2048_columns",
