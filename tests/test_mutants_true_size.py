@@ -119,7 +119,7 @@ def test_what_needs_a_gpu_is_wrong_past_a_smaller_threshold(mutant: Mutant) -> N
     """The edit itself, which cannot run at its true size here."""
     true, small = FAR_AT[mutant.name]
     assert true in mutant.new
-    smaller = implementation(replace(mutant, name=f"{mutant.name}_{small}", new=mutant.new.replace(true, small)))
+    smaller = implementation(replace(mutant, name=f"{mutant.name}_small", new=mutant.new.replace(true, small)))
     for subject, S, wrong in ((smaller, 64, False), (smaller, 65, True), (implementation(mutant), 65, False)):
         verdicts = check(subject, witness({"S": S, "D": 64}), "cpu", Depth.PLAIN)
         assert any(one.status is Status.FAIL for one in verdicts) == wrong, (subject.name, S)
