@@ -13,6 +13,7 @@ from mhc.operators import OPERATORS
 from mhc.recipe import Recipe
 from strategies.choice import choice
 from strategies.layouts import laid_out
+from strategies.reach import Reach, reached
 from strategies.regions import regions
 from strategies.schedules import schedules, tiles
 from strategies.shapes import TILES, shapes
@@ -35,6 +36,7 @@ def cases(
     special: bool = True,
     spaces: Mapping[str, Mapping[str, Sequence[ScheduleValue]]] = MappingProxyType({}),
     like: Case | None = None,
+    reach: Reach = Reach.USUAL,
 ) -> Case:
     """One case: shape, dtype, hyper-parameters, for each tensor a recipe and a layout, and now and then a kernel schedule.
 
@@ -50,7 +52,10 @@ def cases(
     table = OPERATORS[operator]
     beside = tiles(spaces) or TILES
     kept = None if like is None else (like.n, like.D)
-    B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements, tiles=beside, like=kept))
+    if reach is Reach.USUAL:
+        B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements, tiles=beside, like=kept))
+    else:
+        B, S, n, D = draw(reached(reach, max_elements))
     sizes = table.sizes(B, S, n, D)
     if like is None:
         dtype = draw(choice(dtypes))
