@@ -241,16 +241,16 @@ FAR = (
 
 TRITON = (
     _project(
-        name="t_blocks_past_64",
-        bug="a loop of at most 64 blocks of K, as many as one workspace has: later blocks are not read",
+        name="t_blocks_past_32",
+        bug="a loop of at most 32 blocks of K, as many as one workspace has: later blocks are not read",
         old="total = tl.cdiv(K, BK)",
-        new="total = tl.minimum(tl.cdiv(K, BK), 64)",
+        new="total = tl.minimum(tl.cdiv(K, BK), 32)",
     ),
     _project(
-        name="t_tokens_wrap_at_2048",
-        bug="a ring of 2,048 rows: the projection of later tokens reads the first ones",
+        name="t_tokens_wrap_at_1024",
+        bug="a ring of 1,024 rows: the projection of later tokens reads the first ones",
         old="rows = tl.minimum(t, N - 1) * K\n    total",
-        new="rows = (tl.minimum(t, N - 1) & 2047) * K\n    total",
+        new="rows = (tl.minimum(t, N - 1) & 1023) * K\n    total",
     ),
     _finish(
         name="t_h_in_past_2048_columns",
@@ -265,10 +265,10 @@ TRITON = (
         new="tl.where(D * n < 2560, dinv * inv * inv / (D * n) * inv, 0.0)",
     ),
     _gates(
-        name="t_dphi_past_4096_columns",
-        bug="dphi and dgamma past 4,096 columns never written",
+        name="t_dphi_past_2048_columns",
+        bug="dphi and dgamma past 2,048 columns never written",
         old="        on_k = k < K\n",
-        new="        on_k = k < tl.minimum(K, 4096)\n",
+        new="        on_k = k < tl.minimum(K, 2048)\n",
     ),
     _launch(
         name="t_gates_of_32_programs",
