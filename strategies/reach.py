@@ -21,21 +21,26 @@ class Reach(Enum):
 @st.composite
 def reached(draw: st.DrawFn, reach: Reach, max_elements: int) -> tuple[int, int, int, int]:
     """(B, S, n, D) of a reach that is not usual: a stub."""
+    most = min(max_elements, _STRETCHED_ELEMENTS) if reach is Reach.STRETCHED else max_elements
     if reach is Reach.STRETCHED:
         symbol = draw(st.sampled_from(sorted(LIMITS)))
-        size = round(2 ** draw(st.floats(0, math.log2(LIMITS[symbol]))))
-        sizes = {"B": 1, "S": draw(st.integers(1, 3)), "n": draw(st.sampled_from((1, 1, 2, 4))), "D": draw(st.integers(1, 5))}
-        sizes[symbol] = size
-        while sizes["n"] > 1 and _largest(sizes) > _STRETCHED_ELEMENTS:
-            sizes["n"] //= 2
-        for name in ("S", "D"):
-            if name != symbol and _largest(sizes) > _STRETCHED_ELEMENTS:
+        sizes = {
+            "B": 1,
+            "S": draw(st.integers(1, 3)),
+            "n": draw(st.sampled_from((1, 1, 2, 4))),
+            "D": draw(st.integers(1, 5)),
+        }
+        sizes[symbol] = round(2 ** draw(st.floats(0, math.log2(min(LIMITS[symbol], max(2, most // 3))))))
+        for name in ("n", "S", "D"):
+            if name != symbol and _largest(sizes) > most:
                 sizes[name] = 1
         return sizes["B"], sizes["S"], sizes["n"], sizes["D"]
     n = draw(st.sampled_from((1, 2, 4, 4, 8)))
     D = draw(st.sampled_from(_WIDTHS)) + draw(st.sampled_from((0, 0, 0, 1, -1)))
-    most = max(1, min(16384, max_elements // (n * D)))
-    return 1, round(2 ** draw(st.floats(0, math.log2(most)))), n, D
+    while n > 1 and (n * n + 2 * n) * n * D > most:
+        n //= 2
+    D = min(D, max(1, most // ((n * n + 2 * n) * n)))
+    return 1, round(2 ** draw(st.floats(0, math.log2(max(1, min(16384, most // (n * D))))))), n, D
 
 
 def _largest(sizes: dict[str, int]) -> int:
