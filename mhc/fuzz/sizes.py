@@ -1,8 +1,11 @@
 """How large the tensors of drawn cases may be, so that a campaign is of many cases and not of a few slow ones."""
 
+from strategies.reach import Reach
+
 _SLOW, QUICK = 1.0, 0.25  # seconds a case
 _LEAST, FIRST = 1 << 9, 1 << 11
 FULL_EVERY = 8
+_REACHES = {3: Reach.STRETCHED, 8: Reach.STRETCHED, 6: Reach.MODEL}  # of ten rounds
 _MEMORY = 0.9  # of a case's seconds, how much the next one's mean keeps
 
 
@@ -32,3 +35,8 @@ class Sizes:
         elif self._mean is not None and self._mean < QUICK and self._now < self.most:
             self._now *= 2
         return self.most if self._rounds % FULL_EVERY == 0 else self._now
+
+
+def reach(number: int) -> Reach:
+    """What the `number`-th round of an implementation reaches for, from 1."""
+    return _REACHES.get(number % 10, Reach.USUAL)
