@@ -1,6 +1,7 @@
 """The mutants whose thresholds a seed draws: reproducible, within limits, loadable by name, wrong from the threshold on."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,8 @@ from oracles.verdict import Status
 def case_of(symbol: str, size: int) -> Case:
     """A case whose `symbol` has that size, with gates that are not saturated."""
     axis = {"K": "D", "N": "S"}.get(symbol, symbol)
-    case = default_case(**{axis: size}, dtype="bfloat16" if symbol == "D" else "float32")
+    fields: dict[str, Any] = {axis: size}
+    case = default_case(**fields, dtype="bfloat16" if symbol == "D" else "float32")
     return with_tensor(case, "phi", scale=2.0 ** -round(math.log2(case.K) / 2))
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from oracles.mutants.record import Mutant
 from oracles.mutants.true_size import FAR, TRUE_SIZE
 from oracles.verdict import Status
 
-Sizes = Mapping[str, int | str]
+Sizes = Mapping[str, Any]
 
 _F32 = "float32"
 TRIGGERS: Mapping[str, tuple[Sizes, Sizes]] = {
