@@ -17,7 +17,7 @@ from mhc.registry import load
 from oracles.mutants.record import BASES
 
 _SPAWN = multiprocessing.get_context("spawn")
-_START_LIMIT = 120.0
+_START_LIMIT, _SUITES_LIMIT = 120.0, 300.0  # seconds; suites with real token counts take half a minute of a core
 _SLOW = 25
 """How much longer a case takes in an interpreter."""
 
@@ -85,7 +85,7 @@ class _SuiteWorker:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._connection: Connection | None = None
 
-    def judge(self, prey: Subject, limit: float = 120.0) -> dict[str, list[str]]:
+    def judge(self, prey: Subject, limit: float = _SUITES_LIMIT) -> dict[str, list[str]]:
         """What each suite finds; a death or a hang fails them all."""
         if self._process is None:
             here, there = _SPAWN.Pipe()

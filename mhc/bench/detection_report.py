@@ -9,6 +9,7 @@ from mhc.bench.detection_score import Row, Score
 from mhc.bench.detection_sets import KNOWN, THRESHOLDS
 from mhc.bench.hunt import Hunt, Subject
 from mhc.bench.suites import COMPARATORS, FIXED, FULL_SIZE, Fixed
+from oracles.mutants.catalogue import MUTANTS
 from oracles.mutants.record import Elsewhere
 from oracles.mutants.thresholds import threshold
 
@@ -48,8 +49,8 @@ def render(
         _clean(score),
         "## Kill matrix",
         _matrix(score),
-        "## Not counted: they need a GPU",
-        "\n".join(f"- {one.bug}{_seen(one.source)}: {one.reason}." for one in elsewhere),
+        "## Not counted",
+        _elsewhere(elsewhere, device),
     ]
     if score.faults:
         parts += ["## Faults of the harness", "\n".join(f"- {hunt.name}: {hunt.fault}" for hunt in score.faults)]
@@ -98,7 +99,8 @@ A mutant is one edit of the source of a real implementation: the formula in plai
 their interpreter (triton), the serial TileLang kernels compiled for the CPU (tilelang). Each runs in a worker process as in
 a campaign, on the cases of the campaign's own strategy (seed {seed}, the same for every mutant of a base; tensors of at
 most 2^15 elements, in the interpreter of 2^11 but for every eighth round; of at most {reach}),
-judged by the campaign's own gates, until a case kills it; that case{more} is then judged by every gate (but not in the interpreter, where that takes minutes).
+judged by the campaign's own gates, until a case kills it; that case{more} is then judged by every gate (but not in the
+interpreter, where that takes minutes).
 Seconds are wall time from the first case, compilation included, the start of the process not."""
 
 
@@ -217,6 +219,15 @@ def _matrix(score: Score) -> str:
 kill; for each of the fixed suites whether it finds it.
 
 {_table(head, lines)}"""
+
+
+def _elsewhere(elsewhere: Sequence[Elsewhere], device: str) -> str:
+    """Bug classes that have no mutant; on the CPU also mutants that need a GPU."""
+    lines = [f"- {one.bug}{_seen(one.source)}: {one.reason}." for one in elsewhere]
+    if device == "cpu":
+        far = [one for one in MUTANTS if one.device != "cpu"]
+        lines += [f"- {one.name}: {one.bug}{_seen(one.source)}: hunted with `--device {one.device}`." for one in far]
+    return "\n".join(lines)
 
 
 def _fired(at: int | None, first: int | None) -> str:
