@@ -17,7 +17,7 @@ from mhc.registry import load
 from oracles.mutants.record import BASES
 
 _SPAWN = multiprocessing.get_context("spawn")
-_START_LIMIT = 120.0
+_START_LIMIT, _SUITES_LIMIT = 120.0, 300.0  # seconds; suites with real token counts take half a minute of a core
 _SLOW = 25
 """How much longer a case takes in an interpreter."""
 
@@ -54,11 +54,16 @@ def detect(
         return clean if BASES[prey.base].quick else max(1, clean // _SLOW)
 
     waiting = [prey for prey in subjects if prey.name not in state.done]
-    most = {base: max(cases(prey) for prey in waiting if prey.base == base) for base in {prey.base for prey in waiting}}
-    drawn = {base: drawn_for(base, many, seed) for base, many in most.items()}
+    most: dict[tuple[str, str], int] = {}
+    for prey in waiting:
+        key = prey.base, prey.device
+        most[key] = max(cases(prey), most.get(key, 0))
+    drawn = {(base, device): drawn_for(base, many, seed, device) for (base, device), many in most.items()}
     chase = partial(hunt, after=after, limit=limit, seconds=seconds)
     with _suite_workers(jobs) as suites:
-        state.complete(waiting, lambda prey: _one(prey, drawn[prey.base][: cases(prey)], suites, chase), jobs, on_hunt)
+        state.complete(
+            waiting, lambda prey: _one(prey, drawn[prey.base, prey.device][: cases(prey)], suites, chase), jobs, on_hunt
+        )
     return [state.done[prey.name] for prey in subjects]
 
 
@@ -80,7 +85,7 @@ class _SuiteWorker:
         self._process: multiprocessing.process.BaseProcess | None = None
         self._connection: Connection | None = None
 
-    def judge(self, prey: Subject, limit: float = 120.0) -> dict[str, list[str]]:
+    def judge(self, prey: Subject, limit: float = _SUITES_LIMIT) -> dict[str, list[str]]:
         """What each suite finds; a death or a hang fails them all."""
         if self._process is None:
             here, there = _SPAWN.Pipe()
@@ -90,7 +95,7 @@ class _SuiteWorker:
             self._connection = here
             limit += _START_LIMIT
         assert self._connection is not None
-        self._connection.send((prey.spec, BASES[prey.base].quick))
+        self._connection.send((prey.spec, BASES[prey.base].quick, prey.device))
         try:
             if self._connection.poll(limit):
                 answer: dict[str, list[str]] = self._connection.recv()
@@ -128,12 +133,12 @@ def _judge(connection: Connection) -> None:
     """What a suite worker does."""
     import torch  # noqa: PLC0415  after the environment variables are in place
 
-    from mhc.bench.suites import FIXED, QUICK, judge  # noqa: PLC0415
+    from mhc.bench.suites import FIXED, FULL_SIZE, QUICK, judge  # noqa: PLC0415
 
     torch.set_num_threads(1)
     while True:
         try:
-            spec, quick = connection.recv()
+            spec, quick, device = connection.recv()
         except EOFError:
             return
-        connection.send(judge(load(spec), FIXED if quick else QUICK))
+        connection.send(judge(load(spec), (*FIXED, *FULL_SIZE) if quick else QUICK, device))

@@ -26,7 +26,7 @@ def draw(score: Score, count: int) -> str:
     for suite, colour in zip(COMPARATORS, _COLOURS, strict=True):
         share = score.by_suite(suite) / total
         parts.append(_line([(1, share), (count, share)], count, colour, dashed=True))
-        flagged = f"{score.suite_alarms(suite)} of {score.clean_count} clean flagged"
+        flagged = f"{score.suite_alarms(suite)} of {score.suite_clean_count} clean flagged"
         labels.append((share, colour, f"{suite}: {100 * share:.0f} %", flagged))
     parts.append(_line(steps, count, _OURS))
     share, flagged = len(firsts) / total, f"{len(score.alarms)} of {score.clean_count} clean flagged"

@@ -6,22 +6,41 @@ from collections.abc import Sequence
 import torch
 
 from mhc.bench.detection_score import Row, Score
+from mhc.bench.detection_sets import KNOWN, THRESHOLDS
 from mhc.bench.hunt import Hunt, Subject
-from mhc.bench.suites import COMPARATORS, FIXED
+from mhc.bench.suites import COMPARATORS, FIXED, FULL_SIZE, Fixed
+from oracles.mutants.catalogue import MUTANTS
 from oracles.mutants.record import Elsewhere
+from oracles.mutants.thresholds import threshold
 
 _MESSAGE = 110
+_BANDS = (1, 512, 2048, 8192, 32768)
+"""Where bands of thresholds begin."""
 
 
 def render(
-    score: Score, *, command: str, count: int, seed: int, after: int, elsewhere: Sequence[Elsewhere], picture: str
+    score: Score,
+    *,
+    command: str,
+    count: int,
+    seed: int,
+    after: int,
+    elsewhere: Sequence[Elsewhere],
+    picture: str,
+    device: str = "cpu",
+    thresholds: int | None = None,
 ) -> str:
-    """The whole document."""
+    """The whole document.
+
+    Args:
+        thresholds: the seed of the mutants whose thresholds are drawn.
+    """
     parts = [
-        _header(score, command, count, seed, after),
+        _header(score, command, count, seed, after, device),
         f"![kills against cases]({picture})",
         "## Beside the suites that one would otherwise write",
         _suites(score),
+        *(["## Thresholds that a seed drew", _thresholds(score, thresholds)] if THRESHOLDS in score.sets else []),
         "## Oracles",
         _oracles(score),
         "## Survivors",
@@ -30,8 +49,8 @@ def render(
         _clean(score),
         "## Kill matrix",
         _matrix(score),
-        "## Not counted: they need a GPU",
-        "\n".join(f"- {one.bug}{_seen(one.source)}: {one.reason}." for one in elsewhere),
+        "## Not counted",
+        _elsewhere(elsewhere, device),
     ]
     if score.faults:
         parts += ["## Faults of the harness", "\n".join(f"- {hunt.name}: {hunt.fault}" for hunt in score.faults)]
@@ -50,12 +69,16 @@ def line(prey: Subject, hunt: Hunt) -> str:
     return f"{hunt.name:36} {verdict:28} {fired}  {hunt.fault or hunt.message}"[:240].rstrip()
 
 
-def _header(score: Score, command: str, count: int, seed: int, after: int) -> str:
+def _header(score: Score, command: str, count: int, seed: int, after: int, device: str) -> str:
     killed, total = len(score.killed), len(score.mutants) - len(score.equivalent)
     bases = ", ".join(
         f"{sum(row.killed for row in rows)} of {len(rows)} {base}"
         for base, rows in ((base, [row for row in score.mutants if row.mutant.base == base]) for base in score.bases)
+        if rows
     )
+    by_set = "; ".join(f"{name}: {sum(row.killed for row in rows)} of {len(rows)}" for name, rows in score.sets.items())
+    where = "CPU" if device == "cpu" else torch.cuda.get_device_name() if torch.cuda.is_available() else device
+    reach = "2^18 in rounds of stretched shapes, 2^20 in rounds of model shapes" if device == "cpu" else "2^21 and 2^25"
     worst = max((row.hunt.first or 0 for row in score.killed), default=0)
     alarms = len(score.alarms)
     rate = f"at most {3 / score.checks:.2g} with 95 % confidence" if score.checks and not alarms else "see below"
@@ -63,51 +86,91 @@ def _header(score: Score, command: str, count: int, seed: int, after: int) -> st
     more = f" and {after} more" if after else ""
     return f"""# Detection: known-bad implementations and what kills them
 
-{time.strftime("%Y-%m-%d", time.gmtime())}, CPU, torch {torch.__version__}
+{time.strftime("%Y-%m-%d", time.gmtime())}, {where}, torch {torch.__version__}
 
     {command}
 
 - **{killed} of {total} mutants killed**{apart} within {count} drawn cases each ({bases}); median
   {score.median_cases:g} cases and {score.median_seconds:.1f} s to the first kill, at most {worst} cases.
-- **{alarms} false alarms in {score.checks} clean (case, implementation) checks** ({rate}).
+- By set (what each is stands below): {by_set}.
+- **{alarms} false alarms in {score.checks} clean (case, implementation) checks** on {where} ({rate}).
 
 A mutant is one edit of the source of a real implementation: the formula in plain PyTorch (manual), the Triton kernels in
 their interpreter (triton), the serial TileLang kernels compiled for the CPU (tilelang). Each runs in a worker process as in
 a campaign, on the cases of the campaign's own strategy (seed {seed}, the same for every mutant of a base; tensors of at
-most 2^15 elements, in the interpreter of 2^11 but for every eighth round), judged by the campaign's own gates, until a
-case kills it; that case{more} is then judged by every gate (but not in the interpreter, where that takes minutes).
+most 2^15 elements, in the interpreter of 2^11 but for every eighth round; of at most {reach}),
+judged by the campaign's own gates, until a case kills it; that case{more} is then judged by every gate (but not in the
+interpreter, where that takes minutes).
 Seconds are wall time from the first case, compilation included, the start of the process not."""
 
 
 def _suites(score: Score) -> str:
-    hidden = [row for row in score.mutants if row.mutant.hidden]
-    total = len(score.mutants)
-    head = ["", "killed", "of those hidden at N(0, 1)", "clean variants flagged"]
-    lines = [
-        [
-            "drawn cases, these oracles",
-            _share(len(score.killed), total),
-            _share(sum(row.killed for row in hidden), len(hidden)),
-            _share(len(score.alarms), score.clean_count),
-        ]
-    ]
-    lines += [
-        [
-            f"fixed shapes, {suite}",
-            _share(score.by_suite(suite), total),
-            _share(score.by_suite(suite, hidden=True), len(hidden)),
-            _share(score.suite_alarms(suite), score.clean_count),
-        ]
-        for suite in COMPARATORS
-    ]
-    shapes = ", ".join(f"{one.B},{one.S},{one.n},{one.D} {one.dtype}" for one in FIXED)
-    return f"""The same mutants on fixed shapes, those of TileLang's and Liger-Kernel's tests with fewer tokens, x ~ N(0, 1),
-all parameters random, against the golden implementation in the same dtypes. B,S,n,D: {shapes}
-(in the interpreter without the last two).
+    few = [f"fixed shapes, few tokens, {suite}" for suite in COMPARATORS]
+    real = [f"fixed shapes, real token counts too, {suite}" for suite in COMPARATORS]
+    columns = _columns(score)
+    ours = [_killed([row.killed for row in rows]) for rows in columns.values()]
+    lines = [["drawn cases, these oracles", *ours, _share(len(score.alarms), score.clean_count)]]
+    for said, suite in zip(few, COMPARATORS, strict=True):
+        lines.append([said, *(_killed([suite not in row.missed_few for row in rows]) for rows in columns.values()), ""])
+    for said, suite in zip(real, COMPARATORS, strict=True):
+        found = [_killed([suite not in row.missed for row in rows]) for rows in columns.values()]
+        lines.append([said, *found, _share(score.suite_alarms(suite), score.suite_clean_count)])
+    head = ["killed", *columns, "clean variants flagged"]
+    known = "\n".join(f"- {name}: {KNOWN[name]}" for name in score.sets)
+    return f"""The same mutants on fixed shapes, those of TileLang's and Liger-Kernel's tests, x ~ N(0, 1), all parameters
+random, against the golden implementation in the same dtypes. B,S,n,D with few tokens: {_shapes(FIXED)}
+(in the interpreter without the last two); with the token counts of such tests, not in the interpreter: {_shapes(FULL_SIZE)}.
 A suite kills a mutant where something fails that passes on the unedited implementation; what fails there too is a false
-alarm.
+alarm. Hidden: bugs that x ~ N(0, 1), alpha about 1 or a tolerance of 1e-2 hides, of any set.
+
+What was known when strategies and gates were written:
+
+{known}
 
 {_table(head, lines)}"""
+
+
+def _columns(score: Score) -> dict[str, list[Row]]:
+    """The mutants that a column counts, by its title."""
+    sample = {f"{name}, {_sample(name)}": rows for name, rows in score.sets.items()}
+    return {**sample, "all": list(score.mutants), "hidden": [row for row in score.mutants if row.mutant.hidden]}
+
+
+def _sample(name: str) -> str:
+    return KNOWN[name].split(" ")[0].rstrip(".,").lower()
+
+
+def _killed(found: Sequence[bool]) -> str:
+    return _share(sum(found), len(found))
+
+
+def _shapes(tests: Sequence[Fixed]) -> str:
+    return ", ".join(f"{one.B},{one.S},{one.n},{one.D} {one.dtype}" for one in tests)
+
+
+def _thresholds(score: Score, seed: int | None) -> str:
+    """How many are found, by the octave of the threshold, and each."""
+    rows = score.sets[THRESHOLDS]
+    bands = []
+    for low, high in zip(_BANDS, (*_BANDS[1:], 1 << 62), strict=True):
+        inside = [row for row in rows if low <= threshold(row.mutant)[1] < high]
+        said = f"{low} to {high - 1}" if high < 1 << 62 else f"{low} and more"
+        found = [_killed([suite not in row.missed for row in inside]) for suite in COMPARATORS]
+        bands.append([said, _killed([row.killed for row in inside]), *found])
+    each = []
+    for row in sorted(rows, key=lambda row: threshold(row.mutant)[1]):
+        symbol, value = threshold(row.mutant)
+        first = "survives" if row.hunt.first is None else str(row.hunt.first)
+        seconds = "" if row.hunt.first is None else f"{row.hunt.seconds:.1f}"
+        suites = ["-" if suite in row.missed else "killed" for suite in COMPARATORS]
+        each.append([f"{symbol} {value}", row.mutant.bug, first, seconds, *suites])
+    head = ["threshold", "drawn cases, these oracles", *(f"fixed shapes, {suite}" for suite in COMPARATORS)]
+    return f"""`--thresholds {seed}`: each of these templates twice, with thresholds log-uniform from 64 up to the limit
+of its symbol (D 8,192, K 32,768, tokens 131,072). Fixed shapes are with the real token counts too.
+
+{_table(head, bands)}
+
+{_table(["threshold", "bug", "first kill", "s", *COMPARATORS], each)}"""
 
 
 def _oracles(score: Score) -> str:
@@ -156,6 +219,15 @@ def _matrix(score: Score) -> str:
 kill; for each of the fixed suites whether it finds it.
 
 {_table(head, lines)}"""
+
+
+def _elsewhere(elsewhere: Sequence[Elsewhere], device: str) -> str:
+    """Bug classes that have no mutant; on the CPU also mutants that need a GPU."""
+    lines = [f"- {one.bug}{_seen(one.source)}: {one.reason}." for one in elsewhere]
+    if device == "cpu":
+        far = [one for one in MUTANTS if one.device != "cpu"]
+        lines += [f"- {one.name}: {one.bug}{_seen(one.source)}: hunted with `--device {one.device}`." for one in far]
+    return "\n".join(lines)
 
 
 def _fired(at: int | None, first: int | None) -> str:

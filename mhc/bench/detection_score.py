@@ -4,21 +4,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from mhc.bench.detection_sets import set_of
 from mhc.bench.hunt import Hunt
-from mhc.bench.suites import COMPARATORS
+from mhc.bench.suites import COMPARATORS, FULL_SIZE, place
 from oracles.mutants.record import Mutant
+
+_FULL_SIZE = tuple(place(fixed) for fixed in FULL_SIZE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One mutant or clean variant with its hunt.
 
-    missed: the fixed suites under which nothing fails that does not fail on the unedited base too.
+    missed: the fixed suites under which nothing fails that does not fail on the unedited base too. missed_few: the same
+    where their tests have few tokens.
     """
 
     mutant: Mutant
     hunt: Hunt
     missed: frozenset[str]
+    missed_few: frozenset[str]
 
     @property
     def killed(self) -> bool:
@@ -30,7 +35,7 @@ class Score:
     """Everything that the report shows.
 
     Attributes:
-        mutants, clean: the rows. bases: the unedited implementations by kind.
+        mutants, clean: the rows. bases: the unedited implementations by kind, and built-in ones that are no base.
         checks: clean (case, implementation) checks that were judged; alarms: of these, flagged.
     """
 
@@ -89,13 +94,26 @@ class Score:
         """Mutants that no other oracle failed."""
         return sum(list(row.hunt.fired) == [oracle] for row in self.mutants)
 
-    def by_suite(self, suite: str, *, hidden: bool = False) -> int:
-        """Mutants that a fixed suite finds; `hidden`: of those marked so."""
-        return sum(suite not in row.missed for row in self.mutants if row.mutant.hidden or not hidden)
+    @property
+    def sets(self) -> dict[str, list[Row]]:
+        """The mutants by the set that they are of."""
+        found: dict[str, list[Row]] = {}
+        for row in self.mutants:
+            found.setdefault(set_of(row.mutant), []).append(row)
+        return found
+
+    def by_suite(self, suite: str) -> int:
+        """Mutants that a fixed suite finds."""
+        return sum(suite not in row.missed for row in self.mutants)
 
     def suite_alarms(self, suite: str) -> int:
         """Clean variants and unedited bases in which a fixed suite finds something."""
         return sum(bool(hunt.suites.get(suite)) for hunt in self._clean)
+
+    @property
+    def suite_clean_count(self) -> int:
+        """Clean variants and unedited bases that the fixed suites ran on."""
+        return sum(bool(hunt.suites) for hunt in self._clean)
 
     @property
     def clean_count(self) -> int:
@@ -110,17 +128,31 @@ class Score:
         return [*self._clean, *(row.hunt for row in self.mutants)]
 
 
-def score(mutants: Sequence[Mutant], hunts: Mapping[str, Hunt]) -> Score:
-    """Put hunts beside their mutants; the bases' own are in `hunts` under the names of their kinds."""
+def score(mutants: Sequence[Mutant], hunts: Mapping[str, Hunt], others: Sequence[Hunt] = ()) -> Score:
+    """Put hunts beside their mutants; the bases' own are in `hunts` under the names of their kinds.
+
+    Args:
+        others: of built-in implementations that are no base.
+    """
     bases = {name: hunts[name] for name in dict.fromkeys(mutant.base for mutant in mutants) if name in hunts}
     rows = [_row(mutant, hunts[mutant.name], bases.get(mutant.base)) for mutant in mutants if mutant.name in hunts]
     return Score(
-        mutants=[row for row in rows if not row.mutant.clean], clean=[row for row in rows if row.mutant.clean], bases=bases
+        mutants=[row for row in rows if not row.mutant.clean],
+        clean=[row for row in rows if row.mutant.clean],
+        bases=bases | {hunt.name: hunt for hunt in others},
     )
 
 
 def _row(mutant: Mutant, hunt: Hunt, base: Hunt | None) -> Row:
     """A suite's finding that the base shows as well is a false alarm, not a kill."""
-    alarms = {suite: set() if base is None else set(base.suites.get(suite, ())) for suite in COMPARATORS}
-    missed = frozenset(suite for suite in COMPARATORS if not set(hunt.suites.get(suite, ())) - alarms[suite])
-    return Row(mutant=mutant, hunt=hunt, missed=missed)
+    real = {
+        suite: set(hunt.suites.get(suite, ())) - set(() if base is None else base.suites.get(suite, ()))
+        for suite in COMPARATORS
+    }
+    few = {suite: {one for one in found if not one.endswith(_FULL_SIZE)} for suite, found in real.items()}
+    return Row(
+        mutant=mutant,
+        hunt=hunt,
+        missed=frozenset(suite for suite, found in real.items() if not found),
+        missed_few=frozenset(suite for suite, found in few.items() if not found),
+    )

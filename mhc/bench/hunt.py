@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import hypothesis
 from hypothesis import Phase
@@ -19,6 +20,7 @@ from oracles.mutants.load import SPEC
 from oracles.mutants.record import BASES, Mutant
 from oracles.verdict import Status, Verdict
 from strategies.cases import cases
+from strategies.reach import Reach
 from strategies.rounds import ROUND, quiet
 
 
@@ -28,22 +30,26 @@ class Subject:
 
     Attributes:
         spec: how a worker loads it. base: a key of `oracles.mutants.record.BASES`. clean: nothing may be said of it.
+        device: where it runs.
     """
 
     name: str
     spec: str
     base: str
     clean: bool
+    device: str = "cpu"
 
 
-def subject(mutant: Mutant) -> Subject:
-    return Subject(name=mutant.name, spec=SPEC.format(mutant.name), base=mutant.base, clean=mutant.clean)
+def subject(mutant: Mutant, device: str = "cpu") -> Subject:
+    spec = SPEC.format(mutant.name)
+    return Subject(name=mutant.name, spec=spec, base=mutant.base, clean=mutant.clean, device=device)
 
 
-def base_subject(base: str) -> Subject:
+def base_subject(base: str, device: str = "cpu") -> Subject:
     """The base itself, under the name of its kind."""
     place = BASES[base]
-    return Subject(name=base, spec=f"{place.package}.{place.module}:{place.attribute}", base=base, clean=True)
+    spec = f"{place.package}.{place.module}:{place.attribute}"
+    return Subject(name=base, spec=spec, base=base, clean=True, device=device)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,39 +86,89 @@ class Hunt:
 
 
 ELEMENTS = 1 << 15
-"""Of the largest tensor of a case."""
+"""Of the largest tensor of a usual case."""
 
 
-def drawn_for(base: str, count: int, seed: int) -> list[Case]:
+@dataclass(frozen=True)
+class Share:
+    """What a round of one reach draws. cases: in a round. elements: of the largest tensor."""
+
+    cases: int
+    elements: int
+
+
+SHARES: Mapping[str, Mapping[Reach, Share]] = {
+    "quick": {Reach.STRETCHED: Share(ROUND, 1 << 18), Reach.MODEL: Share(3, 1 << 20)},
+    "slow": {Reach.STRETCHED: Share(2, 1 << 13), Reach.MODEL: Share(1, 1 << 15)},
+    "cuda": {Reach.STRETCHED: Share(ROUND, 1 << 21), Reach.MODEL: Share(ROUND, 1 << 25)},
+}
+"""Of rounds that are not usual: about a tenth of the time each."""
+
+
+_REACHES = {3: Reach.STRETCHED, 8: Reach.STRETCHED, 6: Reach.MODEL}
+"""Of ten rounds; a campaign goes by a clock (`mhc.fuzz.sizes`), and a hunt's cases are drawn before any of them ran."""
+
+
+def reach(number: int) -> Reach:
+    """What the `number`-th round reaches for, from 1."""
+    return _REACHES.get(number % 10, Reach.USUAL)
+
+
+def drawn_for(base: str, count: int, seed: int, device: str = "cpu") -> list[Case]:
     """The cases of a base's hunts. In an interpreter they are small but for every eighth round, as in a campaign."""
-    usual = ELEMENTS if BASES[base].quick else FIRST
-    return draw(count, seed, load(base_subject(base).spec).schedule, usual)
+    quick = BASES[base].quick
+    shares = SHARES["cuda" if device == "cuda" else "quick" if quick else "slow"]
+    return draw(count, seed, load(base_subject(base).spec).schedule, ELEMENTS if quick else FIRST, shares)
 
 
-def draw(count: int, seed: int, space: Mapping[str, Sequence[ScheduleValue]], usual_elements: int = ELEMENTS) -> list[Case]:
+def draw(
+    count: int,
+    seed: int,
+    space: Mapping[str, Sequence[ScheduleValue]],
+    usual_elements: int = ELEMENTS,
+    shares: Mapping[Reach, Share] = MappingProxyType({}),
+) -> list[Case]:
     """`count` cases of the campaign's strategy, in short rounds with the seeds `seed`, `seed + 1`, ...
 
-    The first of a round is always the simplest there is, and kept once. Schedules are out of `space`, under the name "";
+    The first of a round is always the simplest of its reach, and kept once. Schedules are out of `space`, under the name "";
     `named` puts an implementation's there.
+
+    Args:
+        shares: what rounds draw that reach further (`reach`); without one a round is usual.
     """
     drawn: list[Case] = []
+    simplest: set[Case] = set()
     rounds = 0
-    spaces = {"": space} if space else {}
     while len(drawn) < count:
         before, rounds = len(drawn), rounds + 1
-        most = ELEMENTS if rounds % FULL_EVERY == 0 else usual_elements
-        configured = quiet(ROUND, phases=(Phase.generate,))
-
-        def keep(case: Case) -> None:
-            drawn.append(case)
-
-        test = hypothesis.given(cases(max_elements=most, spaces=spaces))(keep)
-        hypothesis.seed(seed)(configured(test))()
+        usual = Share(ROUND, ELEMENTS if rounds % FULL_EVERY == 0 else usual_elements)
+        drawn += _round(seed, space, reach(rounds), shares.get(reach(rounds)), usual)
         assert len(drawn) > before, "the strategy draws nothing"
-        if before:
+        if drawn[before] in simplest:
             del drawn[before]
+        else:
+            simplest.add(drawn[before])
         seed += 1
     return drawn[:count]
+
+
+def _round(
+    seed: int, space: Mapping[str, Sequence[ScheduleValue]], wanted: Reach, share: Share | None, usual: Share
+) -> list[Case]:
+    """One round's cases."""
+    drawn: list[Case] = []
+    reached = Reach.USUAL if share is None else wanted
+    share = share or usual
+    spaces = {"": space} if space else {}
+    strategy = cases(max_elements=share.elements, spaces=spaces, reach=reached)
+
+    def keep(case: Case) -> None:
+        drawn.append(case)
+
+    test = hypothesis.given(strategy)(keep)
+    # the first of a round is the simplest, so that a short one has one more
+    hypothesis.seed(seed)(quiet(share.cases + (reached is not Reach.USUAL), phases=(Phase.generate,))(test))()
+    return drawn
 
 
 def named(case: Case, name: str) -> Case:
@@ -130,7 +186,7 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seco
         limit: seconds that one run may take. seconds: that all together may.
     """
     implementation, quick = load(prey.spec), BASES[prey.base].quick
-    worker = Worker(prey.spec, implementation, "cpu", limit=limit)
+    worker = Worker(prey.spec, implementation, prey.device, limit=limit)
     result = Hunt(name=prey.name)
     started = None
     try:

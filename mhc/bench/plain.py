@@ -25,11 +25,12 @@ from strategies.rounds import ROUND, quiet
 
 _START_LIMIT = 120.0
 DTYPES = tuple(STORAGE_DTYPES)
+_LARGE = 1 << 18
 
 
 def fixed() -> st.SearchStrategy[Fixed]:
-    """Shapes as one would draw them, of up to 2^15 elements of x."""
-    return st.builds(
+    """Shapes as one would draw them: of up to 2^15 elements of x, but for one of ten that is as large as a model's layer."""
+    small = st.builds(
         Fixed,
         B=st.integers(1, 2),
         S=st.integers(1, 8),
@@ -37,6 +38,15 @@ def fixed() -> st.SearchStrategy[Fixed]:
         D=st.integers(1, 256),
         dtype=st.sampled_from(DTYPES),
     )
+    return st.integers(0, 9).flatmap(lambda tenth: _large() if tenth == 9 else small)
+
+
+@st.composite
+def _large(draw: st.DrawFn) -> Fixed:
+    """Streams, widths and tokens of models, of up to `_LARGE` elements of x."""
+    n, D = draw(st.sampled_from((1, 2, 4))), draw(st.integers(1, 8192))
+    S = draw(st.integers(1, max(1, min(4096, _LARGE // (n * D)))))
+    return Fixed(1, S, n, D, draw(st.sampled_from(DTYPES)))
 
 
 @dataclass(frozen=True, kw_only=True)

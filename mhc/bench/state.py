@@ -24,7 +24,7 @@ class Results(Generic[Result]):
     key: ClassVar[str]
     kind: ClassVar[type[Any]]
 
-    def __init__(self, path: Path | None, settings: Mapping[str, int | float]) -> None:
+    def __init__(self, path: Path | None, settings: Mapping[str, int | float | str]) -> None:
         self._path = path
         self._settings = dict(settings)
         self._lock = Lock()

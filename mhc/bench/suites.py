@@ -1,8 +1,9 @@
 """The test suites that one would otherwise write: a few fixed shapes, x ~ N(0, 1), one tolerance for everything.
 
-Shapes are those of TileLang's mHC example (D of 1280, 2560, 4096; fewer tokens, since a CPU runs them) and of Liger-Kernel's
-tests. Everything else is as a careful user would have it: every parameter random, gamma present, upstream gradients dense,
-forward and backward against the golden implementation in the same dtypes.
+Shapes are those of TileLang's mHC example (D of 1280, 2560, 4096) and of Liger-Kernel's tests: once with few tokens, which
+a CPU runs at once, and in `FULL_SIZE` with as many as such tests have. Everything else is as a careful user would have it:
+every parameter random, gamma present, upstream gradients dense, forward and backward against the golden implementation in
+the same dtypes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,6 +44,12 @@ FIXED = (
 )
 QUICK = FIXED[:5]
 """Without the widest: for kernels in an interpreter."""
+FULL_SIZE = (
+    Fixed(1, 512, 4, 1280, "bfloat16"),
+    Fixed(1, 2048, 4, 2560, "bfloat16"),
+    Fixed(1, 4096, 4, 1280, "bfloat16"),
+)
+"""With the token counts of such tests: seconds for compiled kernels, minutes in an interpreter, which has none of them."""
 
 
 def defaults(got: Tensor, wanted: Tensor) -> bool:
@@ -72,18 +79,23 @@ COMPARATORS: Mapping[str, Callable[[Tensor, Tensor], bool]] = {
 }
 
 
-def judge(implementation: Implementation, tests: Sequence[Fixed] = FIXED) -> dict[str, list[str]]:
+def place(fixed: Fixed) -> str:
+    """How a finding names its test, such as `B1S8n4D64 bfloat16`."""
+    return f"B{fixed.B}S{fixed.S}n{fixed.n}D{fixed.D} {fixed.dtype}"
+
+
+def judge(implementation: Implementation, tests: Sequence[Fixed] = FIXED, device: str = "cpu") -> dict[str, list[str]]:
     """For each comparator what fails under it, such as `dx at B1S8n4D64 bfloat16`; a test that raises has failed."""
     found: dict[str, list[str]] = {name: [] for name in COMPARATORS}
     for fixed in tests:
-        where = f"B{fixed.B}S{fixed.S}n{fixed.n}D{fixed.D} {fixed.dtype}"
+        where = place(fixed)
         try:
-            got = _run(implementation, _inputs(fixed))
+            got = _run(implementation, _inputs(fixed, device))
         except Exception as error:
             for said in found.values():
                 said.append(f"raises {type(error).__name__} at {where}")
             continue
-        wanted = _golden(fixed)
+        wanted = _golden(fixed, device)
         for name, close in COMPARATORS.items():
             found[name] += [f"{key} at {where}" for key, value in got.items() if not _same(value, wanted[key], close)]
     return found
@@ -96,7 +108,7 @@ def _same(got: Tensor | None, wanted: Tensor | None, close: Callable[[Tensor, Te
 
 
 @lru_cache
-def _inputs(fixed: Fixed) -> Named:
+def _inputs(fixed: Fixed, device: str) -> Named:
     generator = torch.Generator().manual_seed(_SEED)
     sizes, storage = PRE.sizes(fixed.B, fixed.S, fixed.n, fixed.D), STORAGE_DTYPES[fixed.dtype]
     tensors = {}
@@ -104,13 +116,13 @@ def _inputs(fixed: Fixed) -> Named:
         values = torch.randn(spec.shape(sizes), generator=generator)
         if spec.name == "phi":
             values *= sizes["K"] ** -0.5
-        tensors[spec.name] = values.to(spec.dtype(storage))
+        tensors[spec.name] = values.to(device, spec.dtype(storage))
     return tensors
 
 
 @lru_cache
-def _golden(fixed: Fixed) -> Named:
-    return _run(GOLDEN, _inputs(fixed))
+def _golden(fixed: Fixed, device: str) -> Named:
+    return _run(GOLDEN, _inputs(fixed, device))
 
 
 def _run(implementation: Implementation, inputs: Named) -> Named:

@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import torch
 
+from mhc.bench.detection_sets import KNOWN, set_of
 from mhc.bench.race import Race, Score, State, race, scores
 from mhc.bench.simulated import Simulated, serve
 from mhc.bench.simulated import measure as simulate
@@ -36,6 +37,7 @@ from mhc.fuzz.site import Here, Site, Specs
 from mhc.implementation import DEVICES
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.record import Mutant
+from oracles.mutants.thresholds import drawn
 from strategies.rounds import ROUND
 
 COST, CEILING = 2.0, 2000.0
@@ -72,7 +74,15 @@ _EVERY = 8  # of the catalogue's mutants, without --all
     "--race", "racing", is_flag=True, help="Race a campaign against the plain loop over known-bad implementations."
 )
 @click.option("--all", "every", is_flag=True, help=f"Race over all mutants, not every {_EVERY}th.")
-@click.option("--only", "names", multiple=True, metavar="NAME", help="Race over a mutant or all of a base. Repeatable.")
+@click.option(
+    "--only", "names", multiple=True, metavar="NAME", help="Race over a mutant, or all of a base or set. Repeatable."
+)
+@click.option(
+    "--thresholds",
+    type=click.IntRange(min=0),
+    metavar="SEED",
+    help="Race over mutants too whose thresholds this seed draws.",
+)
 @click.option(
     "--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds a mutant has under each."
 )
@@ -95,6 +105,7 @@ def throughput(
     racing: bool,
     every: bool,
     names: tuple[str, ...],
+    thresholds: int | None,
     limit: float,
     jobs: int,
     state: Path | None,
@@ -114,19 +125,28 @@ def throughput(
         if simulated is not None:
             sys.exit(_simulated(simulated, sleep, seconds, seed, on))
         if racing:
-            chosen = [one for one in ALL.values() if not one.equivalent and one.device == "cpu"]
-            unknown = {*names} - {one.name for one in chosen} - {one.base for one in chosen}
-            if unknown:
-                raise click.UsageError(f"--only {min(unknown)}: no such mutant, and no base of any")
-            if names:
-                chosen = [one for one in chosen if one.name in names or one.base in names]
-            elif not every:
-                chosen = chosen[::_EVERY]
-            sys.exit(_race(chosen, state, limit, jobs, seed))
+            generated = () if thresholds is None else drawn(thresholds)
+            sys.exit(_race(_chosen(names, generated, every=every), state, limit, jobs, seed))
         _measure(specs, device, workers, cases, laps, seed, on, no_plain)
     except HarnessError as fault:
         click.echo(f"fault of the harness: {fault}", err=True)
         sys.exit(3)
+
+
+def _chosen(names: Sequence[str], generated: Sequence[Mutant], *, every: bool) -> list[Mutant]:
+    """What is raced: what `names` are of, or every `_EVERY`th of the catalogue, or all; and all that a seed drew.
+
+    Raises:
+        click.UsageError: a name is of nothing that is raced on the CPU.
+    """
+    known = [one for one in (*ALL.values(), *generated) if not one.equivalent and one.device == "cpu"]
+    if not names:
+        return [*(one for one in ALL.values() if one in known)][:: 1 if every else _EVERY] + list(generated)
+    words = {one.name: {one.name, one.base, *(() if one.clean else (set_of(one),))} for one in known}
+    unknown = {*names}.difference(*words.values())
+    if unknown:
+        raise click.UsageError(f"--only {min(unknown)}: no such mutant on the CPU, and no base or set of any")
+    return [one for one in known if words[one.name] & {*names}]
 
 
 def _simulated(workers: int, sleep: float, seconds: float, seed: int, on: str | None) -> int:
@@ -160,9 +180,22 @@ def _race(mutants: Sequence[Mutant], state: Path | None, limit: float, jobs: int
 
     races = race(mutants, State(state, {"limit": limit, "seed": seed}), limit=limit, jobs=jobs, seed=seed, on_race=show)
     hunted = sum(not one.clean for one in races)
-    click.echo(
-        f"\n{hunted} mutants and {len(races) - hunted} clean variants, {limit:g} s each under each, {jobs} at a time\n"
-    )
+    click.echo(f"\n{hunted} mutants and {len(races) - hunted} clean variants, {limit:g} s each under each, {jobs} at a time")
+    sets: dict[str, list[Race]] = {}
+    for mutant, result in zip(mutants, races, strict=True):
+        if not mutant.clean:
+            sets.setdefault(set_of(mutant), []).append(result)
+    if len(sets) > 1:
+        _tell(races, limit, "All")
+    for name, those in sets.items():
+        _tell([*those, *(one for one in races if one.clean)], limit, f"{name}. {KNOWN[name]}")
+    return 3 if any(one.fault for one in races) else 0
+
+
+def _tell(races: Sequence[Race], limit: float, title: str) -> None:
+    """The table of a set of mutants, and of all clean variants."""
+    hunted = sum(not one.clean for one in races)
+    click.echo(f"\n{title}\n")
     click.echo(
         "| seconds each |  | killed | clean flagged | seconds, all mutants | kills a minute "
         "| campaign's kills a minute over it | its seconds over the campaign's |"
@@ -172,7 +205,6 @@ def _race(mutants: Sequence[Mutant], state: Path | None, limit: float, jobs: int
         found = scores(races, limit * part)
         for name, score in found.items():
             click.echo(f"| {limit * part:g} | {name} | {_told(score, hunted, found['campaign'])} |")
-    return 3 if any(one.fault for one in races) else 0
 
 
 def _told(score: Score, hunted: int, ours: Score) -> str:

@@ -24,11 +24,6 @@ NEEDS_A_GPU = (
         source="triton #10176",
     ),
     Elsewhere(
-        bug="a 32-bit offset that overflows beyond 2**31 elements",
-        reason="4 GiB of bfloat16 and minutes of interpreter a case; offsets that wrap at 2**11 are among the mutants",
-        source="PaddleFleet #1264",
-    ),
-    Elsewhere(
         bug="a pipelined load that overwrites a tile an asynchronous product still reads",
         reason="asynchronous copies exist on a GPU only",
         source="docstring of mhc/pre/triton_project_kernels.py",
