@@ -86,7 +86,7 @@ def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
             same = same * _PRIME + _digests(rows)
     if int(active.sum()) * _GAIN > case.N:
         return None
-    # each active token is alone; of the others those with one digest are one (64 bits: two by chance once in 2**30 cases)
+    # each active token is alone; of the others those with one digest are one
     _, kinds = torch.unique(same, return_inverse=True)
     alone = kinds.max() + 1 + torch.arange(case.N, device=device)
     groups, stands_for = torch.unique(torch.where(active, alone, kinds), return_inverse=True)
@@ -95,20 +95,35 @@ def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
     chosen = torch.full_like(groups, case.N).scatter_reduce(0, stands_for, torch.arange(case.N, device=device), "amin")
     chosen, order = chosen.sort()
     stands_for = torch.empty_like(order).scatter(0, order, torch.arange(len(order), device=device))[stands_for]
+    if not all(_same(tensor.reshape(case.N, -1), chosen, stands_for, ~active) for tensor in tensors.values()):
+        return None  # two rows with one digest
     taken = {name: tensor.reshape(case.N, *tensor.shape[count:])[chosen].unsqueeze(0) for name, tensor in tensors.items()}
     small = derived(inputs, {name: tensor.cpu() for name, tensor in taken.items()}, B=1, S=len(chosen))
     return Condensed(inputs=small, chosen=chosen, stands_for=stands_for, lead=(case.B, case.S), tokens=table.tokens)
 
 
 _PRIME = 1099511628211
-_CHUNK = 1 << 22  # elements that are widened to integers at a time
+_CHUNK = 1 << 22  # elements that are looked at at a time
+_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _digests(rows: Tensor) -> Tensor:
     """A 64-bit number for each row, of its bits: a sum of them, each times an odd number of its own."""
-    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[rows.element_size()]
     width = rows.shape[1]
     factors = torch.randint(-(2**62), 2**62, (width,), generator=torch.Generator().manual_seed(width)) * 2 + 1
     factors = factors.to(rows.device)
-    parts = torch.split(rows.view(integers), max(1, _CHUNK // max(1, width)))
-    return torch.cat([(part.long() * factors).sum(1) for part in parts])
+    parts = []
+    for part in torch.split(rows.view(_BITS[rows.element_size()]), max(1, _CHUNK // max(1, width))):
+        bits = part.long()
+        bits ^= bits >> 29  # the highest bits alone, a sign, would be lost in a product modulo 2**64
+        parts.append((bits * factors).sum(1))
+    return torch.cat(parts)
+
+
+def _same(rows: Tensor, chosen: Tensor, stands_for: Tensor, judged: Tensor) -> bool:
+    """Whether each `judged` row has the bits of the one that stands for it."""
+    bits, step = rows.view(_BITS[rows.element_size()]), max(1, _CHUNK // max(1, rows.shape[1]))
+    return all(
+        bool(((bits[at : at + step] == bits[chosen[stands_for[at : at + step]]]).all(1) | ~judged[at : at + step]).all())
+        for at in range(0, len(bits), step)
+    )

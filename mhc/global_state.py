@@ -127,9 +127,7 @@ def _write_autocast(value: Named) -> None:
 
 
 def _attribute(name: str, owner: Any, attribute: str) -> Setting:
-    return Setting(
-        name=name, read=lambda: getattr(owner, attribute), write=lambda value: setattr(owner, attribute, value)
-    )
+    return Setting(name=name, read=lambda: getattr(owner, attribute), write=lambda value: setattr(owner, attribute, value))
 
 
 _MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn

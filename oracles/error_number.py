@@ -37,7 +37,17 @@ from torch import Tensor
 
 from oracles import addends, regroup, runs
 from oracles.grain import grain_of, holds, product_grain
-from oracles.rounding import ELEMENTARY, PARTIAL, all_finite, ceiling, half_subnormal, magnitude, poison, unit_roundoff
+from oracles.rounding import (
+    ELEMENTARY,
+    PARTIAL,
+    all_finite,
+    ceiling,
+    half_subnormal,
+    magnitude,
+    poison,
+    underflow,
+    unit_roundoff,
+)
 
 LOST = 2.0**55
 """Where a float64 is at least so many times another, their sum is the first to the last bit."""
@@ -121,9 +131,9 @@ class ErrorNumber:
             if error.numel() == 0:
                 return result
             least, most = (float(end) for end in spread.aminmax())
-            under = underflows * half_subnormal(dtype)
+            under = underflows * underflow(dtype)
             if regrouped is not None and regroup.near(spread, least):
-                result.error = torch.add(error, spread.sign() * regrouped(), alpha=half_subnormal(dtype))
+                result.error = torch.add(error, spread.sign() * regrouped(), alpha=underflow(dtype))
             elif roundings is not spread or alpha * least <= LOST * under:
                 result.error = torch.add(error, spread.sign(), alpha=under)
             if most + float(result.error.max()) <= limit:
@@ -133,7 +143,7 @@ class ErrorNumber:
         spread = (magnitude(value) if size is None else size) + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
         products = underflows if regrouped is None else regrouped()
-        error = error + (spread != 0).double() * products * half_subnormal(dtype)
+        error = error + (spread != 0).double() * products * underflow(dtype)
         if grain:
             exact = holds(spread, grain, dtype)
             error = torch.where(exact, 0.0, error)

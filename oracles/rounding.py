@@ -13,6 +13,7 @@ LAMBDA = 6.0
 ELEMENTARY = 9.0
 # Nothing is promised within this factor of overflow, inputs included, so that the order of a formula's constant factors is
 # free: autograd, for one, doubles dh_post before the slope of the sigmoid brings it down; the formula takes h_post first.
+# Below the normal range the same order costs up to this factor in what a product loses.
 HEADROOM = 4.0
 # A product in a matrix product may be formed from three bfloat16 terms of each factor: six partial products for float32
 # digits, each of which can fall below the normal range by itself.
@@ -42,6 +43,15 @@ def half_subnormal(dtype: torch.dtype) -> float:
     """What rounding may cost below the normal range; of float64 a whole subnormal, since no float64 is half of one."""
     info = torch.finfo(dtype)
     return info.smallest_normal * info.eps / 2 or info.smallest_normal * info.eps
+
+
+@cache
+def underflow(dtype: torch.dtype) -> float:
+    """What a product below the normal range may lose: half a subnormal, of an intermediate up to `HEADROOM` times smaller.
+
+    Autograd, for one, multiplies by half a derivative first and doubles the factor that follows: what is lost is doubled too.
+    """
+    return HEADROOM * half_subnormal(dtype)
 
 
 def all_finite(value: Tensor) -> bool:

@@ -9,8 +9,11 @@ from mhc.operator import Operator, Production
 from strategies.choice import choice
 
 STEPS = 256
-PERIOD = 64
-"""Tokens after which the inputs repeat at model sizes: the reference is read over these (`mhc.condense`)."""
+PERIOD = 61
+"""Tokens after which the inputs repeat at model sizes: the reference is read over these (`mhc.condense`).
+
+A prime, so that an offset that wraps at a power of two, or a tile read twice, meets other values.
+"""
 ACTIVE = 32
 """Rows of an upstream gradient that are not zero at model sizes."""
 
