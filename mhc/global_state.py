@@ -52,14 +52,14 @@ _KEY_AND_POSITION = 4 * 624 + 4  # bytes of numpy's mt19937_state
 
 def _read_numpy() -> tuple[Any, bytes]:
     """NumPy's global generator, and its state from memory: `get_state` takes 40 microseconds."""
-    generator = np.random.get_bit_generator()
+    generator = np.random.mtrand.get_bit_generator()
     known = isinstance(generator, np.random.MT19937)
     return generator, ctypes.string_at(generator.ctypes.state_address, _KEY_AND_POSITION) if known else b""
 
 
 def _write_numpy(value: tuple[Any, bytes]) -> None:
     generator, state = value
-    np.random.set_bit_generator(generator)
+    np.random.mtrand.set_bit_generator(generator)
     ctypes.memmove(generator.ctypes.state_address, state, len(state))
 
 
@@ -85,7 +85,7 @@ Named = tuple[tuple[str, Any], ...]
 
 
 def _read_precision() -> Named:
-    """The general switch, and those of the backends. Where these contradict one another, PyTorch refuses to say the first."""
+    """The general switch, and those of the backends. Where they contradict one another, PyTorch refuses to say the first."""
     try:
         general = torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -154,12 +154,8 @@ SETTINGS: tuple[Setting, ...] = (
 """What is there on every machine."""
 
 CUDA_SETTINGS: tuple[Setting, ...] = (
-    Setting(name="CUDA device", read=lambda: torch.cuda.current_device(), write=lambda value: torch.cuda.set_device(value)),
-    Setting(
-        name="CUDA stream",
-        read=lambda: torch.cuda.current_stream(),
-        write=lambda value: torch.cuda.set_stream(value),
-    ),
+    Setting(name="CUDA device", read=torch.cuda.current_device, write=torch.cuda.set_device),
+    Setting(name="CUDA stream", read=torch.cuda.current_stream, write=torch.cuda.set_stream),
     Setting(
         name="PyTorch's generator on CUDA",
         read=lambda: torch.cuda.get_rng_state().numpy().tobytes(),

@@ -169,7 +169,7 @@ def _undeclared(implementation: Implementation, pairs: Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class _Back:
-    """Copies on the host: what was returned, early too, the memory of what was given, and the canaries around allocations."""
+    """Copies on the host: what was returned, early too, the memory of what was given, and the canaries."""
 
     results: Mapping[str, Tensor] = field(default_factory=dict)
     memory: Mapping[str, Tensor] = field(default_factory=dict)

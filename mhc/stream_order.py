@@ -1,7 +1,7 @@
 """A call whose inputs come late on the current stream, and go again as soon as the call has returned.
 
-A kernel that launches on another stream and does not wait, or is not waited for, gives the right result wherever the device is
-idle or the caller synchronises. Here the stream is kept busy, and nobody synchronises: what is out of order reads NaN.
+A kernel that launches on another stream and does not wait, or is not waited for, gives the right result wherever the device
+is idle or the caller synchronises. Here the stream is kept busy, and nobody synchronises: what is out of order reads NaN.
 """
 
 import time
@@ -48,7 +48,7 @@ class CudaStream:
         return torch.cuda.stream(self.stream)
 
     def delay(self, seconds: float) -> None:
-        torch.cuda._sleep(int(seconds * _CYCLES))
+        torch.cuda._sleep(int(seconds * _CYCLES))  # type: ignore[no-untyped-call]
 
     def copy(self, to: Tensor, of: Tensor) -> None:
         to.copy_(of, non_blocking=True)
@@ -65,7 +65,9 @@ class CudaStream:
 
 def new_stream(device: torch.device) -> Stream | None:
     """A stream on which work on `device` can be late; None where a call returns when its work is done, as on the CPU."""
-    return CudaStream(torch.cuda.Stream(device)) if device.type == "cuda" else None
+    if device.type != "cuda":
+        return None
+    return CudaStream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)

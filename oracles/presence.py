@@ -19,7 +19,7 @@ from oracles.verdict import Verdict, failed, not_applicable, passed
 NAME = "presence"
 
 _SHAPES = ({"B": 1, "S": 1, "n": 1, "D": 1}, {"B": 1, "S": 70, "n": 2, "D": 8}, {"B": 2, "S": 3, "n": 4, "D": 33})
-"""The simplest one; more than 64 tokens; another n and D. Small, since what is never returned is asked for case after case."""
+"""The simplest one; more than 64 tokens; another n and D. All are small: what is never returned is asked for often."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
 
 
 def _probes(trial: Trial) -> list[_Probe]:
-    """This dtype with these optional tensors in several shapes; the other dtypes; other optional tensors."""
+    """The dtype and the optional tensors of the case in several shapes; the other dtypes; other optional tensors."""
     case = trial.case
     optional = frozenset(spec.name for spec in case.table.drawn if spec.optional)
     absent = frozenset(name for name in optional if not case.has(name))
@@ -68,9 +68,7 @@ def _probes(trial: Trial) -> list[_Probe]:
 
 
 @functools.lru_cache(maxsize=64)
-def _probe(
-    operator: str, device: str, dtype: str, absent: frozenset[str], shape: tuple[tuple[str, int], ...]
-) -> _Probe:
+def _probe(operator: str, device: str, dtype: str, absent: frozenset[str], shape: tuple[tuple[str, int], ...]) -> _Probe:
     case = default_case(operator=operator, dtype=dtype, absent=absent, **dict(shape))
     inputs = materialise(case, device)
     return _Probe(inputs=inputs, reference=reference(inputs))

@@ -3,8 +3,8 @@
 import random
 from unittest.mock import patch
 
-# beartype draws which entry of a container it checks. It gets a generator of its own: that a kernel draws from the global one
-# is a finding.
+# beartype draws which entry of a container it checks. It gets a generator of its own: a kernel that draws from the global
+# one is a finding.
 with patch.object(random, "getrandbits", random.Random().getrandbits):
     from beartype import BeartypeConf, beartype
 

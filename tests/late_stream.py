@@ -1,7 +1,7 @@
 """Two streams of a device that is not there: what is launched on them is done when the device is waited for.
 
-As on a GPU whose host is far ahead: at a delay of the current stream the other one does what it can; from then on the current
-one goes first. Nothing else orders the two but waiting for one another.
+As on a GPU whose host is far ahead: at a delay of the current stream the other one does what it can; from then on the
+current one goes first. Nothing else orders the two but waiting for one another.
 """
 
 from collections.abc import Callable, Iterator

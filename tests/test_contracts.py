@@ -45,7 +45,7 @@ def assert_right(implementation: Implementation, case: Case, *, judged: bool = T
     elif judged:
         passes = {verdict.subject for verdict in verdicts if verdict.status is Status.PASS}
         absent = set() if case.has("gamma") else {"dgamma"}
-        assert passes == {*observation.outputs, *observation.gradients, "inputs"} - absent
+        assert passes == {*observation.outputs, *observation.gradients, "inputs", "results", "settings"} - absent
     return observation
 
 

@@ -85,7 +85,7 @@ def test_overlap_is_that_of_the_bytes(data: st.DataObject) -> None:
         offsets = [0]
         for length, stride in zip(sizes, strides, strict=True):
             offsets = [one + i * stride for one in offsets for i in range(length)]
-        start = tensor.storage_offset()
+        start = int(tensor.storage_offset())
         return tensor, {(start + one) * size + byte for one in offsets for byte in range(size)}
 
     (one, here), (other, there) = view(), view()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from mhc import default_case
-from mhc.global_state import SETTINGS, unchanged
+from mhc.global_state import SETTINGS, Change, unchanged
 from mhc.pre.reference_impls import MANUAL
 from oracles.verdict import Status
 from tests.support import altered, judge_all, judged, symptoms
@@ -34,7 +34,7 @@ CHANGES: dict[str, tuple[str, Callable[[], object]]] = {
     "NumPy drawn from": ("NumPy's global generator", np.random.rand),
     "NumPy's generator replaced": (
         "NumPy's global generator",
-        lambda: np.random.set_bit_generator(np.random.PCG64(1)),
+        lambda: np.random.mtrand.set_bit_generator(np.random.PCG64(1)),
     ),
     "no grad": ("grad mode", lambda: torch.set_grad_enabled(False)),
     "inference mode": ("grad mode", enter_inference_mode),
@@ -78,9 +78,16 @@ def test_a_change_is_named_and_put_back(name: str) -> None:
 
 
 def test_it_is_put_back_after_an_exception() -> None:
-    with pytest.raises(ZeroDivisionError), unchanged("forward", "cpu") as changes:
-        torch.set_default_dtype(torch.float64)
-        raise ZeroDivisionError
+    changes: list[Change] = []
+
+    def boom() -> None:
+        nonlocal changes
+        with unchanged("forward", "cpu") as changes:
+            torch.set_default_dtype(torch.float64)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        boom()
     assert torch.get_default_dtype() == torch.float32
     assert [one.how for one in changes] == ["was torch.float32, is torch.float64"]
 
@@ -96,12 +103,15 @@ def test_a_stage_that_changes_a_setting_fails(name: str) -> None:
     verdicts = judged(altered(MANUAL, backward=backward), CASE)[2]
     assert symptoms(verdicts) == {("effects", setting, "changed")}
     (message,) = [one.message for one in verdicts if one.status is Status.FAIL]
-    assert message == {
-        "no grad": "backward left changed: grad mode: was enabled, is disabled",
-        "precision": "backward left changed: float32 precision: in general was highest, is high; cuda matmul was ieee, is tf32;"
-        " mkldnn matmul was ieee, is tf32",
-        "random": "backward drew from, or seeded, Python's random generator",
-    }[name]
+    assert (
+        message
+        == {
+            "no grad": "backward left changed: grad mode: was enabled, is disabled",
+            "precision": "backward left changed: float32 precision: in general was highest, is high; "
+            "cuda matmul was ieee, is tf32; mkldnn matmul was ieee, is tf32",
+            "random": "backward drew from, or seeded, Python's random generator",
+        }[name]
+    )
     assert not symptoms(judged(MANUAL, CASE)[2])
 
 

@@ -82,7 +82,7 @@ def _trespass(symptom: str, implementation: Implementation, trial: Trial) -> Sce
     if not shows(trial.observation):
         for gate in GATES:
             plan = gate.plan(trial)
-            for run in plan.runs if isinstance(plan, Plan) else ():
+            for run in plan.runs if isinstance(plan, Plan) and not plan.probes else ():
                 if shows(rerun(implementation, run)):
                     about = f"inputs of the gate {gate.name} {gate.variant}".rstrip()
                     return Scene(inputs=run.inputs, saved=run.saved, allowed=trial.allowed, about=about)

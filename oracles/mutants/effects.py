@@ -21,7 +21,8 @@ ALIASING = (
         name="zeros_shared_by_gradients",
         bug="without tokens, dalpha and dbias are views of one buffer of zeros",
         old=_RETURNED,
-        new="    if N == 0:\n        dbias = torch.zeros(M, dtype=dphi.dtype, device=dphi.device)\n        dalpha = dbias[:3]\n" + _RETURNED,
+        new="    if N == 0:\n        dbias = torch.zeros(M, dtype=dphi.dtype, device=dphi.device)\n        dalpha = dbias[:3]\n"
+        + _RETURNED,
     ),
     _formula(
         name="one_zero_for_all",
@@ -165,8 +166,7 @@ STREAMS = (
     _on_a_gpu(
         name="default_stream_taken",
         bug="launches on the default stream, whatever the current one is",
-        new="        with torch.cuda.stream(torch.cuda.default_stream(x.device)):\n"
-        f"            return {_CALL}",
+        new=f"        with torch.cuda.stream(torch.cuda.default_stream(x.device)):\n            return {_CALL}",
     ),
     _golden(
         name="dphi_read_late",

@@ -9,8 +9,9 @@ from mhc.fuzz.report.words import bounded, plural, safe
 def junit(run: Run) -> str:
     """A test for each implementation, which passes where something was judged, and one for each fingerprint, which fails.
 
-    An output that was not always returned, or never judged, is a test that is skipped. So it is for each pair: where two were never compared, that test is skipped. A fingerprint that the ledger has is skipped
-    too, and an implementation that refused every case. A fault of the harness is an error of its own.
+    An output that was not always returned, or never judged, is a test of its own, which is skipped. So is a pair that was
+    never compared, a fingerprint that the ledger has, and an implementation of which nothing was judged. A fault of the
+    harness is an error of its own.
     """
     suite = ET.Element("testsuite", name="mhc.fuzz", time=f"{run.seconds:.3f}")
     properties = ET.SubElement(suite, "properties")
