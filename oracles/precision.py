@@ -35,7 +35,7 @@ NAME = "precision"
 LABEL = "short sums at model scale"
 SYMPTOM = "imprecise"
 
-TERMS = 16
+TERMS = 8
 """About so many terms of a sum are not 0: enough to be a sum, too few to hide what its factors lost."""
 
 UNLIKELY = 18.0

@@ -201,7 +201,7 @@ def test_a_sum_in_any_order(length: int, order: str) -> None:
         assert float(number.spread.max()) < 1e-43
         assert torch.equal(in_sequence(terms).double(), number.value)
         return
-    assert 0.05 < rms(in_sequence(terms), number) < 0.95
+    assert (0.3 if order == "random" else 0.05) < rms(in_sequence(terms), number) < 0.95
 
 
 @pytest.mark.parametrize("length", [1, 16, 300])
@@ -223,6 +223,8 @@ def test_an_error_that_elements_share_is_known_as_such() -> None:
     assert float((product.shared / product.spread).min()) > 0.99
     total = product.sum(-1)  # of one sign: what they share adds up, it does not average out
     assert total.spread / total.value == pytest.approx(1e-3, rel=1e-2)
+    onward = product @ exact(drawn(200, 6).abs())
+    assert onward.spread / onward.value == pytest.approx(1e-3, rel=1e-2)
     both = torch.cat([product, exact(drawn(5, 3))], -1)
     assert isinstance(both, SpreadNumber)
     assert not both[:, 200:].shared.any()
