@@ -3,20 +3,31 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 import torch
+from click import UsageError
 from click.testing import CliRunner
 
 from mhc import default_case, load
-from mhc.bench import detection_picture, detection_report, suites
+from mhc.bench import alarms, detection_picture, detection_report, suites
 from mhc.bench.cli import main
 from mhc.bench.detection import State, detect
+from mhc.bench.detection_cli import _choose
 from mhc.bench.detection_score import Score, score
-from mhc.bench.hunt import Hunt, base_subject, draw, hunt, named, subject
+from mhc.bench.detection_sets import KNOWN, THRESHOLDS, set_of
+from mhc.bench.hunt import SHARES, Hunt, Share, Subject, base_subject, draw, drawn_for, hunt, named, subject
 from mhc.bench.suites import COMPARATORS
-from oracles.mutants.catalogue import ALL, NEEDS_A_GPU
+from mhc.fuzz.sizes import reach
+from mhc.fuzz.worker import Worker
+from mhc.implementation import Implementation
+from oracles.mutants import thresholds
+from oracles.mutants.catalogue import ALL, CLEAN, MUTANTS, NEEDS_A_GPU, SETS
+from oracles.mutants.load import SPEC
+from oracles.mutants.true_size import FAR, TRUE_SIZE
+from strategies.reach import Reach
 
 DEFAULTS, ONE_PERCENT, TILELANG = COMPARATORS
 MUTANT, OTHER, VARIANT = (ALL[name] for name in ("res_transposed", "dx_all_zero", "clean_gamma_folded"))
@@ -71,7 +82,7 @@ def test_the_report_names_survivors_alarms_and_what_needs_a_gpu() -> None:
     assert "| **2** |" in text
     assert all(one.reason in text for one in NEEDS_A_GPU)
     long = [line for line in text.splitlines() if len(line) > 125 and not line.startswith(("|", "-"))]
-    assert not [line for line in long if "B,S,n,D" not in line]
+    assert not [line for line in long if "bfloat16" not in line]
 
 
 def test_the_picture_is_an_svg_with_a_line_for_each_suite() -> None:
@@ -130,6 +141,120 @@ def test_cases_are_drawn_alike_and_carry_a_schedule_of_their_own() -> None:
     assert not named(default_case(B=1, S=1, n=1, D=1), "mine").schedules
 
 
+def test_rounds_that_reach_further_are_drawn_at_a_campaign_s_rate() -> None:
+    """Of ten rounds two are stretched and one is of model shapes, where the bench gives them a share."""
+    reaches = [reach(number) for number in range(1, 21)]
+    assert [reaches.count(one) for one in Reach] == [14, 4, 2]
+    assert reaches[:10] == reaches[10:]
+    shares = {Reach.STRETCHED: Share(4, 1 << 18), Reach.MODEL: Share(2, 1 << 20)}
+    usual, wider = draw(100, 3, {}), draw(100, 3, {}, shares=shares)
+    assert wider[:19] == usual[:19]  # the first two rounds
+    assert wider[19:] != usual[19:]
+    assert max(case.N for case in usual) <= 1025 < max(case.N for case in wider)
+    assert max(case.D for case in usual) <= 1025 < max(case.D for case in wider)
+
+
+def test_a_slow_base_has_few_elements_in_rounds_that_reach_further() -> None:
+    case = max(drawn_for("triton", 80, 0), key=lambda case: case.M * case.K)
+    assert case.D > 1025
+    assert SHARES["slow"][Reach.MODEL].elements >= case.M * case.K
+
+
+def test_every_mutant_is_of_one_set_and_of_each_it_is_said_what_was_known() -> None:
+    assert {*SETS, THRESHOLDS} <= set(KNOWN)
+    assert {set_of(mutant) for mutant in MUTANTS} == set(SETS)
+    assert {set_of(mutant) for mutant in TRUE_SIZE} == {"true_size"}
+    assert {set_of(mutant) for mutant in thresholds.drawn(3)} == {THRESHOLDS}
+
+
+def test_the_suites_count_with_few_tokens_and_with_real_token_counts_apart() -> None:
+    real = suites.place(suites.FULL_SIZE[0])
+    only_there = Hunt(name=MUTANT.name, cases=9, suites={name: [f"dbias at {real}"] for name in COMPARATORS})
+    (row,) = [row for row in some_score(**{MUTANT.name: only_there}).mutants if row.mutant is MUTANT]
+    assert (row.missed, row.missed_few) == (frozenset(), frozenset(COMPARATORS))
+
+
+def test_the_report_tells_sets_apart_and_shows_the_thresholds() -> None:
+    mutants = thresholds.drawn(5)
+    hunts = {mutant.name: Hunt(name=mutant.name, cases=5, first=3, suites=quiet()) for mutant in mutants[:4]}
+    hunts |= {mutant.name: Hunt(name=mutant.name, cases=300, suites=quiet()) for mutant in mutants[4:]}
+    own = {MUTANT.name: Hunt(name=MUTANT.name, cases=4, first=1, suites=quiet())}
+    golden = Hunt(name="golden", cases=70, refused=2)
+    result = score([MUTANT, *mutants], hunts | own, [golden])
+    assert (result.checks, result.clean_count, result.suite_clean_count) == (68, 1, 0)
+    text = detection_report.render(
+        result, command="c", count=300, seed=0, after=0, elsewhere=NEEDS_A_GPU, picture="p.svg", thresholds=5
+    )
+    assert f"By set (what each is stands below): scaled: 1 of 1; thresholds: 4 of {len(mutants)}." in text
+    assert "| killed | scaled, in-sample | thresholds, out-of-sample | all | hidden | clean variants flagged |" in text
+    assert "`--thresholds 5`" in text
+    for mutant in mutants:
+        symbol, value = thresholds.threshold(mutant)
+        assert f"| {symbol} {value} | {mutant.bug} | " in text
+    assert all(f"- {mutant.name}: " in text for mutant in FAR)
+    cuda = detection_report.render(
+        result, command="c", count=300, seed=0, after=0, elsewhere=(), picture="p.svg", device="cuda"
+    )
+    assert not any(f"- {mutant.name}: " in cuda for mutant in FAR)
+
+
+def test_what_runs_where() -> None:
+    """On cuda what needs a GPU and what is clean; the rest where it is asked for; bases of other devices nowhere."""
+    drawn = thresholds.drawn(1)
+    chosen, builtin = _choose((), "cpu", drawn)
+    assert {one.name for one in chosen} == {one.name for one in (*ALL.values(), *drawn)} - {one.name for one in FAR}
+    assert builtin == ["golden", "tir"]
+    chosen, builtin = _choose((), "cuda", drawn)
+    assert {*FAR} <= {*chosen}
+    assert {one.name for one in chosen if one.clean} == {one.name for one in CLEAN if one.base == "manual"}
+    assert all(one.device == "cuda" or one.clean for one in chosen)
+    assert {"triton", "tilelang", "golden"} <= {*builtin}
+    chosen, builtin = _choose(("true_size",), "cuda", drawn)
+    assert (set(chosen), builtin) == ({one for one in TRUE_SIZE if one.base == "manual"}, [])
+    assert _choose(("thresholds",), "cpu", drawn) == (list(drawn), [])
+    assert _choose(("golden",), "cpu", drawn) == ([], ["golden"])
+
+
+@pytest.mark.parametrize(
+    ("names", "device", "message"),
+    [
+        (("offsets_wrap_at_2_31",), "cpu", "--only offsets_wrap_at_2_31: nothing of that name runs on cpu"),
+        (("two_terms",), "cuda", "--only two_terms: nothing of that name runs on cuda"),
+        (("thresholds",), "cpu", "--only thresholds: nothing of that name runs on cpu"),
+        (("past_512_h_in_column",), "cpu", "--only past_512_h_in_column: no such mutant"),
+    ],
+)
+def test_what_does_not_run_is_refused(names: tuple[str, ...], device: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        _choose(names, device, ())
+
+
+def test_a_hunt_runs_where_its_subject_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    class Watched(Worker):
+        def __init__(self, spec: str, implementation: Implementation, device: str, **others: Any) -> None:
+            seen.append(device)
+            super().__init__(spec, implementation, "cpu", **others)
+
+    monkeypatch.setattr("mhc.bench.hunt.Worker", Watched)
+    hunt(subject(MUTANT, "cuda"), draw(3, 0, {}), after=0, limit=60.0)
+    assert seen == ["cuda"]
+
+
+def test_a_campaign_over_a_built_in_implementation_counts_its_cases() -> None:
+    result = alarms.campaign("golden", "cpu", cases=20, seconds=120, seed=0, jobs=1)
+    assert (result.name, result.cases, result.first, result.fault) == ("golden", 20, None, "")
+    assert 0 < result.worst < 1
+
+
+def test_a_campaign_s_first_finding_is_a_false_alarm() -> None:
+    wrong = SPEC.format("post_without_its_2")
+    result = alarms.campaign(wrong, "cpu", cases=20, seconds=120, seed=0, jobs=1)
+    assert result.first is not None
+    assert "h_post" in result.message
+
+
 def test_a_hang_ends_one_hunt_and_no_other(tmp_path: Path) -> None:
     """In parallel, kept in a file, and not repeated."""
     subjects = [subject(ALL[name]) for name in ("hangs_without_tokens", "post_without_its_2")]
@@ -174,7 +299,7 @@ def test_a_clean_subject_is_checked_to_the_end() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "nobody"], "--only nobody: no such mutant; known are manual, triton, tilelang"),
+        (["--only", "nobody"], "--only nobody: no such mutant; known are manual, triton, tilelang, scaled, true_size"),
         (["--cases", "0"], "range"),
     ],
 )
@@ -185,7 +310,8 @@ def test_bad_usage_exits_2(arguments: list[str], message: str) -> None:
 
 
 def test_the_verb_writes_its_report_and_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(subjects: list[object], state: State, **_: object) -> list[Hunt]:
+    def found(subjects: list[Subject], state: State, **_: object) -> list[Hunt]:
+        assert [one.device for one in subjects] == ["cpu", "cpu"]
         return [
             Hunt(name="manual", cases=4, suites=quiet()),
             Hunt(name=MUTANT.name, cases=4, first=1, fired={"bound": 1}, suites=quiet()),

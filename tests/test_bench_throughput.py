@@ -1,25 +1,33 @@
 """`python -m mhc.bench throughput`: the simulated fleet, the plain loop, the race, and what laps add up to."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+from click import UsageError
 from click.testing import CliRunner
+from hypothesis import Phase, given, seed
 
 from mhc import load
 from mhc.bench import throughput_cli
 from mhc.bench.cli import main
+from mhc.bench.detection_sets import KNOWN
 from mhc.bench.hunt import Subject
-from mhc.bench.plain import apart, loop
+from mhc.bench.plain import apart, fixed, loop
 from mhc.bench.race import Race, Score, State, race, scores
 from mhc.bench.simulated import Ceiling, Simulated, measure
-from mhc.bench.suites import COMPARATORS
+from mhc.bench.suites import COMPARATORS, Fixed
 from mhc.bench.throughput import PHASES, Contender, Lap, Team, in_turns, median_rate, median_ratio, split, unled
 from mhc.fuzz.process import HarnessError, Limits, Process
 from mhc.fuzz.site import Here
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.load import SPEC
+from oracles.mutants.record import Mutant
+from oracles.mutants.thresholds import drawn
+from oracles.mutants.true_size import TRUE_SIZE
+from strategies.rounds import ROUND, quiet
 
 ENDS = """
 import os
@@ -129,6 +137,54 @@ def test_a_race_over_what_is_not_known_is_refused() -> None:
     done = CliRunner().invoke(main, ["throughput", "--race", "--only", "nobody"])
     assert done.exit_code == 2
     assert "--only nobody: no such mutant" in done.output
+
+
+def test_what_is_raced() -> None:
+    """What needs a GPU is not, nor what is equivalent; what a seed drew is raced whole."""
+    generated = drawn(2)
+    everything = throughput_cli._chosen((), generated, every=True)
+    assert {one.name for one in everything} == {
+        one.name for one in (*ALL.values(), *generated) if one.device == "cpu" and not one.equivalent
+    }
+    some = throughput_cli._chosen((), generated, every=False)
+    assert len(some) < len(everything) / 4
+    assert set(generated) < set(some)
+    assert {one.name for one in throughput_cli._chosen(("true_size",), (), every=False)} == {
+        one.name for one in TRUE_SIZE if one.device == "cpu"
+    }
+    assert throughput_cli._chosen(("thresholds",), generated, every=False) == list(generated)
+    with pytest.raises(UsageError, match="--only offsets_wrap_at_2_31: no such mutant on the CPU"):
+        throughput_cli._chosen(("offsets_wrap_at_2_31",), (), every=False)
+
+
+def test_a_race_tells_each_set_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raced(mutants: Sequence[Mutant], *_: object, **__: object) -> list[Race]:
+        return [replace(RACE, name=one.name, campaign=1.0 if one.name == "res_transposed" else None) for one in mutants]
+
+    monkeypatch.setattr(throughput_cli, "race", raced)
+    names = [part for name in ("res_transposed", "wide_h_in_column", "dx_all_zero") for part in ("--only", name)]
+    done = CliRunner().invoke(main, ["throughput", "--race", *names])
+    assert done.exit_code == 0, done.output
+    titles = [line for line in done.output.splitlines() if line.startswith(("All", "scaled.", "true_size."))]
+    assert titles == ["All", f"scaled. {KNOWN['scaled']}", f"true_size. {KNOWN['true_size']}"]
+    assert [line.split("|")[3].strip() for line in done.output.splitlines() if "| campaign |" in line][3::4] == [
+        "1 of 3",
+        "1 of 2",
+        "0 of 1",
+    ]
+
+
+def test_the_plain_loop_has_large_examples_too() -> None:
+    seen: list[Fixed] = []
+
+    def collect(example: Fixed) -> None:
+        seen.append(example)
+
+    for number in range(40):  # rounds, as the loop has them
+        seed(number)(quiet(ROUND, phases=(Phase.generate,))(given(fixed())(collect)))()
+    large = [one for one in seen if one.D > 1025 or one.S > 1025]
+    assert 0.03 < len(large) / len(seen) < 0.3
+    assert max(one.B * one.S * one.n * one.D for one in seen) <= 1 << 18
 
 
 def test_laps_in_which_not_all_workers_would_work_are_refused() -> None:

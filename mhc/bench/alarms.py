@@ -28,13 +28,14 @@ def others_on(device: str) -> list[str]:
     return [name for name, one in built_in().items() if device in one.devices and name not in hunted]
 
 
-def campaign(name: str, device: str, *, cases: int, seconds: float, seed: int, jobs: int) -> Hunt:
-    """A campaign over one built-in implementation: its cases, and its first finding as a false alarm.
+def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, jobs: int) -> Hunt:
+    """A campaign over one correct implementation: its cases, and its first finding as a false alarm.
 
     What the ledger knows is no alarm. It ends after `cases`, or where they take longer, after `seconds`.
     """
-    implementation = load(name)
-    specs = {name: (name, implementation)}
+    implementation = load(spec)
+    name = implementation.name
+    specs = {name: (spec, implementation)}
     first: list[tuple[int, float, Finding]] = []
     fault = ""
     with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +46,7 @@ def campaign(name: str, device: str, *, cases: int, seconds: float, seed: int, j
             first.append((running.cases, running.now, finding))
 
         running = Campaign(
-            [Subject(spec=name, implementation=implementation)],
+            [Subject(spec=spec, implementation=implementation)],
             store,
             Pool(specs, Here(specs, device, jobs, Limits(), gpus=gpus)),
             Budget(seconds=seconds, cases=cases),

@@ -7,7 +7,7 @@ import torch
 
 from mhc.bench.detection_score import Row, Score
 from mhc.bench.detection_sets import KNOWN, THRESHOLDS
-from mhc.bench.hunt import Hunt, Subject
+from mhc.bench.hunt import SHARES, Hunt, Subject
 from mhc.bench.suites import COMPARATORS, FIXED, FULL_SIZE, Fixed
 from oracles.mutants.catalogue import MUTANTS
 from oracles.mutants.record import Elsewhere
@@ -78,7 +78,8 @@ def _header(score: Score, command: str, count: int, seed: int, after: int, devic
     )
     by_set = "; ".join(f"{name}: {sum(row.killed for row in rows)} of {len(rows)}" for name, rows in score.sets.items())
     where = "CPU" if device == "cpu" else torch.cuda.get_device_name() if torch.cuda.is_available() else device
-    reach = "2^18 in rounds of stretched shapes, 2^20 in rounds of model shapes" if device == "cpu" else "2^21 and 2^25"
+    shares = SHARES["cuda" if device == "cuda" else "quick"]
+    wide = ", ".join(f"2^{share.elements.bit_length() - 1} in {reach.value} rounds" for reach, share in shares.items())
     worst = max((row.hunt.first or 0 for row in score.killed), default=0)
     alarms = len(score.alarms)
     rate = f"at most {3 / score.checks:.2g} with 95 % confidence" if score.checks and not alarms else "see below"
@@ -98,7 +99,7 @@ def _header(score: Score, command: str, count: int, seed: int, after: int, devic
 A mutant is one edit of the source of a real implementation: the formula in plain PyTorch (manual), the Triton kernels in
 their interpreter (triton), the serial TileLang kernels compiled for the CPU (tilelang). Each runs in a worker process as in
 a campaign, on the cases of the campaign's own strategy (seed {seed}, the same for every mutant of a base; tensors of at
-most 2^15 elements, in the interpreter of 2^11 but for every eighth round; of at most {reach}),
+most 2^15 elements, in the interpreter of 2^11 but for every eighth round; {wide}),
 judged by the campaign's own gates, until a case kills it; that case{more} is then judged by every gate (but not in the
 interpreter, where that takes minutes).
 Seconds are wall time from the first case, compilation included, the start of the process not."""
@@ -118,8 +119,10 @@ def _suites(score: Score) -> str:
     head = ["killed", *columns, "clean variants flagged"]
     known = "\n".join(f"- {name}: {KNOWN[name]}" for name in score.sets)
     return f"""The same mutants on fixed shapes, those of TileLang's and Liger-Kernel's tests, x ~ N(0, 1), all parameters
-random, against the golden implementation in the same dtypes. B,S,n,D with few tokens: {_shapes(FIXED)}
-(in the interpreter without the last two); with the token counts of such tests, not in the interpreter: {_shapes(FULL_SIZE)}.
+random, against the golden implementation in the same dtypes. B,S,n,D with few tokens:
+{_shapes(FIXED)}
+(in the interpreter without the last two); with the token counts of such tests, not in the interpreter:
+{_shapes(FULL_SIZE)}.
 A suite kills a mutant where something fails that passes on the unedited implementation; what fails there too is a false
 alarm. Hidden: bugs that x ~ N(0, 1), alpha about 1 or a tolerance of 1e-2 hides, of any set.
 
