@@ -50,7 +50,7 @@ def tolerances(
         widen(inputs if few is None else few.inputs),
         storage,
         case.scalars,
-        saved=reference.outputs if few is None else _taken(few, reference.outputs, specs),
+        saved=reference.outputs if few is None else taken(few, reference.outputs, specs),
         recomputes_forward=recomputes_forward,
         grained=grained,
     )
@@ -69,7 +69,7 @@ def tolerances(
     return Tolerances(outputs=outputs, gradients=gradients)
 
 
-def _taken(few: Condensed, values: Mapping[str, Tensor], specs: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
+def taken(few: Condensed, values: Mapping[str, Tensor], specs: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
     """The rows of the chosen tokens, where these are judged."""
     device = judged_on(few.inputs)
     return {name: few.take(value, specs[name]).to(device) for name, value in values.items()}

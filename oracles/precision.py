@@ -20,15 +20,15 @@ from torch import Tensor
 from mhc.case import Case
 from mhc.inputs import Inputs, edited, materialise
 from mhc.observation import Observation
-from mhc.operator import STORAGE_DTYPES
+from mhc.operator import STORAGE_DTYPES, TensorSpec
 from mhc.recipe import Recipe
-from mhc.reference import Reference, reference, widen
-from oracles.bound import Tolerances, read_formula
+from mhc.reference import Reference, condensed, reference, widen
+from oracles.bound import Tolerances, read_formula, taken
 from oracles.error_number import ErrorNumber
 from oracles.nonfinite import beside
 from oracles.rounding import overflow_threshold
 from oracles.spread_number import SpreadNumber, TruncatingSpreadNumber
-from oracles.trial import Gate, Plan, Run, Trial
+from oracles.trial import Gate, Plan, Run, Trial, results
 from oracles.verdict import Verdict, describe, failed, not_applicable, passed
 
 NAME = "precision"
@@ -55,12 +55,13 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        numbers = spreads(inputs, wanted, recomputes_forward=trial.recomputes_forward)
-        observation = observed[LABEL]
-        results = {**observation.outputs, **observation.gradients}
-        return [
-            judge_tensor(name, got, numbers[name]) for name, got in results.items() if got is not None and name in numbers
-        ]
+        numbers, few = spreads(inputs, wanted, recomputes_forward=trial.recomputes_forward), condensed(inputs)
+        verdicts = []
+        for name, got in results(observed[LABEL]).items():
+            if got is not None and name in numbers:
+                rows = got if few is None else few.take(got, _specs(trial.case)[name])
+                verdicts.append(judge_tensor(name, rows, numbers[name]))
+        return verdicts
 
     return Plan(runs=[Run(label=LABEL, inputs=inputs, saved=wanted.saved)], judge=judge)
 
@@ -74,28 +75,32 @@ def made(case: Case, device: torch.device) -> Inputs:
     table = case.table
     exponents = table.usual_exponents(case.sizes)
     tensors = {
-        name: Recipe(seed=old.seed, scale=2.0 ** exponents.get(name, 0), layout=replace(old.layout, expand=()))
+        name: Recipe(
+            seed=old.seed, scale=2.0 ** exponents.get(name, 0), period=old.period, layout=replace(old.layout, expand=())
+        )
         for name, old in case.tensors.items()
     }
     dense = materialise(replace(case, tensors=tensors, scalars=table.scalars), device)
     count = len(table.tokens)
     edits: dict[str, Callable[[Tensor], object]] = {}
-    for specs, thin in ((table.inputs, _thin_rows), (table.upstream, _thin_tokens)):
-        edits |= {spec.name: partial(thin, count=count) for spec in specs if spec.symbols[:count] == table.tokens}
+    for spec in table.drawn:
+        if spec.symbols[:count] == table.tokens and case.has(spec.name):
+            keep = _keep_tokens if spec in table.upstream else partial(_keep_elements, period=tensors[spec.name].period)
+            edits[spec.name] = partial(keep, count=count)
     return edited(dense, edits)
 
 
-def _thin_rows(tensor: Tensor, count: int) -> None:
-    """Keep one element of each group in each token's row, elsewhere from token to token."""
+def _keep_elements(tensor: Tensor, count: int, period: int) -> None:
+    """Keep one element of each group in each token's row, elsewhere from token to token; tokens repeat as before."""
     rows, row = math.prod(tensor.shape[:count]), math.prod(tensor.shape[count:])
     step = max(1, row // TERMS)
     place = torch.arange(row)
-    token = torch.arange(rows).unsqueeze(-1)
+    token = torch.arange(rows).unsqueeze(-1) % (period // row or rows)
     kept = place % step == (place // step + token) * _STRIDE % step
     tensor.masked_fill_(~kept.reshape(tensor.shape), 0.0)
 
 
-def _thin_tokens(tensor: Tensor, count: int) -> None:
+def _keep_tokens(tensor: Tensor, count: int) -> None:
     """Keep one token of each group."""
     rows = math.prod(tensor.shape[:count])
     step = max(1, rows // TERMS)
@@ -105,16 +110,17 @@ def _thin_tokens(tensor: Tensor, count: int) -> None:
 
 
 def spreads(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> dict[str, SpreadNumber]:
-    """The value and the standard deviation of each output and gradient.
+    """The value and the standard deviation of each output and gradient, of the tokens that stand for all in a large case.
 
     The backward starts from the saved tensors as they are given, so their rounding is no error of its own.
     """
+    few = condensed(inputs)
     read = read_formula(
         inputs.case.table,
-        widen(inputs),
+        widen(inputs if few is None else few.inputs),
         STORAGE_DTYPES[inputs.case.dtype],
         inputs.case.scalars,
-        saved=wanted.outputs,
+        saved=wanted.outputs if few is None else taken(few, wanted.outputs, _specs(inputs.case)),
         recomputes_forward=recomputes_forward,
         number=TruncatingSpreadNumber if inputs.device.type == "cuda" else SpreadNumber,
     )
@@ -124,13 +130,16 @@ def spreads(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> d
 
 def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:
     """The gate's verdict as a tolerance of each element: where it fails, the worst element is beyond it."""
-    numbers = spreads(inputs, wanted, recomputes_forward=recomputes_forward)
-    table = inputs.case.table
+    numbers, few = spreads(inputs, wanted, recomputes_forward=recomputes_forward), condensed(inputs)
+    table, specs = inputs.case.table, _specs(inputs.case)
     bounds = {}
     for name, one in numbers.items():
         judged = _judged(one)
         limit = allowed(one.shared.expand(one.shape)[judged], one.spread[judged]) if judged.any() else math.inf
-        bounds[name] = ErrorNumber(one.value, torch.where(judged, limit * one.spread, math.inf), one.dtype)
+        value, bound = one.value, torch.where(judged, limit * one.spread, math.inf)
+        if few is not None:
+            value, bound = few.spread(value, specs[name]), few.spread(bound, specs[name])
+        bounds[name] = ErrorNumber(value, bound, one.dtype)
     gradients = {spec.name for spec in table.gradients}
     return Tolerances(
         outputs={name: one for name, one in bounds.items() if name not in gradients},
@@ -155,6 +164,11 @@ def judge_tensor(name: str, got: Tensor, wanted: SpreadNumber) -> Verdict:
     worst = describe(name, at, value, wanted.value, limit * spread)
     said = f"{worst}; error / standard deviation of {elements} elements: {rms:.3g}, at most {limit:.3g}"
     return failed(NAME, name, SYMPTOM, said)
+
+
+def _specs(case: Case) -> dict[str, TensorSpec]:
+    """Every output and gradient by name."""
+    return {spec.name: spec for spec in (*case.table.outputs, *case.table.gradients)}
 
 
 def _judged(wanted: SpreadNumber) -> Tensor:

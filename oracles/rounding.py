@@ -49,7 +49,7 @@ def half_subnormal(dtype: torch.dtype) -> float:
 def underflow(dtype: torch.dtype) -> float:
     """What a product below the normal range may lose: half a subnormal, of an intermediate up to `HEADROOM` times smaller.
 
-    Autograd, for one, multiplies by half a derivative first and doubles the factor that follows: what is lost is doubled too.
+    Autograd, for one, multiplies by half a derivative first and doubles the next factor: what is lost is doubled too.
     """
     return HEADROOM * half_subnormal(dtype)
 

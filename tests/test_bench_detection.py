@@ -18,9 +18,8 @@ from mhc.bench.detection import State, detect
 from mhc.bench.detection_cli import _choose
 from mhc.bench.detection_score import Score, score
 from mhc.bench.detection_sets import KNOWN, THRESHOLDS, set_of
-from mhc.bench.hunt import SHARES, Hunt, Share, Subject, base_subject, draw, drawn_for, hunt, named, subject
+from mhc.bench.hunt import SHARES, Hunt, Share, Subject, base_subject, draw, drawn_for, hunt, named, reach, subject
 from mhc.bench.suites import COMPARATORS
-from mhc.fuzz.sizes import reach
 from mhc.fuzz.worker import Worker
 from mhc.implementation import Implementation
 from oracles.mutants import thresholds

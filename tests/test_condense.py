@@ -51,7 +51,7 @@ def test_it_keeps_every_token_with_a_gradient_and_one_of_each_kind() -> None:
     assert set(active.nonzero().flatten().tolist()) <= set(few.chosen.tolist())
     assert len(few.chosen) == int(active.sum()) + PERIOD
     assert torch.equal(tokens[few.chosen][few.stands_for], tokens)
-    assert few.inputs.case.N == len(few.chosen)
+    assert len(few.chosen) == few.inputs.case.N
     assert few.chosen[few.stands_for[active]].tolist() == active.nonzero().flatten().tolist(), "each stands for itself"
 
 
