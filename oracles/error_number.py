@@ -7,7 +7,8 @@ its own, with u the unit roundoff of the dtype:
     a + b, a - b      ea + eb                                  + u |a + b|       (a + b + c: in any order)
     a * b             |a| eb + |b| ea + ea eb                  + u |a b|         (no rounding for a power of two)
     a / b             as a * (1/b)                             + 2u |a / b|
-    sum of L terms    sum e                                    + lambda sqrt(L) u sum |a|   (equal terms: oracles.runs)
+    sum of L terms    sum e                                    + lambda sqrt(L) u sum |a|   (equal terms: oracles.runs;
+                                                                 a product with b @ c in it: |a| (|b| @ |c|) for it)
     a @ b, L terms    |a| @ eb + ea @ |b| + ea @ eb            + lambda sqrt(L) u |a| @ |b|
     rsqrt(a)          rsqrt(a - ea) - rsqrt(a)                 + 9u rsqrt(a)
     sigmoid(a)        sigma'(a) (exp(ea + 2u|a|) - 1)          + 9u sigma(a), and the smallest normal number
@@ -56,8 +57,9 @@ LOST = 2.0**55
 class ErrorNumber:
     """A float64 value, a bound on its error, the dtype that an implementation holds it in, and a grain (0: not known).
 
-    `regrouped`: what multiplies an underflow where another factor is taken into the middle of this product. `addends`: what
-    this is the sum of.
+    `regrouped`: what multiplies an underflow where another factor is taken into the middle of this product. `distributed`:
+    the magnitudes of this product without the cancellation in a factor that is a matrix product. `addends`: what this is the
+    sum of.
 
     Two flags save work, and change nothing but that: `calm`, value and error are finite everywhere; `sure`, the error is 0
     everywhere. False means not known.
@@ -66,7 +68,7 @@ class ErrorNumber:
     reorders = True
     """Whether sums may be taken in another order than the formula's."""
 
-    __slots__ = ("_size", "addends", "calm", "dtype", "error", "grain", "regrouped", "sure", "value")
+    __slots__ = ("_size", "addends", "calm", "distributed", "dtype", "error", "grain", "regrouped", "sure", "value")
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class ErrorNumber:
         self.calm = calm
         self.sure = sure
         self.regrouped: regroup.Regrouped = None
+        self.distributed: regroup.Regrouped = None
         self.addends: addends.Addends = None
         self._size: Tensor | None = None
 
@@ -194,7 +197,7 @@ class ErrorNumber:
 
     def __neg__(self) -> "ErrorNumber":
         negative = type(self)(-self.value, self.error, self.dtype, self.grain, calm=self.calm, sure=self.sure)
-        negative.regrouped = self.regrouped
+        negative.regrouped, negative.distributed = self.regrouped, self.distributed
         negative.addends = addends.moved(self.addends, torch.neg)
         return negative
 
@@ -213,6 +216,7 @@ class ErrorNumber:
         regrouped = regroup.in_product(self.regrouped, factor.regrouped)
         product = self._rounded(value, propagated, self.dtype, units=units, regrouped=regrouped, grain=grain, calm=calm)
         product.regrouped = regroup.of_product(self.value, factor.value)
+        product.distributed = regroup.distributed(self.distributed, factor.distributed, self.value, factor.value)
         return product
 
     __rmul__ = __mul__
@@ -243,12 +247,17 @@ class ErrorNumber:
             grain=product_grain(self.grain, other.grain),
             calm=calm,
         )
-        product.regrouped = regroup.of_matrix_product(self.value, other.value)
+        product.regrouped, product.distributed = regroup.of_matrix_product(self.value, other.value), lambda: size
         return product
 
     def sum(self, dim: int) -> "ErrorNumber":
-        units = runs.of_sum(self.value, dim, self.dtype) if self.reorders else 0.0
-        size = (self.size if self.calm else magnitude(self.value)).sum(dim)
+        terms = self.size if self.calm else magnitude(self.value)
+        if self.reorders and self.distributed is not None:
+            terms = self.distributed()
+            units = runs.of_sum(terms, dim, self.dtype)
+        else:
+            units = runs.of_sum(self.value, dim, self.dtype) if self.reorders else 0.0
+        size = terms.sum(dim)
         total, moved = self.value.sum(dim), self.error.sum(dim)
         result = self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)
         result.regrouped = regroup.moved(self.regrouped, lambda terms: terms.sum(dim))
@@ -295,6 +304,7 @@ class ErrorNumber:
     def _both(self, move: Callable[[Tensor], Tensor]) -> "ErrorNumber":
         moved = type(self)(move(self.value), move(self.error), self.dtype, self.grain, calm=self.calm, sure=self.sure)
         moved.regrouped = regroup.moved(self.regrouped, move)
+        moved.distributed = regroup.moved(self.distributed, move)
         moved.addends = addends.moved(self.addends, move)
         return moved
 
