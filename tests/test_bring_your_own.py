@@ -176,7 +176,7 @@ def joined(lines: list[str]) -> list[str]:
 @pytest.mark.parametrize("message", joined(block("--impl nosuch.py: no")))
 def test_a_usage_error(message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    option, value = message.split(": ")[0].split(" ")
+    option, value = message.split(": ", maxsplit=1)[0].split(" ")
     spec = f"{value}:IMPL" if value.endswith(".py") else value
     more = ["--impl", "golden"] if message.startswith("--against golden") else []
     result = CliRunner().invoke(main, [option, spec, *more])
