@@ -1,6 +1,7 @@
 """`python -m mhc.bench detection`: what it counts, what it shows, and that no mutant stops it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,14 @@ import torch
 from click import UsageError
 from click.testing import CliRunner
 
-from mhc import default_case, load
+from mhc import Case, default_case, load
 from mhc.bench import alarms, detection_picture, detection_report, suites
 from mhc.bench.cli import main
 from mhc.bench.detection import State, detect
 from mhc.bench.detection_cli import _choose
 from mhc.bench.detection_score import Score, score
 from mhc.bench.detection_sets import KNOWN, THRESHOLDS, set_of
-from mhc.bench.hunt import SHARES, Hunt, Share, Subject, base_subject, draw, drawn_for, hunt, named, reach, subject
+from mhc.bench.hunt import Hunt, Share, Subject, base_subject, draw, drawn_for, hunt, named, reach, subject
 from mhc.bench.suites import COMPARATORS
 from mhc.fuzz.worker import Worker
 from mhc.implementation import Implementation
@@ -156,7 +157,7 @@ def test_rounds_that_reach_further_are_drawn_at_a_campaign_s_rate() -> None:
 def test_a_slow_base_has_few_elements_in_rounds_that_reach_further() -> None:
     case = max(drawn_for("triton", 80, 0), key=lambda case: case.M * case.K)
     assert case.D > 1025
-    assert SHARES["slow"][Reach.MODEL].elements >= case.M * case.K
+    assert case.M * case.K <= 1 << 15
 
 
 def test_every_mutant_is_of_one_set_and_of_each_it_is_said_what_was_known() -> None:
@@ -279,6 +280,22 @@ def test_a_hang_ends_one_hunt_and_no_other(tmp_path: Path) -> None:
     again = detect(subjects, State(path, settings), count=80, seed=0, after=1, limit=2.0, jobs=1)
     assert [asdict(one) for one in again] == [asdict(one) for one in hunts]
     assert State(path, {**settings, "seed": 1}).done == {}
+
+
+def test_mutants_with_drawn_thresholds_have_cases_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What kills one need not kill the next: shares of them are no share of one sample of cases."""
+    seen: dict[str, str] = {}
+
+    def hunted(prey: Subject, drawn: Sequence[Case], **_: object) -> Hunt:
+        seen[prey.name] = "".join(case.json for case in drawn)
+        return Hunt(name=prey.name, cases=len(drawn))
+
+    monkeypatch.setattr("mhc.bench.detection.hunt", hunted)
+    monkeypatch.setattr("mhc.bench.detection._SuiteWorker.judge", lambda *_: quiet())
+    mutants = [MUTANT, OTHER, *thresholds.drawn(5)[:2]]
+    detect([subject(one) for one in mutants], State(None, {}), count=12, seed=0, after=0, limit=9.0, jobs=1)
+    assert seen[MUTANT.name] == seen[OTHER.name]
+    assert len(set(seen.values())) == 3
 
 
 def test_what_is_clean_may_get_more_cases() -> None:

@@ -44,7 +44,8 @@ def detect(
     """Hunt every subject that `state` does not have yet, `jobs` at a time; in the order of `subjects`.
 
     Args:
-        count, seed: of the drawn cases, the same for all subjects of a base. after, limit, seconds: as for `hunt`.
+        count, seed: of the drawn cases, the same for all subjects of a base but for drawn thresholds.
+        after, limit, seconds: as for `hunt`.
         clean: cases for what is clean, where that is not `count`; of a base that is not quick, a twenty-fifth of them.
     """
 
@@ -54,17 +55,19 @@ def detect(
         return clean if BASES[prey.base].quick else max(1, clean // _SLOW)
 
     waiting = [prey for prey in subjects if prey.name not in state.done]
-    most: dict[tuple[str, str], int] = {}
+    most: dict[tuple[str, str, int], int] = {}
     for prey in waiting:
-        key = prey.base, prey.device
-        most[key] = max(cases(prey), most.get(key, 0))
-    drawn = {(base, device): drawn_for(base, many, seed, device) for (base, device), many in most.items()}
+        most[_sample(prey)] = max(cases(prey), most.get(_sample(prey), 0))
+    drawn = {(base, device, own): drawn_for(base, many, seed + own, device) for (base, device, own), many in most.items()}
     chase = partial(hunt, after=after, limit=limit, seconds=seconds)
     with _suite_workers(jobs) as suites:
-        state.complete(
-            waiting, lambda prey: _one(prey, drawn[prey.base, prey.device][: cases(prey)], suites, chase), jobs, on_hunt
-        )
+        state.complete(waiting, lambda prey: _one(prey, drawn[_sample(prey)][: cases(prey)], suites, chase), jobs, on_hunt)
     return [state.done[prey.name] for prey in subjects]
+
+
+def _sample(prey: Subject) -> tuple[str, str, int]:
+    """Subjects with the same are hunted with the same cases."""
+    return prey.base, prey.device, prey.own
 
 
 def _one(

@@ -169,7 +169,8 @@ def _thresholds(score: Score, seed: int | None) -> str:
         each.append([f"{symbol} {value}", row.mutant.bug, first, seconds, *suites])
     head = ["threshold", "drawn cases, these oracles", *(f"fixed shapes, {suite}" for suite in COMPARATORS)]
     return f"""`--thresholds {seed}`: each of these templates twice, with thresholds log-uniform from 64 up to the limit
-of its symbol (D 8,192, K 32,768, tokens 131,072). Fixed shapes are with the real token counts too.
+of its symbol (D 8,192, K 32,768, tokens 131,072), each hunted with cases of its own. Fixed shapes are with the real
+token counts too.
 
 {_table(head, bands)}
 

@@ -1,6 +1,7 @@
 """How soon the oracles kill a mutant: drawn cases one after the other, in the worker process that a campaign would use."""
 
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -16,6 +17,7 @@ from mhc.fuzz.sizes import FIRST, FULL_EVERY
 from mhc.fuzz.worker import Worker
 from mhc.registry import load
 from oracles import refusal
+from oracles.mutants.catalogue import ALL
 from oracles.mutants.load import SPEC
 from oracles.mutants.record import BASES, Mutant
 from oracles.verdict import Status, Verdict
@@ -30,7 +32,7 @@ class Subject:
 
     Attributes:
         spec: how a worker loads it. base: a key of `oracles.mutants.record.BASES`. clean: nothing may be said of it.
-        device: where it runs.
+        device: where it runs. own: added to the seed of its cases; what has the same sees the same cases.
     """
 
     name: str
@@ -38,11 +40,14 @@ class Subject:
     base: str
     clean: bool
     device: str = "cpu"
+    own: int = 0
 
 
 def subject(mutant: Mutant, device: str = "cpu") -> Subject:
+    """A mutant of the catalogue, or of drawn thresholds: these have cases of their own, so that they are so many samples."""
+    own = 0 if mutant.name in ALL else zlib.crc32(mutant.name.encode())
     spec = SPEC.format(mutant.name)
-    return Subject(name=mutant.name, spec=spec, base=mutant.base, clean=mutant.clean, device=device)
+    return Subject(name=mutant.name, spec=spec, base=mutant.base, clean=mutant.clean, device=device, own=own)
 
 
 def base_subject(base: str, device: str = "cpu") -> Subject:
