@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -201,7 +201,8 @@ def covering(fault: Fault, measures: Iterable[Measured], root: Path) -> list[str
             called = wanted & set(one.lines.get(test, {}).get(fault.module, ()))
             if called or shared or (fault.top and close):
                 ranked.append(((0 if close else 1, 0 if called else 1, seconds), test))
-    chosen, spent = [], 0.0
+    chosen: list[str] = []
+    spent = 0.0
     for (_, _, seconds), test in sorted(ranked):
         if not chosen or spent + seconds <= BUDGET:
             chosen.append(test)
@@ -277,10 +278,8 @@ def _pytest(
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill a session's leader and what is left of its group."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

@@ -1,4 +1,4 @@
-"""The verb `framework` of `python -m mhc.bench`: single-line faults in this project's own modules, and which its tests see."""
+"""The verb `framework` of `python -m mhc.bench`: single-line faults in this project itself, and which its tests see."""
 
 import os
 import platform
@@ -84,12 +84,12 @@ def framework(
             with copies.lent() as copy:
                 return measure(copy, module, known)
 
-        chosen = given or tests
-        unseen = [one for one in chosen if one not in measures.done]
+        used = list(given) or tests
+        unseen = [one for one in used if one not in measures.done]
         measures.complete(unseen, look, jobs, lambda _, one: show(framework_report.measured_line(one)))
-        seen = [measures.done[one] for one in chosen]
+        seen = [measures.done[one] for one in used]
         seconds = {test: took for one in seen for test, took in one.tests.items()}
-        attempts = Attempts(state, {"tree": tree, "seed": seed, "tests": len(chosen)})
+        attempts = Attempts(state, {"tree": tree, "seed": seed, "tests": len(used)})
 
         def plant(fault: Fault) -> Attempt | None:
             if limit is not None and time.monotonic() - started > limit:

@@ -5,7 +5,6 @@ messages and assertions have none: what they say is no behaviour that a test sho
 """
 
 import ast
-import os
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,15 +61,17 @@ class Fault:
 
     def diff(self) -> str:
         """Before and after in one line, the change as `[-old-]{+new+}`."""
-        head = _whole_words(os.path.commonprefix([self.before, self.after]))
+        head = _shared(self.before, self.after)
         most = min(len(self.before), len(self.after)) - len(head)
-        tail = _whole_words(os.path.commonprefix([self.before[::-1], self.after[::-1]])[:most])
+        tail = _shared(self.before[::-1], self.after[::-1])[:most]
         old, new = (line[len(head) : len(line) - len(tail)] for line in (self.before, self.after))
         return f"{head}{f'[-{old}-]' if old else ''}{f'{{+{new}+}}' if new else ''}{tail[::-1]}".strip()
 
 
-def _whole_words(shared: str) -> str:
-    return re.sub(r"\w+$", "", shared)
+def _shared(one: str, other: str) -> str:
+    """The beginning that two texts share, up to a whole word."""
+    length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return re.sub(r"\w+$", "", one[:length])
 
 
 def targets(root: Path) -> list[str]:
@@ -199,8 +200,9 @@ class _Finder:
                 return
             for default in (*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)):
                 yield from self._statement(default, names, top=top)
-            for child in node.body if isinstance(node, ast.FunctionDef) else [node.body]:
-                yield from self._statement(child, names, top=False)
+            body: list[ast.AST] = [*node.body] if isinstance(node, ast.FunctionDef) else [node.body]
+            for inner in body:
+                yield from self._statement(inner, names, top=False)
             return
         skipped = {id(getattr(node, field, None)) for field in ("annotation", "returns")}
         if top and isinstance(node, ast.Subscript):  # the arguments of a type

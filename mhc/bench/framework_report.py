@@ -80,14 +80,14 @@ def render(result: Score, measures: Sequence[Measured], *, command: str, day: st
         "",
         f"{day}, Python {python}, {', '.join(f'{name} {_version(name)}' for name in ('torch', 'hypothesis', 'pytest'))}.",
         "",
-        f"**{result.killed} of {count} faults are noticed by the tests: {result.raw:.1%}.** Without the survivors that change"
-        f" no behaviour ({len(result.survivors) - len(result.unexplained)}, each with its reason below):"
-        f" {result.waived:.1%}.{missing}",
+        f"**{result.killed} of {count} faults are noticed by the tests: {result.raw:.1%}.** Without the survivors that"
+        f" change no behaviour ({len(result.survivors) - len(result.unexplained)}, each with its reason below):"
+        f" **{result.waived:.1%}**.{missing}",
         "",
         "A fault is one edit of one line, drawn by a seed from the syntax trees; a module gets as many as its share of the",
-        f"sites. It is given to the tests that execute its line, the quickest first, up to {BUDGET:.0f} s of them, until one",
-        "fails that passes without the fault. Hypothesis draws the same cases each time. Uncovered: no test executes the line.",
-        "Survivors that change nothing are listed in `mhc/bench/framework_waivers.py`.",
+        f"sites. It is given to the tests that execute its line, the quickest first, up to {BUDGET:.0f} s of them, until",
+        "one fails that passes without the fault. Hypothesis draws the same cases each time. Uncovered: no test executes",
+        "the line. Survivors that change nothing are listed in `mhc/bench/framework_waivers.py`.",
         "",
         "## Survivors",
         "",
