@@ -213,7 +213,7 @@ def test_what_partial_sums_may_come_to() -> None:
 
 
 LIMITS: dict[torch.dtype, tuple[float, float, float, float]] = {
-    # unit roundoff, half the smallest subnormal, the threshold of overflow, the largest magnitude of which anything is promised
+    # unit roundoff, half the smallest subnormal, threshold of overflow, largest magnitude that anything is promised of
     F32: (2.0**-24, 2.0**-150, (2 - 2.0**-24) * 2.0**127, (2 - 2.0**-23) * 2.0**125),
     BF16: (2.0**-8, 2.0**-134, (2 - 2.0**-8) * 2.0**127, (2 - 2.0**-7) * 2.0**125),
     F16: (2.0**-11, 2.0**-25, 65520.0, 16376.0),

@@ -30,13 +30,14 @@ BUDGET = 40.0
 MODULE_SECONDS = 150.0
 """That a test module gets to be measured; tests that it does not come to are not used."""
 LEFT_OUT: Mapping[str, str] = {
-    **dict.fromkeys(("test_generated", "test_pairs", "test_regressions"), "drawn and replayed cases: minutes of kernels"),
+    **dict.fromkeys(("test_generated", "test_regressions"), "drawn and replayed cases: minutes of kernels"),
+    "test_pairs::test_no_two_are_too_far_apart": "drawn cases: minutes of kernels",
     **dict.fromkeys(("test_triton", "test_triton_aot", "test_tir"), "about kernels; compiles for long"),
     **dict.fromkeys(("test_wheel", "test_readme", "test_suite", "test_sanitizer"), "about packaging, documents and pytest"),
     **dict.fromkeys(("test_bench", "test_bench_throughput", "test_bench_minimal"), "about the benchmarks themselves"),
     **dict.fromkeys(("test_report_browser", "test_liger_example", "test_interpreters"), "needs what is not always there"),
 }
-"""Test modules that are never run here, besides `test_tilelang*`, which compile: by name, with the reason."""
+"""Test modules, or single tests, that are never run here, besides `test_tilelang*`, which compile: with the reason."""
 
 _SESSION = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--device", "cpu")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[| - |$)", re.MULTILINE)
@@ -159,6 +160,7 @@ def measure(copy: Path, module: str, targets: Sequence[str]) -> Measured:
         files = os.pathsep.join(str(copy.resolve() / target) for target in targets)
         variables = {"MHC_TRACE_LOG": str(log), "MHC_TRACE_FILES": files}
         command = [option for option in _SESSION if option != "-x"]
+        command += [f"--deselect=tests/{one.replace('::', '.py::')}" for one in LEFT_OUT if "::" in one]
         _pytest(copy, [*command, "-p", "sitecustomize", module], MODULE_SECONDS, variables, first=place)
         return read_log(module, targets, log.read_text(encoding="utf-8"))
 
