@@ -256,6 +256,8 @@ def test_nothing_is_promised_within_a_factor_of_four_of_overflow(dtype: torch.dt
         assert (number + 0.0).error.isinf().all()
     pair = ErrorNumber(t(0.5 * limit, 1.01 * limit), t(0.0, 0.0), dtype, calm=calm)
     assert (pair * 1.0).error.isinf().tolist() == pair.to(dtype).error.isinf().tolist() == [False, True]
+    edge = ErrorNumber(t(limit, 1.01 * limit), t(0.0, 0.0), dtype, calm=calm)
+    assert edge.to(dtype).error.isinf().tolist() == [False, True]
 
 
 def test_the_flags_are_told_truly() -> None:
@@ -273,11 +275,23 @@ def test_the_flags_are_told_truly() -> None:
     joined: Any = torch.cat([n(t(1.0)), n(t(2.0), 0.5)], 0)  # type: ignore[list-item]
     assert (joined.calm, joined.sure, joined.grain) == (True, False, 0.0)
     assert (joined * n(t(1.0, 1.0))).error[1] > 0.5
+    for number in (n(t(4.0), 0.5).rsqrt(), n(t(4.0)).sigmoid(), n(t(4.0)).sum(-1), n(t(4.0)) / 7, n(t(4.0)) * 3, calm - 1):
+        assert number.calm
+        assert number.error.isfinite().all()
+    assert ErrorNumber.exact(t(1.0), F32).to(F64).sure
+    assert [n(t(1.0))._coerce(one).sure for one in (3, 0.1)] == [True, False]
+    assert [n(t(1.0))._coerce(one).calm for one in (3, math.inf)] == [True, False]
+    mixed: Any = torch.cat([wild, n(t(2.0), 0.5)], 0)  # type: ignore[list-item]
+    assert not mixed.calm
+    side: Any = torch.cat([n(t(1.0)[None]), n(t(2.0)[None])], -1)  # type: ignore[list-item]
+    assert side.value.tolist() == [[1.0, 2.0]]
 
 
 def test_a_conversion_of_what_is_exact_is_exact() -> None:
     assert n(t(0.0)).to(BF16).error.tolist() == [0.0]
     assert ErrorNumber.exact(t(math.inf), F32).to(BF16).error.tolist() == [0.0]
+    for number in (ErrorNumber.exact(t(math.inf), F32).to(F64), ErrorNumber.exact(t(math.inf), F32).rsqrt()):
+        assert number.error.tolist() == [0.0]
     assert n(t(0.0), 0.5).to(BF16).error.tolist() == [0.5 + 0.5 / 256 + 2.0**-134]
     grained = ErrorNumber.exact(t(256.0, 257.0), F32, grained=True).to(BF16)
     assert grained.error.tolist() == [0.0, 257 / 256 + 2.0**-134]
@@ -311,6 +325,8 @@ def test_grains() -> None:
     assert ((row @ row.mT).grain, row.sum(-1).grain) == (1.0, 1.0)
     assert not (row @ row.mT).error.any()
     # magnitudes of all addends must fit, in whatever order they are added
+    partly = ErrorNumber.exact(t(2.0**24, 1.0), F32, grained=True) * 3
+    assert (partly.error[0] > 0, float(partly.error[1]), partly.grain) == (True, 0.0, 0.0)
     large, one = (ErrorNumber.exact(t(value), F32, grained=True) for value in (2.0**23, 1.0))
     assert not ((large - large) + one).error.isnan().any()
     assert ((large - large) + one).error > 0
@@ -331,6 +347,8 @@ def test_roundings_of_a_sum_with_runs() -> None:
     assert runs.of_products(torch.arange(100.0)[None], b[:, None], F32) == 60
     signs = 1 - 2 * (torch.arange(64.0) % 2)
     assert close(torch.as_tensor(runs.of_products(signs[None], signs[:, None], F32)), [[64.0]])
+    batch = torch.stack([signs[:, None], torch.arange(64.0)[:, None]])
+    assert close(torch.as_tensor(runs.of_products(signs.expand(2, 1, 64), batch, F32)), [[[64.0]], [[48.0]]])
     assert runs.longest(torch.ones(1, 1), -1) is None
     assert runs.longest(torch.ones(0, 5), -1) is None
     assert runs.longest(torch.zeros(1, 5), -1) is None
@@ -354,6 +372,10 @@ def test_underflow_alone() -> None:
     assert (held(2.0**-101, 2.0**-101) * held(1.0)).error.tolist() == [2.0**-101 + margin * TINY]
     assert (held(1.0) * 0.1).error.tolist() == [0.0]
     assert (held(1.0) + held(2.0)).error.tolist() == [0.0]
+    assert ((held(1.0) + held(2.0)) + held(3.0)).error.tolist() == [0.0]
+    most = (2 - 2.0**-23) * 2.0**125
+    assert (held(most) * held(1.0)).error.tolist() == [0.0]
+    assert held(2.0**-20, 2.0**-20).to(F16).error.tolist() == [2.0**-20 + 2.0**-25]
     total = UnderflowNumber(t(1.0, 2.0), t(0.0, 0.0), F32).sum(0)
     assert float(total.error) == margin * TINY
     assert float(UnderflowNumber(t(0.0, 0.0), t(0.0, 0.0), F32).sum(0).error) == 0.0
