@@ -49,6 +49,7 @@ def play(
     drawn = 0
     stop_shrinking = float("inf")
     lost = False
+    faults: list[Exception] = []
 
     def body(case: Case) -> None:
         nonlocal checking, drawn, stop_shrinking, lost
@@ -87,8 +88,37 @@ def play(
     spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
     like = None if request.like is None else Case.from_json(request.like)
     strategy = cases(max_elements=request.max_elements, spaces=spaces, like=like)
-    test = hypothesis.seed(request.seed)(configured(hypothesis.given(strategy)(body)))
+    test = hypothesis.seed(request.seed)(configured(hypothesis.given(strategy)(_guarded(body, faults))))
     started = time.perf_counter()
+    _run(test, faults)
+    for found in fresh.values():
+        say(found)
+    say(Done(drawing=max(0.0, time.perf_counter() - started - checking), lost=lost))
+    return not lost
+
+
+def _guarded(body: Callable[[Case], None], faults: list[Exception]) -> Callable[[Case], None]:
+    """`body` until it raises what is no bug of a kernel, which is kept: Hypothesis would call it flaky and go on."""
+
+    def test(case: Case) -> None:
+        if faults:
+            return
+        try:
+            body(case)
+        except FoundBug:
+            raise
+        except Exception as error:
+            faults.append(error)
+
+    return test
+
+
+def _run(test: Callable[[], None], faults: Sequence[Exception]) -> None:
+    """Let Hypothesis draw and shrink; bugs were told as they were met.
+
+    Raises:
+        Exception: the first of `faults`, or whatever else went wrong that is no bug of a kernel.
+    """
     try:
         test()
     except (FoundBug, Flaky):
@@ -97,10 +127,8 @@ def play(
         _, others = group.split((FoundBug, Flaky))
         if others is not None:
             raise others from None
-    for found in fresh.values():
-        say(found)
-    say(Done(drawing=max(0.0, time.perf_counter() - started - checking), lost=lost))
-    return not lost
+    if faults:
+        raise faults[0]
 
 
 def _climb(checked: Checked, rare: frozenset[str]) -> None:
