@@ -328,6 +328,8 @@ def test_what_a_case_may_be() -> None:
     assert [recipe.seed for recipe in plain.tensors.values()] == list(range(len(plain.table.drawn)))
     assert plain.json.startswith('{"B":1,"D":1,"S":1,"dtype":"bfloat16","n":1,"operator":"mhc_pre","scalars":{')
     assert len(plain.id.rpartition("-")[2]) == 8
+    assert "nogamma" not in plain.id
+    assert "nogamma" in default_case(absent=frozenset({"gamma"})).id
     assert plain.to_json().startswith('{\n  "schema": 1,\n  "operator"')
     for dtype, short in (("bfloat16", "bf16"), ("float16", "fp16"), ("float32", "fp32"), ("float64", "fp64")):
         assert replace(plain, dtype=dtype).id.startswith(f"pre-B1S1n1D1-{short}-")
