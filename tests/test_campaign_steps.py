@@ -1,5 +1,6 @@
 """A campaign's main process over processes that are made up: what it hands out, counts, and makes of their ends."""
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -344,7 +345,7 @@ def test_cases_on_their_way_count(tmp_path: Path) -> None:
 
 def test_what_compiled_teaches_nothing_about_sizes(tmp_path: Path) -> None:
     for compiled, wanted in ((0, 1 << 10), (1, 1 << 11)):
-        place = Place(lambda request, n=compiled: healthy(request, compiled=n, seconds={"checking": 4.0}))
+        place = Place(functools.partial(healthy, compiled=compiled, seconds={"checking": 4.0}))
         (tmp_path / str(compiled)).mkdir()
         campaign(place, tmp_path / str(compiled), Budget(cases=20)).run()
         assert place.asked[1].max_elements == wanted
@@ -435,7 +436,7 @@ def test_where_cases_are_slow_and_nothing_is_compiled_more_rounds_open() -> None
 
 def bugs(store: Store, added: list[Finding], told_: list[Finding]) -> Bugs:
     reducer = Reducer(lambda one: one)
-    reducer.add = added.append  # type: ignore[method-assign]
+    reducer.add = added.append  # type: ignore[method-assign,assignment]
     subjects = {"mine": Subject(spec="mine.py:IMPL", implementation=MINE)}
     return Bugs(subjects, store, (), {"other": "other.py:IMPL"}, reducer, told_.append, told_.append)
 

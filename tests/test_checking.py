@@ -179,7 +179,13 @@ def test_a_fingerprint_is_all_that_it_says() -> None:
     }
     assert len(PRINT.id) == 8
     assert int(PRINT.id, 16) >= 0
-    ids = {PRINT.id, *(replace(PRINT, **{name: "other"}).id for name in (*PRINT.document, "against"))}
+    ids = {
+        PRINT.id,
+        *(
+            replace(PRINT, **{name: "other"}).id  # type: ignore[arg-type]
+            for name in (*PRINT.document, "against")
+        ),
+    }
     assert len(ids) == 7
     condition = Condition(dtypes=("float16",))
     confined = replace(PRINT, outside=(condition,), against="golden")

@@ -137,13 +137,16 @@ def test_tiles_are_drawn_beside() -> None:
     assert {99, 100, 101} <= {D for *_, D in found}
     assert {99, 100, 101} <= {S for _, S, *_ in found}
     assert 64 not in {D for *_, D in found}
-    spaces = {"a": {"BLOCK": (4, 7, 8, 4096, 4097), "NAME": ("x",)}, "b": {"BLOCK": (96,), "FAST": (True, False)}}
+    spaces: dict[str, Any] = {
+        "a": {"BLOCK": (4, 7, 8, 4096, 4097), "NAME": ("x",)},
+        "b": {"BLOCK": (96,), "FAST": (True, False)},
+    }
     assert tiles(spaces) == (8, 96, 4096)
     assert tiles({}) == ()
 
 
 def test_schedules_are_few_names_in_half_of_the_cases() -> None:
-    space = {"BLOCK": (8, 96), "WARPS": (4, 8), "STAGES": (1, 2), "PATH": ("a", "b")}
+    space: dict[str, Any] = {"BLOCK": (8, 96), "WARPS": (4, 8), "STAGES": (1, 2), "PATH": ("a", "b")}
     found = drawn(schedules(space), 600)
     assert {len(one) for one in found} == {1, 2}  # none is the simplest, which each round draws first
     names = Counter(name for one in found for name in one)

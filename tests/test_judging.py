@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mhc import Case, default_case, materialise, observe, reference
 from mhc.case import with_tensor
-from mhc.observation import Observation
+from mhc.observation import Failure, Observation
 from mhc.pre.reference_impls import MANUAL
 from oracles import algebra, bound, determinism, exact, gradient, isolation, linear, liveness, memory, nonfinite, pair
 from oracles.bound import Tolerances, tolerances
@@ -270,7 +270,8 @@ def test_what_two_runs_in_the_same_memory_change_is_not_the_memorys() -> None:
     assert plan.runs[0].inputs is trial.inputs
     band = plan.runs[1].inputs.storages["x"][: 8192 // 4]
     assert (band == torch.tensor([0x40404040], dtype=torch.int32).view(F32)).all()
-    moved = {**trial.observation.outputs, "h_in": trial.observation.outputs["h_in"] + 1}  # type: ignore[operator]
+    moved: dict[str, Any] = dict(trial.observation.outputs)
+    moved["h_in"] = moved["h_in"] + 1
     changed = replace(trial.observation, outputs=moved)
     found = said(plan.judge({"repeat": trial.observation, "other poison": changed}))
     assert {name for name, status in found.items() if status is FAIL} == {"h_in"}
@@ -513,9 +514,9 @@ def test_only_the_spoilt_tokens_rows_may_change() -> None:
         return said(plan.judge({run.label: made}))
 
     other = next((b, s) for b in range(2) for s in range(3) if (b, s) != token)
-    rows = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre")
-    assert observed(token) == {**dict.fromkeys(rows, PASS), "dx": NONE}
-    assert observed(other) == {**dict.fromkeys(rows, PASS), "h_in": FAIL, "dx": NONE}
+    by_token = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre")
+    assert observed(token) == {**dict.fromkeys(by_token, PASS), "dx": NONE}
+    assert observed(other) == {**dict.fromkeys(by_token, PASS), "h_in": FAIL, "dx": NONE}
 
 
 def test_exact_inputs_allow_nothing() -> None:
@@ -581,7 +582,7 @@ def test_pairs_are_judged_by_both_tolerances() -> None:
 )
 def test_more_symptoms(type_: str, message: str, symptom: str) -> None:
     observation = trial_of(default_case(B=1, S=1, n=1, D=1)).observation
-    failure = liveness.Failure(stage="forward", type=type_, message=message, traceback="")
+    failure = Failure(stage="forward", type=type_, message=message, traceback="")
     assert liveness.symptom(failure) == symptom
     gone = liveness.lost(replace(observation, failure=failure))
     assert gone is (symptom in {"illegal address", "launch timeout", "kernel crash"})
@@ -594,7 +595,7 @@ def test_what_ends_a_process_is_told_in_numbers() -> None:
     assert liveness.flooded(64 << 20).message == "wrote more than 64 MiB to standard output and error"
     assert liveness.deaf(5).symptom == "closes its pipe"
     assert liveness.died("SIGSEGV").symptom == "SIGSEGV"
-    silent = liveness.Failure(stage="forward", type="IndexError", message="", traceback="")
+    silent = Failure(stage="forward", type="IndexError", message="", traceback="")
     (found,) = liveness.judge(replace(trial_of().observation, failure=silent))
     assert found.message == "forward raised IndexError: "
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from mhc import Case, default_case, materialise, observe, reference
-from mhc.case import CaseError, with_tensor
-from mhc.case_json import decode, encode
+from mhc.case import with_tensor
+from mhc.case_json import CaseError, decode, encode
 from mhc.implementation import Implementation, Refused
 from mhc.inputs import Inputs, banded, derived, edited
 from mhc.memory import BAND, FINITE_FILL, NAN_FILL, Allocations, poisoned
@@ -343,7 +343,7 @@ def test_the_limits_of_each_field() -> None:
     assert (empty.N, empty.n) == (0, 16)
     for name, bad in (("B", -1), ("S", -1), ("n", 0), ("D", 0), ("B", True), ("D", 2.0)):
         with pytest.raises(CaseError) as caught:
-            default_case(**{name: bad})
+            replace(CASE, **{name: bad})  # type: ignore[arg-type]
         assert caught.value.path == name
     assert refused(scalars={"norm_eps": 0.0}) == ""
     for scalar in (-1e-9, math.inf, math.nan, 1, True):

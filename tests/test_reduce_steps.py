@@ -36,6 +36,7 @@ from mhc.fuzz.reduce_values import (
     written_out,
     zeroed,
 )
+from mhc.fuzz.sandbox import Sandbox
 from mhc.fuzz.simplicity import elements
 from mhc.recipe import CONTIGUOUS, Layout, Recipe
 from oracles.verdict import Verdict, failed
@@ -318,7 +319,7 @@ def test_the_limit_of_a_case() -> None:
 def probe(answers: Callable[[int], Verdict]) -> tuple[minimise_._Probe, int]:
     asked = itertools.count()
     start, _ = stubs(lambda case, depth: answers(next(asked)))
-    sandbox = minimise_.Sandbox(start, limit=10.0)
+    sandbox = Sandbox(start, limit=10.0)
     made = minimise_._Probe(found(WRONG), sandbox)
     return made, sandbox.checks
 

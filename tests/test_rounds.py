@@ -17,6 +17,7 @@ from mhc.fuzz.rounds import play, shorten, summarise
 from oracles import refusal
 from oracles.verdict import failed, not_applicable, passed
 from strategies.regions import regions
+from strategies.rounds import quiet
 from tests.support import altered
 
 MANUAL = replace(load("manual"), name="mine")
@@ -120,7 +121,6 @@ def test_a_lost_device_ends_the_round_at_once() -> None:
 def test_a_guided_round_is_longer_and_looks_for_large_errors_and_rare_regions(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, tuple[Phase, ...]]] = []
     targets: list[tuple[float, str]] = []
-    quiet = rounds.quiet
 
     def settings(count: int, *, phases: tuple[Phase, ...]) -> Any:
         asked.append((count, phases))
