@@ -49,9 +49,9 @@ def shapes(
         D = widths[draw(st.integers(widths.index(least), sum(size <= widest for size in widths) - 1))]
     else:
         n, D = like
-    token = max(n * D, n * n + 2 * n)
-    B = draw(choice(tuple(size for size in BATCH if size * token <= max_elements) or (1,)))
-    most = max(1, max_elements // (max(B, 1) * token))
+    row = max(n * D, n * n + 2 * n)
+    B = draw(choice(tuple(size for size in BATCH if size <= 1 or size * row <= max_elements)))
+    most = max(1, max_elements // (max(B, 1) * row))
     few = (1, 1, 1, 2, 2, 2, 3, 3, 3, 0)  # where the budget leaves no others, empty ones must not be many
     lengths = [*few, *sorted({*range(4, 10), *beside} - {*few})]
     S = draw(choice(tuple(size for size in lengths if size <= most)))

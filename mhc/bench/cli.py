@@ -17,6 +17,7 @@ import torch
 from mhc.bench import table
 from mhc.bench.coverage import coverage
 from mhc.bench.detection_cli import detection
+from mhc.bench.framework_cli import framework
 from mhc.bench.kernels import measure
 from mhc.bench.meter import Meter, cuda_meter
 from mhc.bench.minimal_cli import minimal
@@ -60,6 +61,7 @@ def main() -> None:
 
 main.add_command(coverage)
 main.add_command(detection)
+main.add_command(framework)
 main.add_command(minimal)
 main.add_command(repros)
 main.add_command(throughput)

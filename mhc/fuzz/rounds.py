@@ -55,6 +55,7 @@ def play(
     drawn = 0
     stop_shrinking = float("inf")
     lost = False
+    faults: list[Exception] = []
 
     def body(case: Case) -> None:
         nonlocal checking, drawn, stop_shrinking, lost
@@ -88,8 +89,38 @@ def play(
                     stop_shrinking = time.monotonic() + request.shrink
                 raise classes.setdefault(id_, type(f"Bug{id_}", (FoundBug,), {}))(failure.message)
 
-    test = hypothesis.seed(request.seed)(_configured(request)(hypothesis.given(_strategy(implementation, request))(body)))
+    drawn_from = hypothesis.given(_strategy(implementation, request))
+    test = hypothesis.seed(request.seed)(_configured(request)(drawn_from(_guarded(body, faults))))
     started = time.perf_counter()
+    _run(test, faults)
+    for found in fresh.values():
+        say(found)
+    say(Done(drawing=max(0.0, time.perf_counter() - started - checking), lost=lost))
+    return not lost
+
+
+def _guarded(body: Callable[[Case], None], faults: list[Exception]) -> Callable[[Case], None]:
+    """`body` until it raises what is no bug of a kernel, which is kept: Hypothesis would call it flaky and go on."""
+
+    def test(case: Case) -> None:
+        if faults:
+            return
+        try:
+            body(case)
+        except FoundBug:
+            raise
+        except Exception as error:
+            faults.append(error)
+
+    return test
+
+
+def _run(test: Callable[[], None], faults: Sequence[Exception]) -> None:
+    """Let Hypothesis draw and shrink; bugs were told as they were met.
+
+    Raises:
+        Exception: the first of `faults`, or whatever else went wrong that is no bug of a kernel.
+    """
     try:
         test()
     except (FoundBug, Flaky):
@@ -98,10 +129,8 @@ def play(
         _, others = group.split((FoundBug, Flaky))
         if others is not None:
             raise others from None
-    for found in fresh.values():
-        say(found)
-    say(Done(drawing=max(0.0, time.perf_counter() - started - checking), lost=lost))
-    return not lost
+    if faults:
+        raise faults[0]
 
 
 def _configured(request: Round) -> hypothesis.settings:

@@ -1,0 +1,354 @@
+"""What strategies draw: the choices and their weights, the budget of elements to the last one, and the words for regions."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import Phase
+from hypothesis import strategies as st
+
+from mhc import Case, default_case
+from mhc.case import with_tensor
+from mhc.operators import OPERATORS
+from mhc.recipe import Layout, Recipe
+from strategies import cases as cases_
+from strategies import layouts, shapes, values
+from strategies.cases import cases
+from strategies.layouts import laid_out
+from strategies.regions import labels, regions
+from strategies.rounds import ROUND, quiet
+from strategies.schedules import schedules, tiles
+from strategies.values import one_hot, special_values
+
+TABLE = OPERATORS["mhc_pre"]
+NAMES = [spec.name for spec in TABLE.drawn]
+
+
+def drawn(strategy: st.SearchStrategy[Any], count: int = 300) -> list[Any]:
+    """`count` draws in rounds of ten, the same each time, without the first of a round, which is the simplest."""
+    found: list[Any] = []
+    for at in range(-(-count // 9)):
+        here: list[Any] = []
+        test = hypothesis.given(strategy)(_into(here))
+        hypothesis.seed(at)(hypothesis.settings(quiet(ROUND, phases=(Phase.generate,)))(test))()
+        found += here[1:]
+    return found[:count]
+
+
+def _into(found: list[Any]) -> Callable[[Any], None]:
+    def look(one: Any) -> None:
+        found.append(one)
+
+    return look
+
+
+@cache
+def drawn_cases() -> tuple[Case, ...]:
+    return tuple(drawn(cases(spaces={"mine": {"BLOCK": (8, 96), "FAST": (True, False)}}), 700))
+
+
+def share(found: Iterable[bool]) -> float:
+    told = list(found)
+    return sum(told) / len(told)
+
+
+def test_the_choices_and_their_weights() -> None:
+    """A choice that is dropped, or drawn more often, is a change of what campaigns see: make it here too."""
+    assert Counter(values.KINDS) == {
+        **dict.fromkeys(("constant", "zero", "sign", "exact", "alternating", "column_scaled", "cancelling"), 1),
+        **{"normal": 6, "row_scaled": 2, "sparse": 1, "zero_rows": 1},
+    }
+    assert values.EXPONENTS == (0, -1, 1, -4, 4, -10, 10, -20, 20)
+    assert Counter(str(one) for one in values.SPECIAL) == {
+        **{"nan": 3, "inf": 2, "-inf": 2},
+        **dict.fromkeys(("10000.0", "65504.0", "1e-40", "3e+38", "-3e+38"), 1),
+    }
+    assert cases_.EPSILONS == (1e-6, 1e-6, 0.0, 1e-12, 0.125, 1.0, 64.0)
+    assert Counter(cases_.UPSTREAM) == {
+        "as drawn": 4,
+        **dict.fromkeys(("one of them", "one element", "none", "huge", "tiny"), 1),
+    }
+    assert cases_.DTYPES == ("float32", "bfloat16", "float16", "float64")
+    assert (layouts.OFFSETS, layouts.STEPS, layouts.PADS) == ((0, 0, 1, 8, 3), (1, 1, 1, 2, 3), (0, 0, 1, 8, 3))
+    assert Counter(layouts.ORDERS) == {"as it stands": 2, "first two swapped": 1, "backwards": 1}
+    assert Counter(layouts.EXPANSIONS) == {"none": 3, "first": 1, "last": 1, "all": 1}
+    assert Counter(shapes.BATCH) == {1: 6, 2: 5, 3: 4, 5: 3, 0: 1}
+    assert Counter(shapes.STREAMS) == {**dict.fromkeys(range(1, 17), 1), 4: 3, 8: 2, 16: 2}
+    assert shapes.TILES == (8, 16, 32, 64, 128, 256, 512, 1024)
+    assert shapes.PRIMES == (43, 61, 97, 131, 199, 251, 509, 1021)
+    assert shapes.EIGHT_MOD_SIXTEEN == (40, 56, 72, 88, 104, 136, 200, 264, 520)
+    assert shapes.WIDE == 256
+    assert shapes.edges((64, 8)) == (7, 8, 9, 63, 64, 65)
+
+
+def test_a_round() -> None:
+    settings = quiet(7)
+    assert (settings.max_examples, settings.database, settings.deadline, settings.print_blob) == (7, None, None, False)
+    assert tuple(settings.phases) == (Phase.generate, Phase.shrink)
+    assert set(settings.suppress_health_check) == set(hypothesis.HealthCheck)
+    assert ROUND == 10
+
+
+@pytest.mark.parametrize("most", [1, 24, 100, 1 << 10, 1 << 13])
+def test_shapes_use_the_budget_and_keep_to_it(most: int) -> None:
+    found = drawn(shapes.shapes(max_n=16, max_elements=most), 300)
+    larger = 0
+    for B, S, n, D in found:
+        sizes = TABLE.sizes(B, S, n, D)
+        largest = max(math.prod(spec.shape(sizes)) for spec in TABLE.drawn)
+        assert largest <= max(most, 3) or (B * S <= 1 and n == D == 1)
+        larger = max(larger, largest)
+    assert larger > most // 2 or most < 3
+    assert {B for B, *_ in found} >= ({0, 1, 2, 3, 5} if most >= 24 else {1})
+
+
+def test_widths_streams_and_tokens_are_all_drawn() -> None:
+    found = drawn(shapes.shapes(max_n=16, max_elements=1 << 15), 1500)
+    widths, lengths = Counter(D for *_, D in found), Counter(S for _, S, *_ in found)
+    wide = share(D > 256 for *_, D in found)
+    assert 0.04 < wide < 0.25, "one case in twelve, and what else there is room for"
+    assert sum(1 for size in range(1, 41) if widths[size]) >= 36
+    assert len([size for size in widths if size > 256]) >= 8
+    assert max(widths) >= 1021
+    assert {one[2] for one in found} == set(range(1, 17))
+    assert 0.02 < share(B == 0 for B, *_ in found) < 0.1
+    assert lengths[0] > 20
+    assert sum(1 for size in lengths if size > 9) >= 10
+    assert share(S in (1, 2, 3) for _, S, *_ in found) > 0.2
+    assert {len(one) for one in found} == {4}
+    few = drawn(shapes.shapes(max_n=4, max_elements=1 << 12), 200)
+    assert {one[2] for one in few} == {1, 2, 3, 4}
+    alike = drawn(shapes.shapes(max_n=16, max_elements=1 << 10, like=(3, 7)), 200)
+    assert {one[2:] for one in alike} == {(3, 7)}
+    assert max(B * S for B, S, *_ in alike) * 21 <= 1 << 10
+    assert max(B * S for B, S, *_ in alike) > 30
+    # of a small budget the gates of B*S*M are the largest where D is 1
+    narrow = drawn(shapes.shapes(max_n=16, max_elements=320, like=(16, 1)), 60)
+    assert {B * S for B, S, *_ in narrow} <= {0, 1}
+
+
+def test_tiles_are_drawn_beside() -> None:
+    found = drawn(shapes.shapes(max_n=1, max_elements=1 << 12, tiles=(100,)), 600)
+    assert {99, 100, 101} <= {D for *_, D in found}
+    assert {99, 100, 101} <= {S for _, S, *_ in found}
+    assert 64 not in {D for *_, D in found}
+    spaces: dict[str, Any] = {
+        "a": {"BLOCK": (4, 7, 8, 4096, 4097), "NAME": ("x",)},
+        "b": {"BLOCK": (96,), "FAST": (True, False)},
+    }
+    assert tiles(spaces) == (8, 96, 4096)
+    assert tiles({}) == ()
+
+
+def test_schedules_are_few_names_in_half_of_the_cases() -> None:
+    space: dict[str, Any] = {"BLOCK": (8, 96), "WARPS": (4, 8), "STAGES": (1, 2), "PATH": ("a", "b")}
+    found = drawn(schedules(space), 600)
+    assert {len(one) for one in found} == {1, 2}  # none is the simplest, which each round draws first
+    names = Counter(name for one in found for name in one)
+    assert set(names) == set(space)
+    assert 1.5 < names["PATH"] / (sum(names.values()) - names["PATH"]) * 3 < 6, "a path as often as all sizes together"
+    assert all(value in space[name] for one in found for name, value in one.items())
+    assert {value for one in found for name, value in one.items() if name == "BLOCK"} == {8, 96}
+    assert hypothesis.find(schedules({}), lambda _: True, settings=quiet(ROUND)) == {}
+    plain = Counter(name for one in drawn(schedules({"A": (1,), "B": (2,)}), 300) for name in one)
+    assert 0.7 < plain["A"] / plain["B"] < 1.4
+
+
+def test_layouts_of_one_tensor_or_all() -> None:
+    tensors = {"x": Recipe(), "phi": Recipe(seed=3)}
+    found = drawn(laid_out(tensors, {"x": 4, "phi": 2}), 400)
+    changed = Counter(tuple(name for name, one in made.items() if one.layout != Layout()) for made in found)
+    assert set(changed) == {(), ("x",), ("phi",), ("x", "phi")}
+    assert 0.25 < (changed["x", "phi"]) / sum(count for names, count in changed.items() if names) < 0.75
+    assert {one["phi"].seed for one in found} == {3}
+    assert {one["x"].layout.order for one in found} == {(), (1, 0, 2, 3), (3, 2, 1, 0)}
+    assert {one["phi"].layout.order for one in found} == {(), (1, 0)}
+    assert {one["x"].layout.expand for one in found} == {(), (0,), (3,), (0, 1, 2, 3)}
+    assert {one["x"].layout.step for one in found} == {1, 2, 3}
+    assert {one["x"].layout.pad for one in found} == {one["x"].layout.offset for one in found} == {0, 1, 3, 8}
+
+
+def test_special_elements_are_anywhere_in_a_tensor() -> None:
+    found = drawn(special_values((2, 3)), 300)
+    assert {len(one) for one in found} == {1}
+    assert {index for ((index, _),) in found} == {(i, j) for i in range(2) for j in range(3)}
+    assert {str(value) for ((_, value),) in found} == {str(one) for one in values.SPECIAL}
+    hot = drawn(one_hot((2, 3)), 100)
+    assert {index for ((index, _),) in hot} == {(i, j) for i in range(2) for j in range(3)} - {(0, 0)}  # the simplest
+    assert {value for ((_, value),) in hot} == {1.0}
+    for empty in (special_values((2, 0)), one_hot((0,))):
+        assert hypothesis.find(empty, lambda _: True, settings=quiet(ROUND)) == ()
+
+
+def test_cases_vary_in_everything() -> None:
+    found = drawn_cases()
+    usual = [TABLE.usual_exponents(case.sizes) for case in found]
+    assert 0.15 < share(any(one.layout != Layout() for one in case.tensors.values()) for case in found) < 0.45
+    special = [[name for name, one in case.tensors.items() for _, value in one.literals if value != 1.0] for case in found]
+    assert 0.12 < share(bool(names) for names in special) < 0.35
+    which = Counter(name for names in special for name in names)
+    assert set(which) == set(NAMES)
+    assert which["x"] > 1.5 * max(which["phi"], which["alpha"])
+    assert min(which["dh_in"], which["dh_post"], which["dh_res"]) > 1.2 * min(which["phi"], which["bias"])
+    assert {case.dtype for case in found} == set(cases_.DTYPES)
+    assert 0.35 < share(case.has("gamma") for case in found) < 0.65
+    for name in TABLE.scalars:
+        assert {case.scalars[name] for case in found} == set(cases_.EPSILONS)
+    seeds = [[one.seed for one in case.tensors.values()] for case in found]
+    assert all(each == list(range(each[0], each[0] + len(each))) for each in seeds)
+    assert len({each[0] for each in seeds}) > 300
+    assert max(each[0] for each in seeds) < 1 << 16
+    powers = {name: Counter[float]() for name in NAMES}
+    for case, exponents in zip(found, usual, strict=True):
+        for name, one in case.tensors.items():
+            powers[name][math.log2(one.scale) - exponents.get(name, 0)] += 1
+    assert {power for counts in powers.values() for power in counts} == {*values.EXPONENTS, -130, 6, 8, 40, -100}
+    for name, more in (
+        ("x", {-130}),
+        ("bias", {6}),
+        ("alpha", {8}),
+        ("dh_in", {40, -100}),
+        ("gamma", set()),
+        ("phi", set()),
+    ):
+        assert more < set(powers[name]) <= {*values.EXPONENTS, *more}, name
+    assert share(power == 0 for power in powers["gamma"].elements()) > 0.85
+    pinned = [dict(case.schedules["mine"]) for case in found if case.schedules]
+    assert 0.35 < len(pinned) / len(found) < 0.65
+    assert all(pinned), "an empty schedule is none"
+
+
+def test_upstream_gradients_are_left_out_one_by_one_and_together() -> None:
+    upstream = [spec.name for spec in TABLE.upstream]
+    live: Counter[str] = Counter()
+    for case in drawn_cases():
+        there = [name for name in upstream if case.tensors[name].kind != "zero"]
+        ones = [name for name in upstream if case.tensors[name].literals and case.tensors[name].literals[0][1] == 1.0]
+        scales = {case.tensors[name].scale for name in upstream}
+        what = "one element" if ones and not there else {0: "none", 1: there[0] if there else ""}.get(len(there), "several")
+        live[what] += 1
+        live["huge"] += scales == {2.0**40}
+        live["tiny"] += scales == {2.0**-100}
+    count = sum(live[what] for what in live if what not in {"huge", "tiny"})
+    for what in ("none", "one element", "huge", "tiny"):
+        assert 0.05 < live[what] / count < 0.2, (what, live)
+    for name in upstream:
+        assert 0.015 < live[name] / count < 0.12, (name, live)
+    assert live["several"] > count / 2
+
+
+def test_options_of_cases() -> None:
+    plain = drawn(cases(special=False, dtypes=("float16",), max_elements=200), 200)
+    assert not [one for case in plain for one in case.tensors.values() for _, value in one.literals if value != 1.0]
+    assert {case.dtype for case in plain} == {"float16"}
+    assert all(math.prod(spec.shape(case.sizes)) <= 200 for case in plain for spec in TABLE.drawn)
+    other = default_case(B=1, S=1, n=3, D=11, dtype="float64", absent=frozenset({"gamma"}), schedules={"a": {"B": 4}})
+    alike = drawn(cases(like=other, spaces={"a": {"B": (4, 8)}}), 60)
+    assert {(case.n, case.D, case.dtype, case.has("gamma"), str(dict(case.schedules["a"]))) for case in alike} == {
+        (3, 11, "float64", False, "{'B': 4}")
+    }
+    assert len({case.N for case in alike}) > 5
+
+
+def told(case: Case, aspect: str) -> set[str]:
+    return {label.partition(": ")[2] for label in regions(case) if label.startswith(f"{aspect}: ")}
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (1, {"1"}),
+        (2, {"2..8"}),
+        (8, {"2..8", "a tile"}),
+        (9, {"9..64", "beside a tile"}),
+        (64, {"9..64", "a tile"}),
+        (65, {"over 64", "beside a tile"}),
+        (66, {"over 64"}),
+        (7, {"2..8", "beside a tile"}),
+    ],
+)
+def test_regions_of_sizes(size: int, words: set[str]) -> None:
+    case = default_case(B=1, S=size, n=1, D=size)
+    assert told(case, "tokens") == words
+    assert told(case, "width") == words | ({"8 mod 16"} if size == 8 else set())
+    assert told(default_case(B=0, S=size), "tokens") == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [(0.0, "0"), (9e-10, "tiny"), (1e-9, "usual"), (9e-4, "usual"), (1e-3, "large"), (1.0, "large")],
+)
+def test_regions_of_scalars(value: float, word: str) -> None:
+    assert told(default_case(scalars={"norm_eps": value}), "norm_eps") == {word}
+
+
+def test_regions_of_values() -> None:
+    case = default_case(n=2, D=8)  # phi's usual scale is 2^-2
+    for power, word in ((3, None), (4, "large"), (-3, None), (-4, "small")):
+        for name, usual in (("x", 0), ("phi", -2)):
+            words = told(with_tensor(case, name, scale=2.0 ** (power + usual)), name)
+            assert words == {"normal", word} - {None}, (power, name)
+    assert told(with_tensor(case, "x", scale=-16.0), "x") == {"normal", "large"}
+    assert told(with_tensor(case, "x", scale=0.0), "x") == {"normal"}
+    assert told(with_tensor(case, "x", kind="zero", scale=16.0), "x") == {"zero"}
+    for value, word in ((math.nan, "NaN"), (math.inf, "infinity"), (-math.inf, "infinity"), (5.0, "outlier")):
+        special = with_tensor(case, "x", literals=(((0, 0, 0, 0), value),))
+        assert told(special, "special") == {word}
+        assert told(special, "x") == {"normal", word}
+    assert told(case, "gamma") == {"normal"}
+    assert told(default_case(absent=frozenset({"gamma"})), "gamma") == {"absent"}
+    assert told(case, "streams") == {"2"}
+    assert told(case, "schedule") == set()
+    assert told(replace(case, schedules={"a": {"B": 1}}), "schedule") == {"pinned"}
+
+
+@pytest.mark.parametrize(
+    ("layout", "words"),
+    [
+        (Layout(), {"contiguous"}),
+        (Layout(order=(0, 1, 2, 3)), {"contiguous"}),
+        (Layout(order=(1, 0, 2, 3)), {"contiguous", "transposed"}),
+        (Layout(step=2), {"contiguous", "stepped"}),
+        (Layout(pad=1, offset=1), {"contiguous", "padded", "offset"}),
+        (Layout(expand=(0,)), {"contiguous", "expanded"}),
+    ],
+)
+def test_regions_of_layouts(layout: Layout, words: set[str]) -> None:
+    case = default_case(n=2, D=8)
+    assert told(with_tensor(case, "x", layout=layout), "layout") == words
+    every = replace(case, tensors={"x": case.tensors["x"], **case.tensors})
+    alone = {name: replace(one, layout=Layout(step=2)) for name, one in every.tensors.items()}
+    assert told(replace(case, tensors={**alone, "x": replace(case.tensors["x"], layout=layout)}), "layout") == (
+        words - ({"contiguous"} if layout != Layout() and layout.order != (0, 1, 2, 3) else set())
+    ) | {"stepped"}
+
+
+def test_regions_of_upstream_gradients() -> None:
+    case = default_case(n=2, D=8)
+    one = with_tensor(with_tensor(case, "dh_in", kind="zero"), "dh_post", kind="zero")
+    none = with_tensor(one, "dh_res", kind="zero")
+    hot = with_tensor(none, "dh_in", literals=(((0, 0, 0), 1.0),))
+    odd = with_tensor(case, "dh_in", literals=(((0, 0, 0), math.nan),))
+    seen = [told(each, "upstream") for each in (case, with_tensor(case, "dh_in", kind="zero"), one, none, hot, odd)]
+    assert seen == [{"several"}, {"several"}, {"one"}, {"none"}, {"one element"}, {"with a special value"}]
+
+
+def test_every_label_is_listed() -> None:
+    listed = labels(TABLE)
+    assert len(listed) == len(set(listed))
+    assert [one for one in listed if one.startswith("tokens")] == [
+        f"tokens: {size}" for size in ("0", "1", "2..8", "9..64", "over 64", "a tile", "beside a tile")
+    ]
+    assert [one for one in listed if one.startswith("width")] == [
+        f"width: {size}" for size in ("1", "2..8", "9..64", "over 64", "8 mod 16", "a tile", "beside a tile")
+    ]
+    assert [one for one in listed if one.startswith("streams")] == [f"streams: {n}" for n in range(1, 17)]
+    counts = Counter(one.partition(":")[0] for one in listed)
+    assert {name: counts[name] for name in ("dtype", "norm_eps", "layout", "special", "upstream", "x", "gamma")} == {
+        **{"dtype": 4, "norm_eps": 4, "layout": 6, "special": 3, "upstream": 5, "x": 11 + 2 + 3, "gamma": 11 + 2 + 3 + 1}
+    }
