@@ -89,6 +89,22 @@ def test_far_reaches_begin_small_and_grow_to_what_the_user_allows() -> None:
     assert sizes.next() == (Reach.MODEL, 1 << 20), "slow cases make it smaller"
 
 
+def test_what_the_user_asks_for_is_drawn_in_every_third_round_at_model_sizes_however_slow() -> None:
+    def model_rounds(sizes: Sizes) -> list[int]:
+        sizes.learn(1e6)
+        found = []
+        while len(found) < 7:
+            reach, elements = sizes.next()
+            sizes.learn(60.0, reach)
+            sizes.ended(reach)
+            found += [elements] if reach is Reach.MODEL else []
+        return found
+
+    asked, default = model_rounds(Sizes(1 << 15, 1 << 30, "cuda")), model_rounds(Sizes(1 << 15, None, "cuda"))
+    assert [at for at, elements in enumerate(asked, 1) if elements == 1 << 30] == [3, 6]
+    assert max(default) == 1 << 16
+
+
 def test_a_far_round_has_fewer_cases_where_they_are_slow_and_never_the_simplest_alone() -> None:
     sizes = Sizes(1 << 15)
     for _ in range(60):

@@ -5,6 +5,8 @@ from strategies.reach import Reach
 QUICK = 0.25
 """Seconds of a case that is quick: cases may be larger."""
 FULL_EVERY = 8
+ASKED_EVERY = 3
+"""Of rounds at model sizes, how many have all the elements that the user asked for, whatever a case takes."""
 FIRST = 1 << 11
 """Elements of the largest tensor at first."""
 CASES = {Reach.STRETCHED: 10, Reach.MODEL: 5}
@@ -73,7 +75,8 @@ class Sizes:
         self._shares = _SHARES[device]
         self._spent = dict.fromkeys(Reach, 0.0)
         self._running = dict.fromkeys(Reach, 0)  # rounds that were given and have not ended
-        self._rounds = 0
+        self._rounds = self._model_rounds = 0
+        self._asked = largest
 
     def learn(self, seconds: float, reach: Reach = Reach.USUAL, *, compiled: bool = False) -> None:
         """A case took so long; what was compiled for it says nothing about elements."""
@@ -88,7 +91,11 @@ class Sizes:
         reach = max(behind, key=lambda one: behind[one])
         if behind[reach] > 0:
             self._running[reach] += 1
-            return reach, self._far[reach].next()
+            elements = self._far[reach].next()
+            self._model_rounds += reach is Reach.MODEL
+            if reach is Reach.MODEL and self._asked is not None and self._model_rounds % ASKED_EVERY == 0:
+                elements = self._asked
+            return reach, elements
         self._rounds += 1
         elements = self._usual.next()
         return Reach.USUAL, self.most if self._rounds % FULL_EVERY == 0 else elements
