@@ -71,8 +71,8 @@ def test_rounds_on_their_way_count_as_if_they_had_ended() -> None:
     assert {Reach.STRETCHED, Reach.MODEL} <= set(given)
 
 
-def test_far_reaches_begin_small_and_grow_to_what_the_user_allows() -> None:
-    sizes = Sizes(1 << 15, 1 << 21)
+def test_far_reaches_begin_small_and_grow_to_what_suits_the_device() -> None:
+    sizes = Sizes(1 << 15)
     drawn = []
     for _ in range(60):
         reach, elements = sizes.next()
@@ -80,13 +80,13 @@ def test_far_reaches_begin_small_and_grow_to_what_the_user_allows() -> None:
         sizes.ended(reach)
         if reach is Reach.MODEL:
             drawn.append(elements)
-    assert drawn[:4] == [1 << 16, 1 << 18, 1 << 20, 1 << 21]
-    assert set(drawn[4:]) == {1 << 21}
+    assert drawn[:5] == [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24]
+    assert set(drawn[5:]) == {1 << 24}
     for _ in range(40):
         sizes.learn(20.0, Reach.MODEL)
     sizes.learn(1e5)
     sizes.learn(1e5, Reach.STRETCHED)
-    assert sizes.next() == (Reach.MODEL, 1 << 20), "slow cases make it smaller"
+    assert sizes.next() == (Reach.MODEL, 1 << 23), "slow cases make it smaller"
 
 
 def test_what_the_user_asks_for_is_drawn_in_every_third_round_at_model_sizes_however_slow() -> None:
