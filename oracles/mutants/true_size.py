@@ -223,6 +223,7 @@ FAR = (
         bug="byte offsets into x in 32 signed bits: past 2 GiB of x the first elements are read",
         source="PaddleFleet #1264",
         device="cuda",
+        gap="drawn cases have at most 2**25 elements on a GPU, and this needs 2**28 of float64",
         old="    flat = v.reshape(B, S, K)\n    weighted",
         new="    far = 2**31 // x.element_size()\n"
         "    v = torch.cat([v.reshape(-1)[:far], v.reshape(-1)[: max(0, v.numel() - far)]]).reshape(v.shape)\n"
@@ -233,6 +234,7 @@ FAR = (
         bug="32-bit offsets into x: past 2**31 elements the first ones are read",
         source="PaddleFleet #1264",
         device="cuda",
+        gap="drawn cases have at most 2**25 elements on a GPU; x alone is 4 GiB here, its reference and bounds many times that",
         old="    flat = v.reshape(B, S, K)\n    weighted",
         new="    v = torch.cat([v.reshape(-1)[: 2**31], v.reshape(-1)[: max(0, v.numel() - 2**31)]]).reshape(v.shape)\n"
         "    flat = v.reshape(B, S, K)\n    weighted",
