@@ -71,9 +71,7 @@ def implementations(run: Run) -> list[Child]:
         told = table("Compared with one another", ("", "with", "cases", "not on", "because"), compared, text={1, 4})
         cards.append(element("div", told, class_="card"))
     gaps: list[list[Child]] = [
-        [name, words(one.subject), words(one.why)]
-        for name in run.names
-        for one in run.unjudged(name)
+        [name, words(one.subject), words(one.why)] for name in run.names for one in run.unjudged(name)
     ]
     if gaps:
         told = table("Outputs not judged", ("", "output", "why"), gaps, text={1, 2})
