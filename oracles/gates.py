@@ -6,7 +6,7 @@ from oracles.trial import Gate
 GATES: tuple[Gate, ...] = (
     *gradient.GATES,
     determinism.GATE,
-    presence.GATE,
+    *presence.GATES,
     memory.GATE,
     ordering.GATE,
     isolation.GATE,

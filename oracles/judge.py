@@ -60,6 +60,10 @@ def outcomes(verdicts: Iterable[Verdict]) -> dict[str, str]:
     return found
 
 
+MANNERS = frozenset({aliasing.NAME, effects.NAME})
+"""Gates whose failures say nothing against the numbers of a run: the other gates judge these all the same."""
+
+
 def by_itself(observation: Observation) -> list[Verdict]:
     """What a run shows without any reference."""
     return [one for gate in (liveness, memory, aliasing, effects) for one in gate.judge(observation)]

@@ -52,6 +52,14 @@ def test_it_is_right_but_for_dx_which_is_rounded_twice(dtype: str, workers: dict
 
 
 @installed
+def test_the_page_shows_what_it_finds(workers: dict[str, Worker]) -> None:
+    page = (ROOT / "docs" / "bring-your-own.md").read_text(encoding="utf-8")
+    (failure,) = [one for one in checked(workers["IMPL"], case("float16")) if one.status is Status.FAIL]
+    shown = f"        {failure.message}\n        {case('float16').id}\n"
+    assert f"    FOUND liger-interpreted: dx: value (bound)\n{shown}" in page
+
+
+@installed
 @pytest.mark.parametrize(("n", "gamma", "reason"), [(3, False, "n must be a power of two"), (2, True, "there is no gamma")])
 def test_what_liger_has_not_is_refused(n: int, gamma: bool, reason: str, workers: dict[str, Worker]) -> None:
     verdicts = checked(workers["IMPL"], case("float32", n, gamma=gamma))

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from mhc import default_case
+from mhc.fuzz.check import check
+from mhc.fuzz.depth import Depth
 from mhc.global_state import SETTINGS, Change, unchanged
 from mhc.pre.reference_impls import MANUAL
 from oracles.verdict import Status
@@ -122,6 +124,20 @@ def test_what_is_changed_before_an_exception_is_told_too() -> None:
 
     found = symptoms(judge_all(replace(MANUAL, forward=boom), CASE))
     assert found == {("liveness", "forward", "raises RuntimeError"), ("effects", "default dtype", "changed")}
+
+
+def test_it_hides_no_other_bug_and_is_told_once() -> None:
+    """The further runs change the setting too. One token's NaN that leaks into another's row is found all the same."""
+
+    def forward(out: tuple[torch.Tensor, ...], _: object) -> tuple[torch.Tensor, ...]:
+        torch.rand(1)
+        return (out[0] + 0 * out[0].sum(), *out[1:])
+
+    verdicts = judge_all(altered(MANUAL, forward=forward), CASE)
+    assert {("isolation", "h_in", "leak"), ("effects", "PyTorch's generator on the CPU", "changed")} <= symptoms(verdicts)
+    assert sum(one.oracle == "effects" and one.status is Status.FAIL for one in verdicts) == 1
+    drawn = check(altered(MANUAL, forward=forward), CASE, "cpu", Depth.CLEAN)
+    assert ("isolation", "h_in", "leak") in symptoms(drawn)
 
 
 def test_it_costs_little() -> None:

@@ -15,7 +15,7 @@ from mhc.stream_order import new_stream
 from oracles import liveness, memory, refusal
 from oracles.bound import tolerances
 from oracles.gates import GATES
-from oracles.judge import by_itself, judge, measured
+from oracles.judge import MANNERS, by_itself, judge, measured
 from oracles.trial import Gate, Run, Trial
 from oracles.verdict import Status, Verdict, not_applicable
 
@@ -34,7 +34,7 @@ def check(
 
     Where only the schedule that the case pins is refused, the case without it is judged: see `taken`. Gates with further
     runs judge what ran to its end in the first, and in campaigns only what nothing was wrong with: they would tell of the
-    same bug in their words.
+    same bug in their words. Shared memory and changed settings (`MANNERS`) do not count there: they would hide all else.
 
     Args:
         clock: is told where the time went, and before each call of the implementation.
@@ -85,7 +85,8 @@ def _check(
     verdicts = judge(observation, allowed)
     if measure:
         verdicts = measured(verdicts, observation, allowed)
-    wrong = depth is not Depth.FULL and any(verdict.status is Status.FAIL for verdict in verdicts)
+    fails = [verdict for verdict in verdicts if verdict.status is Status.FAIL and verdict.oracle not in MANNERS]
+    wrong = depth is not Depth.FULL and bool(fails)
     trial = Trial(
         inputs=inputs,
         reference=wanted,
@@ -112,6 +113,7 @@ def further(
     clock = clock or Clock()
     done: dict[str, Observation] = {}
     verdicts: list[Verdict] = []
+    told = {_key(one) for one in _failing(trial.observation)}
     for gate in gates:
         plan = gate.plan(trial)
         if isinstance(plan, list):
@@ -125,6 +127,9 @@ def further(
                 done[run.label] = rerun(implementation, run)
                 clock.running += sum(done[run.label].seconds.values())
             if not plan.probes:
+                wrong = [one for one in _failing(done[run.label]) if fresh and _key(one) not in told]
+                verdicts += [one for one in wrong if one.oracle in MANNERS]
+                told |= {_key(one) for one in wrong if one.oracle in MANNERS}
                 broken += _unfit(gate, run, done[run.label], fresh)
             if liveness.lost(done[run.label]):
                 return verdicts + broken
@@ -138,11 +143,20 @@ def rerun(implementation: Implementation, run: Run) -> Observation:
     return observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill, stream=stream)
 
 
+def _failing(observation: Observation) -> list[Verdict]:
+    """What a run does wrong in itself."""
+    return [one for one in by_itself(observation) if one.status is Status.FAIL]
+
+
+def _key(verdict: Verdict) -> tuple[str, str, str]:
+    return verdict.oracle, verdict.subject, verdict.symptom
+
+
 def _unfit(gate: Gate, run: Run, observation: Observation, fresh: bool) -> list[Verdict]:
     """Why a further run cannot be judged by the gate that asked for it; what it did wrong in itself is told once."""
     if observation.refused is not None:
         return [not_applicable(gate.name, run.label, f"refused: {observation.refused}")]
-    wrong = [one for one in by_itself(observation) if one.status is Status.FAIL]
+    wrong = [one for one in _failing(observation) if one.oracle not in MANNERS]
     if wrong and fresh:
         return wrong
     return [not_applicable(gate.name, run.label, "its run failed")] if observation.failure is not None else []
