@@ -227,12 +227,13 @@ def test_an_error_that_elements_share_is_known_as_such() -> None:
     assert onward.spread / onward.value == pytest.approx(1e-3, rel=1e-2)
     both = torch.cat([product, exact(drawn(5, 3))], -1)
     assert isinstance(both, SpreadNumber)
+    assert torch.equal(both[:, :200].shared, product.shared)
     assert not both[:, 200:].shared.any()
     assert torch.equal((-both.reshape(-1)).shared, both.shared.reshape(-1))
 
 
 def test_saved_tensors_have_no_error_of_their_own() -> None:
-    stored = SpreadNumber.stored(torch.tensor([1 / 3]).double(), FLOAT32)
+    stored = SpreadNumber.stored(torch.tensor([1 / 3], dtype=torch.float64), FLOAT32)
     assert float(stored.value) == float(torch.tensor(1 / 3, dtype=FLOAT32))
     assert not stored.spread.any()
     assert SpreadNumber.exact(torch.tensor([1 / 3]).double(), FLOAT32).to(torch.bfloat16).error > 1e-4
