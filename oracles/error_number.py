@@ -31,7 +31,7 @@ no error of their own. Only `oracles.exact` asks for that.
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -92,7 +92,7 @@ class ErrorNumber:
         self._size: Tensor | None = None
 
     @classmethod
-    def exact(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
+    def exact(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> Self:
         """An input: the implementation holds the value itself."""
         calm = all_finite(value)
         return cls(value, torch.zeros_like(value), dtype, grain_of(value) if grained else 0.0, calm=calm, sure=True)

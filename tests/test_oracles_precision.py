@@ -69,8 +69,8 @@ def test_a_backward_that_recomputes_the_forward_passes() -> None:
 
 
 def test_what_it_does_not_judge() -> None:
-    for fields in ({"S": 3, "dtype": "float64"}, {"S": 0, "dtype": "float32"}):
-        (verdict,) = gate_verdicts(precision.GATE, MANUAL, default_case(B=1, n=2, D=5, **fields))
+    for S, dtype in ((3, "float64"), (0, "float32")):
+        (verdict,) = gate_verdicts(precision.GATE, MANUAL, default_case(B=1, S=S, n=2, D=5, dtype=dtype))
         assert verdict.status is Status.NOT_APPLICABLE
     nothing = SpreadNumber.exact(torch.ones(3, dtype=torch.float64), FLOAT32)
     assert judge_tensor("y", torch.zeros(3), nothing).status is Status.NOT_APPLICABLE
@@ -225,8 +225,8 @@ def test_an_error_that_elements_share_is_known_as_such() -> None:
     assert total.spread / total.value == pytest.approx(1e-3, rel=1e-2)
     onward = product @ exact(drawn(200, 6).abs())
     assert onward.spread / onward.value == pytest.approx(1e-3, rel=1e-2)
-    both = torch.cat([product, exact(drawn(5, 3))], -1)
-    assert isinstance(both, SpreadNumber)
+    parts: Any = [product, exact(drawn(5, 3))]
+    both: Any = torch.cat(parts, -1)
     assert torch.equal(both[:, :200].shared, product.shared)
     assert not both[:, 200:].shared.any()
     assert torch.equal((-both.reshape(-1)).shared, both.shared.reshape(-1))
