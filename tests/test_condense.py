@@ -21,7 +21,7 @@ PERIOD = 7
 
 def large(**fields: object) -> Case:
     """Many tokens of which seven differ, and a gradient in at most five rows of each upstream tensor."""
-    case = default_case(**{"B": 2, "S": 600, "n": 4, "D": 16, "dtype": "bfloat16", **fields})
+    case = replace(default_case(B=2, S=600, n=4, D=16, dtype="bfloat16"), **fields)  # type: ignore[arg-type]
     case = with_tensor(case, "x", period=PERIOD * case.K)
     for name in ("dh_in", "dh_post", "dh_res"):
         case = with_tensor(case, name, rows=5)

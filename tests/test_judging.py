@@ -196,9 +196,11 @@ def test_missing_and_unwanted_results() -> None:
     verdicts = judge(observation, trial.allowed)
     assert {one.subject: (one.status, one.symptom, one.message) for one in verdicts} == {
         "inputs": (PASS, "", ""),
-        "h_in": (NONE, "", "not returned"),
+        "results": (PASS, "", ""),
+        "settings": (PASS, "", ""),
+        "h_in": (NONE, "not returned", "not returned"),
         "more": (FAIL, "unwanted", "more was returned, where it must be None"),
-        "dnothing": (NONE, "", "absent in this case"),
+        "dnothing": (NONE, "absent", "absent in this case"),
     }
     again = {one.subject: (one.oracle, one.status) for one in agree("algebra", "moved", observation, trial.allowed)}
     assert again == {"h_in": ("algebra", NONE), "more": ("algebra", FAIL), "dnothing": ("algebra", NONE)}
@@ -226,7 +228,7 @@ def test_the_bound_gates_verdicts_alone_say_how_far() -> None:
     trial = trial_of()
     verdicts = measured(judge(trial.observation, trial.allowed), trial.observation, trial.allowed)
     assert {one.oracle for one in verdicts if one.errors is not None} == {"bound"}
-    assert {one.oracle for one in verdicts if one.errors is None} == {"memory", "nonfinite"}
+    assert {one.oracle for one in verdicts if one.errors is None} == {"memory", "nonfinite", "aliasing", "effects"}
     (dx,) = [one for one in verdicts if one.subject == "dx" and one.errors is not None]
     assert dx.errors is not None
     assert (dx.errors.elements, dx.errors.judged) == (90, 90)
@@ -307,15 +309,20 @@ def test_how_often_each_gate_judges() -> None:
         ("gradient", "upstream doubled", 8),
         ("gradient", "additive", 12),
         ("determinism", "", 4),
+        ("presence", "simplest", 1),
+        ("presence", "others", 4),
         ("memory", "", 4),
+        ("ordering", "", 8),
         ("isolation", "", 8),
         ("exact", "", 12),
+        ("precision", "", 8),
         ("algebra", "permuted tokens", 12),
         ("algebra", "sliced tokens", 12),
         ("algebra", "repeated tokens", 12),
         ("algebra", "permuted streams", 12),
         *(("algebra", one.name, 12) for one in CASE.table.relations),
     ]
+    assert {gate.name: gate.every_large for gate in GATES if gate.every_large is not None} == {"precision": 2}
     drawn = [gate for gate in GATES for seed in range(48) if gate.drawn(with_tensor(CASE, "x", seed=seed))]
     for gate in GATES:
         assert 48 / gate.every / 4 <= drawn.count(gate) <= 48 / gate.every * 3, gate

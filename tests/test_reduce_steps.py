@@ -123,7 +123,7 @@ def test_steps_on_whole_cases() -> None:
     assert {recipe for case in cases for recipe in case.tensors.values()} == {Recipe(kind="zero")}
     assert shapes(cases) == [(1, 1, 1, 1), (2, 3, 2, 4)]
     assert not any(case.has("gamma") for case in cases)
-    assert len(early(table)) == 1 + 1 + 3 + 4 + 2 + 2 + 1 + 1 + 2 + 1 + 3 + 2 + 5 * 8
+    assert len(early(table)) == 1 + 1 + 3 + 4 + 2 + 3 + 1 + 1 + 2 + 1 + 3 + 2 + 5 * 8
     assert len(late(table)) == len(table.drawn)
 
 

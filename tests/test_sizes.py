@@ -92,7 +92,7 @@ def test_far_reaches_begin_small_and_grow_to_what_suits_the_device() -> None:
 def test_what_the_user_asks_for_is_drawn_in_every_third_round_at_model_sizes_however_slow() -> None:
     def model_rounds(sizes: Sizes) -> list[int]:
         sizes.learn(1e6)
-        found = []
+        found: list[int] = []
         while len(found) < 7:
             reach, elements = sizes.next()
             sizes.learn(60.0, reach)
