@@ -115,7 +115,8 @@ def _digests(rows: Tensor) -> Tensor:
     parts = []
     for part in torch.split(rows.view(_BITS[rows.element_size()]), max(1, _CHUNK // max(1, width))):
         bits = part.long()
-        bits ^= bits >> 29  # the highest bits alone, a sign, would be lost in a product modulo 2**64
+        # the highest bits alone, a sign, would be lost in a product modulo 2**64; not in place: of float64 they are x's own
+        bits = bits ^ (bits >> 29)
         parts.append((bits * factors).sum(1))
     return torch.cat(parts)
 

@@ -93,6 +93,7 @@ def test_tokens_that_differ_in_a_sign_are_told_apart() -> None:
     few = condense(inputs, HOST)
     assert few is not None
     assert len(few.chosen) == 2**5
+    assert torch.equal(inputs.storages["x"].nan_to_num(), materialise(case).storages["x"].nan_to_num()), "x is not written"
     x = inputs.tensors["x"]
     assert x is not None
     assert torch.equal(x[0][few.chosen][few.stands_for], x[0])

@@ -21,25 +21,37 @@ from mhc.fuzz.report import write_finding
 from oracles.judge import outcomes
 from oracles.verdict import Status
 from strategies.cases import cases
+from strategies.reach import Reach
 from strategies.rounds import ROUND, quiet
 from tests.support import ON_CPU, ON_CUDA, device_of, report_folder, told
 
 BLOCKS = {"triton-interpreted": 22}
 """Of the others 48. A case in Triton's interpreter takes as long as fifty of theirs, more with many streams."""
 ELEMENTS = {"triton-interpreted": 1 << 9}
+FAR = {Reach.STRETCHED: (3, 1 << 17), Reach.MODEL: (3, 1 << 18)}
+"""Blocks of cases whose sizes reach far, and their elements; none in Triton's interpreter, where one takes a minute."""
 
 
-def blocks() -> list[tuple[Implementation, int]]:
-    return [(one, block) for one in (*ON_CPU, *ON_CUDA) for block in range(BLOCKS.get(one.name, 48))]
+def blocks() -> list[tuple[Implementation, int, Reach]]:
+    every = [*ON_CPU, *ON_CUDA]
+    usual = [(one, block, Reach.USUAL) for one in every for block in range(BLOCKS.get(one.name, 48))]
+    far = [(one, block, reach) for one in every if one.name not in BLOCKS for reach in FAR for block in range(FAR[reach][0])]
+    return usual + far
 
 
 class FoundError(AssertionError):
     """What Hypothesis shrinks."""
 
 
-@pytest.mark.parametrize(("implementation", "block"), blocks(), ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(
+    ("implementation", "block", "reach"), blocks(), ids=lambda value: str(getattr(value, "name", value)).lower()
+)
 def test_nothing_is_found(
-    implementation: Implementation, block: int, record_property: Callable[[str, object], None], tmp_path: Path
+    implementation: Implementation,
+    block: int,
+    reach: Reach,
+    record_property: Callable[[str, object], None],
+    tmp_path: Path,
 ) -> None:
     clock, found, drawn, became = Clock(), list[Finding](), 0, Counter[str]()
     device = device_of(implementation)
@@ -61,7 +73,8 @@ def test_nothing_is_found(
             raise FoundError
 
     space = {implementation.name: implementation.schedule} if implementation.schedule else {}
-    strategy = cases(max_elements=ELEMENTS.get(implementation.name, 1 << 13), spaces=space)
+    elements = ELEMENTS.get(implementation.name, 1 << 13) if reach is Reach.USUAL else FAR[reach][1]
+    strategy = cases(max_elements=elements, spaces=space, reach=reach)
     nightly = settings().max_examples >= 1000
     test = quiet(ROUND * (50 if nightly else 1))(hypothesis.given(strategy)(body))
     started = time.perf_counter()

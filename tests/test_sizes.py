@@ -48,6 +48,17 @@ def test_a_case_that_compiled_costs_time_and_says_nothing_about_elements() -> No
     assert usual(sizes) == 1 << 11
 
 
+def test_far_cases_that_compile_grow_by_what_judging_them_takes() -> None:
+    sizes = Sizes(1 << 15)
+    drawn = []
+    while len(drawn) < 4:
+        reach, elements = sizes.next()
+        sizes.learn(9.0, reach, running=8.9, compiled=True)
+        sizes.ended(reach)
+        drawn += [elements] if reach is Reach.STRETCHED else []
+    assert drawn == [1 << 13, 1 << 15, 1 << 17, 1 << 19]
+
+
 def test_each_far_reach_gets_its_share_of_the_time() -> None:
     sizes = Sizes(1 << 15)
     assert sizes.next()[0] is Reach.USUAL, "the first round is quick"

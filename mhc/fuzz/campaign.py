@@ -263,8 +263,9 @@ class Campaign:
                 self._lost[name] = 0
                 self._programs[name].learn(message)
                 if not message.probe:
-                    seconds, compiled = message.seconds.get("checking", 0.0), bool(message.compiled)
-                    self._sizes[name].learn(seconds, slot.request.reach, compiled=compiled)
+                    checking, running = (message.seconds.get(what, 0.0) for what in ("checking", "running"))
+                    compiled = bool(message.compiled)
+                    self._sizes[name].learn(checking, slot.request.reach, running=running, compiled=compiled)
                     self._drawn[name] += 1
                     seen = self._regions[name]
                     slot.fresh |= any(label not in seen for label in message.regions)

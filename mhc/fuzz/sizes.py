@@ -78,11 +78,17 @@ class Sizes:
         self._rounds = self._model_rounds = 0
         self._asked = largest
 
-    def learn(self, seconds: float, reach: Reach = Reach.USUAL, *, compiled: bool = False) -> None:
-        """A case took so long; what was compiled for it says nothing about elements."""
+    def learn(self, seconds: float, reach: Reach = Reach.USUAL, *, running: float = 0.0, compiled: bool = False) -> None:
+        """A case took so long, of which `running` in the implementation.
+
+        Where something was compiled, running says nothing about elements. Most far cases of a kernel that is compiled for
+        its sizes compile: there judging alone, which goes with elements, says how large the next may be.
+        """
         self._spent[reach] += seconds
         if not compiled:
             self._far.get(reach, self._usual).learn(seconds)
+        elif reach in self._far:
+            self._far[reach].learn(seconds - running)
 
     def next(self) -> tuple[Reach, int]:
         """The next round: how far it reaches, and its elements. `ended` is to be told when it ends."""
