@@ -197,6 +197,10 @@ def test_cases_vary_in_everything() -> None:
     assert min(which["dh_in"], which["dh_post"], which["dh_res"]) > 1.2 * min(which["phi"], which["bias"])
     assert {case.dtype for case in found} == set(cases_.DTYPES)
     assert 0.35 < share(case.has("gamma") for case in found) < 0.65
+    saturated = share(case.tensors["bias"].scale == 2.0**6 for case in found)
+    subnormal = share(case.tensors["x"].scale == 2.0**-130 for case in found)
+    assert 0.02 < saturated < 0.12, "one regime of five, in a third of the cases"
+    assert 0.02 < subnormal < 0.12
     for name in TABLE.scalars:
         assert {case.scalars[name] for case in found} == set(cases_.EPSILONS)
     seeds = [[one.seed for one in case.tensors.values()] for case in found]

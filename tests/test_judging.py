@@ -490,6 +490,13 @@ def test_doubled_upstream_doubles_each_bit() -> None:
         flat[-1] = torch.nextafter(flat[-1], torch.tensor(math.inf))
         assert found(**{name: moved}) == {**dict.fromkeys(("dx", *SUMS), PASS), name: FAIL}
     assert found(dx=None)["dx"] is NONE
+    # what is held below the normal range, or may overflow, tells nothing
+    tiny, huge = (torch.full_like(doubled["dx"], value) for value in (2.0**-127, 3e38))
+    for before in (tiny, huge, torch.zeros_like(tiny)):
+        base = replace(trial.observation, gradients={**trial.observation.gradients, "dx": before})
+        odd = planned(linear.GATE, replace(trial, observation=base))
+        changed = replace(base, gradients={**doubled, "dx": before * 3})
+        assert said(odd.judge({run.label: changed}))["dx"] is NONE
 
 
 def test_only_the_spoilt_tokens_rows_may_change() -> None:

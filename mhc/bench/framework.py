@@ -103,7 +103,7 @@ def digest(root: Path) -> int:
     return int(text.hexdigest()[:12], 16)
 
 
-def test_modules(root: Path) -> list[str]:
+def usable_tests(root: Path) -> list[str]:
     """Those that may be run."""
     found = sorted((root / "tests").glob("test_*.py"))
     return [f"tests/{one.name}" for one in found if one.stem not in LEFT_OUT and not one.stem.startswith("test_tilelang")]
