@@ -246,6 +246,13 @@ def test_upstream_gradients_are_left_out_one_by_one_and_together() -> None:
     assert live["several"] > count / 2
 
 
+def test_hypothesis_hears_of_the_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(cases_, "event", heard.append)
+    (case,) = drawn(cases(), 1)
+    assert set(heard) >= regions(case)
+
+
 def test_options_of_cases() -> None:
     plain = drawn(cases(special=False, dtypes=("float16",), max_elements=200), 200)
     assert not [one for case in plain for one in case.tensors.values() for _, value in one.literals if value != 1.0]

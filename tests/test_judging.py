@@ -230,6 +230,8 @@ def test_the_bound_gates_verdicts_alone_say_how_far() -> None:
     (dx,) = [one for one in verdicts if one.subject == "dx" and one.errors is not None]
     assert dx.errors is not None
     assert (dx.errors.elements, dx.errors.judged) == (90, 90)
+    without = replace(trial.observation, outputs={"h_in": None}, gradients={"more": values(1.0)})
+    assert not [one for one in measured(judge(without, trial.allowed), without, trial.allowed) if one.errors is not None]
 
 
 def test_a_repeat_is_compared_bit_by_bit() -> None:
@@ -413,6 +415,7 @@ def test_the_reference_of_a_relation_is_the_cases_own_scaled() -> None:
     fresh, before = number((6.0, 0.5), calm=True), number((2.0, 0.25), calm=True)
     scaled = algebra._scale(fresh, before, 4.0)
     assert (float(scaled.value), float(scaled.error), scaled.calm) == (8.0, 0.5, True)
+    assert float(algebra._scale(fresh, before, 2.0**200).value) == 2.0**201
     assert algebra._scale(fresh, None, 4.0) is fresh
     assert algebra._scale(fresh, before, None) is fresh
     wild = algebra._scale(
@@ -428,6 +431,7 @@ def test_shuffled_is_never_as_it_was() -> None:
     for seed in range(40):
         order = shuffled(with_tensor(CASE, "x", seed=seed), "tokens", 2)
         assert order.tolist() == [1, 0]
+    assert shuffled(CASE, "tokens", 50).tolist() == shuffled(CASE, "tokens", 50).tolist()
     assert sorted(shuffled(CASE, "tokens", 50).tolist()) == list(range(50))
     assert shuffled(CASE, "tokens", 50).tolist() != shuffled(CASE, "streams", 50).tolist()
 

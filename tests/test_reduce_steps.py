@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mhc import Case, default_case
+from mhc import Case, default_case, load
 from mhc.case import with_tensor
 from mhc.fuzz import minimise as minimise_
 from mhc.fuzz.depth import Depth
@@ -356,6 +356,16 @@ def test_a_minimised_finding_says_what_it_cost() -> None:
     hung = minimise(found(HUNG), "cpu", start=stubs(lambda case, depth: HUNG)[0], checks=1)
     assert hung.reduction is not None
     assert hung.reduction.checks == 1 + 3 + 1 + 3, "one healthy case, to know how long one takes"
+
+
+def test_without_a_way_to_start_it_loads_the_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = stubs(lambda case, depth: WRONG)
+    manual = replace(load("manual"), env={"SOME_VARIABLE": "7"})
+    monkeypatch.setattr(minimise_, "load", lambda spec: manual)
+    monkeypatch.setattr(minimise_, "processes", lambda *_: start)
+    result = minimise(found(WRONG), "cpu", checks=1)
+    assert result.variables == {"SOME_VARIABLE": "7"}
+    assert len(started) == 1 + 3
 
 
 def test_a_finding_that_no_fresh_process_shows_is_confirmed_as_it_was() -> None:
