@@ -132,6 +132,61 @@ def test_widths_streams_and_tokens_are_all_drawn() -> None:
     assert {B * S for B, S, *_ in narrow} <= {0, 1}
 
 
+def offered(strategy: Any, monkeypatch: pytest.MonkeyPatch, module: Any = shapes, **least: int) -> list[tuple[Any, ...]]:
+    """What a draw may choose from, in order; whole numbers are offered as (least, most), and `least` says which is drawn."""
+    seen: list[tuple[Any, ...]] = []
+    integers = st.integers
+
+    def choice(options: tuple[Any, ...]) -> Any:
+        seen.append(options)
+        return st.just(options[0])
+
+    def bounded(low: int = 0, high: int = 0) -> Any:
+        seen.append((low, high))
+        return integers(least.get(f"upto{high}", low), least.get(f"upto{high}", high))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "choice", choice)
+        patched.setattr(st, "integers", bounded)
+        hypothesis.find(strategy, lambda _: True, settings=quiet(1))
+    return seen
+
+
+def test_what_shapes_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at(most: int, **options: Any) -> list[tuple[Any, ...]]:
+        return offered(shapes.shapes(max_n=16, max_elements=most, **options), monkeypatch)[: 3 if "like" in options else 4]
+
+    assert at(45)[0] == (1, 2, 3), "3 streams have 15 * 3 elements at D = 1"
+    assert at(44)[0] == (1, 2)
+    batch, lengths = at(30, like=(1, 3), tiles=(10,))[:2]
+    assert batch == shapes.BATCH
+    assert lengths == (1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 4, 5, 6, 7, 8, 9, 10), "30 / 3, and beside a tile"
+    assert at(29, like=(1, 3), tiles=(10,))[1][-1] == 9
+    assert set(at(14, like=(1, 3))[0]) == {0, 1, 2, 3}
+    assert set(at(15, like=(1, 3))[0]) == {0, 1, 2, 3, 5}
+    assert set(at(1, like=(1, 3))[0]) == {0, 1}
+    every = {*range(1, 41), *shapes.edges(shapes.TILES), *shapes.PRIMES, *shapes.EIGHT_MOD_SIXTEEN}
+    below = sum(size <= 256 for size in every)
+    narrow = offered(shapes.shapes(max_n=1, max_elements=3 * 300), monkeypatch, upto11=10)
+    wide = offered(shapes.shapes(max_n=1, max_elements=3 * 300), monkeypatch, upto11=11)
+    last = sum(size <= 300 for size in every) - 1
+    assert narrow[:3] == [(0, 11), (1,), (0, last)]
+    assert wide[:3] == [(0, 11), (1,), (below, last)]
+    assert offered(shapes.shapes(max_n=1, max_elements=3 * 257), monkeypatch, upto11=11)[0] == (0, 11)
+    assert offered(shapes.shapes(max_n=1, max_elements=3 * 257 - 1), monkeypatch, upto11=11)[0] == (1,), "no room for it"
+
+
+def test_what_values_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = offered(cases(), monkeypatch, cases_)
+    choices = [options for options in seen if len(options) > 2]
+    assert choices[0] == cases_.DTYPES
+    assert Counter(choices[1]) == {None: 7, **dict.fromkeys([name for name in NAMES if name != "gamma"], 1)}
+    assert choices[2:9] == [values.KINDS] * 7
+    assert Counter(choices[9]) == {None: 11, **dict.fromkeys(TABLE.regimes, 1)}
+    assert choices[10] == cases_.UPSTREAM
+    assert choices[11:13] == [cases_.EPSILONS] * 2
+
+
 def test_tiles_are_drawn_beside() -> None:
     found = drawn(shapes.shapes(max_n=1, max_elements=1 << 12, tiles=(100,)), 600)
     assert {99, 100, 101} <= {D for *_, D in found}

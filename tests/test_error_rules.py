@@ -385,6 +385,7 @@ def test_underflow_alone() -> None:
     assert (held(2.0**-101, 2.0**-102) * held(1.0)).error.tolist() == [2.0**-102]
     assert (held(2.0**-101, 2.0**-101) * held(1.0)).error.tolist() == [2.0**-101 + margin * TINY]
     assert (held(1.0) * 0.1).error.tolist() == [0.0]
+    assert (held(1.0) * 0.1).value.tolist() == [0.1]
     assert (held(1.0) + held(2.0)).error.tolist() == [0.0]
     assert ((held(1.0) + held(2.0)) + held(3.0)).error.tolist() == [0.0]
     most = (2 - 2.0**-23) * 2.0**125

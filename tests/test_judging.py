@@ -568,6 +568,9 @@ def test_pairs_are_judged_by_both_tolerances() -> None:
     unsure = number((1.0, math.inf), (2.0, 0.25))
     odd = pair.compare("h", (values(math.nan, 2.0), values(1.0, 2.0)), (unsure, unsure), ("one", "other"))
     assert (odd.status, odd.ratio) == (PASS, 0.0)
+    nothing, calm_one = number((1.0, math.inf)), number((1.0, 0.5), calm=True)
+    for sides_ in ((nothing, calm_one), (calm_one, nothing)):
+        assert pair.compare("h", (values(1.0), values(1.0)), sides_, ("one", "other")).status is NONE
     both_nan = number((math.nan, 0.0))
     agreed = pair.compare("h", (values(math.nan), values(math.nan)), (both_nan, both_nan), ("one", "other"))
     assert (agreed.status, agreed.ratio) == (PASS, None)

@@ -66,4 +66,24 @@ WAIVERS: Mapping[tuple[str, str, str], str] = {
         "units: float | Tensor = 1.0,",
         "units: float | Tensor = 0,",
     ): "the parameter is one of the base class, and not used here",
+    (
+        "oracles/underflow_number.py",
+        "units: float | Tensor = 1.0,",
+        "units: float | Tensor = (1.0 * 10),",
+    ): "the parameter is one of the base class, and not used here",
+    (
+        "oracles/underflow_number.py",
+        "units: float | Tensor = 1.0,",
+        "units: float | Tensor = (1.0 + 1),",
+    ): "the parameter is one of the base class, and not used here",
+    (
+        "oracles/runs.py",
+        "run = longest(terms.to(dtype), dim) if length > _CERTAIN else None",
+        "run = longest(terms.to(dtype), dim) if length >= _CERTAIN else None",
+    ): "of 36 terms LAMBDA sqrt(L) is 36, with a run or without",
+    (
+        "oracles/runs.py",
+        "columns = None if rows is None else longest(b.abs().to(dtype), -2)",
+        "columns = None if False else longest(b.abs().to(dtype), -2)",
+    ): _SPEED,
 }
