@@ -187,6 +187,20 @@ def test_what_values_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choices[11:13] == [cases_.EPSILONS] * 2
 
 
+def test_tiles_are_those_of_the_schedules_or_the_usual_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    original = cases_.shapes
+
+    def noted(**options: Any) -> Any:
+        asked.append(options["tiles"])
+        return original(**options)
+
+    monkeypatch.setattr(cases_, "shapes", noted)
+    for spaces in ({}, {"mine": {"BLOCK": (96, 8)}}):
+        hypothesis.find(cases(spaces=spaces), lambda _: True, settings=quiet(1))
+    assert list(dict.fromkeys(asked)) == [shapes.TILES, (8, 96)]
+
+
 def test_tiles_are_drawn_beside() -> None:
     found = drawn(shapes.shapes(max_n=1, max_elements=1 << 12, tiles=(100,)), 600)
     assert {99, 100, 101} <= {D for *_, D in found}
