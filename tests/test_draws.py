@@ -189,14 +189,14 @@ def test_what_values_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_tiles_are_those_of_the_schedules_or_the_usual_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    original = cases_.shapes
 
     def noted(**options: Any) -> Any:
         asked.append(options["tiles"])
-        return original(**options)
+        return shapes.shapes(**options)
 
     monkeypatch.setattr(cases_, "shapes", noted)
-    for spaces in ({}, {"mine": {"BLOCK": (96, 8)}}):
+    declared: list[dict[str, Any]] = [{}, {"mine": {"BLOCK": (96, 8)}}]
+    for spaces in declared:
         hypothesis.find(cases(spaces=spaces), lambda _: True, settings=quiet(1))
     assert list(dict.fromkeys(asked)) == [shapes.TILES, (8, 96)]
 
