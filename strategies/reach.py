@@ -55,8 +55,10 @@ def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> 
 def model_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
     """(B, S, n, D) as in a model, or one off from that, with an x of at most `max_elements`; few tokens first."""
     made: Production = table.production
-    n = draw(choice(tuple(one for one in made.streams if one <= table.max_n)))
-    fitting = tuple(one for one in made.widths if (n * n + 2 * n) * n * one <= 2 * max_elements) or made.widths[:1]
+    least = min(made.widths)
+    streams = [one for one in made.streams if one <= table.max_n and (one * one + 2 * one) * one * least <= 2 * max_elements]
+    n = draw(choice(tuple(streams) or (min(made.streams),)))
+    fitting = tuple(one for one in made.widths if (n * n + 2 * n) * n * one <= 2 * max_elements) or (least,)
     D = draw(choice(fitting)) + draw(choice(_ODD))
     B = draw(choice((1, 1, 2, 4)))
     most = max(1, min(made.tokens, max_elements // (n * D)) // B)

@@ -208,6 +208,22 @@ def test_a_probe_that_ends_its_process_is_not_counted_as_drawn(tmp_path: Path) -
     assert states == ["raw", "shrunk"]
 
 
+def test_what_was_in_hand_is_dropped_at_once(tmp_path: Path) -> None:
+    for end in ("_bury", "_mourn"):
+        (tmp_path / end).mkdir()
+        ran = campaign(Place(lambda request: []), tmp_path / end, Budget(cases=5))
+        ran._hand_out()
+        (slot,) = ran.pool.busy()
+        ran._take(slot, Begun(case=CASE.json, number=-1))
+        assert [number for number, *_ in ran.store.in_hand()] == [0]
+        if end == "_bury":
+            ran._bury(slot, liveness.died("SIGSEGV"))
+        else:
+            ran._mourn(slot)
+        assert ran.store.in_hand() == []
+        assert ran.pool.busy() == []
+
+
 def test_ends_between_cases_are_a_fault_after_three_in_a_row(tmp_path: Path) -> None:
     ended = {"count": 0}
 

@@ -353,6 +353,7 @@ def test_a_repro_has_few_variables_and_empty_folders(tmp_path: Path, monkeypatch
         ('print("NOT REPRODUCED"); import sys; print("e", file=sys.stderr); sys.exit(2)', 2, "NOT REPRODUCED", ""),
         ('print("REPRODUCED"); import sys; print("e", file=sys.stderr); sys.exit(1)', 1, "REPRODUCED", ""),
         ('print("hm"); raise SystemExit(3)', 3, "hm", ""),
+        ('print("a"); print("OTHER: no"); import sys; print("e", file=sys.stderr); sys.exit(2)', 2, "OTHER: no", ""),
         ('import sys; print("hm"); print("first\\nlast", file=sys.stderr); sys.exit(3)', 3, "last", ""),
         ('import sys; print("fine"); print("warning", file=sys.stderr)', 0, "fine", ""),
         ("", 0, "", ""),

@@ -132,6 +132,75 @@ def test_widths_streams_and_tokens_are_all_drawn() -> None:
     assert {B * S for B, S, *_ in narrow} <= {0, 1}
 
 
+def offered(strategy: Any, monkeypatch: pytest.MonkeyPatch, module: Any = shapes, **least: int) -> list[tuple[Any, ...]]:
+    """What a draw may choose from, in order; whole numbers are offered as (least, most), and `least` says which is drawn."""
+    seen: list[tuple[Any, ...]] = []
+    integers = st.integers
+
+    def choice(options: tuple[Any, ...]) -> Any:
+        seen.append(options)
+        return st.just(options[0])
+
+    def bounded(low: int = 0, high: int = 0) -> Any:
+        seen.append((low, high))
+        return integers(least.get(f"upto{high}", low), least.get(f"upto{high}", high))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "choice", choice)
+        patched.setattr(st, "integers", bounded)
+        hypothesis.find(strategy, lambda _: True, settings=quiet(1))
+    return seen
+
+
+def test_what_shapes_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at(most: int, **options: Any) -> list[tuple[Any, ...]]:
+        return offered(shapes.shapes(max_n=16, max_elements=most, **options), monkeypatch)[: 3 if "like" in options else 4]
+
+    assert at(45)[0] == (1, 2, 3), "3 streams have 15 * 3 elements at D = 1"
+    assert at(44)[0] == (1, 2)
+    batch, lengths = at(30, like=(1, 3), tiles=(10,))[:2]
+    assert batch == shapes.BATCH
+    assert lengths == (1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 4, 5, 6, 7, 8, 9, 10), "30 / 3, and beside a tile"
+    assert at(29, like=(1, 3), tiles=(10,))[1][-1] == 9
+    assert set(at(14, like=(1, 3))[0]) == {0, 1, 2, 3}
+    assert set(at(15, like=(1, 3))[0]) == {0, 1, 2, 3, 5}
+    assert set(at(1, like=(1, 3))[0]) == {0, 1}
+    every = {*range(1, 41), *shapes.edges(shapes.TILES), *shapes.PRIMES, *shapes.EIGHT_MOD_SIXTEEN}
+    below = sum(size <= 256 for size in every)
+    narrow = offered(shapes.shapes(max_n=1, max_elements=3 * 300), monkeypatch, upto11=10)
+    wide = offered(shapes.shapes(max_n=1, max_elements=3 * 300), monkeypatch, upto11=11)
+    last = sum(size <= 300 for size in every) - 1
+    assert narrow[:3] == [(0, 11), (1,), (0, last)]
+    assert wide[:3] == [(0, 11), (1,), (below, last)]
+    assert offered(shapes.shapes(max_n=1, max_elements=3 * 257), monkeypatch, upto11=11)[0] == (0, 11)
+    assert offered(shapes.shapes(max_n=1, max_elements=3 * 257 - 1), monkeypatch, upto11=11)[0] == (1,), "no room for it"
+
+
+def test_what_values_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = offered(cases(), monkeypatch, cases_)
+    choices = [options for options in seen if len(options) > 2]
+    assert choices[0] == cases_.DTYPES
+    assert Counter(choices[1]) == Counter([None] * 7 + [name for name in NAMES if name != "gamma"])
+    assert choices[2:9] == [values.KINDS] * 7
+    assert Counter(choices[9]) == Counter([None] * 11 + list(TABLE.regimes))
+    assert choices[10] == cases_.UPSTREAM
+    assert choices[11:13] == [cases_.EPSILONS] * 2
+
+
+def test_tiles_are_those_of_the_schedules_or_the_usual_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def noted(**options: Any) -> Any:
+        asked.append(options["tiles"])
+        return shapes.shapes(**options)
+
+    monkeypatch.setattr(cases_, "shapes", noted)
+    declared: list[dict[str, Any]] = [{}, {"mine": {"BLOCK": (96, 8)}}]
+    for spaces in declared:
+        hypothesis.find(cases(spaces=spaces), lambda _: True, settings=quiet(1))
+    assert list(dict.fromkeys(asked)) == [shapes.TILES, (8, 96)]
+
+
 def test_tiles_are_drawn_beside() -> None:
     found = drawn(shapes.shapes(max_n=1, max_elements=1 << 12, tiles=(100,)), 600)
     assert {99, 100, 101} <= {D for *_, D in found}
@@ -197,6 +266,10 @@ def test_cases_vary_in_everything() -> None:
     assert min(which["dh_in"], which["dh_post"], which["dh_res"]) > 1.2 * min(which["phi"], which["bias"])
     assert {case.dtype for case in found} == set(cases_.DTYPES)
     assert 0.35 < share(case.has("gamma") for case in found) < 0.65
+    saturated = share(case.tensors["bias"].scale == 2.0**6 for case in found)
+    subnormal = share(case.tensors["x"].scale == 2.0**-130 for case in found)
+    assert 0.02 < saturated < 0.12, "one regime of five, in a third of the cases"
+    assert 0.02 < subnormal < 0.12
     for name in TABLE.scalars:
         assert {case.scalars[name] for case in found} == set(cases_.EPSILONS)
     seeds = [[one.seed for one in case.tensors.values()] for case in found]
@@ -238,6 +311,13 @@ def test_upstream_gradients_are_left_out_one_by_one_and_together() -> None:
     for name in upstream:
         assert 0.015 < live[name] / count < 0.12, (name, live)
     assert live["several"] > count / 2
+
+
+def test_hypothesis_hears_of_the_regions(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[str] = []
+    monkeypatch.setattr(cases_, "event", heard.append)
+    (case,) = drawn(cases(), 1)
+    assert set(heard) >= regions(case)
 
 
 def test_options_of_cases() -> None:

@@ -203,6 +203,7 @@ def test_what_partial_sums_may_come_to() -> None:
     assert beyond(3, 7, terms(1, 2), terms(3, 4)) == 2 * 10 - 10
     assert beyond(9, -1, terms(4, 5), None) == 0
     assert beyond(math.inf, 1, terms(math.inf, 2), None) == 3
+    assert beyond(-math.inf, 1, terms(-math.inf, 2), None) == beyond(math.nan, 1, terms(math.nan, 2), None) == 3
     assert float(addends.magnitudes(t(-1.0), t(2.0), None, terms(-3.0, 5.0))) == 9
     assert addends.moved(None, torch.neg) is None
     moved = addends.moved(terms(1, -2), torch.neg)
@@ -269,6 +270,9 @@ def test_the_flags_are_told_truly() -> None:
     assert not (wild * 2.0).calm
     assert (-calm).calm
     assert not (-calm).sure
+    exact = ErrorNumber.exact(t(1.0, 2.0), F32)
+    assert all(one.sure and one.calm for one in (exact[0], exact.reshape(2, 1), exact.unsqueeze(0), exact[None].mT))
+    assert not calm.reshape(1).sure
     assert (-ErrorNumber.exact(t(1.0), F32)).sure
     assert calm.to(F64).calm
     assert calm.to(BF16).calm
@@ -359,6 +363,15 @@ def test_roundings_of_a_sum_with_runs() -> None:
     assert two.tolist() == [2.0]
 
 
+def test_runs_reach_the_tolerance_of_sums_and_products() -> None:
+    alike = torch.full((64,), 0.1, dtype=F64)
+    total = 64 * 0.1
+    assert close(n(alike).sum(0).error, 64 * U * total)
+    assert close((n(alike[None]) @ n(torch.ones(64, 1, dtype=F64))).error, [[64 * U * total]])
+    pairs = torch.arange(50, dtype=F64).repeat_interleave(2) + 1
+    assert close(n(pairs).sum(0).error, 6 * math.sqrt(200) * U * float(pairs.sum()))
+
+
 def test_underflow_alone() -> None:
     """A product that is surely normal, by 2^24, has no change; any other one half a subnormal times 2^24."""
 
@@ -373,6 +386,7 @@ def test_underflow_alone() -> None:
     assert (held(2.0**-101, 2.0**-102) * held(1.0)).error.tolist() == [2.0**-102]
     assert (held(2.0**-101, 2.0**-101) * held(1.0)).error.tolist() == [2.0**-101 + margin * TINY]
     assert (held(1.0) * 0.1).error.tolist() == [0.0]
+    assert (held(1.0) * 0.1).value.tolist() == [0.1]
     assert (held(1.0) + held(2.0)).error.tolist() == [0.0]
     assert ((held(1.0) + held(2.0)) + held(3.0)).error.tolist() == [0.0]
     most = (2 - 2.0**-23) * 2.0**125

@@ -232,6 +232,8 @@ def test_the_bound_gates_verdicts_alone_say_how_far() -> None:
     (dx,) = [one for one in verdicts if one.subject == "dx" and one.errors is not None]
     assert dx.errors is not None
     assert (dx.errors.elements, dx.errors.judged) == (90, 90)
+    without = replace(trial.observation, outputs={"h_in": None}, gradients={"more": values(1.0)})
+    assert not [one for one in measured(judge(without, trial.allowed), without, trial.allowed) if one.errors is not None]
 
 
 def test_a_repeat_is_compared_bit_by_bit() -> None:
@@ -420,6 +422,7 @@ def test_the_reference_of_a_relation_is_the_cases_own_scaled() -> None:
     fresh, before = number((6.0, 0.5), calm=True), number((2.0, 0.25), calm=True)
     scaled = algebra._scale(fresh, before, 4.0)
     assert (float(scaled.value), float(scaled.error), scaled.calm) == (8.0, 0.5, True)
+    assert float(algebra._scale(fresh, before, 2.0**200).value) == 2.0**201
     assert algebra._scale(fresh, None, 4.0) is fresh
     assert algebra._scale(fresh, before, None) is fresh
     wild = algebra._scale(
@@ -435,6 +438,7 @@ def test_shuffled_is_never_as_it_was() -> None:
     for seed in range(40):
         order = shuffled(with_tensor(CASE, "x", seed=seed), "tokens", 2)
         assert order.tolist() == [1, 0]
+    assert shuffled(CASE, "tokens", 50).tolist() == shuffled(CASE, "tokens", 50).tolist()
     assert sorted(shuffled(CASE, "tokens", 50).tolist()) == list(range(50))
     assert shuffled(CASE, "tokens", 50).tolist() != shuffled(CASE, "streams", 50).tolist()
 
@@ -497,6 +501,13 @@ def test_doubled_upstream_doubles_each_bit() -> None:
         flat[-1] = torch.nextafter(flat[-1], torch.tensor(math.inf))
         assert found(**{name: moved}) == {**dict.fromkeys(("dx", *SUMS), PASS), name: FAIL}
     assert found(dx=None)["dx"] is NONE
+    # what is held below the normal range, or may overflow, tells nothing
+    tiny, huge = (torch.full_like(doubled["dx"], value) for value in (2.0**-127, 3e38))
+    for before in (tiny, huge, torch.zeros_like(tiny)):
+        base = replace(trial.observation, gradients={**trial.observation.gradients, "dx": before})
+        odd = planned(linear.GATE, replace(trial, observation=base))
+        changed = replace(base, gradients={**doubled, "dx": before * 3})
+        assert said(odd.judge({run.label: changed}))["dx"] is NONE
 
 
 def test_only_the_spoilt_tokens_rows_may_change() -> None:
@@ -564,6 +575,9 @@ def test_pairs_are_judged_by_both_tolerances() -> None:
     unsure = number((1.0, math.inf), (2.0, 0.25))
     odd = pair.compare("h", (values(math.nan, 2.0), values(1.0, 2.0)), (unsure, unsure), ("one", "other"))
     assert (odd.status, odd.ratio) == (PASS, 0.0)
+    nothing, calm_one = number((1.0, math.inf)), number((1.0, 0.5), calm=True)
+    for sides_ in ((nothing, calm_one), (calm_one, nothing)):
+        assert pair.compare("h", (values(1.0), values(1.0)), sides_, ("one", "other")).status is NONE
     both_nan = number((math.nan, 0.0))
     agreed = pair.compare("h", (values(math.nan), values(math.nan)), (both_nan, both_nan), ("one", "other"))
     assert (agreed.status, agreed.ratio) == (PASS, None)

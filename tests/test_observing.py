@@ -433,6 +433,7 @@ def test_a_case_as_json() -> None:
         ('{"schema": 1, "tensors": {"x": {"layout": []}}}', "tensors.x.layout"),
         ('{"schema": 1, "tensors": {"x": {"layout": {"stride": 1}}}}', "tensors.x.layout.stride"),
         ('{"schema": 1, "scalars": {"norm_eps": null}}', "scalars.norm_eps"),
+        ('{"schema": 1, "tensors": {"x": {"colour": 1}}}', "tensors.x.colour"),
         ('{"schema": 1, "schedules": []}', "schedules"),
         ('{"schema": 1, "shape": []}', "shape"),
     ],

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mhc import Case, default_case
+from mhc import Case, default_case, load
 from mhc.case import with_tensor
 from mhc.fuzz import minimise as minimise_
 from mhc.fuzz.depth import Depth
@@ -66,6 +66,7 @@ def x_of(recipe: Recipe) -> Case:
         (6, [1, 2, 3, 4, 5]),
         (9, [1, 2, 3, 5, 7, 8]),
         (24, [1, 2, 3, 8, 12, 16, 18, 20, 21, 22, 23]),
+        (29, [1, 2, 3, 5, 13, 15, 21, 22, 25, 26, 27, 28]),
         (200, [1, 2, 3, 8, 72, 100, 136, 150, 168, 175, 184, 188, 192, 194, 196, 197, 198, 199]),
     ],
 )
@@ -355,6 +356,16 @@ def test_a_minimised_finding_says_what_it_cost() -> None:
     hung = minimise(found(HUNG), "cpu", start=stubs(lambda case, depth: HUNG)[0], checks=1)
     assert hung.reduction is not None
     assert hung.reduction.checks == 1 + 3 + 1 + 3, "one healthy case, to know how long one takes"
+
+
+def test_without_a_way_to_start_it_loads_the_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = stubs(lambda case, depth: WRONG)
+    manual = replace(load("manual"), env={"SOME_VARIABLE": "7"})
+    monkeypatch.setattr(minimise_, "load", lambda spec: manual)
+    monkeypatch.setattr(minimise_, "processes", lambda *_: start)
+    result = minimise(found(WRONG), "cpu", checks=1)
+    assert result.variables == {"SOME_VARIABLE": "7"}
+    assert len(started) == 1 + 3
 
 
 def test_a_finding_that_no_fresh_process_shows_is_confirmed_as_it_was() -> None:

@@ -252,7 +252,7 @@ def test_report_writes_all_three_and_leaves_the_store_as_it_is(tmp_path: Path) -
     files = sorted(path.name for path in tmp_path.iterdir())
     (tmp_path / "summary.md").write_text("old", encoding="utf-8")
     again = report(tmp_path)
-    assert again.output == texts["summary.md"]
+    assert again.stdout == texts["summary.md"]
     assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in WRITTEN} == texts
     assert sorted(path.name for path in tmp_path.iterdir()) == files, "and nothing beside it"
     assert read(tmp_path, Store(tmp_path / FILE)) == before

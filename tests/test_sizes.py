@@ -50,7 +50,7 @@ def test_a_case_that_compiled_costs_time_and_says_nothing_about_elements() -> No
 
 def test_far_cases_that_compile_grow_by_what_judging_them_takes() -> None:
     sizes = Sizes(1 << 15)
-    drawn = []
+    drawn: list[int] = []
     while len(drawn) < 4:
         reach, elements = sizes.next()
         sizes.learn(9.0, reach, running=8.9, compiled=True)

@@ -189,7 +189,12 @@ CASES: Mapping[str, tuple[Case, str]] = {
 }
 
 
-INSIDE = ("float16, phi of 2^-140, x of 1, no gamma", "phi of 2^-100")
+INSIDE = (
+    "the same, with gamma",
+    "float16, phi of 2^-140, x of 1, no gamma",
+    "`8a0b6729` with bfloat16 x",
+    "phi of 2^-100",
+)
 """Of `CASES`, those that are as they should be."""
 
 

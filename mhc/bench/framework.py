@@ -103,7 +103,7 @@ def digest(root: Path) -> int:
     return int(text.hexdigest()[:12], 16)
 
 
-def test_modules(root: Path) -> list[str]:
+def usable_tests(root: Path) -> list[str]:
     """Those that may be run."""
     found = sorted((root / "tests").glob("test_*.py"))
     return [f"tests/{one.name}" for one in found if one.stem not in LEFT_OUT and not one.stem.startswith("test_tilelang")]
@@ -256,7 +256,7 @@ def _pytest(
     copy: Path, arguments: Sequence[str], limit: float, variables: Mapping[str, str] | None = None, first: Path | None = None
 ) -> tuple[int | None, str]:
     """The exit status of pytest in a copy, None after `limit` seconds, and what it wrote."""
-    path = os.pathsep.join(str(one) for one in (first, copy) if one is not None)
+    path = os.pathsep.join(str(one) for one in (first, copy, os.environ.get("PYTHONPATH")) if one)
     environment = {**os.environ, "PYTHONPATH": path, "CI": "true", "OMP_NUM_THREADS": "1", **(variables or {})}
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(

@@ -21,7 +21,7 @@ from mhc.bench.framework import (
     covering,
     digest,
     measure,
-    test_modules,
+    usable_tests,
 )
 from mhc.bench.framework_faults import Fault, draw, targets
 
@@ -61,7 +61,7 @@ def framework(
     3 a fault of the harness itself.
     """
     root, started = Path.cwd(), time.monotonic()
-    known, tests = targets(root), test_modules(root)
+    known, tests = targets(root), usable_tests(root)
     if not known or not tests:
         raise click.UsageError(f"{root}: is not the project's folder, which has oracles/ and tests/")
     for option, chosen, there in (("--only", modules, known), ("--tests", given, tests)):

@@ -69,9 +69,11 @@ class Fault:
 
 
 def _shared(one: str, other: str) -> str:
-    """The beginning that two texts share, up to a whole word."""
+    """The beginning that two texts share, up to a whole word or operator."""
     length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    return re.sub(r"\w+$", "", one[:length])
+    following = one[length : length + 1] + other[length : length + 1]
+    alike = next((kind for kind in (r"\w", r"[<>=!/*+%|&-]") if re.search(kind, following)), None)
+    return one[:length] if alike is None else re.sub(rf"{alike}+$", "", one[:length])
 
 
 def targets(root: Path) -> list[str]:
