@@ -182,7 +182,7 @@ def test_what_values_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choices[0] == cases_.DTYPES
     assert Counter(choices[1]) == Counter([None] * 7 + [name for name in NAMES if name != "gamma"])
     assert choices[2:9] == [values.KINDS] * 7
-    assert Counter(choices[9]) == Counter([None] * 11 + list(TABLE.regimes))
+    assert Counter(choices[9]) == Counter([None] * 13 + list(TABLE.regimes))
     assert choices[10] == cases_.UPSTREAM
     assert choices[11:13] == [cases_.EPSILONS] * 2
 
