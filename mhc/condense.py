@@ -22,9 +22,9 @@ from mhc.inputs import Inputs, derived
 from mhc.operator import TensorSpec
 
 LEAST = 1 << 16
-"""Elements of the largest tensor from which on it is worth looking."""
+"""Elements of the largest tensor; smaller cases are judged whole."""
 _GAIN = 4
-"""Condensed where at most one token in so many is left."""
+"""Condensed where at most one token in four is left."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,7 @@ def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
 
 
 _PRIME = 1099511628211
-_CHUNK = 1 << 22  # elements that are looked at at a time
+_CHUNK = 1 << 22  # elements compared at a time
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 

@@ -80,6 +80,8 @@ def _write_default_device(device: torch.device) -> None:
 _BACKENDS = tuple((backend, name) for backend in ("cuda", "mkldnn") for name in ("matmul", "conv", "rnn"))
 
 
+_CONTRADICTORY = "contradictory"
+
 Named = tuple[tuple[str, Any], ...]
 """Several switches as one setting, each with its name."""
 
@@ -89,14 +91,15 @@ def _read_precision() -> Named:
     try:
         general = torch.get_float32_matmul_precision()
     except RuntimeError:
-        general = "contradictory"
+        general = _CONTRADICTORY
     backends = ((f"{one} {name}", torch._C._get_fp32_precision_getter(one, name)) for one, name in _BACKENDS)
     return (("in general", general), *backends)
 
 
 def _write_precision(value: Named) -> None:
     (_, general), *backends = value
-    torch.set_float32_matmul_precision(general)
+    if general != _CONTRADICTORY:
+        torch.set_float32_matmul_precision(general)
     for (backend, name), (_, precision) in zip(_BACKENDS, backends, strict=True):
         torch._C._set_fp32_precision_setter(backend, name, precision)
 

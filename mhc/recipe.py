@@ -58,8 +58,8 @@ class Recipe:
         seed: of the tensor's own random stream; two tensors of one case never share a stream.
         scale: multiplies every value.
         period: the flattened tensor repeats its first so many elements; 0: it does not repeat.
-        rows: this many rows along the last dimension keep their values, the first and the last among them and the others at
-            random; all others are 0. 0: all rows keep theirs.
+        rows: about this many rows along the last dimension, two at least, keep their values: the first, the last, and others
+            at random; all others are 0. 0: all rows keep theirs.
         literals: (index, value) pairs written last, in order; the place for a NaN, an infinity or one outlier.
         layout: where the elements lie.
     """

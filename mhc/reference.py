@@ -37,7 +37,7 @@ class Reference:
 
 def condensed(inputs: Inputs) -> Condensed | None:
     """The tokens that stand for all of a large case where it is judged; None where it is judged whole. Made once."""
-    kept = inputs.__dict__  # the record is frozen, and what it leads to is always the same
+    kept = inputs.__dict__  # a cache: inputs never change
     if "condensed" not in kept:
         kept["condensed"] = condense(inputs, judged_on(inputs))
     found: Condensed | None = kept["condensed"]

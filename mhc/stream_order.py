@@ -15,8 +15,8 @@ from torch import Tensor
 
 from mhc.memory import NAN_FILL
 
-_LEAST, _MOST = 1e-3, 50e-3
-_CYCLES = 2_000_000_000  # a second, or more: no GPU has a faster clock
+_LEAST, _MOST = 1e-3, 0.5  # seconds of a delay
+_CYCLES = 2_000_000_000  # of a second at 2 GHz; where the clock is faster the delay, twice the time of a call, is shorter
 
 
 class Stream(Protocol):
@@ -85,8 +85,9 @@ def call_late(
     """What `function` returns, and copies of it that `stream` made as the next thing after the call.
 
     The function is called twice. First on NaN: so everything is compiled, memory that PyTorch hands out again holds nothing
-    that is right, and it is known how long the call takes on the host. Then the stream is busy for longer than that, copies
-    the true inputs, does what the call asks of it, copies the results, and overwrites the inputs with NaN.
+    that is right, and it is known how long the call takes on the host. Then the stream is busy for longer than that (half a
+    second at most), copies the true inputs, does what the call asks of it, copies the results, and overwrites the inputs
+    with NaN, but for those that a result is a view of.
     """
     with stream.entered():
         late = [None if argument is None else _late(argument) for argument in arguments]
@@ -108,8 +109,10 @@ def call_late(
         returned = function(*given, **keywords)
         values = returned if isinstance(returned, (tuple, list)) else ()
         copies = [stream.clone(value) if isinstance(value, Tensor) else None for value in values]
+        kept = {value.untyped_storage().data_ptr() for value in values if isinstance(value, Tensor)}
         for one in there:
-            stream.fill(one.memory, NAN_FILL)
+            if one.memory.untyped_storage().data_ptr() not in kept:
+                stream.fill(one.memory, NAN_FILL)
         stream.wait()
     return returned, copies
 

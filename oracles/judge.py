@@ -43,9 +43,9 @@ def _without_stage(observation: Observation, allowed: Tolerances) -> Iterator[Ve
 
 
 def outcomes(verdicts: Iterable[Verdict]) -> dict[str, str]:
-    """What became of each output and gradient that a case should have: judged, not returned, or returned to no use.
+    """What became of each output and gradient of a case: judged, not returned, or returned with nothing to judge.
 
-    None is told of where nothing was run to its end, or where it must be None.
+    Left out are outputs of a stage that did not run to its end, and those that must be None.
     """
     found: dict[str, str] = {}
     for one in verdicts:

@@ -41,8 +41,8 @@ TERMS = 8
 UNLIKELY = 18.0
 """A tensor fails by chance with a probability of at most exp(-UNLIKELY) = 1.5e-8, half of what LAMBDA = 6 allows."""
 
-_STRIDE = 40503
-"""Prime to the group sizes met: where in a group of elements the one lies that is not 0, from group to group."""
+_STRIDE = 40507
+"""A prime beyond the usual group sizes: where in a group of elements the one lies that is not 0, from group to group."""
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:

@@ -92,7 +92,7 @@ class Gate:
 
     def drawn(self, case: Case) -> bool:
         """Whether `case` is one of those that this gate judges in a campaign."""
-        large = self.every_large is not None and max(case.sizes.values()) >= LARGE
+        large = max(case.sizes.values()) >= LARGE
         every = self.every_large if large and self.every_large is not None else self.every
         return pick(case, f"{self.name} {self.variant}", every) == 0
 

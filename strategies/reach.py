@@ -9,6 +9,7 @@ from mhc.operator import Operator, Production
 from strategies.choice import choice
 
 STEPS = 256
+"""Of a log-uniform draw."""
 PERIOD = 61
 """Tokens after which the inputs repeat at model sizes: the reference is read over these (`mhc.condense`).
 
@@ -45,7 +46,7 @@ def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> 
             B = draw(log_uniform(257, min(longest["B"], max_elements // (S * max(n * D, n * n + 2 * n)))))
         case "D":
             D = draw(log_uniform(257, min(longest["D"], max_elements // ((n * n + 2 * n) * n))))
-        case _:  # as many streams as there may be: K alone is long
+        case _:  # n up to the most streams; only K = n*D is long
             n = draw(st.integers(1, table.max_n))
             D = draw(log_uniform(65, min(longest["D"], max_elements // ((n * n + 2 * n) * n))))
     return B, S, n, D
@@ -60,8 +61,9 @@ def model_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tupl
     n = draw(choice(tuple(streams) or (min(made.streams),)))
     fitting = tuple(one for one in made.widths if (n * n + 2 * n) * n * one <= 2 * max_elements) or (least,)
     D = draw(choice(fitting)) + draw(choice(_ODD))
-    B = draw(choice((1, 1, 2, 4)))
-    most = max(1, min(made.tokens, max_elements // (n * D)) // B)
+    tokens = max(1, min(made.tokens, max_elements // (n * D)))
+    B = draw(choice(tuple(size for size in (1, 1, 2, 4) if size <= tokens)))
+    most = tokens // B
     return B, draw(log_uniform(1, most)), n, D
 
 

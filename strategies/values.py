@@ -17,7 +17,7 @@ KINDS = (
 """Each as often as it is here; most tensors as a model has them, lest the odd ones hide one another's effects."""
 EXPONENTS = (0, -1, 1, -4, 4, -10, 10, -20, 20)
 FARTHEST = 130
-"""Of float32 and bfloat16 beyond the range of either end."""
+"""The largest |log2| of a scale: just beyond both ends of the range of float32."""
 SPECIAL = (math.nan, math.inf, -math.inf, math.nan, math.inf, -math.inf, math.nan, 1e4, 65504.0, 1e-40, 3e38, -3e38)
 """NaN and the infinities in more than half: what a kernel does with them is a contract of its own."""
 
@@ -26,7 +26,7 @@ assert set(KINDS) == set(RECIPE_KINDS)
 
 @st.composite
 def exponents(draw: st.DrawFn) -> int:
-    """log2 of a scale: a usual one, or in one of three any within the range of the dtypes."""
+    """log2 of a scale: a usual one, or in one of three any from -FARTHEST to FARTHEST."""
     usual = draw(st.integers(0, 2)) < 2
     exponent: int = draw(choice(EXPONENTS) if usual else st.integers(-FARTHEST, FARTHEST))
     return exponent

@@ -51,6 +51,7 @@ def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, j
             Pool(specs, Here(specs, device, jobs, Limits(), gpus=gpus)),
             Budget(seconds=seconds, cases=cases),
             seed=seed,
+            device=device,
             ledger=LEDGER,
             on_finding=found,
         )

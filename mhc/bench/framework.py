@@ -104,7 +104,7 @@ def digest(root: Path) -> int:
 
 
 def usable_tests(root: Path) -> list[str]:
-    """Those that may be run."""
+    """The test modules that may be run."""
     found = sorted((root / "tests").glob("test_*.py"))
     return [f"tests/{one.name}" for one in found if one.stem not in LEFT_OUT and not one.stem.startswith("test_tilelang")]
 
@@ -230,8 +230,9 @@ def attempt(copies: Copies, fault: Fault, tests: Sequence[str], expected: float)
             if status is None:
                 return _ended(fault, "hung", tests, began)
             by = next(iter(_FAILED.findall(output)), "")
-            if "::" not in by:  # it cannot be imported
-                return _ended(fault, "killed", tests, began, by=by or _last(output))
+            if "::" not in by:  # nothing was run: the fault keeps modules from being imported, or pytest failed by itself
+                healthy, _ = _pytest(copy, [*_SESSION, *left], limit)
+                return _ended(fault, "killed" if healthy == 0 else "uncovered", tests, began, by=by or _last(output))
             alone, _ = _pytest(copy, [*_SESSION, by], limit)
             if alone == 0:
                 return _ended(fault, "killed", tests, began, by=by)

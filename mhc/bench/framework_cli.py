@@ -89,7 +89,7 @@ def framework(
         measures.complete(unseen, look, jobs, lambda _, one: show(framework_report.measured_line(one)))
         seen = [measures.done[one] for one in used]
         seconds = {test: took for one in seen for test, took in one.tests.items()}
-        attempts = Attempts(state, {"tree": tree, "seed": seed, "tests": len(used)})
+        attempts = Attempts(state, {"tree": tree, "seed": seed, "tests": " ".join(sorted(used))})
 
         def plant(fault: Fault) -> Attempt | None:
             if limit is not None and time.monotonic() - started > limit:

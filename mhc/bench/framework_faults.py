@@ -12,8 +12,14 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-_FUZZ = ("check", "rounds", "campaign", "sizes", "share", "programs", "bugs", "finding", "fingerprint", "ledger", "minimise")
-_CORE = ("inputs", "observation", "memory", "placement", "reference", "case", "case_json")
+_FUZZ = (
+    *("check", "rounds", "campaign", "sizes", "share", "programs", "bugs", "finding", "fingerprint", "ledger", "minimise"),
+    *("store", "unjudged"),
+)
+_CORE = (
+    *("inputs", "observation", "memory", "placement", "reference", "case", "case_json"),
+    *("condense", "global_state", "overlap", "stream_order"),
+)
 _PATTERNS = (
     *("oracles/*.py", "strategies/*.py"),
     *(f"mhc/{name}.py" for name in _CORE),

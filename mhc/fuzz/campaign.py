@@ -206,7 +206,9 @@ class Campaign:
 
     def _round(self, name: str) -> Round:
         if self._waiting[name]:
-            return self._waiting[name].pop()
+            rest = self._waiting[name].pop()
+            self._sizes[name].goes_on(rest.reach)
+            return rest
         seed = self._seeds[name]
         self._seeds[name] = seed + 1
         self._rounds[name] += 1

@@ -72,7 +72,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     "--max-elements",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Elements of the largest input at model sizes.  [default: 2^24; 2^25 on a GPU]",
+    help="Elements of x at model sizes; a parameter may have twice as many.  [default: 2^24; 2^25 on a GPU]",
 )
 @click.option(
     "--fixtures",

@@ -12,7 +12,7 @@ FIRST = 1 << 11
 CASES = {Reach.STRETCHED: 10, Reach.MODEL: 5}
 """Of a round whose sizes reach far, at most; fewer where they are slow."""
 LARGEST = {"cpu": 1 << 24, "cuda": 1 << 25}
-"""Elements of the largest tensor at model sizes, by device, where the user does not say."""
+"""Elements of x at model sizes, by device, where the user does not say; a parameter may have twice as many."""
 _STRETCHED = {"cpu": 1 << 20, "cuda": 1 << 22}
 _SHARES = {"cpu": {Reach.STRETCHED: 0.12, Reach.MODEL: 0.12}, "cuda": {Reach.STRETCHED: 0.2, Reach.MODEL: 0.25}}
 """Of an implementation's time, by device. On a GPU a large case costs little more than a small one."""
@@ -109,6 +109,10 @@ class Sizes:
     def count(self, reach: Reach) -> int:
         """Cases of a far round: as many as take some seconds."""
         return min(CASES[reach], max(_FEWEST, int(_ROUND_SECONDS / max(self._far[reach].mean, 1e-9))))
+
+    def goes_on(self, reach: Reach) -> None:
+        """The rest of a round that ended with its process is handed out."""
+        self._running[reach] += 1
 
     def ended(self, reach: Reach) -> None:
         """A round ended, or its process did."""

@@ -42,7 +42,7 @@ class Settings:
     """What a run is to do. seed, specs, against and device are those of its first leg where it is gone on with.
 
     Attributes:
-        max_elements: of the largest input at model sizes; None: what suits the device.
+        max_elements: of x at model sizes; None: what suits the device.
         on: the Ray cluster that it runs on, which has been joined; None: on this machine.
     """
 

@@ -21,14 +21,14 @@ class Unjudged:
 
     @property
     def why(self) -> str:
-        """How it is with it, in words."""
+        """Why it was not judged, in words."""
         if self.missing:
             return f"not returned in {self.missing:,} of {self.cases:,} cases"
         return f"returned in {self.cases:,} cases, and there was nothing to judge in any"
 
 
 def unjudged(counts: Mapping[str, float]) -> list[Unjudged]:
-    """Those of one implementation, in the operator's order, from the store's counts."""
+    """The outputs of one implementation that were not always judged, in the operator's order, from the store's counts."""
     by_outcome = {
         outcome: {words.partition(": ")[2]: round(n) for words, n in counts.items() if words.startswith(f"{outcome}: ")}
         for outcome in (JUDGED, NOT_RETURNED, NOTHING)
