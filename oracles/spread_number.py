@@ -14,9 +14,10 @@ and c how many of them are not 0:
     sigmoid(a)        s(a) sigma'(a)                           and 9u sigma(a) + 2u |a| sigma'(a)
     to(narrower)      s(a)                                     and u_narrow/sqrt(3) |a|
 
-"and" joins two parts by the root of the sum of their squares. What the terms of a sum may have in common adds up instead, and
-is joined as well: |sum of shared sign(a)|, of a product |sum of s(a) sign(a) b|. docs/tolerances.md, "Precision", derives each
-line. They are valid for values that the precision gate makes: finite, of mixed sign, in an order that does not depend on them.
+"and" joins two parts by the root of the sum of their squares. What the terms of a sum may have in common adds up instead,
+and is joined as well: |sum of shared sign(a)|, of a product |sum of s(a) sign(a) b|. docs/tolerances.md, "Precision",
+derives each line. They are valid for values that the precision gate makes: finite, of mixed sign, in an order that does not
+depend on them.
 """
 
 from collections.abc import Callable, Sequence

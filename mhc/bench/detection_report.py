@@ -100,8 +100,8 @@ A mutant is one edit of the source of a real implementation: the formula in plai
 their interpreter (triton), the serial TileLang kernels compiled for the CPU (tilelang). Each runs in a worker process as in
 a campaign, on the cases of the campaign's own strategy (seed {seed}, the same for every mutant of a base; tensors of at
 most 2^15 elements, in the interpreter of 2^11 but for every eighth round; {wide},
-in the interpreter 2^13 and 2^15), judged by the campaign's own gates, until a case kills it; that case{more} is then judged by every gate (but not in the
-interpreter, where that takes minutes).
+in the interpreter 2^13 and 2^15), judged by the campaign's own gates, until a case kills it; that case{more} is then
+judged by every gate (but not in the interpreter, where that takes minutes).
 Seconds are wall time from the first case, compilation included, the start of the process not."""
 
 
