@@ -140,12 +140,22 @@ def test_it_hides_no_other_bug_and_is_told_once() -> None:
     assert ("isolation", "h_in", "leak") in symptoms(drawn)
 
 
-def test_it_costs_little() -> None:
-    """Less than 0.1 ms a stage; the best of many, since other processes share the machine."""
+def best_of(many: int, call: Callable[[], object]) -> float:
+    """Seconds of the quickest call: other processes share the machine."""
     best = float("inf")
-    for _ in range(300):
+    for _ in range(many):
         started = time.perf_counter()
+        call()
+        best = min(best, time.perf_counter() - started)
+    return best
+
+
+def test_it_costs_little() -> None:
+    """Less than 60 times what it takes to read PyTorch's generator on the same machine: 0.1 ms where that takes 3 us."""
+
+    def around_nothing() -> None:
         with unchanged("forward", "cpu"):
             pass
-        best = min(best, time.perf_counter() - started)
-    assert best < 1e-4, f"{1e6 * best:.0f} microseconds"
+
+    one = best_of(300, lambda: torch.get_rng_state().numpy().tobytes())
+    assert best_of(300, around_nothing) < 60 * one
