@@ -16,8 +16,11 @@ KINDS = (
 )
 """Each as often as it is here; most tensors as a model has them, lest the odd ones hide one another's effects."""
 EXPONENTS = (0, -1, 1, -4, 4, -10, 10, -20, 20)
-FARTHEST = 130
-"""The largest |log2| of a scale: just beyond both ends of the range of float32."""
+SMALLEST, LARGEST = -130, 20
+"""log2 of the least and the largest scale. The least is below the normal range of float32.
+
+Above the largest the same products in another order may overflow, which the bound does not describe (docs/tolerances.md).
+"""
 SPECIAL = (math.nan, math.inf, -math.inf, math.nan, math.inf, -math.inf, math.nan, 1e4, 65504.0, 1e-40, 3e38, -3e38)
 """NaN and the infinities in more than half: what a kernel does with them is a contract of its own."""
 
@@ -26,9 +29,9 @@ assert set(KINDS) == set(RECIPE_KINDS)
 
 @st.composite
 def exponents(draw: st.DrawFn) -> int:
-    """log2 of a scale: a usual one, or in one of three any from -FARTHEST to FARTHEST."""
+    """log2 of a scale: a usual one, or in one of three any from SMALLEST to LARGEST."""
     usual = draw(st.integers(0, 2)) < 2
-    exponent: int = draw(choice(EXPONENTS) if usual else st.integers(-FARTHEST, FARTHEST))
+    exponent: int = draw(choice(EXPONENTS) if usual else st.integers(SMALLEST, LARGEST))
     return exponent
 
 

