@@ -91,7 +91,7 @@ def backward(
         direct = h_pre[rows, :, None] * dh_c[:, None]  # [C, n, D]
         dx[rows] = (dvec * weight - dnorm[:, None] * v + direct.reshape(-1, K)).to(x.dtype)
         dphi += dh_mix.T @ (v * weight)
-        dscales += (dgate * h_mix[rows] * inv_rms[rows, None]).sum(0)
+        dscales += (dgate * (h_mix[rows] * inv_rms[rows, None])).sum(0)  # dgate * h_mix may overflow
         dbias += dgate.sum(0)
         dvec_x += (v * dvec).sum(0)
     dalpha = torch.stack([dscales[:n].sum(), dscales[n : 2 * n].sum(), dscales[2 * n :].sum()])
