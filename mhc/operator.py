@@ -159,6 +159,11 @@ class Operator:
         saved = [spec for spec in self.outputs if spec.name in self.saved]
         return {spec.name: spec for spec in (*self.inputs, *saved, *self.upstream)}
 
+    @functools.cached_property
+    def result_specs(self) -> Mapping[str, TensorSpec]:
+        """Every output and gradient, by name."""
+        return {spec.name: spec for spec in (*self.outputs, *self.gradients)}
+
     @property
     def drawn(self) -> tuple[TensorSpec, ...]:
         """The tensors that a case gives values to: the inputs and the upstream gradients."""

@@ -64,11 +64,10 @@ def reference(inputs: Inputs) -> Reference:
 
     A large case whose tokens repeat is evaluated on those that differ (`mhc.condense`).
     """
-    table = inputs.case.table
     few = condensed(inputs)
     if few is None:
         return _evaluate(inputs)
-    found, specs = _evaluate(few.inputs), {spec.name: spec for spec in (*table.outputs, *table.gradients)}
+    found, specs = _evaluate(few.inputs), inputs.case.table.result_specs
     return Reference(
         outputs={name: few.spread(value, specs[name]) for name, value in found.outputs.items()},
         gradients={

@@ -44,7 +44,7 @@ def tolerances(
     """
     case, table = inputs.case, inputs.case.table
     storage, few = STORAGE_DTYPES[case.dtype], condensed(inputs)
-    specs = {spec.name: spec for spec in (*table.outputs, *table.gradients)}
+    specs = table.result_specs
     read = read_formula(
         table,
         widen(inputs if few is None else few.inputs),

@@ -40,7 +40,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
         rows[token] = math.nan
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        specs = {spec.name: spec for spec in (*table.outputs, *table.gradients)}
+        specs = table.result_specs
         verdicts, after = [], results(observed[LABEL])
         for name, before in results(trial.observation).items():
             if specs[name].symbols[:count] != table.tokens:

@@ -12,6 +12,7 @@ from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.reference import condensed, judged_on, widen
+from oracles.bound import taken
 from oracles.nonfinite import beside
 from oracles.rounding import all_finite, ceiling, unit_roundoff
 from oracles.trial import Gate, Plan, Run, Trial
@@ -81,9 +82,7 @@ def _changes(trial: Trial) -> Mapping[str, UnderflowNumber]:
     few = condensed(trial.inputs)
     inputs = trial.inputs if few is None else few.inputs
     device = judged_on(inputs)
-    saved = trial.reference.saved
-    if few is not None:
-        saved = {name: few.take(tensor, specs[name]) for name, tensor in saved.items()}
+    saved = trial.reference.saved if few is None else taken(few, trial.reference.saved, specs)
     wide = {name: tensor.to(device).double() for name, tensor in saved.items()}
     for name, value in {**widen(inputs), **wide}.items():
         given[name] = None if value is None else _number(value, specs[name].dtype(storage))

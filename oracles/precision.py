@@ -20,7 +20,7 @@ from torch import Tensor
 from mhc.case import Case
 from mhc.inputs import Inputs, edited, materialise
 from mhc.observation import Observation
-from mhc.operator import STORAGE_DTYPES, TensorSpec
+from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import Recipe
 from mhc.reference import Reference, condensed, reference, widen
 from oracles.bound import Tolerances, read_formula, taken
@@ -59,7 +59,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
         verdicts = []
         for name, got in results(observed[LABEL]).items():
             if got is not None and name in numbers:
-                rows = got if few is None else few.take(got, _specs(trial.case)[name])
+                rows = got if few is None else few.take(got, trial.case.table.result_specs[name])
                 verdicts.append(judge_tensor(name, rows, numbers[name]))
         return verdicts
 
@@ -120,7 +120,7 @@ def spreads(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> d
         widen(inputs if few is None else few.inputs),
         STORAGE_DTYPES[inputs.case.dtype],
         inputs.case.scalars,
-        saved=wanted.outputs if few is None else taken(few, wanted.outputs, _specs(inputs.case)),
+        saved=wanted.outputs if few is None else taken(few, wanted.outputs, inputs.case.table.result_specs),
         recomputes_forward=recomputes_forward,
         number=TruncatingSpreadNumber if inputs.device.type == "cuda" else SpreadNumber,
     )
@@ -131,7 +131,7 @@ def spreads(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> d
 def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:
     """The gate's verdict as a tolerance of each element: where it fails, the worst element is beyond it."""
     numbers, few = spreads(inputs, wanted, recomputes_forward=recomputes_forward), condensed(inputs)
-    table, specs = inputs.case.table, _specs(inputs.case)
+    table, specs = inputs.case.table, inputs.case.table.result_specs
     bounds = {}
     for name, one in numbers.items():
         judged = _judged(one)
@@ -164,11 +164,6 @@ def judge_tensor(name: str, got: Tensor, wanted: SpreadNumber) -> Verdict:
     worst = describe(name, at, value, wanted.value, limit * spread)
     said = f"{worst}; error / standard deviation of {elements} elements: {rms:.3g}, at most {limit:.3g}"
     return failed(NAME, name, SYMPTOM, said)
-
-
-def _specs(case: Case) -> dict[str, TensorSpec]:
-    """Every output and gradient by name."""
-    return {spec.name: spec for spec in (*case.table.outputs, *case.table.gradients)}
 
 
 def _judged(wanted: SpreadNumber) -> Tensor:

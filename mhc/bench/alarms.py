@@ -1,6 +1,7 @@
 """False alarms of a campaign over built-in implementations: each with all workers, as `python -m mhc.fuzz` runs it."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -68,12 +69,8 @@ def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, j
         return result
     number, at, finding = first[0]
     said = f"{finding.fingerprint}: {finding.message}"
-    return Hunt(
-        name=name,
-        cases=result.cases,
-        refused=refused,
-        worst=worst,
-        fault=fault,
+    return replace(
+        result,
         first=max(1, number),
         seconds=at,
         fired={finding.fingerprint.oracle: max(1, number)},
