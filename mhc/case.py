@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from mhc.case_json import CaseError, decode, encode
+from mhc.case_json import CaseError, decode, encode, parse
 from mhc.operator import STORAGE_DTYPES, Operator
 from mhc.operators import OPERATORS
 from mhc.recipe import RECIPE_KINDS, Layout, Recipe
@@ -106,7 +106,19 @@ class Case:
         Raises:
             CaseError: names the field, or says which schema version was found and which ones can be read.
         """
-        return Case(**decode(text))
+        try:
+            document = parse(text)
+        except ValueError as error:
+            raise CaseError("case", str(error)) from error
+        return Case.from_document(document)
+
+    @staticmethod
+    def from_document(document: object) -> "Case":
+        """Read a case from JSON values, as `from_json` does."""
+        try:
+            return Case(**decode(document))
+        except RecursionError:  # a bad value is quoted, however deep it is
+            raise CaseError("case", "is nested too deeply") from None
 
     def __reduce__(self) -> tuple[object, ...]:
         return Case.from_json, (self.json,)
@@ -145,11 +157,17 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _require_size(value: object, least: int, path: str) -> None:
+    """That it is an integer which a tensor's sizes and strides can hold."""
+    whole = value if isinstance(value, int) and not isinstance(value, bool) else least - 1
+    _require(whole >= least, path, f"an integer >= {least}", value)
+    _require(whole < 2**63, path, "below 2^63", value)
+
+
 def _validate(case: Case) -> None:
     table = case.table
     for name, least in (("B", 0), ("S", 0), ("n", 1), ("D", 1)):
-        value = getattr(case, name)
-        _require(_is_int(value) and value >= least, name, f"an integer >= {least}", value)
+        _require_size(getattr(case, name), least, name)
     _require(case.n <= table.max_n, "n", f"in 1..{table.max_n}", case.n)
     _require(_is_one_of(case.dtype, STORAGE_DTYPES), "dtype", f"one of {', '.join(STORAGE_DTYPES)}", case.dtype)
     for name, scalar in case.scalars.items():
@@ -178,8 +196,7 @@ def _validate_recipe(recipe: Recipe, path: str, shape: tuple[int, ...]) -> None:
     scale = recipe.scale
     _require(isinstance(scale, float) and math.isfinite(scale), f"{path}.scale", "a finite float", scale)
     for name in ("period", "rows"):
-        value = getattr(recipe, name)
-        _require(_is_int(value) and value >= 0, f"{path}.{name}", "an integer >= 0", value)
+        _require_size(getattr(recipe, name), 0, f"{path}.{name}")
     both = recipe.period and recipe.rows
     _require(not both, f"{path}.rows", f"0 where period is given (period = {recipe.period})", recipe.rows)
     for at, (index, value) in enumerate(recipe.literals):
@@ -194,8 +211,7 @@ def _validate_layout(layout: Layout, path: str, rank: int) -> None:
     order = layout.order
     _require(not order or sorted(order) == list(range(rank)), f"{path}.order", f"a permutation of 0..{rank - 1}", order)
     for name, least in (("step", 1), ("pad", 0), ("offset", 0)):
-        value = getattr(layout, name)
-        _require(_is_int(value) and value >= least, f"{path}.{name}", f"an integer >= {least}", value)
+        _require_size(getattr(layout, name), least, f"{path}.{name}")
     expand = layout.expand
     distinct = len(set(expand)) == len(expand) and all(_is_int(dim) and 0 <= dim < rank for dim in expand)
     _require(distinct, f"{path}.expand", f"distinct dimensions in 0..{rank - 1}", expand)

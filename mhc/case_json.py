@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 2
 OLDEST = 1
+_LONGEST = 1000
 
 _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda document: document}
 
@@ -29,7 +30,8 @@ class CaseError(ValueError):
     """A case, or a file with one, that cannot be used. The message begins with the path of the bad field."""
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
+        told = problem if len(problem) <= _LONGEST else f"{problem[:_LONGEST]}..."  # it quotes values of any size
+        super().__init__(f"{path}: {told}")
         self.path = path
 
 
@@ -50,16 +52,30 @@ def encode(case: "Case") -> dict[str, Any]:
     }
 
 
-def decode(text: str) -> dict[str, Any]:
-    """The fields of a `Case` from JSON text of this schema or an older one.
+def parse(text: str) -> object:
+    """The JSON values of a text. NaN and infinities are no numbers of JSON.
 
     Raises:
-        CaseError: not JSON, an unknown field, or a schema version that cannot be read, with the reason.
+        ValueError: it is not JSON, or nested too deeply; says where.
     """
     try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise CaseError("case", f"is not JSON ({error})") from error
+        return json.loads(text, parse_constant=_no_number)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except ValueError as error:  # its syntax, or a number with thousands of digits
+        raise ValueError(f"is not JSON ({error})") from error
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number")
+
+
+def decode(document: object) -> dict[str, Any]:
+    """The fields of a `Case` from JSON values of this schema or an older one.
+
+    Raises:
+        CaseError: an unknown field, or a schema version that cannot be read, with the reason.
+    """
     document = _upgrade(_mapping(document, "case"))
     names = {"operator", "B", "S", "n", "D", "dtype", "scalars", "tensors", "schedules"}
     _only(document, names, "")

@@ -5,9 +5,12 @@
 
 import contextlib
 import ctypes
+import os
 import random
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,6 +132,23 @@ def _write_autocast(value: Named) -> None:
         torch.set_autocast_dtype(device, dtype)
 
 
+def _write_recursion_limit(limit: int) -> None:
+    with contextlib.suppress(RecursionError):  # it is deeper than that already
+        sys.setrecursionlimit(limit)
+
+
+def _read_working_directory() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "a folder that is gone"
+
+
+def _write_working_directory(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.chdir(folder)
+
+
 def _attribute(name: str, owner: Any, attribute: str) -> Setting:
     return Setting(name=name, read=lambda: getattr(owner, attribute), write=lambda value: setattr(owner, attribute, value))
 
@@ -147,6 +167,10 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="number of threads", read=torch.get_num_threads, write=torch.set_num_threads),
     Setting(name="deterministic algorithms", read=_read_deterministic, write=_write_deterministic),
     Setting(name="float32 precision", read=_read_precision, write=_write_precision),
+    Setting(name="recursion limit", read=sys.getrecursionlimit, write=_write_recursion_limit),
+    Setting(name="working directory", read=_read_working_directory, write=_write_working_directory),
+    _attribute("standard output", sys, "stdout"),
+    _attribute("standard error", sys, "stderr"),
     _attribute("float16 reduced-precision sums", _MATMUL, "allow_fp16_reduced_precision_reduction"),
     _attribute("bfloat16 reduced-precision sums", _MATMUL, "allow_bf16_reduced_precision_reduction"),
     _attribute("float16 accumulation", _MATMUL, "allow_fp16_accumulation"),

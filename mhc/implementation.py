@@ -13,6 +13,9 @@ from mhc.operators import OPERATORS
 DEVICES = ("cpu", "cuda")
 
 
+_LONGEST_NAME = 200
+
+
 class Refused(Exception):
     """A reason why an implementation does not take a case.
 
@@ -22,7 +25,7 @@ class Refused(Exception):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = str(reason)
 
     def __bool__(self) -> bool:
         return False
@@ -30,6 +33,14 @@ class Refused(Exception):
 
 class ImplementationError(ValueError):
     """An implementation record, or the file it comes from, that cannot be used; says which and what was expected."""
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says. Its `__str__` may be code from outside, and raise anything itself."""
+    try:
+        return str(error)
+    except BaseException as second:
+        return f"its text cannot be read: {type(second).__name__} out of {type(error).__name__}.__str__"
 
 
 def _supports_everything(case: Case) -> Literal[True]:
@@ -85,7 +96,8 @@ class Implementation:
     def __post_init__(self) -> None:
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
         object.__setattr__(self, "schedule", MappingProxyType(dict(self.schedule)))
-        self._require(isinstance(self.name, str) and bool(self.name), "name must be a string, not empty", self.name)
+        named = isinstance(self.name, str) and 0 < len(self.name) <= _LONGEST_NAME and self.name.isprintable()
+        self._require(named, f"name must be a string of 1 to {_LONGEST_NAME} printable characters", str(self.name)[:1000])
         self._require(self.operator in OPERATORS, f"operator must be one of {', '.join(OPERATORS)}", self.operator)
         for field_name, known in (("devices", DEVICES), ("dtypes", tuple(STORAGE_DTYPES))):
             values = getattr(self, field_name)
@@ -93,6 +105,10 @@ class Implementation:
             self._require(fits, f"{field_name} must be a tuple out of {', '.join(known)}", values)
         strings = all(isinstance(text, str) for pair in self.env.items() for text in pair)
         self._require(strings, "env must map strings to strings", dict(self.env))
+        fit = all(name and "=" not in name and "\0" not in name + text for name, text in self.env.items())
+        self._require(fit, "env must have names without '=' and no NUL", dict(self.env))
+        choices = all(isinstance(values, (tuple, list)) and values for values in self.schedule.values())
+        self._require(choices, "schedule must map each name to a tuple of values, not empty", dict(self.schedule))
         counted = self.compiles is None or callable(self.compiles)
         self._require(counted, "compiles must be a function without arguments, or None", self.compiles)
         self._require(callable(self.supports), "supports must be a function of a case", self.supports)

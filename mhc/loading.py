@@ -2,14 +2,17 @@
 
 import importlib
 import importlib.util
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
-from mhc.implementation import Implementation, ImplementationError
+from mhc.implementation import Implementation, ImplementationError, text_of
 
 ENTRY_POINT_GROUP = "mhc.implementations"
 
@@ -50,7 +53,11 @@ def _entry_points() -> dict[str, EntryPoint]:
 
 
 def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as error:  # its name is too long, say
+        raise ImplementationError(f"{str(path)[:200]}: {error.strerror}") from error
+    if not there:
         raise ImplementationError(f"{path}: no such file")
     resolved = path.resolve()
     name = f"mhc_outside_{resolved.stem}_{abs(hash(str(resolved))):x}"
@@ -60,26 +67,54 @@ def _import_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
     try:
-        module_spec.loader.exec_module(module)
-    except Exception as error:
+        with _importing(str(path)):
+            module_spec.loader.exec_module(module)
+    except ImplementationError:
         del sys.modules[name]
-        raise ImplementationError(f"{path}: cannot be imported: {type(error).__name__}: {error}") from error
+        raise
     return module
 
 
 def _import_module(name: str) -> ModuleType:
-    try:
+    with _importing(name):
         return importlib.import_module(name)
-    except Exception as error:
-        raise ImplementationError(f"{name}: cannot be imported: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def _importing(place: str) -> Iterator[None]:
+    """Turn whatever code from outside raises into an error that names it, and an attempt to end this process as well.
+
+    Raises:
+        ImplementationError: it raised something, or called `sys.exit` or `os._exit`.
+    """
+    end = os._exit
+
+    def no_end(status: int) -> NoReturn:
+        raise SystemExit(status)
+
+    os._exit = no_end
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        why = f"{type(error).__name__}: {text_of(error)}"
+        if isinstance(error, SystemExit):
+            why = f"it calls exit({error.code!r})"
+        raise ImplementationError(f"{place}: cannot be imported: {why}") from error
+    finally:
+        os._exit = end
 
 
 def _pick(module: ModuleType, place: str, name: str, spec: str) -> Implementation:
-    if not hasattr(module, name):
+    with _importing(place):  # a module may have a `__getattr__` of its own
+        value = getattr(module, name, None)
+        missing = not hasattr(module, name)
+    if missing:
         there = [key for key, value in vars(module).items() if isinstance(value, Implementation)]
         hint = f"it has {', '.join(there)}" if there else "it has no mhc.Implementation at all"
         raise ImplementationError(f"{place}: has no name {name!r}; {hint}")
-    value = getattr(module, name)
     if not isinstance(value, Implementation):
         raise ImplementationError(f"{place}: {name} is {type(value).__name__}; expected an mhc.Implementation")
-    return replace(value, origin=spec)
+    with _importing(place):  # so may a subclass
+        return replace(value, origin=spec)

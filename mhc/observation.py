@@ -1,8 +1,12 @@
 """Observation: what one implementation did with one case."""
 
+import mmap
+import os
+import signal
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +16,7 @@ from torch import Tensor
 from mhc.case import Case
 from mhc.environment import Environment, environment
 from mhc.global_state import Change, unchanged
-from mhc.implementation import Implementation, Refused
+from mhc.implementation import Implementation, Refused, text_of
 from mhc.inputs import Inputs
 from mhc.memory import NAN_FILL, Allocations, poisoned
 from mhc.operator import STORAGE_DTYPES, TensorSpec
@@ -47,7 +51,7 @@ class Observation:
         refused: the reason, where the implementation does not take the case, or the device has no room for the schedule that
             the case pins.
         failure: the exception, where there was one; the first stage that fails ends the run.
-        written: inputs whose memory was not the same afterwards.
+        written: inputs whose memory was not the same afterwards, or that are another view of it.
         overrun: outputs and gradients with memory beside them that was written; "scratch" for other allocations.
         seconds: wall time by stage, device work included.
         aliased: (result, other) where a result shares memory with an input, a saved tensor or another result, and is not
@@ -103,6 +107,7 @@ def observe(
     refused = failure = None
     placed = place(inputs, saved)
     given = placed.tensors
+    views = {name: (one, _metadata(one)) for name, one in given.items() if one is not None}
     allocations = Allocations(fill)
     stage = "supports"
     try:
@@ -122,12 +127,14 @@ def observe(
             refused = refusal
         else:
             failure = _failure(stage, refusal)
-    except Exception as error:  # whatever a kernel raises is a finding, not an end
+    except BaseException as error:  # whatever a kernel raises is a finding, not an end
+        if _interrupted(error):
+            raise
         failure = _failure(stage, error)
     returned = {name: value for name, value in {**outputs, **gradients}.items() if value is not None}
     try:
         back = _Back() if stage == "supports" else _bring_back(returned, placed, allocations, told.early)
-    except RuntimeError as error:  # the device is lost; what was raised before says more than that nothing works since
+    except Exception as error:  # the device is lost, or a tensor raises; what was raised before says more
         failure = failure or _failure(stage, error)
         outputs, gradients, returned, back = {}, {}, {}, _Back()
     return Observation(
@@ -143,6 +150,7 @@ def observe(
             name
             for name, memory in back.memory.items()
             if not _same_bits(memory, inputs.storages[name] if name in inputs.storages else saved[name])
+            or (name in views and _metadata(views[name][0]) != views[name][1])
         ),
         overrun=_overrun(allocations, back.canaries, returned),
         seconds=told.seconds,
@@ -193,9 +201,51 @@ def _overrun(allocations: Allocations, canaries: Sequence[Tensor], returned: Map
     return tuple(sorted({owners.get(address, "scratch") for address, _ in allocations.overrun(canaries)}))
 
 
-def _failure(stage: str, error: Exception) -> Failure:
-    trace = "".join(traceback.format_exception(error))
-    return Failure(stage=stage, type=type(error).__name__, message=str(error), traceback=trace)
+def _failure(stage: str, error: BaseException) -> Failure:
+    kind = type(error).__name__[:100]
+    message = text_of(error)
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except BaseException:  # it formats the exception again, and what it has inside
+        trace = message
+    return Failure(stage=stage, type=kind, message=message[:_LONGEST], traceback=trace[-_LONGEST:])
+
+
+_LONGEST = 20_000  # characters of what an exception says that are looked at
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Whether a person ended the run by Ctrl-C: workers ignore it, so what they see comes from the implementation."""
+    return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+
+_CHILD_LEFT = mmap.mmap(-1, 1)  # shared with forked children: not 0 once one has left the call that it was forked in
+_CHILD_SECONDS = 0.2  # that a child gets to show whether it leaves the call
+_forks: list[None] = []
+os.register_at_fork(after_in_parent=lambda: _forks.append(None))
+
+
+@contextmanager
+def _one_process(where: str) -> Iterator[None]:
+    """End a forked child that leaves the block: two processes would go on with one run, and both would report.
+
+    Raises:
+        ContractError: a child left the block.
+    """
+    own = os.getpid()
+    _CHILD_LEFT[0] = 0
+    _forks.clear()
+    try:
+        yield
+    finally:
+        if os.getpid() != own:
+            _CHILD_LEFT[0] = 1
+            os._exit(0)
+    until = time.monotonic() + _CHILD_SECONDS
+    while _forks and not _CHILD_LEFT[0] and time.monotonic() < until:
+        time.sleep(0.005)
+    if _CHILD_LEFT[0]:
+        raise ContractError(f"{where} forked, and returned in the child as well")
 
 
 def _run(
@@ -214,10 +264,11 @@ def _run(
     try:
         with float32_matmuls(inputs.device.type), unchanged(stage, inputs.device.type) as changes:
             start = time.perf_counter()
-            if stream is None:
-                returned = function(*arguments, **keywords)
-            else:
-                returned, early = call_late(function, arguments, keywords, stream)
+            with _one_process(f"{implementation.origin}: {implementation.name}.{stage}"):
+                if stream is None:
+                    returned = function(*arguments, **keywords)
+                else:
+                    returned, early = call_late(function, arguments, keywords, stream)
             if inputs.device.type == "cuda":
                 torch.cuda.synchronize(inputs.device)
             told.seconds[stage] = time.perf_counter() - start
@@ -252,6 +303,9 @@ def check_returned(
         expected = f"expected [{', '.join(spec.symbols)}] = {shape}, {dtype}, on {inputs.device.type}"
         if not isinstance(value, Tensor):
             raise ContractError(f"{where} returned {type(value).__name__} for {spec.name}; {expected}")
+        if value.layout is not torch.strided or value.is_quantized:
+            was = "a quantised tensor" if value.is_quantized else f"a tensor of layout {value.layout}"
+            raise ContractError(f"{where} returned {was} for {spec.name}; {expected}")
         if tuple(value.shape) != shape or value.dtype != dtype or value.device.type != inputs.device.type:
             was = f"{tuple(value.shape)}, {value.dtype}, on {value.device.type}"
             raise ContractError(f"{where} returned {spec.name} of shape {was}; {expected}")
@@ -260,6 +314,12 @@ def check_returned(
 
 def _plain(value: Tensor | None) -> Tensor | None:
     return None if value is None else value.detach()
+
+
+def _metadata(tensor: Tensor) -> tuple[object, ...]:
+    """All of a tensor but its elements: a kernel must not move, reshape or mark what it is given either."""
+    where = tensor.data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
+    return *where, tensor.requires_grad, tensor.grad is None
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:

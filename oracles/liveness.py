@@ -38,13 +38,32 @@ def judge(observation: Observation) -> list[Verdict]:
 
 def symptom(failure: Failure) -> str:
     """What went wrong, in a word or two: by the message where the type says too little, else by the type."""
-    text = f"{failure.type}: {failure.message}"
-    return next((name for pattern, name in _NAMED if re.search(pattern, text)), f"raises {failure.type}")
+    return _symptom(f"{failure.type}: {failure.message}") or f"raises {failure.type}"
+
+
+def _symptom(text: str) -> str | None:
+    return next((name for pattern, name in _NAMED if re.search(pattern, text)), None)
+
+
+def device_error(error: Exception) -> Verdict | None:
+    """The verdict on an exception that the harness met, where it says that the device is lost; None where it does not.
+
+    Kernels run behind the calls that start them, so an error on the device may show in any later call.
+    """
+    text = f"{type(error).__name__}: {error}"
+    found = _symptom(text)
+    if found not in LASTING:
+        return None
+    return failed(NAME, "process", found, f"the device was lost after a call had returned: {text.splitlines()[0]}")
 
 
 def lost(observation: Observation) -> bool:
     """Whether the device of a run answers nothing any more."""
     return observation.failure is not None and symptom(observation.failure) in LASTING
+
+
+_SLOWLY = frozenset({"out of memory", "floods its output", "leaves processes", "writes to its pipe"})
+"""Symptoms that add up over cases, so that it does not matter in which they are seen."""
 
 
 def hung(limit: float) -> Verdict:
@@ -55,6 +74,23 @@ def hung(limit: float) -> Verdict:
 def died(how: str) -> Verdict:
     """The verdict on a process that ended by a signal or with a status."""
     return failed(NAME, "process", how, f"its process ended in the middle of the case: {how}")
+
+
+def between(verdict: Verdict) -> Verdict:
+    """The same verdict on a process, of a case that had been judged before: what it left running did it."""
+    if verdict.symptom in _SLOWLY:
+        return verdict
+    return failed(NAME, "process", f"{verdict.symptom}, late", f"after the case had been judged: {verdict.message}")
+
+
+def garbled() -> Verdict:
+    """The verdict on a process that writes something else where messages are expected."""
+    return failed(NAME, "process", "writes to its pipe", "wrote something else than messages to the pipe that it answers on")
+
+
+def crowded(count: int) -> Verdict:
+    """The verdict on a process that starts processes and leaves them running."""
+    return failed(NAME, "process", "leaves processes", f"had {count} processes running that it had started")
 
 
 def deaf(limit: float) -> Verdict:

@@ -18,7 +18,7 @@ A prime, so that an offset that wraps at a power of two, or a tile read twice, m
 ACTIVE = 32
 """Rows of an upstream gradient that are not zero at model sizes."""
 
-_AXES = ("S", "D", "S", "D", "B", "n and D")
+_AXES = ("S", "D", "S", "D", "S", "B", "B", "n and D")
 _BESIDE = (0, 0, 0, 1, -1)
 _ODD = (0, 0, 0, 1, -1, 37, -64)
 
@@ -35,9 +35,9 @@ class Reach(Enum):
 def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
     """(B, S, n, D) with one size up to its longest and the others small; a bug past any size has a fair chance."""
     longest, axis = table.production.longest, draw(choice(_AXES))
-    few = axis in {"S", "B"}  # with many tokens few streams: gates have n*n + 2*n elements a token
+    few = axis in {"S", "B"}  # with many tokens few streams and columns: x has n*D elements a token, gates n*n + 2*n
     n = draw(choice(tuple(one for one in ((1, 1, 1, 2, 4) if few else (1, 1, 2, 4, 3, 5, 8)) if one <= table.max_n)))
-    B, S, D = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 6))
+    B, S, D = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 3 if few else 6))
     match axis:
         case "S":
             S = draw(log_uniform(257, min(longest["S"], max_elements // (B * max(n * D, n * n + 2 * n)))))

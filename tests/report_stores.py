@@ -64,7 +64,7 @@ def reduction(before: int, after: int, checks: int, reproduced: int = 3, runs: i
 
 def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1) -> Store:
     """Two hours of six implementations: three legs, five findings, holes in the coverage."""
-    store = Store(folder / FILE)
+    store = Store.create(folder / FILE)
     draw, seconds = random.Random(seed), hours * 3600
     aspects: dict[str, list[str]] = {}
     for label in labels(OPERATORS["mhc_pre"]):
@@ -133,7 +133,7 @@ def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1)
 
 def hostile(folder: Path) -> Store:
     """A campaign in which everything that can be text is hostile text."""
-    store = Store(folder / FILE)
+    store = Store.create(folder / FILE)
     plain = HOSTILE.replace("\ud800", "")  # SQLite's text is UTF-8; what goes through JSON may be anything
     name = plain[:60]
     with store.batch():
@@ -142,7 +142,7 @@ def hostile(folder: Path) -> Store:
             implementations=[{"name": name, "spec": HOSTILE}],
             partners=[plain],
             command=HOSTILE,
-            seed=HOSTILE,
+            seed=1,
             budget=HOSTILE,
         )
         id_, found = document(name, HOSTILE, HOSTILE, HOSTILE)

@@ -246,7 +246,7 @@ def test_it_has_its_own_environment_and_log(process: Start, tmp_path: Path) -> N
     answer = process("LOUD").run(CASE)
     assert isinstance(answer, Observed)
     assert answer.failure is None
-    assert (tmp_path / "mine-loud.log").read_text(encoding="utf-8") == "loud\n"
+    assert (tmp_path / "mine@loud.log").read_text(encoding="utf-8") == "loud\n"
     assert os.environ["MHC_TEST_MINE"] == "1"
     assert "MHC_TEST_OTHER" not in os.environ
 
@@ -346,7 +346,9 @@ def test_a_campaign_finds_it_once_makes_it_small_and_replays_it(
     assert small["against"] == f"{kernels}:OFF"
     assert [small["case"][name] for name in ("B", "S", "n", "D")] == [1, 1, 2, 3]
     assert small["reduction"]["reproduced"] == small["reduction"]["runs"] == 1
-    again = fuzz("replay", path)
+    command = f"replay {path} --impl {kernels}:MINE --against {kernels}:OFF"
+    assert f"python -m mhc.fuzz {command}\n" in result.output
+    again = fuzz(*command.split())
     assert again.exit_code == 1
     assert "pair with off h_post: FAIL: h_post[0, 0, 0] = " in again.output
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mhc import default_case
-from mhc.fuzz import agent
+from mhc.fuzz import agent, frames
 from mhc.fuzz.agent import Agent, Said, Start
 from mhc.fuzz.messages import Begun, Checked, Done, Ready, Round
 from mhc.fuzz.process import Limits
@@ -24,15 +24,15 @@ def tell(
     connection: Connection, spec: str, device: str, log: str | None, variables: Mapping[str, str], company: object
 ) -> None:
     """Tell of a round. Where it goes on behind a case that was lost, each waits until the one before is known to be."""
-    connection.send(Ready())
+    frames.send(connection, Ready())
     request = connection.recv()
     for number in range(request.skip, request.count):
-        connection.send(Begun(case=CASE, number=number))
+        frames.send(connection, Begun(case=CASE, number=number))
         time.sleep(0.05)
         while request.skip and log is not None and not _known(Path(log).parent, number).exists():
             time.sleep(0.01)
-        connection.send(Checked(case=CASE))
-    connection.send(Done())
+        frames.send(connection, Checked(case=CASE))
+    frames.send(connection, Done())
     connection.recv()
 
 

@@ -62,7 +62,7 @@ def mine() -> Implementation:
 
 
 def test_the_summary_of_a_campaign(tmp_path: Path) -> None:
-    store = Store(tmp_path / FILE)
+    store = Store.create(tmp_path / FILE)
     store.set_meta(implementations=[{"name": "chunked", "spec": ""}], device="cpu")
     for number in range(200):
         ratios = {"h_in": 0.996, "dx": 0.991, "h_pre": 0.9}

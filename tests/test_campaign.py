@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from mhc.fuzz.cli import main
 from mhc.fuzz.store import FILE, Store
+from tests.support import sleeping
 
 KERNELS = """
 import ctypes, os, sys, time
@@ -148,6 +149,15 @@ def begun(run: Path) -> bool:
         store.close()
 
 
+def judged(run: Path, name: str) -> bool:
+    """Whether a run that goes on has judged a case of an implementation yet: before that its status is another one."""
+    store = Store(run / FILE)
+    try:
+        return bool(store.counts().get(name, {}).get("checked"))
+    finally:
+        store.close()
+
+
 def test_a_killed_run_goes_on_and_has_lost_nothing(kernels: Path, tmp_path: Path) -> None:
     """Twenty kills with --hypothesis-profile=nightly."""
     out = tmp_path / "runs"
@@ -169,7 +179,7 @@ def test_a_killed_run_goes_on_and_has_lost_nothing(kernels: Path, tmp_path: Path
         after = integrity(run)
         assert all(after.get(key, 0) >= n for key, n in before.items()), (before, after)
         before = after
-        process = subprocess.Popen(command("--resume", run, "--workers", 2), stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen(command("--resume", run, "--workers", 2, "--trust"), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     first = process.stdout.readline()  # from here on it takes signals
     assert "going on with" in first
@@ -177,7 +187,7 @@ def test_a_killed_run_goes_on_and_has_lost_nothing(kernels: Path, tmp_path: Path
     process.send_signal(signal.SIGTERM)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 1, first + text
-    assert "ended by SIGTERM; go on with: python -m mhc.fuzz --resume" in text
+    assert f"ended by SIGTERM; go on with: python -m mhc.fuzz --resume {run} --trust\n" in text
     assert integrity(run)["manual"] >= before["manual"] > 0
     assert sum(key.startswith("finding") for key in before) == 1
     assert (run / "summary.md").exists()
@@ -192,6 +202,10 @@ def test_ctrl_c_ends_it_with_a_report_and_a_second_one_at_once(tmp_path: Path) -
     assert process.stdout is not None
     line = next(line for line in process.stdout if re.search(r" [1-9]\d* cases ", line))
     assert " 0 findings" in line
+    second = CliRunner().invoke(main, ["--resume", str(only_run(out))])
+    assert second.exit_code == 2
+    assert "its campaign is still running" in " ".join(second.stderr.split())
+    assert CliRunner().invoke(main, ["report", str(only_run(out))]).exit_code == 0
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 0, text
@@ -212,3 +226,65 @@ def test_what_cannot_be_gone_on_with_exits_2(arguments: tuple[str, ...], message
     done = CliRunner().invoke(main, [word.format(tmp=tmp_path) for word in arguments])
     assert done.exit_code == 2
     assert message in " ".join(done.stderr.split())
+
+
+KEEPS = """
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from mhc import load
+
+def forward(*args, **kwargs):
+    subprocess.run("setsid sleep {mark} &", shell=True)
+    Path(__file__).with_name("begun").touch()
+    return load("manual").forward(*args, **kwargs)
+
+IMPL = replace(load("manual"), name="keeps", forward=forward, backward=None)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP], ids=["killed", "hung up"])
+def test_what_kernels_have_started_ends_with_the_campaign_however_that_ends(tmp_path: Path, number: signal.Signals) -> None:
+    mark = str(10**6 + random.randrange(10**6))
+    file = tmp_path / "keeps.py"
+    file.write_text(KEEPS.format(mark=mark), encoding="utf-8")
+    process = subprocess.Popen(
+        command("--hours", 1, "--impl", f"{file}:IMPL", "--workers", 1, "--out", tmp_path / "runs"),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while not ((tmp_path / "begun").exists() and judged(only_run(tmp_path / "runs"), "keeps")):
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(number)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0), text
+    until = time.monotonic() + 10
+    while (left := sleeping(mark)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not left
+    assert number == signal.SIGKILL or "ended by SIGHUP; go on with" in text
+
+
+def test_time_in_which_it_is_stopped_makes_no_hang_and_is_not_its_own(tmp_path: Path) -> None:
+    """Ctrl-Z, for longer than a call may take."""
+    out = tmp_path / "runs"
+    limits = ("--run-limit", 1.5, "--compile-limit", 0)
+    process = subprocess.Popen(
+        command("--minutes", 0.08, "--impl", "manual", "--workers", 1, "--out", out, *limits),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(1.5)
+    os.killpg(process.pid, signal.SIGTSTP)
+    time.sleep(7)
+    os.killpg(process.pid, signal.SIGCONT)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, text
+    store = Store(only_run(out) / FILE)
+    assert store.findings() == {}
+    assert store.seconds() < 7
+    store.close()

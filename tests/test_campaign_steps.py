@@ -9,19 +9,21 @@ from typing import Any
 import pytest
 
 from mhc import Case, default_case, load
+from mhc.fuzz import troubles
 from mhc.fuzz.bugs import Bugs
 from mhc.fuzz.campaign import Budget, Campaign, Subject
+from mhc.fuzz.faults import FaultRecord, read_faults
 from mhc.fuzz.finding import Finding, finding, from_document
 from mhc.fuzz.finding import fingerprint as fingerprint_of
-from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Ready, Round
+from mhc.fuzz.messages import Begun, Checked, Done, Failure, Fault, Found, Message, Ready, Round
 from mhc.fuzz.pool import Pool
-from mhc.fuzz.process import HarnessError
+from mhc.fuzz.process import HarnessError, Lost
 from mhc.fuzz.programs import COMPILING, OPENING, Plan, Programs
-from mhc.fuzz.reducer import Reducer
+from mhc.fuzz.reducer import Minimise, Reducer
 from mhc.fuzz.share import Share
-from mhc.fuzz.site import Lost
 from mhc.fuzz.sizes import Sizes
 from mhc.fuzz.store import Store
+from mhc.fuzz.stored import check as check_store
 from oracles import liveness
 from oracles.verdict import Verdict
 from strategies.reach import Reach
@@ -43,7 +45,7 @@ class Fake:
     said: list[Any] = field(default_factory=list)
     asked: list[Round] = field(default_factory=list)
     since: float = 0.0
-    doing: str = ""
+    doing: str = "running"
 
     def send(self, request: Any) -> None:
         self.asked.append(request)
@@ -56,8 +58,12 @@ class Fake:
     def fate(self) -> Any:
         return self.said.pop(0) if self.said else None
 
+    def pause(self, *, stopped: bool) -> None:
+        return
+
     def kill(self) -> None:
         self.killed = True
+        self.said.clear()
 
 
 @dataclass
@@ -99,7 +105,8 @@ def healthy(request: Round, **fields: Any) -> list[Message]:
 
 
 def campaign(place: Place, path: Path, budget: Budget, **options: Any) -> Campaign:
-    store = Store(path / "run.db")
+    file = path / "run.db"
+    store = Store(file) if file.exists() else Store.create(file)
     pool = Pool({"mine": ("mine.py:IMPL", MINE)}, place)
     return Campaign([Subject(spec="mine.py:IMPL", implementation=MINE)], store, pool, budget, **options)
 
@@ -146,7 +153,7 @@ def test_every_fourth_round_looks_for_rare_regions(tmp_path: Path) -> None:
     def answer(request: Round) -> list[Message]:
         told["rounds"] += 1
         if told["rounds"] > 1:
-            return healthy(replace(request, count=request.skip))
+            return [Begun(case=CASE.json, number=0), Checked(case=CASE.json), Done()]
         messages: list[Message] = []
         for label, many in counts.items():
             for number in range(many):
@@ -209,44 +216,164 @@ def test_a_probe_that_ends_its_process_is_not_counted_as_drawn(tmp_path: Path) -
 
 
 def test_what_was_in_hand_is_dropped_at_once(tmp_path: Path) -> None:
-    for end in ("_bury", "_mourn"):
+    for end in ("_record_crash", "_record_lost"):
         (tmp_path / end).mkdir()
         ran = campaign(Place(lambda request: []), tmp_path / end, Budget(cases=5))
         ran._hand_out()
         (slot,) = ran.pool.busy()
         ran._take(slot, Begun(case=CASE.json, number=-1))
         assert [number for number, *_ in ran.store.in_hand()] == [0]
-        if end == "_bury":
-            ran._bury(slot, liveness.died("SIGSEGV"))
+        if end == "_record_crash":
+            ran._record_crash(slot, liveness.died("SIGSEGV"))
         else:
-            ran._mourn(slot)
+            ran._record_lost(slot)
         assert ran.store.in_hand() == []
         assert ran.pool.busy() == []
 
 
-def test_ends_between_cases_are_a_fault_after_three_in_a_row(tmp_path: Path) -> None:
-    ended = {"count": 0}
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No implementation rests."""
+    monkeypatch.setattr(troubles, "_REST", 0.0)
+    monkeypatch.setattr(troubles, "_NO_WORKER_REST", 0.0)
+
+
+@pytest.mark.parametrize(
+    "trouble", [(liveness.died("exit 1"),), (Fault(message="out of paper"),), (Done(),)], ids=["ends", "faults", "empty"]
+)
+@pytest.mark.usefixtures("impatient")
+def test_trouble_without_a_case_gives_an_implementation_up_in_the_end(tmp_path: Path, trouble: tuple[Any, ...]) -> None:
+    rounds = {"count": 0}
 
     def answer(request: Round) -> list[Any]:
-        ended["count"] += 1
-        return [Ready(), liveness.died("exit 1")]
+        rounds["count"] += 1
+        return [Ready(), *trouble]
 
-    with pytest.raises(HarnessError, match=r"worker of mine\.py:IMPL ended 3 times between cases"):
-        campaign(Place(answer), tmp_path, Budget(cases=5)).run()
-    assert ended["count"] == 3
+    heard: list[FaultRecord] = []
+    ran = campaign(Place(answer), tmp_path, Budget(cases=5), on_fault=heard.append)
+    assert ran.run() == "budget spent"
+    assert rounds["count"] == 5
+    assert heard[-1].message.startswith("given up: 5 times in a row no case could be judged; the last time: ")
+    assert (ran.cases, ran.found) == (0, 0)
 
     def better(request: Round) -> list[Any]:
-        ended["count"] += 1
-        # two ends, a case, two ends, a case, ...
-        if ended["count"] % 3:
-            return [Ready(), liveness.died("exit 1")]
-        return healthy(request)
+        rounds["count"] += 1
+        # four troubles, a case, four troubles, a case, ...
+        return [Ready(), *trouble] if rounds["count"] % 5 else healthy(request)
 
-    ended["count"] = 0
+    rounds["count"] = 0
     (tmp_path / "better").mkdir()
     ran = campaign(Place(better), tmp_path / "better", Budget(cases=30))
     assert ran.run() == "budget spent"
     assert (ran.cases, ran.found) == (30, 0)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_fault_on_a_case_is_recorded_with_it_and_the_round_goes_on_behind_it(tmp_path: Path) -> None:
+    def answer(request: Round) -> list[Any]:
+        if request.skip:
+            return healthy(request)
+        begun = [Begun(case=CASE.json, number=0), Checked(case=CASE.json), Begun(case=CASE.json, number=1)]
+        return [Ready(), *begun, Fault(message="out of paper", trace="line 7")]
+
+    place, heard = Place(answer), list[FaultRecord]()
+    ran = campaign(place, tmp_path, Budget(cases=20), on_fault=heard.append)
+    assert ran.run() == "budget spent"
+    assert [(one.seed, one.skip) for one in place.asked] == [(0, 0), (0, 2), (1, 0), (1, 2)]
+    assert (ran.cases, ran.found) == (20, 0)
+    (fault,) = heard
+    assert (fault.implementation, fault.message, fault.trace) == ("mine", "out of paper", "line 7")
+    assert fault.case == CASE.json
+    assert [one.seen for one in read_faults(ran.store.meta())] == [2]
+    assert ran.store.counts()["mine"]["faulted"] == 2
+    assert ran.store.in_hand() == []
+    assert [one.killed for one in place.made] == [True, True, True]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    place = Place(healthy)
+    start, tries = place.start, {"count": 0}
+
+    def scarce(slot: int, name: str) -> Fake:
+        tries["count"] += 1
+        if tries["count"] < 3:
+            raise OSError(24, "Too many open files")
+        return start(slot, name)
+
+    place.start = scarce  # type: ignore[method-assign]
+    ran = campaign(place, tmp_path, Budget(cases=10))
+    assert ran.run() == "budget spent"
+    assert (ran.cases, tries["count"], len(ran.faults)) == (10, 3, 1)
+    assert [one.seed for one in place.asked] == [0], "no round is lost"
+
+
+@pytest.mark.usefixtures("impatient")
+def test_without_any_worker_for_long_the_campaign_is_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(troubles, "_NO_WORKER", 0.1)
+    place = Place(healthy)
+
+    def none(slot: int, name: str) -> Fake:
+        raise OSError(24, "Too many open files")
+
+    place.start = none  # type: ignore[method-assign]
+    with pytest.raises(HarnessError, match=r"no worker could be started for .* Too many open files"):
+        campaign(place, tmp_path, Budget()).run()
+
+
+def test_who_hears_of_findings_and_shows_them_may_fail(tmp_path: Path) -> None:
+    def answer(request: Round) -> list[Any]:
+        if request.skip or "mine" in str(request.known):
+            return healthy(request)
+        begun = Begun(case=CASE.json, number=0), Checked(case=CASE.json, failures=(WRONG,))
+        return [Ready(), *begun, Found(case=CASE.json, failure=WRONG), Done()]
+
+    def fails(what: Any) -> None:
+        raise OSError(28, f"No space left on device for {type(what).__name__}")
+
+    ran = campaign(Place(answer), tmp_path, Budget(cases=10), on_finding=fails, on_tick=fails)
+    assert ran.run() == "budget spent"
+    assert ran.found == 1
+    told = {one.message: one for one in read_faults(ran.store.meta())}
+    assert set(told) == {f"OSError: [Errno 28] No space left on device for {what}" for what in ("Finding", "Campaign")}
+    assert [one.case for one in told.values() if "Finding" in one.message] == [CASE.json]
+
+
+def test_a_message_that_cannot_be_dealt_with_costs_its_worker_and_nothing_else(tmp_path: Path) -> None:
+    def answer(request: Round) -> list[Any]:
+        return (
+            healthy(request) if request.skip else [Ready(), Begun(case=CASE.json, number=0), Found(case="{", failure=WRONG)]
+        )
+
+    place = Place(answer)
+    ran = campaign(place, tmp_path, Budget(cases=5))
+    assert ran.run() == "budget spent"
+    assert (ran.cases, len(ran.faults)) == (5, 1)
+    assert place.made[0].killed
+
+
+def test_an_end_after_a_case_is_blamed_on_that_case_and_not_told_twice(tmp_path: Path) -> None:
+    def answer(request: Round) -> list[Any]:
+        if request.skip:
+            return healthy(request)
+        return [Ready(), Begun(case=CASE.json, number=0), Checked(case=CASE.json), liveness.died("exit 9")]
+
+    told: list[Finding] = []
+    ran = campaign(Place(answer), tmp_path, Budget(cases=5), on_finding=told.append)
+    ran.run()
+    (found,) = told
+    assert (found.fingerprint.symptom, found.case) == ("exit 9, late", CASE)
+    assert ran.store.counts()["mine"]["checked"] == 5
+    assert len(ran.faults) == 0
+
+
+def test_what_is_in_hand_at_the_end_is_named_with_its_time(tmp_path: Path) -> None:
+    place = Place(lambda request: [Ready(), Begun(case=CASE.json, number=0)])
+    ran = campaign(place, tmp_path, Budget(), on_tick=lambda one: one.stop("enough"))
+    ran.run()
+    (left,) = ran.store.meta()["unfinished"]
+    assert (left["implementation"], left["case"], left["doing"]) == ("mine", CASE.json, "running")
+    assert left["seconds"] > 1
 
 
 def test_a_machine_that_is_gone_is_nobodys_fault(tmp_path: Path) -> None:
@@ -330,18 +457,18 @@ def test_minimising_takes_slots_of_this_machine_and_of_no_other(tmp_path: Path) 
 
 def test_when_time_is_up_nothing_but_shrinking_has_a_little_longer(tmp_path: Path) -> None:
     place = Place(lambda request: [], slots=2)
-    ran = campaign(place, tmp_path, Budget(seconds=100.0))
+    ran = campaign(place, tmp_path, Budget(seconds=40.0))
     ran._hand_out()
     drawing, shrinking = ran.pool.busy()
     shrinking.probe = True
-    for spent, wanted in ((105.0, True), (109.9, True), (110.5, False)):
+    for spent, wanted in ((42.0, True), (43.9, True), (44.5, False)):
         ran._earlier = spent
         assert ran._only_shrinking() is wanted
     assert ran.pool.busy() == [shrinking]
     assert [one.killed for one in place.made] == [True, False]
     assert drawing.process.killed  # type: ignore[attr-defined]
     ran.budget = Budget(seconds=10000.0)
-    for spent, wanted in ((10029.0, True), (10031.0, False)):
+    for spent, wanted in ((10004.0, True), (10006.0, False)):
         ran._earlier = spent
         assert ran._only_shrinking() is wanted
     ran.pool.replace(shrinking)
@@ -464,7 +591,7 @@ def bugs(store: Store, added: list[Finding], told_: list[Finding]) -> Bugs:
 
 
 def test_each_bug_is_kept_raw_then_shrunk_then_minimal(tmp_path: Path) -> None:
-    store, added, heard = Store(tmp_path / "run.db"), list[Finding](), list[Finding]()
+    store, added, heard = Store.create(tmp_path / "run.db"), list[Finding](), list[Finding]()
     met = bugs(store, added, heard)
     id_ = fingerprint_of(MINE, CASE, WRONG).id
     assert not met.meet("mine", CASE.json, (), frozenset(), 1.0)
@@ -499,7 +626,15 @@ def test_a_reducer_gives_back_what_it_could_not_work_on() -> None:
     def fault(_: Finding) -> Finding:
         raise HarnessError("no")
 
-    for minimise, wanted in ((fault, "dx[0] = 1"), (lambda found: replace(found, message="small"), "small")):
+    def scarce(_: Finding) -> Finding:
+        raise OSError(24, "Too many open files")
+
+    small: Minimise = lambda found: replace(found, message="small")  # noqa: E731
+    for minimise, wanted, said in (
+        (fault, "dx[0] = 1", "HarnessError: no"),
+        (scarce, "dx[0] = 1", "OSError: [Errno 24] Too many open files"),
+        (small, "small", None),
+    ):
         reducer = Reducer(minimise)
         reducer.add(one)
         reducer.add(one)
@@ -512,8 +647,35 @@ def test_a_reducer_gives_back_what_it_could_not_work_on() -> None:
             reducer.start(1)
             assert len(reducer.working) <= 1
         assert [each.message for each in back] == [wanted, wanted]
+        assert [(each, wrong.message) for each, wrong in reducer.faults()] == ([] if said is None else [(one, said)] * 2)
         assert not reducer.busy
     idle = Reducer(None)
     idle.add(one)
     assert not idle.busy
     assert idle.start(4) == 0
+
+
+def test_what_the_store_does_not_take_ends_nothing(tmp_path: Path) -> None:
+    """A kernel's numbers and words come from outside, whatever they were checked for."""
+
+    def answer(request: Round) -> list[Any]:
+        spoilt = () if request.seed or request.skip else (Checked(case=CASE.json, compared=("\udce9",)),)
+        begun = Begun(case=CASE.json, number=0)
+        return [Ready(), begun, *spoilt, Done()] if spoilt else healthy(request)
+
+    ran = campaign(Place(answer), tmp_path, Budget(cases=10))
+    assert ran.run() == "budget spent"
+    assert [one.message.partition(":")[0] for one in read_faults(ran.store.meta())] == ["UnicodeEncodeError"]
+    assert ran.store.counts()["mine"]["checked"] > 5
+
+
+def test_errors_of_any_size_are_kept_and_can_be_read_again(tmp_path: Path) -> None:
+    def answer(request: Round) -> list[Any]:
+        ratios = {"h_pre": 1.73e45, "h_in": float("inf"), "dx": float("nan")}
+        checked = Checked(case=CASE.json, ratios=ratios, seconds={"running": -5.0}, compiled=-24)
+        return [Ready(), Begun(case=CASE.json, number=0), checked, Done()]
+
+    ran = campaign(Place(answer), tmp_path, Budget(cases=1))
+    ran.run()
+    check_store(ran.store)
+    assert {subject: ratio for _, subject, ratio, _ in ran.store.table("worst")} == {"h_pre": 1.73e45, "h_in": float("inf")}

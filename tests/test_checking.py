@@ -56,6 +56,30 @@ def asked(depth: Depth, implementation: Any = MANUAL, case: Case = CASE, monkeyp
     return seen
 
 
+def test_a_device_that_is_lost_behind_a_call_is_a_finding_on_the_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel runs behind the call that starts it: its error may show in the harness, which is not to blame."""
+
+    def lost(*arguments: Any, **keywords: Any) -> Any:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    monkeypatch.setattr(check_, "tolerances", lost)
+    (verdict,) = check(MANUAL, CASE, "cpu", Depth.PLAIN)
+    assert (verdict.oracle, verdict.subject, verdict.symptom) == ("liveness", "process", "kernel crash")
+    monkeypatch.setattr(check_, "tolerances", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        check(MANUAL, CASE, "cpu", Depth.PLAIN)
+
+
+def test_a_supports_that_fails_when_asked_again_is_unsteady() -> None:
+    asked_ = iter([Refused("not today")])
+
+    def supports(case: Case) -> Any:
+        return next(asked_)  # StopIteration the second time
+
+    (verdict,) = check(replace(MANUAL, supports=supports), CASE, "cpu", Depth.PLAIN)
+    assert (verdict.oracle, verdict.status, verdict.symptom) == ("refusal", Status.FAIL, "unsteady")
+
+
 def test_which_gates_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = altered(MANUAL, forward=lambda out, _: (out[0] + 1, *out[1:]))
     broken = altered(MANUAL, forward=lambda out, _: 1 / 0)
@@ -426,3 +450,12 @@ def test_the_same_case_is_judged_by_the_same_gates_everywhere() -> None:
     again = [gate.drawn(with_tensor(CASE, "x", seed=seed)) for seed in range(20) for gate in GATES]
     assert drawn == again
     assert isinstance(Finding(fingerprint=PRINT, spec="", variables={}, case=CASE, message="").to_json(), str)
+
+
+def test_further_runs_are_time_of_the_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
+    rerun = check_.rerun
+    monkeypatch.setattr(check_, "rerun", lambda *given: replace(rerun(*given), seconds={"forward": 100.0}))
+    clock = Clock()
+    check(MANUAL, CASE, "cpu", Depth.FULL, clock)
+    assert clock.runs > 2
+    assert 100 * (clock.runs - 1) <= clock.running < 100 * clock.runs

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, TextIO
 
+import click
 import pytest
 from rich.console import Console
 
 from mhc.fuzz.campaign import Budget
 from mhc.fuzz.display import Lines, Rows, Snapshot, Watch, Work, display, line, rows
+from mhc.terminal import cleaned
 
 FOUND = "FOUND mine: dx: value (bound)\n    dx[0] = 1, float64 0\n    python -m mhc.fuzz replay " + "x" * 200 + ".json"
 
@@ -181,6 +183,29 @@ def test_an_end_at_once_gives_the_cursor_back(terminal: Terminal) -> None:
         assert "\x1b[?25l" in terminal.written()
         shown.abandon()
         assert "\x1b[?25h" in terminal.written()
+
+
+def test_rows_outlive_their_terminal(terminal: Terminal) -> None:
+    with display(terminal.file) as shown:
+        assert isinstance(shown, Rows)
+        shown(campaign())
+        os.close(terminal._screen)
+        shown._next = 0.0
+        shown.tell("FOUND nothing")
+        shown(campaign())
+        shown.abandon()
+    terminal._screen = os.open(os.devnull, os.O_RDONLY)
+
+
+def test_what_others_print_beside_the_rows_is_cleaned(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", terminal.file)
+    with cleaned(), display() as shown:
+        assert isinstance(shown, Rows)
+        terminal.written()
+        click.echo("said \x1b]52;c;QQ\x07\x1b[31m\x9b31m")
+        text = terminal.written()
+    assert "said \\x9b31m" in text
+    assert "\x1b]52" not in text
 
 
 @pytest.mark.parametrize("how", ["a pipe", "dumb", "colours forced"])

@@ -270,6 +270,8 @@ def test_cases_vary_in_everything() -> None:
     subnormal = share(case.tensors["x"].scale == 2.0**-130 for case in found)
     assert 0.02 < saturated < 0.12, "one regime of five, in a third of the cases"
     assert 0.02 < subnormal < 0.12
+    dead = share(case.tensors["alpha"].kind == "zero" for case in found)
+    assert 0.08 < dead < 0.2, "by a regime, besides by chance"
     for name in TABLE.scalars:
         assert {case.scalars[name] for case in found} == set(cases_.EPSILONS)
     seeds = [[one.seed for one in case.tensors.values()] for case in found]

@@ -408,3 +408,23 @@ def test_underflow_alone() -> None:
     assert held(16000.0).to(F16).error.tolist() == [0.0]
     with pytest.raises(TypeError, match="the formula must convert first"):
         held(1.0) + held(1.0, dtype=F16)
+
+
+def test_what_multiplies_the_underflow_of_a_product_is_that_of_the_factors_that_have_one() -> None:
+    one, two = (lambda: torch.tensor(3.0)), (lambda: torch.tensor(5.0))
+    assert regroup.in_product(None, None) is None
+    assert regroup.in_product(one, None) is one
+    assert regroup.in_product(None, two) is two
+    both = regroup.in_product(one, two)
+    assert both is not None
+    assert float(both()) == 15
+
+
+def test_a_product_with_a_sum_in_one_factor_is_distributed_over_its_terms() -> None:
+    a, b = torch.tensor(-3.0), torch.tensor(5.0)
+    terms = lambda: torch.tensor(7.0)  # noqa: E731
+    assert regroup.distributed(None, None, a, b) is None
+    for left, right, wanted in ((terms, None, 35.0), (None, terms, 21.0), (terms, terms, 49.0)):
+        found = regroup.distributed(left, right, a, b)
+        assert found is not None
+        assert float(found()) == wanted

@@ -184,3 +184,24 @@ def test_the_first_line_of_a_program_fits() -> None:
         lines = heading(title)
         assert max(map(len, lines)) <= WIDTH
         assert ast.get_docstring(ast.parse("\n".join(lines)))
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        'dx: value"""\nraise SystemExit\n"""',
+        'dx: ""' + '""" + print() + """',
+        "dx: \\",
+        "dx: \\" + '"""\nprint()',
+        "dx: \x1b]52;c;QQ\x07 \u202e \ud800",
+        '"dx"' * 60,
+    ],
+)
+def test_a_title_is_nothing_but_a_docstring(title: str) -> None:
+    """It has the words of a finding, which may be somebody else's."""
+    program = ast.parse("\n".join(heading(title)))
+    (only,) = program.body
+    assert isinstance(only, ast.Expr)
+    assert isinstance(only.value, ast.Constant)
+    assert isinstance(only.value.value, str)
+    assert all(line.isprintable() for line in heading(title))

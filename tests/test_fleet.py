@@ -19,8 +19,8 @@ from mhc.fuzz.finding import Finding
 from mhc.fuzz.fleet import Fleet, join
 from mhc.fuzz.messages import Begun, Checked, Done, Message, Request, Round
 from mhc.fuzz.pool import Pool
-from mhc.fuzz.process import Limits
-from mhc.fuzz.site import Here, Lost, Specs
+from mhc.fuzz.process import Limits, Lost
+from mhc.fuzz.site import Here, Specs
 from mhc.fuzz.store import FILE, Store
 
 MANUAL = load("manual")
@@ -57,6 +57,9 @@ class Pretend:
         if lost:
             self.machine.down_for[self.slot] = self.machine.recovery
         return Lost("gone") if lost else None
+
+    def pause(self, *, stopped: bool) -> None:
+        return
 
     def kill(self) -> None:
         self.messages.clear()
@@ -108,7 +111,7 @@ def counted(store: Store) -> dict[str, int]:
 def test_a_lost_machine_costs_the_case_in_hand_and_no_other(tmp_path: Path) -> None:
     # the first life ends when case 3 has begun (three cases told, two messages each), the second when case 6 has
     machines = Machines(1, lives=[7, 5, None], recovery=0)
-    store = Store(tmp_path / FILE)
+    store = Store.create(tmp_path / FILE)
     Campaign(subjects(SPECS), store, Pool(SPECS, machines), Budget(cases=10), seed=5).run()
     assert [(one.seed, one.skip, one.count) for one in machines.requests] == [(5, 0, 10), (5, 4, 10), (5, 7, 10), (6, 0, 2)]
     assert counted(store) == {"manual": 10}
@@ -120,7 +123,7 @@ def test_a_lost_machine_costs_the_case_in_hand_and_no_other(tmp_path: Path) -> N
 def test_a_machine_lost_between_cases_is_nobodys_fault(tmp_path: Path) -> None:
     """Four times in a row, where a process that ends three times so on its own is a fault of the harness."""
     machines = Machines(1, lives=[0, 0, 0, 0, None], recovery=0)
-    store = Store(tmp_path / FILE)
+    store = Store.create(tmp_path / FILE)
     Campaign(subjects(SPECS), store, Pool(SPECS, machines), Budget(cases=4), seed=5).run()
     assert counted(store) == {"manual": 4}
     assert store.table("restarts") == [("manual", "node lost", 4)]
@@ -128,12 +131,12 @@ def test_a_machine_lost_between_cases_is_nobodys_fault(tmp_path: Path) -> None:
 
 def test_a_campaign_waits_for_machines_while_there_is_work(tmp_path: Path) -> None:
     machines = Machines(2, lives=[3, 3], recovery=20)
-    store = Store(tmp_path / FILE)
+    store = Store.create(tmp_path / FILE)
     ended = Campaign(subjects(SPECS), store, Pool(SPECS, machines), Budget(cases=30), seed=5).run()
     assert ended == "budget spent"
     assert counted(store) == {"manual": 30}
     machines = Machines(1, lives=[21], recovery=10**9)  # one round is done, and there is no work to wait for
-    store = Store(tmp_path / "other.sqlite")
+    store = Store.create(tmp_path / "other.sqlite")
     Campaign(subjects(SPECS), store, Pool(SPECS, machines), Budget(cases=10), seed=5).run()
     assert counted(store) == {"manual": 10}
 
@@ -189,7 +192,7 @@ def test_on_ray_the_same_cases_give_the_same_counts(tmp_path: Path) -> None:
         ("here", Here(specs, "cpu", 1, Limits())),
         ("fleet", Fleet(specs, "cpu", 1, Limits(), logs=tmp_path / "logs")),
     ):
-        store = Store(tmp_path / f"{name}.sqlite")
+        store = Store.create(tmp_path / f"{name}.sqlite")
         Campaign(subjects(specs), store, Pool(specs, site), Budget(cases=10), seed=1).run()
         found = {id_: row["document"]["fingerprint"]["symptom"] for id_, row in store.findings().items()}
         assert list(found.values()) == ["SIGSEGV"], found
@@ -202,7 +205,7 @@ def test_on_ray_the_same_cases_give_the_same_counts(tmp_path: Path) -> None:
 def test_an_actor_killed_at_random_loses_nothing_that_was_recorded(tmp_path: Path) -> None:
     specs = write_scripts(tmp_path, sleep=0.01)
     fleet = Fleet(specs, "cpu", 2, Limits(), target=serve)
-    store = Store(tmp_path / FILE)
+    store = Store.create(tmp_path / FILE)
     told: list[Finding] = []
     luck, killed, until = random.Random(), 0, random.randrange(100, 200)
 

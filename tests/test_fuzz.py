@@ -97,8 +97,9 @@ def test_a_wrong_value_is_found_once_shrunk_saved_and_replayed(kernels: Path, tm
     assert isinstance(case, dict)
     assert (fingerprint["oracle"], fingerprint["subject"], fingerprint["symptom"]) == ("bound", "h_post", "value")
     assert [case[name] for name in ("B", "S", "n", "D")] == [1, 1, 2, 3]
-    assert f"python -m mhc.fuzz replay {path}" in result.output
-    again = fuzz("replay", path)
+    command = f"replay {path} --impl {kernels}:WRONG"
+    assert f"python -m mhc.fuzz {command}\n" in result.output
+    again = fuzz(*command.split())
     assert again.exit_code == 1
     assert "h_post[0, 0, 0] = " in again.output
     healthy = check(load("manual"), read_case(path)[0], "cpu")
@@ -269,8 +270,9 @@ def test_a_fault_of_the_harness_exits_3(kernels: Path, tmp_path: Path, monkeypat
     )
     result = fuzz("--cases", 5, "--impl", f"{kernels}:GOOD", out=tmp_path)
     assert result.exit_code == 3
-    assert "fault of the harness: worker of" in result.output
+    assert "fault of the harness: mine: ImplementationError: " in result.output
     assert "AssertionError" in result.output
+    assert "given up: 5 times in a row no case could be judged" in result.output
     (run,) = tmp_path.glob("*-seed*")
-    assert '<error message="worker of' in (run / "junit.xml").read_text(encoding="utf-8")
+    assert '<error message="ImplementationError: ' in (run / "junit.xml").read_text(encoding="utf-8")
     assert fuzz("report", run).exit_code == 3

@@ -1,7 +1,9 @@
 """Bring your own kernel: loading from a file, a module or an entry point, and every way in which that can go wrong."""
 
 import importlib.metadata
+import os
 import sys
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -122,7 +124,7 @@ def _nothing(*_: Any, **__: Any) -> Any:
 
 
 BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
-    "name": ({"name": ""}, "name must be a string, not empty"),
+    "name": ({"name": ""}, "name must be a string of 1 to 200 printable characters"),
     "device": ({"devices": ("tpu",)}, r"devices must be a tuple out of cpu, cuda, was \('tpu',\)"),
     "devices": ({"devices": "cpu"}, "devices must be a tuple out of cpu, cuda, was 'cpu'"),
     "dtype": ({"dtypes": ("float8",)}, "dtypes must be a tuple out of bfloat16"),
@@ -240,3 +242,47 @@ def test_a_pinned_schedule_reaches_the_kernel() -> None:
     for schedules in ({}, {"mine": {"block": 32}}):
         assert observed(implementation, default_case(schedules=schedules)).failure is None
     assert seen == [None, {"block": 32}]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("import sys; sys.exit(0)", r"it calls exit\(0\)"),
+        ("import os; os._exit(0)", r"it calls exit\(0\)"),
+        ("raise GeneratorExit", "GeneratorExit"),
+        ("class Mute(BaseException):\n    def __str__(self): raise ValueError\nraise Mute", "Mute: its text cannot be read"),
+    ],
+)
+def test_a_file_that_would_end_the_process_is_one_that_cannot_be_imported(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / "ends.py"
+    file.write_text(text, encoding="utf-8")
+    end = os._exit
+    with pytest.raises(ImplementationError, match=rf"ends\.py: cannot be imported: {why}"):
+        load(f"{file}:IMPL")
+    assert os._exit is end
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"name": "a\nb"}, "printable characters"),
+        ({"name": "caf\udce9"}, "printable characters"),
+        ({"name": "x" * 201}, "1 to 200"),
+        ({"env": {"A=B": "1"}}, "without '='"),
+        ({"env": {"A": "\0"}}, "no NUL"),
+        ({"schedule": {"BLOCK": 32}}, "a tuple of values"),
+        ({"schedule": {"BLOCK": ()}}, "not empty"),
+    ],
+)
+def test_a_record_that_no_run_could_keep_is_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ImplementationError, match=words):
+        replace(load("manual"), **fields)
+
+
+def test_a_module_that_fails_when_it_is_looked_into_is_a_usage_error(tmp_path: Path) -> None:
+    file = tmp_path / "fails.py"
+    file.write_text("def __getattr__(name):\n    raise RuntimeError(name)\n", encoding="utf-8")
+    with pytest.raises(ImplementationError, match=r"fails\.py: cannot be imported: RuntimeError: IMPL"):
+        load(f"{file}:IMPL")
+    with pytest.raises(ImplementationError, match="File name too long"):
+        load(f"{'a' * 5000}.py:IMPL")

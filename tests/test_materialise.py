@@ -159,3 +159,14 @@ def test_a_layout_is_what_slicing_and_transposing_give() -> None:
 
 if __name__ == "__main__":
     CHECKSUMS.write_text(json.dumps(current_checksums(), indent=1) + "\n", encoding="utf-8")
+
+
+def test_values_that_repeat_are_scaled_like_others() -> None:
+    one, two = (
+        materialise(with_tensor(default_case(B=4, S=8, n=2, D=3), "x", period=12, scale=scale)).tensors["x"]
+        for scale in (1.0, 4.0)
+    )
+    assert one is not None
+    assert two is not None
+    assert torch.equal(4 * one, two)
+    assert torch.equal(one[0, 0], one[0, 2]), "or nothing repeats"

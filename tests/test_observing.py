@@ -1,16 +1,19 @@
 """From a case to an observation, piece by piece: derived inputs, canaries, copies, and what a run is blamed for."""
 
 import math
+import os
+import signal
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from hypothesis.errors import StopTest, UnsatisfiedAssumption
 from torch import Tensor
 
 from mhc import Case, default_case, materialise, observe, reference
 from mhc.case import with_tensor
-from mhc.case_json import CaseError, decode, encode
+from mhc.case_json import CaseError, decode, encode, parse
 from mhc.implementation import Implementation, Refused
 from mhc.inputs import Inputs, banded, derived, edited
 from mhc.memory import BAND, FINITE_FILL, NAN_FILL, Allocations, poisoned
@@ -37,6 +40,113 @@ def tensor_of(inputs: Inputs, name: str) -> Tensor:
 def seen(implementation: Implementation, case: Case = CASE, **options: Any) -> Observation:
     inputs = materialise(case)
     return observe(implementation, inputs, reference(inputs).saved, **options)
+
+
+# ---- what a kernel raises and returns
+
+
+class Unreadable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class Stubborn(Tensor):
+    """A tensor that cannot be copied."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__name__", "") == "to":
+            raise LookupError("stays where it is")
+        return super().__torch_function__(function, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+
+
+def raising(error: BaseException) -> Implementation:
+    def forward(*arguments: Any, **keywords: Any) -> Any:
+        raise error
+
+    return replace(MANUAL, forward=forward, backward=None)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(0), GeneratorExit(), StopTest(1), UnsatisfiedAssumption(), Unreadable()],
+    ids=lambda one: type(one).__name__,
+)
+def test_whatever_a_kernel_raises_is_recorded(error: BaseException) -> None:
+    failure = seen(raising(error)).failure
+    assert failure is not None
+    assert (failure.stage, failure.type) == ("forward", type(error).__name__)
+
+
+def test_an_interrupt_is_a_persons_unless_it_is_ignored() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        seen(raising(KeyboardInterrupt()))
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        failure = seen(raising(KeyboardInterrupt())).failure
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert failure is not None
+    assert failure.type == "KeyboardInterrupt"
+
+
+@pytest.mark.filterwarnings("ignore:.*quantize:UserWarning", "ignore:.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("edit", "type_", "words"),
+    [
+        (lambda one: one.to_sparse(), "ContractError", "a tensor of layout torch.sparse_coo for h_in"),
+        (lambda one: one.to("meta"), "ContractError", "on meta; expected"),
+        (lambda one: torch.quantize_per_tensor(one, 0.1, 0, torch.quint8), "ContractError", "a quantised tensor for h_in"),
+        (lambda one: one.as_subclass(Stubborn), "LookupError", "stays where it is"),
+    ],
+    ids=["sparse", "meta", "quantised", "stubborn"],
+)
+def test_a_tensor_that_is_none_of_memory_is_against_the_contract(edit: Any, type_: str, words: str) -> None:
+    failure = seen(altered(MANUAL, forward=lambda out, _: (edit(out[0]), *out[1:]))).failure
+    assert failure is not None
+    assert failure.type == type_
+    assert words in failure.message
+
+
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda x: x.set_(torch.zeros_like(x)),
+        lambda x: setattr(x, "data", torch.zeros_like(x)),
+        lambda x: x.transpose_(0, 1),
+        lambda x: x.unsqueeze_(0),
+        lambda x: x.requires_grad_(),
+        lambda x: setattr(x, "grad", torch.zeros_like(x)),
+    ],
+    ids=["set", "data", "transpose", "unsqueeze", "requires_grad", "grad"],
+)
+def test_an_input_that_is_another_view_afterwards_was_written(move: Any) -> None:
+    def edit(out: Any, arguments: Any) -> Any:
+        move(arguments[0])
+        return out
+
+    assert seen(altered(MANUAL, forward=edit)).written == ("x",)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_that_returns_too_is_ended_and_told_of() -> None:
+    own = os.getpid()
+
+    def forks(out: Any, _: Any) -> Any:
+        os.fork()
+        return out
+
+    failure = seen(altered(MANUAL, forward=forks)).failure
+    assert os.getpid() == own
+    assert failure is not None
+    assert "forked, and returned in the child as well" in failure.message
+
+    def forks_and_ends(out: Any, _: Any) -> Any:
+        if os.fork() == 0:
+            os._exit(0)
+        return out
+
+    assert seen(altered(MANUAL, forward=forks_and_ends)).failure is None
 
 
 # ---- inputs
@@ -409,7 +519,7 @@ def test_a_case_as_json() -> None:
         "layout": {"order": [1, 0, 2, 3], "step": 2, "pad": 3, "offset": 4, "expand": [0]},
     }
     assert Case.from_json(case.json) == case
-    assert decode('{"schema": 1, "B": 4, "tensors": {"x": {}}}') == {
+    assert decode(parse('{"schema": 1, "B": 4, "tensors": {"x": {}}}')) == {
         "B": 4,
         "tensors": {"x": Recipe()},
         "scalars": {},
@@ -440,6 +550,6 @@ def test_a_case_as_json() -> None:
 )
 def test_json_that_is_no_case_names_the_field(text: str, path: str) -> None:
     with pytest.raises(CaseError) as caught:
-        decode(text)
+        decode(parse(text))
     assert caught.value.path == path
     assert str(caught.value).startswith(f"{path}: ")

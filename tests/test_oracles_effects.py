@@ -1,6 +1,8 @@
 """The effects gate: every setting is seen to change, named, and put back."""
 
+import os
 import random
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,6 +52,10 @@ CHANGES: dict[str, tuple[str, Callable[[], object]]] = {
     "TF32 by the old switch": ("float32 precision", lambda: setattr(_MATMUL, "allow_tf32", True)),
     "TF32 by the new switch": ("float32 precision", lambda: setattr(_MATMUL, "fp32_precision", "tf32")),
     "cudnn's TF32": ("float32 precision", lambda: setattr(torch.backends.cudnn, "allow_tf32", False)),
+    "recursion limit": ("recursion limit", lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 7)),
+    "working directory": ("working directory", lambda: os.chdir("/")),
+    "standard output": ("standard output", lambda: setattr(sys, "stdout", None)),
+    "standard error": ("standard error", lambda: setattr(sys, "stderr", None)),
     "float16 sums": (
         "float16 reduced-precision sums",
         lambda: setattr(_MATMUL, "allow_fp16_reduced_precision_reduction", False),
@@ -159,3 +165,31 @@ def test_it_costs_little() -> None:
 
     one = best_of(300, lambda: torch.get_rng_state().numpy().tobytes())
     assert best_of(300, around_nothing) < 60 * one
+
+
+def test_a_default_device_that_is_put_back_leaves_no_mode_behind() -> None:
+    """With a default device set, even the CPU, every later factory goes through a mode of PyTorch's."""
+    with unchanged("forward", "cpu"):
+        torch.set_default_device("meta")
+    assert torch.utils._device.CURRENT_DEVICE is None
+
+
+def test_the_state_of_a_generator_of_another_kind_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is shorter: reading as much of it would read what lies behind it."""
+    before = np.random.mtrand.get_bit_generator()
+    np.random.mtrand.set_bit_generator(np.random.PCG64(1))
+    try:
+        monkeypatch.setattr("mhc.global_state.ctypes.string_at", lambda *_: 1 / 0)
+        with unchanged("forward", "cpu") as changes:
+            pass
+        assert changes == []
+    finally:
+        np.random.mtrand.set_bit_generator(before)
+
+
+def test_where_no_stage_ran_to_its_end_nothing_is_judged() -> None:
+    def fails(out: Any, arguments: Any) -> Any:
+        raise ZeroDivisionError
+
+    verdicts = judge_all(altered(MANUAL, forward=fails, backward=fails), CASE)
+    assert [one.status for one in verdicts if one.oracle == "effects"] == [Status.NOT_APPLICABLE]

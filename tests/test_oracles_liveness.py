@@ -27,6 +27,25 @@ def test_symptoms(type_: str, message: str, symptom: str) -> None:
     assert liveness.symptom(Failure(stage="forward", type=type_, message=message, traceback="")) == symptom
 
 
+def test_an_error_of_the_device_that_the_harness_meets_is_one_of_the_kernel() -> None:
+    late = liveness.device_error(RuntimeError("CUDA error: device-side assert triggered\nCompile with"))
+    assert late is not None
+    assert (late.subject, late.symptom) == ("process", "kernel crash")
+    assert late.message.endswith("RuntimeError: CUDA error: device-side assert triggered")
+    assert liveness.device_error(RuntimeError("CUDA out of memory")) is None, "it goes on after that"
+    assert liveness.device_error(RuntimeError("shape mismatch")) is None
+
+
+@pytest.mark.parametrize("symptom", ["exit 9", "SIGSEGV"])
+def test_an_end_after_a_case_has_a_symptom_of_its_own(symptom: str) -> None:
+    assert liveness.between(liveness.died(symptom)).symptom == f"{symptom}, late"
+
+
+def test_what_adds_up_over_cases_is_the_same_in_and_after_one() -> None:
+    for verdict in (liveness.overgrown(2e9, 1e9), liveness.flooded(1 << 24), liveness.crowded(65), liveness.garbled()):
+        assert liveness.between(verdict) == verdict
+
+
 def test_an_exception_in_any_stage_fails_once() -> None:
     def picky(out: object, arguments: tuple[object, ...]) -> object:
         raise NotImplementedError("D must be a multiple of 16\nmore")

@@ -1,5 +1,6 @@
 """The ordering gate: on streams that are not there, and on a GPU."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from mhc.fuzz.depth import Depth
 from mhc.memory import NAN_FILL
 from mhc.pre.reference_impls import MANUAL
 from mhc.registry import BUILT_IN
+from mhc.stream_order import call_late
 from oracles import ordering, refusal
 from oracles.mutants.effects import STREAMS
 from oracles.verdict import Status
@@ -183,3 +185,16 @@ def test_right_ones_on_a_gpu(name: str, case: Case) -> None:
 
 def test_the_poison_is_a_nan() -> None:
     assert torch.full((4,), NAN_FILL, dtype=torch.uint8).view(torch.float32).isnan().all()
+
+
+def test_the_inputs_are_later_than_a_call_takes_on_the_host(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+    delays: list[float] = []
+    monkeypatch.setattr(streams, "delay", delays.append)
+
+    def slowly() -> tuple[()]:
+        time.sleep(0.05)
+        return ()
+
+    call_late(slowly, [], {}, streams)
+    assert len(delays) == 1
+    assert 0.1 <= delays[0] < 0.4, "twice as long, and not so long that a campaign waits for it"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhc import Case, default_case
+from mhc import Case, default_case, materialise, reference
 from mhc.case import with_tensor
 from mhc.pre.reference_impls import GOLDEN, MANUAL
 from oracles import precision
@@ -263,3 +263,32 @@ def test_an_output_that_is_not_finite_fails() -> None:
 
     case: Case = default_case(B=1, S=2, n=1, D=4, dtype="float32")
     assert ("precision", "h_mix", "imprecise") in gate_symptoms(precision.GATE, altered(MANUAL, forward=infinite), case)
+
+
+def test_the_limit_goes_by_the_part_of_the_error_that_is_shared() -> None:
+    shared, spread = torch.full((100,), 0.5).double(), torch.full((100,), 4.0).double()
+    assert allowed(shared, spread) == pytest.approx(allowed(shared / 4, spread / 4))
+    assert allowed(shared, spread) < allowed(spread, spread)
+
+
+def test_what_it_promises_of_each_element_is_its_limit() -> None:
+    inputs = materialise(with_tensor(default_case(B=1, S=8, n=2, D=6, dtype="float32"), "x", kind="zero_rows"))
+    wanted = reference(inputs)
+    bounds = precision.promised(inputs, wanted, recomputes_forward=False)
+    numbers = precision.spreads(inputs, wanted, recomputes_forward=False)
+    for name, one in {**bounds.outputs, **bounds.gradients}.items():
+        spread = numbers[name].spread
+        judged = spread > 0
+        assert judged.any()
+        assert one.error[judged].isfinite().all()
+        assert (one.error[~judged] == math.inf).all()
+        assert name != "h_in" or not judged.all(), "a row of zeros has no rounding error"
+        assert (one.error[judged] > spread[judged]).all()
+
+
+def test_what_is_rounded_below_the_normal_range_is_off_by_half_a_subnormal() -> None:
+    least = 2.0**-149
+    tiny = SpreadNumber.exact(torch.tensor([3 * least, 0.0]).double(), FLOAT32)
+    for result in (tiny / 5.0, tiny * SpreadNumber.exact(torch.tensor([0.3, 0.3]).double(), FLOAT32)):
+        assert float(result.error[0]) >= least / 2
+        assert float(result.error[1]) == 0, "0 is exact"

@@ -3,6 +3,8 @@
 import multiprocessing
 import multiprocessing.connection
 import os
+import random
+import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import forkserver
@@ -12,10 +14,13 @@ from typing import Any
 import pytest
 
 from mhc import default_case, load
+from mhc.fuzz.depth import Depth
 from mhc.fuzz.fresh import FRESH
-from mhc.fuzz.messages import Done, Judged, Ready, Round
-from mhc.fuzz.process import Limits, Process
+from mhc.fuzz.messages import Check, Done, Judged, Ready, Round
+from mhc.fuzz.process import HarnessError, Limits, Process
 from mhc.fuzz.worker import Worker
+from oracles.verdict import Verdict
+from tests.support import sleeping
 
 
 def test_work_that_is_handed_over_early_leaves_the_limit_of_starting_until_it_begins() -> None:
@@ -48,6 +53,7 @@ def test_an_implementation_that_is_never_loaded_is_at_the_end_of_the_limit_of_st
             list(process.receive())
             assert time.monotonic() - started < 30
             time.sleep(0.05)
+        assert isinstance(fate, Verdict)
         assert fate.symptom == "hang"
     finally:
         process.kill()
@@ -167,3 +173,138 @@ def test_a_fresh_process_makes_locks_as_a_script_would() -> None:
     assert here.poll(60)
     assert here.recv() is None, "semaphores of another method outlive a process that is killed"
     process.join()
+
+
+KERNEL = """
+import os, signal, subprocess, time
+from contextlib import suppress
+from dataclasses import replace
+from mhc import load
+
+def quietly(fd):
+    with suppress(OSError):
+        os.write(fd, b"garbage")
+
+def forward(*args, **kwargs):
+    {work}
+    return load("manual").forward(*args, **kwargs)
+
+IMPL = replace(load("manual"), name="mine", forward=forward, backward=None)
+"""
+
+
+def running(tmp_path: Path, work: str, **limits: Any) -> Process:
+    """A process that was handed one case for a kernel that does `work` first."""
+    file = tmp_path / "kernel.py"
+    file.write_text(KERNEL.format(work=work), encoding="utf-8")
+    process = Process(f"{file}:IMPL", {}, "cpu", Limits(**limits))
+    process.await_ready()
+    process.send(Check(case=default_case(B=1, S=1, n=1, D=1).json, depth=Depth.PLAIN))
+    return process
+
+
+@pytest.mark.parametrize(
+    ("work", "symptom"),
+    [
+        ("os.kill(os.getpid(), 40)", "signal 40"),
+        ("[quietly(fd) for fd in range(3, 64)]", "writes to its pipe"),
+        ("[subprocess.Popen(['sleep', '60']) for _ in range(70)]; time.sleep(60)", "leaves processes"),
+    ],
+)
+def test_each_end_has_a_symptom(tmp_path: Path, work: str, symptom: str) -> None:
+    process = running(tmp_path, work)
+    try:
+        answer, fate = process.answer(Judged)
+        assert answer is None
+        assert fate is not None
+        assert fate.symptom == symptom
+    finally:
+        process.kill()
+
+
+def test_a_call_that_never_ends_is_told_after_its_limit_where_no_compiler_runs(tmp_path: Path) -> None:
+    process = running(tmp_path, "time.sleep(600)", run=1.0, compile=600.0)
+    try:
+        started = time.monotonic()
+        _, fate = process.answer(Judged)
+        assert fate is not None
+        assert (fate.symptom, fate.message) == ("hang", "no answer within 1 s")
+        assert time.monotonic() - started < 20
+    finally:
+        process.kill()
+
+
+def test_time_in_which_nobody_watched_is_not_the_process_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-Z: the watcher sees a clock that has moved on, and a process that has said nothing."""
+    process = running(tmp_path, "time.sleep(600)", run=60.0, compile=0.0)
+    try:
+        while process.doing != "running":
+            list(process.receive())
+        clock, away = time.monotonic, {"seconds": 0.0}
+        monkeypatch.setattr("mhc.fuzz.process.time.monotonic", lambda: clock() + away["seconds"])
+        assert process.fate() is None
+        away["seconds"] = 3600.0
+        assert process.fate() is None
+        for _ in range(20):  # with somebody who watches it is a hang
+            away["seconds"] += 4.0
+            fate = process.fate()
+        assert isinstance(fate, Verdict)
+        assert fate.symptom == "hang"
+    finally:
+        process.kill()
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="nobody adopts orphans")
+@pytest.mark.parametrize(
+    "start",
+    [
+        "subprocess.Popen([{0}])",
+        "subprocess.Popen([{0}], start_new_session=True)",
+        "subprocess.run('setsid sleep {1} &', shell=True)",
+    ],
+    ids=["a child", "a session of its own", "a daemon"],
+)
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_a_kernel_starts_does_not_outlive_its_process(tmp_path: Path, start: str, crashes: bool) -> None:
+    mark = str(10**6 + random.randrange(10**6))
+    started = start.format(f"'sleep', '{mark}'", mark)
+    process = running(
+        tmp_path,
+        f"{started}; time.sleep(0.3); "
+        + ("os.abort()" if crashes else "open('begun', 'w'); time.sleep(60)").replace(
+            "'begun'", repr(str(tmp_path / "begun"))
+        ),
+    )
+    try:
+        if crashes:
+            _, fate = process.answer(Judged)
+            assert fate is not None
+            assert fate.symptom == "SIGABRT"
+        while not crashes and not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+            assert process.fate() is None
+        if not crashes:
+            assert sleeping(mark), "or nothing is tested here"
+    finally:
+        process.kill()
+    assert not sleeping(mark)
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="there is no server")
+def test_an_end_with_the_server_blames_no_case(tmp_path: Path) -> None:
+    """As where the system kills the server, short of memory: nobody knows how its processes have ended."""
+    work = f"open({str(tmp_path / 'begun')!r}, 'w'); time.sleep(60)"
+    process = running(tmp_path, work)
+    try:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        with pytest.raises(HarnessError, match="the server that its process was forked from has ended"):
+            process.answer(Judged)
+    finally:
+        process.kill()
+    again = Process("manual", {}, "cpu", Limits())
+    try:
+        again.await_ready()
+    finally:
+        again.kill()

@@ -112,7 +112,7 @@ def test_a_campaign_spends_its_time_on_cases(tmp_path: Path) -> None:
     file = tmp_path / "kernels.py"
     file.write_text(COMPILER, encoding="utf-8")
     spec = f"{file}:IMPL"
-    store = Store(tmp_path / FILE)
+    store = Store.create(tmp_path / FILE)
     specs = {"compiler": (spec, load(spec))}
     pool = Pool(specs, Here(specs, "cpu", 1, Limits()))
     try:
@@ -128,7 +128,7 @@ def test_a_campaign_spends_its_time_on_cases(tmp_path: Path) -> None:
 def test_a_campaign_opens_once_and_a_leg_that_goes_on_with_it_does_not(tmp_path: Path) -> None:
     specs = {"manual": ("manual", load("manual"))}
     subject = Subject(spec="manual", implementation=load("manual"))
-    store = Store(tmp_path / FILE)
+    store = Store.create(tmp_path / FILE)
     legs: list[set[str | None]] = []
     try:
         for cases in (ROUND, 2 * ROUND):

@@ -113,7 +113,7 @@ def test_bad_usage_exits_2_and_says_why(tmp_path: Path, verb: str) -> None:
     bare.write_text(default_case().to_json(), encoding="utf-8")
     assert "this is a case, and not a finding" in run(verb, bare).output
     gone = on_disk(tmp_path, replace(MANUAL, spec="absent.py:IMPL"))
-    assert "absent.py: no such file" in run(verb, gone).output
+    assert "absent.py: no such file" in run(verb, gone, "--trust").output
     elsewhere = run(verb, on_disk(tmp_path), "--device", "cuda")
     assert elsewhere.exit_code == 2
     assert "cuda" in elsewhere.output
@@ -121,7 +121,7 @@ def test_bad_usage_exits_2_and_says_why(tmp_path: Path, verb: str) -> None:
 
 
 def test_promote_needs_a_folder_for_a_kernel_from_outside(tmp_path: Path) -> None:
-    result = run("promote", on_disk(tmp_path, replace(MANUAL, spec="mhc.pre.reference_impls:MANUAL")))
+    result = run("promote", on_disk(tmp_path, replace(MANUAL, spec="mhc.pre.reference_impls:MANUAL")), "--trust")
     assert result.exit_code == 2
     assert "--fixtures: must be given" in result.output
 

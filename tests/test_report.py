@@ -46,7 +46,7 @@ def report(*arguments: object) -> Result:
 
 def killed(folder: Path) -> Store:
     """A store as a kill leaves it: a leg that never ended, a finding that no file has, a case in hand."""
-    store = Store(folder / FILE)
+    store = Store.create(folder / FILE)
     store.set_meta(device="cpu", seed=1, implementations=[{"name": "manual", "spec": "manual"}])
     store.tell_leg(store.begin_leg(0.0), 12.0)
     id_, found = document("manual", "dx", "value", "dx[0] = 1, float64 0, bound 0")
@@ -197,7 +197,7 @@ def test_junit_of_any_text_and_of_nothing(tmp_path: Path) -> None:
     root = ci(junit(read(tmp_path, hostile(tmp_path))))
     assert root.get("failures") == "1"
     (tmp_path / "empty").mkdir()
-    assert ci(junit(read(tmp_path / "empty", Store(tmp_path / "empty" / FILE)))).get("tests") == "0"
+    assert ci(junit(read(tmp_path / "empty", Store.create(tmp_path / "empty" / FILE)))).get("tests") == "0"
 
 
 def test_an_implementation_of_which_nothing_was_judged_does_not_pass(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_report_writes_all_three_and_leaves_the_store_as_it_is(tmp_path: Path) -
 
 @pytest.mark.parametrize(("ended", "status"), [("budget spent", 0), ("SIGINT", 0), ("fault", 3)])
 def test_report_ends_as_its_campaign_did(tmp_path: Path, ended: str, status: int) -> None:
-    store = Store(tmp_path / FILE)
+    store = Store.create(tmp_path / FILE)
     store.set_meta(fault="out of paper")
     store.end(0, "manual", Checked(case=default_case().json, outcomes={"dx": "judged"}), 0.5)
     store.tell_leg(store.begin_leg(0.0), 1.0, ended)

@@ -31,7 +31,7 @@ def browser() -> Iterator[Page]:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     found = {}
-    for name, make in (("night", night), ("hostile", hostile), ("empty", lambda folder: Store(folder / FILE))):
+    for name, make in (("night", night), ("hostile", hostile), ("empty", lambda folder: Store.create(folder / FILE))):
         folder = tmp_path_factory.mktemp(name)
         found[name] = write_reports(folder, make(folder))
     return found

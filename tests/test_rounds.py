@@ -10,6 +10,7 @@ from hypothesis import Phase
 
 from mhc import Case, Implementation, default_case, load
 from mhc.fuzz import rounds
+from mhc.fuzz.check import check
 from mhc.fuzz.clock import Clock
 from mhc.fuzz.finding import fingerprint
 from mhc.fuzz.messages import Begun, Checked, Done, Found, Message, Round, Running
@@ -43,6 +44,34 @@ def played(implementation: Implementation, **fields: Any) -> tuple[list[Message]
 
 def of(kind: type, told: list[Message]) -> list[Any]:
     return [one for one in told if isinstance(one, kind)]
+
+
+@pytest.mark.parametrize("ratio", [float("inf"), float("nan"), 1e300])
+def test_an_infinite_error_in_a_guided_round_is_a_bug_like_any_other(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
+    """A wrong value where the bound is 0 has no finite ratio, and Hypothesis takes none but finite ones."""
+    wrong = failed("bound", "h_in", "value", "h_in[0] = 1, float64 0, bound 0", ratio=ratio)
+    monkeypatch.setattr(rounds, "check", lambda *_, **__: [wrong])
+    told, _ = played(MANUAL, rare=frozenset({"n = 1"}), count=20)
+    assert {one.failure.subject for one in of(Found, told)} == {"h_in"}
+    assert isinstance(told[-1], Done)
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), ZeroDivisionError()])
+def test_what_the_harness_raises_is_never_taken_for_a_flaky_test(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    calls = {"count": 0}
+
+    def fails(*arguments: Any, **keywords: Any) -> Any:
+        calls["count"] += 1
+        if calls["count"] == 3:
+            raise error
+        return check(*arguments, **keywords)
+
+    monkeypatch.setattr(rounds, "check", fails)
+    with pytest.raises(type(error)):
+        played(MANUAL)
+    assert calls["count"] == 3
 
 
 def test_each_case_is_begun_run_and_judged_in_its_turn() -> None:
@@ -212,3 +241,13 @@ def test_constants_of_rounds() -> None:
     assert refused([not_applicable("refusal", "case", "x")])
     assert not refused([not_applicable("refusal", "schedule", "x"), failed("refusal", "case", "no reason", "")])
     assert not refused([])
+
+
+def test_drawing_is_what_is_left_beside_checking(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(implementation: Any, case: Case, device: str, depth: Any, clock: Clock, **_: Any) -> list[Any]:
+        clock.checking += 1000.0
+        return [passed("bound", "h_in")]
+
+    monkeypatch.setattr(rounds, "check", slowly)
+    told, _ = played(MANUAL)
+    assert told[-1] == Done(drawing=0.0)

@@ -1,10 +1,12 @@
 """The campaign's file: what a batch is, and what is read in the middle of one."""
 
+import hashlib
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from mhc.fuzz import store as store_module
 from mhc.fuzz.messages import Checked, Failure
 from mhc.fuzz.store import FILE, Store
 
@@ -24,6 +26,45 @@ def seen(path: Path) -> dict[str, list[tuple[object, ...]]]:
     return rows
 
 
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.create(tmp_path / FILE)
+    store.set_meta(a=1)
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    for number in range(100):
+        with store.batch():
+            store.set_meta(**{f"key {number}": "x" * 500})
+            store.count("manual", f"word {number}", 1)
+            assert len(store.counts()["manual"]) == number + 1
+    assert store.trouble == f"{FILE} cannot be written (database or disk is full)"
+    written = len(seen(tmp_path / FILE)["counts"])
+    assert written < 100
+    play(store)
+    monkeypatch.setattr(store_module, "_AGAIN", 0.0)
+    store.count("manual", "after", 1)
+    assert not store.trouble, "there is room again"
+    assert len(seen(tmp_path / FILE)["counts"]) > 100
+    store.count("manual", "later", 1)
+    store.close()
+    again = Store(tmp_path / FILE)
+    assert {"word 99", "after", "later", "checked"} <= set(again.counts()["manual"])
+    assert len(again.meta()) == 101
+    again.close()
+
+
+def test_a_batch_that_fails_for_another_reason_is_undone(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / FILE)
+
+    def fail() -> None:
+        with store.batch():
+            store.set_meta(a=1)
+            store.count("manual", "checked", 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (store.meta(), store.counts(), store.trouble) == ({}, {}, None)
+
+
 def play(store: Store) -> None:
     for slot, checked in ((0, FIRST), (1, SECOND), (0, THIRD), (1, PROBE)):
         store.begin(slot, "manual", checked.case, 1.0)
@@ -36,7 +77,7 @@ def play(store: Store) -> None:
 
 
 def test_many_in_one_batch_are_the_same_rows_as_each_on_its_own(tmp_path: Path) -> None:
-    together, apart = Store(tmp_path / "together.sqlite"), Store(tmp_path / "apart.sqlite")
+    together, apart = Store.create(tmp_path / "together.sqlite"), Store.create(tmp_path / "apart.sqlite")
     with together.batch():
         play(together)
     play(apart)
@@ -64,7 +105,7 @@ def test_many_in_one_batch_are_the_same_rows_as_each_on_its_own(tmp_path: Path) 
 
 def test_a_batch_that_fails_leaves_nothing_and_the_next_one_is_whole(tmp_path: Path) -> None:
     path = tmp_path / FILE
-    store = Store(path)
+    store = Store.create(path)
     play(store)
     before = seen(path)
 
@@ -85,7 +126,7 @@ def test_a_batch_that_fails_leaves_nothing_and_the_next_one_is_whole(tmp_path: P
 
 def test_what_a_batch_has_kept_so_far_is_read_in_it_and_by_nobody_else(tmp_path: Path) -> None:
     path = tmp_path / FILE
-    store = Store(path)
+    store = Store.create(path)
     with store.batch():
         store.begin(0, "manual", "a", 1.0)
         assert store.in_hand() == [(0, "manual", "a")]
@@ -97,3 +138,9 @@ def test_what_a_batch_has_kept_so_far_is_read_in_it_and_by_nobody_else(tmp_path:
         store.end(0, "manual", FIRST, 1.0)
     assert store.counts()["manual"]["checked"] == 2
     assert store.table("regions") == [("manual", "gamma", 2), ("manual", "n = 1", 2)]
+
+
+def test_a_change_of_the_tables_needs_another_version() -> None:
+    """A run of an earlier version is refused by its number, and must not be by chance."""
+    digest = hashlib.sha256(store_module._SCHEMA.encode()).hexdigest()[:8]
+    assert (store_module.VERSION, digest) == (2, "2f6202c1")

@@ -198,7 +198,8 @@ def test_stretched_cases_reach_past_every_size_and_have_one_long_axis() -> None:
         assert share > least, (symbol, past, share)
     for case in found:
         assert sum(size > 256 for size in (case.B, case.S, case.D)) <= 1, case.id
-        assert max(math.prod(spec.shape(case.sizes)) for spec in case.table.drawn) <= 1 << 20, case.id
+        specs = (*case.table.drawn, *case.table.outputs)
+        assert max(math.prod(spec.shape(case.sizes)) for spec in specs) <= 1 << 20, case.id
 
 
 def test_model_cases_have_the_shapes_of_models_and_little_to_judge() -> None:
@@ -215,6 +216,22 @@ def test_model_cases_have_the_shapes_of_models_and_little_to_judge() -> None:
         x, dh_in = case.tensors["x"], case.tensors["dh_in"]
         many = case.N > PERIOD
         assert (x.period, dh_in.rows) == ((PERIOD * case.K, ACTIVE) if many else (0, 0)), case.id
+        parameters = [
+            case.tensors[spec.name] for spec in case.table.drawn if "S" not in spec.symbols and case.has(spec.name)
+        ]
+        assert len(parameters) >= 3
+        assert all(one.period == one.rows == 0 for one in parameters), "they have no tokens"
+
+
+def test_model_cases_keep_to_a_small_budget() -> None:
+    """Their parameters may have twice as many elements as x; with many streams no width leaves room for them."""
+    found = drawn(Reach.MODEL, 25, 1 << 17)
+    assert {case.n for case in found} == {1, 2, 4}
+    assert {case.B for case in found} == {1, 2, 4}
+    for case in found:
+        assert math.prod(case.table.inputs[0].shape(case.sizes)) <= 1 << 17, case.id
+        assert max(math.prod(spec.shape(case.sizes)) for spec in case.table.inputs) <= 2 << 17, case.id
+    assert max(case.D for case in found if case.n == 4) < 2730 < max(case.D for case in found if case.n == 2)
 
 
 def test_a_size_is_as_likely_in_each_factor_of_two() -> None:

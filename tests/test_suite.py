@@ -158,7 +158,7 @@ def test_a_failure_has_the_place_the_values_the_bound_and_a_command_that_shows_i
     assert command.startswith("    python -m mhc.fuzz replay fuzz_reports/")
     summary = [line for line in done.stdout.splitlines() if line.startswith("FAILED ")]
     assert [len(line) <= TERMINAL for line in summary] == [True]
-    replayed, spec = read_case(tmp_path / command.split()[-1])
+    replayed, spec = read_case(tmp_path / command.split()[4])
     assert spec is not None
     assert where.strip() in {one.message for one in check(load(spec), replayed, "cpu", Depth.PLAIN)}
 

@@ -93,7 +93,7 @@ def test_when_nothing_was_judged(counts: Mapping[str, float], nothing: bool) -> 
 
 def campaign(folder: Path, outcomes_: Mapping[str, Mapping[str, str]], *, chosen: bool, failing: str = "") -> Run:
     """A run of some implementations, one case each; without outcomes it was refused."""
-    store = Store(folder / FILE)
+    store = Store.create(folder / FILE)
     store.set_meta(implementations=[{"name": name, "spec": name} for name in outcomes_], chosen=chosen)
     failure = Failure(oracle="bound", subject="dx", symptom="value", message="")
     for name, told_of in outcomes_.items():

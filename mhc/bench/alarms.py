@@ -40,7 +40,7 @@ def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, j
     first: list[tuple[int, float, Finding]] = []
     fault = ""
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder) / FILE)
+        store = Store.create(Path(folder) / FILE)
         gpus = torch.cuda.device_count() if device == "cuda" else 0
 
         def found(finding: Finding) -> None:

@@ -23,6 +23,7 @@ from mhc.bench.meter import Meter, cuda_meter
 from mhc.bench.minimal_cli import minimal
 from mhc.bench.record import COMPILE, DEFAULT_SHAPES, GOLDEN, STAGES, Row, Setting, Shape, Timing, bound
 from mhc.bench.repros_cli import repros
+from mhc.bench.soak_cli import soak_
 from mhc.bench.throughput_cli import throughput
 from mhc.commands import Commands
 from mhc.implementation import Implementation, ImplementationError
@@ -64,6 +65,7 @@ main.add_command(detection)
 main.add_command(framework)
 main.add_command(minimal)
 main.add_command(repros)
+main.add_command(soak_)
 main.add_command(throughput)
 
 

@@ -34,7 +34,10 @@ LEFT_OUT: Mapping[str, str] = {
     "test_pairs::test_no_two_are_too_far_apart": "drawn cases: minutes of kernels",
     **dict.fromkeys(("test_triton", "test_triton_aot", "test_tir"), "about kernels; compiles for long"),
     **dict.fromkeys(("test_wheel", "test_readme", "test_suite", "test_sanitizer"), "about packaging, documents and pytest"),
-    **dict.fromkeys(("test_bench", "test_bench_throughput", "test_bench_minimal"), "about the benchmarks themselves"),
+    **dict.fromkeys(
+        ("test_bench", "test_bench_throughput", "test_bench_minimal", "test_bench_soak"), "about the benchmarks themselves"
+    ),
+    "test_misbehaving": "a campaign of half a minute",
     **dict.fromkeys(("test_report_browser", "test_liger_example", "test_interpreters"), "needs what is not always there"),
 }
 """Test modules, or single tests, that are never run here, besides `test_tilelang*`, which compile: with the reason."""

@@ -112,7 +112,7 @@ def _campaign(spec: str, limit: float, seed: int, cache: str) -> tuple[float | N
     implementation = replace(loaded, env={**loaded.env, "MHC_CACHE": cache})
     specs = {implementation.name: (spec, implementation)}
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder) / FILE)
+        store = Store.create(Path(folder) / FILE)
 
         def tick(campaign: Campaign) -> None:
             starting = store.counts().get(implementation.name, {}).get("starting", 0.0)

@@ -18,6 +18,7 @@ from typing import Any
 
 from mhc.bench.hunt import draw
 from mhc.case import Case
+from mhc.fuzz import frames
 from mhc.fuzz.campaign import Budget, Campaign, Subject
 from mhc.fuzz.finding import Finding, fingerprint
 from mhc.fuzz.messages import Begun, Checked, Done, Failure, Found, Message, Ready, Request, Round, Running
@@ -130,7 +131,7 @@ def serve(
     connection: Connection, spec: str, device: str, log: str | None, variables: Mapping[str, str], company: Any
 ) -> None:
     """What a process of a simulated worker does, where it has one of its own: see `mhc.fuzz.serve.serve`."""
-    connection.send(Ready())
+    frames.send(connection, Ready())
     _answer(connection, {spec: pickle.loads(Path(spec).read_bytes())}, spec)
 
 
@@ -150,7 +151,7 @@ def _answer(connection: Connection, scripts: Mapping[str, Script], spec: str | N
             asked = connection.recv()
             which, request = asked if spec is None else (spec, asked)
             for message in _round(scripts[which], request):
-                connection.send(message)
+                frames.send(connection, message)
 
 
 def _round(script: Script, request: Round) -> Iterator[Message]:
@@ -177,22 +178,24 @@ class Worker:
     """The main process's end of a simulated worker, as `mhc.fuzz.process.Process` is of a real one."""
 
     def __init__(self, connection: Connection, spec: str) -> None:
-        self.connection, self._spec = connection, spec
+        self.connection, self._spec, self._reader = connection, spec, frames.Reader(connection)
         self.doing, self.since = "pretending", time.monotonic()
 
     def send(self, request: Request) -> None:
         self.connection.send((self._spec, request))
 
     def receive(self) -> Iterator[Message]:
-        while self.connection.poll():
-            message: Message = self.connection.recv()
+        while (message := self._reader.next()) is not None:
             yield message
 
     def fate(self) -> None:
         return
 
-    def kill(self) -> None:
+    def pause(self, *, stopped: bool) -> None:
         return
+
+    def kill(self) -> None:
+        self._reader.close()
 
 
 class Simulated:
@@ -243,7 +246,7 @@ def measure(folder: Path, site: Callable[[Specs], Site], *, seconds: float, slee
         site: given the implementations, where the workers run.
     """
     specs = write_scripts(folder, sleep, seed)
-    store = Store(folder / "simulated.sqlite")
+    store = Store.create(folder / "simulated.sqlite")
     told: list[Finding] = []
     pool = Pool(specs, site(specs))
     began: list[tuple[float, float, int]] = []

@@ -136,7 +136,7 @@ class Team:
     def _run(self, seed: int, pool: Standing, workers: int, cases: int) -> Lap:
         pool.width = workers
         with tempfile.TemporaryDirectory() as folder:
-            store = Store(Path(folder) / FILE)
+            store = Store.create(Path(folder) / FILE)
             marks = _Marks(store)
             running = Campaign(
                 [Subject(spec=spec, implementation=implementation) for spec, implementation in self._specs.values()],

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
+from mhc.fuzz.files import file_name
 from mhc.fuzz.messages import Begun, Done, Fault, Found, Message, Partner, Request, Round
-from mhc.fuzz.process import HarnessError, Limits, Process, Target, attend
+from mhc.fuzz.process import Limits, Lost, Process, Target, attend
 from mhc.fuzz.serve import serve
 from oracles.verdict import Verdict
 
@@ -41,7 +42,7 @@ class Said:
     """
 
     messages: tuple[Message, ...]
-    fate: Verdict | None
+    fate: Verdict | Lost | None
     doing: str
     seconds: float
 
@@ -103,16 +104,16 @@ class Agent:
             self._apart = 0.0 if isinstance(request, Round) and request.skip else _APART
             process.send(request)
         messages: list[Message] = []
-        fate: Verdict | None = None
+        fate: Verdict | Lost | None = None
         until = time.monotonic() + seconds
         while fate is None and time.monotonic() < until and not any(isinstance(one, _AT_ONCE) for one in messages):
             if any(isinstance(one, _SOON) for one in messages):
                 until = min(until, self._answered + self._apart)
             attend([process], max(0.0, min(_WATCH, until - time.monotonic())))
-            _hear(process, messages)
+            messages.extend(process.receive())
             fate = process.fate()
         if fate is not None:
-            _hear(process, messages)  # said between the last look and its end
+            messages.extend(process.receive())  # said between the last look and its end
         self._answered = time.monotonic()
         return Said(messages=tuple(messages), fate=fate, doing=process.doing, seconds=time.monotonic() - process.since)
 
@@ -122,18 +123,11 @@ class Agent:
             process.kill()
 
     def _start(self, start: Start) -> Process:
-        log = self._logs / f"{start.name}-{self._slot}-{self._started % _LOGS}.log"
+        log = self._logs / f"{file_name(start.name)}-{self._slot}-{self._started % _LOGS}.log"
         self._started += 1
         return Process(
             start.spec, start.variables, self._device, self._limits, log=log, partners=self._partners, target=self._target
         )  # the actor sees one CUDA device, and so does what it starts
-
-
-def _hear(process: Process, messages: list[Message]) -> None:
-    try:
-        messages.extend(process.receive())
-    except HarnessError as fault:
-        messages.append(Fault(message=str(fault)))
 
 
 def about() -> About:

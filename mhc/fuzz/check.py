@@ -36,18 +36,36 @@ def check(
     runs judge what ran to its end in the first, and in campaigns only what nothing was wrong with: they would tell of the
     same bug in their words. Shared memory and changed settings (`MANNERS`) do not count there: they would hide all else.
 
+    An error of the device that only the harness meets is the case's as well: its kernel ran behind the call.
+
     Args:
         clock: is told where the time went, and before each call of the implementation.
         partners: what the first run is compared with, by the pair gate.
         measure: the bound gate's verdicts say how far each output is from float64.
     """
     clock = clock or Clock()
+    verdicts: list[Verdict] = []
     with clock.spent("checking"):
-        verdicts = _check(implementation, case, device, depth, clock, partners, measure)
-        judged = taken(implementation, case, verdicts)
-        if judged is not case:
-            verdicts += _check(implementation, judged, device, depth, clock, partners, measure)
+        try:
+            verdicts += _check(implementation, case, device, depth, clock, partners, measure)
+            judged = taken(implementation, case, verdicts)
+            if judged is not case:
+                verdicts += _check(implementation, judged, device, depth, clock, partners, measure)
+        except RuntimeError as error:
+            late = liveness.device_error(error)
+            if late is None:
+                raise
+            verdicts.append(late)
     return verdicts
+
+
+def _refused_again(implementation: Implementation, case: Case, device: str) -> str | None:
+    """The reason that it gives when it is asked a second time; None where it takes the case then."""
+    try:
+        again = implementation.refusal(case, device)
+    except BaseException as error:  # its `supports` is code from outside
+        return f"its `supports` raised {type(error).__name__}"
+    return None if again is None else again.reason
 
 
 def taken(implementation: Implementation, case: Case, verdicts: Iterable[Verdict]) -> Case:
@@ -77,8 +95,7 @@ def _check(
         # not asked again: that a pinned schedule is too large may show only at compilation
         return [refusal.unpinned(observation.refused)]
     if observation.refused is not None:
-        again = implementation.refusal(case, observation.device.type)
-        return [refusal.judge(observation.refused, None if again is None else again.reason)]
+        return [refusal.judge(observation.refused, _refused_again(implementation, case, observation.device.type))]
     if liveness.lost(observation):
         return by_itself(observation)
     allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)

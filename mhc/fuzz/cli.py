@@ -18,6 +18,7 @@ from mhc.fuzz.messages import Partner
 from mhc.fuzz.process import HarnessError
 from mhc.fuzz.replay_table import replay_table
 from mhc.fuzz.start import run_campaign, settings_of
+from mhc.fuzz.trust import require_trust, trust_option
 from mhc.fuzz.worker import Worker
 from mhc.implementation import DEVICES, Implementation
 from mhc.loading import outside_names
@@ -87,6 +88,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
 )
 @_implementations
 @_against
+@trust_option
 @_device
 @click.pass_context
 def main(context: click.Context, /, **options: Any) -> None:
@@ -111,8 +113,9 @@ def main(context: click.Context, /, **options: Any) -> None:
 @click.argument("case_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_implementations
 @_against
+@trust_option
 @_device
-def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], device: str) -> None:
+def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], trust: bool, device: str) -> None:
     """Run one saved case or finding again, and show each output's error beside its bound.
 
     Largest and mean error are against float64, over the elements that are finite in both; the bound is the one where error /
@@ -120,16 +123,19 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], de
 
     Without --impl, a finding runs on the implementation that it was found on, a bare case on all built-in ones. Where there
     is no GPU, one on triton runs in Triton's interpreter with --impl triton-interpreted, which takes no schedule that is
-    pinned for triton. Without --against, it is compared with what the finding was compared with.
+    pinned for triton. Without --against, it is compared with what the finding was compared with. What the file names and is
+    not built in is executed only if it is agreed to, or with --trust.
 
     Exit status: 0 nothing fails, 1 it fails, 2 usage, or nothing was judged, 3 a fault of the harness itself.
     """
     try:
         case, found_on = read_case(case_file)
+        remembered = read_against(case_file)
     except CaseError as error:
         raise click.UsageError(f"{case_file}: {error}") from error
+    named = (("--impl", None if specs else found_on), ("--against", None if against else remembered))
+    require_trust(named, case_file, given=(*specs, *against), trust=trust)
     chosen = specs or (() if found_on is None else (found_on,))
-    remembered = read_against(case_file)
     if not against and remembered in specs:
         click.echo(f"not compared with {remembered}, which it was found to differ from: --impl names it")
     elif not against and remembered is not None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mhc.implementation import Implementation
+from mhc.implementation import Implementation, ImplementationError
 
 
 class _Triton:
@@ -26,4 +26,8 @@ def listen() -> None:
 def compiles(implementation: Implementation) -> int:
     """How many so far."""
     own = 0 if implementation.compiles is None else implementation.compiles()
+    if type(own) is not int:
+        raise ImplementationError(
+            f"implementation {implementation.name!r}: compiles() must give a whole number, was {own!r}"
+        )
     return own + _Triton.compiled

@@ -30,6 +30,10 @@ class Condition:
     def __post_init__(self) -> None:
         if not (self.dtypes or self.least or self.below):
             raise ValueError("a condition must say something: without one, an entry is of every case")
+        names = [*self.dtypes, *(name for name, _ in (*self.least, *self.below))]
+        limits = [limit for _, limit in (*self.least, *self.below)]
+        if not all(isinstance(one, str) for one in names) or not all(type(one) in {int, float} for one in limits):
+            raise TypeError("a condition must be of names and numbers")
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
@@ -38,6 +42,8 @@ class Condition:
         Raises:
             TypeError, ValueError: it has other fields.
         """
+        if not isinstance(document, Mapping):
+            raise TypeError("a condition must be an object")
         pairs: dict[str, Any] = {name: tuple(map(tuple, document.get(name, ()))) for name in ("least", "below")}
         return cls(**{**document, "dtypes": tuple(document.get("dtypes", ())), **pairs})
 

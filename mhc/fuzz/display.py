@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TextIO
@@ -17,7 +17,8 @@ from rich.live import Live
 from rich.text import Text
 
 from mhc.fuzz.campaign import Campaign
-from mhc.fuzz.report.words import count, cut, duration, plural, safe
+from mhc.fuzz.report.words import count, cut, duration, plural
+from mhc.terminal import cleaned, drawn_on, safe
 
 _REDRAW = 0.25
 _LINE = 5.0  # seconds between lines at first
@@ -148,13 +149,16 @@ class Rows(Display):
         self._clock = clock
         self._watch = Watch(clock)
         self._live = Live(console=console, auto_refresh=False, transient=True)  # no thread of its own
+        self._streams = ExitStack()
         self._next = clock()
 
     def __enter__(self) -> Self:
         self._live.start()
+        self._streams.enter_context(cleaned())  # what others print meanwhile goes through Rich, onto the terminal itself
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._streams.close()
         self._live.update(Text(""))
         self._live.stop()
 
@@ -169,7 +173,8 @@ class Rows(Display):
 
     def abandon(self) -> None:
         show_cursor = b"\x1b[?25h\r\n"
-        os.write(self._console.file.fileno(), show_cursor)
+        with suppress(OSError, ValueError):  # the terminal is gone
+            os.write(self._console.file.fileno(), show_cursor)
 
 
 def line(seen: Snapshot) -> str:
@@ -200,7 +205,7 @@ def _since(seconds: float) -> str:
 def display(file: TextIO | None = None) -> Iterator[Display]:
     """The display that fits `file`, standard output where none is given."""
     file = file or sys.stdout
-    console = Console(file=file, highlight=False)
+    console = Console(file=drawn_on(file), highlight=False)
     terminal = file.isatty() and console.is_terminal and not console.is_dumb_terminal
     with Rows(console) if terminal else Lines(file) as shown:
         yield shown

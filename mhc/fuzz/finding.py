@@ -4,11 +4,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.environment import environment
+from mhc.fuzz.files import read_json
 from mhc.fuzz.fingerprint import Fingerprint
 from mhc.fuzz.messages import Failure
 from mhc.implementation import Implementation
@@ -31,6 +32,21 @@ class Reduction:
     seconds: float
     reproduced: int
     runs: int
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """What `Finding.document` has of it, as JSON gives it back.
+
+        Raises:
+            TypeError, ValueError: it has other fields, or what is no count.
+        """
+        if not isinstance(document, Mapping):
+            raise TypeError("a reduction must be an object")
+        found = cls(**document)
+        for name, value in vars(found).items():
+            if type(value) not in ({int, float} if name == "seconds" else {int}) or not 0 <= value < 2**63:
+                raise ValueError(f"{name} must be a number >= 0")
+        return found
 
     @property
     def rate(self) -> float:
@@ -125,34 +141,45 @@ def read_finding(path: Path) -> Finding:
     Raises:
         CaseError: the file holds no finding, or one with a case that this version cannot read; the message names the field.
     """
-    _, spec = read_case(path)
-    document = json.loads(path.read_text(encoding="utf-8"))
-    if spec is None or "fingerprint" not in document:
+    document = read_json(path)
+    _, spec = _case_of(document)
+    if spec is None or not isinstance(document, Mapping) or "fingerprint" not in document:
         raise CaseError("fingerprint", "missing; this is a case, and not a finding")
     return from_document(document)
 
 
-def from_document(document: Mapping[str, Any]) -> Finding:
+def from_document(document: object) -> Finding:
     """The finding that `Finding.to_json` wrote.
 
     Raises:
         CaseError: as for `read_finding`.
     """
-    reduction = document.get("reduction")
+    if not isinstance(document, Mapping):
+        raise CaseError("finding", "must be an object")
+    for name in ("fingerprint", "implementation", "case"):
+        if name not in document:
+            raise CaseError(name, "missing; this is no finding")
+    case, reduction = Case.from_document(document["case"]), document.get("reduction")
+    _environment(document.get("environment", {}))
     try:
-        return Finding(
-            fingerprint=Fingerprint.read(document["fingerprint"]),
-            spec=str(document["implementation"]),
-            variables={},
-            case=Case.from_json(json.dumps(document["case"])),
-            message=str(document.get("message", "")),
-            reduction=None if reduction is None else Reduction(**reduction),
-            against=document.get("against"),
-        )
-    except CaseError:
-        raise
-    except (TypeError, ValueError) as error:
+        fingerprint = Fingerprint.read(document["fingerprint"])
+        reduced = None if reduction is None else Reduction.read(reduction)
+    except (TypeError, ValueError, RecursionError) as error:
         raise CaseError("fingerprint or reduction", f"has other fields than expected ({error})") from error
+    if fingerprint.operator != case.operator:
+        raise CaseError("fingerprint.operator", f"must be its case's, {case.operator}, was {fingerprint.operator!r}")
+    symbols = {symbol for condition in fingerprint.outside for symbol, _ in condition.least}
+    if not symbols <= set(case.sizes):
+        raise CaseError("fingerprint.outside", f"least must be of {', '.join(case.sizes)}")
+    return Finding(
+        fingerprint=fingerprint,
+        spec=_text(document, "implementation") or "",
+        variables={},
+        case=case,
+        message=_text(document, "message") or "",
+        reduction=reduced,
+        against=_text(document, "against"),
+    )
 
 
 def read_case(path: Path) -> tuple[Case, str | None]:
@@ -161,20 +188,33 @@ def read_case(path: Path) -> tuple[Case, str | None]:
     Raises:
         CaseError: the file holds no case that this version can read; the message names the field.
     """
-    text = path.read_text(encoding="utf-8")
-    try:
-        document = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise CaseError(str(path), f"is not JSON ({error})") from error
-    if isinstance(document, dict) and "case" in document:
-        return Case.from_json(json.dumps(document["case"])), document.get("implementation")
-    return Case.from_json(text), None
+    return _case_of(read_json(path))
 
 
 def read_against(path: Path) -> str | None:
     """How the implementation was named that a finding was compared with; None where it was with none, or is a bare case.
 
-    The file is one that `read_case` has read.
+    Raises:
+        CaseError: as for `read_case`.
     """
-    against = json.loads(path.read_text(encoding="utf-8")).get("against")
-    return None if against is None else str(against)
+    document = read_json(path)
+    return _text(document, "against") if isinstance(document, Mapping) else None
+
+
+def _case_of(document: object) -> tuple[Case, str | None]:
+    if isinstance(document, Mapping) and "case" in document:
+        return Case.from_document(document["case"]), _text(document, "implementation")
+    return Case.from_document(document), None
+
+
+def _text(document: Mapping[str, object], name: str) -> str | None:
+    value = document.get(name)
+    if value is not None and not isinstance(value, str):
+        raise CaseError(name, "must be text")
+    return value
+
+
+def _environment(told: object) -> None:
+    """Refuse what no environment is; only reports read it."""
+    if not isinstance(told, Mapping) or not isinstance(told.get("variables", {}), Mapping):
+        raise CaseError("environment", "must be an object, with an object of variables")

@@ -36,7 +36,12 @@ class Fingerprint:
         Raises:
             TypeError, ValueError: it has other fields.
         """
-        return cls(**{**document, "outside": tuple(Condition.read(one) for one in document.get("outside", ()))})
+        if not isinstance(document, Mapping):
+            raise TypeError("a fingerprint must be an object")
+        found = cls(**{**document, "outside": tuple(Condition.read(one) for one in document.get("outside", ()))})
+        if not all(isinstance(value, str) for name, value in vars(found).items() if name != "outside"):
+            raise TypeError("a fingerprint must be of text")
+        return found
 
     @property
     def document(self) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Fixtures: findings as files that the test suite replays from then on, one test each."""
 
+import re
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,16 +46,22 @@ def write(found: Finding, folder: Path, replacing: Path | None = None) -> Path:
     mended, while this one still fails; then this one gets its case's digest into the name.
 
     Args:
-        replacing: the file of this finding as it was before it was minimised; it goes.
+        replacing: the file of this finding as it was before it was minimised; it goes, where it is such a file in `folder`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{found.fingerprint.id}.json"
     if path != replacing and path.exists() and not _gives_way(path, found):
         path = folder / f"{found.fingerprint.id}-{found.case.id.rpartition('-')[2]}.json"
     replace_text(path, found.to_json())
-    if replacing is not None and replacing != path:
+    if replacing is not None and replacing != path and _is_of(replacing, found, folder):
         replacing.unlink(missing_ok=True)
     return path
+
+
+def _is_of(path: Path, found: Finding, folder: Path) -> bool:
+    """Whether `path`, which a store may name, is one that `write` gives to `found` in `folder`."""
+    own = re.fullmatch(rf"{found.fingerprint.id}(-[0-9a-f]{{8}})?\.json", path.name)
+    return own is not None and path.parent.resolve() == folder.resolve()
 
 
 def _gives_way(path: Path, found: Finding) -> bool:

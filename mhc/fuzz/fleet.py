@@ -20,9 +20,9 @@ import click
 
 from mhc.fuzz.agent import About, Agent, Said, Start, about
 from mhc.fuzz.messages import Done, Fault, Message, Partner, Request
-from mhc.fuzz.process import HarnessError, Limits, Target
+from mhc.fuzz.process import HarnessError, Limits, Lost, Target
 from mhc.fuzz.serve import serve
-from mhc.fuzz.site import Lost, Specs
+from mhc.fuzz.site import Specs
 from oracles.verdict import Verdict
 
 _SCHEME = "ray"
@@ -212,7 +212,8 @@ class Remote:
             said = None
             why = str(error).partition("\n")[0]
         except self._ray.exceptions.RayTaskError as error:
-            raise HarnessError(f"agent of {self._start.spec}: {error}") from error
+            self._said.append(Fault(message=f"agent of {self._start.spec}: {error}"))
+            return
         else:
             why = "its agent was started anew"
         if said is None:
@@ -226,19 +227,15 @@ class Remote:
             self.call = self._actor.work.remote(self._key, None, None, _LISTEN)
 
     def receive(self) -> Iterator[Message]:
-        """What has arrived, without waiting.
-
-        Raises:
-            HarnessError: the process met a fault of the harness.
-        """
+        """What has arrived, without waiting."""
         while self._said:
-            message = self._said.popleft()
-            if isinstance(message, Fault):
-                raise HarnessError(message.message)
-            yield message
+            yield self._said.popleft()
 
     def fate(self) -> Verdict | Lost | None:
         return self._fate
+
+    def pause(self, *, stopped: bool) -> None:
+        """Do nothing: a campaign that is stopped at its terminal goes on elsewhere."""
 
     def kill(self) -> None:
         self.call = None

@@ -1,5 +1,7 @@
 """What the main process and its workers say to one another. Plain data, small, picklable."""
 
+import signal
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
@@ -7,10 +9,15 @@ from typing import Self
 from mhc.fuzz.condition import Condition
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.ledger import Known
-from mhc.implementation import Implementation
+from mhc.implementation import Implementation, text_of
 from mhc.observation import Failure as Raised
 from oracles.verdict import Verdict
 from strategies.reach import Reach
+
+STACKS = signal.SIGUSR2
+"""The signal at which a worker writes down what its threads do."""
+
+_LONGEST = 4000  # characters of a text that is sent and kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +94,13 @@ Request = Check | Round | Observe
 
 @dataclass(frozen=True, kw_only=True)
 class Ready:
-    """The process has loaded its implementation."""
+    """The process has loaded its implementation.
+
+    Attributes:
+        stacks: the descriptor of a file of the process to which it writes what its threads do when `STACKS` reaches it.
+    """
+
+    stacks: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,9 +196,20 @@ class Observed:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """An exception out of the harness itself, which ends the process."""
+    """An exception out of the harness itself, which ends the process.
+
+    Attributes:
+        trace: where it was raised.
+    """
 
     message: str
+    trace: str = ""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """The fault that an exception is."""
+        trace = "".join(traceback.format_tb(error.__traceback__))
+        return cls(message=f"{type(error).__name__}: {text_of(error)}"[:_LONGEST], trace=trace[-_LONGEST:])
 
 
 Message = Ready | Begun | Running | Comparing | Checked | Found | Done | Judged | Observed | Fault

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from mhc.case import Case
+from mhc.fuzz.files import file_name
 from mhc.fuzz.messages import Begun, Comparing, Message, Observe, Observed, Partner, Running
 from mhc.fuzz.process import Company, Process
 from mhc.fuzz.rounds import broken
@@ -93,14 +94,14 @@ class PartnerProcess:
             if self._process.silent or self._process.fate() is not None:
                 self.stop()
         if self._process is None:
-            log = self._company.log
+            log, name = self._company.log, file_name(self.partner.name)
             with _exactly(self._bare):
                 self._process = Process(
                     self.partner.spec,
                     self.partner.variables,
                     self._device,
                     self._company.limits,
-                    log=None if log is None else log.with_name(f"{log.stem}-{self.partner.name}.log"),
+                    log=None if log is None else log.with_name(f"{log.stem}@{name}.log"),
                     gpu=self._company.gpu,
                 )
             self._process.await_ready(lambda: self._say(Comparing()))

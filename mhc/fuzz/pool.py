@@ -18,7 +18,7 @@ class Slot:
     Attributes:
         name, request, since: the implementation, the round, and the monotonic time when it was handed out.
         begun: cases of the round that were begun, those skipped included. fresh: it yielded something new.
-        case, probe: what is in hand, and whether it is a probe of shrinking.
+        case, probe: what is in hand, and whether it is a probe of shrinking. last: what was judged last in this round.
     """
 
     number: int
@@ -30,6 +30,7 @@ class Slot:
     fresh: bool = False
     case: str | None = None
     probe: bool = False
+    last: str | None = None
 
 
 class Pool:
@@ -95,11 +96,20 @@ class Pool:
         slot.process.kill()
         self._slots[slot.number] = None
 
+    def pause(self, *, stopped: bool) -> None:
+        """Stop every process that works, or let all go on."""
+        for slot in self.busy():
+            slot.process.pause(stopped=stopped)
+
     def stop(self) -> None:
         """End every process, all at once: one that has a CUDA device takes its time."""
         ending = [slot.process for slot in self.busy()] + [process for _, _, process in self._idle]
         self._slots = [None] * len(self._slots)
         self._idle.clear()
-        with ThreadPoolExecutor(_ENDINGS) as together:
-            list(together.map(lambda process: process.kill(), ending))
+        try:
+            with ThreadPoolExecutor(_ENDINGS) as together:
+                list(together.map(lambda process: process.kill(), ending))
+        except RuntimeError:  # no thread can be started
+            for process in ending:
+                process.kill()
         self.site.stop()

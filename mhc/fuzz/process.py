@@ -15,8 +15,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mhc.fuzz.fresh import FRESH
+from mhc.fuzz.compilers import Compilers
+from mhc.fuzz.frames import Garbled, Reader
+from mhc.fuzz.fresh import FRESH, UNKNOWN, children, end_orphans
 from mhc.fuzz.messages import (
+    STACKS,
     Begun,
     Checked,
     Comparing,
@@ -37,11 +40,22 @@ from oracles.verdict import Verdict
 _NESTED: Any = multiprocessing.get_context("spawn")  # what such a process starts is a child of its own, and dies with it
 _WATCH = 0.25  # seconds between looks at a process that says nothing
 _LOOK = 0.1  # least seconds between looks at a process that talks: /proc costs as much as a message does
+_AWAY = 5.0  # seconds without a look after which whoever watches was stopped: that time is not the process's
+_KILLED = 5.0  # seconds that a killed process may take to end; one with a CUDA device takes its time
+_SAMPLES = 4  # times in a run limit that it is seen whether a compiler runs
+_CHILDREN = 64
 
 
 Target = Callable[[Connection, str, str, str | None, Mapping[str, str], Any], None]
 """What a process does: see `mhc.fuzz.serve.serve`."""
 Answer = TypeVar("Answer", Judged, Observed, Ready)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A process ended with what was under it, a machine or a server: no case is to blame, and none is judged by it."""
+
+    message: str
 
 
 class HarnessError(Exception):
@@ -54,7 +68,7 @@ class Limits:
 
     Attributes:
         start: seconds to load the implementation. idle: between two cases, to draw the next.
-        compile, run: seconds. One call may take both: only the DSL knows when its compiler has finished.
+        run: seconds of one call in which no compiler was seen. compile: seconds more that a call may take with one.
         parting: seconds to end after its pipe was closed, which is how an end shows first.
         memory: resident bytes. output: bytes on standard output and error, together.
     """
@@ -110,6 +124,9 @@ class Process:
         self.log = log
         self.ready = False
         self._asked = False
+        self._garbled = False
+        self._compilers: Compilers | None = None
+        self._compiled = self._sampled = 0.0  # when a compiler was last seen at work, and when one was last looked for
         self._silent: float | None = None  # since when the pipe is closed: it has ended, or is about to, or has lost it
         self._looked = 0.0
         context = FRESH if multiprocessing.parent_process() is None else _NESTED
@@ -121,8 +138,7 @@ class Process:
         self._process.start()
         there.close()
         self.connection: Connection = here
-        self._arrived = select.poll()  # an eighth of what `Connection.poll` costs, and the main process asks at each message
-        self._arrived.register(here, select.POLLIN)
+        self._reader = Reader(here)
         self._expect("starting", limits.start)
 
     def send(self, request: Request) -> None:
@@ -144,18 +160,15 @@ class Process:
         return self.connection if self._silent is None else self._process.sentinel
 
     def receive(self) -> Iterator[Message]:
-        """What has arrived, without waiting.
-
-        Raises:
-            HarnessError: the process met a fault of the harness.
-        """
+        """What has arrived, without waiting."""
         while self._silent is None:
             try:
-                if not self._arrived.poll(0):
-                    return
-                message: Message = self.connection.recv()
-            except (EOFError, OSError):
+                message: Message | None = self._reader.next()
+            except Garbled:
+                self._garbled, message = True, None
+            if self._garbled or self._reader.closed:
                 self._silent = time.monotonic()
+            if message is None:
                 return
             self._note(message)
             yield message
@@ -167,21 +180,31 @@ class Process:
             waiting: is called now and then.
 
         Raises:
-            HarnessError: the process met a fault of the harness.
+            HarnessError: the process met a fault of the harness, or its end says nothing of a case.
         """
         answer: Answer | None = None
-        fate: Verdict | None = None
+        fate: Verdict | Lost | None = None
         while answer is None and fate is None:
+            answer = self._next(kind)  # it may have arrived together with an earlier one
+            if answer is not None:
+                break
             attend([self], _WATCH)
             waiting()
             answer = self._next(kind)
             fate = None if answer is not None else self.fate()
         if answer is None:
             answer = self._next(kind)  # said between the last look and its end
+        if isinstance(fate, Lost):
+            raise HarnessError(f"worker of {self.spec}: {fate.message}")
         return answer, fate
 
     def _next(self, kind: type[Answer]) -> Answer | None:
-        return next((message for message in self.receive() if isinstance(message, kind)), None)
+        for message in self.receive():
+            if isinstance(message, Fault):
+                raise HarnessError(f"worker of {self.spec}: {message.message}")
+            if isinstance(message, kind):
+                return message
+        return None
 
     def await_ready(self, waiting: Callable[[], None] = lambda: None) -> None:
         """Wait until the implementation is loaded; `waiting` is called now and then.
@@ -202,6 +225,8 @@ class Process:
         match message:
             case Ready():
                 self.ready = True
+                if message.stacks is not None and self._process.pid is not None:
+                    self._compilers = Compilers(self._process.pid, message.stacks, STACKS)
                 if self._asked:
                     self._expect("drawing", limits.idle)
                 else:
@@ -218,14 +243,14 @@ class Process:
                 self._asked = False
                 self._expect("waiting", float("inf"))
             case Fault():
-                raise HarnessError(f"worker of {self.spec}: {message.message}")
+                self._expect("ending", limits.parting)
 
     def _expect(self, doing: str, seconds: float) -> None:
         self.doing = doing
-        self.since = time.monotonic()
+        self.since = self._watched = self._compiled = self._sampled = time.monotonic()
         self._limit = seconds
 
-    def fate(self) -> Verdict | None:
+    def fate(self) -> "Verdict | Lost | None":
         """Why the process is at its end, or has to be: what it has in hand is to blame. None while all is well.
 
         Everything that it sent must have been received before. Looks at most ten times a second.
@@ -233,8 +258,14 @@ class Process:
         now = time.monotonic()
         if not self.silent and now - self._looked < _LOOK:
             return None
-        self._looked = now
+        if now - self._watched > _AWAY:
+            self._excuse(now - self._watched)
+        self._looked = self._watched = now
+        if self._garbled:
+            return liveness.garbled()
         if not self._process.is_alive():
+            if self._process.exitcode == UNKNOWN:
+                return Lost("the server that its process was forked from has ended")
             return liveness.died(self._exit())
         if self._silent is not None and now - self._silent > self.limits.parting:
             return liveness.deaf(self.limits.parting)
@@ -243,18 +274,61 @@ class Process:
             return liveness.overgrown(used, self.limits.memory)
         if self.log is not None and _size(self.log) > self.limits.output:
             return liveness.flooded(self.limits.output)
-        return liveness.hung(self._limit) if now - self.since > self._limit else None
+        started = len(children(self._process.pid)) if self._process.pid is not None else 0
+        if started > _CHILDREN:
+            return liveness.crowded(started)
+        return self._hung(now)
+
+    def _hung(self, now: float) -> Verdict | None:
+        """The verdict on a process that has taken too long.
+
+        In a call, time does not count in which a compiler ran, or for which the process had no core to run on.
+        """
+        if now - self.since > self._limit:
+            return liveness.hung(self._limit)
+        limits = self.limits
+        if self.doing != "running" or self._compilers is None or limits.compile == 0:
+            return None
+        if now - self._sampled > max(_WATCH, limits.run / _SAMPLES):
+            if self._compilers.running(self.since):
+                self._compiled = now
+            self._compiled = min(now, self._compiled + self._compilers.starved)
+            self._sampled = now
+        return liveness.hung(limits.run) if now - self._compiled > limits.run else None
+
+    def _excuse(self, seconds: float) -> None:
+        """Take time off its account in which nobody watched it, since the watcher was stopped."""
+        self.since += seconds
+        self._compiled += seconds
+        self._sampled += seconds
+        if self._silent is not None:
+            self._silent += seconds
 
     def _exit(self) -> str:
         """How it ended, in a word."""
         code = self._process.exitcode
-        if code is not None and code < 0:
+        if code is None or code >= 0:
+            return f"exit {code}"
+        try:
             return signal.Signals(-code).name
-        return f"exit {code}"
+        except ValueError:  # one of the real-time signals
+            return f"signal {-code}"
+
+    def pause(self, *, stopped: bool) -> None:
+        """Stop the process, or let it go on."""
+        if self._process.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
 
     def kill(self) -> None:
+        """End it, with all that it has started."""
+        if self._process.pid is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
-        self._process.join()
+        self._process.join(_KILLED)
+        end_orphans()
+        self._reader.close()
         self.connection.close()
         if self.log is not None and _size(self.log) > self.limits.output:
             os.truncate(self.log, int(self.limits.output))  # what it wrote before the next look must not fill a disk

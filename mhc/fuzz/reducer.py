@@ -5,8 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from mhc.fuzz.finding import Finding
-from mhc.fuzz.process import HarnessError
-from mhc.implementation import ImplementationError
+from mhc.fuzz.messages import Fault
 
 Minimise = Callable[[Finding], Finding]
 
@@ -22,6 +21,7 @@ class Reducer:
         self._minimise = minimise
         self._waiting: list[Finding] = []
         self._done: queue.SimpleQueue[tuple[Finding, Finding | None]] = queue.SimpleQueue()
+        self._faults: queue.SimpleQueue[tuple[Finding, Fault]] = queue.SimpleQueue()
         self._working: list[Finding] = []
 
     @property
@@ -54,9 +54,17 @@ class Reducer:
             self._working.remove(before)
             yield before if after is None else after
 
+    def faults(self) -> Iterator[tuple[Finding, Fault]]:
+        """What has gone wrong since the last look, and with which finding."""
+        while not self._faults.empty():
+            yield self._faults.get()
+
     def _work(self, found: Finding) -> None:
         assert self._minimise is not None
+        smaller = None
         try:
-            self._done.put((found, self._minimise(found)))
-        except (HarnessError, ImplementationError):  # the round's own case stands
-            self._done.put((found, None))
+            smaller = self._minimise(found)
+        except BaseException as error:  # whatever it is, the round's own case stands, and the place is free again
+            self._faults.put((found, Fault.of(error)))
+        finally:
+            self._done.put((found, smaller))

@@ -2,6 +2,7 @@
 
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -25,16 +26,11 @@ def report(run: Path) -> None:
     if not path.is_file():
         raise click.UsageError(f"{run}: is no run's folder; it has no {FILE}")
     try:
-        store = Store(path)
-    except (StoreError, sqlite3.DatabaseError) as error:
-        raise click.UsageError(f"{path}: {error}" if str(path) not in str(error) else str(error)) from error
-    try:
-        found = read(run, store)
+        with closing(Store(path)) as store:
+            found = read(run, store)
         write(found)
-    except (OSError, sqlite3.DatabaseError) as error:
-        raise click.UsageError(f"{run}: {error}") from error
-    finally:
-        store.close()
+    except (OSError, StoreError, sqlite3.DatabaseError) as error:
+        raise click.UsageError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
     click.echo(markdown(found), nl=False)
     for name in found.empty:
         click.echo(f"{name}: {found.gaps[name]}", err=True)

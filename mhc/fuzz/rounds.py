@@ -30,6 +30,9 @@ GUIDED = 50
 """Cases of a round that looks for large |error| / bound and rare regions; Hypothesis climbs only in longer ones."""
 
 
+_WORST = 1e30  # Hypothesis takes no infinity, which a wrong value has where the bound is 0
+
+
 class FoundBug(Exception):
     """Base of the exceptions through which Hypothesis tells bugs apart: one subclass for each fingerprint."""
 
@@ -55,7 +58,7 @@ def play(
     drawn = 0
     stop_shrinking = float("inf")
     lost = False
-    faults: list[Exception] = []
+    faults: list[BaseException] = []
 
     def body(case: Case) -> None:
         nonlocal checking, drawn, stop_shrinking, lost
@@ -99,7 +102,7 @@ def play(
     return not lost
 
 
-def _guarded(body: Callable[[Case], None], faults: list[Exception]) -> Callable[[Case], None]:
+def _guarded(body: Callable[[Case], None], faults: list[BaseException]) -> Callable[[Case], None]:
     """`body` until it raises what is no bug of a kernel, which is kept: Hypothesis would call it flaky and go on."""
 
     def test(case: Case) -> None:
@@ -109,17 +112,17 @@ def _guarded(body: Callable[[Case], None], faults: list[Exception]) -> Callable[
             body(case)
         except FoundBug:
             raise
-        except Exception as error:
+        except BaseException as error:  # what a kernel left running may raise anything, anywhere
             faults.append(error)
 
     return test
 
 
-def _run(test: Callable[[], None], faults: Sequence[Exception]) -> None:
+def _run(test: Callable[[], None], faults: Sequence[BaseException]) -> None:
     """Let Hypothesis draw and shrink; bugs were told as they were met.
 
     Raises:
-        Exception: the first of `faults`, or whatever else went wrong that is no bug of a kernel.
+        BaseException: the first of `faults`, or whatever else went wrong that is no bug of a kernel.
     """
     try:
         test()
@@ -148,7 +151,8 @@ def _strategy(implementation: Implementation, request: Round) -> SearchStrategy[
 def _climb(checked: Checked, rare: frozenset[str]) -> None:
     """Tell Hypothesis what to look for: errors near their bounds, and regions where few cases were."""
     if checked.ratios:
-        hypothesis.target(max(checked.ratios.values()), label="largest error / bound")
+        worst = max(checked.ratios.values())
+        hypothesis.target(worst if worst < _WORST else _WORST, label="largest error / bound")
     hypothesis.target(float(len(checked.regions & rare)), label="rare regions")
 
 

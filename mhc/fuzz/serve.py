@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from multiprocessing import parent_process
+from contextlib import suppress
+from multiprocessing import forkserver, parent_process, resource_tracker
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mhc.fuzz.messages import Begun, Check, Fault, Judged, Message, Observe, Ready, Running
+from mhc.fuzz import frames
+from mhc.fuzz.messages import STACKS, Begun, Check, Fault, Judged, Message, Observe, Ready, Running
 
 if TYPE_CHECKING:
     from mhc.fuzz.process import Company
@@ -33,7 +35,7 @@ def serve(
     Args:
         company: those that it is compared with.
     """
-    _detach(log)
+    stacks = _detach(log, connection)
     bare = dict(os.environ)
     os.environ.update(variables)
     import torch  # noqa: PLC0415
@@ -52,17 +54,16 @@ def serve(
     say = _Saying(connection)
     try:
         implementation = load(spec)
-    except Exception as error:  # the parent reports it
-        say(Fault(message=f"{type(error).__name__}: {error}"))
+    except BaseException as error:  # the parent reports it
+        say(Fault.of(error))
         return
     partners = gather(company, device, bare, say)
-    say(Ready())
+    say(Ready(stacks=stacks))
     while True:
         try:
             request = connection.recv()
         except (EOFError, OSError):
             return
-        text = ""
         try:
             if isinstance(request, Check):
                 text = request.case
@@ -87,29 +88,44 @@ def serve(
                     return
             elif not play(implementation, device, request, say, partners):
                 return
-        except Exception as error:  # `observe` catches what an implementation raises: this is ours
-            say(Fault(message=f"{type(error).__name__}: {error} on {text or request}"))
+        except BaseException as error:  # `observe` catches what an implementation raises: this is ours
+            say(Fault.of(error))
             return
 
 
 class _Saying:
-    """Sends messages; without a listener the process has nothing left to do."""
+    """Sends messages. A process without a listener has nothing left to do; nor has a copy of it that a kernel forked."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._pid = os.getpid()
 
     def __call__(self, message: Message) -> None:
+        if os.getpid() != self._pid:
+            os._exit(1)
         try:
-            self._connection.send(message)
+            frames.send(self._connection, message)
         except OSError:
             os._exit(1)
 
 
-def _detach(log: str | None) -> None:
-    """Leave the terminal's signals to the parent, write to `log`, and die with the parent."""
+def _detach(log: str | None, connection: Connection) -> int | None:
+    """Begin a session, write to `log`, keep no descriptor but those needed, and die with the parent.
+
+    Signals of the terminal do not reach another session, and all that a kernel starts is in it, unless it begins its own.
+
+    Returns:
+        the descriptor of a file for what threads do, where the system has files in memory.
+    """
+    with suppress(OSError):  # it leads one already
+        os.setsid()
+    _keep_only(connection)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if log is not None:
-        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+        try:
+            handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW)
+        except OSError:  # the disk is full, or may not be written: what a kernel prints is not worth a worker
+            handle = os.open(os.devnull, os.O_WRONLY)
         os.dup2(handle, 1)
         os.dup2(handle, 2)
         os.close(handle)
@@ -120,10 +136,29 @@ def _detach(log: str | None) -> None:
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
     threading.Thread(target=_follow, daemon=True).start()
+    if not hasattr(os, "memfd_create"):
+        return None
+    stacks = os.memfd_create("stacks")
+    faulthandler.register(STACKS, file=stacks, all_threads=True)
+    return stacks
+
+
+def _keep_only(connection: Connection) -> None:
+    """Close the descriptors of the server that this process was forked from: what is written there would end the server."""
+    server: Any = getattr(forkserver, "_forkserver", None)
+    tracker: Any = getattr(resource_tracker, "_resource_tracker", None)
+    for owner, name in ((server, "_forkserver_alive_fd"), (tracker, "_fd")):
+        inherited = getattr(owner, name, None)
+        if inherited is not None and inherited != connection.fileno():
+            with suppress(OSError):
+                os.close(inherited)
+            setattr(owner, name, None)  # whoever needs one starts its own
 
 
 def _follow() -> None:
     parent = parent_process()
     while parent is not None and parent.is_alive():
         time.sleep(0.5)
+    with suppress(OSError):
+        os.killpg(0, signal.SIGKILL)  # with all that was started here
     os._exit(1)

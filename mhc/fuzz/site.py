@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from mhc.fuzz.files import file_name
+from mhc.fuzz.fresh import end_orphans
 from mhc.fuzz.messages import Message, Partner, Request
-from mhc.fuzz.process import Limits, Process, Target, attend
+from mhc.fuzz.process import Limits, Lost, Process, Target, attend
 from mhc.fuzz.serve import serve
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
@@ -16,13 +17,6 @@ Specs = Mapping[str, tuple[str, Implementation]]
 """How each implementation is named on the command line, and the implementation, by its name."""
 
 _LOOK = 0.25  # seconds between looks at processes that say nothing
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A process ended with the machine under it: no case is to blame, and none is judged by it."""
-
-    message: str
 
 
 class Working(Protocol):
@@ -39,6 +33,8 @@ class Working(Protocol):
     def receive(self) -> Iterator[Message]: ...
 
     def fate(self) -> Verdict | Lost | None: ...
+
+    def pause(self, *, stopped: bool) -> None: ...
 
     def kill(self) -> None: ...
 
@@ -110,7 +106,9 @@ class Here:
         log = None
         if self._logs is not None:
             self._logs.mkdir(parents=True, exist_ok=True)
-            log = self._logs / f"{name}-{self._started % 64}.log"  # the oldest are written over: logs stay bounded
+            log = (
+                self._logs / f"{file_name(name)}-{self._started % 64}.log"
+            )  # the oldest are written over: logs stay bounded
         self._started += 1
         return Process(
             spec,
@@ -128,6 +126,7 @@ class Here:
         now = time.monotonic()
         if now - self._looked >= _LOOK:  # what hangs or grows says nothing
             self._looked = now
+            end_orphans()
             return processes
         return talking
 

@@ -2,12 +2,14 @@
 
 import math
 import os
+import shlex
 import signal
+import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,12 @@ from mhc.fuzz import fixtures, report
 from mhc.fuzz.campaign import Budget, Campaign, Subject
 from mhc.fuzz.chosen import load_pairs
 from mhc.fuzz.display import Display, display
+from mhc.fuzz.faults import FaultRecord
+from mhc.fuzz.files import new_folder, refuse_links
 from mhc.fuzz.finding import Finding
 from mhc.fuzz.fleet import Fleet, join
 from mhc.fuzz.ledger import LEDGER
-from mhc.fuzz.messages import Partner
+from mhc.fuzz.messages import Fault, Partner
 from mhc.fuzz.minimise import minimise
 from mhc.fuzz.pool import Pool
 from mhc.fuzz.process import HarnessError, Limits
@@ -30,6 +34,8 @@ from mhc.fuzz.reducer import Reducer
 from mhc.fuzz.sandbox import processes
 from mhc.fuzz.site import Here, Site, Specs
 from mhc.fuzz.store import FILE, Store, StoreError
+from mhc.fuzz.stored import check_to_go_on
+from mhc.fuzz.trust import has_outside, require_trust
 from mhc.implementation import Implementation
 
 _DEFAULT_SECONDS = 60.0
@@ -76,14 +82,19 @@ def settings_of(
     specs: tuple[str, ...],
     against: tuple[str, ...],
     device: str,
+    trust: bool = False,
     max_elements: int | None = None,
     on: str | None = None,
 ) -> Settings:
     """The settings that the options mean.
 
     Raises:
-        click.UsageError: they contradict one another, or the run to go on with.
+        click.UsageError: they contradict one another, or the run to go on with; or that one names what is not trusted.
     """
+    numbers = {"hours": hours, "minutes": minutes, "run-limit": run_limit, "compile-limit": compile_limit, "memory": memory}
+    for name, number in numbers.items():
+        if number is not None and math.isnan(number):
+            raise click.UsageError(f"--{name}: must be a number, was {number}")
     if hours is not None and minutes is not None:
         raise click.UsageError("give --hours or --minutes, not both")
     seconds = hours * 3600 if hours is not None else None if minutes is None else minutes * 60
@@ -94,6 +105,7 @@ def settings_of(
         specs, device, seed = tuple(one["spec"] for one in meta["implementations"]), meta["device"], meta["seed"]
         max_elements = meta.get("max_elements") if max_elements is None else max_elements
         against = tuple(meta.get("against", ()))
+        require_trust([("", spec) for spec in (*specs, *against)], resume, trust=trust)
         if seconds is None and case_limit is None:
             seconds, case_limit = meta["seconds"], meta["cases"]
     elif seconds is None and case_limit is None:
@@ -129,30 +141,32 @@ def settings_of(
 def run_campaign(settings: Settings) -> int:
     """Run it to its end, with a report whatever ends it; the exit status."""
     loaded, partners = load_pairs(settings.specs, settings.against, settings.device, here=settings.on is None)
+    settings, store = _opened(settings)
     folder = settings.folder
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        store = Store(folder / FILE)
-    except (OSError, StoreError) as error:
-        raise click.UsageError(f"--out {folder.parent}: {error}") from error
     again = "going on with" if settings.resumed else "reports in"
     click.echo(f"checking {_who(loaded, partners)} on {settings.device}, seed {settings.seed}, {again} {folder}")
-    store.set_meta(budget=_budget(settings.budget), fault=None)
+    store.set_meta(budget=_budget(settings.budget))
     if not settings.resumed:
         _describe(store, settings, loaded, partners)
     named = {implementation.name: (spec, implementation) for spec, implementation in loaded}
     written = {id_: Path(path) for id_, path in store.meta().get("fixtures", {}).items()}
 
     def save(found: Finding) -> Path:
-        """The finding in the run's folder, and its fixture where it belongs; the path to replay."""
-        path = report.write_finding(folder, found)
-        place = fixtures.folder_for(found, None, settings.fixtures)
-        if place is None:
-            return path
+        """The finding in the run's folder, and its fixture where it belongs; the path to replay.
+
+        What cannot be written is a fault of the harness. The store has the finding all the same.
+        """
         id_ = found.fingerprint.id
-        written[id_] = fixtures.write(found, place, replacing=written.get(id_))
-        store.set_meta(fixtures={id_: str(path) for id_, path in written.items()})
-        return written[id_]
+        path = folder / f"{id_}.json"
+        try:
+            report.write_finding(folder, found)
+            place = fixtures.folder_for(found, None, settings.fixtures)
+            if place is not None:
+                path = written[id_] = fixtures.write(found, place, replacing=written.get(id_))
+                store.set_meta(fixtures={id_: str(path) for id_, path in written.items()})
+        except OSError as error:
+            campaign.note_fault(found.fingerprint.implementation, Fault.of(error), found.case.json)
+        return path
 
     def on_finding(found: Finding) -> None:
         shown.tell(report.describe(found, save(found), settings.device))
@@ -161,8 +175,11 @@ def run_campaign(settings: Settings) -> int:
         told = report.describe(found, save(found), settings.device).replace("FOUND", "MINIMAL", 1)
         shown.tell(f"{told}\n    {found.reduction}")
 
-    fault = None
-    with display() as shown:
+    def on_fault(fault: FaultRecord) -> None:
+        shown.tell(report.describe_fault(fault))
+
+    with ExitStack() as stack:
+        shown = stack.enter_context(display())
         site = _site(settings, named, partners)
         campaign = Campaign(
             [Subject(spec=spec, implementation=implementation) for spec, implementation in loaded],
@@ -177,24 +194,62 @@ def run_campaign(settings: Settings) -> int:
             reducer=_reducer(settings, dict(loaded)),
             on_finding=on_finding,
             on_minimal=on_minimal,
+            on_fault=on_fault,
             on_tick=shown,
         )
-        try:
-            with _signals(campaign, shown):
+        with _signals(campaign, shown):
+            try:
                 ended = campaign.run()
-        except HarnessError as error:
-            fault, ended = error, "fault"
-            store.set_meta(fault=str(error))
-    run = report.write_reports(folder, store)
+            except HarnessError as error:
+                ended = "fault"
+                campaign.note_fault("", Fault(message=str(error)))
+            stack.close()
+            return _finish(settings, store, campaign, ended)
+
+
+def _finish(settings: Settings, store: Store, campaign: Campaign, ended: str) -> int:
+    """Write the reports and show the summary, whatever can be written; the exit status."""
+    folder = settings.folder
+    try:
+        run = report.write_reports(folder, store)
+    except OSError as error:
+        campaign.note_fault("", Fault(message=f"the reports cannot be written: {error}"))
+        run = report.read(folder, store)
+    except StoreError as error:  # it was written by this campaign: its own check is at fault
+        store.close()
+        click.echo(f"fault of the harness: no report can be made of {folder / FILE}: {error}", err=True)
+        return 3
     store.close()
     click.echo(report.markdown(run), nl=False)
     for name in run.empty:
         click.echo(f"{name}: {run.gaps[name]}", err=True)
-    if fault is not None:
+    for fault in run.faults:
         click.echo(f"fault of the harness: {fault}", err=True)
-    elif ended != "budget spent":
-        click.echo(f"ended by {ended}; go on with: python -m mhc.fuzz --resume {folder}")
+    if ended not in {"budget spent", "fault"}:
+        trust = " --trust" if has_outside((*settings.specs, *settings.against)) else ""
+        click.echo(f"ended by {ended}; go on with: python -m mhc.fuzz --resume {shlex.quote(str(folder))}{trust}")
     return run.status
+
+
+def _opened(settings: Settings) -> tuple[Settings, Store]:
+    """The settings with the folder that is this run's alone, and its store.
+
+    Raises:
+        click.UsageError: it cannot be made or opened, or another process goes on with it.
+    """
+    folder = settings.folder
+    try:
+        if settings.resumed:
+            refuse_links(folder / "logs", *folder.glob("logs/*"))
+            store = Store(folder / FILE)
+        else:
+            folder = new_folder(folder)
+            store = Store.create(folder / FILE)
+        store.claim()
+    except (OSError, StoreError, sqlite3.Error) as error:
+        where = f"--resume {folder}" if settings.resumed else f"--out {folder.parent}"
+        raise click.UsageError(f"{where}: {error}") from error
+    return replace(settings, folder=folder), store
 
 
 def _site(settings: Settings, specs: Specs, partners: Sequence[Partner]) -> Site:
@@ -273,29 +328,40 @@ def _meta_of(folder: Path) -> dict[str, Any]:
     if not path.exists():
         raise click.UsageError(f"--resume {folder}: there is no {FILE} in it")
     try:
-        store = Store(path)
+        with closing(Store(path)) as store:
+            check_to_go_on(store)
+            return store.meta()
     except StoreError as error:
-        raise click.UsageError(f"--resume {error}") from error
-    meta = store.meta()
-    store.close()
-    if "implementations" not in meta:
-        raise click.UsageError(f"--resume {folder}: its run ended before it began; start a new one")
-    return meta
+        raise click.UsageError(f"--resume {folder}: {error}") from error
 
 
 @contextmanager
 def _signals(campaign: Campaign, shown: Display) -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends the campaign with a full report, a second SIGINT at once."""
+    """The first SIGINT, SIGTERM or SIGHUP ends the campaign with a full report, a second SIGINT at once.
+
+    SIGTSTP (Ctrl-Z) stops the workers too, until the campaign is continued.
+    """
 
     def first(number: int, _: object) -> None:
         campaign.stop(signal.Signals(number).name)
         signal.signal(signal.SIGINT, second)
 
+    def pause(*_: object) -> None:
+        campaign.pool.pause(stopped=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def wake(*_: object) -> None:
+        campaign.woken = True
+        campaign.pool.pause(stopped=False)
+
     def second(*_: object) -> None:
         shown.abandon()
         os._exit(130)
 
-    before = {number: signal.signal(number, first) for number in (signal.SIGINT, signal.SIGTERM)}
+    wanted: dict[int, Any] = {signal.SIGINT: first, signal.SIGTERM: first, signal.SIGTSTP: pause, signal.SIGCONT: wake}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        wanted[signal.SIGHUP] = first
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
     try:
         yield
     finally:

@@ -5,21 +5,28 @@ down before it runs (`hand`) and taken off when its result is counted, in one tr
 main process, no more than the cases in hand are lost. A transaction keeps its sums here and writes them at its end: a case
 counts in some fifty rows, and many that arrive together count in the same ones. Only counts grow with the campaign, and
 their keys are bounded; cases are kept where they are in hand, in a finding, or the worst of an output.
+
+Where the file cannot be written any more (the disk is full, say), the run goes on in memory, and is written once it can be.
 """
 
 import json
 import math
+import os
 import sqlite3
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from mhc.fuzz.files import Held, hold, refuse_links
 from mhc.fuzz.messages import Checked
 
 FILE = "campaign.sqlite"
+LOCK = "campaign.lock"
 VERSION = 2
+_AGAIN = 30.0  # seconds between tries to write a file that could not be written
 TICK = 10.0
 """Seconds of campaign time in one point of the timeline."""
 
@@ -59,7 +66,7 @@ _SUMS = {
 
 
 class StoreError(Exception):
-    """A file that is no campaign's, or of another version."""
+    """A file that is no campaign's, or of another version, or that another process has."""
 
 
 class Store:
@@ -69,34 +76,85 @@ class Store:
     programs, seconds in `running`, `reference`, `checking`, `comparing`, `compiling`, `drawing`, `starting`; `checking` has
     the two before it and `comparing` in it, `compiling` is the part of it on cases for which something was compiled. And who
     was `compared with` whom, and what became of each output (`judged: dx`, see `mhc.fuzz.unjudged`).
+
+    Attributes:
+        trouble: why the file could not be written, while it cannot.
     """
 
     def __init__(self, path: Path) -> None:
-        new = not path.exists()
+        """Open the store that a campaign has made; it may be another person's.
+
+        Raises:
+            StoreError: it is none of this version.
+        """
+        _refuse_others(path)
+        self._open(path)
+        try:
+            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            if found != VERSION:
+                raise StoreError(f"{path}: is of version {found}; this one reads version {VERSION}")
+            if _schema(self._connection) != _schema(_made(sqlite3.connect(":memory:"))):
+                raise StoreError(f"{path}: is not a campaign's file (it has other tables)")
+            (told,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+            if told != "ok":
+                raise StoreError(f"{path}: is damaged ({told})")
+        except sqlite3.DatabaseError as error:
+            self._connection.close()
+            raise StoreError(f"{path}: is not a campaign's file ({error})") from error
+        except StoreError:
+            self._connection.close()
+            raise
+
+    @classmethod
+    def create(cls, path: Path) -> Self:
+        """Make the store of a new campaign.
+
+        Raises:
+            FileExistsError: there is something at `path`.
+        """
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
+        store = cls.__new__(cls)
+        store._open(path)
+        _made(store._connection)
+        return store
+
+    def _open(self, path: Path) -> None:
         self._clear()
         self._batched = False
+        self._path = path
+        self._lock: int | None = None
+        self._log: list[tuple[str, Sequence[Any], bool]] = []  # what the open transaction has written
+        self._tried = 0.0
+        self.trouble: str | None = None
         self._connection = sqlite3.connect(path, isolation_level=None)
         try:
+            self._connection.execute("PRAGMA trusted_schema = OFF")
             self._connection.execute(
                 "PRAGMA journal_mode = WAL"
             )  # readers do not wait, and a killed writer corrupts nothing
             self._connection.execute("PRAGMA synchronous = NORMAL")
-            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
-            if new or (found == 0 and not self._connection.execute("SELECT 1 FROM sqlite_master").fetchone()):
-                with self.batch():
-                    for statement in _SCHEMA.strip().split(";\n"):
-                        self._execute(statement)
-                    self._execute(f"PRAGMA user_version = {VERSION}")
-                found = VERSION
         except sqlite3.DatabaseError as error:
             self._connection.close()
             raise StoreError(f"{path}: is not a campaign's file ({error})") from error
-        if found != VERSION:
-            self._connection.close()
-            raise StoreError(f"{path}: is of version {found}; this one reads version {VERSION}")
+
+    def claim(self) -> None:
+        """Keep other processes from going on with the run, until `close` or the end of this one.
+
+        Raises:
+            StoreError: another one does.
+        """
+        try:
+            self._lock = hold(self._path.with_name(LOCK))
+        except Held as error:
+            raise StoreError(f"{self._path.parent}: its campaign is still running") from error
 
     def close(self) -> None:
+        """Write what is not in the file yet, if it can be, and let go of it."""
+        self._back_to_the_file()
         self._connection.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -109,24 +167,73 @@ class Store:
             yield
             self._write()
             if self._connection.in_transaction:
-                self._connection.execute("COMMIT")
+                self._run("COMMIT")
+            self._log.clear()
         except BaseException:
             self._clear()
+            self._log.clear()
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
         finally:
             self._batched = False
+        if self.trouble is not None and time.monotonic() - self._tried > _AGAIN:
+            self._back_to_the_file()
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """Write at once, in the transaction that is open, if there is one."""
         with self.batch():
             self._begin()
-            return self._connection.execute(statement, values)
+            return self._logged(statement, values)
 
     def _begin(self) -> None:
         if not self._connection.in_transaction:  # most batches of a busy campaign have nothing to write
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._run("BEGIN IMMEDIATE")
+
+    def _logged(self, statement: str, values: Sequence[Any], *, many: bool = False) -> sqlite3.Cursor:
+        """Run a statement that writes, and remember it until the transaction is on disk."""
+        cursor = self._run(statement, values, many=many)
+        self._log.append((statement, values, many))
+        return cursor
+
+    def _run(self, statement: str, values: Sequence[Any] = (), *, many: bool = False) -> sqlite3.Cursor:
+        """Run a statement, in memory from now on where the file cannot be written."""
+        try:
+            return (self._connection.executemany if many else self._connection.execute)(statement, values)
+        except sqlite3.OperationalError as error:
+            if self.trouble is not None:
+                raise
+            self._go_on_in_memory(error)
+            return self._run(statement, values, many=many)
+
+    def _go_on_in_memory(self, error: sqlite3.OperationalError) -> None:
+        """Copy what is in the file, and repeat there what the open transaction has written."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        memory = sqlite3.connect(":memory:", isolation_level=None)
+        self._connection.backup(memory)
+        self._connection.close()
+        self._connection, self._tried = memory, time.monotonic()
+        self.trouble = f"{self._path.name} cannot be written ({error})"
+        memory.execute("BEGIN")
+        for statement, values, many in self._log:
+            (memory.executemany if many else memory.execute)(statement, values)
+
+    def _back_to_the_file(self) -> None:
+        """Write what is in memory to the file, if that can be done by now."""
+        if self.trouble is None:
+            return
+        self._tried = time.monotonic()
+        file = sqlite3.connect(self._path, isolation_level=None)
+        try:
+            self._connection.backup(file)
+            file.execute("PRAGMA journal_mode = WAL")
+            file.execute("PRAGMA synchronous = NORMAL")
+        except sqlite3.OperationalError:
+            file.close()
+            return
+        self._connection.close()
+        self._connection, self.trouble = file, None
 
     def _clear(self) -> None:
         self._sums: dict[str, defaultdict[tuple[str | int, ...], float]] = {table: defaultdict(int) for table in _SUMS}
@@ -139,7 +246,10 @@ class Store:
         if not (self._hand or self._worst or self._reached or any(self._sums.values())):
             return
         self._begin()
-        write = self._connection.executemany
+
+        def write(statement: str, rows: Sequence[Sequence[Any]]) -> None:
+            self._logged(statement, rows, many=True)
+
         for table, sums in self._sums.items():
             if sums:
                 write(_SUMS[table], [(*key, n) for key, n in sums.items() if n])
@@ -190,8 +300,8 @@ class Store:
             self._hand[slot] = None
             counts = self._sums["counts"]
             for what, seconds in checked.seconds.items():
-                counts[implementation, what] += seconds
-            counts[implementation, "compiled"] += checked.compiled
+                counts[implementation, what] += max(0.0, seconds)  # a kernel may have changed its process's clocks
+            counts[implementation, "compiled"] += max(0, checked.compiled)  # it counts for itself
             if checked.probe:
                 counts[implementation, "probes"] += 1
                 return
@@ -208,6 +318,8 @@ class Store:
                 key = implementation, symbol
                 self._reached[key] = max(self._reached.get(key, 0), size)
             for subject, ratio in checked.ratios.items():
+                if math.isnan(ratio):
+                    continue
                 self._sums["ratios"][implementation, subject, ratio_bin(ratio)] += 1
                 before = self._worst.get((implementation, subject))
                 if before is None or ratio > before[0]:
@@ -215,7 +327,7 @@ class Store:
 
     def count(self, implementation: str, what: str, n: float) -> None:
         with self.batch():
-            self._sums["counts"][implementation, what] += n
+            self._sums["counts"][implementation, what] += max(0.0, n)
 
     def restart(self, implementation: str, reason: str) -> None:
         """Count a worker that had to be replaced."""
@@ -261,6 +373,11 @@ class Store:
         assert name in {"regions", "ratios", "worst", "reached", "timeline", "restarts", "legs"}, name
         return self._read(f"SELECT * FROM {name} ORDER BY 1, 2, 3")
 
+    def rows(self, name: str) -> list[tuple[Any, ...]]:
+        """All rows of any table, as they are."""
+        assert name.isidentifier(), name
+        return self._read(f"SELECT * FROM {name}")
+
     def begin_leg(self, started: float) -> int:
         """A leg is one process's part of a campaign; `started` is the time of day. Its number."""
         cursor = self._execute("INSERT INTO legs (started, seconds, ended) VALUES (?, 0, 'killed')", (started,))
@@ -274,6 +391,31 @@ class Store:
     def seconds(self) -> float:
         """Campaign time of all legs."""
         return float(self._connection.execute("SELECT COALESCE(SUM(seconds), 0) FROM legs").fetchone()[0])
+
+
+def _made(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """`connection` with the tables of a new store."""
+    connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}; PRAGMA user_version = {VERSION}; COMMIT")
+    return connection
+
+
+def _schema(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
+    return list(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"))
+
+
+def _refuse_others(path: Path) -> None:
+    """Refuse what SQLite would follow out of the folder, or create.
+
+    A journal of the kind that is rolled back can name a file to delete; a store has the other kind, a write-ahead log.
+    """
+    try:
+        refuse_links(path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal")))
+        if not path.is_file() or not path.stat().st_size:
+            raise StoreError(f"{path}: is {'empty' if path.is_file() else 'no file'}; there is no campaign in it")
+    except OSError as error:
+        raise StoreError(str(error)) from error
+    if path.with_name(f"{path.name}-journal").exists():
+        raise StoreError(f"{path}: has a journal beside it, {path.name}-journal, which no campaign leaves")
 
 
 def ratio_bin(ratio: float) -> int:

@@ -10,12 +10,15 @@ import click
 from mhc.case_json import CaseError
 from mhc.fuzz import fixtures
 from mhc.fuzz.chosen import elsewhere
+from mhc.fuzz.files import replace_text
 from mhc.fuzz.finding import Finding, read_finding
 from mhc.fuzz.ledger import identified, known
 from mhc.fuzz.minimise import CHECKS, RUNS, SECONDS, confirm
 from mhc.fuzz.minimise import minimise as make_small
 from mhc.fuzz.process import HarnessError
+from mhc.fuzz.report.words import replay_command
 from mhc.fuzz.sandbox import least_limit, processes
+from mhc.fuzz.trust import require_trust, trust_option
 from mhc.implementation import DEVICES, Implementation, ImplementationError
 from mhc.registry import load
 
@@ -38,9 +41,10 @@ _spec = click.option("--impl", "spec", metavar="IMPL", help="Run it on this impl
 @click.option("--checks", type=click.IntRange(min=1), default=CHECKS, show_default=True, help="Cases to try at most.")
 @click.option("--seconds", type=click.FloatRange(min=1), default=SECONDS, show_default=True, help="Time to try them in.")
 @_spec
+@trust_option
 @_device
 def minimise(
-    finding_file: Path, out: Path | None, checks: int, seconds: float, spec: str | None, device: str | None
+    finding_file: Path, out: Path | None, checks: int, seconds: float, spec: str | None, trust: bool, device: str | None
 ) -> None:
     """Make the case of a finding as small as it can be while the same output fails in the same way.
 
@@ -52,7 +56,7 @@ def minimise(
     processes: stable, or flaky with its rate. Exit status: 0 it does not fail any more and nothing is written, 1 it still
     fails and the small finding is written, 2 usage, 3 a fault of the harness itself.
     """
-    found, _, where = open_finding(finding_file, spec, device)
+    found, _, where = open_finding(finding_file, spec, device, trust=trust)
     try:
         small = make_small(found, where, checks=checks, seconds=seconds)
     except HarnessError as fault:
@@ -64,10 +68,13 @@ def minimise(
         sys.exit(0)
     path = out or finding_file.with_name(f"{finding_file.stem}-small.json")
     try:
-        path.write_text(small.to_json(), encoding="utf-8")
+        if out is None:
+            replace_text(path, small.to_json())  # in a folder that may be another's, with links
+        else:
+            out.write_text(small.to_json(), encoding="utf-8")
     except OSError as error:
         raise click.UsageError(f"--out {path}: {error}") from error
-    click.echo(f"    {small.message}\n    {small.case.id}\n    python -m mhc.fuzz replay {path}")
+    click.echo(f"    {small.message}\n    {small.case.id}\n    {_replay(path, where, small)}")
     sys.exit(1)
 
 
@@ -80,8 +87,9 @@ def minimise(
     help="Write it there; tests/regressions of the source tree if not given.",
 )
 @_spec
+@trust_option
 @_device
-def promote(finding_file: Path, folder: Path | None, spec: str | None, device: str | None) -> None:
+def promote(finding_file: Path, folder: Path | None, spec: str | None, trust: bool, device: str | None) -> None:
     """Make a finding a fixture, which the test suite replays from then on.
 
     One on a kernel from outside needs --fixtures: the folder that its own tests replay.
@@ -94,7 +102,7 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, device: s
     not fail any more and nothing is written, 1 it fails: each time, and is a fixture now, or now and then, and is refused
     with its rate; 2 usage, 3 a fault of the harness itself.
     """
-    found, implementation, where = open_finding(finding_file, spec, device)
+    found, implementation, where = open_finding(finding_file, spec, device, trust=trust)
     target = fixtures.folder_for(found, None, folder)
     if target is None:
         raise click.UsageError(f"--fixtures: must be given, since {found.spec} is not of the source tree here")
@@ -121,17 +129,21 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, device: s
         path = fixtures.write(kept, target)
     except OSError as error:
         raise click.UsageError(f"--fixtures {target}: {error}") from error
-    click.echo(f"    {path}\n    python -m mhc.fuzz replay {path}")
+    click.echo(f"    {path}\n    {_replay(path, where, kept)}")
     sys.exit(1)
 
 
-def open_finding(path: Path, spec: str | None, device: str | None) -> tuple[Finding, Implementation, str]:
-    """The finding in a file, its implementation, and where that runs."""
+def open_finding(
+    path: Path, spec: str | None, device: str | None, *, trust: bool = False
+) -> tuple[Finding, Implementation, str]:
+    """The finding in a file, its implementation, and where that runs; `mhc.fuzz.trust` says what is loaded for it."""
     try:
         found = read_finding(path)
     except CaseError as error:
         raise click.UsageError(f"{path}: {error}") from error
     chosen = spec or found.spec
+    named = (("--impl", chosen), ("", found.against))
+    require_trust(named, path, given=() if spec is None else (spec,), trust=trust)
     try:
         implementation = load(chosen)
         other = None if found.against is None else load(found.against)
@@ -152,6 +164,10 @@ def open_finding(path: Path, spec: str | None, device: str | None) -> tuple[Find
         raise click.UsageError(f"{path}: is compared with {other.name}, {problem}")
     fingerprint = identified(replace(found.fingerprint, implementation=implementation.name), found.case)
     return replace(found, fingerprint=fingerprint, spec=chosen, variables=implementation.env), implementation, where
+
+
+def _replay(path: Path, device: str, found: Finding) -> str:
+    return replay_command(path, device, found.spec, found.against)
 
 
 def _cuda() -> bool:

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mhc.fuzz.files import replace_text
+
 REPOSITORIES = {"tilelang": "tile-ai/tilelang", "triton": "triton-lang/triton", "torch": "pytorch/pytorch"}
 SECTIONS = {"matrix": "Versions", "attribution": "Attribution", "duplicates": "Known issues"}
 """Files beside the issue, `NAME.md`, and the headings under which their text goes into it."""
@@ -113,7 +115,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def write(folder: Path) -> None:
     """Compose `issue.md` anew, after a section has come to the folder."""
-    (folder / "issue.md").write_text(compose(folder), encoding="utf-8")
+    replace_text(folder / "issue.md", compose(folder))
 
 
 def _lines(told: Mapping[str, Any], repro: str) -> str:

@@ -1,12 +1,12 @@
 """Exported repros once more, on another version: which are healed, still failing, or changed."""
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from mhc.fuzz.files import read_json
 from mhc.upstream.capability import NEEDS
 from mhc.upstream.interpreters import Interpreters
 from mhc.upstream.matrix import Matrix, Row, State
@@ -80,11 +80,13 @@ def read(folder: Path) -> Exported:
         ValueError: it is none.
     """
     try:
-        document = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+        document = read_json(folder / "export.json")
+        if not isinstance(document, dict):
+            raise TypeError("export.json must be an object")
         made = Exported(folder, document)
         if made.needs not in NEEDS[made.to] or not (folder / "repro.py").is_file():
             raise ValueError("needs or repro.py")
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{folder} is no exported folder: {type(error).__name__}: {error}") from error
     return made
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mhc.terminal import one_line
 from mhc.upstream.tensors import Text
 from mhc.upstream.text import WIDTH, wrap
 
@@ -147,7 +148,11 @@ class Script:
 
 
 def heading(title: str) -> list[str]:
-    """The docstring of a repro: what is wrong, and what its exit status says."""
+    """The docstring of a repro: what is wrong, and what its exit status says.
+
+    The title has a finding's words, which may be anybody's: they must not end the docstring, since repros are executed.
+    """
+    title = one_line(title).replace("\\", "\\\\").replace('"""', "'''")
     exits = "Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong."
     whole = f'"""{title}. {exits}"""'
     return [whole] if len(whole) <= WIDTH else [f'"""{title}.', "", exits, '"""']

@@ -1,5 +1,6 @@
 """The verbs of `python -m mhc.fuzz` that concern issues upstream: here `export`, the others in release_verbs.py."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import click
 
 from mhc.fuzz.process import HarnessError
+from mhc.fuzz.trust import trust_option
 from mhc.fuzz.verbs import open_finding, our_fault
 from mhc.implementation import DEVICES
 from mhc.upstream.capability import NEEDS
@@ -26,6 +28,7 @@ from mhc.upstream.verify import Outcome
     "--out", type=click.Path(path_type=Path), help="The folder to make; FINDING-TO beside the finding if not given."
 )
 @click.option("--impl", "spec", metavar="IMPL", help="Export it from this implementation instead: NAME or FILE.py:NAME.")
+@trust_option
 @click.option("--device", type=click.Choice(DEVICES), help="Where it runs; the first that the kernel takes if not given.")
 @click.option("--program", metavar="FILE.py:FUNCTION", help="Export a function instead, with a symptom that is declared.")
 @click.option("--title", help="With --program: where it is wrong, in a few words.")
@@ -44,6 +47,7 @@ def export_verb(
     to: str,
     out: Path | None,
     spec: str | None,
+    trust: bool,
     device: str | None,
     program: str | None,
     title: str | None,
@@ -75,14 +79,16 @@ def export_verb(
     if title or raises or expected or found or beside or needs:
         raise click.UsageError("--title, --raises, --expected, --found, --beside and --needs go with --program")
     assert finding_file is not None
-    _export_finding(finding_file, to, out, spec, device)
+    _export_finding(finding_file, to, out, spec, device, trust=trust)
 
 
 VERBS = (export_verb, matrix_verb, recheck_verb, releases_verb)
 
 
-def _export_finding(finding_file: Path, to: str, out: Path | None, spec: str | None, device: str | None) -> None:
-    found, _, where = open_finding(finding_file, spec, device)
+def _export_finding(
+    finding_file: Path, to: str, out: Path | None, spec: str | None, device: str | None, *, trust: bool
+) -> None:
+    found, _, where = open_finding(finding_file, spec, device, trust=trust)
     folder = out or finding_file.with_name(f"{finding_file.stem}-{to}")
     _free(folder)
     try:
@@ -117,7 +123,7 @@ def _symptom(raises: str | None, expected: str | None, found: str | None) -> Sym
 
 
 def _free(folder: Path) -> None:
-    if folder.exists():
+    if os.path.lexists(folder):  # a link to nowhere too
         raise click.UsageError(f"--out {folder}: is there already")
 
 

@@ -1,15 +1,19 @@
-"""Mutants by name, for whoever loads implementations: `oracles.mutants.load:NAME`; those of `thresholds` too."""
+"""Mutants by name, for whoever loads implementations: `oracles.mutants.load:NAME`; of `thresholds` and `misbehaving` too."""
 
 from typing import Any
 
+from oracles.mutants import misbehaviour
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.edit import implementation
+from oracles.mutants.misbehaving import MISBEHAVING
 from oracles.mutants.thresholds import named
 
 SPEC = "oracles.mutants.load:{}"
 
 
 def __getattr__(name: str) -> Any:
+    if name in MISBEHAVING:
+        return misbehaviour.implementation(MISBEHAVING[name])
     mutant = ALL.get(name) or named(name)
     if mutant is None:
         raise AttributeError(name)
@@ -17,4 +21,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(ALL)
+    return sorted([*ALL, *MISBEHAVING])

@@ -2,7 +2,7 @@
 
 from mhc.fuzz.report.markdown import markdown
 from mhc.fuzz.report.run import Run, read
-from mhc.fuzz.report.text import describe, write_finding
+from mhc.fuzz.report.text import describe, describe_fault, write_finding
 from mhc.fuzz.report.write import write, write_reports
 
-__all__ = ["Run", "describe", "markdown", "read", "write", "write_finding", "write_reports"]
+__all__ = ["Run", "describe", "describe_fault", "markdown", "read", "write", "write_finding", "write_reports"]

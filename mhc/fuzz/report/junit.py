@@ -3,7 +3,8 @@
 from xml.etree import ElementTree as ET
 
 from mhc.fuzz.report.run import Found, Run
-from mhc.fuzz.report.words import bounded, plural, safe
+from mhc.fuzz.report.words import bounded, plural
+from mhc.terminal import safe
 
 
 def junit(run: Run) -> str:
@@ -17,9 +18,9 @@ def junit(run: Run) -> str:
     properties = ET.SubElement(suite, "properties")
     for name in ("command", "seed", "device", "budget"):
         ET.SubElement(properties, "property", name=name, value=bounded(str(run.meta.get(name, ""))))
-    if run.fault is not None:
-        test = _test(suite, "mhc.fuzz", "harness")
-        ET.SubElement(test, "error", message=_line(run.fault)).text = bounded(run.fault)
+    for fault in run.faults:
+        test = _test(suite, f"mhc.fuzz.{fault.implementation}".rstrip("."), "harness")
+        ET.SubElement(test, "error", message=_line(fault.message)).text = bounded(fault.whole)
     for name in run.names:
         _implementation(suite, run, name)
     for pair in run.pairs:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mhc.fuzz.report.run import Found, Run
-from mhc.fuzz.report.words import bounded, count, cut, duration, plural, ratio, safe
+from mhc.fuzz.report.words import bounded, count, cut, duration, plural, ratio
+from mhc.terminal import safe
 
 _LARGEST = 3  # outputs in a row of the table; the page has all
 
@@ -30,6 +31,10 @@ def markdown(run: Run) -> str:
         lines += ["", "## Findings"]
         for found in run.findings:
             lines += ["", *_finding(found)]
+    if run.faults:
+        lines += ["", "## Faults of the harness", "", *(f"- {_cell(cut(fault.told, 1000))}" for fault in run.faults)]
+    if run.unfinished:
+        lines += ["", "Still in hand at the end:", "", *(f"- {_cell(one)}" for one in run.unfinished)]
     lines += ["", f"In pictures: {run.folder / 'report.html'}"]
     if run.gaps:
         lines += ["", *(f"Not judged: {_cell(name)}: {cut(words, 1000)}." for name, words in run.gaps.items())]

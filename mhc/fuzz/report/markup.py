@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-from mhc.fuzz.report.words import safe
+from mhc.terminal import safe
 
 Child = str | int | None | Iterable["Child"]
 

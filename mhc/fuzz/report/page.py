@@ -1,9 +1,10 @@
 """The page: `report.html`, one file that opens offline. It loads nothing and runs nothing."""
 
-import json
 import time
 from importlib.resources import files
+from typing import Any
 
+from mhc.case_json import parse
 from mhc.fuzz.report import coverage, findings, tables
 from mhc.fuzz.report.markup import Child, Markup, element, join
 from mhc.fuzz.report.pictures import distribution, timeline
@@ -54,9 +55,13 @@ def _subtitle(run: Run) -> Markup:
     if run.gaps:
         told = [element("li", element("strong", name), f": {bounded(words)}.") for name, words in run.gaps.items()]
         parts.append(element("div", element("p", "Not judged:"), element("ul", *told)))
-    if run.fault is not None:
-        parts.append(element("pre", bounded(run.fault)))
-    elif run.legs and run.legs[-1].ended == "killed":
+    if run.faults:
+        told = [element("pre", bounded(fault.whole)) for fault in run.faults]
+        parts.append(element("div", element("p", "Faults of the harness:"), *told))
+    if run.unfinished:
+        told = [element("li", bounded(str(one))) for one in run.unfinished]
+        parts.append(element("div", element("p", "Still in hand at the end:"), element("ul", *told)))
+    if run.legs and run.legs[-1].ended == "killed":
         hand = f"; {plural(len(run.in_hand), 'case')} in hand" if run.in_hand else ""
         parts.append(element("p", f"The last leg was killed, or still runs{hand}.", class_="soft"))
     return join(*parts)
@@ -124,9 +129,9 @@ def _distributions(run: Run) -> list[Child]:
 
 def _case_id(case: str) -> str:
     try:
-        fields = json.loads(case)
+        fields: Any = parse(case)
         return ", ".join(f"{name} = {fields[name]}" for name in ("B", "S", "n", "D", "dtype"))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return case
 
 

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mhc.case import Case
 from mhc.fuzz.against import Pair, pairs
+from mhc.fuzz.faults import FaultRecord, read_faults
 from mhc.fuzz.finding import Reduction, from_document
 from mhc.fuzz.fingerprint import Fingerprint
 from mhc.fuzz.fixtures import source_tree
 from mhc.fuzz.ledger import known
 from mhc.fuzz.report.words import bounded, duration, plural, replay_command
 from mhc.fuzz.store import Store
+from mhc.fuzz.stored import check
 from mhc.fuzz.unjudged import Unjudged, nothing_judged, summary, unjudged, why_nothing
 from mhc.operators import OPERATORS
 from strategies.regions import labels
@@ -68,7 +71,7 @@ class Found:
     @property
     def reduction(self) -> Reduction | None:
         told = self.document.get("reduction")
-        return None if told is None else Reduction(**told)
+        return None if told is None else Reduction.read(told)
 
     @property
     def elements(self) -> int | None:
@@ -88,6 +91,20 @@ class Found:
             return "not confirmed yet"
         how = "stable" if again.stable else "flaky" if again.reproduced else "did not come again"
         return f"{how}, {again.reproduced} of {again.runs}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfinished:
+    """What a worker had in hand at the end. doing: in a word. seconds: for how long. case: its JSON, if it had begun one."""
+
+    implementation: str
+    doing: str
+    seconds: float
+    case: str | None
+
+    def __str__(self) -> str:
+        case = "" if self.case is None else f" {Case.from_json(self.case).id}"
+        return f"{self.implementation}: {self.doing}{case} for {duration(self.seconds)}"
 
 
 @dataclass(frozen=True)
@@ -144,10 +161,17 @@ class Run:
         return [found for found in self.findings if not found.known]
 
     @property
-    def fault(self) -> str | None:
-        """What the harness said of its fault, where one ended the last leg."""
-        ended = self.legs[-1].ended if self.legs else ""
-        return str(self.meta.get("fault") or ended) if ended == "fault" else None
+    def faults(self) -> Sequence[FaultRecord]:
+        """Those of the harness; the campaign went on behind most of them."""
+        found = read_faults(self.meta)
+        if not found and self.legs and self.legs[-1].ended == "fault":  # of an older version, which kept only the last
+            found = [FaultRecord(implementation="", message=str(self.meta.get("fault") or "fault"))]
+        return found
+
+    @property
+    def unfinished(self) -> Sequence[Unfinished]:
+        """Cases that were still in hand when the last leg ended."""
+        return [Unfinished(**one) for one in self.meta.get("unfinished", ())]
 
     @property
     def status(self) -> int:
@@ -156,8 +180,8 @@ class Run:
         0 clean, 1 findings that the ledger does not have, 3 fault of the harness; 2 where nothing was judged of any
         implementation, or of one that was asked for by its name.
         """
-        if self.fault is not None or self.fresh:
-            return 1 if self.fault is None else 3
+        if self.faults or self.fresh:
+            return 3 if self.faults else 1
         every = len(self.empty) == len(self.names)
         return 2 if every or (self.empty and self.meta.get("chosen")) else 0
 
@@ -186,8 +210,9 @@ class Run:
         """A word (fault, findings, known, nothing, partly, clean) and the headline."""
         over = f"{plural(self.cases, 'case')} in {duration(self.seconds)}"
         known = len(self.findings) - len(self.fresh)
-        if self.fault is not None:
-            return "fault", f"Stopped by a fault of the harness, after {over} and {plural(len(self.findings), 'finding')}"
+        if self.faults:
+            met = plural(len(self.faults), "fault")
+            return "fault", f"{met} of the harness, and {plural(len(self.findings), 'finding')}, in {over}"
         if self.fresh:
             more = f" and {known} known" if known else ""
             return "findings", f"{len(self.fresh)} new{more} findings in {over}" if more else (
@@ -232,7 +257,12 @@ class Run:
 
 
 def read(folder: Path, store: Store) -> Run:
-    """The run in `folder`, at one moment of it: a campaign may be writing."""
+    """The run in `folder`, at one moment of it: a campaign may be writing.
+
+    Raises:
+        StoreError: the store holds what no campaign writes.
+    """
+    check(store)
     with store.batch():
         meta, counts, found = store.meta(), store.counts(), store.findings()
         kinds = ("regions", "ratios", "worst", "reached", "timeline", "restarts", "legs")
@@ -276,7 +306,7 @@ def read(folder: Path, store: Store) -> Run:
                 Found(
                     id=id_,
                     known=_known(row["document"]),
-                    replay=replay_command(folder / f"{id_}.json", device),
+                    replay=_replay(folder / f"{id_}.json", device, row["document"]),
                     fixture=_from_checkout(fixtures[id_]) if id_ in fixtures else None,
                     **row,
                 )
@@ -286,6 +316,10 @@ def read(folder: Path, store: Store) -> Run:
         ),
         in_hand=in_hand,
     )
+
+
+def _replay(path: Path, device: str, document: Mapping[str, Any]) -> str:
+    return replay_command(path, device, document["implementation"], document.get("against"))
 
 
 def _known(document: Mapping[str, Any]) -> str | None:

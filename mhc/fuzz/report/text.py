@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from mhc.fuzz.faults import FaultRecord
+from mhc.fuzz.files import replace_text
 from mhc.fuzz.finding import Finding
 from mhc.fuzz.report.words import bounded, replay_command
 
@@ -9,11 +11,17 @@ from mhc.fuzz.report.words import bounded, replay_command
 def write_finding(folder: Path, found: Finding) -> Path:
     """Save a finding as `FINGERPRINT.json` in `folder`."""
     path = folder / f"{found.fingerprint.id}.json"
-    path.write_text(found.to_json(), encoding="utf-8")
+    replace_text(path, found.to_json())
     return path
+
+
+def describe_fault(fault: FaultRecord) -> str:
+    """What went wrong with the harness, and on which case; the store has where it was raised."""
+    return f"FAULT of the harness: {bounded(fault.told)}"
 
 
 def describe(found: Finding, path: Path, device: str = "cpu") -> str:
     """Where, got, wanted, bound, and the one command that shows it again."""
     message = bounded(found.message).replace("\n", "\n    ")
-    return f"FOUND {found.fingerprint}\n    {message}\n    {found.case.id}\n    {replay_command(path, device)}"
+    command = replay_command(path, device, found.spec, found.against)
+    return f"FOUND {found.fingerprint}\n    {message}\n    {found.case.id}\n    {command}"

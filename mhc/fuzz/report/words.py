@@ -1,24 +1,16 @@
 """Text for people, from numbers and from what kernels say."""
 
-import re
 import shlex
 from pathlib import Path
 
 from mhc.fuzz.store import TICK
+from mhc.registry import built_in
+from mhc.terminal import one_line, safe
 
 LONGEST = 2000
 """Characters of one message that a report shows; the finding's own file has it whole."""
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?)")
 _STEPS = (1, 2, 3, 6, 12, 30, 60, 90, 180, 360, 720, 1440, 2880)
-
-
-def safe(text: str) -> str:
-    """Without terminal escapes, and with what cannot be printed written out: a kernel's message may hold anything."""
-    plain = _ANSI.sub("", text).replace("\r\n", "\n")
-    if plain.isprintable():
-        return plain
-    return "".join(char if char.isprintable() or char == "\n" else _written(char) for char in plain)
 
 
 def bounded(text: str, longest: int = LONGEST) -> str:
@@ -31,10 +23,6 @@ def cut(text: str, longest: int) -> str:
     """`safe`, on one line, and only its beginning where the whole would not fit."""
     text = " ".join(safe(text).split())
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _written(char: str) -> str:
-    return "    " if char == "\t" else ascii(char)[1:-1] if ord(char) > 127 or ord(char) < 32 else f"\\x{ord(char):02x}"
 
 
 def count(n: float) -> str:
@@ -87,6 +75,15 @@ def plural(n: int, noun: str) -> str:
     return f"{count(n)} {noun}" if n == 1 else f"{count(n)} {noun}s"
 
 
-def replay_command(path: Path, device: str = "cpu") -> str:
-    """Replay is on the CPU unless told otherwise."""
-    return f"python -m mhc.fuzz replay {shlex.quote(str(path))}" + ("" if device == "cpu" else f" --device {device}")
+def replay_command(path: Path, device: str = "cpu", spec: str | None = None, against: str | None = None) -> str:
+    """The command that shows a finding again. Replay is on the CPU, and runs what is built in, unless told otherwise.
+
+    Args:
+        spec, against: how its implementation, and what that was compared with, are named.
+    """
+    words = [f"python -m mhc.fuzz replay {shlex.quote(one_line(str(path)))}"]
+    words += [f"--device {device}"] if device != "cpu" else []
+    for option, name in (("--impl", spec), ("--against", against)):
+        if name is not None and name not in built_in():
+            words.append(f"{option} {shlex.quote(one_line(name))}")
+    return " ".join(words)

@@ -20,9 +20,10 @@ def write_reports(folder: Path, store: Store) -> Run:
 
 def write(run: Run) -> None:
     """The same, of what was read already, and the file of each finding that has none: its campaign ended too soon."""
+    texts = {"summary.md": markdown(run), "junit.xml": junit(run), "report.html": page(run)}  # all, before one is replaced
     for found in run.findings:
         path = run.folder / f"{found.id}.json"
         if not path.exists():
             replace_text(path, json.dumps(found.document, indent=2) + "\n")
-    for name, text in (("summary.md", markdown(run)), ("junit.xml", junit(run)), ("report.html", page(run))):
+    for name, text in texts.items():
         replace_text(run.folder / name, text)
