@@ -152,7 +152,7 @@ def test_a_worker_of_its_own_has_a_limit_of_memory_too(tmp_path: Path) -> None:
     file = tmp_path / "greedy.py"
     file.write_text(GREEDY, encoding="utf-8")
     spec = f"{file}:IMPL"
-    worker = Worker(spec, load(spec), "cpu", memory=0.6 * 2**30)
+    worker = Worker(spec, load(spec), "cpu", limits=Limits(memory=0.6 * 2**30))
     try:
         worker.start(default_case(B=1, S=1, n=1, D=1))
         (verdict,) = worker.finish()

@@ -44,6 +44,7 @@ _AWAY = 5.0  # seconds without a look after which whoever watches was stopped: t
 _KILLED = 5.0  # seconds that a killed process may take to end; one with a CUDA device takes its time
 _SAMPLES = 4  # times in a run limit that it is seen whether a compiler runs
 _CHILDREN = 64
+_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"  # PyTorch takes the first that is set
 
 
 Target = Callable[[Connection, str, str, str | None, Mapping[str, str], Any], None]
@@ -71,6 +72,7 @@ class Limits:
         run: seconds of one call in which no compiler was seen. compile: seconds more that a call may take with one.
         parting: seconds to end after its pipe was closed, which is how an end shows first.
         memory: resident bytes. output: bytes on standard output and error, together.
+        gpu_share: of a GPU's memory, what PyTorch may allocate in the process; past it a kernel gets an OutOfMemoryError.
     """
 
     start: float = 180.0
@@ -80,6 +82,7 @@ class Limits:
     parting: float = 10.0
     memory: float = 8 << 30
     output: int = 16 << 20
+    gpu_share: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +134,11 @@ class Process:
         self._looked = 0.0
         context = FRESH if multiprocessing.parent_process() is None else _NESTED
         here, there = context.Pipe()
-        own = {**variables, **({} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)})}
+        own = dict(variables)
+        if gpu is not None:
+            own["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        if device == "cuda" and limits.gpu_share < 1.0:
+            own[_ALLOCATOR[0]] = _with_share({**os.environ, **own}, limits.gpu_share)
         written = None if log is None else str(log)
         company = Company(partners=tuple(partners), limits=partner_limits or limits, log=log, gpu=gpu) if partners else None
         self._process = context.Process(target=target, args=(there, spec, device, written, own, company))
@@ -357,6 +364,13 @@ def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def _with_share(variables: Mapping[str, str], share: float) -> str:
+    """The configuration of PyTorch's allocator, with a share of a GPU's memory where it sets none itself."""
+    name = "per_process_memory_fraction"
+    configured = next((variables[one] for one in _ALLOCATOR if one in variables), "")
+    return configured if name in configured else ",".join(filter(None, (configured, f"{name}:{share:.4f}")))
 
 
 def _resident(pid: int | None) -> int:

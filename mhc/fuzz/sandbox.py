@@ -101,19 +101,19 @@ def processes(
     device: str,
     against: str | None = None,
     *,
-    memory: float = Limits.memory,
+    limits: Limits = Limits(),
     log: Path | None = None,
 ) -> Start:
     """How to start worker processes of an implementation.
 
     Args:
-        against: how the implementation is named that it is compared with. memory, log: as for `Worker`.
+        against: how the implementation is named that it is compared with. limits, log: as for `Worker`.
 
     Raises:
         ImplementationError: that one cannot be loaded.
     """
     partners = () if against is None else (Partner.of(against, load(against)),)
-    return lambda limit: Worker(spec, implementation, device, limit=limit, memory=memory, log=log, partners=partners)
+    return lambda limit: Worker(spec, implementation, device, limit=limit, limits=limits, log=log, partners=partners)
 
 
 def least_limit(implementation: Implementation) -> float:

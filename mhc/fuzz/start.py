@@ -122,6 +122,8 @@ def settings_of(
         seconds=float("inf") if seconds is None else seconds, cases=float("inf") if case_limit is None else case_limit
     )
     each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / near / (1 + len(against)))
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    at_once = (1 + len(against)) * (math.ceil(workers / gpus) if gpus and on is None else 1)  # processes on one GPU
     return Settings(
         folder=resume or out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}",
         budget=budget,
@@ -130,7 +132,7 @@ def settings_of(
         device=device,
         seed=seed,
         workers=workers,
-        limits=Limits(run=run_limit, compile=compile_limit, memory=each),
+        limits=Limits(run=run_limit, compile=compile_limit, memory=each, gpu_share=_MEMORY_SHARE / at_once),
         resumed=resume is not None,
         fixtures=fixtures_folder,
         max_elements=max_elements,
@@ -280,7 +282,7 @@ def _reducer(settings: Settings, implementations: Mapping[str, Implementation]) 
             implementations[found.spec],
             settings.device,
             found.against,
-            memory=settings.limits.memory,
+            limits=settings.limits,
             log=log,
         )
         return minimise(found, settings.device, start=start, checks=_MINIMISE_CHECKS, seconds=_MINIMISE_SECONDS)

@@ -1,6 +1,7 @@
 """A worker: one process that checks cases on one implementation, so that its crash or hang is nobody else's."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from mhc.case import Case
@@ -18,7 +19,7 @@ class Worker:
     Args:
         spec: how the implementation is named; the process loads it itself, with `implementation.env` set beforehand.
         limit: seconds that one call of the implementation may take, with what is judged of it; a case has up to twenty.
-        memory: bytes that its process may have resident.
+        limits: what its process may use beside.
         log: file for what the process writes; the parent's own output where not given.
         partners: what every case is compared with, within limits of their own: the case's limit is not theirs.
 
@@ -33,7 +34,7 @@ class Worker:
         device: str,
         *,
         limit: float = 60.0,
-        memory: float = Limits.memory,
+        limits: Limits = Limits(),
         log: Path | None = None,
         partners: Sequence[Partner] = (),
     ) -> None:
@@ -41,7 +42,7 @@ class Worker:
         self.implementation = implementation
         self.device = device
         self.limit = limit
-        self.limits = Limits(compile=0.0, run=limit, memory=memory)
+        self.limits = replace(limits, compile=0.0, run=limit)
         self.retired = False
         self.compiled = 0
         self._log = log
