@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import re
 import signal
 import time
 import traceback
@@ -81,6 +82,10 @@ class Observation:
 STAGES = ("forward", "backward")
 
 
+class DeviceFull(RuntimeError):
+    """A kernel got no memory on a GPU whose memory others have: that says nothing of the kernel."""
+
+
 def observe(
     implementation: Implementation,
     inputs: Inputs,
@@ -93,6 +98,9 @@ def observe(
     """Run forward and backward of `implementation` on copies of `inputs` on their device, and bring back what it did.
 
     An exception out of the implementation is recorded, not raised.
+
+    Raises:
+        DeviceFull: it got no memory because other processes have it.
 
     Args:
         saved: what the backward gets for the forward's saved tensors, not its own forward's; on the host.
@@ -130,6 +138,8 @@ def observe(
     except BaseException as error:  # whatever a kernel raises is a finding, not an end
         if _interrupted(error):
             raise
+        if inputs.device.type == "cuda" and _taken_by_others(error):
+            raise DeviceFull(f"other processes have the GPU's memory: {text_of(error)}") from error
         failure = _failure(stage, error)
     returned = {name: value for name, value in {**outputs, **gradients}.items() if value is not None}
     try:
@@ -212,6 +222,21 @@ def _failure(stage: str, error: BaseException) -> Failure:
 
 
 _LONGEST = 20_000  # characters of what an exception says that are looked at
+
+
+_FULL = 64  # less than that part of a GPU's memory is free where it is full
+_NO_MEMORY = re.compile(r"out of memory|ALLOC_FAILED", re.IGNORECASE)
+
+
+def _taken_by_others(error: BaseException) -> bool:
+    """Whether `error` tells of a lack of memory on a GPU that is full, and less than half of it is this process's."""
+    if not isinstance(error, torch.OutOfMemoryError) and not _NO_MEMORY.search(text_of(error)):
+        return False
+    try:
+        free, whole = torch.cuda.mem_get_info()
+    except RuntimeError:  # the device is lost: something else went wrong
+        return False
+    return free < whole / _FULL and torch.cuda.memory_reserved() < (whole - free) / 2
 
 
 def _interrupted(error: BaseException) -> bool:

@@ -65,7 +65,7 @@ def _repeats(terms: Tensor, dim: int) -> Tensor | None:
 
 
 def of_sum(terms: Tensor, dim: int, dtype: torch.dtype) -> float | Tensor:
-    """Roundings of a sum over `dim`, relative to its magnitudes: of L terms that come R times, LAMBDA sqrt(L R), at most L."""
+    """Roundings of a sum over `dim`, relative to its magnitudes: LAMBDA sqrt(L R), at most L, where terms come R times."""
     length = terms.shape[dim]
     times = _repeats(terms.to(dtype), dim) if length > _CERTAIN else None
     return _roundings(length, None if times is None else times.squeeze(dim))

@@ -21,6 +21,7 @@ ACTIVE = 32
 _AXES = ("S", "D", "S", "D", "S", "B", "B", "n and D")
 _BESIDE = (0, 0, 0, 1, -1)
 _ODD = (0, 0, 0, 1, -1, 37, -64)
+_WHOLE = (False, False, False, False, False, False, False, True)
 
 
 class Reach(Enum):
@@ -61,10 +62,13 @@ def model_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tupl
     n = draw(choice(tuple(streams) or (min(made.streams),)))
     fitting = tuple(one for one in made.widths if (n * n + 2 * n) * n * one <= 2 * max_elements) or (least,)
     D = draw(choice(fitting)) + draw(choice(_ODD))
-    tokens = max(1, min(made.tokens, max_elements // (n * D)))
+    fitting_tokens = max(1, max_elements // (n * D))
+    if draw(choice(_WHOLE)):  # all elements there may be: where offsets wrap
+        B = draw(choice(tuple(size for size in (1, 2) if size <= fitting_tokens)))
+        return B, fitting_tokens // B, n, D
+    tokens = min(made.tokens, fitting_tokens)
     B = draw(choice(tuple(size for size in (1, 1, 2, 4) if size <= tokens)))
-    most = tokens // B
-    return B, draw(log_uniform(1, most)), n, D
+    return B, draw(log_uniform(1, tokens // B)), n, D
 
 
 @st.composite

@@ -11,7 +11,7 @@ import torch
 from hypothesis.errors import StopTest, UnsatisfiedAssumption
 from torch import Tensor
 
-from mhc import Case, default_case, materialise, observe, reference
+from mhc import Case, default_case, materialise, observation, observe, reference
 from mhc.case import with_tensor
 from mhc.case_json import CaseError, decode, encode, parse
 from mhc.implementation import Implementation, Refused
@@ -553,3 +553,29 @@ def test_json_that_is_no_case_names_the_field(text: str, path: str) -> None:
         decode(parse(text))
     assert caught.value.path == path
     assert str(caught.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize(
+    ("message", "free", "own", "others"),
+    [
+        ("CUDA out of memory. Tried to allocate 20.00 MiB", 1, 8, True),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", 1, 8, True),
+        ("CUDA out of memory. Tried to allocate 1048576.00 GiB", 60, 8, False),
+        ("CUDA out of memory. Tried to allocate 1.00 GiB", 1, 90, False),
+        ("CUDA error: an illegal memory access was encountered", 1, 8, False),
+    ],
+)
+def test_a_gpu_that_others_fill_is_no_fault_of_a_kernel(
+    monkeypatch: pytest.MonkeyPatch, message: str, free: int, own: int, others: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free << 30, 140 << 30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: own << 30)
+    assert observation._taken_by_others(RuntimeError(message)) is others
+
+
+def test_a_lost_device_is_not_taken_for_a_full_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> None:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lost)
+    assert not observation._taken_by_others(torch.OutOfMemoryError("CUDA out of memory"))

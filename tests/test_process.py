@@ -42,6 +42,28 @@ def test_work_that_is_handed_over_early_leaves_the_limit_of_starting_until_it_be
         process.kill()
 
 
+def test_a_process_on_a_gpu_is_told_its_share_of_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tells.py"
+    file.write_text("import os\nraise RuntimeError('configured: ' + os.environ.get('PYTORCH_CUDA_ALLOC_CONF', 'not'))\n")
+
+    def told(device: str, share: float) -> str:
+        process = Process(f"{file}:IMPL", {}, device, Limits(gpu_share=share))
+        try:
+            with pytest.raises(HarnessError) as fault:
+                process.answer(Ready)
+            return str(fault.value)
+        finally:
+            process.kill()
+
+    assert "configured: per_process_memory_fraction:0.2500" in told("cuda", 0.25)
+    assert "configured: not" in told("cuda", 1.0)
+    assert "configured: not" in told("cpu", 0.25)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    assert "configured: expandable_segments:True,per_process_memory_fraction:0.2500" in told("cuda", 0.25)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "per_process_memory_fraction:0.9")
+    assert "configured: per_process_memory_fraction:0.9" in told("cuda", 0.25)
+
+
 def test_an_implementation_that_is_never_loaded_is_at_the_end_of_the_limit_of_starting(tmp_path: Path) -> None:
     file = tmp_path / "sleeps.py"
     file.write_text("import time\nfrom mhc import load\nIMPL = load('golden')\ntime.sleep(600)\n")

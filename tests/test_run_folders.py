@@ -3,6 +3,7 @@
 from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -83,3 +84,12 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     hold(tmp_path / LOCK)
     here.close()
     there.close()
+
+
+def test_a_worker_has_its_part_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert start._gpu_share(None, 1, 4, 1) == pytest.approx(0.8 / 5)
+    assert start._gpu_share(None, 1, 4, 2) == pytest.approx(0.8 / 10)
+    sizes = {0: 80 << 30, 1: 40 << 30}
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda gpu: SimpleNamespace(total_memory=sizes[gpu]))
+    assert start._gpu_share(10.0, 2, 4, 1) == pytest.approx(0.25)
+    assert start._gpu_share(100.0, 2, 4, 1) == 1.0

@@ -223,6 +223,16 @@ def test_model_cases_have_the_shapes_of_models_and_little_to_judge() -> None:
         assert all(one.period == one.rows == 0 for one in parameters), "they have no tokens"
 
 
+def test_some_model_cases_have_all_the_elements_there_may_be() -> None:
+    """More tokens than a model has, where the user asks for them: offsets wrap at a number of elements."""
+    most = 1 << 28
+    found = drawn(Reach.MODEL, 40, most)
+    full = [case for case in found if math.prod(case.table.inputs[0].shape(case.sizes)) > 0.999 * most]
+    assert 0.05 < len(full) / len(found) < 0.25
+    assert max(case.N for case in full) > max(case.table.production.tokens for case in full)
+    assert {case.B for case in full} == {1, 2}
+
+
 def test_model_cases_keep_to_a_small_budget() -> None:
     """Their parameters may have twice as many elements as x; with many streams no width leaves room for them."""
     found = drawn(Reach.MODEL, 25, 1 << 17)

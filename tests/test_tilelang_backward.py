@@ -43,7 +43,7 @@ def test_a_pinned_schedule_is_refused_with_the_reason() -> None:
     small = Chip(cores=48, shared=99 << 10, capability=89)
     pinned = {"backward_stages": 5, "backward_psi_rows": 64}
     assert "need 122880 bytes" in str(unfit(64, 16, 64, torch.float32, small, pinned))
-    assert "shared memory" in str(unfit(5000, 4, 64, torch.bfloat16, H200, {"backward_stages": 5}))
+    assert "shared memory" in str(unfit(5000, 4, 64, torch.bfloat16, H200, {"backward_stages": 6}))
 
 
 def test_the_mode_of_a_shape() -> None:
@@ -91,7 +91,7 @@ def test_streams_plans_less_shared_memory_than_there_is() -> None:
     """What it takes is seen where it is lowered, in test_tilelang_targets.py: TileLang may put tensors on top of others."""
     slots = backward_schedule(5000, 4, 4096, torch.bfloat16, H200).stages
     assert slots >= 2
-    assert streams_shared(5000, 4, slots) <= H200.shared < streams_shared(5000, 4, 8 * slots)
+    assert streams_shared(4, slots) <= H200.shared < streams_shared(4, 8 * slots)
 
 
 @needs_tilelang

@@ -23,7 +23,6 @@ from oracles.judge import judge
 from oracles.verdict import Status
 from tests.support import scaled_case
 
-TWO_TERMS_FROM = 1821
 DIGITS = 25
 _LARGEST = torch.finfo(torch.bfloat16).max
 
@@ -68,12 +67,12 @@ def _exponent(v: Tensor, least: int) -> Tensor:
 def forward(
     x: Tensor, phi: Tensor, alpha: Tensor, bias: Tensor, gamma: Tensor | None, *, multiply: Multiply, **eps: float
 ) -> list[Tensor]:
-    """The forward with h_mix as `general` makes it: orders 0, 1 and 2 apart, of two terms of phi * gamma or three."""
+    """The forward with h_mix as `general` makes it: orders 0, 1 and 2 apart, of three terms of phi * gamma."""
     B, S, n, D = x.shape
     wide = [None if one is None else one.double() for one in (phi, alpha, bias, gamma)]
     h_in, *rest = formula.forward(x.double(), *wide, **eps)
     h_post, h_res, inv_rms, _, h_pre = (one.float() for one in rest)
-    weights = terms(phi if gamma is None else phi * gamma.reshape(-1))[: 2 if n * D >= TWO_TERMS_FROM else 3]
+    weights = terms(phi if gamma is None else phi * gamma.reshape(-1))[:3]
     x0, x1, _, _ = terms(x.float().reshape(B * S, n * D))
     orders = [torch.zeros(B * S, phi.shape[0]) for _ in range(3)]
     for i, left in enumerate((x0, x1) if x.dtype == torch.float16 else (x0,)):
@@ -110,9 +109,7 @@ def backward(x: Tensor, *arguments: Tensor | None, multiply: Multiply, **eps: fl
     coefficient = ((dt.double() * h_mix.double()).sum(-1) * inv_rms.double() ** 3 / K).float()
     dx = dvec.reshape(x.shape) + (h_pre.unsqueeze(-1) * dh - coefficient[..., None, None] * v)
     x0, x1, _, _ = terms(flat)
-    psi, lower = multiply(v0.mT, x0), multiply(v1.mT, x0) / 2**8
-    if N < TWO_TERMS_FROM:
-        lower = lower + multiply(v2.mT, x0) / 2**16
+    psi, lower = multiply(v0.mT, x0), multiply(v1.mT, x0) / 2**8 + multiply(v2.mT, x0) / 2**16
     if x.dtype == torch.float16:
         lower = lower + multiply(f0.mT, x1) / 2**8 + multiply(v1.mT, x1) / 2**16
     psi = torch.where(psi.isfinite(), psi + lower, psi)

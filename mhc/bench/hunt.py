@@ -12,7 +12,7 @@ from hypothesis import Phase
 from mhc.case import Case, ScheduleValue
 from mhc.fuzz.check import taken
 from mhc.fuzz.depth import Depth
-from mhc.fuzz.process import HarnessError
+from mhc.fuzz.process import HarnessError, Limits
 from mhc.fuzz.sizes import FIRST, FULL_EVERY
 from mhc.fuzz.worker import Worker
 from mhc.registry import load
@@ -92,6 +92,7 @@ class Hunt:
 
 ELEMENTS = 1 << 15
 """Of the largest tensor of a usual case."""
+_MEMORY = {"cpu": Limits.memory, "cuda": 24 << 30}  # bytes of a worker on the host; cases on a GPU are larger
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seco
         limit: seconds that one run may take. seconds: that all together may.
     """
     implementation, quick = load(prey.spec), BASES[prey.base].quick
-    worker = Worker(prey.spec, implementation, prey.device, limit=limit)
+    worker = Worker(prey.spec, implementation, prey.device, limit=limit, limits=Limits(memory=_MEMORY[prey.device]))
     result = Hunt(name=prey.name)
     started = None
     try:

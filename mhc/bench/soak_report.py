@@ -72,7 +72,7 @@ def _false(plan: Plan, last: Snapshot) -> Iterator[str]:
             yield text
     for name, message in last.faults:
         if name not in MISBEHAVING or not MISBEHAVING[name].faults:
-            yield f"fault of {name or 'the harness'}: {message}"
+            yield f"fault of {name or 'the harness'}: {_first_line(message)}"
     for name in RIGHT:
         if last.cases.get(name, 0) < _FEWEST:
             yield f"{name} was given {last.cases.get(name, 0)} cases"
@@ -176,9 +176,14 @@ def _implementations(plan: Plan, last: Snapshot) -> Iterator[str]:
     for name, oracle, symptom in sorted(set(last.findings.values())):
         found.get(name, []).append(f"{oracle}: {symptom}")
     for name, message in last.faults:
-        found.get(name, []).append(f"fault: {message[:60]}")
+        found.get(name, []).append(f"fault: {_first_line(message)}")
     for name, words in found.items():
         yield f"| {name} | {last.cases.get(name, 0):,} | {'; '.join(words) or 'nothing'} | {expected(name)} |"
+
+
+def _first_line(message: str) -> str:
+    """What fits in a cell of a table; PyTorch tells of an error on CUDA in five lines."""
+    return next(iter(message.splitlines()), "")[:60]
 
 
 def expected(name: str) -> str:

@@ -67,7 +67,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
 @click.option(
     "--memory",
     type=click.FloatRange(min=0, min_open=True),
-    help="GiB that a worker may use.  [default: its part of 80 %]",
+    help="GiB that a worker may use, and as many of a GPU.  [default: its part of 80 %]",
 )
 @click.option(
     "--max-elements",

@@ -1,5 +1,6 @@
 """A round: one run of Hypothesis in a worker process, over one implementation."""
 
+import gc
 import time
 from collections.abc import Callable, Sequence
 
@@ -78,6 +79,8 @@ def play(
         checked = summarise(case, verdicts, failures, clock, compiles(implementation) - before, probe=shrinking)
         say(checked)
         lost = broken(verdicts)
+        if lost:
+            gc.disable()  # to free what lies on a lost device may abort the process, before it has told what it found
         if request.rare is not None and not shrinking and not lost:
             _climb(checked, request.rare)
         for failure in checked.failures:

@@ -101,7 +101,7 @@ def processes(
     device: str,
     against: str | None = None,
     *,
-    limits: Limits = Limits(),
+    limits: Limits | None = None,
     log: Path | None = None,
 ) -> Start:
     """How to start worker processes of an implementation.

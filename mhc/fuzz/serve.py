@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import forkserver, parent_process, resource_tracker
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mhc.fuzz import frames
 from mhc.fuzz.messages import STACKS, Begun, Check, Fault, Judged, Message, Observe, Ready, Running
@@ -81,13 +81,13 @@ def serve(
                 )
                 say(Judged(verdicts=tuple(verdicts), compiled=compiles(implementation) - before))
                 if broken(verdicts):
-                    return
+                    _leave()
             elif isinstance(request, Observe):
                 text = request.case
                 if not run(implementation, text, device, say):
-                    return
+                    _leave()
             elif not play(implementation, device, request, say, partners):
-                return
+                _leave()
         except BaseException as error:  # `observe` catches what an implementation raises: this is ours
             say(Fault.of(error))
             return
@@ -153,6 +153,11 @@ def _keep_only(connection: Connection) -> None:
             with suppress(OSError):
                 os.close(inherited)
             setattr(owner, name, None)  # whoever needs one starts its own
+
+
+def _leave() -> NoReturn:
+    """End a process whose device is lost, with nothing freed: that may abort it, and would look like a finding."""
+    os._exit(0)
 
 
 def _follow() -> None:

@@ -123,7 +123,7 @@ def settings_of(
     )
     each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / near / (1 + len(against)))
     gpus = torch.cuda.device_count() if device == "cuda" else 0
-    at_once = (1 + len(against)) * (math.ceil(workers / gpus) if gpus and on is None else 1)  # processes on one GPU
+    share = _gpu_share(memory, gpus, math.ceil(workers / gpus) if gpus and on is None else 1, 1 + len(against))
     return Settings(
         folder=resume or out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}",
         budget=budget,
@@ -132,7 +132,7 @@ def settings_of(
         device=device,
         seed=seed,
         workers=workers,
-        limits=Limits(run=run_limit, compile=compile_limit, memory=each, gpu_share=_MEMORY_SHARE / at_once),
+        limits=Limits(run=run_limit, compile=compile_limit, memory=each, gpu_share=share),
         resumed=resume is not None,
         fixtures=fixtures_folder,
         max_elements=max_elements,
@@ -369,6 +369,18 @@ def _signals(campaign: Campaign, shown: Display) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _gpu_share(memory: float | None, gpus: int, workers: int, processes: int) -> float:
+    """Of a GPU's memory, what a process may take: `memory` GiB, or its part beside the others and one that minimises.
+
+    Args:
+        workers: that one GPU has. processes: of a worker, with those of what it is compared with.
+    """
+    if memory is not None and gpus:
+        least = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(gpus))
+        return min(1.0, memory * 2**30 / least)
+    return _MEMORY_SHARE / ((workers + 1) * processes)
 
 
 def _memory() -> int:

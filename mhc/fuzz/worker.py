@@ -34,7 +34,7 @@ class Worker:
         device: str,
         *,
         limit: float = 60.0,
-        limits: Limits = Limits(),
+        limits: Limits | None = None,
         log: Path | None = None,
         partners: Sequence[Partner] = (),
     ) -> None:
@@ -42,7 +42,7 @@ class Worker:
         self.implementation = implementation
         self.device = device
         self.limit = limit
-        self.limits = replace(limits, compile=0.0, run=limit)
+        self.limits = replace(limits or Limits(), compile=0.0, run=limit)
         self.retired = False
         self.compiled = 0
         self._log = log

@@ -11,7 +11,7 @@ from mhc.case import ScheduleValue
 from mhc.dense import dense
 from mhc.pre.device import chip
 from mhc.pre.tilelang_backward_plan import (
-    TWO_TERMS_FROM,
+    TERMS,
     BackwardSchedule,
     backward_plan,
     columns_of_left,
@@ -128,9 +128,8 @@ def _in_terms(N: int, n: int, D: int, dtype: torch.dtype, plan: BackwardSchedule
         "rows": plan.rows,
         "width": plan.width,
     }
-    terms = 2 if N >= TWO_TERMS_FROM else 3
     if plan.mode == "streams":
-        constants |= {"terms": terms, "slots": plan.stages}
+        constants |= {"terms": TERMS, "slots": plan.stages}
         parts = 2 * min(plan.splits, -(-N // 64))
     else:
         constants |= {
@@ -145,7 +144,7 @@ def _in_terms(N: int, n: int, D: int, dtype: torch.dtype, plan: BackwardSchedule
     # ring: programs of dx, which go through its tiles of 128 tokens and 256 columns
     dx_programs = min(-(-N // 128) * n * -(-D // 256), cores)
     programs = min(-(-N // 4), plan.gates_programs)
-    psi_rows = MP * (terms + psi_blocks_more(max(P, 1)))
+    psi_rows = MP * (TERMS + psi_blocks_more(max(P, 1)))
     sizes = {
         "N": N,
         "Dv": D // V,
@@ -154,7 +153,7 @@ def _in_terms(N: int, n: int, D: int, dtype: torch.dtype, plan: BackwardSchedule
         "programs": programs,
         "parts": parts,
         "psi_rows": psi_rows,
-        "terms": terms,
+        "terms": TERMS,
         "dx_programs": dx_programs,
     }
     scratch = {

@@ -10,7 +10,7 @@ from mhc.case import ScheduleValue
 from mhc.pre.device import Chip
 from mhc.pre.tilelang_whole_plan import MOST_ROWS, WARP_ROWS, at_once, rows_of_tile, shares
 
-TWO_TERMS_FROM = 1821  # sums of that many products allow what two bfloat16 terms of one factor leave (docs/triton.md)
+TERMS = 3  # bfloat16 terms of a float32: two are off by 2**-17, which the precision gate finds
 PLANES = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 0}  # bfloat16 terms that x has; of float32 none is made
 MODES = ("plain", "ring", "streams", "whole")
 
@@ -61,7 +61,7 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
         mode = _fastest_mode(n, D, dtype, chip)
     unroll = (4 if n <= 2 else 2 if n <= 6 else 1) if wide else (4 if n <= 8 else 2)
     if mode == "streams":
-        spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // streams_together(N, n))
+        spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // streams_together(n))
         return BackwardSchedule(
             mode=mode,
             gates_unroll=unroll,
@@ -74,14 +74,13 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
         together = at_once(32 * rows // WARP_ROWS, whole_shared(rows, stages), 128, chip.shared)
         splits = shares(tiles, -(-N // 32), together, chip.cores, most=16)
         return BackwardSchedule(mode=mode, gates_unroll=unroll, stages=stages, psi_rows=rows, splits=splits)
-    terms = 2 if N >= TWO_TERMS_FROM else 3
     if mode == "ring":
         psi_rows = fitting_rows(n)
-        blocks = n * -(-D // 128) * -(-terms * rows_of_terms(n) // psi_rows)
+        blocks = n * -(-D // 128) * -(-TERMS * rows_of_terms(n) // psi_rows)
         splits = whole_waves(blocks, -(-N // 64), chip.cores)
         return BackwardSchedule(mode=mode, gates_unroll=unroll, stages=4, psi_rows=psi_rows, splits=splits)
     psi_rows = 128 if 3 * rows_of_terms(n) > 64 else 64  # not by N: the program must not depend on it
-    programs = n * -(-D // 128) * -(-terms * rows_of_terms(n) // psi_rows)
+    programs = n * -(-D // 128) * -(-TERMS * rows_of_terms(n) // psi_rows)
     splits = max(1, min(2 * chip.cores // programs, -(-N // 256)))
     return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits)
 
@@ -121,7 +120,7 @@ def unfit(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapp
         if not streams(n, D, dtype, chip):
             wanted = "bfloat16 on sm_90, n at most 4, D a multiple of 8"
             return f"backward_mode streams is for {wanted}; was {dtype}, n = {n}, D = {D}"
-        needed = streams_shared(N, n, plan.stages)
+        needed = streams_shared(n, plan.stages)
         if needed > chip.shared:
             return f"{plan.stages} backward_stages need {needed} bytes of shared memory, there are {chip.shared}"
     if plan.mode == "ring" and not ring(D, dtype, chip):
@@ -138,7 +137,7 @@ def ring(D: int, dtype: torch.dtype, chip: Chip) -> bool:
 
 
 def fitting_rows(n: int) -> int:
-    """Rows of a tile of psi, 64 for each warp group, that leave the fewest of two terms' rows empty; the most of those."""
+    """Rows of a tile of psi, 64 for each warp group, that leave the fewest rows empty of two terms; the most of those."""
     return min((192, 128, 64), key=lambda rows: -(-2 * rows_of_terms(n) // rows) * rows)
 
 
@@ -151,14 +150,14 @@ def whole_waves(blocks: int, tiles: int, cores: int) -> int:
     return min(range(1, max(2, min(16, tiles // 4 + 1))), key=cost)
 
 
-def streams_together(N: int, n: int) -> int:
+def streams_together(n: int) -> int:
     """Streams that a program of `streams` takes side by side: as many as its registers hold the sums of."""
-    return 1 if n == 1 or (n == 4 and N < TWO_TERMS_FROM) else 3 if n == 3 else 2
+    return 1 if n in {1, 4} else 3 if n == 3 else 2
 
 
-def streams_shared(N: int, n: int, slots: int) -> int:
+def streams_shared(n: int, slots: int) -> int:
     """Bytes of shared memory of a program of `streams`, as `tilelang_backward_streams_kernels.Tiles` allocates them."""
-    together, columns = streams_together(N, n), columns_of_left(n)
+    together, columns = streams_together(n), columns_of_left(n)
     panels, strips = (2, 2) if n == 1 else (together, 1)
     slot = 2 * 64 * (columns + 64 * panels + 64 * strips) + 16 * 64
     return slots * slot + 2 * 64 * panels * (columns + 64) + 1024

@@ -95,7 +95,6 @@ def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardS
         return ForwardSchedule(mode="resident", terms=2, slots=4 if D // width > LARGE_GROUP else 5)
     fixed = N * K >= FIXED_ELEMENTS and _may_be_fixed(n, D, dtype)
     presplit = fixed or N * K >= PRESPLIT_ELEMENTS
-    terms = 2 if presplit and K >= TWO_TERMS_FROM else 3
     block_m = power_of_2(M, 16, 128) if fixed else 32 if M <= 32 else 64
     large = fixed and N >= 2048
     block_tokens = 128 if large else 64
@@ -112,13 +111,12 @@ def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardS
     return ForwardSchedule(
         fixed=fixed,
         presplit=presplit,
-        terms=terms,
         block_tokens=block_tokens,
         block_m=block_m,
         block_k=block_k,
         splits=splits,
         threads=2 * block_tokens,
-        stages=min(8, STAGES_BYTES // (2 * block_k * (block_tokens + terms * block_m))),
+        stages=min(8, STAGES_BYTES // (2 * block_k * (block_tokens + ForwardSchedule.terms * block_m))),
         finish_threads=_threads(D // 8) if fixed else _finish_threads(D),
     )
 

@@ -260,12 +260,7 @@ def _wide(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, gates: tuple[i
     M = n * n + 2 * n
     narrow = power_of_2(D, 16, 64)
     whole = dtype == torch.bfloat16 and D % 8 == 0 and D > 64  # rows of x that 16-byte loads divide
-    if not whole:
-        psi = (64, 64, narrow, 4, 3 if dtype == torch.bfloat16 else 2)
-    elif N >= TWO_TERMS_FROM and D % 256 == 0:
-        psi = (64, 64, 256, 8, 3)
-    else:
-        psi = (64, 64, 128, 8, 3)
+    psi = (64, 64, 128, 8, 3) if whole else (64, 64, narrow, 4, 3 if dtype == torch.bfloat16 else 2)
     if chip.shared < 96 << 10:  # gfx942
         psi = (64, 64, min(psi[2], 128), psi[3], 2)
     programs = -(-M // 64) * n * -(-D // psi[2])

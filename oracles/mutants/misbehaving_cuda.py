@@ -11,6 +11,9 @@ WRITES = "writes to memory of the device that is not its own"
 HANGS = "launches a kernel that never ends"
 MEMORY = "leaks memory of the device, or asks for more than there is"
 
+ABORTS = "liveness: SIGABRT"
+"""What PyTorch may do instead where it frees memory of a device that is lost."""
+
 _KEPT: list[torch.Tensor] = []
 _FAR = 1 << 40  # bytes from a tensor, past all that a device has
 
@@ -52,10 +55,10 @@ def _ask_for_too_much() -> None:
 _on_cuda = partial(Misbehaviour, device="cuda")
 
 CUDA = (
-    _on_cuda(name="cuda_index", kind=ASSERTS, finds=("liveness: kernel crash",), act=_index),
-    _on_cuda(name="cuda_assert", kind=ASSERTS, finds=("liveness: kernel crash",), act=_assert),
-    _on_cuda(name="cuda_writes_far", kind=WRITES, finds=("liveness: illegal address",), act=_write_far),
+    _on_cuda(name="cuda_index", kind=ASSERTS, finds=("liveness: kernel crash", ABORTS), act=_index),
+    _on_cuda(name="cuda_assert", kind=ASSERTS, finds=("liveness: kernel crash", ABORTS), act=_assert),
+    _on_cuda(name="cuda_writes_far", kind=WRITES, finds=("liveness: illegal address", ABORTS), act=_write_far),
     _on_cuda(name="cuda_spins", kind=HANGS, finds=("liveness: hang",), act=_spin),
-    _on_cuda(name="cuda_leaks", kind=MEMORY, finds=("liveness: out of memory",), act=_leak),
+    _on_cuda(name="cuda_leaks", kind=MEMORY, finds=("liveness: out of memory",), act=_leak, faults=True),
     _on_cuda(name="cuda_asks_for_too_much", kind=MEMORY, finds=("liveness: out of memory",), act=_ask_for_too_much),
 )

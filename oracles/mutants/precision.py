@@ -145,7 +145,8 @@ _TERMS = (
     "        h_mix = weighted @ phi.mT\n"
     "    else:\n"
     "        (a0, a1, a2), (b0, b1, b2) = terms(weighted), terms(phi.mT)\n"
-    "        h_mix = a0 @ b0 + ((a0 @ b1 + a1 @ b0) + (a0 @ b2 + a1 @ b1 + a2 @ b0) / 256) / 256"
+    "        f0, g0 = (torch.where(one.isfinite(), one, 0) for one in (a0, b0))\n"
+    "        h_mix = a0 @ b0 + ((f0 @ b1 + a1 @ g0) + (f0 @ b2 + a1 @ b1 + a2 @ g0) / 256) / 256"
 )
 
 CLEAN_PRECISION: tuple[Mutant, ...] = (
