@@ -16,6 +16,7 @@ from mhc.recipe import RECIPE_KINDS, Layout, Recipe
 ScheduleValue = int | str | bool
 Schedule = Mapping[str, ScheduleValue]
 
+_MOST_ELEMENTS = 1 << 38  # of a tensor: no machine has room for more
 _SHORT_DTYPE = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 
 
@@ -180,6 +181,8 @@ def _validate(case: Case) -> None:
     for name, spec in specs.items():
         path = f"tensors.{name}"
         if name in case.tensors:
+            elements = math.prod(spec.shape(case.sizes))
+            _require(elements <= _MOST_ELEMENTS, path, f"of at most {_MOST_ELEMENTS} elements", elements)
             _validate_recipe(case.tensors[name], path, spec.shape(case.sizes))
         else:
             _require(spec.optional, path, "given (it is not optional)", None)

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +151,22 @@ def _write_working_directory(folder: str) -> None:
         os.chdir(folder)
 
 
+def _read_function_modes() -> int:
+    """All but a default device, which is one too and a setting of its own."""
+    modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return sum(not isinstance(mode, DeviceContext) for mode in modes)
+
+
+def _pop_function_modes(count: int) -> None:
+    while _read_function_modes() > count:
+        torch._C._pop_torch_function_stack()
+
+
+def _pop_dispatch_modes(count: int) -> None:
+    while torch._C._len_torch_dispatch_stack() > count:
+        torch._C._pop_torch_dispatch_stack(None)
+
+
 def _attribute(name: str, owner: Any, attribute: str) -> Setting:
     return Setting(name=name, read=lambda: getattr(owner, attribute), write=lambda value: setattr(owner, attribute, value))
 
@@ -156,6 +174,10 @@ def _attribute(name: str, owner: Any, attribute: str) -> Setting:
 _MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn
 
 SETTINGS: tuple[Setting, ...] = (
+    # modes first: they could answer what the others ask PyTorch
+    Setting(name="dispatch modes", read=torch._C._len_torch_dispatch_stack, write=_pop_dispatch_modes),
+    Setting(name="function modes", read=_read_function_modes, write=_pop_function_modes),
+    Setting(name="default device", read=_read_default_device, write=_write_default_device),
     Setting(name="PyTorch's generator on the CPU", read=_read_torch, write=_write_torch, opaque=True),
     Setting(name="Python's random generator", read=random.getstate, write=random.setstate, opaque=True),
     Setting(name="NumPy's global generator", read=_read_numpy, write=_write_numpy, opaque=True),
@@ -163,12 +185,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="anomaly mode", read=torch.is_anomaly_enabled, write=torch.autograd.set_detect_anomaly),
     Setting(name="autocast", read=_read_autocast, write=_write_autocast),
     Setting(name="default dtype", read=torch.get_default_dtype, write=torch.set_default_dtype),
-    Setting(name="default device", read=_read_default_device, write=_write_default_device),
     Setting(name="number of threads", read=torch.get_num_threads, write=torch.set_num_threads),
     Setting(name="deterministic algorithms", read=_read_deterministic, write=_write_deterministic),
     Setting(name="float32 precision", read=_read_precision, write=_write_precision),
     Setting(name="recursion limit", read=sys.getrecursionlimit, write=_write_recursion_limit),
     Setting(name="working directory", read=_read_working_directory, write=_write_working_directory),
+    Setting(
+        name="NumPy's floating-point errors",
+        read=lambda: tuple(np.geterr().items()),
+        write=lambda value: np.seterr(**dict(value)),
+    ),
     _attribute("standard output", sys, "stdout"),
     _attribute("standard error", sys, "stderr"),
     _attribute("float16 reduced-precision sums", _MATMUL, "allow_fp16_reduced_precision_reduction"),

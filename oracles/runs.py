@@ -13,6 +13,8 @@ _CERTAIN = LAMBDA**2
 """Up to so many terms LAMBDA sqrt(L) is at least L."""
 _ALIKE = 0.5
 """Of what is not 0 in one row of terms, the share that another must equal to repeat it."""
+_FEW = 64
+"""Up to so many repeats stay inside: 1,079 made 1.23 times LAMBDA sqrt(L), and it goes with their root."""
 
 
 def longest(terms: Tensor, dim: int) -> Tensor | None:
@@ -37,7 +39,7 @@ def longest(terms: Tensor, dim: int) -> Tensor | None:
 
 
 def repeated(terms: Tensor, dim: int) -> Tensor | None:
-    """How often a term along `dim` comes in rows that repeat one of four, the first two and the middle two; None: none does.
+    """How often a term along `dim` comes in rows that repeat one of four, the first two and the middle two; None: seldom.
 
     A row is all terms at one place of `dim`. Whole rows repeat, in whatever order, where a tensor is expanded or its recipe
     has a period. Single values that come again are not looked for: among numbers of 8 bits some always do.
@@ -53,7 +55,7 @@ def repeated(terms: Tensor, dim: int) -> Tensor | None:
         there = row != 0
         same = (rows == row) & there
         alike = same.sum(0) > _ALIKE * there.sum()
-        if alike.sum() > 1:
+        if alike.sum() > _FEW:
             found = (same & alike).sum(-1).double()
             times = found if times is None else torch.maximum(times, found)
     return None if times is None else times.clamp(min=1).reshape(*terms.shape[:-1], 1).movedim(-1, dim)

@@ -243,7 +243,7 @@ IMPL = replace(load("manual"), name="keeps", forward=forward, backward=None)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP], ids=["killed", "hung up"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGUSR2], ids=["SIGKILL", "SIGHUP", "SIGUSR2"])
 def test_what_kernels_have_started_ends_with_the_campaign_however_that_ends(tmp_path: Path, number: signal.Signals) -> None:
     mark = str(10**6 + random.randrange(10**6))
     file = tmp_path / "keeps.py"
@@ -263,7 +263,7 @@ def test_what_kernels_have_started_ends_with_the_campaign_however_that_ends(tmp_
     while (left := sleeping(mark)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not left
-    assert number == signal.SIGKILL or "ended by SIGHUP; go on with" in text
+    assert number == signal.SIGKILL or f"ended by {number.name}; go on with" in text
 
 
 def test_time_in_which_it_is_stopped_makes_no_hang_and_is_not_its_own(tmp_path: Path) -> None:

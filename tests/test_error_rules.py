@@ -342,24 +342,26 @@ def test_grains() -> None:
 def test_rows_that_repeat_are_found_in_any_order() -> None:
     rows = torch.arange(1.0, 41.0).reshape(4, 10)
     assert runs.repeated(rows, 0) is None
-    twice = torch.cat([rows, rows.flip(0)])
-    found = runs.repeated(twice, 0)
+    many = torch.cat([rows, rows.flip(0)] * 40)
+    found = runs.repeated(many, 0)
     assert found is not None
-    assert found.tolist() == [[2.0] * 10]
-    partly = torch.cat([rows, rows])
-    partly[4:, :4] += 0.5
+    assert found.tolist() == [[80.0] * 10]
+    assert runs.repeated(torch.cat([rows] * 64), 0) is None, "so few are inside"
+    partly = torch.cat([rows] * 65)
+    partly[4:, :4] += 0.5 + torch.arange(256.0)[:, None] / 512
     found = runs.repeated(partly.mT, 1)
     assert found is not None
-    assert found.flatten().tolist() == [1.0] * 4 + [2.0] * 6
-    partly[4:, :5] += 0.25  # half of a row is not enough
+    assert found.flatten().tolist() == [1.0] * 4 + [65.0] * 6
+    partly[4:, 4] += 0.5 + torch.arange(256.0) / 512  # half of a row is not enough
     assert runs.repeated(partly, 0) is None
-    assert runs.repeated(torch.zeros(6, 3), 0) is None
+    assert runs.repeated(torch.zeros(600, 3), 0) is None
     assert runs.repeated(torch.ones(1, 3), 0) is None
     assert runs.repeated(torch.ones(0, 5), -1) is None
-    middle = torch.cat([rows, rows[2:3], rows])[:, :3]
-    found = runs.repeated(middle, 0)
+    apart = torch.arange(400.0).reshape(-1, 1).repeat(1, 3)
+    apart[200::2] = 7.0
+    found = runs.repeated(apart, 0)
     assert found is not None
-    assert found.tolist() == [[3.0] * 3]
+    assert found.tolist() == [[101.0] * 3], "7 was there once before"
 
 
 def test_roundings_of_a_sum_with_runs() -> None:
@@ -378,10 +380,10 @@ def test_roundings_of_a_sum_with_runs() -> None:
     assert close(torch.as_tensor(runs.of_products(signs[None], signs[:, None], F32)), [[64.0]])
     batch = torch.stack([signs[:, None], torch.arange(64.0)[:, None]])
     assert close(torch.as_tensor(runs.of_products(signs.expand(2, 1, 64), batch, F32)), [[[64.0]], [[48.0]]])
-    in_turn = (torch.arange(80, dtype=F64) + 0.1).repeat(2)
-    assert close(torch.as_tensor(runs.of_sum(in_turn, 0, F32)), 6 * math.sqrt(160 * 2))
-    assert close(torch.as_tensor(runs.of_products(in_turn[None], in_turn[:, None], F32)), [[6 * math.sqrt(160 * 2)]])
-    assert runs.of_products(in_turn[None], torch.arange(160.0)[:, None], F32) == 6 * math.sqrt(160)
+    in_turn = (torch.arange(4000, dtype=F64) + 0.1).repeat(100)
+    assert close(torch.as_tensor(runs.of_sum(in_turn, 0, F32)), 6 * math.sqrt(400_000 * 100))
+    assert close(torch.as_tensor(runs.of_products(in_turn[None], in_turn[:, None], F32)), [[6 * math.sqrt(400_000 * 100)]])
+    assert runs.of_products(in_turn[None], torch.arange(400_000.0)[:, None], F32) == 6 * math.sqrt(400_000)
     assert runs.longest(torch.ones(1, 1), -1) is None
     assert runs.longest(torch.ones(0, 5), -1) is None
     assert runs.longest(torch.zeros(1, 5), -1) is None

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mhc import default_case
 from mhc.fuzz.check import check
@@ -52,6 +54,9 @@ CHANGES: dict[str, tuple[str, Callable[[], object]]] = {
     "TF32 by the old switch": ("float32 precision", lambda: setattr(_MATMUL, "allow_tf32", True)),
     "TF32 by the new switch": ("float32 precision", lambda: setattr(_MATMUL, "fp32_precision", "tf32")),
     "cudnn's TF32": ("float32 precision", lambda: setattr(torch.backends.cudnn, "allow_tf32", False)),
+    "dispatch modes": ("dispatch modes", TorchDispatchMode().__enter__),  # type: ignore[no-untyped-call]
+    "function modes": ("function modes", TorchFunctionMode().__enter__),
+    "NumPy's errors": ("NumPy's floating-point errors", lambda: np.seterr(over="raise")),
     "recursion limit": ("recursion limit", lambda: sys.setrecursionlimit(sys.getrecursionlimit() + 7)),
     "working directory": ("working directory", lambda: os.chdir("/")),
     "standard output": ("standard output", lambda: setattr(sys, "stdout", None)),

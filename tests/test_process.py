@@ -42,6 +42,19 @@ def test_work_that_is_handed_over_early_leaves_the_limit_of_starting_until_it_be
         process.kill()
 
 
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not say what a process does")
+def test_a_server_that_was_stopped_is_woken() -> None:
+    """A kernel may stop what its process was forked from; the next start would wait for good."""
+    Process("golden", load("golden").env, "cpu", Limits()).kill()  # there is a server from now on
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGSTOP)  # type: ignore[attr-defined]
+    process = Process("golden", load("golden").env, "cpu", Limits())
+    try:
+        answer, fate = process.answer(Ready)
+        assert answer is not None, fate
+    finally:
+        process.kill()
+
+
 def test_a_process_on_a_gpu_is_told_its_share_of_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "tells.py"
     file.write_text("import os\nraise RuntimeError('configured: ' + os.environ.get('PYTORCH_CUDA_ALLOC_CONF', 'not'))\n")

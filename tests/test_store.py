@@ -1,6 +1,7 @@
 """The campaign's file: what a batch is, and what is read in the middle of one."""
 
 import hashlib
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -50,6 +51,24 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {"word 99", "after", "later", "checked"} <= set(again.counts()["manual"])
     assert len(again.meta()) == 101
     again.close()
+
+
+def test_a_file_that_is_removed_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    store = Store.create(folder / FILE)
+    store.count("manual", "before", 1)
+    monkeypatch.setattr(store_module, "_LOOK", 0.0)
+    shutil.rmtree(folder)
+    store.count("manual", "after", 1)
+    assert store.trouble == f"{FILE} cannot be written (it was removed)"
+    monkeypatch.setattr(store_module, "_AGAIN", 0.0)
+    store.count("manual", "later", 1)
+    assert not store.trouble
+    store.count("manual", "last", 1)
+    assert not store.trouble
+    assert len(seen(folder / FILE)["counts"]) == 4
+    store.close()
 
 
 def test_a_batch_that_fails_for_another_reason_is_undone(tmp_path: Path) -> None:

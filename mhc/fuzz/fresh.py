@@ -44,6 +44,7 @@ if "forkserver" in multiprocessing.get_all_start_methods():
         def _launch(self, process_obj: Any) -> None:
             with _STARTING:
                 _keep_sockets_apart()
+                _continue_server()
                 super()._launch(process_obj)  # type: ignore[misc]
                 _live.add(self.pid)
 
@@ -69,6 +70,13 @@ if "forkserver" in multiprocessing.get_all_start_methods():
             there = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
             folder = own._config["tempdir"] = tempfile.mkdtemp(prefix="mhc-", dir=there)
             util.Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=-100)  # behind those who use it
+
+    def _continue_server() -> None:
+        """Wake the server where something has stopped it: nobody would answer, and whoever asks waits for good."""
+        server = getattr(forkserver._forkserver, "_forkserver_pid", None)
+        with suppress(OSError):
+            if server is not None and _state(server) == "T":
+                os.kill(server, signal.SIGCONT)
 
     class _Process(context.ForkServerProcess):
         @staticmethod
@@ -113,6 +121,15 @@ else:
 
     def end_orphans() -> None:
         """Do nothing: without a server nobody adopts what a process leaves running."""
+
+
+def _state(pid: int) -> str:
+    """What a process does, in the letter that Linux has for it: T where it was stopped.
+
+    Raises:
+        OSError: it has ended, or the system does not say.
+    """
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
 
 
 def descendants(pid: int) -> list[int]:

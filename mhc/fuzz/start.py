@@ -40,6 +40,7 @@ from mhc.implementation import Implementation
 
 _DEFAULT_SECONDS = 60.0
 _MEMORY_SHARE = 0.8
+_ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM  # and SIGHUP, where it is not ignored
 _MINIMISE_CHECKS, _MINIMISE_SECONDS = 400, 120.0  # of one finding, beside the rounds; `minimise` alone takes longer
 
 
@@ -339,7 +340,7 @@ def _meta_of(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _signals(campaign: Campaign, shown: Display) -> Iterator[None]:
-    """The first SIGINT, SIGTERM or SIGHUP ends the campaign with a full report, a second SIGINT at once.
+    """The first signal of those that would end the process ends the campaign with a full report, a second SIGINT at once.
 
     SIGTSTP (Ctrl-Z) stops the workers too, until the campaign is continued.
     """
@@ -360,7 +361,7 @@ def _signals(campaign: Campaign, shown: Display) -> Iterator[None]:
         shown.abandon()
         os._exit(130)
 
-    wanted: dict[int, Any] = {signal.SIGINT: first, signal.SIGTERM: first, signal.SIGTSTP: pause, signal.SIGCONT: wake}
+    wanted: dict[int, Any] = {**dict.fromkeys(_ENDS, first), signal.SIGTSTP: pause, signal.SIGCONT: wake}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         wanted[signal.SIGHUP] = first
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}

@@ -16,7 +16,7 @@ import sqlite3
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,6 +27,7 @@ FILE = "campaign.sqlite"
 LOCK = "campaign.lock"
 VERSION = 2
 _AGAIN = 30.0  # seconds between tries to write a file that could not be written
+_LOOK = 5.0  # seconds between looks whether the file is still there
 TICK = 10.0
 """Seconds of campaign time in one point of the timeline."""
 
@@ -124,9 +125,10 @@ class Store:
         self._path = path
         self._lock: int | None = None
         self._log: list[tuple[str, Sequence[Any], bool]] = []  # what the open transaction has written
-        self._tried = 0.0
+        self._tried = self._looked = 0.0
         self.trouble: str | None = None
         self._connection = sqlite3.connect(path, isolation_level=None)
+        self._inode = _inode(path)
         try:
             self._connection.execute("PRAGMA trusted_schema = OFF")
             self._connection.execute(
@@ -164,6 +166,7 @@ class Store:
             return
         self._batched = True
         try:
+            self._look()
             yield
             self._write()
             if self._connection.in_transaction:
@@ -206,6 +209,13 @@ class Store:
             self._go_on_in_memory(error)
             return self._run(statement, values, many=many)
 
+    def _look(self) -> None:
+        """See now and then whether the file is still there: what is written to one that was removed is lost unsaid."""
+        if self.trouble is None and time.monotonic() - self._looked > _LOOK:
+            self._looked = time.monotonic()
+            if _inode(self._path) != self._inode:
+                self._go_on_in_memory(sqlite3.OperationalError("it was removed"))
+
     def _go_on_in_memory(self, error: sqlite3.OperationalError) -> None:
         """Copy what is in the file, and repeat there what the open transaction has written."""
         if self._connection.in_transaction:
@@ -224,7 +234,12 @@ class Store:
         if self.trouble is None:
             return
         self._tried = time.monotonic()
-        file = sqlite3.connect(self._path, isolation_level=None)
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            file = sqlite3.connect(self._path, isolation_level=None)
+        except sqlite3.OperationalError:
+            return
         try:
             self._connection.backup(file)
             file.execute("PRAGMA journal_mode = WAL")
@@ -233,7 +248,7 @@ class Store:
             file.close()
             return
         self._connection.close()
-        self._connection, self.trouble = file, None
+        self._connection, self.trouble, self._inode = file, None, _inode(self._path)
 
     def _clear(self) -> None:
         self._sums: dict[str, defaultdict[tuple[str | int, ...], float]] = {table: defaultdict(int) for table in _SUMS}
@@ -421,3 +436,10 @@ def _refuse_others(path: Path) -> None:
 def ratio_bin(ratio: float) -> int:
     """The bin of an |error| / bound: its binary exponent, at most 4; -40 and less, and 0, in one."""
     return -40 if ratio <= 2.0**-40 else min(4, math.ceil(math.log2(ratio))) if math.isfinite(ratio) else 4
+
+
+def _inode(path: Path) -> int | None:
+    """Which file is at a path; None where there is none."""
+    with suppress(OSError):
+        return path.stat().st_ino
+    return None

@@ -18,9 +18,7 @@ import torch
 
 from oracles.mutants.misbehaviour import Misbehaviour
 
-SETTINGS = (
-    "leaves settings of PyTorch changed, the recursion limit, the working folder or standard streams, or seeds generators"
-)
+SETTINGS = "leaves settings of PyTorch changed, the recursion limit, NumPy's errors, the working folder or standard streams, or seeds generators"
 PROCESS = "changes umask, environment or sys.path of its process"
 SIGNALS = "ignores signals"
 PATCHES = "replaces functions of PyTorch or `time`"
