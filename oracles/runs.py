@@ -46,11 +46,11 @@ def repeated(terms: Tensor, dim: int) -> Tensor | None:
     """
     terms = terms.movedim(dim, -1)
     length = terms.shape[-1]
-    if length < 2 or terms.numel() == 0:
+    if length <= _FEW or terms.numel() == 0:
         return None
     rows = terms.reshape(-1, length)
     times = None
-    for place in sorted({0, 1, length // 2, min(length // 2 + 1, length - 1)}):
+    for place in (0, 1, length // 2, length // 2 + 1):
         row = rows[:, place : place + 1]
         there = row != 0
         same = (rows == row) & there
