@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from mhc import default_case, load
+from mhc.fuzz import fresh
 from mhc.fuzz.depth import Depth
 from mhc.fuzz.fresh import FRESH
 from mhc.fuzz.messages import Check, Done, Judged, Ready, Round
@@ -46,7 +47,10 @@ def test_work_that_is_handed_over_early_leaves_the_limit_of_starting_until_it_be
 def test_a_server_that_was_stopped_is_woken() -> None:
     """A kernel may stop what its process was forked from; the next start would wait for good."""
     Process("golden", load("golden").env, "cpu", Limits()).kill()  # there is a server from now on
-    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGSTOP)  # type: ignore[attr-defined]
+    server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    os.kill(server, signal.SIGSTOP)
+    while fresh._state(server) != "T":  # it stops when it is next looked at
+        time.sleep(0.01)
     process = Process("golden", load("golden").env, "cpu", Limits())
     try:
         answer, fate = process.answer(Ready)

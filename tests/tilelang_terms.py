@@ -187,7 +187,10 @@ CASES: Mapping[str, tuple[Case, str]] = {
 
 
 INSIDE = (
+    "K = 2048, phi 1.3 * 2^-134 everywhere, x 1, no gamma",
+    "K = 2048, phi of 2^-140, x of 2^12, no gamma",
     "the same, with gamma",
+    "N = 2048, dh_res 1.3 * 2^-137 and x 1 everywhere",
     "float16, phi of 2^-140, x of 1, no gamma",
     "`8a0b6729` with bfloat16 x",
     "phi of 2^-100",

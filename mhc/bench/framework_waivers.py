@@ -78,13 +78,13 @@ WAIVERS: Mapping[tuple[str, str, str], str] = {
     ): "the parameter is one of the base class, and not used here",
     (
         "oracles/runs.py",
-        "run = longest(terms.to(dtype), dim) if length > _CERTAIN else None",
-        "run = longest(terms.to(dtype), dim) if length >= _CERTAIN else None",
+        "times = _repeats(terms.to(dtype), dim) if length > _CERTAIN else None",
+        "times = _repeats(terms.to(dtype), dim) if length >= _CERTAIN else None",
     ): "of 36 terms LAMBDA sqrt(L) is 36, with a run or without",
     (
         "oracles/runs.py",
-        "columns = None if rows is None else longest(b.abs().to(dtype), -2)",
-        "columns = None if False else longest(b.abs().to(dtype), -2)",
+        "columns = None if rows is None else _repeats(b.abs().to(dtype), -2)",
+        "columns = None if False else _repeats(b.abs().to(dtype), -2)",
     ): _SPEED,
     (
         "oracles/runs.py",

@@ -20,7 +20,7 @@ from mhc.case import ScheduleValue
 from mhc.dense import dense
 from mhc.pre.device import chip
 from mhc.pre.triton_backward_kernels import gates_kernel, parameters_kernel, streams_kernel
-from mhc.pre.triton_defaults import WHOLE, backward_plan
+from mhc.pre.triton_defaults import TWO_TERMS_FROM, WHOLE, backward_plan
 from mhc.pre.triton_launch import Launch, Program, Tiles, can_overlap
 from mhc.pre.triton_schedule import BackwardSchedule, power_of_2
 from mhc.pre.triton_wide_kernels import classes_kernel, dx_kernel, psi_kernel, weights_kernel
@@ -28,7 +28,6 @@ from mhc.pre.triton_wide_kernels import classes_kernel, dx_kernel, psi_kernel, w
 X_TERMS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 1, torch.float64: 1}
 HOPPER_COLUMNS = 96  # of packed dh_mix
 GATES_PROGRAMS = 2048  # at most this many partial sums for dbias and dalpha
-_TERMS = 3  # of dh_mix in psi: two are off by 2**-17, which the precision gate finds
 
 
 @lru_cache(maxsize=4096)
@@ -59,7 +58,9 @@ def program(
         if wide
         else max(plan.rows, need - tail + (power_of_2(tail, 16, plan.rows) if tail else 0))
     )
-    R = M if whole or wide else _TERMS * M
+    # of dh_mix in psi: two are off by 2**-17, which the precision gate finds; a third of `streams` spills on most chips
+    terms = 2 if plan.mode == "streams" and N >= TWO_TERMS_FROM and not where.interpreted else 3
+    R = M if whole or wide else terms * M
     if hopper:
         MP = 24  # columns a term has in its layout
     chunk = plan.gates_tokens * triton.cdiv(N, GATES_PROGRAMS * plan.gates_tokens)
@@ -102,7 +103,7 @@ def program(
         "psi": (parts * R * K, accumulator),
     }
     if wide:
-        middle, more = _wide(plan, N, n, D, has_gamma, MP, share, splits, where.interpreted)
+        middle, more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits, where.interpreted)
         scratch |= more
     elif hopper:
         middle = (_hopper(plan, N, n, D, has_gamma, R, splits, overlap),)
@@ -200,6 +201,7 @@ def _wide(
     n: int,
     D: int,
     has_gamma: bool,
+    terms: int,
     MP: int,
     share: int,
     splits: int,
@@ -225,7 +227,7 @@ def _wide(
         ("x", "dh_mix", "psi"),
         (
             *(N, D, K, share),
-            *(n, MP, DP, _TERMS, plan.psi_tokens, plan.psi_rows, plan.psi_columns, plan.psi_stages),
+            *(n, MP, DP, terms, plan.psi_tokens, plan.psi_rows, plan.psi_columns, plan.psi_stages),
         ),
     )
     upstream, rest = ("x", "dh_in", "h_pre", "dh_mix"), ("coef", "w", "dx", "flags")
