@@ -58,8 +58,9 @@ def program(
         if wide
         else max(plan.rows, need - tail + (power_of_2(tail, 16, plan.rows) if tail else 0))
     )
-    # of dh_mix in psi: two are off by 2**-17, which the precision gate finds; a third of `streams` spills on most chips
-    terms = 2 if plan.mode == "streams" and N >= TWO_TERMS_FROM and not where.interpreted else 3
+    # of dh_mix in psi: two are off by 2**-17, which the precision gate finds; a third spills in `streams`, and before sm_90
+    spills = not where.interpreted and (plan.mode == "streams" or where.capability < 90)
+    terms = 2 if spills and N >= TWO_TERMS_FROM else 3
     R = M if whole or wide else terms * M
     if hopper:
         MP = 24  # columns a term has in its layout
