@@ -49,7 +49,7 @@ def test_a_server_that_was_stopped_is_woken() -> None:
     Process("golden", load("golden").env, "cpu", Limits()).kill()  # there is a server from now on
     server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
     os.kill(server, signal.SIGSTOP)
-    while fresh._state(server) != "T":  # it stops when it is next looked at
+    while fresh.status(server)[0] != "T":  # it stops when it is next looked at
         time.sleep(0.01)
     process = Process("golden", load("golden").env, "cpu", Limits())
     try:

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from mhc.fuzz.fresh import descendants
+from mhc.fuzz.fresh import descendants, status
 
 _COMPILERS = re.compile(
     r'File "<frozen importlib'  # a module is imported in the first call
@@ -94,18 +94,13 @@ def _waits_for_a_file(pid: int) -> bool:
 def _on_a_core(pid: int) -> bool:
     """Whether the main thread of a process runs, or would if a core were free."""
     with suppress(OSError, IndexError):
-        return _fields(pid)[0] == "R"
+        return status(pid)[0] == "R"
     return False
-
-
-def _fields(pid: int) -> list[str]:
-    """What the system says of a process's main thread: its state first."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def _cpu_seconds(pid: int) -> float:
     """CPU time that a process has used; 0 where the system does not say."""
     with suppress(OSError, ValueError, IndexError):
-        fields = _fields(pid)
+        fields = status(pid)
         return (int(fields[11]) + int(fields[12])) / _TICKS
     return 0.0

@@ -75,7 +75,7 @@ if "forkserver" in multiprocessing.get_all_start_methods():
         """Wake the server where something has stopped it: nobody would answer, and whoever asks waits for good."""
         server = getattr(forkserver._forkserver, "_forkserver_pid", None)
         with suppress(OSError):
-            if server is not None and _state(server) == "T":
+            if server is not None and status(server)[0] == "T":
                 os.kill(server, signal.SIGCONT)
 
     class _Process(context.ForkServerProcess):
@@ -123,13 +123,13 @@ else:
         """Do nothing: without a server nobody adopts what a process leaves running."""
 
 
-def _state(pid: int) -> str:
-    """What a process does, in the letter that Linux has for it: T where it was stopped.
+def status(pid: int) -> list[str]:
+    """What Linux says of a process's main thread, its state first: R where it runs, T where it was stopped.
 
     Raises:
         OSError: it has ended, or the system does not say.
     """
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def descendants(pid: int) -> list[int]:
