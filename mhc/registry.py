@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from mhc.implementation import Implementation
 from mhc.loading import load as load_from
-from mhc.pre.implementations import IMPLEMENTATIONS as PRE_IMPLEMENTATIONS
+from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS as PRE_IMPLEMENTATIONS
 
 BUILT_IN: tuple[Implementation, ...] = PRE_IMPLEMENTATIONS
 

@@ -18,10 +18,10 @@ from mhc.operator import STORAGE_DTYPES, Relation
 from mhc.operators import OPERATORS
 from mhc.reference import reference
 from oracles.bound import Tolerances, tolerances
-from oracles.error_number import ErrorNumber
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
 from oracles.relabel import Relabelling, index_map, shuffled
-from oracles.rounding import all_finite
 from oracles.trial import Gate, Plan, Run, Trial, pick
 from oracles.verdict import Verdict, not_applicable
 

@@ -16,9 +16,9 @@ from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.reference import Reference, condensed, judged_on, widen
 from oracles import nonfinite
-from oracles.error_number import ErrorNumber
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.rounding import unit_roundoff
 from oracles.nonfinite import beside, class_fits, surely_finite
-from oracles.rounding import unit_roundoff
 from oracles.verdict import Errors, Verdict, describe, failed, not_applicable, passed
 
 NAME = "bound"

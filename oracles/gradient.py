@@ -15,10 +15,10 @@ from mhc.observation import Observation
 from mhc.reference import condensed, widen
 from oracles import linear
 from oracles.bound import Tolerances
-from oracles.error_number import ErrorNumber
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
 from oracles.relabel import Relabelling
-from oracles.rounding import all_finite
 from oracles.trial import Gate, Plan, Trial, pick
 from oracles.verdict import Verdict, not_applicable
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from mhc.observation import Observation
 from oracles import aliasing, bound, effects, liveness, memory, nonfinite, refusal
 from oracles.bound import Tolerances
-from oracles.error_number import ErrorNumber
+from oracles.bounds.error_number import ErrorNumber
 from oracles.verdict import Status, Verdict, failed, not_applicable
 
 JUDGED, NOT_RETURNED, NOTHING, ABSENT = "judged", "not returned", "nothing to judge", "absent"

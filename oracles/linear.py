@@ -1,6 +1,6 @@
 """Linearity of the backward in the upstream gradient: doubled, every gradient is doubled, bit for bit but for underflow.
 
-Part of the gradient gate. Where underflow may change a digit (`oracles.underflow_number`), nothing is judged.
+Part of the gradient gate. Where underflow may change a digit (`oracles.bounds.underflow_number`), nothing is judged.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.reference import condensed, judged_on, widen
 from oracles.bound import taken
+from oracles.bounds.rounding import all_finite, ceiling, unit_roundoff
+from oracles.bounds.underflow_number import UnderflowNumber
 from oracles.nonfinite import beside
-from oracles.rounding import all_finite, ceiling, unit_roundoff
 from oracles.trial import Gate, Plan, Run, Trial
-from oracles.underflow_number import UnderflowNumber
 from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
 
 NAME = "gradient"

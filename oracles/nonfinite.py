@@ -7,8 +7,8 @@ element whose tolerance is infinite is not judged.
 import torch
 from torch import Tensor
 
-from oracles.error_number import ErrorNumber
-from oracles.rounding import all_finite, overflow_threshold
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.rounding import all_finite, overflow_threshold
 from oracles.verdict import Verdict, describe, failed, first, not_applicable, passed
 
 NAME = "nonfinite"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mhc.observation import Observation
 from oracles.bound import Tolerances
-from oracles.error_number import ErrorNumber
+from oracles.bounds.error_number import ErrorNumber
 from oracles.nonfinite import beside, class_fits, surely_finite
 from oracles.trial import results
 from oracles.verdict import Verdict, failed, first, not_applicable, passed, place

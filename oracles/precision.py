@@ -1,7 +1,7 @@
 """The precision gate: over a whole tensor, errors no larger than float32 in some order of evaluation makes them.
 
 The bound holds for every single element, so it is wide: products in TF32 stay inside it where a sum is long. An average is
-sharper. The formula is read over numbers that carry the standard deviation of their error (`oracles.spread_number`), in the
+sharper. The formula is read over numbers that carry the standard deviation of their error (`spread_number`), in the
 worst order of evaluation, and the root mean square of error / standard deviation must not exceed about 1.
 
 A long sum hides the precision of its factors behind its own roundings. So there is a run with inputs of the gate's own: the
@@ -24,10 +24,10 @@ from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import Recipe
 from mhc.reference import Reference, condensed, reference, widen
 from oracles.bound import Tolerances, read_formula, taken
-from oracles.error_number import ErrorNumber
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.rounding import overflow_threshold
+from oracles.bounds.spread_number import SpreadNumber, TruncatingSpreadNumber
 from oracles.nonfinite import beside
-from oracles.rounding import overflow_threshold
-from oracles.spread_number import SpreadNumber, TruncatingSpreadNumber
 from oracles.trial import Gate, Plan, Run, Trial, results
 from oracles.verdict import Verdict, describe, failed, not_applicable, passed
 

@@ -1,6 +1,6 @@
 """The refusal gate: what is refused is refused with a reason, the same one each time, and before anything runs.
 
-A refused case is not applicable, never a pass. Bad input through the public entries is not drawn: tests/test_contracts.py.
+A refused case is not applicable, never a pass. Bad input through the public entries is not drawn; test_contracts.py has it.
 """
 
 from collections.abc import Iterable

@@ -12,7 +12,7 @@ from mhc.inputs import derived
 from mhc.observation import STAGES
 from mhc.operator import Operator, TensorSpec
 from oracles.bound import Tolerances
-from oracles.error_number import ErrorNumber
+from oracles.bounds.error_number import ErrorNumber
 from oracles.trial import Run, Trial, pick
 
 

@@ -25,7 +25,7 @@ _WHOLE = (False, False, False, False, False, False, False, True)
 
 
 class Reach(Enum):
-    """Which sizes are drawn. Every kind has a share of a campaign's time (`mhc.fuzz.sizes`)."""
+    """Which sizes are drawn. Every kind has a share of a campaign's time (`mhc.fuzz.campaign.size_budget`)."""
 
     USUAL = "usual"  # small, and where kernels change their path: most bugs show there, and cases are quick
     STRETCHED = "stretched"  # one size log-uniformly up to its limit, the others small: whatever goes wrong past a size

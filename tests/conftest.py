@@ -8,7 +8,7 @@ import jaxtyping
 import pytest
 import torch
 
-from tests import device, profiles
+from tests.support import device, profiles
 
 profiles.register()
 
@@ -76,7 +76,7 @@ def unchecked_shapes() -> Iterator[None]:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """What compute-sanitizer advises; of generated cases what was not judged, how many, and where their time went."""
-    from mhc.fuzz.unjudged import summary, unjudged  # noqa: PLC0415  by now jaxtyping checks what is imported
+    from mhc.fuzz.report.unjudged import summary, unjudged  # noqa: PLC0415  by now jaxtyping checks what is imported
 
     reports = [one for group in ("passed", "failed") for one in terminalreporter.stats.get(group, [])]
     properties = [pair for one in reports for pair in getattr(one, "user_properties", ())]

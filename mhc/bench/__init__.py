@@ -1,1 +1,4 @@
-"""`python -m mhc.bench`: what the kernels cost and how accurate they are, measured side by side."""
+"""`python -m mhc.bench`: speed and accuracy of kernels, and what the tester itself finds and costs.
+
+In: options of a verb. Out: tables, and pages of docs/results. `cli.py` holds the verbs; a folder is one bench.
+"""

@@ -14,20 +14,20 @@ from pathlib import Path
 import click
 import torch
 
-from mhc.bench import table
 from mhc.bench.coverage import coverage
-from mhc.bench.detection_cli import detection
-from mhc.bench.framework_cli import framework
-from mhc.bench.kernels import measure
-from mhc.bench.meter import Meter, cuda_meter
-from mhc.bench.minimal_cli import minimal
-from mhc.bench.record import COMPILE, DEFAULT_SHAPES, GOLDEN, STAGES, Row, Setting, Shape, Timing, bound
-from mhc.bench.repros_cli import repros
-from mhc.bench.soak_cli import soak_
-from mhc.bench.throughput_cli import throughput
+from mhc.bench.detection.cli import detection
+from mhc.bench.framework.cli import framework
+from mhc.bench.kernels import table
+from mhc.bench.kernels.contenders import measure
+from mhc.bench.kernels.meter import Meter, cuda_meter
+from mhc.bench.kernels.record import COMPILE, DEFAULT_SHAPES, GOLDEN, STAGES, Row, Setting, Shape, Timing, bound
+from mhc.bench.minimal.cli import minimal
+from mhc.bench.repros.cli import repros
+from mhc.bench.soak.cli import soak_
+from mhc.bench.throughput.cli import throughput
 from mhc.commands import Commands
 from mhc.implementation import Implementation, ImplementationError
-from mhc.pre.table import MAX_N
+from mhc.operators.mhc_pre.table import MAX_N
 from mhc.registry import BUILT_IN, load
 
 RESULTS = Path("docs/results/kernels.md")

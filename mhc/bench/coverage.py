@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import click
 
-from mhc.bench.hunt import draw
+from mhc.bench.detection.hunt import draw
 from mhc.case import Case
 from mhc.registry import built_in
 from strategies.regions import regions

@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, ClassVar, Generic, TypeVar
 
-from mhc.fuzz.files import replace_text
+from mhc.files import replace_text
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -13,12 +13,12 @@ def run() -> None:
 
     open_standard()  # before anything else is opened
 
-    from mhc.fuzz.cli import main  # noqa: PLC0415
+    from mhc.fuzz.cli.main import main  # noqa: PLC0415
 
     try:
         main()
     except SystemExit as end:
-        from mhc.fuzz.fresh import stop_starting  # noqa: PLC0415
+        from mhc.fuzz.worker.forkserver import stop_starting  # noqa: PLC0415
 
         stop_starting()
         status = end.code if isinstance(end.code, int) else int(end.code is not None)

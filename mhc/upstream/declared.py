@@ -18,14 +18,14 @@ from types import ModuleType
 from typing import Any
 
 from mhc.environment import environment
-from mhc.upstream import duplicates
-from mhc.upstream.attribution import attribute, settings
-from mhc.upstream.capability import NEEDS
+from mhc.upstream.diagnose.attribution import attribute, settings
+from mhc.upstream.diagnose.generated import generated
 from mhc.upstream.errors import ExportError
-from mhc.upstream.generated import generated
-from mhc.upstream.script import OTHER, heading
-from mhc.upstream.source import closure, definition
-from mhc.upstream.text import unparse
+from mhc.upstream.issue import duplicates
+from mhc.upstream.program.script import OTHER, heading
+from mhc.upstream.releases.capability import NEEDS
+from mhc.upstream.source.definitions import closure, definition
+from mhc.upstream.source.text import unparse
 from mhc.upstream.verify import Outcome, confirmed, rate, run
 
 _RAISES = """\

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from mhc.environment import environment
-from mhc.fuzz.finding import Finding
-from mhc.fuzz.sandbox import processes
+from mhc.fuzz.findings.finding import Finding
+from mhc.fuzz.minimise.sandbox import processes
 from mhc.registry import load
-from mhc.upstream import duplicates
-from mhc.upstream.attribution import attribute, settings
-from mhc.upstream.capability import NEEDS
+from mhc.upstream.diagnose.attribution import attribute, settings
+from mhc.upstream.diagnose.generated import generated
+from mhc.upstream.diagnose.neighbours import Neighbour, neighbours, peers, schedules
 from mhc.upstream.errors import ExportError
-from mhc.upstream.generated import generated
-from mhc.upstream.neighbours import Neighbour, neighbours, peers, schedules
-from mhc.upstream.program import FORMS, HOST, Program, make
-from mhc.upstream.shorten import shortened
+from mhc.upstream.issue import duplicates
+from mhc.upstream.program.program import FORMS, HOST, Program, make
+from mhc.upstream.reduce.shorten import shortened
+from mhc.upstream.releases.capability import NEEDS
 from mhc.upstream.verify import Outcome, confirmed, rate
 
 TARGETS = ("tilelang", "triton", "torch")

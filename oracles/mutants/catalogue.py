@@ -22,7 +22,7 @@ SETS: Mapping[str, tuple[Mutant, ...]] = MappingProxyType(
         "effects": EFFECTS,
     }
 )
-"""By what was known of them: `mhc.bench.detection_sets` says it of each set, and reports count them apart."""
+"""By what was known of them: `mhc.bench.detection.sets` says it of each set, and reports count them apart."""
 MUTANTS: tuple[Mutant, ...] = tuple(mutant for mutants in SETS.values() for mutant in mutants)
 CLEAN: tuple[Mutant, ...] = OTHER_CLEAN + CLEAN_PRECISION
 ON_CPU: tuple[Mutant, ...] = tuple(mutant for mutant in MUTANTS if mutant.device == "cpu")

@@ -5,11 +5,11 @@ from functools import partial
 from oracles.mutants.record import Mutant
 
 _formula = partial(Mutant, base="manual", file="formula", clean=True)
-_project = partial(Mutant, base="triton", file="triton_project_kernels", clean=True)
-_defaults = partial(Mutant, base="triton", file="triton_defaults", clean=True)
-_gates = partial(Mutant, base="triton", file="triton_backward_kernels", clean=True)
-_kernel = partial(Mutant, base="tilelang", file="tilelang_serial_kernels", clean=True)
-_host = partial(Mutant, base="tilelang", file="tilelang_serial", clean=True)
+_project = partial(Mutant, base="triton", file="triton.kernels.fwd_project", clean=True)
+_defaults = partial(Mutant, base="triton", file="triton.heuristics", clean=True)
+_gates = partial(Mutant, base="triton", file="triton.kernels.bwd_common", clean=True)
+_kernel = partial(Mutant, base="tilelang", file="tilelang.kernels.cpu", clean=True)
+_host = partial(Mutant, base="tilelang", file="tilelang.cpu", clean=True)
 
 CLEAN: tuple[Mutant, ...] = (
     _formula(

@@ -5,8 +5,8 @@ from functools import partial
 from oracles.mutants.record import Mutant
 
 _formula = partial(Mutant, base="manual", file="formula")
-_golden = partial(Mutant, base="manual", file="golden")
-_entry = partial(Mutant, base="manual", file="reference_impls")
+_golden = partial(Mutant, base="manual", file="torch.golden")
+_entry = partial(Mutant, base="manual", file="torch.implementations")
 
 CONTRACT = (
     _golden(

@@ -68,7 +68,7 @@ def sources(mutant: Mutant, package: str) -> Mapping[str, str]:
 
 
 def _closure(base: Base) -> dict[str, str]:
-    """The base's module and every module of its package that is reached from it, by name."""
+    """The base's module and every module of its package that is reached from it, by name within the package."""
     folder = importlib.util.find_spec(base.package)
     assert folder is not None
     assert folder.submodule_search_locations is not None
@@ -77,19 +77,20 @@ def _closure(base: Base) -> dict[str, str]:
     waiting = [base.module]
     while waiting:
         name = waiting.pop()
-        if name in texts:
+        file = place.joinpath(*name.split(".")).with_suffix(".py")
+        if name in texts or not file.is_file():
             continue
-        texts[name] = (place / f"{name}.py").read_text(encoding="utf-8")
-        waiting += [other for other in _named(texts[name], base.package) if (place / f"{other}.py").is_file()]
+        texts[name] = file.read_text(encoding="utf-8")
+        waiting += _named(texts[name], base.package)
     return texts
 
 
 def _named(text: str, package: str) -> set[str]:
-    """The modules of `package` that a text names, in imports and in strings such as TileLang's factories."""
+    """What may be modules of `package` in a text: in imports, and in strings such as TileLang's factories."""
     dotted = re.escape(package)
-    found = set(re.findall(rf"\b{dotted}\.(\w+)", text))
-    for names in re.findall(rf"^\s*from {dotted} import (.+)$", text, re.MULTILINE):
-        found |= set(re.findall(r"\w+", names))
+    found = set(re.findall(rf"\b{dotted}\.([\w.]+\w)", text))
+    for inner, names in re.findall(rf"^\s*from {dotted}((?:\.\w+)*) import (.+)$", text, re.MULTILINE):
+        found |= {f"{inner}.{name}".lstrip(".") for name in re.findall(r"\w+", names)}
     return found
 
 
@@ -104,9 +105,13 @@ def _leading(base: Base, texts: Mapping[str, str], edited: str) -> set[str]:
 
 
 def _redirect(text: str, old: str, new: str, names: set[str]) -> str:
-    dotted, choice = re.escape(old), "|".join(sorted(names, key=len, reverse=True))
-    text = re.sub(rf"\b{dotted}\.({choice})\b", rf"{new}.\1", text)
-    return re.sub(rf"^(\s*from ){dotted}( import (?:{choice})\b)", rf"\1{new}\2", text, flags=re.MULTILINE)
+    """`text` with `new` in place of package `old` wherever it names one of the modules `names`."""
+    for name in names:
+        folder, _, module = name.rpartition(".")
+        before, after = (f"{package}.{folder}".rstrip(".") for package in (old, new))
+        text = re.sub(rf"\b{re.escape(f'{before}.{module}')}\b", f"{after}.{module}", text)
+        text = re.sub(rf"^(\s*from ){re.escape(before)}( import {module}\b)", rf"\1{after}\2", text, flags=re.MULTILINE)
+    return text
 
 
 def _write(package: str, texts: Mapping[str, str]) -> Path:
@@ -120,8 +125,12 @@ def _write(package: str, texts: Mapping[str, str]) -> Path:
     making = Path(tempfile.mkdtemp(dir=place.parent))
     inside = making / package
     inside.mkdir()
-    for name, text in {"__init__": "", **texts}.items():
-        (inside / f"{name}.py").write_text(text, encoding="utf-8")
+    for name, text in texts.items():
+        file = inside.joinpath(*name.split(".")).with_suffix(".py")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    for folder in {inside, *(path.parent for path in inside.rglob("*.py"))}:
+        (folder / "__init__.py").touch()
     try:
         making.rename(place)  # at once: another process sees all of it or none
     except OSError:

@@ -7,9 +7,9 @@ from functools import partial
 
 from oracles.mutants.record import Mutant
 
-_golden = partial(Mutant, base="manual", file="golden", hidden=True)
+_golden = partial(Mutant, base="manual", file="torch.golden", hidden=True)
 _formula = partial(Mutant, base="manual", file="formula", hidden=True)
-_entry = partial(Mutant, base="manual", file="reference_impls", hidden=True)
+_entry = partial(Mutant, base="manual", file="torch.implementations", hidden=True)
 
 _BACKWARD = "        return formula.backward(*_dense(arguments), norm_eps=norm_eps, hc_eps=hc_eps)"
 _FORWARD = "        return mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)"

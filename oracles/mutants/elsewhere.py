@@ -26,7 +26,7 @@ NEEDS_A_GPU = (
     Elsewhere(
         bug="a pipelined load that overwrites a tile an asynchronous product still reads",
         reason="asynchronous copies exist on a GPU only",
-        source="docstring of mhc/pre/triton_project_kernels.py",
+        source="docstring of mhc/operators/mhc_pre/triton/kernels/fwd_project.py",
     ),
     Elsewhere(
         bug="a fence or a barrier left out between programs that exchange sums",

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from oracles.mutants import misbehaviour
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.edit import implementation
-from oracles.mutants.misbehaving import MISBEHAVING
+from oracles.mutants.misbehaving import record
+from oracles.mutants.misbehaving.catalogue import MISBEHAVING
 from oracles.mutants.thresholds import named
 
 SPEC = "oracles.mutants.load:{}"
@@ -13,7 +13,7 @@ SPEC = "oracles.mutants.load:{}"
 
 def __getattr__(name: str) -> Any:
     if name in MISBEHAVING:
-        return misbehaviour.implementation(MISBEHAVING[name])
+        return record.implementation(MISBEHAVING[name])
     mutant = ALL.get(name) or named(name)
     if mutant is None:
         raise AttributeError(name)

@@ -22,9 +22,11 @@ class Base:
 
 BASES: Mapping[str, Base] = MappingProxyType(
     {
-        "manual": Base(package="mhc.pre", module="reference_impls", attribute="MANUAL"),
-        "triton": Base(package="mhc.pre", module="triton_impls", attribute="TRITON_INTERPRETED", quick=False),
-        "tilelang": Base(package="mhc.pre", module="tilelang_impls", attribute="TILELANG_C"),
+        "manual": Base(package="mhc.operators.mhc_pre", module="torch.implementations", attribute="MANUAL"),
+        "triton": Base(
+            package="mhc.operators.mhc_pre", module="triton.implementations", attribute="TRITON_INTERPRETED", quick=False
+        ),
+        "tilelang": Base(package="mhc.operators.mhc_pre", module="tilelang.implementations", attribute="TILELANG_C"),
     }
 )
 """By kind: plain PyTorch, Triton in its interpreter, TileLang's `c` target. All run on the CPU."""

@@ -4,9 +4,9 @@ from functools import partial
 
 from oracles.mutants.record import Mutant
 
-_kernel = partial(Mutant, base="tilelang", file="tilelang_serial_kernels")
-_macro = partial(Mutant, base="tilelang", file="tilelang_macros")
-_host = partial(Mutant, base="tilelang", file="tilelang_serial")
+_kernel = partial(Mutant, base="tilelang", file="tilelang.kernels.cpu")
+_macro = partial(Mutant, base="tilelang", file="tilelang.kernels.macros")
+_host = partial(Mutant, base="tilelang", file="tilelang.cpu")
 
 MACROS = (
     _macro(

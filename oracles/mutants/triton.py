@@ -4,13 +4,13 @@ from functools import partial
 
 from oracles.mutants.record import Mutant
 
-_project = partial(Mutant, base="triton", file="triton_project_kernels")
-_finish = partial(Mutant, base="triton", file="triton_finish_kernels")
-_terms = partial(Mutant, base="triton", file="triton_terms_kernels")
-_gates = partial(Mutant, base="triton", file="triton_backward_kernels")
-_forward = partial(Mutant, base="triton", file="triton_forward")
-_backward = partial(Mutant, base="triton", file="triton_backward")
-_wide = partial(Mutant, base="triton", file="triton_wide_kernels")
+_project = partial(Mutant, base="triton", file="triton.kernels.fwd_project")
+_finish = partial(Mutant, base="triton", file="triton.kernels.fwd_finish")
+_terms = partial(Mutant, base="triton", file="triton.kernels.bf16_split")
+_gates = partial(Mutant, base="triton", file="triton.kernels.bwd_common")
+_forward = partial(Mutant, base="triton", file="triton.forward")
+_backward = partial(Mutant, base="triton", file="triton.backward")
+_wide = partial(Mutant, base="triton", file="triton.kernels.bwd_gemm")
 
 PROJECTION = (
     _project(
@@ -341,7 +341,7 @@ HOST = (
     Mutant(
         name="refuses_now_and_then",
         base="triton",
-        file="triton_impls",
+        file="triton.implementations",
         bug="a refusal that comes and goes",
         hidden=True,
         old="    schedule = case.schedules.get(name)\n",

@@ -1,6 +1,6 @@
 """Mutants that are wrong at true size only: wide rows, many tokens, many programs, squares below the normal range.
 
-Nothing is scaled down here: each is right at every smaller size, and `tests/test_mutants_true_size.py` has a case on each
+Nothing is scaled down here: each is right at every smaller size, and `tests/oracles/test_mutants_true_size.py` has a case on each
 side of its trigger. Those of `device` "cuda" need tensors that only a GPU makes in time.
 """
 
@@ -9,12 +9,12 @@ from functools import partial
 from oracles.mutants.record import Mutant
 
 _formula = partial(Mutant, base="manual", file="formula")
-_project = partial(Mutant, base="triton", file="triton_project_kernels")
-_finish = partial(Mutant, base="triton", file="triton_finish_kernels")
-_gates = partial(Mutant, base="triton", file="triton_backward_kernels")
-_launch = partial(Mutant, base="triton", file="triton_backward")
-_kernel = partial(Mutant, base="tilelang", file="tilelang_serial_kernels")
-_macro = partial(Mutant, base="tilelang", file="tilelang_macros")
+_project = partial(Mutant, base="triton", file="triton.kernels.fwd_project")
+_finish = partial(Mutant, base="triton", file="triton.kernels.fwd_finish")
+_gates = partial(Mutant, base="triton", file="triton.kernels.bwd_common")
+_launch = partial(Mutant, base="triton", file="triton.backward")
+_kernel = partial(Mutant, base="tilelang", file="tilelang.kernels.cpu")
+_macro = partial(Mutant, base="tilelang", file="tilelang.kernels.macros")
 
 _TOKEN = "torch.arange(B * S, device=x.device)"
 

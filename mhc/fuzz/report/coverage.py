@@ -3,7 +3,7 @@
 import math
 
 from mhc.fuzz.report.markup import Child, Markup, element
-from mhc.fuzz.report.run import Run
+from mhc.fuzz.report.snapshot import Run
 from mhc.fuzz.report.words import plural, short
 
 _SHADES = 8

@@ -3,7 +3,7 @@
 import json
 
 from mhc.fuzz.report.markup import Child, Markup, element
-from mhc.fuzz.report.run import Found, Run
+from mhc.fuzz.report.snapshot import Found, Run
 from mhc.fuzz.report.words import bounded, count, duration, plural
 
 _LONGEST_CASE = 20_000

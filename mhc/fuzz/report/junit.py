@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree as ET
 
-from mhc.fuzz.report.run import Found, Run
+from mhc.fuzz.report.snapshot import Found, Run
 from mhc.fuzz.report.words import bounded, plural
 from mhc.terminal import safe
 

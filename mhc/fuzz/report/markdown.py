@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mhc.fuzz.report.run import Found, Run
+from mhc.fuzz.report.snapshot import Found, Run
 from mhc.fuzz.report.words import bounded, count, cut, duration, plural, ratio
 from mhc.terminal import safe
 

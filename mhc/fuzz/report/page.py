@@ -8,7 +8,7 @@ from mhc.case_json import parse
 from mhc.fuzz.report import coverage, findings, tables
 from mhc.fuzz.report.markup import Child, Markup, element, join
 from mhc.fuzz.report.pictures import distribution, timeline
-from mhc.fuzz.report.run import Run
+from mhc.fuzz.report.snapshot import Run
 from mhc.fuzz.report.words import bounded, cut, duration, plural
 
 # Whatever slips through: a browser that keeps to this policy neither loads nor runs anything.

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from mhc.fuzz.campaign.store import TICK
 from mhc.fuzz.report.markup import Child, Markup, element, join
-from mhc.fuzz.report.run import Run
+from mhc.fuzz.report.snapshot import Run
 from mhc.fuzz.report.words import ceiling, count, cut, duration, plural, step
-from mhc.fuzz.store import TICK
 
 HUES = 8
 """Colours that can be told apart; what has none of its own shares a grey."""

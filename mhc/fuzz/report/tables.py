@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Sequence
 
-from mhc.fuzz.against import Pair
+from mhc.fuzz.check.differential import Pair
 from mhc.fuzz.report.findings import folded_case
 from mhc.fuzz.report.markup import Child, Markup, element
 from mhc.fuzz.report.pictures import interval, shares
-from mhc.fuzz.report.run import Run
+from mhc.fuzz.report.snapshot import Run
 from mhc.fuzz.report.words import bounded, count, duration, plural, ratio
 
 _ENDS = {"passed": "c0", "failing": "bad", "refused": "rest"}

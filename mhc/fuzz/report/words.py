@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from mhc.fuzz.store import TICK
+from mhc.fuzz.campaign.store import TICK
 from mhc.registry import built_in
 from mhc.terminal import one_line, safe
 

@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-from mhc.fuzz.files import replace_text
+from mhc.files import replace_text
+from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.markdown import markdown
 from mhc.fuzz.report.page import page
-from mhc.fuzz.report.run import Run, read
-from mhc.fuzz.store import Store
+from mhc.fuzz.report.snapshot import Run, read
 
 
 def write_reports(folder: Path, store: Store) -> Run:

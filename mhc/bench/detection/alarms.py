@@ -1,0 +1,80 @@
+"""False alarms of a campaign over built-in implementations: each with all workers, as `python -m mhc.fuzz` runs it."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from mhc.bench.detection.hunt import Hunt, base_subject
+from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.pool import Pool
+from mhc.fuzz.campaign.store import FILE, Store
+from mhc.fuzz.executors.local import Here
+from mhc.fuzz.findings.finding import Finding
+from mhc.fuzz.findings.known_issues import LEDGER
+from mhc.fuzz.worker.process import HarnessError, Limits
+from mhc.registry import built_in, load
+from oracles.mutants.record import BASES
+
+
+def bases_on(device: str) -> list[str]:
+    """The bases of mutants that run on a device."""
+    return [base for base in BASES if device in load(base_subject(base).spec).devices]
+
+
+def others_on(device: str) -> list[str]:
+    """The built-in implementations on a device that are no base of mutants."""
+    hunted = {load(base_subject(base).spec).name for base in bases_on(device)}
+    return [name for name, one in built_in().items() if device in one.devices and name not in hunted]
+
+
+def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, jobs: int) -> Hunt:
+    """A campaign over one correct implementation: its cases, and its first finding as a false alarm.
+
+    What the ledger knows is no alarm. It ends after `cases`, or where they take longer, after `seconds`.
+    """
+    implementation = load(spec)
+    name = implementation.name
+    specs = {name: (spec, implementation)}
+    first: list[tuple[int, float, Finding]] = []
+    fault = ""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Store.create(Path(folder) / FILE)
+        gpus = torch.cuda.device_count() if device == "cuda" else 0
+
+        def found(finding: Finding) -> None:
+            first.append((running.cases, running.now, finding))
+
+        running = Campaign(
+            [Subject(spec=spec, implementation=implementation)],
+            store,
+            Pool(specs, Here(specs, device, jobs, Limits(), gpus=gpus)),
+            Budget(seconds=seconds, cases=cases),
+            seed=seed,
+            device=device,
+            ledger=LEDGER,
+            on_finding=found,
+        )
+        try:
+            running.run()
+        except HarnessError as error:
+            fault = str(error)
+        counts = store.counts().get(name, {})
+        worst = max((row[2] for row in store.table("worst")), default=0.0)
+        store.close()
+    refused = int(counts.get("refused", 0))
+    result = Hunt(name=name, cases=int(counts.get("checked", 0)) + refused, refused=refused, worst=worst, fault=fault)
+    if not first:
+        return result
+    number, at, finding = first[0]
+    said = f"{finding.fingerprint}: {finding.message}"
+    return replace(
+        result,
+        first=max(1, number),
+        seconds=at,
+        fired={finding.fingerprint.oracle: max(1, number)},
+        on_first=[finding.fingerprint.oracle],
+        message=said,
+        case=finding.case.json,
+    )

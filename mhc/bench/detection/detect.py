@@ -1,0 +1,147 @@
+"""Every mutant hunted with drawn cases, and under the suites that one would otherwise write; several at a time."""
+
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection
+from queue import Queue
+
+from mhc.bench.detection.hunt import Hunt, Subject, drawn_for, hunt
+from mhc.bench.detection.suites import COMPARATORS
+from mhc.bench.state import Results
+from mhc.case import Case
+from mhc.fuzz.worker.process import environment_variables
+from mhc.registry import load
+from oracles.mutants.record import BASES
+
+_SPAWN = multiprocessing.get_context("spawn")
+_START_LIMIT, _SUITES_LIMIT = 120.0, 300.0  # seconds; suites with real token counts take half a minute of a core
+_SLOW = 25
+"""How much longer a case takes in an interpreter."""
+
+
+class State(Results[Hunt]):
+    """Finished hunts."""
+
+    key, kind = "hunts", Hunt
+
+
+def detect(
+    subjects: Sequence[Subject],
+    state: State,
+    *,
+    count: int,
+    seed: int,
+    after: int,
+    limit: float,
+    jobs: int,
+    clean: int | None = None,
+    seconds: float = float("inf"),
+    on_hunt: Callable[[Subject, Hunt], None] = lambda prey, result: None,
+) -> list[Hunt]:
+    """Hunt every subject that `state` does not have yet, `jobs` at a time; in the order of `subjects`.
+
+    Args:
+        count, seed: of the drawn cases, the same for all subjects of a base but for drawn thresholds.
+        after, limit, seconds: as for `hunt`.
+        clean: cases for what is clean, where that is not `count`; of a base that is not quick, a twenty-fifth of them.
+    """
+
+    def cases(prey: Subject) -> int:
+        if clean is None or not prey.clean:
+            return count
+        return clean if BASES[prey.base].quick else max(1, clean // _SLOW)
+
+    waiting = [prey for prey in subjects if prey.name not in state.done]
+    most: dict[tuple[str, str, int], int] = {}
+    for prey in waiting:
+        most[_sample(prey)] = max(cases(prey), most.get(_sample(prey), 0))
+    drawn = {(base, device, own): drawn_for(base, many, seed + own, device) for (base, device, own), many in most.items()}
+    chase = partial(hunt, after=after, limit=limit, seconds=seconds)
+    with _suite_workers(jobs) as suites:
+        state.complete(waiting, lambda prey: _one(prey, drawn[_sample(prey)][: cases(prey)], suites, chase), jobs, on_hunt)
+    return [state.done[prey.name] for prey in subjects]
+
+
+def _sample(prey: Subject) -> tuple[str, str, int]:
+    """Subjects with the same are hunted with the same cases."""
+    return prey.base, prey.device, prey.own
+
+
+def _one(
+    prey: Subject, drawn: Sequence[Case], suites: "Queue[_SuiteWorker]", chase: Callable[[Subject, Sequence[Case]], Hunt]
+) -> Hunt:
+    result = chase(prey, drawn)
+    worker = suites.get()
+    try:
+        return replace(result, suites=worker.judge(prey))
+    finally:
+        suites.put(worker)
+
+
+class _SuiteWorker:
+    """A process that runs the fixed suites on one mutant after the other; a new one where a mutant ends it."""
+
+    def __init__(self) -> None:
+        self._process: multiprocessing.process.BaseProcess | None = None
+        self._connection: Connection | None = None
+
+    def judge(self, prey: Subject, limit: float = _SUITES_LIMIT) -> dict[str, list[str]]:
+        """What each suite finds; a death or a hang fails them all."""
+        if self._process is None:
+            here, there = _SPAWN.Pipe()
+            self._process = _SPAWN.Process(target=_judge, args=(there,))
+            self._process.start()
+            there.close()
+            self._connection = here
+            limit += _START_LIMIT
+        assert self._connection is not None
+        self._connection.send((prey.spec, BASES[prey.base].quick, prey.device))
+        try:
+            if self._connection.poll(limit):
+                answer: dict[str, list[str]] = self._connection.recv()
+                return answer
+            how = "hangs"
+        except (EOFError, ConnectionResetError):
+            how = "ends the process"
+        self.stop()
+        return {name: [how] for name in COMPARATORS}
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.join()
+        if self._connection is not None:
+            self._connection.close()
+        self._process = self._connection = None
+
+
+@contextmanager
+def _suite_workers(jobs: int) -> "Iterator[Queue[_SuiteWorker]]":
+    workers = [_SuiteWorker() for _ in range(jobs)]
+    free: Queue[_SuiteWorker] = Queue()
+    for worker in workers:
+        free.put(worker)
+    try:
+        with environment_variables({"TRITON_INTERPRET": "1"}):
+            yield free
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+def _judge(connection: Connection) -> None:
+    """What a suite worker does."""
+    import torch  # noqa: PLC0415  after the environment variables are in place
+
+    from mhc.bench.detection.suites import FIXED, FULL_SIZE, QUICK, judge  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    while True:
+        try:
+            spec, quick, device = connection.recv()
+        except EOFError:
+            return
+        connection.send(judge(load(spec), (*FIXED, *FULL_SIZE) if quick else QUICK, device))

@@ -1,0 +1,244 @@
+"""How soon the oracles kill a mutant: drawn cases one after the other, in the worker process that a campaign would use."""
+
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import hypothesis
+from hypothesis import Phase
+
+from mhc.case import Case, ScheduleValue
+from mhc.fuzz.campaign.size_budget import FIRST, FULL_EVERY
+from mhc.fuzz.check.check import taken
+from mhc.fuzz.check.level import Depth
+from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.process import HarnessError, Limits
+from mhc.registry import load
+from oracles import refusal
+from oracles.mutants.catalogue import ALL
+from oracles.mutants.load import SPEC
+from oracles.mutants.record import BASES, Mutant
+from oracles.verdict import Status, Verdict
+from strategies.cases import cases
+from strategies.reach import Reach
+from strategies.rounds import ROUND, quiet
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """What is hunted: a mutant, a clean variant, or a base as it is.
+
+    Attributes:
+        spec: how a worker loads it. base: a key of `oracles.mutants.record.BASES`. clean: nothing may be said of it.
+        device: where it runs. own: added to the seed of its cases; what has the same sees the same cases.
+    """
+
+    name: str
+    spec: str
+    base: str
+    clean: bool
+    device: str = "cpu"
+    own: int = 0
+
+
+def subject(mutant: Mutant, device: str = "cpu") -> Subject:
+    """A mutant of the catalogue, or of drawn thresholds: these have cases of their own, so that they are so many samples."""
+    own = 0 if mutant.name in ALL else zlib.crc32(mutant.name.encode())
+    spec = SPEC.format(mutant.name)
+    return Subject(name=mutant.name, spec=spec, base=mutant.base, clean=mutant.clean, device=device, own=own)
+
+
+def base_subject(base: str, device: str = "cpu") -> Subject:
+    """The base itself, under the name of its kind."""
+    place = BASES[base]
+    spec = f"{place.package}.{place.module}:{place.attribute}"
+    return Subject(name=base, spec=spec, base=base, clean=True, device=device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hunt:
+    """What became of one subject.
+
+    Attributes:
+        cases: drawn for it, up to the kill and a few more. refused: of these, not taken.
+        first: the number of the case that killed it, from 1; None where it survived.
+        seconds: from the first case to that one, without the start of the process.
+        fired: for each oracle that failed, the number of the case where it first did.
+        on_first: the oracles that failed on the first one, the message of one of them, and the case itself.
+        worst: the largest |error| / bound seen.
+        fault: of the harness, if one ended the hunt.
+        suites: what each of the fixed suites finds in it.
+    """
+
+    name: str
+    cases: int = 0
+    refused: int = 0
+    first: int | None = None
+    seconds: float = 0.0
+    fired: Mapping[str, int] = field(default_factory=dict)
+    on_first: Sequence[str] = ()
+    message: str = ""
+    case: str = ""
+    worst: float = 0.0
+    fault: str = ""
+    suites: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def checked(self) -> int:
+        return self.cases - self.refused
+
+
+ELEMENTS = 1 << 15
+"""Of the largest tensor of a usual case."""
+_MEMORY = {"cpu": Limits.memory, "cuda": 24 << 30}  # bytes of a worker on the host; cases on a GPU are larger
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a round of one reach draws. cases: in a round. elements: of the largest tensor."""
+
+    cases: int
+    elements: int
+
+
+SHARES: Mapping[str, Mapping[Reach, Share]] = {
+    "quick": {Reach.STRETCHED: Share(ROUND, 1 << 18), Reach.MODEL: Share(3, 1 << 20)},
+    "slow": {Reach.STRETCHED: Share(2, 1 << 13), Reach.MODEL: Share(1, 1 << 15)},
+    "cuda": {Reach.STRETCHED: Share(ROUND, 1 << 21), Reach.MODEL: Share(ROUND, 1 << 25)},
+}
+"""Of rounds that are not usual: about a tenth of the time each."""
+
+
+_REACHES = {3: Reach.STRETCHED, 8: Reach.STRETCHED, 6: Reach.MODEL}
+"""Of ten rounds; a campaign goes by a clock (`size_budget`), and a hunt's cases are drawn before any of them ran."""
+
+
+def reach(number: int) -> Reach:
+    """What the `number`-th round reaches for, from 1."""
+    return _REACHES.get(number % 10, Reach.USUAL)
+
+
+def drawn_for(base: str, count: int, seed: int, device: str = "cpu") -> list[Case]:
+    """The cases of a base's hunts. In an interpreter they are small but for every eighth round, as in a campaign."""
+    quick = BASES[base].quick
+    shares = SHARES["cuda" if device == "cuda" else "quick" if quick else "slow"]
+    return draw(count, seed, load(base_subject(base).spec).schedule, ELEMENTS if quick else FIRST, shares)
+
+
+def draw(
+    count: int,
+    seed: int,
+    space: Mapping[str, Sequence[ScheduleValue]],
+    usual_elements: int = ELEMENTS,
+    shares: Mapping[Reach, Share] = MappingProxyType({}),
+) -> list[Case]:
+    """`count` cases of the campaign's strategy, in short rounds with the seeds `seed`, `seed + 1`, ...
+
+    The first of a round is always the simplest of its reach, and kept once. Schedules are out of `space`, under the name "";
+    `named` puts an implementation's there.
+
+    Args:
+        shares: what rounds draw that reach further (`reach`); without one a round is usual.
+    """
+    drawn: list[Case] = []
+    simplest: set[Case] = set()
+    rounds = 0
+    while len(drawn) < count:
+        before, rounds = len(drawn), rounds + 1
+        usual = Share(ROUND, ELEMENTS if rounds % FULL_EVERY == 0 else usual_elements)
+        drawn += _round(seed, space, reach(rounds), shares.get(reach(rounds)), usual)
+        assert len(drawn) > before, "the strategy draws nothing"
+        if drawn[before] in simplest:
+            del drawn[before]
+        else:
+            simplest.add(drawn[before])
+        seed += 1
+    return drawn[:count]
+
+
+def _round(
+    seed: int, space: Mapping[str, Sequence[ScheduleValue]], wanted: Reach, share: Share | None, usual: Share
+) -> list[Case]:
+    """One round's cases."""
+    drawn: list[Case] = []
+    reached = Reach.USUAL if share is None else wanted
+    share = share or usual
+    spaces = {"": space} if space else {}
+    strategy = cases(max_elements=share.elements, spaces=spaces, reach=reached)
+
+    def keep(case: Case) -> None:
+        drawn.append(case)
+
+    test = hypothesis.given(strategy)(keep)
+    # the first of a round is the simplest, so that a short one has one more
+    hypothesis.seed(seed)(quiet(share.cases + (reached is not Reach.USUAL), phases=(Phase.generate,))(test))()
+    return drawn
+
+
+def named(case: Case, name: str) -> Case:
+    """A drawn case with its schedule under the implementation's name."""
+    return replace(case, schedules={name: case.schedules[""]}) if case.schedules else case
+
+
+def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seconds: float = float("inf")) -> Hunt:
+    """Check a mutant on the drawn cases, as a campaign would, until one kills it.
+
+    For the matrix that case and `after` more are then judged by every gate, where the base is quick. What is clean is
+    checked on all of the cases, whatever is said of it.
+
+    Args:
+        limit: seconds that one run may take. seconds: that all together may.
+    """
+    implementation, quick = load(prey.spec), BASES[prey.base].quick
+    worker = Worker(prey.spec, implementation, prey.device, limit=limit, limits=Limits(memory=_MEMORY[prey.device]))
+    result = Hunt(name=prey.name)
+    started = None
+    try:
+        for number, one in enumerate(drawn, 1):
+            killed = not prey.clean and result.first is not None
+            if worker.retired or (killed and number > (result.first or 0) + after):
+                break
+            if started is not None and time.monotonic() - started > seconds:
+                break
+            case = named(one, implementation.name)
+            worker.start(case, Depth.FULL if killed and quick else Depth.DRAWN)
+            started = time.monotonic() if started is None else started
+            verdicts = worker.finish()
+            result = _with(result, number, taken(implementation, case, verdicts), verdicts, time.monotonic() - started)
+            if quick and not prey.clean and result.first == number and not worker.retired:
+                worker.start(case, Depth.FULL)
+                result = replace(result, fired={**dict.fromkeys(_failing(worker.finish()), number), **result.fired})
+    except HarnessError as fault:
+        result = replace(result, fault=str(fault))
+    finally:
+        worker.stop()
+    return result
+
+
+def _failing(verdicts: Sequence[Verdict]) -> list[str]:
+    """The oracles that failed, by name."""
+    return sorted({verdict.oracle for verdict in verdicts if verdict.status is Status.FAIL})
+
+
+def _with(result: Hunt, number: int, case: Case, verdicts: Sequence[Verdict], seconds: float) -> Hunt:
+    failures = [verdict for verdict in verdicts if verdict.status is Status.FAIL]
+    worst = max([result.worst, *(verdict.ratio for verdict in verdicts if verdict.ratio is not None)])
+    result = replace(result, cases=number, refused=result.refused + refusal.refused(verdicts), worst=worst)
+    if not failures:
+        return result
+    said = _failing(verdicts)
+    fired = {**dict.fromkeys(said, number), **result.fired}
+    if result.first is not None:
+        return replace(result, fired=fired)
+    first = failures[0]
+    return replace(
+        result,
+        first=number,
+        seconds=seconds,
+        fired=fired,
+        on_first=said,
+        message=f"{first.subject}: {first.symptom} ({first.oracle}): {first.message}",
+        case=case.json,
+    )

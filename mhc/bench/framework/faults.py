@@ -1,0 +1,329 @@
+"""Single-line faults in the framework itself, drawn from the syntax trees of its modules.
+
+A site is a place in a line where one operator applies: a comparison, a number, a branch, a call. Annotations, docstrings,
+messages and assertions have none: what they say is no behaviour that a test should pin.
+"""
+
+import ast
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+_FUZZ = (
+    *("check/check", "worker/session", "report/unjudged"),
+    *(f"campaign/{name}" for name in ("campaign", "compile_budget", "scheduler", "size_budget", "store", "triage")),
+    *(f"findings/{name}" for name in ("finding", "fingerprint", "known_issues")),
+    *(f"minimise/{name}" for name in ("minimise", "passes", "search", "shape_passes", "value_passes")),
+)
+_CORE = (
+    *("inputs", "observation", "memory", "placement", "reference", "case", "case_json"),
+    *("condense", "global_state", "overlap", "stream_order"),
+)
+_PATTERNS = (
+    *("oracles/*.py", "oracles/bounds/*.py", "strategies/*.py"),
+    *(f"mhc/{name}.py" for name in _CORE),
+    *(f"mhc/fuzz/{name}.py" for name in _FUZZ),
+    "mhc/upstream/verify.py",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One edit of one line.
+
+    Attributes:
+        module: the file, relative to the root. line, column: where, from 1 and from 0. operator: what was changed.
+        before, after: the whole line.
+        names: module-level names that the line defines; empty for a line in a function.
+        top: whether the line runs when the module is imported.
+    """
+
+    module: str
+    line: int
+    column: int
+    operator: str
+    before: str
+    after: str
+    names: tuple[str, ...] = ()
+    top: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its id."""
+        return f"{self.module}:{self.line}:{self.column}:{self.operator}"
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What a waiver goes by: it holds wherever the line stands."""
+        return self.module, self.before.strip(), self.after.strip()
+
+    def apply(self, source: str) -> str:
+        """The module's text with the fault."""
+        lines = source.splitlines(keepends=True)
+        assert lines[self.line - 1].rstrip("\n") == self.before, f"{self.name}: the module is another one"
+        lines[self.line - 1] = f"{self.after}\n"
+        return "".join(lines)
+
+    def diff(self) -> str:
+        """Before and after in one line, the change as `[-old-]{+new+}`."""
+        head = _shared(self.before, self.after)
+        most = min(len(self.before), len(self.after)) - len(head)
+        tail = _shared(self.before[::-1], self.after[::-1])[:most]
+        old, new = (line[len(head) : len(line) - len(tail)] for line in (self.before, self.after))
+        return f"{head}{f'[-{old}-]' if old else ''}{f'{{+{new}+}}' if new else ''}{tail[::-1]}".strip()
+
+
+def _shared(one: str, other: str) -> str:
+    """The beginning that two texts share, up to a whole word or operator."""
+    length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    following = one[length : length + 1] + other[length : length + 1]
+    alike = next((kind for kind in (r"\w", r"[<>=!/*+%|&-]") if re.search(kind, following)), None)
+    return one[:length] if alike is None else re.sub(rf"{alike}+$", "", one[:length])
+
+
+def targets(root: Path) -> list[str]:
+    """The modules that faults are planted in, relative to `root`."""
+    found = {path.relative_to(root).as_posix() for pattern in _PATTERNS for path in root.glob(pattern)}
+    return sorted(found)
+
+
+def draw(root: Path, modules: Sequence[str], count: int, seed: int) -> list[Fault]:
+    """`count` faults, each module's share by its number of sites; all sites where there are no more."""
+    sources = {module: (root / module).read_text(encoding="utf-8") for module in modules}
+    by_module = {module: sites(module, source, seed) for module, source in sources.items()}
+    total = sum(len(found) for found in by_module.values())
+    exact = {module: len(found) * min(1.0, count / max(total, 1)) for module, found in by_module.items()}
+    shares = {module: int(share) for module, share in exact.items()}
+    rest = min(count, total) - sum(shares.values())
+    for module in sorted(exact, key=lambda name: shares[name] - exact[name])[:rest]:
+        shares[module] += 1
+    drawn = []
+    for module, found in by_module.items():
+        random.Random(f"{seed} {module}").shuffle(found)
+        sound = (fault for fault in found if _compiles(fault.apply(sources[module])))
+        drawn += sorted(islice(sound, shares[module]), key=lambda fault: (fault.line, fault.column, fault.operator))
+    return drawn
+
+
+def sites(module: str, source: str, seed: int) -> list[Fault]:
+    """Every fault that the operators make of a module; where one has a choice at a site, the seed makes it."""
+    found: dict[tuple[int, int, str], Fault] = {}
+    finder = _Finder(source)
+    for edit in finder.edits():
+        chosen = random.Random(f"{seed} {module} {edit.line} {edit.begin} {edit.operator}").choice(edit.texts)
+        before = finder.lines[edit.line - 1]
+        after = finder.spliced(before, edit, chosen)
+        fault = Fault(
+            module=module,
+            line=edit.line,
+            column=edit.begin,
+            operator=edit.operator,
+            before=before,
+            after=after,
+            names=edit.names,
+            top=edit.top,
+        )
+        if after != before:
+            found.setdefault((edit.line, edit.begin, edit.operator), fault)
+    return list(found.values())
+
+
+def _compiles(source: str) -> bool:
+    try:
+        compile(source, "fault", "exec")
+    except SyntaxError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Edit:
+    """Columns `begin` to `end` (in bytes) of a line, and the texts that may come there."""
+
+    line: int
+    begin: int
+    end: int
+    operator: str
+    texts: tuple[str, ...]
+    names: tuple[str, ...]
+    top: bool
+
+
+_COMPARISONS: Mapping[type[ast.cmpop], tuple[str, str]] = {
+    ast.Lt: ("<", "<="),
+    ast.LtE: ("<=", "<"),
+    ast.Gt: (">", ">="),
+    ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="),
+    ast.Is: ("is", "is not"),
+    ast.IsNot: ("is not", "is"),
+    ast.In: ("in", "not in"),
+    ast.NotIn: ("not in", "in"),
+}
+_ARITHMETIC: Mapping[type[ast.operator], tuple[str, str]] = {
+    ast.Add: ("+", "-"),
+    ast.Sub: ("-", "+"),
+    ast.Mult: ("*", "/"),
+    ast.Div: ("/", "*"),
+    ast.FloorDiv: ("//", "*"),
+    ast.Mod: ("%", "*"),
+    ast.BitOr: ("|", "&"),
+    ast.BitAnd: ("&", "|"),
+}
+_SWAPS = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum"}
+_EMPTY = {"list": "[]", "dict": "{}", "Mapping": "{}", "Sequence": "()", "set": "set()", "frozenset": "frozenset()"}
+_UNTOUCHED = (ast.Raise, ast.JoinedStr, ast.Assert, ast.Import, ast.ImportFrom, ast.MatchValue)
+_WORDS = frozenset({"__repr__", "__str__", "__format__"})
+
+
+class _Finder:
+    """Walks one module's tree."""
+
+    def __init__(self, source: str) -> None:
+        self.lines = source.splitlines()
+        self._tree = ast.parse(source)
+
+    def spliced(self, line: str, edit: _Edit, text: str) -> str:
+        """The line with its bytes from `begin` to `end` replaced; an `ast` column counts bytes."""
+        raw = line.encode()
+        return (raw[: edit.begin] + text.encode() + raw[edit.end :]).decode()
+
+    def edits(self) -> Iterator[_Edit]:
+        for statement in self._tree.body:
+            names = tuple(node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and _stored(node))
+            if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+                names = (statement.name,)
+            yield from self._statement(statement, names, top=True)
+
+    def _statement(self, node: ast.AST, names: tuple[str, ...], *, top: bool) -> Iterator[_Edit]:
+        if isinstance(node, _UNTOUCHED) or _is_text(node) or _for_types_only(node):
+            return
+        for begin, end, operator, texts in self._here(node, top=top):
+            if begin[0] == end[0]:
+                yield _Edit(begin[0], begin[1], end[1], operator, texts, names, top)
+        if isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            if getattr(node, "name", "") in _WORDS:
+                return
+            for default in (*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)):
+                yield from self._statement(default, names, top=top)
+            body: list[ast.AST] = [*node.body] if isinstance(node, ast.FunctionDef) else [node.body]
+            for inner in body:
+                yield from self._statement(inner, names, top=False)
+            return
+        skipped = {id(getattr(node, field, None)) for field in ("annotation", "returns")}
+        if top and isinstance(node, ast.Subscript):  # the arguments of a type
+            skipped.add(id(node.slice))
+        for child in ast.iter_child_nodes(node):
+            decorator = isinstance(node, ast.ClassDef) and child in node.decorator_list
+            guard = isinstance(child, ast.keyword) and child.arg == "strict"  # of zip: what is right never needs it
+            if id(child) not in skipped and not decorator and not guard:
+                yield from self._statement(child, names, top=top)
+
+    def _here(self, node: ast.AST, *, top: bool) -> Iterator[tuple[tuple[int, int], tuple[int, int], str, tuple[str, ...]]]:
+        match node:
+            case ast.Compare():
+                for left, kind, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
+                    yield from self._between(left, right, _COMPARISONS[type(kind)], "comparison")
+            case ast.BoolOp():
+                swap = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
+                for left, right in zip(node.values, node.values[1:], strict=False):
+                    yield from self._between(left, right, swap, "and/or")
+            case ast.BinOp() if _computes(node, top=top):
+                yield from self._between(node.left, node.right, _ARITHMETIC[type(node.op)], "arithmetic")
+            case ast.UnaryOp(op=ast.Not()):
+                yield _begin(node), _begin(node.operand), "negation", ("",)
+            case ast.Constant(value=bool(value)):
+                yield _begin(node), _end(node), "truth", (str(not value),)
+            case ast.Constant(value=int() | float() as value):
+                more = (f"({value!r} * 10)", f"({value!r} + 1)", "0")
+                yield _begin(node), _end(node), "constant", ("1", "10") if value == 0 else more
+            case ast.If() | ast.IfExp():
+                yield _begin(node.test), _end(node.test), "branch", ("False", "True")
+            case ast.While():
+                yield _begin(node.test), _end(node.test), "branch", ("False",)
+            case ast.comprehension():
+                for test in node.ifs:
+                    yield _begin(test), _end(test), "branch", ("True",)
+            case ast.Expr(value=ast.Call()) | ast.AugAssign():
+                yield _begin(node), _end(node), "statement dropped", ("pass",)
+            case ast.FunctionDef() if node.returns is not None:
+                for inner in ast.walk(node):
+                    empty = _empty(node.returns)
+                    if isinstance(inner, ast.Return) and inner.value is not None and empty:
+                        yield _begin(inner.value), _end(inner.value), "returns nothing", (empty,)
+            case ast.Call():
+                yield from _in_call(node)
+            case ast.Tuple() if top and len(node.elts) > 1:
+                for this, following in zip(node.elts, node.elts[1:], strict=False):
+                    yield _begin(this), _begin(following), "element dropped", ("",)
+
+    def _between(
+        self, left: ast.expr, right: ast.expr, swap: tuple[str, str], operator: str
+    ) -> Iterator[tuple[tuple[int, int], tuple[int, int], str, tuple[str, ...]]]:
+        """The operator that stands between two operands."""
+        if _end(left)[0] != _begin(right)[0]:
+            return
+        raw = self.lines[_begin(right)[0] - 1].encode()[_end(left)[1] : _begin(right)[1]].decode()
+        old, new = swap
+        pattern = re.escape(old).replace(r"\ ", r"\s+")
+        yield _end(left), _begin(right), operator, (re.sub(pattern, new, raw, count=1),)
+
+
+def _in_call(node: ast.Call) -> Iterator[tuple[tuple[int, int], tuple[int, int], str, tuple[str, ...]]]:
+    """A function swapped for its opposite; a keyword left out."""
+    function = node.func
+    called = function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
+    if called in _SWAPS:
+        line, column = _end(function)
+        yield (line, column - len(called)), (line, column), "swap", (_SWAPS[called],)
+    ends = [_end(one) for one in node.args]
+    for keyword in node.keywords:
+        if keyword.arg not in {None, "strict"} and ends:  # after another argument, whose comma goes too
+            yield max(ends), _end(keyword.value), "keyword dropped", ("",)
+        ends.append(_end(keyword.value))
+
+
+def _begin(node: ast.AST) -> tuple[int, int]:
+    return node.lineno, node.col_offset  # type: ignore[attr-defined]
+
+
+def _end(node: ast.AST) -> tuple[int, int]:
+    return node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
+
+
+def _stored(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _is_words(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+def _computes(node: ast.BinOp, *, top: bool) -> bool:
+    """Whether it is arithmetic, and neither words joined nor a union of types."""
+    union = top and isinstance(node.op, (ast.BitOr, ast.BitAnd))
+    return type(node.op) in _ARITHMETIC and not union and not (_is_words(node.left) or _is_words(node.right))
+
+
+def _is_text(node: ast.AST) -> bool:
+    """A docstring, or another statement that is nothing but text."""
+    return isinstance(node, ast.Expr) and _is_words(node.value)
+
+
+def _for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _empty(annotation: ast.expr) -> str:
+    """The empty collection of an annotated type; "" where it is none, or one of fixed length."""
+    if not isinstance(annotation, ast.Subscript) or not isinstance(annotation.value, ast.Name):
+        return ""
+    if annotation.value.id == "tuple":
+        inner = annotation.slice
+        endless = isinstance(inner, ast.Tuple) and isinstance(inner.elts[-1], ast.Constant) and inner.elts[-1].value is ...
+        return "()" if endless else ""
+    return _EMPTY.get(annotation.value.id, "")

@@ -1,0 +1,323 @@
+"""Plants faults in copies of this project, one at a time, and runs the tests that execute the line.
+
+First each test module runs once, unedited, and tells which lines each of its tests executes (`framework_trace`). A fault is
+then given to these tests, the quickest first, until one fails. Nothing is written in the folder where the project is.
+"""
+
+import ast
+import hashlib
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mhc.bench.framework import trace
+from mhc.bench.framework.faults import Fault
+from mhc.bench.state import Results
+
+COPIED = ("mhc", "oracles", "strategies", "tests", "docs", "pyproject.toml", "README.md", "README.zh.md", "Makefile")
+BUDGET = 40.0
+"""Seconds of tests, as measured unedited, that a fault gets at most; the first covering test is always run."""
+MODULE_SECONDS = 150.0
+"""That a test module gets to be measured; tests that it does not come to are not used."""
+LEFT_OUT: Mapping[str, str] = {
+    **dict.fromkeys(("oracles/test_generated", "fuzz/test_regressions"), "drawn and replayed cases: minutes of kernels"),
+    "oracles/test_pairs::test_no_two_are_too_far_apart": "drawn cases: minutes of kernels",
+    **dict.fromkeys(
+        ("operators/test_triton", "operators/test_triton_aot", "operators/test_tir"), "about kernels; compiles for long"
+    ),
+    **dict.fromkeys(
+        ("core/test_wheel", "core/test_readme", "core/test_suite", "operators/test_sanitizer"),
+        "about packaging, documents and pytest",
+    ),
+    **dict.fromkeys(
+        ("bench/test_kernels", "bench/test_throughput", "bench/test_minimal", "bench/test_soak"),
+        "about the benchmarks themselves",
+    ),
+    "fuzz/test_misbehaving": "a campaign of half a minute",
+    **dict.fromkeys(
+        ("fuzz/test_report_browser", "operators/test_liger_example", "upstream/test_interpreters"),
+        "needs what is not always there",
+    ),
+}
+"""Test modules, or single tests, that are never run here, besides `test_tilelang*`, which compile: with the reason."""
+
+_SESSION = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--device", "cpu")
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[| - |$)", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a test module's tests execute.
+
+    Attributes:
+        name: the test module, relative to the root.
+        tests: seconds by test function, all its parameters together; those that passed.
+        lines: by test function and target, the lines it executes in its call; "" for what all of them share.
+        failed: the functions that fail unedited, and take no part.
+    """
+
+    name: str
+    tests: Mapping[str, float] = field(default_factory=dict)
+    lines: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    failed: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """What became of a fault.
+
+    Attributes:
+        name: the fault's. status: killed, hung (the tests did not end, which a person sees as well), survived, or uncovered:
+            no test executes the line. by: the test that failed. tests: how many covering ones were run. seconds: it took.
+    """
+
+    name: str
+    status: str
+    by: str = ""
+    tests: int = 0
+    seconds: float = 0.0
+
+    @property
+    def killed(self) -> bool:
+        return self.status in {"killed", "hung"}
+
+
+class Measures(Results[Measured]):
+    """Kept from run to run, as long as no file of the project changes."""
+
+    key = "modules"
+    kind = Measured
+
+
+class Attempts(Results[Attempt]):
+    """The same for faults."""
+
+    key = "faults"
+    kind = Attempt
+
+
+def digest(root: Path) -> int:
+    """A number that changes with any Python file that is copied."""
+    text = hashlib.sha256()
+    for name in COPIED[:4]:
+        for path in sorted((root / name).rglob("*.py")):
+            text.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return int(text.hexdigest()[:12], 16)
+
+
+def usable_tests(root: Path) -> list[str]:
+    """The test modules that may be run."""
+    folder = root / "tests"
+    found = sorted(one.relative_to(folder).with_suffix("") for one in folder.rglob("test_*.py"))
+    return [
+        f"tests/{one}.py" for one in found if one.as_posix() not in LEFT_OUT and not one.stem.startswith("test_tilelang")
+    ]
+
+
+class Copies:
+    """Copies of the project in a temporary folder, lent one at a time to whoever needs one."""
+
+    def __init__(self, root: Path, place: Path, count: int) -> None:
+        self._free: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        self._stamp = iter(range(10**9, 2 * 10**9, 10))
+        for number in range(count):
+            copy = place / f"copy{number}"
+            for name in COPIED:
+                if (root / name).is_dir():
+                    shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+                elif (root / name).exists():
+                    shutil.copy2(root / name, copy / name)
+            (copy / "fuzz_reports").mkdir()
+            self._free.put(copy)
+
+    @contextmanager
+    def lent(self) -> Iterator[Path]:
+        copy = self._free.get()
+        try:
+            yield copy
+        finally:
+            self._free.put(copy)
+
+    @contextmanager
+    def faulty(self, copy: Path, fault: Fault) -> Iterator[None]:
+        """The copy with the fault. Python goes by a file's time and size, so that each text gets a time of its own."""
+        path = copy / fault.module
+        source = path.read_text(encoding="utf-8")
+        self._write(path, fault.apply(source))
+        try:
+            yield
+        finally:
+            self._write(path, source)
+
+    def _write(self, path: Path, text: str) -> None:
+        path.write_text(text, encoding="utf-8")
+        stamp = next(self._stamp)
+        os.utime(path, (stamp, stamp))
+
+
+def measure(copy: Path, module: str, targets: Sequence[str]) -> Measured:
+    """Run a test module in a copy, and see what its tests execute."""
+    with tempfile.TemporaryDirectory() as name:
+        place = Path(name)
+        shutil.copy2(trace.__file__, place / "sitecustomize.py")
+        log = place / "log"
+        log.touch()
+        files = os.pathsep.join(str(copy.resolve() / target) for target in targets)
+        variables = {"MHC_TRACE_LOG": str(log), "MHC_TRACE_FILES": files}
+        command = [option for option in _SESSION if option != "-x"]
+        command += [f"--deselect=tests/{one.replace('::', '.py::')}" for one in LEFT_OUT if "::" in one]
+        _pytest(copy, [*command, "-p", "sitecustomize", module], MODULE_SECONDS, variables, first=place)
+        return read_log(module, targets, log.read_text(encoding="utf-8"))
+
+
+def read_log(module: str, targets: Sequence[str], text: str) -> Measured:
+    """What `framework_trace` wrote."""
+    lines: dict[str, dict[str, set[int]]] = {}
+    seconds: dict[str, float] = {}
+    failed: set[str] = set()
+    called: set[str] = set()
+    test = ""
+    for entry in text.splitlines():
+        match entry.split("\t"):
+            case ["M", of]:
+                test = _function(of)
+            case ["L", number, line]:
+                lines.setdefault(test, {}).setdefault(targets[int(number)], set()).add(int(line))
+            case ["D", of, took, outcome]:
+                name = _function(of)
+                seconds[name] = seconds.get(name, 0.0) + float(took)
+                called |= {name} if outcome == "passed" else set()
+                failed |= {name} if outcome == "failed" else set()
+    kept = {name: took for name, took in seconds.items() if name in called - failed}
+    numbered = {of: {one: sorted(found) for one, found in by.items()} for of, by in lines.items() if of in kept or not of}
+    return Measured(name=module, tests=kept, lines=numbered, failed=sorted(failed))
+
+
+def covering(fault: Fault, measures: Iterable[Measured], root: Path) -> list[str]:
+    """The test functions that execute a fault's line, those of modules that import its module first, then the quickest.
+
+    A line that runs when its module is imported is executed by every test. It is given to those that execute a function
+    which reads a name that the line defines, and to those of test modules that import the module.
+    """
+    wanted = _readers(fault, root) if fault.top else {fault.line}
+    ranked: list[tuple[tuple[int, int, float], str]] = []
+    for one in measures:
+        close = _imports(root / one.name, fault.module)
+        shared = wanted & set(one.lines.get("", {}).get(fault.module, ()))
+        for test, seconds in one.tests.items():
+            called = wanted & set(one.lines.get(test, {}).get(fault.module, ()))
+            if called or shared or (fault.top and close):
+                ranked.append(((0 if close else 1, 0 if called else 1, seconds), test))
+    chosen: list[str] = []
+    spent = 0.0
+    for (_, _, seconds), test in sorted(ranked):
+        if not chosen or spent + seconds <= BUDGET:
+            chosen.append(test)
+            spent += seconds
+    return chosen
+
+
+def attempt(copies: Copies, fault: Fault, tests: Sequence[str], expected: float) -> Attempt:
+    """Run tests on a copy with the fault until one fails; that one must pass without the fault, or it does not count.
+
+    Args:
+        expected: seconds that the tests take on the unedited project.
+    """
+    began = time.monotonic()
+    left = list(tests)
+    limit = 60 + 4 * expected
+    with copies.lent() as copy:
+        while left:
+            with copies.faulty(copy, fault):
+                status, output = _pytest(copy, [*_SESSION, *left], limit)
+            if status == 0:
+                return _ended(fault, "survived", tests, began)
+            if status is None:
+                return _ended(fault, "hung", tests, began)
+            by = next(iter(_FAILED.findall(output)), "")
+            if "::" not in by:  # nothing was run: the fault keeps modules from being imported, or pytest failed by itself
+                healthy, _ = _pytest(copy, [*_SESSION, *left], limit)
+                return _ended(fault, "killed" if healthy == 0 else "uncovered", tests, began, by=by or _last(output))
+            alone, _ = _pytest(copy, [*_SESSION, by], limit)
+            if alone == 0:
+                return _ended(fault, "killed", tests, began, by=by)
+            left.remove(by)  # unsteady
+    return _ended(fault, "survived" if tests else "uncovered", tests, began)
+
+
+def _ended(fault: Fault, status: str, tests: Sequence[str], began: float, by: str = "") -> Attempt:
+    return Attempt(name=fault.name, status=status, by=by, tests=len(tests), seconds=round(time.monotonic() - began, 1))
+
+
+def _last(output: str) -> str:
+    return (output.strip().splitlines() or [""])[-1][:120]
+
+
+def _function(test: str) -> str:
+    """A test's id without its parameters: a fault may change those."""
+    return test.partition("[")[0]
+
+
+def _pytest(
+    copy: Path, arguments: Sequence[str], limit: float, variables: Mapping[str, str] | None = None, first: Path | None = None
+) -> tuple[int | None, str]:
+    """The exit status of pytest in a copy, None after `limit` seconds, and what it wrote."""
+    path = os.pathsep.join(str(one) for one in (first, copy, os.environ.get("PYTHONPATH")) if one)
+    environment = {**os.environ, "PYTHONPATH": path, "CI": "true", "OMP_NUM_THREADS": "1", **(variables or {})}
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *arguments],
+            cwd=copy,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            status: int | None = process.wait(limit)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            _end(process)
+        output.seek(0)
+        return status, output.read()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a session's leader and what is left of its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _readers(fault: Fault, root: Path) -> set[int]:
+    """Lines of functions that read a name which the fault's line defines; of the function or class itself, if it is one."""
+    tree = ast.parse((root / fault.module).read_text(encoding="utf-8"))
+    lines: set[int] = set()
+    for function in ast.walk(tree):
+        if isinstance(function, (ast.FunctionDef, ast.ClassDef)) and function.name in fault.names:
+            lines |= {line for node in function.body for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+        elif isinstance(function, ast.FunctionDef):
+            inner = [node for statement in function.body for node in ast.walk(statement)]
+            lines |= {node.lineno for node in inner if isinstance(node, ast.Name) and node.id in fault.names}
+    return lines
+
+
+def _imports(test: Path, module: str) -> bool:
+    """Whether a test module imports from a target by name."""
+    dotted = module.removesuffix(".py").replace("/", ".")
+    package, _, last = dotted.rpartition(".")
+    text = test.read_text(encoding="utf-8")
+    direct = rf"^\s*(from {re.escape(dotted)} import|import {re.escape(dotted)}\b)"
+    return bool(re.search(rf"{direct}|^\s*from {re.escape(package)} import [^\n]*\b{last}\b", text, re.MULTILINE))

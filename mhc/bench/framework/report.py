@@ -1,0 +1,146 @@
+"""What planted faults add up to: score, by module, by operator, and every survivor with its reason."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+from mhc.bench.framework.faults import Fault
+from mhc.bench.framework.plant import BUDGET, LEFT_OUT, Attempt, Measured
+from mhc.bench.framework.waivers import WAIVERS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A fault and what became of it."""
+
+    fault: Fault
+    attempt: Attempt
+
+    @property
+    def reason(self) -> str:
+        """Why it may survive; "" where nobody has said."""
+        return WAIVERS.get(self.fault.key, "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Every fault that was run. missing: how many were not."""
+
+    rows: Sequence[Row]
+    missing: int
+
+    @property
+    def killed(self) -> int:
+        return sum(row.attempt.killed for row in self.rows)
+
+    @property
+    def survivors(self) -> list[Row]:
+        return [row for row in self.rows if not row.attempt.killed]
+
+    @property
+    def unexplained(self) -> list[Row]:
+        return [row for row in self.survivors if not row.reason]
+
+    @property
+    def raw(self) -> float:
+        """The share that was killed."""
+        return self.killed / max(len(self.rows), 1)
+
+    @property
+    def waived(self) -> float:
+        """The same without the survivors that change nothing."""
+        return self.killed / max(self.killed + len(self.unexplained), 1)
+
+
+def score(drawn: Sequence[Fault], attempts: Mapping[str, Attempt]) -> Score:
+    rows = [Row(fault=fault, attempt=attempts[fault.name]) for fault in drawn if fault.name in attempts]
+    return Score(rows=rows, missing=len(drawn) - len(rows))
+
+
+def line(fault: Fault, attempt: Attempt) -> str:
+    """For the terminal."""
+    by = f" by {attempt.by}" if attempt.by else ""
+    return f"{attempt.status}{by} ({attempt.tests} tests, {attempt.seconds:.0f} s)  {fault.name}  {fault.diff()}"
+
+
+def measured_line(one: Measured) -> str:
+    """For the terminal."""
+    failed = f", {len(one.failed)} fail unedited" if one.failed else ""
+    return f"{one.name}: {len(one.tests)} tests, {sum(one.tests.values()):.0f} s{failed}"
+
+
+def render(result: Score, measures: Sequence[Measured], *, command: str, day: str, python: str) -> str:
+    """The report as Markdown."""
+    count = len(result.rows)
+    missing = f" {result.missing} more were drawn and not run." if result.missing else ""
+    lines = [
+        "# Single-line faults in the framework itself",
+        "",
+        f"    {command}",
+        "",
+        f"{day}, Python {python}, {', '.join(f'{name} {_version(name)}' for name in ('torch', 'hypothesis', 'pytest'))}.",
+        "",
+        f"**{result.killed} of {count} faults are noticed by the tests: {result.raw:.1%}.** Without the survivors that"
+        f" change no behaviour ({len(result.survivors) - len(result.unexplained)}, each with its reason below):"
+        f" **{result.waived:.1%}**.{missing}",
+        "",
+        "A fault is one edit of one line, drawn by a seed from the syntax trees; a module gets as many as its share of the",
+        f"sites. It is given to the tests that execute its line, the quickest first, up to {BUDGET:.0f} s of them, until",
+        "one fails that passes without the fault. Hypothesis draws the same cases each time. Uncovered: no test executes",
+        "the line. Survivors that change nothing are listed in `mhc/bench/framework/waivers.py`.",
+        "",
+        "## Survivors",
+        "",
+        *(["None."] if not result.survivors else _survivors(result.survivors)),
+        "",
+        "## By operator",
+        "",
+        *_table("operator", result.rows, lambda row: row.fault.operator),
+        "",
+        "## By module",
+        "",
+        *_table("module", result.rows, lambda row: row.fault.module),
+        "",
+        "## Tests",
+        "",
+        f"{sum(len(one.tests) for one in measures)} test functions of {len(measures)} modules are used."
+        " Not used, since they are slow or about something else:",
+        "",
+        "- `test_tilelang*`: compiles for long",
+        *(f"- `{name}`: {reason}" for name, reason in LEFT_OUT.items()),
+    ]
+    failed = [name for one in measures for name in one.failed]
+    lines += ["", "Failing without a fault, and so not used:", "", *(f"- {name}" for name in failed)] if failed else []
+    return "\n".join(lines) + "\n"
+
+
+def _survivors(rows: Iterable[Row]) -> list[str]:
+    head = ["| fault | edit | status | reason |", "|---|---|---|---|"]
+    return [
+        *head,
+        *(
+            f"| {row.fault.name} | `{_cell(row.fault.diff())}` | {row.attempt.status}, {row.attempt.tests} tests "
+            f"| {row.reason or 'not understood yet'} |"
+            for row in rows
+        ),
+    ]
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _table(what: str, rows: Sequence[Row], of: Callable[[Row], str]) -> list[str]:
+    lines = [f"| {what} | faults | killed | |", "|---|---|---|---|"]
+    for name in sorted({of(row) for row in rows}):
+        these = [row for row in rows if of(row) == name]
+        killed = sum(row.attempt.killed for row in these)
+        lines.append(f"| {name} | {len(these)} | {killed} | {killed / len(these):.0%} |")
+    return lines
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "absent"

@@ -1,0 +1,256 @@
+"""Forward and backward of every contender at one shape, side by side in one process."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mhc.bench.kernels.accuracy import COPIES, allowed, deviations
+from mhc.bench.kernels.meter import Call, Meter
+from mhc.bench.kernels.record import COMPILE, GOLDEN, STAGES, Row, Shape, Timing
+from mhc.case import default_case
+from mhc.implementation import Implementation, Refused
+from mhc.operators.mhc_pre import formula
+from mhc.operators.mhc_pre.api import choose, mhc_pre
+from mhc.operators.mhc_pre.table import PRE
+from mhc.operators.mhc_pre.torch.golden import mhc_forward_pre
+from mhc.operators.mhc_pre.torch.implementations import GOLDEN as GOLDEN_IMPLEMENTATION
+from mhc.precision import float32_matmuls
+from oracles.bounds.error_number import ErrorNumber
+
+_DTYPE = torch.bfloat16
+_SEED = 20250101
+_SCALARS = dict(PRE.scalars)  # a plain dict, which Dynamo reads
+_RESULTS = {"forward": [spec.name for spec in PRE.outputs], "backward": [spec.name for spec in PRE.gradients]}
+
+Tensors = Mapping[str, Tensor | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """One way to compute one stage.
+
+    Attributes:
+        prepare: makes the call that is timed; what the call keeps alive, such as a graph, is freed with it.
+        entry: makes the same call through `mhc_pre`, where there is such a way.
+        judged: whether its accuracy is measured. recomputes_forward: as for an implementation.
+        refusal: why it does not take the shape, if so; then nothing runs.
+    """
+
+    name: str
+    stage: str
+    prepare: Callable[[], Call]
+    variant: str = ""
+    entry: Callable[[], Call] | None = None
+    judged: bool = True
+    recomputes_forward: bool = False
+    refusal: Callable[[], Refused | None] = lambda: None
+
+
+def measure(
+    shape: Shape,
+    implementations: Sequence[Implementation],
+    device: torch.device,
+    meter: Meter,
+    *,
+    compiled: bool = True,
+    on_timing: Callable[[Shape, Timing], None] = lambda shape, timing: None,
+) -> Row:
+    """Everything at one shape: golden, `torch.compile` if `compiled`, and `implementations`.
+
+    An exception is recorded in what it belongs to, not raised. `on_timing` hears of each timing as it is there.
+    """
+    if compiled:
+        torch.compiler.reset()  # from the ninth shape on Dynamo would refuse to compile the same function again
+    timings = []
+    with float32_matmuls(device.type), torch.no_grad():
+        try:
+            need, free = 8 * COPIES * shape.B * shape.S * shape.n * shape.D, meter.free_bytes()
+            tensors = draw(shape, device)
+            wanted = _Wanted(tensors) if need <= free else None
+        except Exception as error:
+            return Row(shape=shape, error=_line(error))
+        for contender in _contenders(shape, implementations, tensors, compiled=compiled):
+            timings.append(_measure_one(contender, meter, wanted))
+            on_timing(shape, timings[-1])
+    gib = 2.0**30
+    note = f"accuracy not measured: float64 needs {need / gib:.2g} GiB, {free / gib:.2g} GiB are free"
+    return Row(shape=shape, timings=timings, note=note if wanted is None else None)
+
+
+def draw(shape: Shape, device: torch.device) -> dict[str, Tensor | None]:
+    """Inputs, upstream gradients and saved tensors by name, drawn on the device; h_mix * inv_rms is about N(0, 1).
+
+    The saved tensors are the float64 forward's, rounded once, so that a backward is judged by itself.
+    """
+    sizes = PRE.sizes(shape.B, shape.S, shape.n, shape.D)
+    generator = torch.Generator(device).manual_seed(_SEED)
+    tensors: dict[str, Tensor | None] = {}
+    for spec in PRE.drawn:
+        values = torch.randn(spec.shape(sizes), generator=generator, device=device)
+        if spec.name == "phi":
+            values *= sizes["K"] ** -0.5
+        elif spec.name == "gamma":
+            values = 1 + 0.1 * values
+        tensors[spec.name] = values.to(spec.dtype(_DTYPE))
+    wide = [None if tensor is None else tensor.double() for tensor in _pick(tensors, PRE.forward_arguments)]
+    outputs = dict(zip(_RESULTS["forward"], PRE.forward(*wide, **_SCALARS), strict=True))
+    specs = PRE.argument_specs
+    return {**tensors, **{name: outputs[name].to(specs[name].dtype(_DTYPE)) for name in PRE.saved}}
+
+
+def _pick(tensors: Tensors, names: Sequence[str]) -> list[Tensor | None]:
+    return [tensors[name] for name in names]
+
+
+class _Wanted:
+    """The tolerances of a shape, each kind built when it is first asked for."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._drawn = {spec.name: tensors[spec.name] for spec in PRE.drawn}
+        self._built: dict[bool, Mapping[str, ErrorNumber]] = {}
+
+    def __call__(self, recomputes_forward: bool) -> Mapping[str, ErrorNumber]:
+        if recomputes_forward not in self._built:
+            self._built.clear()  # float64 tensors as large as x: one kind at a time
+            self._built[recomputes_forward] = allowed(PRE, self._drawn, _SCALARS, recomputes_forward=recomputes_forward)
+        return self._built[recomputes_forward]
+
+
+def _measure_one(contender: Contender, meter: Meter, wanted: _Wanted | None) -> Timing:
+    who: dict[str, Any] = {"name": contender.name, "stage": contender.stage, "variant": contender.variant}
+    try:
+        refusal = contender.refusal()
+        if refusal is not None:
+            return Timing(**who, refused=refusal.reason)
+        call = contender.prepare()
+        results = call()
+        accuracy = {}
+        if contender.judged and wanted is not None:
+            accuracy = dict(deviations(_RESULTS[contender.stage], results, wanted(contender.recomputes_forward)))
+        del results
+        return Timing(
+            **who,
+            ms=meter.milliseconds(call),
+            host_us=meter.host_us(call),
+            entry_us=None if contender.entry is None else meter.host_us(contender.entry()),
+            scratch_mib=meter.scratch_mib(call),
+            accuracy=accuracy,
+        )
+    except Exception as error:  # whatever a kernel raises is a result, not an end
+        return Timing(**who, error=_line(error))
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def _contenders(
+    shape: Shape, implementations: Sequence[Implementation], tensors: Tensors, *, compiled: bool
+) -> Iterator[Contender]:
+    """Stage by stage, so that what is compared is measured close together."""
+    for stage in STAGES:
+        if stage == "forward":
+            yield _implementation(GOLDEN_IMPLEMENTATION, stage, shape, tensors, judged=False)
+        else:
+            yield Contender(name=GOLDEN, stage=stage, prepare=lambda: _autograd(_eager, tensors), judged=False)
+        if compiled:
+            yield from _compiled(stage, tensors)
+        for implementation in implementations:
+            if getattr(implementation, stage) is not None:
+                yield _implementation(implementation, stage, shape, tensors)
+
+
+def _implementation(
+    implementation: Implementation, stage: str, shape: Shape, tensors: Tensors, *, judged: bool = True
+) -> Contender:
+    function = getattr(implementation, stage)
+    arguments = _pick(tensors, PRE.forward_arguments if stage == "forward" else PRE.backward_arguments)
+    keywords = implementation.keywords(_SCALARS)
+    x = tensors["x"]
+    assert x is not None
+    case = default_case(B=shape.B, S=shape.S, n=shape.n, D=shape.D, dtype="bfloat16")
+    device = x.device.type
+    return Contender(
+        name=implementation.name,
+        stage=stage,
+        prepare=lambda: lambda: function(*arguments, **keywords),
+        entry=(lambda: _entry(implementation, tensors)) if stage == "forward" else None,
+        judged=judged,
+        recomputes_forward=implementation.recomputes_forward,
+        refusal=lambda: implementation.refusal(case, device),
+    )
+
+
+def _entry(implementation: Implementation, tensors: Tensors) -> Call:
+    """`mhc_pre` as a model calls it; without `impl` where it takes this implementation by itself."""
+    x, phi, alpha, bias, gamma = _pick(tensors, PRE.forward_arguments)
+    assert x is not None
+    assert phi is not None
+    assert alpha is not None
+    assert bias is not None
+    if choose(x, gamma).implementation is implementation:
+        return lambda: mhc_pre(x, phi, alpha, bias, gamma)
+    return lambda: mhc_pre(x, phi, alpha, bias, gamma, impl=implementation)
+
+
+def _eager(*arguments: Any) -> tuple[Tensor, ...]:
+    return mhc_forward_pre(*arguments, norm_eps=_SCALARS["norm_eps"], hc_eps=_SCALARS["hc_eps"])
+
+
+def _formula_forward(*arguments: Any) -> tuple[Tensor, ...]:
+    return tuple(formula.forward(*arguments, **_SCALARS))
+
+
+def _formula_differentiable(*arguments: Any) -> tuple[Tensor, ...]:
+    return tuple(formula.forward(*arguments, **_SCALARS)[:3])
+
+
+def _formula_backward(*arguments: Any) -> tuple[Tensor | None, ...]:
+    return tuple(formula.backward(*arguments, **_SCALARS))
+
+
+def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
+    # fullgraph: an error rather than a silent return to eager
+    compiled: Callable[..., Any] = torch.compile(function, dynamic=False, fullgraph=True)
+    return compiled
+
+
+def _compiled(stage: str, tensors: Tensors) -> Iterator[Contender]:
+    """The formula under `torch.compile`; its backward both as written by hand and as autograd derives it."""
+
+    def direct(function: Callable[..., Any], names: Sequence[str]) -> Call:
+        compiled, arguments = _compile(function), _pick(tensors, names)
+        return lambda: compiled(*arguments)
+
+    if stage == "forward":
+        yield Contender(name=COMPILE, stage=stage, prepare=lambda: direct(_formula_forward, PRE.forward_arguments))
+        return
+    yield Contender(
+        name=COMPILE, stage=stage, variant="manual", prepare=lambda: direct(_formula_backward, PRE.backward_arguments)
+    )
+    yield Contender(
+        name=COMPILE,
+        stage=stage,
+        variant="autograd",
+        prepare=lambda: _autograd(_compile(_formula_differentiable), tensors),
+        recomputes_forward=True,
+    )
+
+
+def _autograd(forward: Callable[..., Any], tensors: Tensors) -> Call:
+    """Autograd's backward alone, through a forward that has run once and whose graph is kept."""
+    import torch._functorch.config as functorch  # noqa: PLC0415  private: a compiled graph gives its buffers away
+
+    settings: Any = functorch
+    given = _pick(tensors, PRE.forward_arguments)
+    leaves = [None if tensor is None else tensor.detach().requires_grad_() for tensor in given]
+    wanted = [leaf for leaf in leaves if leaf is not None]
+    upstream = _pick(tensors, [spec.name for spec in PRE.upstream])
+    with settings.patch(donated_buffer=False):  # or retain_graph is refused
+        with torch.enable_grad():
+            outputs = forward(*leaves)
+        torch.autograd.grad(outputs, wanted, upstream, retain_graph=True)  # compiled while the setting holds
+    return lambda: torch.autograd.grad(outputs, wanted, upstream, retain_graph=True)

@@ -1,0 +1,1 @@
+"""How small findings on known-bad implementations become. Open `measure.py` first."""

@@ -1,0 +1,1 @@
+"""How short exported programs are, and whether they run by themselves. Open `measure.py` first."""

@@ -1,0 +1,284 @@
+"""The verb `throughput` of `python -m mhc.bench`: what a campaign does in a second, and what it costs."""
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import click
+import torch
+
+from mhc.bench.detection.sets import KNOWN, set_of
+from mhc.bench.throughput.measure import (
+    PHASES,
+    Contender,
+    Lap,
+    Team,
+    in_turns,
+    materialising,
+    median_rate,
+    median_ratio,
+    plain,
+    split,
+    unled,
+)
+from mhc.bench.throughput.race import Race, Score, State, race, scores
+from mhc.bench.throughput.simulated import Simulated, serve
+from mhc.bench.throughput.simulated import measure as simulate
+from mhc.fuzz.cli.options import load_all
+from mhc.fuzz.executors.local import Here, Site, Specs
+from mhc.fuzz.executors.ray_cluster import Fleet, join
+from mhc.fuzz.worker.process import HarnessError, Limits
+from mhc.implementation import DEVICES
+from oracles.mutants.catalogue import ALL
+from oracles.mutants.record import Mutant
+from oracles.mutants.thresholds import drawn
+from strategies.rounds import ROUND
+
+COST, CEILING = 2.0, 2000.0
+"""Milliseconds that a case may cost the main process; cases a second that it must be able to follow."""
+UNLED = "no campaign"
+_CASES = 100
+_PARTS = (0.125, 0.25, 0.5, 1.0)  # of a race's limit: the score is told as if it had been that
+_EVERY = 8  # of the catalogue's mutants, without --all
+
+
+@click.command()
+@click.option("--impl", "specs", multiple=True, metavar="IMPL", help="Instead of all built-in ones. Repeatable.")
+@click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where kernels run.")
+@click.option("--workers", type=click.IntRange(min=1), multiple=True, help="Repeatable.  [default: 1 and one a core]")
+@click.option(
+    "--cases",
+    type=click.IntRange(min=10),
+    help=f"On each implementation, a lap.  [default: {_CASES}, more with many workers]",
+)
+@click.option("--laps", type=click.IntRange(min=1), default=3, show_default=True, help="Of each contender, in turns.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn cases.")
+@click.option("--on", metavar="ray[://ADDRESS]", help="Measure the same on Ray beside it; a simulated fleet only there.")
+@click.option("--no-plain", is_flag=True, help="Leave the plain loop out.")
+@click.option(
+    "--simulated", type=click.IntRange(min=1), metavar="N", help="Measure N workers that sleep and report instead."
+)
+@click.option(
+    "--sleep", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Seconds a simulated case takes."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(min=1), default=10.0, show_default=True, help="That a simulated fleet works."
+)
+@click.option(
+    "--race", "racing", is_flag=True, help="Race a campaign against the plain loop over known-bad implementations."
+)
+@click.option("--all", "every", is_flag=True, help=f"Race over all mutants, not every {_EVERY}th.")
+@click.option(
+    "--only", "names", multiple=True, metavar="NAME", help="Race over a mutant, or all of a base or set. Repeatable."
+)
+@click.option(
+    "--thresholds",
+    type=click.IntRange(min=0),
+    metavar="SEED",
+    help="Race over mutants too whose thresholds this seed draws.",
+)
+@click.option(
+    "--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds a mutant has under each."
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True, help="Mutants at a time."
+)
+@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="Keep a race's results there.")
+def throughput(
+    specs: tuple[str, ...],
+    device: str,
+    workers: tuple[int, ...],
+    cases: int | None,
+    laps: int,
+    seed: int,
+    on: str | None,
+    no_plain: bool,
+    simulated: int | None,
+    sleep: float,
+    seconds: float,
+    racing: bool,
+    every: bool,
+    names: tuple[str, ...],
+    thresholds: int | None,
+    limit: float,
+    jobs: int,
+    state: Path | None,
+) -> None:
+    """Cases a second of a campaign by workers, where its time goes, and the plain loop beside it.
+
+    \b
+        python -m mhc.bench throughput --impl manual --impl golden --workers 1 --workers 2
+        python -m mhc.bench throughput --impl manual --workers 2 --workers 4 --on ray --no-plain
+        python -m mhc.bench throughput --simulated 64
+        python -m mhc.bench throughput --race --all --state race.json
+
+    Exit status: 0 measured; 1 a simulated fleet showed a case to cost more than 2 ms, or bugs told twice, or, with cases
+    that take no time, fewer than 2,000 cases/s; 2 usage; 3 a fault of the harness itself.
+    """
+    try:
+        if simulated is not None:
+            sys.exit(_simulated(simulated, sleep, seconds, seed, on))
+        if racing:
+            generated = () if thresholds is None else drawn(thresholds)
+            sys.exit(_race(_chosen(names, generated, every=every), state, limit, jobs, seed))
+        _measure(specs, device, workers, cases, laps, seed, on, no_plain)
+    except HarnessError as fault:
+        click.echo(f"fault of the harness: {fault}", err=True)
+        sys.exit(3)
+
+
+def _chosen(names: Sequence[str], generated: Sequence[Mutant], *, every: bool) -> list[Mutant]:
+    """What is raced: what `names` are of, or every `_EVERY`th of the catalogue, or all; and all that a seed drew.
+
+    Raises:
+        click.UsageError: a name is of nothing that is raced on the CPU.
+    """
+    known = [one for one in (*ALL.values(), *generated) if not one.equivalent and one.device == "cpu"]
+    if not names:
+        return [*(one for one in ALL.values() if one in known)][:: 1 if every else _EVERY] + list(generated)
+    words = {one.name: {one.name, one.base, *(() if one.clean else (set_of(one),))} for one in known}
+    unknown = {*names}.difference(*words.values())
+    if unknown:
+        raise click.UsageError(f"--only {min(unknown)}: no such mutant on the CPU, and no base or set of any")
+    return [one for one in known if words[one.name] & {*names}]
+
+
+def _simulated(workers: int, sleep: float, seconds: float, seed: int, on: str | None) -> int:
+    if on is not None:
+        join(on, "cpu", workers)
+
+    def site(specs: Specs) -> Site:
+        return Simulated(specs, workers) if on is None else Fleet(specs, "cpu", workers, Limits(), target=serve)
+
+    with tempfile.TemporaryDirectory() as folder:
+        seen = simulate(Path(folder), site, seconds=seconds, sleep=sleep, seed=seed)
+    transport = "pipes" if on is None else "Ray"
+    click.echo(
+        f"{seen.workers} workers over {transport}: {seen.cases} cases in {seen.seconds:.1f} s, {seen.rate:.0f} cases/s"
+    )
+    click.echo(f"main process: {seen.cost:.3f} ms of CPU time a case, so at most {1000 / seen.cost:.0f} cases/s")
+    click.echo(
+        f"bugs: {seen.bugs} to be found, {seen.met} met in {seen.reports} reports, {seen.told} told, {seen.kept} kept"
+    )
+    fast = sleep > 0 or on is not None or seen.rate >= CEILING
+    return 0 if seen.right and seen.cost <= COST and fast else 1
+
+
+def _race(mutants: Sequence[Mutant], state: Path | None, limit: float, jobs: int, seed: int) -> int:
+    started = time.monotonic()
+
+    def show(mutant: Mutant, result: Race) -> None:
+        at = "-" if result.campaign is None else f"{result.campaign:.1f} s"
+        plain = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in result.plain.items()) or "-"
+        click.echo(f"{time.monotonic() - started:6.0f} s  {mutant.name}: campaign {at}; plain loop: {plain} {result.fault}")
+
+    races = race(mutants, State(state, {"limit": limit, "seed": seed}), limit=limit, jobs=jobs, seed=seed, on_race=show)
+    hunted = sum(not one.clean for one in races)
+    click.echo(f"\n{hunted} mutants and {len(races) - hunted} clean variants, {limit:g} s each under each, {jobs} at a time")
+    sets: dict[str, list[Race]] = {}
+    for mutant, result in zip(mutants, races, strict=True):
+        if not mutant.clean:
+            sets.setdefault(set_of(mutant), []).append(result)
+    if len(sets) > 1:
+        _tell(races, limit, "All")
+    for name, those in sets.items():
+        _tell([*those, *(one for one in races if one.clean)], limit, f"{name}. {KNOWN[name]}")
+    return 3 if any(one.fault for one in races) else 0
+
+
+def _tell(races: Sequence[Race], limit: float, title: str) -> None:
+    """The table of a set of mutants, and of all clean variants."""
+    hunted = sum(not one.clean for one in races)
+    click.echo(f"\n{title}\n")
+    click.echo(
+        "| seconds each |  | killed | clean flagged | seconds, all mutants | kills a minute "
+        "| campaign's kills a minute over it | its seconds over the campaign's |"
+    )
+    click.echo("|---|---|---|---|---|---|---|---|")
+    for part in _PARTS:
+        found = scores(races, limit * part)
+        for name, score in found.items():
+            click.echo(f"| {limit * part:g} | {name} | {_told(score, hunted, found['campaign'])} |")
+
+
+def _told(score: Score, hunted: int, ours: Score) -> str:
+    often = f"{ours.per_minute / score.per_minute:.1f}" if score.per_minute else "-"
+    longer = f"{score.seconds / ours.seconds:.1f}" if ours.seconds else "-"
+    return f"{score.kills} of {hunted} | {score.flagged} | {score.seconds:.0f} | {score.per_minute:.1f} | {often} | {longer}"
+
+
+def _measure(
+    specs: Sequence[str],
+    device: str,
+    workers: Sequence[int],
+    cases: int | None,
+    laps: int,
+    seed: int,
+    on: str | None,
+    no_plain: bool,
+) -> None:
+    loaded = {implementation.name: (spec, implementation) for spec, implementation in load_all(specs, device)}
+    counts = list(dict.fromkeys(workers or (1, os.cpu_count() or 1)))
+    most = max(counts)
+    least = -(-2 * ROUND * most // len(loaded))  # two rounds for each worker
+    cases = cases or max(_CASES, least)
+    if cases < least:
+        raise click.UsageError(
+            f"--cases {cases}: with {most} workers at work a lap takes {least} or more on each implementation"
+        )
+    if on is not None:
+        join(on, device, most)
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    with (
+        closing(Team(loaded, partial(Here, loaded, device, most, Limits(), gpus=gpus))) as here,
+        closing(Team(loaded, partial(Fleet, loaded, device, most, Limits()))) as fleet,
+    ):
+        contenders = []
+        for many in counts:
+            contenders.append(Contender(_named("campaign", many), partial(here.lap, workers=many, cases=cases)))
+            processes = partial(unled, loaded, device, processes=many, gpus=gpus, cases=cases)
+            contenders.append(Contender(_named(UNLED, many), processes))
+            if on is not None:
+                contenders.append(Contender(_named("on Ray", many), partial(fleet.lap, workers=many, cases=cases)))
+            if not no_plain and device == "cpu":
+                loops = partial(plain, loaded, cases=cases, jobs=many)
+                contenders.append(Contender(_named("plain loop", many), loops))
+        found = in_turns(contenders, laps, seed, _show)
+    click.echo(f"\n{', '.join(loaded)} on {device}, {cases} cases each a lap, {laps} laps in turns\n")
+    click.echo(
+        f"| | cases/s, median of {laps} | over the first of its kind, median of the turns | workers in cases "
+        "| ms of a worker a case | main process, ms of CPU time a case |"
+    )
+    click.echo("|---|---|---|---|---|---|")
+    first, unled_first = (found[contenders[i].name] for i in (0, 1))
+    for name, those in found.items():
+        rate, cost = median_rate(those), statistics.median(1000 * lap.cpu / max(1, lap.cases) for lap in those)
+        busy = statistics.median(lap.busy for lap in those)
+        each = statistics.median(1000 * lap.working / max(1, lap.cases) for lap in those)
+        base = unled_first if name.startswith(UNLED) else first
+        told = [
+            f"{rate:.1f}",
+            f"{median_ratio(those, base):.2f}",
+            f"{busy:.0%}" if busy else "-",
+            f"{each:.1f}" if busy else "-",
+        ]
+        click.echo(f"| {name} | {' | '.join(told)} | {f'{cost:.2f}' if cost else '-'} |")
+    phases = split(found[contenders[0].name][-1], materialising(device, seed))
+    click.echo(f"\nms of a case, {contenders[0].name}, last lap\n\n| | {' | '.join(PHASES)} | on cases that compile |")
+    click.echo("|---" * (len(PHASES) + 2) + "|")
+    for name, parts in phases.items():
+        click.echo(f"| {name} | {' | '.join(f'{parts[phase]:.1f}' for phase in (*PHASES, 'compiling'))} |")
+
+
+def _named(what: str, workers: int) -> str:
+    return f"{what}, {workers} worker{'s' if workers > 1 else ''}"
+
+
+def _show(name: str, lap: Lap) -> None:
+    click.echo(f"{name}: {lap.cases} cases in {lap.seconds:.1f} s, {lap.rate:.1f} cases/s")

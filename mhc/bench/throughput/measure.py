@@ -1,0 +1,236 @@
+"""Cases a second of a campaign, and where its time goes; beside the plain loop, in turns."""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from mhc.bench.detection.hunt import ELEMENTS, draw
+from mhc.bench.throughput.alone import alone
+from mhc.bench.throughput.plain import apart
+from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.pool import Pool
+from mhc.fuzz.campaign.store import FILE, Store
+from mhc.fuzz.executors.local import Site, Specs
+from mhc.inputs import materialise
+from strategies.rounds import ROUND
+
+PHASES = ("drawing", "materialising", "running", "reference", "judging", "storing")
+_MATERIALISED = 50  # cases, for the time that materialising takes
+_HOUR = 3600.0
+_LOOK = 0.05  # seconds between looks at how far a lap is
+_WARM = 8  # rounds of each worker on each implementation before the first lap
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lap:
+    """One measurement of one contender.
+
+    Attributes:
+        seconds: from the first to the last moment at which every worker had a case in hand, as in a campaign of hours; the
+            rest of a lap, in which some have nothing more to do, is the longer the more there are.
+        cases: in them.
+        cpu: seconds of the main process's CPU time. working: seconds that all workers spent in cases, together.
+        workers: how many there were.
+        counts: as `Store.counts`, of the whole lap.
+        findings: that there were in the whole lap.
+    """
+
+    cases: int
+    seconds: float
+    cpu: float = 0.0
+    working: float = 0.0
+    workers: int = 1
+    counts: Mapping[str, Mapping[str, float]]
+    findings: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.cases / self.seconds if self.seconds else 0.0
+
+    @property
+    def busy(self) -> float:
+        """The share of the workers' time that went into cases; the rest they waited for something to do."""
+        return self.working / (self.workers * self.seconds) if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What is measured, under a name."""
+
+    name: str
+    lap: Callable[[int], Lap]
+
+
+def in_turns(
+    contenders: Sequence[Contender], laps: int, seed: int, on_lap: Callable[[str, Lap], None] = lambda name, lap: None
+) -> dict[str, list[Lap]]:
+    """Measure all of them, one after the other, `laps` times: what else the machine does falls on all alike."""
+    found: dict[str, list[Lap]] = {one.name: [] for one in contenders}
+    for number in range(laps):
+        for one in contenders:
+            found[one.name].append(one.lap(seed + 1000 * number))
+            on_lap(one.name, found[one.name][-1])
+    return found
+
+
+def median_rate(laps: Sequence[Lap]) -> float:
+    return statistics.median(lap.rate for lap in laps)
+
+
+def median_ratio(laps: Sequence[Lap], over: Sequence[Lap]) -> float:
+    """Of the rates, each over the one of the same turn: a machine that slows down in between changes no ratio."""
+    return statistics.median(lap.rate / base.rate if base.rate else 0.0 for lap, base in zip(laps, over, strict=True))
+
+
+class Standing(Pool):
+    """Processes that outlive a campaign, so that a later lap finds them as warm as a campaign of hours has them.
+
+    Attributes:
+        width: how many slots the next campaign may use.
+    """
+
+    def __init__(self, specs: Specs, site: Site) -> None:
+        super().__init__(specs, site)
+        self.width = site.slots
+
+    @property
+    def size(self) -> int:
+        return self.width
+
+    def free(self) -> list[int]:
+        return [number for number in super().free() if number < self.width]
+
+    def stop(self) -> None:
+        """The end of a lap: what is idle stays."""
+        for slot in self.busy():
+            self.replace(slot)
+
+    def end(self) -> None:
+        """The end of all laps."""
+        super().stop()
+
+
+class Team:
+    """Campaigns on one site, one after the other, each with as many of its workers as it asks for."""
+
+    def __init__(self, specs: Specs, site: Callable[[], Site]) -> None:
+        self._specs, self._site = specs, site
+        self._pool: Standing | None = None
+
+    def lap(self, seed: int, *, workers: int, cases: int) -> Lap:
+        """A campaign of `cases` on each implementation, the same whatever the site.
+
+        Before the first, every worker loads what it needs: processes, and on a GPU every kernel at its first use.
+        """
+        if self._pool is None:
+            self._pool = Standing(self._specs, self._site())
+            while not all(self._pool.site.up(slot) for slot in range(self._pool.site.slots)):
+                self._pool.site.wait((), 0.25)
+            self._run(seed, self._pool, self._pool.site.slots, _WARM * ROUND * self._pool.site.slots)
+        return self._run(seed, self._pool, workers, cases)
+
+    def _run(self, seed: int, pool: Standing, workers: int, cases: int) -> Lap:
+        pool.width = workers
+        with tempfile.TemporaryDirectory() as folder:
+            store = Store.create(Path(folder) / FILE)
+            marks = _Marks(store)
+            running = Campaign(
+                [Subject(spec=spec, implementation=implementation) for spec, implementation in self._specs.values()],
+                store,
+                pool,
+                Budget(cases=cases),
+                seed=seed,
+                on_tick=marks.look,
+            )
+            running.run()
+            counts, findings = store.counts(), len(store.findings())
+            store.close()
+        return marks.lap(workers, counts, findings)
+
+    def close(self) -> None:
+        """End its processes."""
+        if self._pool is not None:
+            self._pool.end()
+
+
+class _Marks:
+    """The first and the last moment of a lap at which every worker had a case in hand: (cases, time, CPU time, working)."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._full: list[tuple[int, float, float, float]] = []
+
+    def look(self, running: Campaign) -> None:
+        now = time.monotonic()
+        if self._full and now - self._full[-1][1] < _LOOK:
+            return
+        if sum(slot.case is not None for slot in running.pool.busy()) == running.pool.size:
+            self._full[1:] = [(running.cases, now, time.process_time(), _working(self._store))]
+
+    def lap(self, workers: int, counts: Mapping[str, Mapping[str, float]], findings: int) -> Lap:
+        first, last = (self._full[0], self._full[-1]) if self._full else ((0, 0.0, 0.0, 0.0),) * 2
+        cases, seconds, cpu, working = (after - before for before, after in zip(first, last, strict=True))
+        return Lap(
+            cases=int(cases),
+            seconds=seconds,
+            cpu=cpu,
+            working=working,
+            workers=workers,
+            counts=counts,
+            findings=findings,
+        )
+
+
+def _working(store: Store) -> float:
+    return sum(words.get("drawing", 0.0) + words.get("checking", 0.0) for words in store.counts().values())
+
+
+def unled(specs: Specs, device: str, seed: int, *, processes: int, gpus: int, cases: int) -> Lap:
+    """As many cases in processes without a campaign: all that this machine gives to so many at this time."""
+    done, working = alone(specs, device, processes, gpus=gpus, cases=cases, seed=seed)
+    return Lap(cases=done, seconds=working / processes, working=working, workers=processes, counts={})
+
+
+def plain(specs: Specs, seed: int, *, cases: int, jobs: int) -> Lap:
+    """The same number of examples of the plain loop on each implementation, `jobs` loops at a time.
+
+    The seconds are those of all loops over `jobs`: as if none had to wait for the last.
+    """
+    with ThreadPoolExecutor(jobs) as pool:
+        loops = list(pool.map(lambda one: apart(one[0], seconds=_HOUR, cases=cases, seed=seed), specs.values()))
+    done = {name: {"checked": float(loop.cases)} for name, loop in zip(specs, loops, strict=True)}
+    return Lap(cases=sum(loop.cases for loop in loops), seconds=sum(loop.seconds for loop in loops) / jobs, counts=done)
+
+
+def split(lap: Lap, materialising: float) -> dict[str, dict[str, float]]:
+    """Milliseconds of a case by implementation and phase, and `compiling`: what of it cases took that compiled something.
+
+    Args:
+        materialising: seconds that it takes for a case, measured apart.
+    """
+    found = {}
+    storing = lap.cpu / lap.cases if lap.cases else 0.0
+    for name, words in lap.counts.items():
+        cases = words.get("checked", 0.0) + words.get("refused", 0.0)
+        if not cases:
+            continue
+        each = {what: words.get(what, 0.0) / cases for what in ("drawing", "running", "reference", "checking", "compiling")}
+        comparing = words.get("comparing", 0.0) / cases
+        judging = each["checking"] - each["running"] - each["reference"] - comparing - materialising
+        seconds = {**each, "materialising": materialising, "judging": judging, "storing": storing}
+        found[name] = {what: 1000 * seconds[what] for what in (*PHASES, "compiling")}
+    return found
+
+
+def materialising(device: str, seed: int) -> float:
+    """Seconds that making the inputs of a drawn case takes, on average."""
+    drawn = draw(_MATERIALISED, seed, {}, ELEMENTS)
+    materialise(drawn[0], device)
+    started = time.perf_counter()
+    for case in drawn:
+        materialise(case, device)
+    return (time.perf_counter() - started) / len(drawn)

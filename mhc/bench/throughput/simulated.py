@@ -1,0 +1,285 @@
+"""A fleet of workers that sleep and report: what the main process of a campaign costs, and how many workers it can follow.
+
+What the workers tell is written down before; they are behind pipes, as real ones are, or under Ray. Campaign and store are
+the real ones.
+"""
+
+import multiprocessing
+import pickle
+import random
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from mhc.bench.detection.hunt import draw
+from mhc.case import Case
+from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.pool import Pool
+from mhc.fuzz.campaign.store import Store
+from mhc.fuzz.executors.local import Site, Specs
+from mhc.fuzz.findings.finding import Finding, fingerprint
+from mhc.fuzz.worker import frames
+from mhc.fuzz.worker.protocol import Begun, Checked, Done, Failure, Found, Message, Ready, Request, Round, Running
+from mhc.implementation import Implementation
+from mhc.operators.mhc_pre.table import PRE
+from mhc.registry import load
+from strategies.regions import regions
+
+IMPLEMENTATIONS = 5
+_CASES = 120  # that the workers have to tell of
+_RUNS = 2  # calls of the implementation in a case
+_FAILING = 0.05  # of the cases, which is more than a campaign has
+_HOSTED = 256  # workers in one process
+_BUGS = 8  # of each implementation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What the workers of one implementation tell: of each case its messages, and the id of the bug in it, if there is one.
+
+    Attributes:
+        sleep: seconds that a case takes.
+    """
+
+    sleep: float
+    cases: tuple[tuple[tuple[Message, ...], str | None], ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling:
+    """What a simulated fleet showed.
+
+    Attributes:
+        seconds: that were measured, after the start of the workers; cases: in them. cpu: of the main process, in seconds.
+        reports: of bugs by workers. bugs: that were to be found; met: of them. told: how often one was; kept: in the store.
+    """
+
+    workers: int
+    seconds: float
+    cases: int
+    cpu: float
+    reports: int
+    bugs: int
+    met: int
+    told: int
+    kept: int
+
+    @property
+    def rate(self) -> float:
+        return self.cases / self.seconds
+
+    @property
+    def cost(self) -> float:
+        """Milliseconds of the main process's CPU time for a case."""
+        return 1000 * self.cpu / self.cases
+
+    @property
+    def right(self) -> bool:
+        """Whether every bug that was met is told and kept once."""
+        return self.told == self.kept == self.met
+
+
+def simulated() -> dict[str, Implementation]:
+    """The implementations that the workers pretend to run."""
+    real = load("manual")
+    return {name: replace(real, name=name) for name in (f"simulated-{number}" for number in range(IMPLEMENTATIONS))}
+
+
+def write_scripts(folder: Path, sleep: float, seed: int = 0) -> dict[str, tuple[str, Implementation]]:
+    """What the workers will tell, of real cases; how each implementation is then named, and the implementation."""
+    drawn = draw(_CASES, seed, {})
+    specs = {}
+    for name, implementation in simulated().items():
+        luck = random.Random(f"{seed} {name}")
+        bugs = [_failure(number) for number in range(_BUGS)]
+        cases = [_told(implementation, case, bugs, luck, sleep) for case in drawn]
+        path = folder / f"{name}.pickle"
+        path.write_bytes(pickle.dumps(Script(sleep=sleep, cases=tuple(cases))))
+        specs[name] = (str(path), implementation)
+    return specs
+
+
+def _failure(number: int) -> Failure:
+    names = [spec.name for spec in (*PRE.outputs, *PRE.gradients)]
+    subject = names[number % len(names)]
+    message = f"{subject}[0, 0, 0] = 1.5, float64 1.0, bound 0.01"
+    return Failure(oracle="bound", subject=subject, symptom="wrong" if number < len(names) else "nan", message=message)
+
+
+def _told(
+    implementation: Implementation, case: Case, bugs: list[Failure], luck: random.Random, sleep: float
+) -> tuple[tuple[Message, ...], str | None]:
+    failure = luck.choice(bugs) if luck.random() < _FAILING else None
+    checked = Checked(
+        case=case.json,
+        failures=() if failure is None else (failure,),
+        ratios={spec.name: luck.lognormvariate(-4, 2) for spec in (*PRE.outputs, *PRE.gradients)},
+        regions=regions(case),
+        seconds={"running": sleep / 4, "reference": sleep / 4, "checking": sleep, "comparing": 0.0, "compiling": 0.0},
+    )
+    calls = tuple(Running(nth=nth + 1) for nth in range(_RUNS))
+    told: tuple[Message, ...] = (Begun(case=case.json, number=0), *calls, checked)
+    return told, None if failure is None else fingerprint(implementation, case, failure).id
+
+
+def serve(
+    connection: Connection, spec: str, device: str, log: str | None, variables: Mapping[str, str], company: Any
+) -> None:
+    """What a process of a simulated worker does, where it has one of its own: see `mhc.fuzz.worker.main.serve`."""
+    frames.send(connection, Ready())
+    _answer(connection, {spec: pickle.loads(Path(spec).read_bytes())}, spec)
+
+
+def _host(connections: Sequence[Connection], specs: Sequence[str]) -> None:
+    """A process of many simulated workers, a thread each."""
+    scripts = {spec: pickle.loads(Path(spec).read_bytes()) for spec in specs}
+    threads = [threading.Thread(target=_answer, args=(connection, scripts)) for connection in connections]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def _answer(connection: Connection, scripts: Mapping[str, Script], spec: str | None = None) -> None:
+    with suppress(EOFError, OSError):
+        while True:
+            asked = connection.recv()
+            which, request = asked if spec is None else (spec, asked)
+            for message in _round(scripts[which], request):
+                frames.send(connection, message)
+
+
+def _round(script: Script, request: Round) -> Iterator[Message]:
+    found: dict[str, Found] = {}
+    luck = random.Random(request.seed)
+    for number in range(request.skip, request.count):
+        told, bug = luck.choice(script.cases)
+        begun, *others = told
+        assert isinstance(begun, Begun)
+        yield replace(begun, number=number)
+        if script.sleep:
+            time.sleep(luck.uniform(0.5, 1.5) * script.sleep)
+        yield from others
+        checked = others[-1]
+        assert isinstance(checked, Checked)
+        if bug is not None and bug not in request.known:
+            found[bug] = Found(case=checked.case, failure=checked.failures[0])
+            break  # a round that has found something shrinks it and ends
+    yield from found.values()
+    yield Done()
+
+
+class Worker:
+    """The main process's end of a simulated worker, as `mhc.fuzz.worker.process.Process` is of a real one."""
+
+    def __init__(self, connection: Connection, spec: str) -> None:
+        self.connection, self._spec, self._reader = connection, spec, frames.Reader(connection)
+        self.doing, self.since = "pretending", time.monotonic()
+
+    def send(self, request: Request) -> None:
+        self.connection.send((self._spec, request))
+
+    def receive(self) -> Iterator[Message]:
+        while (message := self._reader.next()) is not None:
+            yield message
+
+    def fate(self) -> None:
+        return
+
+    def pause(self, *, stopped: bool) -> None:
+        return
+
+    def kill(self) -> None:
+        self._reader.close()
+
+
+class Simulated:
+    """A site of simulated workers, `_HOSTED` to a process: most of them sleep most of the time."""
+
+    here = False
+
+    def __init__(self, specs: Specs, workers: int) -> None:
+        self._specs = specs
+        self.slots = workers
+        pipes = [multiprocessing.Pipe() for _ in range(workers)]
+        self._ends = [here for here, _ in pipes]
+        context = multiprocessing.get_context("spawn")
+        names = [spec for spec, _ in specs.values()]
+        self._hosts = []
+        for first in range(0, workers, _HOSTED):
+            theirs = [there for _, there in pipes[first : first + _HOSTED]]
+            self._hosts.append(context.Process(target=_host, args=(theirs, names), daemon=True))
+            self._hosts[-1].start()
+            for there in theirs:
+                there.close()
+
+    def up(self, slot: int) -> bool:
+        return True
+
+    def kin(self, slot: int) -> int:
+        return slot
+
+    def start(self, slot: int, name: str) -> Worker:
+        return Worker(self._ends[slot], self._specs[name][0])
+
+    def wait(self, processes: Sequence[Worker], seconds: float) -> Collection[Worker]:
+        talking = set(wait([one.connection for one in processes], seconds))
+        return [one for one in processes if one.connection in talking]
+
+    def stop(self) -> None:
+        for host in self._hosts:
+            host.kill()
+            host.join()
+        for end in self._ends:
+            end.close()
+
+
+def measure(folder: Path, site: Callable[[Specs], Site], *, seconds: float, sleep: float, seed: int = 0) -> Ceiling:
+    """Run a campaign on a simulated fleet for `seconds`, once its workers have started.
+
+    Args:
+        site: given the implementations, where the workers run.
+    """
+    specs = write_scripts(folder, sleep, seed)
+    store = Store.create(folder / "simulated.sqlite")
+    told: list[Finding] = []
+    pool = Pool(specs, site(specs))
+    began: list[tuple[float, float, int]] = []
+
+    def tick(campaign: Campaign) -> None:
+        if not began and campaign.cases >= 10 * pool.size:
+            began.append((time.monotonic(), time.process_time(), campaign.cases))
+        if began and time.monotonic() - began[0][0] >= seconds:
+            campaign.stop("measured")
+
+    campaign = Campaign(
+        [Subject(spec=spec, implementation=implementation) for spec, implementation in specs.values()],
+        store,
+        pool,
+        Budget(),
+        seed=seed,
+        on_finding=told.append,
+        on_tick=tick,
+    )
+    campaign.run()
+    before = began[0]
+    bugs = {bug for spec, _ in specs.values() for _, bug in pickle.loads(Path(spec).read_bytes()).cases if bug}
+    rows = store.findings()
+    result = Ceiling(
+        workers=pool.size,
+        seconds=time.monotonic() - before[0],
+        cases=campaign.cases - before[2],
+        cpu=time.process_time() - before[1],
+        reports=int(sum(row["seen"] for row in rows.values())),
+        bugs=len(bugs),
+        met=len(bugs & {found.fingerprint.id for found in told}),
+        told=len(told),
+        kept=len(rows),
+    )
+    store.close()
+    return result

@@ -1,0 +1,99 @@
+"""Which programs of an implementation are compiled, so that its time goes into cases and not into compilers."""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+from mhc.case import Case, default_case
+from mhc.fuzz.campaign.size_budget import QUICK
+from mhc.fuzz.worker.protocol import Checked
+from mhc.implementation import Implementation
+from strategies.cases import DTYPES
+from strategies.rounds import ROUND
+
+COMPILING = 0.25
+"""Of the time on an implementation's cases, what cases that compile may take before others run what is compiled."""
+OPENING = default_case(n=4, D=40, dtype="float32")
+"""What the first cases on an implementation are like: the n of the papers, a D that is whole vectors and no whole tile, and
+the dtype with the strictest bounds. All of a round run one program: a bug that most cases show costs one compilation.
+"""
+_KEPT = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a round draws.
+
+    Attributes:
+        count: cases. like: JSON of the one that they are to be like; None where they are drawn freely.
+        opening: it is one of the first, and has all the elements that there may be.
+    """
+
+    count: int = ROUND
+    like: str | None = None
+    opening: bool = False
+
+
+class Programs:
+    """The compiled programs of one implementation, and what compiling has cost.
+
+    A round is drawn freely while cases that compile have taken at most `COMPILING` of the time. Otherwise it draws cases
+    like an earlier one: what is compiled depends on n, D, the dtype, the tensors that are there and the schedule. What
+    `opening` needs compiled is on no account: there is no doing without one program.
+
+    Args:
+        opening: what the cases of the first round are like, if it is still to come; then others, each of a round of its own
+            where cases are slow though nothing is compiled for them, as in an interpreter.
+    """
+
+    def __init__(self, opening: Sequence[Case] = ()) -> None:
+        self._opening = list(opening)
+        self._opened = False
+        self._first = _programs(opening[0]) if opening else None
+        self._compiled = self._learned = 0
+        self._cases: dict[Hashable, str] = {}  # by what programs depend on; the least recently used first
+        self._compiling = 0.0
+        self._checking = 0.0
+
+    def learn(self, checked: Checked) -> None:
+        """A case was checked."""
+        self._learned += 1
+        self._compiled += checked.compiled
+        compiling, checking = checked.seconds.get("compiling", 0.0), checked.seconds.get("checking", 0.0)
+        key = _programs(Case.from_json(checked.case)) if checked.compiled else None
+        if key is None or key != self._first:
+            self._compiling += compiling
+            self._checking += checking
+        if key is not None and not checked.refused and not checked.failures:
+            self._cases[key] = checked.case
+            if len(self._cases) > _KEPT:
+                self._cases.pop(next(iter(self._cases)))
+
+    def next(self) -> Plan:
+        """The next round."""
+        if self._opening and (not self._opened or self._interpreted):
+            self._opened = True
+            return Plan(like=self._opening.pop(0).json, opening=True)
+        like = self._like()
+        return Plan() if like is None else Plan(count=5 * ROUND, like=like)
+
+    @property
+    def _interpreted(self) -> bool:
+        # where nothing was compiled every case is on the account
+        return self._compiled == 0 and self._checking > QUICK * self._learned
+
+    def _like(self) -> str | None:
+        if not self._cases or self._compiling <= COMPILING * self._checking:
+            return None
+        key = next(iter(self._cases))
+        self._cases[key] = self._cases.pop(key)
+        return self._cases[key]
+
+
+def _programs(case: Case) -> Hashable:
+    schedules = frozenset((name, frozenset(schedule.items())) for name, schedule in case.schedules.items())
+    return case.n, case.D, case.dtype, frozenset(case.tensors), schedules
+
+
+def opening(implementation: Implementation) -> list[Case]:
+    """`OPENING` in each dtype that the implementation takes."""
+    return [replace(OPENING, dtype=dtype) for dtype in DTYPES if dtype in implementation.dtypes]

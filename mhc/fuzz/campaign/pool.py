@@ -1,0 +1,115 @@
+"""A pool of processes: a number of slots that work at once, and idle processes that keep their implementation loaded."""
+
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from mhc.fuzz.executors.local import Site, Specs, Working
+from mhc.fuzz.worker.protocol import Round
+
+_ENDINGS = 32  # processes that are ended at the same time
+
+
+@dataclass
+class Slot:
+    """A place for one working process.
+
+    Attributes:
+        name, request, since: the implementation, the round, and the monotonic time when it was handed out.
+        begun: cases of the round that were begun, those skipped included. fresh: it yielded something new.
+        case, probe: what is in hand, and whether it is a probe of shrinking. last: what was judged last in this round.
+    """
+
+    number: int
+    process: Working
+    name: str
+    request: Round
+    since: float
+    begun: int = 0
+    fresh: bool = False
+    case: str | None = None
+    probe: bool = False
+    last: str | None = None
+
+
+class Pool:
+    """Processes by implementation, as many working at a time as the site has slots."""
+
+    def __init__(self, specs: Specs, site: Site) -> None:
+        self.site = site
+        self._implementations = len(specs)
+        self._idle: list[tuple[str, int, Working]] = []  # the longest idle first
+        self._slots: list[Slot | None] = [None] * site.slots
+        self._kin = [site.kin(number) for number in range(site.slots)]
+        self._together = Counter(self._kin)
+
+    @property
+    def size(self) -> int:
+        """How many slots there are."""
+        return len(self._slots)
+
+    @property
+    def down(self) -> bool:
+        """Whether there is a slot without work that cannot be given any, but may later."""
+        return any(slot is None and not self.site.up(number) for number, slot in enumerate(self._slots))
+
+    def busy(self) -> list[Slot]:
+        """Slots with work."""
+        return [slot for slot in self._slots if slot is not None]
+
+    def free(self) -> list[int]:
+        """Numbers of slots that can be given work."""
+        return [number for number, slot in enumerate(self._slots) if slot is None and self.site.up(number)]
+
+    def wait(self, seconds: float) -> list[Slot]:
+        """Busy slots whose processes may have something to say, once there is one or `seconds` have passed."""
+        busy = {id(slot.process): slot for slot in self._slots if slot is not None}
+        return [busy[id(one)] for one in self.site.wait([slot.process for slot in busy.values()], seconds)]
+
+    def give(self, number: int, name: str, request: Round) -> None:
+        """Hand a round to an idle process of that implementation, or to a new one."""
+        since = time.monotonic()
+        kin = self._kin[number]
+        found = next((one for one in reversed(self._idle) if one[:2] == (name, kin)), None)
+        if found is not None:
+            self._idle.remove(found)
+            process = found[2]
+        else:
+            process = self.site.start(number, name)
+        process.send(request)
+        slot = Slot(number=number, process=process, name=name, request=request, since=since, begun=request.skip)
+        self._slots[number] = slot
+
+    def release(self, slot: Slot) -> None:
+        """The slot's process has nothing to do and stays loaded, unless there are too many such."""
+        self._slots[slot.number] = None
+        kin = self._kin[slot.number]
+        self._idle.append((slot.name, kin, slot.process))
+        near = [one for one in self._idle if one[1] == kin]
+        if len(near) >= self._implementations + self._together[kin]:
+            self._idle.remove(near[0])
+            near[0][2].kill()
+
+    def replace(self, slot: Slot) -> None:
+        """The slot's process is of no more use."""
+        slot.process.kill()
+        self._slots[slot.number] = None
+
+    def pause(self, *, stopped: bool) -> None:
+        """Stop every process that works, or let all go on."""
+        for slot in self.busy():
+            slot.process.pause(stopped=stopped)
+
+    def stop(self) -> None:
+        """End every process, all at once: one that has a CUDA device takes its time."""
+        ending = [slot.process for slot in self.busy()] + [process for _, _, process in self._idle]
+        self._slots = [None] * len(self._slots)
+        self._idle.clear()
+        try:
+            with ThreadPoolExecutor(_ENDINGS) as together:
+                list(together.map(lambda process: process.kill(), ending))
+        except RuntimeError:  # no thread can be started
+            for process in ending:
+                process.kill()
+        self.site.stop()

@@ -1,0 +1,179 @@
+"""One check: a case on one implementation, judged by every gate."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from mhc.case import Case
+from mhc.fuzz.check.differential import Other, against
+from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.timing import Clock
+from mhc.implementation import Implementation
+from mhc.inputs import materialise
+from mhc.observation import Observation, observe
+from mhc.reference import reference
+from mhc.stream_order import new_stream
+from oracles import liveness, memory, refusal
+from oracles.bound import tolerances
+from oracles.gates import GATES
+from oracles.judge import MANNERS, by_itself, judge, measured
+from oracles.trial import Gate, Run, Trial
+from oracles.verdict import Status, Verdict, not_applicable
+
+
+def check(
+    implementation: Implementation,
+    case: Case,
+    device: str,
+    depth: Depth = Depth.DRAWN,
+    clock: Clock | None = None,
+    *,
+    partners: Sequence[Other] = (),
+    measure: bool = False,
+) -> list[Verdict]:
+    """Run `implementation` on `case` and judge it; a refused case costs no tolerance.
+
+    Where only the schedule that the case pins is refused, the case without it is judged: see `taken`. Gates with further
+    runs judge what ran to its end in the first, and in campaigns only what nothing was wrong with: they would tell of the
+    same bug in their words. Shared memory and changed settings (`MANNERS`) do not count there: they would hide all else.
+
+    An error of the device that only the harness meets is the case's as well: its kernel ran behind the call.
+
+    Args:
+        clock: is told where the time went, and before each call of the implementation.
+        partners: what the first run is compared with, by the pair gate.
+        measure: the bound gate's verdicts say how far each output is from float64.
+    """
+    clock = clock or Clock()
+    verdicts: list[Verdict] = []
+    with clock.spent("checking"):
+        try:
+            verdicts += _check(implementation, case, device, depth, clock, partners, measure)
+            judged = taken(implementation, case, verdicts)
+            if judged is not case:
+                verdicts += _check(implementation, judged, device, depth, clock, partners, measure)
+        except RuntimeError as error:
+            late = liveness.device_error(error)
+            if late is None:
+                raise
+            verdicts.append(late)
+    return verdicts
+
+
+def _refused_again(implementation: Implementation, case: Case, device: str) -> str | None:
+    """The reason that it gives when it is asked a second time; None where it takes the case then."""
+    try:
+        again = implementation.refusal(case, device)
+    except BaseException as error:  # its `supports` is code from outside
+        return f"its `supports` raised {type(error).__name__}"
+    return None if again is None else again.reason
+
+
+def taken(implementation: Implementation, case: Case, verdicts: Iterable[Verdict]) -> Case:
+    """The case that the verdicts of a check are of: without the schedule that it pins where that was refused."""
+    if not any(one.oracle == refusal.NAME and one.subject == refusal.SCHEDULE for one in verdicts):
+        return case
+    others = {name: schedule for name, schedule in case.schedules.items() if name != implementation.name}
+    return replace(case, schedules=others)
+
+
+def _check(
+    implementation: Implementation,
+    case: Case,
+    device: str,
+    depth: Depth,
+    clock: Clock,
+    partners: Sequence[Other],
+    measure: bool,
+) -> list[Verdict]:
+    inputs = materialise(case, device)
+    with clock.spent("reference"):
+        wanted = reference(inputs)
+    clock.run_begins()
+    observation = observe(implementation, inputs, wanted.saved)
+    clock.running += sum(observation.seconds.values())
+    if observation.refused is not None and implementation.name in case.schedules:
+        # not asked again: that a pinned schedule is too large may show only at compilation
+        return [refusal.unpinned(observation.refused)]
+    if observation.refused is not None:
+        return [refusal.judge(observation.refused, _refused_again(implementation, case, observation.device.type))]
+    if liveness.lost(observation):
+        return by_itself(observation)
+    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
+    verdicts = judge(observation, allowed)
+    if measure:
+        verdicts = measured(verdicts, observation, allowed)
+    fails = [verdict for verdict in verdicts if verdict.status is Status.FAIL and verdict.oracle not in MANNERS]
+    wrong = depth is not Depth.FULL and bool(fails)
+    trial = Trial(
+        inputs=inputs,
+        reference=wanted,
+        allowed=allowed,
+        observation=observation,
+        recomputes_forward=implementation.recomputes_forward,
+    )
+    if depth is not Depth.PLAIN and observation.failure is None and not wrong:
+        gates = [gate for gate in GATES if depth is not Depth.DRAWN or gate.drawn(case)]
+        verdicts += further(implementation, trial, gates, clock)
+    for partner in partners:
+        with clock.spent("comparing"):
+            verdicts += against(partner, trial, verdicts)
+    return verdicts
+
+
+def further(
+    implementation: Implementation, trial: Trial, gates: Iterable[Gate], clock: Clock | None = None
+) -> list[Verdict]:
+    """The verdicts of `gates` that need more than the first run; a run that two of them ask for is made once.
+
+    What the first run returned must outlast all of them. A run that loses the device is the last one.
+    """
+    clock = clock or Clock()
+    done: dict[str, Observation] = {}
+    verdicts: list[Verdict] = []
+    told = {_key(one) for one in _failing(trial.observation)}
+    for gate in gates:
+        plan = gate.plan(trial)
+        if isinstance(plan, list):
+            verdicts += plan
+            continue
+        broken: list[Verdict] = []
+        for run in plan.runs:
+            fresh = run.label not in done
+            if fresh:
+                clock.run_begins()
+                done[run.label] = rerun(implementation, run)
+                clock.running += sum(done[run.label].seconds.values())
+            if not plan.probes:
+                wrong = [one for one in _failing(done[run.label]) if fresh and _key(one) not in told]
+                verdicts += [one for one in wrong if one.oracle in MANNERS]
+                told |= {_key(one) for one in wrong if one.oracle in MANNERS}
+                broken += _unfit(gate, run, done[run.label], fresh)
+            if liveness.lost(done[run.label]):
+                return verdicts + broken
+        verdicts += broken or plan.judge(done)
+    return verdicts + memory.judge_kept(trial.observation, list(done))
+
+
+def rerun(implementation: Implementation, run: Run) -> Observation:
+    """Make one of the further runs that a gate asks for."""
+    stream = new_stream(run.inputs.device) if run.late else None
+    return observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill, stream=stream)
+
+
+def _failing(observation: Observation) -> list[Verdict]:
+    """What a run does wrong in itself."""
+    return [one for one in by_itself(observation) if one.status is Status.FAIL]
+
+
+def _key(verdict: Verdict) -> tuple[str, str, str]:
+    return verdict.oracle, verdict.subject, verdict.symptom
+
+
+def _unfit(gate: Gate, run: Run, observation: Observation, fresh: bool) -> list[Verdict]:
+    """Why a further run cannot be judged by the gate that asked for it; what it did wrong in itself is told once."""
+    if observation.refused is not None:
+        return [not_applicable(gate.name, run.label, f"refused: {observation.refused}")]
+    wrong = [one for one in _failing(observation) if one.oracle not in MANNERS]
+    if wrong and fresh:
+        return wrong
+    return [not_applicable(gate.name, run.label, "its run failed")] if observation.failure is not None else []

@@ -1,0 +1,115 @@
+"""The pair gate in a check: the first run beside what another implementation made of the same case."""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from mhc.case import Case
+from mhc.fuzz.worker.protocol import Observed, Partner
+from mhc.observation import Observation
+from oracles import bound, liveness, nonfinite, pair
+from oracles.bound import Tolerances, tolerances
+from oracles.pair import Side
+from oracles.trial import Trial, results
+from oracles.verdict import Status, Verdict, not_applicable
+
+_JUDGES = (bound.NAME, nonfinite.NAME)
+
+
+class Other(Protocol):
+    """What a check asks of `mhc.fuzz.worker.peer.PartnerProcess`."""
+
+    @property
+    def partner(self) -> Partner: ...
+
+    def run(self, case: Case) -> Observed | Verdict:
+        """What it made of a case; the liveness verdict on its process where that gave no answer."""
+        ...
+
+
+def against(other: Other, trial: Trial, verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The pair gate's verdicts on a trial that already has `verdicts`.
+
+    What is wrong by itself is told once, by the gate that says so. What the other one does wrong, a crash or a refusal, is
+    nothing to judge here by: not applicable, and its symptom says what it was.
+    """
+    mine, partner = trial.observation, other.partner
+    if mine.failure is not None:
+        return [_untold(partner, "failed itself", f"{mine.implementation} raised {mine.failure.type}")]
+    answer = other.run(trial.case)
+    if isinstance(answer, Verdict):
+        return [_untold(partner, answer.symptom, f"{partner.name}: {answer.message}")]
+    if answer.refused is not None:
+        return [_untold(partner, "refused", f"{partner.name} refused: {answer.refused}")]
+    if answer.failure is not None:
+        told = f"{partner.name}: {answer.failure.stage} raised {answer.failure.type}: {answer.failure.message}"
+        return [_untold(partner, liveness.symptom(answer.failure), told)]
+    outputs, gradients = pickle.loads(answer.tensors)
+    theirs = replace(mine, implementation=partner.name, outputs=outputs, gradients=gradients)
+    allowed = trial.allowed
+    if partner.recomputes_forward != trial.recomputes_forward:
+        allowed = tolerances(trial.inputs, trial.reference, recomputes_forward=partner.recomputes_forward)
+    wrong = {one.subject: one.oracle for one in verdicts if one.status is Status.FAIL and one.oracle in _JUDGES}
+    told_of = []
+    for verdict in pair.judge(Side(observation=mine, allowed=trial.allowed), Side(observation=theirs, allowed=allowed)):
+        one = _explained(verdict, theirs, allowed)
+        if verdict.subject in wrong:
+            one = not_applicable(pair.NAME, verdict.subject, f"fails {wrong[verdict.subject]} by itself")
+        told_of.append(replace(one, against=partner.name))
+    return told_of
+
+
+def _explained(verdict: Verdict, theirs: Observation, allowed: Tolerances) -> Verdict:
+    """A disagreement with what the other one's own result is by itself: one of the two is wrong, or the reference is."""
+    value = results(theirs).get(verdict.subject)
+    wanted = {**allowed.outputs, **allowed.gradients}.get(verdict.subject)
+    if verdict.status is not Status.FAIL or value is None or wanted is None:
+        return verdict
+    alone = (bound.judge_tensor(verdict.subject, value, wanted), nonfinite.judge_tensor(verdict.subject, value, wanted))
+    failing = [one.oracle for one in alone if one.status is Status.FAIL]
+    note = f"{theirs.implementation} fails {' and '.join(failing)} by itself" if failing else "neither fails by itself"
+    return replace(verdict, message=f"{verdict.message}; {note}")
+
+
+def _untold(partner: Partner, symptom: str, reason: str) -> Verdict:
+    return replace(not_applicable(pair.NAME, "case", reason), symptom=symptom, against=partner.name)
+
+
+def compared(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """With whom a case was compared, and with whom not and why, in words that can be counted."""
+    words = []
+    for name in dict.fromkeys(one.against for one in verdicts if one.against):
+        own = [one for one in verdicts if one.against == name]
+        if any(one.status is not Status.NOT_APPLICABLE for one in own):
+            words.append(f"compared with {name}")
+        else:
+            words.append(f"not compared with {name}: {own[0].symptom or 'nothing to compare'}")
+    return tuple(words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """How often one implementation was compared with another; missing: how often not, by why."""
+
+    name: str
+    against: str
+    cases: int
+    missing: Mapping[str, int]
+
+    def __str__(self) -> str:
+        line = f"{self.name} compared with {self.against} on {self.cases} cases"
+        why = ", ".join(f"{words} {n}" for words, n in self.missing.items())
+        return f"{line}, not on {sum(self.missing.values())}: {why}" if self.missing else line
+
+
+def pairs(partners: Sequence[str], counts: Mapping[str, Mapping[str, float]]) -> list[Pair]:
+    """Each implementation of a campaign with each that it was to be compared with, by name, from the store's counts."""
+    found = []
+    for name, own in counts.items():
+        for partner in partners:
+            start = f"not compared with {partner}: "
+            missing = {words.removeprefix(start): round(n) for words, n in own.items() if words.startswith(start)}
+            cases = round(own.get(f"compared with {partner}", 0))
+            found.append(Pair(name=name, against=partner, cases=cases, missing=missing))
+    return found

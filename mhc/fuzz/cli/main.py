@@ -1,0 +1,182 @@
+"""The command line of `python -m mhc.fuzz`. Exit codes: 0 clean, 1 findings, 2 usage or nothing judged, 3 our fault."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mhc.case import Case
+from mhc.case_json import CaseError
+from mhc.commands import Commands
+from mhc.fuzz.check.level import Depth
+from mhc.fuzz.cli import minimise, report
+from mhc.fuzz.cli.options import load_pairs
+from mhc.fuzz.cli.replay_table import replay_table
+from mhc.fuzz.cli.run import run_campaign, settings_of
+from mhc.fuzz.cli.trust import require_trust, trust_option
+from mhc.fuzz.findings.finding import read_against, read_case
+from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.process import HarnessError
+from mhc.fuzz.worker.protocol import Partner
+from mhc.implementation import DEVICES, Implementation
+from mhc.loading import outside_names
+from mhc.registry import built_in, load
+from mhc.upstream.cli.export import VERBS
+from oracles.judge import JUDGED, outcomes
+from oracles.verdict import Status, Verdict
+
+_implementations = click.option(
+    "--impl",
+    "specs",
+    multiple=True,
+    metavar="IMPL",
+    help="Check only this implementation: a name from `list`, FILE.py:NAME or package.module:NAME. Repeatable.",
+)
+_against = click.option(
+    "--against",
+    multiple=True,
+    metavar="IMPL",
+    help="Compare what is checked with this implementation as well, named as for --impl. Repeatable.",
+)
+_device = click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where kernels run.")
+
+
+@click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Stop after this many hours.")
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after this many minutes.")
+@click.option("--cases", "case_limit", type=click.IntRange(min=1), help="Stop after this many on each; shrinking runs more.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that work at a time.  [default: one a core]")
+@click.option("--seed", type=click.IntRange(min=0), help="Seed of the first round; the same seed draws the same cases.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("fuzz_reports"), show_default=True, help="Report folder."
+)
+@click.option(
+    "--resume",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="RUN",
+    help="Go on with a run's folder; a limit given anew is its whole limit.",
+)
+@click.option(
+    "--run-limit", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds of a call."
+)
+@click.option(
+    "--compile-limit", type=click.FloatRange(min=0), default=120.0, show_default=True, help="Seconds more, for compiling."
+)
+@click.option(
+    "--memory",
+    type=click.FloatRange(min=0, min_open=True),
+    help="GiB that a worker may use, and as many of a GPU.  [default: its part of 80 %]",
+)
+@click.option(
+    "--max-elements",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Elements of x at model sizes; a parameter may have twice as many.  [default: 2^24; 2^25 on a GPU]",
+)
+@click.option(
+    "--fixtures",
+    "fixtures_folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder for fixtures.  [default: tests/regressions for built-in implementations in a checkout]",
+)
+@click.option(
+    "--on",
+    metavar="ray[://ADDRESS]",
+    help="Run the workers on a Ray cluster, one GPU each with --device cuda; without ADDRESS on one started here.",
+)
+@_implementations
+@_against
+@trust_option
+@_device
+@click.pass_context
+def main(context: click.Context, /, **options: Any) -> None:
+    """Draw cases, run every implementation on each, and judge them against float64.
+
+    \b
+        python -m mhc.fuzz --minutes 10                      all built-in implementations
+        python -m mhc.fuzz --cases 500 --impl my_kernel.py:IMPL
+        python -m mhc.fuzz --minutes 10 --impl my_kernel.py:IMPL --against golden
+        python -m mhc.fuzz --resume fuzz_reports/RUN --hours 2
+        python -m mhc.fuzz replay fuzz_reports/RUN/1f3a90c2.json
+
+    Without a limit it runs for one minute. Findings go to a folder of the run's own under --out, each as small as it can be
+    made. Ctrl-C ends it with a full report, a second one at once. Exit status: 0 clean, 1 findings, 2 usage, or nothing was
+    judged, 3 a fault of the harness itself.
+    """
+    if context.invoked_subcommand is None:
+        sys.exit(run_campaign(settings_of(**options)))
+
+
+@main.command()
+@click.argument("case_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_implementations
+@_against
+@trust_option
+@_device
+def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], trust: bool, device: str) -> None:
+    """Run one saved case or finding again, and show each output's error beside its bound.
+
+    Largest and mean error are against float64, over the elements that are finite in both; the bound is the one where error /
+    bound is largest. Every gate judges; what fails is shown in full.
+
+    Without --impl, a finding runs on the implementation that it was found on, a bare case on all built-in ones. Where there
+    is no GPU, one on triton runs in Triton's interpreter with --impl triton-interpreted, which takes no schedule that is
+    pinned for triton. Without --against, it is compared with what the finding was compared with. What the file names and is
+    not built in is executed only if it is agreed to, or with --trust.
+
+    Exit status: 0 nothing fails, 1 it fails, 2 usage, or nothing was judged, 3 a fault of the harness itself.
+    """
+    try:
+        case, found_on = read_case(case_file)
+        remembered = read_against(case_file)
+    except CaseError as error:
+        raise click.UsageError(f"{case_file}: {error}") from error
+    named = (("--impl", None if specs else found_on), ("--against", None if against else remembered))
+    require_trust(named, case_file, given=(*specs, *against), trust=trust)
+    chosen = specs or (() if found_on is None else (found_on,))
+    if not against and remembered in specs:
+        click.echo(f"not compared with {remembered}, which it was found to differ from: --impl names it")
+    elif not against and remembered is not None:
+        against = (remembered,)
+    failed, empty = False, list[str]()
+    loaded, partners = load_pairs(chosen, against, device, "--impl" if specs else f"{case_file}: found on")
+    for spec, implementation in loaded:
+        verdicts = _check_once(spec, implementation, case, device, partners)
+        click.echo(replay_table(case, implementation.name, verdicts))
+        fails = any(verdict.status is Status.FAIL for verdict in verdicts)
+        failed |= fails
+        if not fails and JUDGED not in outcomes(verdicts).values():
+            empty.append(implementation.name)
+            click.echo(f"{implementation.name}: nothing was judged", err=True)
+    none = bool(empty) and (bool(chosen) or len(empty) == len(loaded))
+    sys.exit(1 if failed else 2 if none else 0)
+
+
+@main.command(name="list")
+def list_() -> None:
+    """Show the implementations there are, with the devices and dtypes they take."""
+    for name in (*built_in(), *outside_names()):
+        implementation = load(name)
+        click.echo(f"{name:16} {', '.join(implementation.devices):12} {', '.join(implementation.dtypes)}")
+
+
+main.add_command(minimise.minimise)
+main.add_command(minimise.promote)
+main.add_command(report.report)
+for verb in VERBS:
+    main.add_command(verb)
+
+
+def _check_once(
+    spec: str, implementation: Implementation, case: Case, device: str, partners: Sequence[Partner]
+) -> list[Verdict]:
+    worker = Worker(spec, implementation, device, partners=partners)
+    try:
+        worker.start(case, Depth.FULL, measure=True)
+        return worker.finish()
+    except HarnessError as fault:
+        minimise.our_fault(fault)
+    finally:
+        worker.stop()

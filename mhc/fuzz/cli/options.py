@@ -1,0 +1,94 @@
+"""The implementations that a command line asks for."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import click
+import torch
+
+from mhc.fuzz.worker.protocol import Partner
+from mhc.implementation import Implementation, ImplementationError
+from mhc.registry import built_in, load
+
+
+def load_all(
+    specs: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True
+) -> list[tuple[str, Implementation]]:
+    """The implementations asked for; all built-in ones that run on the device where none is.
+
+    Args:
+        asked_by: what a message names `specs` by. here: they are to run in this machine's processes.
+
+    Raises:
+        click.UsageError: there is no such device, or one cannot be loaded, or does not run there.
+    """
+    if here and device == "cuda" and not torch.cuda.is_available():
+        raise click.UsageError(f"--device cuda: PyTorch sees no CUDA device here{_without_a_gpu(specs)}")
+    if not specs:
+        return [(name, implementation) for name, implementation in built_in().items() if device in implementation.devices]
+    return _load(asked_by, "--impl", specs, device)
+
+
+def load_pairs(
+    specs: Sequence[str], against: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True
+) -> tuple[list[tuple[str, Implementation]], tuple[Partner, ...]]:
+    """The implementations asked for, and those that each is compared with; these are left out of "all built-in ones".
+
+    Args:
+        asked_by, here: as for `load_all`.
+
+    Raises:
+        click.UsageError: as for `load_all`, or one is to be compared with itself, or nothing is left to check.
+    """
+    chosen = load_all(specs, device, asked_by, here=here)
+    partners = _load("--against", "--against", against, device)
+    for spec, partner in partners if specs else ():
+        if any(implementation.name == partner.name for _, implementation in chosen):
+            raise click.UsageError(
+                f"--against {spec}: --impl names {partner.name!r} too, and nothing is compared with itself"
+            )
+    names = {partner.name for _, partner in partners}
+    chosen = [one for one in chosen if one[1].name not in names]
+    if not chosen:
+        raise click.UsageError(f"--against: no implementation is left to compare with {', '.join(names)}; give --impl")
+    return chosen, tuple(Partner.of(spec, implementation) for spec, implementation in partners)
+
+
+def elsewhere(implementation: Implementation, device: str, option: str = "--impl") -> str:
+    """What a message adds on how to run its source on a device that it does not take; nothing where there is no way."""
+    source = implementation.forward, implementation.backward
+    others = [one for one in built_in().values() if device in one.devices and (one.forward, one.backward) == source]
+    told = [
+        f"{one.name} is the same source and runs on {device}: give {option} {one.name}"
+        for one in others
+        if one.name != implementation.name
+    ]
+    if device == "cpu" and "cuda" in implementation.devices and torch.cuda.is_available():
+        told.append("for the GPU give --device cuda")
+    return "".join(f"; {one}" for one in told)
+
+
+def _without_a_gpu(specs: Sequence[str]) -> str:
+    """The same for everything that was asked for, where there is only the CPU."""
+    told = ""
+    for spec in specs:
+        with suppress(ImplementationError):
+            told += elsewhere(load(spec), "cpu")
+    return f"{told} without --device" if told else ""
+
+
+def _load(asked_by: str, option: str, specs: Sequence[str], device: str) -> list[tuple[str, Implementation]]:
+    loaded: list[tuple[str, Implementation]] = []
+    for spec in specs:
+        try:
+            implementation = load(spec)
+        except ImplementationError as error:
+            raise click.UsageError(f"{asked_by} {error}") from error
+        if device not in implementation.devices:
+            devices = ", ".join(implementation.devices)
+            problem = f"{implementation.name} runs on {devices}, not on {device}"
+            raise click.UsageError(f"{asked_by} {spec}: {problem}{elsewhere(implementation, device, option)}")
+        if any(other.name == implementation.name for _, other in loaded):
+            raise click.UsageError(f"{asked_by} {spec}: another one is named {implementation.name!r} too; names must differ")
+        loaded.append((spec, implementation))
+    return loaded

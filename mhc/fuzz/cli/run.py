@@ -1,0 +1,390 @@
+"""From the command line's options to a campaign that runs: its folder, settings, signals, display and reports."""
+
+import math
+import os
+import shlex
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from mhc.environment import environment
+from mhc.files import new_folder, refuse_links
+from mhc.fuzz import report
+from mhc.fuzz.campaign.background_minimiser import Reducer
+from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.harness_faults import FaultRecord
+from mhc.fuzz.campaign.pool import Pool
+from mhc.fuzz.campaign.store import FILE, Store, StoreError
+from mhc.fuzz.campaign.store_validation import check_to_go_on
+from mhc.fuzz.cli.display import Display, display
+from mhc.fuzz.cli.options import load_pairs
+from mhc.fuzz.cli.trust import has_outside, require_trust
+from mhc.fuzz.executors.local import Here, Site, Specs
+from mhc.fuzz.executors.ray_cluster import Fleet, join
+from mhc.fuzz.findings import fixtures
+from mhc.fuzz.findings.finding import Finding
+from mhc.fuzz.findings.known_issues import LEDGER
+from mhc.fuzz.minimise.minimise import minimise
+from mhc.fuzz.minimise.sandbox import processes
+from mhc.fuzz.worker.process import HarnessError, Limits
+from mhc.fuzz.worker.protocol import Fault, Partner
+from mhc.implementation import Implementation
+
+_DEFAULT_SECONDS = 60.0
+_MEMORY_SHARE = 0.8
+_ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM  # and SIGHUP, where it is not ignored
+_MINIMISE_CHECKS, _MINIMISE_SECONDS = 400, 120.0  # of one finding, beside the rounds; `minimise` alone takes longer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a run is to do. seed, specs, against and device are those of its first leg where it is gone on with.
+
+    Attributes:
+        max_elements: of x at model sizes; None: what suits the device.
+        on: the Ray cluster that it runs on, which has been joined; None: on this machine.
+    """
+
+    folder: Path
+    budget: Budget
+    specs: tuple[str, ...]
+    against: tuple[str, ...]
+    device: str
+    seed: int
+    workers: int
+    limits: Limits
+    resumed: bool
+    fixtures: Path | None
+    max_elements: int | None = None
+    on: str | None = None
+
+
+def settings_of(
+    *,
+    hours: float | None,
+    minutes: float | None,
+    case_limit: int | None,
+    workers: int | None,
+    seed: int | None,
+    out: Path,
+    resume: Path | None,
+    run_limit: float,
+    compile_limit: float,
+    memory: float | None,
+    fixtures_folder: Path | None,
+    specs: tuple[str, ...],
+    against: tuple[str, ...],
+    device: str,
+    trust: bool = False,
+    max_elements: int | None = None,
+    on: str | None = None,
+) -> Settings:
+    """The settings that the options mean.
+
+    Raises:
+        click.UsageError: they contradict one another, or the run to go on with; or that one names what is not trusted.
+    """
+    numbers = {"hours": hours, "minutes": minutes, "run-limit": run_limit, "compile-limit": compile_limit, "memory": memory}
+    for name, number in numbers.items():
+        if number is not None and math.isnan(number):
+            raise click.UsageError(f"--{name}: must be a number, was {number}")
+    if hours is not None and minutes is not None:
+        raise click.UsageError("give --hours or --minutes, not both")
+    seconds = hours * 3600 if hours is not None else None if minutes is None else minutes * 60
+    if resume is not None:
+        if specs or against or seed is not None:
+            raise click.UsageError("--resume goes on with the run's own --impl, --against and --seed; give none of them")
+        meta = _meta_of(resume)
+        specs, device, seed = tuple(one["spec"] for one in meta["implementations"]), meta["device"], meta["seed"]
+        max_elements = meta.get("max_elements") if max_elements is None else max_elements
+        against = tuple(meta.get("against", ()))
+        require_trust([("", spec) for spec in (*specs, *against)], resume, trust=trust)
+        if seconds is None and case_limit is None:
+            seconds, case_limit = meta["seconds"], meta["cases"]
+    elif seconds is None and case_limit is None:
+        seconds = _DEFAULT_SECONDS
+    seed = time.time_ns() % 2**32 if seed is None else seed
+    if on is None:
+        workers = workers or min(os.cpu_count() or 1, 16)
+        near = workers
+    else:
+        cluster = join(on, device, workers)
+        workers = workers or cluster.room
+        near = math.ceil(workers / cluster.nodes)  # on one machine, all taken for as large as this one
+    budget = Budget(
+        seconds=float("inf") if seconds is None else seconds, cases=float("inf") if case_limit is None else case_limit
+    )
+    each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / near / (1 + len(against)))
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    share = _gpu_share(memory, gpus, math.ceil(workers / gpus) if gpus and on is None else 1, 1 + len(against))
+    return Settings(
+        folder=resume or out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}",
+        budget=budget,
+        specs=specs,
+        against=against,
+        device=device,
+        seed=seed,
+        workers=workers,
+        limits=Limits(run=run_limit, compile=compile_limit, memory=each, gpu_share=share),
+        resumed=resume is not None,
+        fixtures=fixtures_folder,
+        max_elements=max_elements,
+        on=on,
+    )
+
+
+def run_campaign(settings: Settings) -> int:
+    """Run it to its end, with a report whatever ends it; the exit status."""
+    loaded, partners = load_pairs(settings.specs, settings.against, settings.device, here=settings.on is None)
+    settings, store = _opened(settings)
+    folder = settings.folder
+    again = "going on with" if settings.resumed else "reports in"
+    click.echo(f"checking {_who(loaded, partners)} on {settings.device}, seed {settings.seed}, {again} {folder}")
+    store.set_meta(budget=_budget(settings.budget))
+    if not settings.resumed:
+        _describe(store, settings, loaded, partners)
+    named = {implementation.name: (spec, implementation) for spec, implementation in loaded}
+    written = {id_: Path(path) for id_, path in store.meta().get("fixtures", {}).items()}
+
+    def save(found: Finding) -> Path:
+        """The finding in the run's folder, and its fixture where it belongs; the path to replay.
+
+        What cannot be written is a fault of the harness. The store has the finding all the same.
+        """
+        id_ = found.fingerprint.id
+        path = folder / f"{id_}.json"
+        try:
+            report.write_finding(folder, found)
+            place = fixtures.folder_for(found, None, settings.fixtures)
+            if place is not None:
+                path = written[id_] = fixtures.write(found, place, replacing=written.get(id_))
+                store.set_meta(fixtures={id_: str(path) for id_, path in written.items()})
+        except OSError as error:
+            campaign.note_fault(found.fingerprint.implementation, Fault.of(error), found.case.json)
+        return path
+
+    def on_finding(found: Finding) -> None:
+        shown.tell(report.describe(found, save(found), settings.device))
+
+    def on_minimal(found: Finding) -> None:
+        told = report.describe(found, save(found), settings.device).replace("FOUND", "MINIMAL", 1)
+        shown.tell(f"{told}\n    {found.reduction}")
+
+    def on_fault(fault: FaultRecord) -> None:
+        shown.tell(report.describe_fault(fault))
+
+    with ExitStack() as stack:
+        shown = stack.enter_context(display())
+        site = _site(settings, named, partners)
+        campaign = Campaign(
+            [Subject(spec=spec, implementation=implementation) for spec, implementation in loaded],
+            store,
+            Pool(named, site),
+            settings.budget,
+            seed=settings.seed,
+            largest=settings.max_elements,
+            device=settings.device,
+            ledger=LEDGER,
+            against={partner.name: partner.spec for partner in partners},
+            reducer=_reducer(settings, dict(loaded)),
+            on_finding=on_finding,
+            on_minimal=on_minimal,
+            on_fault=on_fault,
+            on_tick=shown,
+        )
+        with _signals(campaign, shown):
+            try:
+                ended = campaign.run()
+            except HarnessError as error:
+                ended = "fault"
+                campaign.note_fault("", Fault(message=str(error)))
+            stack.close()
+            return _finish(settings, store, campaign, ended)
+
+
+def _finish(settings: Settings, store: Store, campaign: Campaign, ended: str) -> int:
+    """Write the reports and show the summary, whatever can be written; the exit status."""
+    folder = settings.folder
+    try:
+        run = report.write_reports(folder, store)
+    except OSError as error:
+        campaign.note_fault("", Fault(message=f"the reports cannot be written: {error}"))
+        run = report.read(folder, store)
+    except StoreError as error:  # it was written by this campaign: its own check is at fault
+        store.close()
+        click.echo(f"fault of the harness: no report can be made of {folder / FILE}: {error}", err=True)
+        return 3
+    store.close()
+    click.echo(report.markdown(run), nl=False)
+    for name in run.empty:
+        click.echo(f"{name}: {run.gaps[name]}", err=True)
+    for fault in run.faults:
+        click.echo(f"fault of the harness: {fault}", err=True)
+    if ended not in {"budget spent", "fault"}:
+        trust = " --trust" if has_outside((*settings.specs, *settings.against)) else ""
+        click.echo(f"ended by {ended}; go on with: python -m mhc.fuzz --resume {shlex.quote(str(folder))}{trust}")
+    return run.status
+
+
+def _opened(settings: Settings) -> tuple[Settings, Store]:
+    """The settings with the folder that is this run's alone, and its store.
+
+    Raises:
+        click.UsageError: it cannot be made or opened, or another process goes on with it.
+    """
+    folder = settings.folder
+    try:
+        if settings.resumed:
+            refuse_links(folder / "logs", *folder.glob("logs/*"))
+            store = Store(folder / FILE)
+        else:
+            folder = new_folder(folder)
+            store = Store.create(folder / FILE)
+        store.claim()
+    except (OSError, StoreError, sqlite3.Error) as error:
+        where = f"--resume {folder}" if settings.resumed else f"--out {folder.parent}"
+        raise click.UsageError(f"{where}: {error}") from error
+    return replace(settings, folder=folder), store
+
+
+def _site(settings: Settings, specs: Specs, partners: Sequence[Partner]) -> Site:
+    logs = settings.folder / "logs"
+    if settings.on is not None:
+        return Fleet(specs, settings.device, settings.workers, settings.limits, logs=logs, partners=partners)
+    return Here(
+        specs,
+        settings.device,
+        settings.workers,
+        settings.limits,
+        logs=logs,
+        gpus=torch.cuda.device_count() if settings.device == "cuda" else 0,
+        partners=partners,
+    )
+
+
+def _reducer(settings: Settings, implementations: Mapping[str, Implementation]) -> Reducer:
+    """What makes findings smaller, on this machine."""
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        click.echo("there is no CUDA device here: findings stay as the rounds shrank them")
+        return Reducer(None)
+
+    def smaller(found: Finding) -> Finding:
+        log = settings.folder / "logs" / f"minimise-{found.fingerprint.id}.log"
+        start = processes(
+            found.spec,
+            implementations[found.spec],
+            settings.device,
+            found.against,
+            limits=settings.limits,
+            log=log,
+        )
+        return minimise(found, settings.device, start=start, checks=_MINIMISE_CHECKS, seconds=_MINIMISE_SECONDS)
+
+    return Reducer(smaller)
+
+
+def _who(loaded: Sequence[tuple[str, Implementation]], partners: Sequence[Partner]) -> str:
+    names = ", ".join(implementation.name for _, implementation in loaded)
+    return f"{names} against {', '.join(partner.name for partner in partners)}" if partners else names
+
+
+def _describe(
+    store: Store, settings: Settings, loaded: Sequence[tuple[str, Implementation]], partners: Sequence[Partner]
+) -> None:
+    """What the run is, for its reports and for whoever goes on with it."""
+    seconds, cases = settings.budget.seconds, settings.budget.cases
+    store.set_meta(
+        seed=settings.seed,
+        device=settings.device,
+        workers=settings.workers,
+        max_elements=settings.max_elements,
+        implementations=[{"name": implementation.name, "spec": spec} for spec, implementation in loaded],
+        chosen=bool(settings.specs),
+        against=list(settings.against),
+        partners=[partner.name for partner in partners],
+        environment=environment().to_json(),
+        command=" ".join(["python -m mhc.fuzz", *sys.argv[1:]]),
+        seconds=None if seconds == float("inf") else seconds,
+        cases=None if cases == float("inf") else cases,
+        known=[str(entry) for entry in LEDGER],
+    )
+
+
+def _budget(budget: Budget) -> str:
+    limits = [
+        f"{budget.seconds:g} s" if budget.seconds != float("inf") else "",
+        f"{budget.cases} cases each" if budget.cases != float("inf") else "",
+    ]
+    return ", ".join(filter(None, limits))
+
+
+def _meta_of(folder: Path) -> dict[str, Any]:
+    path = folder / FILE
+    if not path.exists():
+        raise click.UsageError(f"--resume {folder}: there is no {FILE} in it")
+    try:
+        with closing(Store(path)) as store:
+            check_to_go_on(store)
+            return store.meta()
+    except StoreError as error:
+        raise click.UsageError(f"--resume {folder}: {error}") from error
+
+
+@contextmanager
+def _signals(campaign: Campaign, shown: Display) -> Iterator[None]:
+    """The first signal of those that would end the process ends the campaign with a full report, a second SIGINT at once.
+
+    SIGTSTP (Ctrl-Z) stops the workers too, until the campaign is continued.
+    """
+
+    def first(number: int, _: object) -> None:
+        campaign.stop(signal.Signals(number).name)
+        signal.signal(signal.SIGINT, second)
+
+    def pause(*_: object) -> None:
+        campaign.pool.pause(stopped=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def wake(*_: object) -> None:
+        campaign.woken = True
+        campaign.pool.pause(stopped=False)
+
+    def second(*_: object) -> None:
+        shown.abandon()
+        os._exit(130)
+
+    wanted: dict[int, Any] = {**dict.fromkeys(_ENDS, first), signal.SIGTSTP: pause, signal.SIGCONT: wake}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        wanted[signal.SIGHUP] = first
+    before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _gpu_share(memory: float | None, gpus: int, workers: int, processes: int) -> float:
+    """Of a GPU's memory, what a process may take: `memory` GiB, or its part beside the others and one that minimises.
+
+    Args:
+        workers: that one GPU has. processes: of a worker, with those of what it is compared with.
+    """
+    if memory is not None and gpus:
+        least = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(gpus))
+        return min(1.0, memory * 2**30 / least)
+    return _MEMORY_SHARE / ((workers + 1) * processes)
+
+
+def _memory() -> int:
+    """Bytes that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,134 @@
+"""Where the processes of a campaign run. `Here` is this machine; `mhc.fuzz.executors.ray_cluster` has others."""
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from mhc.files import file_name
+from mhc.fuzz.worker.forkserver import end_orphans
+from mhc.fuzz.worker.main import serve
+from mhc.fuzz.worker.process import Limits, Lost, Process, Target, attend
+from mhc.fuzz.worker.protocol import Message, Partner, Request
+from mhc.implementation import Implementation
+from oracles.verdict import Verdict
+
+Specs = Mapping[str, tuple[str, Implementation]]
+"""How each implementation is named on the command line, and the implementation, by its name."""
+
+_LOOK = 0.25  # seconds between looks at processes that say nothing
+
+
+class Working(Protocol):
+    """What a campaign asks of a process: see `mhc.fuzz.worker.process.Process`, which is one."""
+
+    @property
+    def doing(self) -> str: ...
+
+    @property
+    def since(self) -> float: ...
+
+    def send(self, request: Request) -> None: ...
+
+    def receive(self) -> Iterator[Message]: ...
+
+    def fate(self) -> Verdict | Lost | None: ...
+
+    def pause(self, *, stopped: bool) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+class Site(Protocol):
+    """Slots, each a place for one working process. They are numbered from 0."""
+
+    @property
+    def slots(self) -> int:
+        """How many there are."""
+
+    @property
+    def here(self) -> bool:
+        """Whether they are this machine's, so that whatever else it does has to be taken off them."""
+
+    def up(self, slot: int) -> bool:
+        """Whether a process can be started there now. What is down may come up while `wait` waits."""
+
+    def kin(self, slot: int) -> int:
+        """Slots with the same answer can take over one another's idle processes."""
+
+    def start(self, slot: int, name: str) -> Working:
+        """A new process of an implementation."""
+
+    def wait(self, processes: Sequence[Any], seconds: float) -> Collection[Any]:
+        """Those of `processes` that may have something to say, once there is one or `seconds` have passed."""
+
+    def stop(self) -> None:
+        """Give everything back. Processes were ended before."""
+
+
+class Here:
+    """The machine that the campaign is on.
+
+    Args:
+        logs: folder for the processes' output. gpus: how many CUDA devices to spread the slots over.
+        partners: what every implementation is compared with. target: as for `Process`.
+    """
+
+    here = True
+
+    def __init__(
+        self,
+        specs: Specs,
+        device: str,
+        workers: int,
+        limits: Limits,
+        *,
+        logs: Path | None = None,
+        gpus: int = 0,
+        partners: Sequence[Partner] = (),
+        target: Target = serve,
+    ) -> None:
+        self._specs = dict(specs)
+        self._device, self._limits, self._logs, self._gpus = device, limits, logs, gpus
+        self._partners, self._target = partners, target
+        self.slots = workers
+        self._started = 0
+        self._looked = 0.0
+
+    def up(self, slot: int) -> bool:
+        return True
+
+    def kin(self, slot: int) -> int:
+        return slot % self._gpus if self._gpus else 0
+
+    def start(self, slot: int, name: str) -> Process:
+        spec, implementation = self._specs[name]
+        log = None
+        if self._logs is not None:
+            self._logs.mkdir(parents=True, exist_ok=True)
+            log = (
+                self._logs / f"{file_name(name)}-{self._started % 64}.log"
+            )  # the oldest are written over: logs stay bounded
+        self._started += 1
+        return Process(
+            spec,
+            implementation.env,
+            self._device,
+            self._limits,
+            log=log,
+            gpu=self.kin(slot) if self._gpus else None,
+            partners=self._partners,
+            target=self._target,
+        )
+
+    def wait(self, processes: Sequence[Process], seconds: float) -> Collection[Process]:
+        talking = attend(processes, min(seconds, _LOOK))
+        now = time.monotonic()
+        if now - self._looked >= _LOOK:  # what hangs or grows says nothing
+            self._looked = now
+            end_orphans()
+            return processes
+        return talking
+
+    def stop(self) -> None:
+        return

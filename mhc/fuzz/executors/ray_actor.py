@@ -1,0 +1,145 @@
+"""What runs on the other machines: an agent in each slot's actor, which starts processes there, watches them, and tells."""
+
+import hashlib
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from mhc.files import file_name
+from mhc.fuzz.worker.main import serve
+from mhc.fuzz.worker.process import Limits, Lost, Process, Target, attend
+from mhc.fuzz.worker.protocol import Begun, Done, Fault, Found, Message, Partner, Request, Round
+from oracles.verdict import Verdict
+
+_WATCH = 0.25  # seconds between looks at a process that says nothing
+_AT_ONCE = (Done, Fault)  # what is told as soon as it is known
+_SOON = (Begun, Found)  # so is this, unless the last answer was just now; all the rest goes along
+_APART = 0.2  # seconds: an answer costs a millisecond of CPU time in the main process, and two or three here
+_LOGS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """How to start a process of an implementation."""
+
+    name: str
+    spec: str
+    variables: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """What a process has said since the last time, and how it ended or that it was ended.
+
+    Attributes:
+        doing: in a word. seconds: for how long.
+    """
+
+    messages: tuple[Message, ...]
+    fate: Verdict | Lost | None
+    doing: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """An agent's machine. tree: of the sources that it runs; two that differ must not work together."""
+
+    host: str
+    pid: int
+    python: str
+    tree: str
+
+
+class Agent:
+    """The processes of one slot, each under a key. One call at a time, in the order of their making.
+
+    Args:
+        logs: folder for the processes' output; where it is not on this machine, one of its own.
+        target: as for `mhc.fuzz.worker.process.Process`.
+    """
+
+    def __init__(
+        self, device: str, limits: Limits, partners: Sequence[Partner], logs: Path | None, slot: int, target: Target = serve
+    ) -> None:
+        self._device, self._limits, self._partners, self._slot = device, limits, tuple(partners), slot
+        self._target = target
+        self._processes: dict[int, Process] = {}
+        self._logs = logs if logs is not None and logs.is_dir() else Path(tempfile.mkdtemp(prefix="mhc-fuzz-"))
+        self._started = 0
+        self._answered = 0.0
+        self._apart = _APART
+        # A new process imports the main module of this one under another name, here Ray's; and looks for modules where this
+        # one does, here also among the files of mhc.fuzz.
+        vars(sys.modules["__main__"]).pop("__file__", None)
+        sys.path[:] = [place for place in sys.path if Path(place) != Path(__file__).parent]
+
+    def hello(self) -> About:
+        return about()
+
+    def work(self, key: int, start: Start | None, request: Request | None, seconds: float) -> Said | None:
+        """Hand over a request, if there is one; then what the process says, once there is something or `seconds` are over.
+
+        Answers are some time apart, except in a round whose worker was lost before: there each case is told as it begins, so
+        that one which takes a machine down is known by name on the second machine, if it was not on the first.
+
+        Args:
+            start: how to start the process where there is none under the key.
+
+        Returns:
+            None where there is no such process: the agent that had it is gone.
+        """
+        process = self._processes.get(key)
+        if process is None:
+            if start is None:
+                return None
+            process = self._processes[key] = self._start(start)
+        if request is not None:
+            self._apart = 0.0 if isinstance(request, Round) and request.skip else _APART
+            process.send(request)
+        messages: list[Message] = []
+        fate: Verdict | Lost | None = None
+        until = time.monotonic() + seconds
+        while fate is None and time.monotonic() < until and not any(isinstance(one, _AT_ONCE) for one in messages):
+            if any(isinstance(one, _SOON) for one in messages):
+                until = min(until, self._answered + self._apart)
+            attend([process], max(0.0, min(_WATCH, until - time.monotonic())))
+            messages.extend(process.receive())
+            fate = process.fate()
+        if fate is not None:
+            messages.extend(process.receive())  # said between the last look and its end
+        self._answered = time.monotonic()
+        return Said(messages=tuple(messages), fate=fate, doing=process.doing, seconds=time.monotonic() - process.since)
+
+    def kill(self, key: int) -> None:
+        process = self._processes.pop(key, None)
+        if process is not None:
+            process.kill()
+
+    def _start(self, start: Start) -> Process:
+        log = self._logs / f"{file_name(start.name)}-{self._slot}-{self._started % _LOGS}.log"
+        self._started += 1
+        return Process(
+            start.spec, start.variables, self._device, self._limits, log=log, partners=self._partners, target=self._target
+        )  # the actor sees one CUDA device, and so does what it starts
+
+
+def about() -> About:
+    """The machine that this process is on."""
+    return About(host=socket.gethostname(), pid=os.getpid(), python=sys.version.split()[0], tree=_tree())
+
+
+def _tree() -> str:
+    """A digest of the package's sources."""
+    digest = hashlib.sha256()
+    for name in ("mhc", "oracles", "strategies"):
+        package = Path(import_module(name).__file__ or "").parent
+        for path in sorted(package.rglob("*.py")):
+            digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]

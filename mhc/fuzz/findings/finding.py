@@ -1,0 +1,220 @@
+"""Findings: a failing verdict with its case, as a file."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from mhc.case import Case
+from mhc.case_json import CaseError
+from mhc.environment import environment
+from mhc.files import read_json
+from mhc.fuzz.findings.fingerprint import Fingerprint
+from mhc.fuzz.worker.protocol import Failure
+from mhc.implementation import Implementation
+from oracles.verdict import Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduction:
+    """How a case was made smaller, and how often what came of it failed again.
+
+    Attributes:
+        elements_before, elements: of the operator's first input, x.
+        checks: cases run for it. seconds: that it took, confirmation included.
+        reproduced: of `runs` runs, each in a process of its own.
+    """
+
+    elements_before: int
+    elements: int
+    checks: int
+    seconds: float
+    reproduced: int
+    runs: int
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """What `Finding.document` has of it, as JSON gives it back.
+
+        Raises:
+            TypeError, ValueError: it has other fields, or what is no count.
+        """
+        if not isinstance(document, Mapping):
+            raise TypeError("a reduction must be an object")
+        found = cls(**document)
+        for name, value in vars(found).items():
+            if type(value) not in ({int, float} if name == "seconds" else {int}) or not 0 <= value < 2**63:
+                raise ValueError(f"{name} must be a number >= 0")
+        return found
+
+    @property
+    def rate(self) -> float:
+        return self.reproduced / self.runs if self.runs else 0.0
+
+    @property
+    def stable(self) -> bool:
+        """Whether it failed each time."""
+        return 0 < self.reproduced == self.runs
+
+    def __str__(self) -> str:
+        how = "stable" if self.stable else "flaky" if self.reproduced else "not reproduced"
+        return (
+            f"{how}, {self.reproduced} of {self.runs} in fresh processes; "
+            f"{self.elements_before} -> {self.elements} elements, {self.checks} checks, {self.seconds:.0f} s"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A failing case of one implementation.
+
+    Attributes:
+        spec: how the implementation was named on the command line.
+        variables: environment variables that its process had of its own.
+        reduction: where it was minimised.
+        against: how the implementation that it was compared with was named, where that is the bug.
+    """
+
+    fingerprint: Fingerprint
+    spec: str
+    variables: Mapping[str, str]
+    case: Case
+    message: str
+    reduction: Reduction | None = None
+    against: str | None = None
+
+    @property
+    def hung(self) -> bool:
+        """Whether what failed is that there was no answer."""
+        return self.fingerprint.symptom == "hang"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Its file, as JSON values, with the environment of now."""
+        here = environment()
+        here = replace(here, variables={**here.variables, **self.variables})
+        return {
+            "fingerprint": self.fingerprint.document,
+            "implementation": self.spec,
+            **({} if self.against is None else {"against": self.against}),
+            "message": self.message,
+            "reduction": None if self.reduction is None else asdict(self.reduction),
+            "environment": here.to_json(),
+            "case": json.loads(self.case.to_json()),
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.document, indent=2) + "\n"
+
+
+def fingerprint(implementation: Implementation, case: Case, failure: Failure | Verdict) -> Fingerprint:
+    """What makes a failing verdict the same bug as another."""
+    return Fingerprint(
+        operator=case.operator,
+        implementation=implementation.name,
+        oracle=failure.oracle,
+        subject=failure.subject,
+        symptom=failure.symptom,
+        against=failure.against,
+        outside=failure.outside if isinstance(failure, Failure) else (),
+    )
+
+
+def finding(
+    spec: str, implementation: Implementation, case: Case, failure: Failure | Verdict, against: str | None = None
+) -> Finding:
+    """The finding that a failing verdict makes. against: how what it was compared with was named on the command line."""
+    return Finding(
+        fingerprint=fingerprint(implementation, case, failure),
+        spec=spec,
+        variables=implementation.env,
+        case=case,
+        message=failure.message,
+        against=against,
+    )
+
+
+def read_finding(path: Path) -> Finding:
+    """The finding in a file. Its environment is that of then; its variables are not asked for again.
+
+    Raises:
+        CaseError: the file holds no finding, or one with a case that this version cannot read; the message names the field.
+    """
+    document = read_json(path)
+    _, spec = _case_of(document)
+    if spec is None or not isinstance(document, Mapping) or "fingerprint" not in document:
+        raise CaseError("fingerprint", "missing; this is a case, and not a finding")
+    return from_document(document)
+
+
+def from_document(document: object) -> Finding:
+    """The finding that `Finding.to_json` wrote.
+
+    Raises:
+        CaseError: as for `read_finding`.
+    """
+    if not isinstance(document, Mapping):
+        raise CaseError("finding", "must be an object")
+    for name in ("fingerprint", "implementation", "case"):
+        if name not in document:
+            raise CaseError(name, "missing; this is no finding")
+    case, reduction = Case.from_document(document["case"]), document.get("reduction")
+    _environment(document.get("environment", {}))
+    try:
+        fingerprint = Fingerprint.read(document["fingerprint"])
+        reduced = None if reduction is None else Reduction.read(reduction)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CaseError("fingerprint or reduction", f"has other fields than expected ({error})") from error
+    if fingerprint.operator != case.operator:
+        raise CaseError("fingerprint.operator", f"must be its case's, {case.operator}, was {fingerprint.operator!r}")
+    symbols = {symbol for condition in fingerprint.outside for symbol, _ in condition.least}
+    if not symbols <= set(case.sizes):
+        raise CaseError("fingerprint.outside", f"least must be of {', '.join(case.sizes)}")
+    return Finding(
+        fingerprint=fingerprint,
+        spec=_text(document, "implementation") or "",
+        variables={},
+        case=case,
+        message=_text(document, "message") or "",
+        reduction=reduced,
+        against=_text(document, "against"),
+    )
+
+
+def read_case(path: Path) -> tuple[Case, str | None]:
+    """The case in a file, and the implementation it was found on where the file is a finding.
+
+    Raises:
+        CaseError: the file holds no case that this version can read; the message names the field.
+    """
+    return _case_of(read_json(path))
+
+
+def read_against(path: Path) -> str | None:
+    """How the implementation was named that a finding was compared with; None where it was with none, or is a bare case.
+
+    Raises:
+        CaseError: as for `read_case`.
+    """
+    document = read_json(path)
+    return _text(document, "against") if isinstance(document, Mapping) else None
+
+
+def _case_of(document: object) -> tuple[Case, str | None]:
+    if isinstance(document, Mapping) and "case" in document:
+        return Case.from_document(document["case"]), _text(document, "implementation")
+    return Case.from_document(document), None
+
+
+def _text(document: Mapping[str, object], name: str) -> str | None:
+    value = document.get(name)
+    if value is not None and not isinstance(value, str):
+        raise CaseError(name, "must be text")
+    return value
+
+
+def _environment(told: object) -> None:
+    """Refuse what no environment is; only reports read it."""
+    if not isinstance(told, Mapping) or not isinstance(told.get("variables", {}), Mapping):
+        raise CaseError("environment", "must be an object, with an object of variables")

@@ -1,0 +1,102 @@
+"""The reducer's steps in their order, biggest first, made from an operator's table."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from mhc.case import Case
+from mhc.fuzz.minimise.shape_passes import DIMENSIONS, merged, resized, smaller, to_ones
+from mhc.fuzz.minimise.value_passes import (
+    contiguous,
+    every,
+    kinds,
+    layouts,
+    literals,
+    one,
+    only,
+    scale_1,
+    scales,
+    seed_0,
+    seeds,
+    unmarked,
+    unthinned,
+    without,
+    written_out,
+    zeroed,
+)
+from mhc.fuzz.minimise.value_passes import with_recipes as _with
+from mhc.operator import Operator
+from strategies.cases import DTYPES
+
+Step = Callable[[Case], Iterable[Case]]
+"""From a case to simpler ones, the most ambitious first; candidates that are no simpler are passed over."""
+
+
+def early(table: Operator) -> tuple[Step, ...]:
+    """Everything but literal values."""
+    names = [spec.name for spec in table.drawn]
+    upstream = [spec.name for spec in table.upstream]
+    return (
+        nothing_special,
+        unpinned,
+        to_ones(*DIMENSIONS),
+        to_ones("B", "S"),
+        to_ones("n", "D"),
+        *(smaller(name) for name in DIMENSIONS),
+        merged("B", "S"),
+        merged("n", "D"),
+        every(names, contiguous),
+        every(names, unmarked),
+        every(names, unthinned),
+        dtypes,
+        *(without(spec.name) for spec in table.drawn if spec.optional),
+        *(scalar(name) for name in table.scalars),
+        every(upstream, zeroed),
+        *(only(name, upstream) for name in upstream),
+        every(names, scale_1),
+        every(names, seed_0),
+        *(one(name, changes) for name in names for changes in (layouts, literals, kinds, scales, seeds)),
+    )
+
+
+def late(table: Operator) -> tuple[Step, ...]:
+    """Random values of small tensors written out: last, since a literal that is tied to its place hinders other steps."""
+    return tuple(one(spec.name, written_out) for spec in table.drawn)
+
+
+def nothing_special(case: Case) -> Iterator[Case]:
+    """One token, one stream, width 1 and zeros: what fails there fails on everything. Then the same in its shape."""
+    plain = replace(case, dtype=DTYPES[0], scalars=case.table.scalars, schedules={})
+    plain = _with(plain, {name: contiguous(zeroed(recipe)) for name, recipe in case.tensors.items()})
+    for spec in case.table.drawn:
+        if spec.optional:
+            plain = next(iter(without(spec.name)(plain)), plain)
+    yield from resized(plain, dict.fromkeys(DIMENSIONS, 1))
+    yield plain
+
+
+def unpinned(case: Case) -> Iterator[Case]:
+    """Schedules at their default: all of them, one implementation's, one choice."""
+    if case.schedules:
+        yield replace(case, schedules={})
+    for name, schedule in case.schedules.items():
+        others = {other: kept for other, kept in case.schedules.items() if other != name}
+        yield replace(case, schedules=others)
+        for key in schedule:
+            left = {other: value for other, value in schedule.items() if other != key}
+            yield replace(case, schedules={**others, name: left})
+
+
+def dtypes(case: Case) -> Iterator[Case]:
+    """Simpler dtypes."""
+    for dtype in DTYPES[: DTYPES.index(case.dtype)]:
+        yield replace(case, dtype=dtype)
+
+
+def scalar(name: str) -> Step:
+    """The step that brings one scalar to its default, or else to 1 or 0."""
+
+    def step(case: Case) -> Iterator[Case]:
+        for value in (case.table.scalars[name], 1.0, 0.0):
+            yield replace(case, scalars={**case.scalars, name: value})
+
+    return step

@@ -1,0 +1,121 @@
+"""Where the minimiser tries cases: worker processes that a case may kill."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from mhc.case import Case
+from mhc.fuzz.check.level import Depth
+from mhc.fuzz.findings.fingerprint import Fingerprint
+from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.process import HarnessError, Limits
+from mhc.fuzz.worker.protocol import Partner
+from mhc.implementation import Implementation
+from mhc.registry import load
+from oracles.verdict import Verdict
+
+# A case is hung when it takes so many times as long as the slowest that gave an answer, and at least so many seconds. What
+# compiles may take long on a new shape alone.
+_HANG_FACTOR = 5.0
+LEAST_LIMIT = 2.0
+_LEAST_COMPILED = 20.0
+
+
+class Process(Protocol):
+    """What the sandbox asks of `mhc.fuzz.worker.client.Worker`."""
+
+    @property
+    def retired(self) -> bool: ...
+
+    def start(self, case: Case, depth: Depth) -> None: ...
+
+    def finish(self) -> list[Verdict]: ...
+
+    def stop(self) -> None: ...
+
+
+Start = Callable[[float], Process]
+"""A new process, given the seconds that one case may take."""
+
+
+class Sandbox:
+    """Checks cases one after the other in a process, and in a new one after each case that ends or hangs it.
+
+    Args:
+        limit: seconds that a case may take while none has given an answer; later a few times what answers took.
+
+    Attributes:
+        checks: cases run. faults: of the harness; a case with one is taken not to fail.
+    """
+
+    def __init__(self, start: Start, *, limit: float, least: float = LEAST_LIMIT) -> None:
+        self._start = start
+        self._most = limit
+        self._least = least
+        self._slowest: float | None = None
+        self._process: Process | None = None
+        self.checks = 0
+        self.faults: list[HarnessError] = []
+
+    @property
+    def limit(self) -> float:
+        """Seconds that a new process grants a case."""
+        if self._slowest is None:
+            return self._most
+        return min(self._most, max(self._least, _HANG_FACTOR * self._slowest))
+
+    def seen(self, case: Case, fingerprint: Fingerprint, depth: Depth) -> Verdict | None:
+        """The verdict with that fingerprint, if the case fails so."""
+        return next((verdict for verdict in self.verdicts(case, depth) if fingerprint.fits(verdict, case)), None)
+
+    def stop(self) -> None:
+        """End the process; the next case starts a new one."""
+        if self._process is not None:
+            self._process.stop()
+        self._process = None
+
+    def verdicts(self, case: Case, depth: Depth) -> list[Verdict]:
+        """What is said of a case; nothing where the harness is at fault."""
+        self.checks += 1
+        try:
+            if self._process is None:
+                self._process = self._start(self.limit)
+            self._process.start(case, depth)
+            started = time.monotonic()
+            verdicts = self._process.finish()
+        except HarnessError as fault:
+            self.faults.append(fault)
+            self.stop()
+            return []
+        if self._process.retired:
+            self.stop()
+        else:
+            self._slowest = max(self._slowest or 0.0, time.monotonic() - started)
+        return verdicts
+
+
+def processes(
+    spec: str,
+    implementation: Implementation,
+    device: str,
+    against: str | None = None,
+    *,
+    limits: Limits | None = None,
+    log: Path | None = None,
+) -> Start:
+    """How to start worker processes of an implementation.
+
+    Args:
+        against: how the implementation is named that it is compared with. limits, log: as for `Worker`.
+
+    Raises:
+        ImplementationError: that one cannot be loaded.
+    """
+    partners = () if against is None else (Partner.of(against, load(against)),)
+    return lambda limit: Worker(spec, implementation, device, limit=limit, limits=limits, log=log, partners=partners)
+
+
+def least_limit(implementation: Implementation) -> float:
+    """Below how many seconds a case is never taken for hung."""
+    return LEAST_LIMIT if implementation.compiles is None else _LEAST_COMPILED

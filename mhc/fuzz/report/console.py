@@ -1,0 +1,27 @@
+"""What is told while a campaign runs: a finding's file and lines."""
+
+from pathlib import Path
+
+from mhc.files import replace_text
+from mhc.fuzz.campaign.harness_faults import FaultRecord
+from mhc.fuzz.findings.finding import Finding
+from mhc.fuzz.report.words import bounded, replay_command
+
+
+def write_finding(folder: Path, found: Finding) -> Path:
+    """Save a finding as `FINGERPRINT.json` in `folder`."""
+    path = folder / f"{found.fingerprint.id}.json"
+    replace_text(path, found.to_json())
+    return path
+
+
+def describe_fault(fault: FaultRecord) -> str:
+    """What went wrong with the harness, and on which case; the store has where it was raised."""
+    return f"FAULT of the harness: {bounded(fault.told)}"
+
+
+def describe(found: Finding, path: Path, device: str = "cpu") -> str:
+    """Where, got, wanted, bound, and the one command that shows it again."""
+    message = bounded(found.message).replace("\n", "\n    ")
+    command = replay_command(path, device, found.spec, found.against)
+    return f"FOUND {found.fingerprint}\n    {message}\n    {found.case.id}\n    {command}"

@@ -1,0 +1,93 @@
+"""A worker: one process that checks cases on one implementation, so that its crash or hang is nobody else's."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from mhc.case import Case
+from mhc.fuzz.check.level import Depth
+from mhc.fuzz.worker.process import Limits, Process
+from mhc.fuzz.worker.protocol import Check, Judged, Partner
+from mhc.fuzz.worker.session import broken
+from mhc.implementation import Implementation
+from oracles.verdict import Verdict
+
+
+class Worker:
+    """A worker process for one implementation; started when first needed, retired when it dies.
+
+    Args:
+        spec: how the implementation is named; the process loads it itself, with `implementation.env` set beforehand.
+        limit: seconds that one call of the implementation may take, with what is judged of it; a case has up to twenty.
+        limits: what its process may use beside.
+        log: file for what the process writes; the parent's own output where not given.
+        partners: what every case is compared with, within limits of their own: the case's limit is not theirs.
+
+    Attributes:
+        compiled: programs compiled for the cases so far, where the implementation counts them.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        implementation: Implementation,
+        device: str,
+        *,
+        limit: float = 60.0,
+        limits: Limits | None = None,
+        log: Path | None = None,
+        partners: Sequence[Partner] = (),
+    ) -> None:
+        self.spec = spec
+        self.implementation = implementation
+        self.device = device
+        self.limit = limit
+        self.limits = replace(limits or Limits(), compile=0.0, run=limit)
+        self.retired = False
+        self.compiled = 0
+        self._log = log
+        self._partners = partners
+        self._process: Process | None = None
+
+    def start(self, case: Case, depth: Depth = Depth.DRAWN, *, measure: bool = False) -> None:
+        """Hand over a case; `finish` has its verdicts, and with `measure` the errors that they were judged by."""
+        if self._process is None:
+            self._process = self._begin()
+        self._process.send(Check(case=case.json, depth=depth, measure=measure))
+
+    def finish(self) -> list[Verdict]:
+        """The verdicts on the case that was handed over. A death or a hang is one too, and retires the worker.
+
+        So does a case that loses the device: its process ends behind its answer.
+        """
+        assert self._process is not None
+        answer, fate = self._process.answer(Judged)
+        if fate is not None or (answer is not None and broken(answer.verdicts)):
+            self._retire()
+        if answer is None:
+            assert fate is not None
+            return [fate]
+        self.compiled += answer.compiled
+        return list(answer.verdicts)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def _retire(self) -> None:
+        self.stop()
+        self.retired = True
+
+    def _begin(self) -> Process:
+        process = Process(
+            self.spec,
+            self.implementation.env,
+            self.device,
+            self.limits,
+            log=self._log,
+            partners=self._partners,
+            partner_limits=Limits(),
+        )
+        process.await_ready()
+        return process

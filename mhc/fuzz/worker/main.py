@@ -1,0 +1,169 @@
+"""What a worker process does: load its implementation, then answer request after request until the pipe closes."""
+
+import faulthandler
+import importlib.util
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from multiprocessing import forkserver, parent_process, resource_tracker
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from mhc.fuzz.worker import frames
+from mhc.fuzz.worker.protocol import STACKS, Begun, Check, Fault, Judged, Message, Observe, Ready, Running
+
+if TYPE_CHECKING:
+    from mhc.fuzz.worker.process import Company
+
+# The modules that import PyTorch are imported in `serve`, after the environment variables are in place.
+
+
+def serve(
+    connection: Connection,
+    spec: str,
+    device: str,
+    log: str | None,
+    variables: Mapping[str, str],
+    company: "Company | None" = None,
+) -> None:
+    """Serve one implementation. An exception out of the harness is sent as a `Fault`, and ends the process.
+
+    Args:
+        company: those that it is compared with.
+    """
+    stacks = _detach(log, connection)
+    bare = dict(os.environ)
+    os.environ.update(variables)
+    import torch  # noqa: PLC0415
+
+    from mhc.case import Case  # noqa: PLC0415
+    from mhc.fuzz.check.check import check  # noqa: PLC0415
+    from mhc.fuzz.check.timing import Clock  # noqa: PLC0415
+    from mhc.fuzz.worker.compile_count import compiles, listen  # noqa: PLC0415
+    from mhc.fuzz.worker.peer import gather, run  # noqa: PLC0415
+    from mhc.fuzz.worker.session import broken, play  # noqa: PLC0415
+    from mhc.registry import load  # noqa: PLC0415
+
+    torch.set_num_threads(1)
+    if device == "cuda" and importlib.util.find_spec("triton") is not None:
+        listen()
+    say = _Saying(connection)
+    try:
+        implementation = load(spec)
+    except BaseException as error:  # the parent reports it
+        say(Fault.of(error))
+        return
+    partners = gather(company, device, bare, say)
+    say(Ready(stacks=stacks))
+    while True:
+        try:
+            request = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            if isinstance(request, Check):
+                text = request.case
+                before = compiles(implementation)
+                say(Begun(case=text, number=0))
+                clock = Clock(on_run=lambda nth: say(Running(nth=nth)))
+                verdicts = check(
+                    implementation,
+                    Case.from_json(text),
+                    device,
+                    request.depth,
+                    clock,
+                    partners=partners,
+                    measure=request.measure,
+                )
+                say(Judged(verdicts=tuple(verdicts), compiled=compiles(implementation) - before))
+                if broken(verdicts):
+                    _leave()
+            elif isinstance(request, Observe):
+                text = request.case
+                if not run(implementation, text, device, say):
+                    _leave()
+            elif not play(implementation, device, request, say, partners):
+                _leave()
+        except BaseException as error:  # `observe` catches what an implementation raises: this is ours
+            say(Fault.of(error))
+            return
+
+
+class _Saying:
+    """Sends messages. A process without a listener has nothing left to do; nor has a copy of it that a kernel forked."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._pid = os.getpid()
+
+    def __call__(self, message: Message) -> None:
+        if os.getpid() != self._pid:
+            os._exit(1)
+        try:
+            frames.send(self._connection, message)
+        except OSError:
+            os._exit(1)
+
+
+def _detach(log: str | None, connection: Connection) -> int | None:
+    """Begin a session, write to `log`, keep no descriptor but those needed, and die with the parent.
+
+    Signals of the terminal do not reach another session, and all that a kernel starts is in it, unless it begins its own.
+
+    Returns:
+        the descriptor of a file for what threads do, where the system has files in memory.
+    """
+    with suppress(OSError):  # it leads one already
+        os.setsid()
+    _keep_only(connection)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if log is not None:
+        try:
+            handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW)
+        except OSError:  # the disk is full, or may not be written: what a kernel prints is not worth a worker
+            handle = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        os.close(handle)
+    faulthandler.enable(sys.stderr)
+    if sys.platform == "linux":  # also where a kernel loops and never lets another thread run
+        import ctypes  # noqa: PLC0415
+
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    threading.Thread(target=_follow, daemon=True).start()
+    if not hasattr(os, "memfd_create"):
+        return None
+    stacks = os.memfd_create("stacks")
+    faulthandler.register(STACKS, file=stacks, all_threads=True)
+    return stacks
+
+
+def _keep_only(connection: Connection) -> None:
+    """Close the descriptors of the server that this process was forked from: what is written there would end the server."""
+    server: Any = getattr(forkserver, "_forkserver", None)
+    tracker: Any = getattr(resource_tracker, "_resource_tracker", None)
+    for owner, name in ((server, "_forkserver_alive_fd"), (tracker, "_fd")):
+        inherited = getattr(owner, name, None)
+        if inherited is not None and inherited != connection.fileno():
+            with suppress(OSError):
+                os.close(inherited)
+            setattr(owner, name, None)  # whoever needs one starts its own
+
+
+def _leave() -> NoReturn:
+    """End a process whose device is lost, with nothing freed: that may abort it, and would look like a finding."""
+    os._exit(0)
+
+
+def _follow() -> None:
+    parent = parent_process()
+    while parent is not None and parent.is_alive():
+        time.sleep(0.5)
+    with suppress(OSError):
+        os.killpg(0, signal.SIGKILL)  # with all that was started here
+    os._exit(1)

@@ -1,0 +1,52 @@
+"""What every worker process is forked from: all that is imported before an implementation is, and nothing of a DSL.
+
+What a first case would import and set up is here too, once for all processes: half a second each.
+"""
+
+import atexit
+import ctypes
+import gc
+import os
+import signal
+import sys
+import warnings
+from contextlib import suppress
+
+import hypothesis
+from hypothesis import strategies
+from torch.fx.experimental import symbolic_shapes  # noqa: F401  SymPy's half a second is the first `autograd.grad`'s otherwise
+
+import mhc.fuzz.worker.peer
+import mhc.fuzz.worker.session
+import mhc.registry  # noqa: F401
+from mhc.fuzz.worker.forkserver import descendants
+from strategies.rounds import quiet
+
+
+@quiet(1)
+@hypothesis.given(strategies.none())
+def _drawn(nothing: None) -> None:
+    """The first test of a process has Hypothesis collect all garbage."""
+
+
+_drawn()
+if (
+    sys.platform == "linux"
+):  # the server gets what its processes leave running; `mhc.fuzz.worker.forkserver.end_orphans` ends it
+    set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(set_child_subreaper, 1)
+    warnings.filterwarnings("ignore", message="forkserver: waitpid returned unexpected pid")
+
+
+def _end_all(server: int) -> None:
+    """End whatever still runs when the server ends, as it does where the main process was killed."""
+    while os.getpid() == server and (left := descendants(server)):
+        for pid in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+atexit.register(_end_all, os.getpid())
+gc.freeze()  # no process looks at it again: its pages stay shared

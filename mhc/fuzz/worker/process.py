@@ -1,0 +1,388 @@
+"""A process that serves one implementation, watched from outside: its end, time, memory and output.
+
+What a kernel does to its process is seen here and nowhere else, and becomes a verdict of the liveness gate.
+"""
+
+import multiprocessing
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mhc.fuzz.worker.compiler_watch import Compilers
+from mhc.fuzz.worker.forkserver import FRESH, UNKNOWN, children, end_orphans
+from mhc.fuzz.worker.frames import Garbled, Reader
+from mhc.fuzz.worker.main import serve
+from mhc.fuzz.worker.protocol import (
+    STACKS,
+    Begun,
+    Checked,
+    Comparing,
+    Done,
+    Fault,
+    Judged,
+    Message,
+    Observed,
+    Partner,
+    Ready,
+    Request,
+    Running,
+)
+from oracles import liveness
+from oracles.verdict import Verdict
+
+_NESTED: Any = multiprocessing.get_context("spawn")  # what such a process starts is a child of its own, and dies with it
+_WATCH = 0.25  # seconds between looks at a process that says nothing
+_LOOK = 0.1  # least seconds between looks at a process that talks: /proc costs as much as a message does
+_AWAY = 5.0  # seconds without a look after which whoever watches was stopped: that time is not the process's
+_KILLED = 5.0  # seconds that a killed process may take to end; one with a CUDA device takes its time
+_SAMPLES = 4  # times in a run limit that it is seen whether a compiler runs
+_CHILDREN = 64
+_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"  # PyTorch takes the first that is set
+
+
+Target = Callable[[Connection, str, str, str | None, Mapping[str, str], Any], None]
+"""What a process does: see `mhc.fuzz.worker.main.serve`."""
+Answer = TypeVar("Answer", Judged, Observed, Ready)
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A process ended with what was under it, a machine or a server: no case is to blame, and none is judged by it."""
+
+    message: str
+
+
+class HarnessError(Exception):
+    """A fault of the harness itself, not of an implementation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a process may use.
+
+    Attributes:
+        start: seconds to load the implementation. idle: between two cases, to draw the next.
+        run: seconds of one call in which no compiler was seen. compile: seconds more that a call may take with one.
+        parting: seconds to end after its pipe was closed, which is how an end shows first.
+        memory: resident bytes. output: bytes on standard output and error, together.
+        gpu_share: of a GPU's memory, what PyTorch may allocate in the process; past it a kernel gets an OutOfMemoryError.
+    """
+
+    start: float = 180.0
+    idle: float = 120.0
+    compile: float = 120.0
+    run: float = 60.0
+    parting: float = 10.0
+    memory: float = 8 << 30
+    output: int = 16 << 20
+    gpu_share: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Company:
+    """What a process is told of those that its implementation is compared with. limits, log, gpu: as for `Process`."""
+
+    partners: tuple[Partner, ...]
+    limits: Limits
+    log: Path | None
+    gpu: int | None
+
+
+class Process:
+    """One process. `receive` has what it said; `fate` says how it ended or that it must.
+
+    Args:
+        spec: how the implementation is named; the process loads it itself, with `variables` set beforehand.
+        log: file for its standard output and error. gpu: the one CUDA device that it sees.
+        partners: what every case is compared with; each runs in a process that this one starts and watches.
+        partner_limits: what such a process may use; the same as this one where not given.
+        target: what the process does.
+
+    Attributes:
+        doing: in a word, for displays. since: monotonic time when that began.
+    """
+
+    def __init__(
+        self,
+        spec: str,
+        variables: Mapping[str, str],
+        device: str,
+        limits: Limits,
+        *,
+        log: Path | None = None,
+        gpu: int | None = None,
+        partners: Sequence[Partner] = (),
+        partner_limits: Limits | None = None,
+        target: Target = serve,
+    ) -> None:
+        self.spec = spec
+        self.limits = limits
+        self.log = log
+        self.ready = False
+        self._asked = False
+        self._garbled = False
+        self._compilers: Compilers | None = None
+        self._compiled = self._sampled = 0.0  # when a compiler was last seen at work, and when one was last looked for
+        self._silent: float | None = None  # since when the pipe is closed: it has ended, or is about to, or has lost it
+        self._looked = 0.0
+        context = FRESH if multiprocessing.parent_process() is None else _NESTED
+        here, there = context.Pipe()
+        own = dict(variables)
+        if gpu is not None:
+            own["CUDA_VISIBLE_DEVICES"] = str(gpu)
+        if device == "cuda" and limits.gpu_share < 1.0:
+            own[_ALLOCATOR[0]] = _with_share({**os.environ, **own}, limits.gpu_share)
+        written = None if log is None else str(log)
+        company = Company(partners=tuple(partners), limits=partner_limits or limits, log=log, gpu=gpu) if partners else None
+        self._process = context.Process(target=target, args=(there, spec, device, written, own, company))
+        self._process.start()
+        there.close()
+        self.connection: Connection = here
+        self._reader = Reader(here)
+        self._expect("starting", limits.start)
+
+    def send(self, request: Request) -> None:
+        """Hand over work, which waits where the process is not ready yet. A process that is gone is found by `fate`."""
+        self._asked = True
+        if self.ready:
+            self._expect("drawing", self.limits.idle)
+        with suppress(OSError):
+            self.connection.send(request)
+
+    @property
+    def silent(self) -> bool:
+        """Whether everything has been received that it can ever say."""
+        return self._silent is not None
+
+    @property
+    def awaited(self) -> Connection | int:
+        """What to wait for: its next message, or its end."""
+        return self.connection if self._silent is None else self._process.sentinel
+
+    def receive(self) -> Iterator[Message]:
+        """What has arrived, without waiting."""
+        while self._silent is None:
+            try:
+                message: Message | None = self._reader.next()
+            except Garbled:
+                self._garbled, message = True, None
+            if self._garbled or self._reader.closed:
+                self._silent = time.monotonic()
+            if message is None:
+                return
+            self._note(message)
+            yield message
+
+    def answer(self, kind: type[Answer], waiting: Callable[[], None] = lambda: None) -> tuple[Answer | None, Verdict | None]:
+        """The next message of a kind, or the verdict on the end of the process.
+
+        Args:
+            waiting: is called now and then.
+
+        Raises:
+            HarnessError: the process met a fault of the harness, or its end says nothing of a case.
+        """
+        answer: Answer | None = None
+        fate: Verdict | Lost | None = None
+        while answer is None and fate is None:
+            answer = self._next(kind)  # it may have arrived together with an earlier one
+            if answer is not None:
+                break
+            attend([self], _WATCH)
+            waiting()
+            answer = self._next(kind)
+            fate = None if answer is not None else self.fate()
+        if answer is None:
+            answer = self._next(kind)  # said between the last look and its end
+        if isinstance(fate, Lost):
+            raise HarnessError(f"worker of {self.spec}: {fate.message}")
+        return answer, fate
+
+    def _next(self, kind: type[Answer]) -> Answer | None:
+        for message in self.receive():
+            if isinstance(message, Fault):
+                raise HarnessError(f"worker of {self.spec}: {message.message}")
+            if isinstance(message, kind):
+                return message
+        return None
+
+    def await_ready(self, waiting: Callable[[], None] = lambda: None) -> None:
+        """Wait until the implementation is loaded; `waiting` is called now and then.
+
+        Raises:
+            HarnessError: it cannot be; that is not a failing case.
+        """
+        if self.ready:
+            return
+        ready, fate = self.answer(Ready, waiting)
+        if ready is None:
+            assert fate is not None
+            self.kill()
+            raise HarnessError(f"worker of {self.spec} did not load it: {fate.message}")
+
+    def _note(self, message: Message) -> None:
+        limits = self.limits
+        match message:
+            case Ready():
+                self.ready = True
+                if message.stacks is not None and self._process.pid is not None:
+                    self._compilers = Compilers(self._process.pid, message.stacks, STACKS)
+                if self._asked:
+                    self._expect("drawing", limits.idle)
+                else:
+                    self._expect("waiting", float("inf"))
+            case Begun():
+                self._expect("judging" if message.number >= 0 else "shrinking", limits.idle)
+            case Running():
+                self._expect("running", limits.compile + limits.run)
+            case Comparing():
+                self._expect("comparing", limits.idle)
+            case Checked():
+                self._expect("drawing", limits.idle)
+            case Judged() | Observed() | Done():
+                self._asked = False
+                self._expect("waiting", float("inf"))
+            case Fault():
+                self._expect("ending", limits.parting)
+
+    def _expect(self, doing: str, seconds: float) -> None:
+        self.doing = doing
+        self.since = self._watched = self._compiled = self._sampled = time.monotonic()
+        self._limit = seconds
+
+    def fate(self) -> "Verdict | Lost | None":
+        """Why the process is at its end, or has to be: what it has in hand is to blame. None while all is well.
+
+        Everything that it sent must have been received before. Looks at most ten times a second.
+        """
+        now = time.monotonic()
+        if not self.silent and now - self._looked < _LOOK:
+            return None
+        if now - self._watched > _AWAY:
+            self._excuse(now - self._watched)
+        self._looked = self._watched = now
+        if self._garbled:
+            return liveness.garbled()
+        if not self._process.is_alive():
+            if self._process.exitcode == UNKNOWN:
+                return Lost("the server that its process was forked from has ended")
+            return liveness.died(self._exit())
+        if self._silent is not None and now - self._silent > self.limits.parting:
+            return liveness.deaf(self.limits.parting)
+        used = _resident(self._process.pid)
+        if used > self.limits.memory:
+            return liveness.overgrown(used, self.limits.memory)
+        if self.log is not None and _size(self.log) > self.limits.output:
+            return liveness.flooded(self.limits.output)
+        started = len(children(self._process.pid)) if self._process.pid is not None else 0
+        if started > _CHILDREN:
+            return liveness.crowded(started)
+        return self._hung(now)
+
+    def _hung(self, now: float) -> Verdict | None:
+        """The verdict on a process that has taken too long.
+
+        In a call, time does not count in which a compiler ran, or for which the process had no core to run on.
+        """
+        if now - self.since > self._limit:
+            return liveness.hung(self._limit)
+        limits = self.limits
+        if self.doing != "running" or self._compilers is None or limits.compile == 0:
+            return None
+        if now - self._sampled > max(_WATCH, limits.run / _SAMPLES):
+            if self._compilers.running(self.since):
+                self._compiled = now
+            self._compiled = min(now, self._compiled + self._compilers.starved)
+            self._sampled = now
+        return liveness.hung(limits.run) if now - self._compiled > limits.run else None
+
+    def _excuse(self, seconds: float) -> None:
+        """Take time off its account in which nobody watched it, since the watcher was stopped."""
+        self.since += seconds
+        self._compiled += seconds
+        self._sampled += seconds
+        if self._silent is not None:
+            self._silent += seconds
+
+    def _exit(self) -> str:
+        """How it ended, in a word."""
+        code = self._process.exitcode
+        if code is None or code >= 0:
+            return f"exit {code}"
+        try:
+            return signal.Signals(-code).name
+        except ValueError:  # one of the real-time signals
+            return f"signal {-code}"
+
+    def pause(self, *, stopped: bool) -> None:
+        """Stop the process, or let it go on."""
+        if self._process.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it, with all that it has started."""
+        if self._process.pid is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.join(_KILLED)
+        end_orphans()
+        self._reader.close()
+        self.connection.close()
+        if self.log is not None and _size(self.log) > self.limits.output:
+            os.truncate(self.log, int(self.limits.output))  # what it wrote before the next look must not fill a disk
+
+
+def attend(processes: Sequence[Process], seconds: float) -> list[Process]:
+    """Sleep until some of them have said something or ended, and at most so long; which ones."""
+    sleeping, found = select.poll(), {}
+    for process in processes:
+        awaited = process.awaited
+        found[awaited if isinstance(awaited, int) else awaited.fileno()] = process
+        sleeping.register(awaited, select.POLLIN)
+    return [found[number] for number, _ in sleeping.poll(1000 * seconds)]
+
+
+@contextmanager
+def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and put the old ones back."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _with_share(variables: Mapping[str, str], share: float) -> str:
+    """The configuration of PyTorch's allocator, with a share of a GPU's memory where it sets none itself."""
+    name = "per_process_memory_fraction"
+    configured = next((variables[one] for one in _ALLOCATOR if one in variables), "")
+    return configured if name in configured else ",".join(filter(None, (configured, f"{name}:{share:.4f}")))
+
+
+def _resident(pid: int | None) -> int:
+    """Bytes of memory that a process has in use; 0 where /proc does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

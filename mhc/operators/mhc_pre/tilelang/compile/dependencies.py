@@ -1,0 +1,110 @@
+"""What TileLang programs depend on: versions, compilers, and the source of their kernels."""
+
+import ast
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+VERSIONS: Mapping[str, str] = {"tilelang": "0.1.8", "apache-tvm-ffi": "0.1.9"}
+"""What the kernels are written for. Another TileLang has another language, another TVM FFI does not import with this one."""
+
+_BUILDERS = tuple(Path(__file__).with_name(name) for name in ("compiler.py", "host.py", "host.h"))
+
+
+@functools.cache
+def unusable() -> str | None:
+    """Why TileLang cannot be used here; None where it can. Reads installed metadata, and imports nothing."""
+    for package, wanted in VERSIONS.items():
+        try:
+            found = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return f"{package} is not installed; the TileLang kernels need {package}=={wanted}"
+        if found != wanted:
+            return f"the TileLang kernels need {package}=={wanted}, found {found}: pip install {package}=={wanted}"
+    return None
+
+
+@functools.cache
+def compiler_path(target: str) -> Path | None:
+    """The compiler of a target's programs: nvcc for CUDA, g++ otherwise."""
+    if not target.startswith("cuda"):
+        found = shutil.which("g++")
+        return None if found is None else Path(found)
+    homes = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ]
+    on_path = shutil.which("nvcc")
+    candidates = [*(Path(home) / "bin" / "nvcc" for home in homes), *([Path(on_path)] if on_path else [])]
+    return next((path for path in (*candidates, Path("/usr/local/cuda/bin/nvcc")) if path.exists()), None)
+
+
+@functools.cache
+def missing(target: str) -> str | None:
+    """Why programs for a target, "c" or "cuda", cannot be compiled here; None where they can."""
+    reason = unusable()
+    if reason is None and compiler_path(target) is None:
+        wanted = "nvcc, of the CUDA toolkit" if target.startswith("cuda") else "g++"
+        reason = f"TileLang compiles with {wanted}; there is none on the path"
+    return reason
+
+
+@functools.cache
+def digest(module: str) -> str:
+    """Of a kernel module's source and of every project module that it imports: what its programs depend on."""
+    seen: dict[str, str] = {}
+    waiting = [module]
+    root = module.partition(".")[0]
+    while waiting:
+        name = waiting.pop()
+        path = None if name in seen else _source(name)
+        if path is None:
+            continue
+        source = path.read_bytes()
+        seen[name] = hashlib.sha256(source).hexdigest()
+        waiting += [one for one in _imports(source) if one.partition(".")[0] == root]
+    return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+
+
+@functools.cache
+def builders() -> str:
+    """Of what makes a program of a lowered function."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in _BUILDERS)).hexdigest()
+
+
+def _source(name: str) -> Path | None:
+    """The file of a module or package, None of a name in a module; find_spec would import what is above it."""
+    root, *inner = name.split(".")
+    for folder in _folders(root):
+        at = folder.joinpath(*inner)
+        for path in (at.with_suffix(".py"), at / "__init__.py"):
+            if path.is_file():
+                return path
+    return None
+
+
+def _folders(root: str) -> tuple[Path, ...]:
+    spec = importlib.util.find_spec(root)
+    return () if spec is None else tuple(Path(folder) for folder in spec.submodule_search_locations or ())
+
+
+def _imports(source: bytes) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)  # a module, or a name that is none
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@functools.cache
+def compiler(target: str) -> str:
+    """The compiler, by its file: asking it for its version would take longer than loading a program."""
+    path = compiler_path(target)
+    if path is None:
+        return "none"
+    status = path.resolve().stat()
+    return f"{status.st_size} {status.st_mtime_ns}"

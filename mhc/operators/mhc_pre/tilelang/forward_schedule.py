@@ -1,0 +1,214 @@
+"""Which TileLang program a forward runs: pure functions of shape, dtype and chip."""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mhc.case import Case, ScheduleValue
+from mhc.operators.mhc_pre.device import Chip
+from mhc.operators.mhc_pre.tilelang.fp32_schedule import MOST_ROWS, WARP_ROWS, at_once, rows_of_tile, shares
+from mhc.operators.mhc_pre.triton.schedule import pinned, power_of_2
+
+# Two bfloat16 terms of a float32 leave 2**-16 sum|a||b|, under 6 sqrt(L) 2**-24 sum|a||b| for sums this long.
+TWO_TERMS_FROM = 1821
+# Tokens, and elements of x, from which the resident kernel's start pays.
+RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 22
+# Elements of x from which a program compiled for n and D is worth its compilation, and from which terms have a launch.
+FIXED_ELEMENTS, PRESPLIT_ELEMENTS = 1 << 22, 1 << 20
+# Shared memory for the tiles on their way to the projection, compiled for n and D.
+STAGES_BYTES = 192 << 10
+# Columns of every stream that a program of the resident kernel owns, for n = 1, 2, 3, 4.
+RESIDENT_WIDTH = {1: 1024, 2: 512, 3: 256, 4: 256}
+# Programs of a group beyond which one tile on its way is taken, not two: faster with 16, not compared up to 8.
+LARGE_GROUP = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForwardSchedule:
+    """The forward's cut.
+
+    mode            two_pass: sums over K in `splits` shares, then the rest; resident: x is read once and waits in shared
+                    memory (`resident_width` says for which shapes)
+                    float32 x has a two_pass of its own, `whole`, without tensor cores
+    fixed           two_pass: compiled for n and D, x by TMA into shared memory; else both are dynamic
+    presplit        two_pass: phi * gamma is split into bfloat16 terms by a launch of its own, not again in every tile
+    terms           of phi * gamma
+    block_*         two_pass: tile of the projection, tokens, rows of phi, elements of K
+    splits          two_pass: programs that share K
+    threads, stages (fixed, float32) of the projection; finish_threads: of the second pass, eight elements of h_in a thread
+    slots, lag      resident: tiles in shared memory, and tiles between projecting one and making h_in of it
+    """
+
+    mode: str = "two_pass"
+    fixed: bool = False
+    presplit: bool = False
+    terms: int = 3
+    block_tokens: int = 64
+    block_m: int = 32
+    block_k: int = 64
+    splits: int = 1
+    threads: int = 128
+    stages: int = 0
+    finish_threads: int = 128
+    slots: int = 5
+    lag: int = 2
+
+
+SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
+    "forward_mode": ("two_pass", "resident"),
+    "forward_fixed": (False, True),
+    "forward_presplit": (False, True),
+    "forward_block_tokens": (64, 128),
+    "forward_block_m": (16, 32, 64, 128),
+    "forward_block_k": (32, 64),
+    "forward_splits": (1, 2, 3, 4, 5, 8, 16),
+    "forward_threads": (128, 256),
+    "forward_stages": (2, 3, 4, 8),
+    "forward_finish_threads": (64, 128, 160, 256),
+    "forward_slots": (4, 5),
+    "forward_lag": (2, 3),
+}
+
+
+def resident_width(n: int, D: int, dtype: str, chip: Chip) -> int | None:
+    """Columns of every stream that a program of the resident kernel owns; None where it does not serve the shape."""
+    if chip.capability != 90 or dtype != "bfloat16" or n > 4 or n * D < TWO_TERMS_FROM:
+        return None
+    width = RESIDENT_WIDTH[n]
+    return None if D % width or D // width > min(16, chip.cores) else width
+
+
+def _may_be_fixed(n: int, D: int, dtype: str) -> bool:
+    """Whether the program compiled for n and D serves them: whole tiles of bfloat16, terms of phi under 2**31 elements."""
+    K = n * D
+    return dtype == "bfloat16" and K % 64 == 0 and D % 8 == 0 and 3 * 384 * K < 1 << 31
+
+
+@functools.lru_cache(maxsize=4096)
+def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardSchedule:
+    """The default for N tokens of n streams of width D."""
+    M, K = n * n + 2 * n, n * D
+    if dtype == "float32":
+        return _whole_schedule(N, M, D, K, chip)
+    width = resident_width(n, D, dtype, chip)
+    if N >= RESIDENT_TOKENS and N * K >= RESIDENT_ELEMENTS and width is not None:
+        return ForwardSchedule(mode="resident", terms=2, slots=4 if D // width > LARGE_GROUP else 5)
+    fixed = N * K >= FIXED_ELEMENTS and _may_be_fixed(n, D, dtype)
+    presplit = fixed or N * K >= PRESPLIT_ELEMENTS
+    block_m = power_of_2(M, 16, 128) if fixed else 32 if M <= 32 else 64
+    large = fixed and N >= 2048
+    block_tokens = 128 if large else 64
+    block_k = 64 if dtype == "bfloat16" and presplit else 32
+    tiles = -(-N // block_tokens) * -(-M // block_m)
+    if fixed:  # one program a multiprocessor: the split that leaves fewest of them idle
+
+        def cost(splits: int) -> float:
+            return -(-tiles * splits // chip.cores) / splits + 0.02 * splits
+
+        splits = min(range(max(1, K // 8192), max(2, min(16, K // 512) + 1)), key=cost)
+    else:  # enough programs to fill the device, and sums short enough for the truncating accumulators of tensor cores
+        splits = power_of_2(min(max(-(-2 * chip.cores // tiles), K // 8192), max(1, K // (256 if presplit else 32))), 1, 16)
+    return ForwardSchedule(
+        fixed=fixed,
+        presplit=presplit,
+        block_tokens=block_tokens,
+        block_m=block_m,
+        block_k=block_k,
+        splits=splits,
+        threads=2 * block_tokens,
+        stages=min(8, STAGES_BYTES // (2 * block_k * (block_tokens + ForwardSchedule.terms * block_m))),
+        finish_threads=_threads(D // 8) if fixed else _finish_threads(D),
+    )
+
+
+def _whole_schedule(N: int, M: int, D: int, K: int, chip: Chip) -> ForwardSchedule:
+    """The default for float32 x: two tiles on their way, of as many programs as keep the multiprocessors busy."""
+    block_m = rows_of_tile(M)
+    block_tokens = 64 if block_m == WARP_ROWS or N <= 64 else 128
+    plan = ForwardSchedule(
+        block_tokens=block_tokens,
+        block_m=block_m,
+        block_k=32,
+        threads=whole_threads(block_m),
+        stages=2,
+        finish_threads=_finish_threads(D),
+    )
+    tiles = -(-N // block_tokens) * -(-M // block_m)
+    together = at_once(plan.threads, whole_shared(plan), 168, chip.shared)
+    return replace(plan, splits=shares(tiles, -(-K // 32), together, chip.cores, most=32))
+
+
+def whole_threads(block_m: int) -> int:
+    """A warp for eight rows of phi."""
+    return 32 * block_m // WARP_ROWS
+
+
+def whole_shared(plan: ForwardSchedule) -> int:
+    """Bytes of shared memory of a program of `whole`: its tiles' rows are four elements apart."""
+    return 4 * plan.stages * (plan.block_tokens + plan.block_m) * (plan.block_k + 4)
+
+
+def _finish_threads(D: int) -> int:
+    """Of the second pass where D is dynamic."""
+    return 64 if D <= 512 else 160 if D <= 1280 else 256
+
+
+def _threads(chunks: int) -> int:
+    """Of the second pass, for so many pieces of eight elements: the most, up to 256, that leave none idle."""
+    return next((threads for threads in (256, 128, 64) if chunks % threads == 0), power_of_2(chunks, 32, 256))
+
+
+def forward_plan(N: int, n: int, D: int, dtype: str, chip: Chip, schedule: Mapping[str, ScheduleValue]) -> ForwardSchedule:
+    """What a shape runs where a case pins `schedule`; with float32, pinned rows bring their threads."""
+    plan: ForwardSchedule = pinned(forward_schedule(N, n, D, dtype, chip), "forward", schedule)  # type: ignore[type-var]
+    if dtype == "float32" and "forward_threads" not in schedule:
+        return replace(plan, threads=whole_threads(plan.block_m))
+    return plan
+
+
+def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str | None:
+    """Why a pinned schedule cannot serve a case; None where it can."""
+    N, n, D, dtype = max(case.N, 1), case.n, case.D, case.dtype
+    plan = forward_plan(N, n, D, dtype, chip, schedule)
+    if plan.mode == "resident":
+        if resident_width(n, D, dtype, chip) is None:
+            return (
+                "forward_mode resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821, D a multiple of 1024,"
+                f" 512, 256, 256 for n = 1, 2, 3, 4 and at most 16 times that; was {dtype}, n = {n}, D = {D}"
+            )
+        if plan.lag >= plan.slots - 1:
+            return f"forward_lag {plan.lag} leaves no slot to load into of forward_slots {plan.slots}"
+        return None
+    if N * -(-D // (8 * plan.finish_threads)) >= 1 << 31:
+        return f"the second pass would be more than 2**31 programs, for {N} tokens of {D} columns"
+    if plan.fixed and not _may_be_fixed(n, D, dtype):
+        return f"forward_fixed is for bfloat16, D a multiple of 8 and n * D of 64; was {dtype}, n = {n}, D = {D}"
+    if dtype == "float32":
+        return _unfit_whole(plan, chip)
+    if plan.fixed and not plan.presplit:
+        return "forward_fixed takes forward_presplit True"
+    if not plan.fixed and plan.terms * plan.block_m > 192:
+        return f"forward_block_m must be at most 64 without forward_fixed, was {plan.block_m}"
+    if plan.fixed and plan.stages * plan.block_k * 2 * (plan.block_tokens + plan.terms * plan.block_m) > chip.shared - 1024:
+        return f"forward_stages {plan.stages} of those tiles are more than the {chip.shared} bytes of shared memory"
+    if not plan.fixed and plan.block_m * plan.block_k < 8 * plan.threads:
+        return (
+            "forward_block_m * forward_block_k must be at least 8 * forward_threads without forward_fixed,"
+            f" was {plan.block_m} * {plan.block_k} for {plan.threads}"
+        )
+    if plan.threads != 2 * plan.block_tokens:
+        return f"forward_threads must be twice forward_block_tokens, was {plan.threads} for {plan.block_tokens}"
+    return None
+
+
+def _unfit_whole(plan: ForwardSchedule, chip: Chip) -> str | None:
+    """Why a pinned schedule cannot serve float32 x."""
+    if plan.presplit:
+        return "forward_presplit is for bfloat16 and float16: float32 has no terms"
+    if plan.block_m > MOST_ROWS:
+        return f"forward_block_m must be at most {MOST_ROWS} with float32, was {plan.block_m}"
+    if plan.threads != whole_threads(plan.block_m):
+        return f"forward_threads must be 4 * forward_block_m with float32, was {plan.threads} for {plan.block_m}"
+    if whole_shared(plan) > chip.shared - 1024:
+        return f"forward_stages {plan.stages} of those tiles are more than the {chip.shared} bytes of shared memory"
+    return None

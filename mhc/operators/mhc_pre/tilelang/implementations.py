@@ -1,0 +1,110 @@
+"""mHC Forward Pre on TileLang: tile-level on CUDA, scalar on the CPU (the `c` target), and the forward as TIR script."""
+
+from functools import partial
+from typing import Any, Literal
+
+import torch
+
+from mhc.case import Case, Schedule
+from mhc.implementation import Implementation, Refused
+from mhc.operator import STORAGE_DTYPES
+from mhc.operators.mhc_pre.device import chip
+from mhc.operators.mhc_pre.tilelang.backward_schedule import unfit as backward_unfit
+from mhc.operators.mhc_pre.tilelang.compile.cache import Counts
+from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing
+from mhc.operators.mhc_pre.tilelang.forward_schedule import unfit as forward_unfit
+from mhc.operators.mhc_pre.tilelang.schedule import SPACE
+
+# Each stage's module is imported by its first call: importing `mhc` touches neither TileLang nor its kernels.
+
+
+def _forward(x: Any, *arguments: Any, schedule: Schedule | None, **keywords: Any) -> Any:
+    from mhc.operators.mhc_pre.tilelang.backward import start_building  # noqa: PLC0415
+    from mhc.operators.mhc_pre.tilelang.forward import forward  # noqa: PLC0415
+
+    if x.numel() > 0:  # a backward follows, mostly: where it has to be compiled, both are at once
+        start_building(tuple(x.shape), x.dtype, x.get_device(), tuple(sorted((schedule or {}).items())))
+    return forward(x, *arguments, schedule=schedule, **keywords)
+
+
+def _backward(*arguments: Any, **keywords: Any) -> Any:
+    from mhc.operators.mhc_pre.tilelang.backward import backward  # noqa: PLC0415
+
+    return backward(*arguments, **keywords)
+
+
+def _serial_forward(*arguments: Any, **keywords: Any) -> Any:
+    from mhc.operators.mhc_pre.tilelang.cpu import forward  # noqa: PLC0415
+
+    return forward(*arguments, **keywords)
+
+
+def _serial_backward(*arguments: Any, **keywords: Any) -> Any:
+    from mhc.operators.mhc_pre.tilelang.cpu import backward  # noqa: PLC0415
+
+    return backward(*arguments, **keywords)
+
+
+def _tir_forward(*arguments: Any, **keywords: Any) -> Any:
+    from mhc.operators.mhc_pre.tir.forward import forward  # noqa: PLC0415
+
+    return forward(*arguments, **keywords)
+
+
+def _compiles() -> int:
+    return Counts.compiled
+
+
+def _supports(target: str, case: Case) -> Literal[True] | Refused:
+    del case
+    reason = missing(target)
+    return True if reason is None else Refused(reason)
+
+
+def _supports_tiles(case: Case) -> Literal[True] | Refused:
+    reason = missing("cuda")
+    if reason is not None:
+        return Refused(reason)
+    schedule = case.schedules.get("tilelang")
+    if schedule:
+        here = chip(torch.cuda.current_device())
+        dtype = STORAGE_DTYPES[case.dtype]
+        reason = forward_unfit(case, schedule, here)
+        reason = reason or backward_unfit(max(case.N, 1), case.n, case.D, dtype, here, schedule)
+        if reason is not None:
+            return Refused(f"its schedule: {reason}")
+    return True
+
+
+def _supports_tir(case: Case) -> Literal[True] | Refused:
+    """On either device: which one a case is for is not in the case."""
+    return _supports("cuda" if torch.cuda.is_available() else "c", case)
+
+
+TILELANG = Implementation(
+    name="tilelang",
+    forward=_forward,
+    backward=_backward,
+    devices=("cuda",),
+    dtypes=("bfloat16", "float16", "float32"),
+    supports=_supports_tiles,
+    compiles=_compiles,
+    schedule=SPACE,
+)
+TILELANG_C = Implementation(
+    name="tilelang-c",
+    forward=_serial_forward,
+    backward=_serial_backward,
+    devices=("cpu",),
+    dtypes=("bfloat16", "float16", "float32", "float64"),
+    supports=partial(_supports, "c"),
+    compiles=_compiles,
+)
+TIR = Implementation(
+    name="tir",
+    forward=_tir_forward,
+    devices=("cpu", "cuda"),
+    dtypes=("bfloat16", "float16", "float32", "float64"),
+    supports=_supports_tir,
+    compiles=_compiles,
+)

@@ -1,0 +1,280 @@
+"""dx and psi in one kernel for sm_90, bfloat16 x of few streams: a loading warp, a storing one, two groups that compute.
+
+    dx  = left @ right - coef * x + h_pre * dh_in     [N, n, D]
+    psi = left[:, :psi_rows]^T x                      [parts, psi_rows, n, D], added up by `parameters`
+
+A program keeps its columns of `right` in shared memory and goes through tiles of 64 tokens. A warp loads them by TMA into a
+ring of slots; warp groups 0 and 1 take them in turn, each with accumulators of psi of its own, and leave dx in a shared
+tensor that a second warp stores by TMA. A slot's columns are panels of 64, each inside one stream, so that every copy fills
+a whole shared tensor: TileLang 0.1.8 gets the address wrong where TMA copies into a part of a swizzled one.
+"""
+
+import tilelang.language as T
+from tvm.script.ir_builder import IRBuilder
+
+from mhc.operators.mhc_pre.tilelang.kernels.bwd_gates import gates_and_weights
+from mhc.operators.mhc_pre.tilelang.kernels.bwd_parameters import parameters
+
+TOKENS = 64
+PANEL = 64
+STRIP = 16
+
+
+def emit(*statements):
+    """Makes statements of calls: TileLang sees those of a plain Python function only so."""
+    for statement in statements:
+        T.evaluate(statement)
+
+
+def fragments(name, count, shape):
+    """Register tensors with names: an element of a list has none, and the generated source would not compile."""
+    made = []
+    for k in range(count):
+        fragment = T.alloc_fragment(shape, "float32")
+        IRBuilder.name(f"{name}_{k}", fragment)
+        made.append(fragment)
+    return made
+
+
+def cuts(columns):
+    """(start, width) of the parts in which left comes: of 64 columns, then smaller powers of two, which swizzle."""
+    parts, at = [], 0
+    while at < columns:
+        width = next(width for width in (64, 32, 16) if columns - at >= width)
+        parts.append((at, width))
+        at += width
+    return parts
+
+
+def panels_of(n, psi_rows):
+    """(stream, column) of each panel of a program, and streams and columns it spans."""
+    if psi_rows > 64:  # two blocks of psi's sums a panel: registers for one
+        return ((0, 0),), 1, PANEL
+    if n == 1:
+        return ((0, 0), (0, PANEL)), 1, 2 * PANEL
+    streams = 3 if n == 3 else 2
+    return tuple((i, 0) for i in range(streams)), streams, PANEL
+
+
+class Tiles:
+    """Shared tensors of a program, each with `slots` tiles, and what happens to one slot."""
+
+    def __init__(self, n, columns, psi_rows, slots):
+        self.panels, self.streams, self.span = panels_of(n, psi_rows)
+        self.blocks = -(-psi_rows // 64)  # of rows of psi; each is a part of left
+        self.parts = cuts(max(columns, 64 * self.blocks))
+        self.offsets = sorted({offset for _, offset in self.panels})
+        self.slots = slots
+
+    def allocate(self):
+        slots = self.slots
+        self.left = [T.alloc_shared((slots, TOKENS, width), "bfloat16") for _, width in self.parts]
+        self.x = [T.alloc_shared((slots, TOKENS, PANEL), "bfloat16") for _ in self.panels]
+        # no product swizzles it: in rows of 32 bytes, so that eight tokens are in different banks
+        self.dh_in = [T.alloc_shared((slots, PANEL // STRIP, TOKENS, STRIP), "bfloat16") for _ in self.offsets]
+        self.rows = T.alloc_shared((slots, TOKENS, 4), "float32")  # coef, and h_pre of the program's streams
+        self.right = [[T.alloc_shared((width, PANEL), "bfloat16") for _, width in self.parts] for _ in self.panels]
+        self.dx = [T.alloc_shared((TOKENS, PANEL), "bfloat16") for _ in self.panels]
+
+    def load_right(self, right, i0, d0, ready):
+        for p, (i, d) in enumerate(self.panels):
+            for q, (c, width) in enumerate(self.parts):
+                emit(T.copy(right[c : c + width, i0 + i, d0 + d : d0 + d + PANEL], self.right[p][q]))
+        emit(T.barrier_arrive(ready))
+
+    def load(self, slot, t0, group, x, dh_in, left, coef, i0, d0, full):
+        emit(T.copy(coef[group, t0 : t0 + TOKENS, 0:4], self.rows[slot, :, :]))
+        for q, (c, width) in enumerate(self.parts):
+            emit(T.copy(left[t0 : t0 + TOKENS, c : c + width], self.left[q][slot, :, :]))
+        for p, (i, d) in enumerate(self.panels):
+            emit(T.copy(x[t0 : t0 + TOKENS, i0 + i, d0 + d : d0 + d + PANEL], self.x[p][slot, :, :]))
+        for q, offset in enumerate(self.offsets):
+            for strip in range(PANEL // STRIP):
+                d = d0 + offset + strip * STRIP
+                emit(T.copy(dh_in[t0 : t0 + TOKENS, d : d + STRIP], self.dh_in[q][slot, strip, :, :]))
+        emit(T.barrier_arrive(full[slot]))
+
+    @property
+    def together(self):
+        """Panels whose products run in one batch: their sums must fit in a thread's registers beside those of psi."""
+        panels = len(self.panels)
+        return panels if panels * (self.blocks + 1) <= 4 else 1
+
+    def compute(self, slot, panels, psis, outs, empty):
+        for p in panels:
+            out = outs[p % self.together]
+            start(out, self.x[p], self.dh_in[self.offsets.index(self.panels[p][1])], self.rows, slot, self.panels[p][0])
+        # one batch of products, of whose sums nothing is touched before all have ended
+        for p in panels:
+            for r in range(self.blocks):
+                psi = psis[p * self.blocks + r]
+                emit(T.gemm(self.left[r][slot, :, :], self.x[p][slot, :, :], psi, transpose_A=True, wg_wait=-1))
+        for p in panels:
+            for q in range(len(self.parts)):
+                wait = 0 if p == panels[-1] and q == len(self.parts) - 1 else -1
+                emit(T.gemm(self.left[q][slot, :, :], self.right[p][q], outs[p % self.together], wg_wait=wait))
+        if panels[-1] == len(self.panels) - 1:
+            emit(T.barrier_arrive(empty[slot]))
+
+    def work(self, slot, psis, outs, empty, free, parity, done):
+        for first in range(0, len(self.panels), self.together):
+            panels = range(first, first + self.together)
+            self.compute(slot, panels, psis, outs, empty)
+            if first == 0:
+                emit(T.barrier_wait(free, parity))
+            for p in panels:
+                emit(T.copy(outs[p % self.together], self.dx[p]))
+        emit(T.fence_proxy_async(), T.barrier_arrive(done))
+
+    def store(self, t0, dx, i0, d0, free):
+        for p, (i, d) in enumerate(self.panels):
+            emit(T.copy(self.dx[p], dx[t0 : t0 + TOKENS, i0 + i, d0 + d : d0 + d + PANEL]))
+        emit(T.barrier_arrive(free))
+
+    def store_psi(self, psis, psi, part, i0, d0):
+        for p, (i, d) in enumerate(self.panels):
+            for r in range(self.blocks):
+                store(psis[p * self.blocks + r], psi, part, 64 * r, i0 + i, d0 + d)
+
+
+@T.macro
+def start(out, x_s, g_s, rows, slot, i):
+    """out = h_pre * dh_in - coef * x, to which the products are added.
+
+    h_pre and coef go through tensors of their own: of two elements of one tensor, in a loop that also casts, TileLang 0.1.8
+    reads one and uses it twice.
+    """
+    h = T.alloc_fragment((TOKENS,), "float32")
+    c = T.alloc_fragment((TOKENS,), "float32")
+    for a in T.Parallel(TOKENS):
+        h[a] = rows[slot, a, 1 + i]
+    for a in T.Parallel(TOKENS):
+        c[a] = rows[slot, a, 0]
+    for a, b in T.Parallel(TOKENS, PANEL):
+        out[a, b] = h[a] * T.cast(g_s[slot, b // STRIP, a, b % STRIP], "float32") - c[a] * T.cast(x_s[slot, a, b], "float32")
+
+
+@T.macro
+def store(acc, psi, part, m0, i, d0):
+    for a, b in T.Parallel(64, PANEL):
+        if m0 + a < psi.shape[1] and d0 + b < psi.shape[3]:
+            psi[part, m0 + a, i, d0 + b] = acc[a, b]
+
+
+def clear(fragments):
+    emit(*(T.clear(fragment) for fragment in fragments))
+
+
+@T.macro
+def take(tiles, who, count, split, psis, outs, psi, i0, d0, ready, full, empty, done, free):
+    """A warp group's tiles: every other one of its program's."""
+    clear(psis)
+    T.barrier_wait(ready, 0)
+    for j in T.serial(T.ceildiv(count - who, 2)):
+        k = 2 * j + who
+        T.barrier_wait(full[k % tiles.slots], k // tiles.slots % 2)
+        # before it leaves dx, the other group's last tile has been read: each waits for every one, so parities suffice
+        tiles.work(k % tiles.slots, psis, outs, empty, free[1 - who], (j + 1 + who) % 2, done[who])
+    tiles.store_psi(psis, psi, 2 * split + who, i0, d0)
+
+
+@T.macro
+def streams_tiles(x, dh_in, coef, left, right, dx, psi, *, n, C, PSI_ROWS, SLOTS):
+    """dx, and psi [parts, PSI_ROWS, n, D] with two parts for each of the programs that share a block of columns."""
+    tiles = Tiles(n, C, PSI_ROWS, SLOTS)
+    with T.Kernel(T.ceildiv(x.shape[2], tiles.span), n // tiles.streams, psi.shape[0] // 2, threads=384) as (bx, by, split):
+        tiles.allocate()
+        psis_0 = fragments("psi_0", len(tiles.panels) * tiles.blocks, (64, PANEL))
+        psis_1 = fragments("psi_1", len(tiles.panels) * tiles.blocks, (64, PANEL))
+        outs_0 = fragments("out_0", tiles.together, (TOKENS, PANEL))
+        outs_1 = fragments("out_1", tiles.together, (TOKENS, PANEL))
+        full = T.alloc_barrier([32] * SLOTS)
+        empty = T.alloc_barrier([128] * SLOTS)
+        ready = T.alloc_barrier(32)
+        done = T.alloc_barrier([128, 128])  # a group's tile of dx is in shared memory
+        free = T.alloc_barrier([96, 96])  # and has been read from there
+        tx = T.get_thread_binding()
+        splits = psi.shape[0] // 2
+        i0 = by * tiles.streams
+        d0 = bx * tiles.span
+        count = T.ceildiv(T.ceildiv(x.shape[0], TOKENS) - split, splits)
+        # branches of one if: behind separate ones TileLang puts barriers of all threads, and the ring would stand still
+        if tx >= 256:
+            T.set_max_nreg(40, 0)
+            if tx < 288:
+                T.pdl_sync()  # until here this kernel runs beside the one in front; the rest waits for what is loaded
+                tiles.load_right(right, i0, d0, ready)
+                for k in T.serial(count):
+                    T.barrier_wait(empty[k % SLOTS], (k // SLOTS + 1) % 2)
+                    tiles.load(k % SLOTS, (split + k * splits) * TOKENS, by, x, dh_in, left, coef, i0, d0, full)
+            else:
+                for k in T.serial(count):
+                    T.barrier_wait(done[k % 2], k // 2 % 2)
+                    tiles.store((split + k * splits) * TOKENS, dx, i0, d0, free[k % 2])
+        else:
+            T.set_max_nreg(232, 1)
+            if tx < 128:
+                take(tiles, 0, count, split, psis_0, outs_0, psi, i0, d0, ready, full, empty, done, free)
+            else:
+                take(tiles, 1, count, split, psis_1, outs_1, psi, i0, d0, ready, full, empty, done, free)
+
+
+def streams(*, n: int, columns: int, terms: int, unroll: int, slots: int, rows: int, width: int):
+    """The whole backward for bfloat16 x, n at most 4, D a multiple of 8, on sm_90. columns: of left (C)."""
+    M, C, V, F, dtype = n * n + 2 * n, columns, 8, "float32", "bfloat16"
+    N, Dv, programs, parts = (T.dynamic(name) for name in ("N", "Dv", "programs", "parts"))
+    PSI_ROWS = terms * (-(-M // 8) * 8)
+    few = panels_of(n, PSI_ROWS)[1]
+
+    @T.prim_func
+    def backward(
+        x: T.Tensor((N, n, Dv, V), dtype),
+        x_flat: T.Tensor((N, n, Dv * V), dtype),
+        dh_in: T.Tensor((N, Dv, V), dtype),
+        dh_in_flat: T.Tensor((N, Dv * V), dtype),
+        h_mix: T.Tensor((N, M), F),
+        h_pre: T.Tensor((N, n), F),
+        h_post: T.Tensor((N, n), F),
+        dh_post: T.Tensor((N, n), F),
+        dh_res: T.Tensor((N, n * n), F),
+        inv_rms: T.Tensor((N,), F),
+        alpha: T.Tensor((3,), F),
+        phi: T.Tensor((M, n, Dv, V), F),
+        phi_flat: T.Tensor((M, n, Dv * V), F),
+        gamma: T.Tensor((n, Dv, V), F),
+        gamma_flat: T.Tensor((n, Dv * V), F),
+        left: T.Tensor((N, C), "bfloat16"),
+        coef: T.Tensor((n // few, N, 4), F),
+        sums: T.Tensor((programs, M + 3), F),
+        right: T.Tensor((C, n, Dv, V), "bfloat16"),
+        right_flat: T.Tensor((C, n, Dv * V), "bfloat16"),
+        psi: T.Tensor((parts, PSI_ROWS, n, Dv * V), F),
+        dx: T.Tensor((N, n, Dv * V), dtype),
+        dphi: T.Tensor((M, n, Dv * V), F),
+        dgamma: T.Tensor((n, Dv * V), F),
+        dalpha: T.Tensor((3,), F),
+        dbias: T.Tensor((M,), F),
+        hc_eps: T.float32,
+        has_gamma: T.int32,
+    ):
+        gates_and_weights(
+            *(x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, phi, gamma, left, coef, sums, right, right),
+            *(hc_eps, has_gamma),
+            n=n,
+            V=V,
+            U=unroll,
+            C=C,
+            P=0,
+            STREAMS=few,
+        )
+        streams_tiles(x_flat, dh_in_flat, coef, left, right_flat, dx, psi, n=n, C=C, PSI_ROWS=PSI_ROWS, SLOTS=slots)
+        parameters(
+            *(phi_flat, gamma_flat, psi, sums, dphi, dgamma, dalpha, dbias, has_gamma, terms),
+            n=n,
+            X_TERMS=1,
+            OVERLAP=True,
+            ROWS=rows,
+            COLUMNS=width,
+        )
+
+    return backward

@@ -1,0 +1,271 @@
+"""TileLang kernels of mHC Forward Pre in two passes over x, for every shape (arXiv 2512.24880 eqs. 14-19).
+
+    terms    w[j] = term j of phi * gamma                      (where `presplit`; else `project` makes them tile by tile)
+    project  partials[t, split, :] = shares of h_mix, and after them of sum(x * x)
+    finish   the shares' sum, the gates, h_in
+
+The projection runs on bfloat16 tensor cores at float32 accuracy, in the terms of `bf16_split`.
+
+Evaluation order: w = phi * gamma is rounded to float32 first, so the class of a result may differ from that of
+float64 only where w, x * x or a partial sum leaves the float32 range.
+
+Symbols: BT tokens of a tile, K = n * D, M = n * n + 2 * n rows of phi, BM columns of a tile of them.
+"""
+
+import tilelang.language as T
+
+from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import (
+    ORDER_1,
+    X_TERMS,
+    emit,
+    first_term,
+    nearest,
+    next_remainder,
+    products,
+    remainder,
+    with_lower,
+)
+from mhc.operators.mhc_pre.tilelang.kernels.macros import by_gate, gate_argument, inverse_rms, sigmoid
+
+MAX_ROWS = 384  # of phi, rounded up to any block_m, with n at most 16
+
+
+def two_pass(
+    *,
+    n: int,
+    D: int,
+    dtype: str,
+    has_gamma: bool,
+    terms: int,
+    presplit: bool,
+    overlap: bool,
+    block_tokens: int,
+    block_m: int,
+    block_k: int,
+    threads: int,
+    stages: int,
+    finish_threads: int,
+):
+    """The three kernels as one function of (x [N, K], phi [M, K], alpha [3], bias [M], gamma [K], h_in [N, D], h_post
+    [N, n], h_res [N, n * n], inv_rms [N], h_mix [N, M], h_pre [N, n], w [terms, rows, pitch], partials
+    [N, splits, rows + 1], norm_eps, hc_eps).
+
+    N and splits are dynamic, and n and D where they are given as 0. w and partials are scratch; rows = M rounded up to
+    block_m, pitch = K rounded up to block_k. With n and D given, D a multiple of 8 and K of block_k, and bfloat16, x goes to
+    shared memory as it is, by TMA or cp.async.
+    """
+    fixed_n, fixed_D = n, D
+    N = T.dynamic("N", "int64")
+    n = fixed_n or T.dynamic("n", "int64")
+    D = fixed_D or T.dynamic("D", "int64")
+    splits = T.dynamic("splits", "int64")
+    M = fixed_n * (fixed_n + 2) or T.dynamic("M", "int64")
+    K = fixed_n * fixed_D or T.dynamic("K", "int64")
+    BT, BM, BK = block_tokens, block_m, block_k
+    m_tiles = T.ceildiv(M, BM)
+    rows = m_tiles * BM
+    blocks = T.ceildiv(K, BK)
+    pitch = blocks * BK
+    x_terms = X_TERMS[dtype]
+    pairs = products(x_terms, terms)
+    whole = fixed_n > 0 and fixed_D > 0 and fixed_D % 8 == 0 and dtype != "float32"
+    plain = whole and dtype == "bfloat16" and (fixed_D * fixed_n) % BK == 0
+    each = 8  # elements of h_in, that a thread makes
+    across = each * finish_threads
+    f32 = "float32"
+    w_list = tuple(range(terms))
+    rowwise = T.GemmWarpPolicy.FullRow  # two warp groups with all columns each, not half of them
+
+    def weight(phi, gamma, m, k):
+        """phi * gamma, rounded to float32."""
+        return phi[m, k] * gamma[k] if has_gamma else phi[m, k]
+
+    def by_8(buffer, streams):
+        """A tensor [N, streams * D] with an axis for each 16 bytes of it; bound to a name it would take x's away."""
+        return T.Tensor((N, streams, D // 8, 8), dtype, buffer.data)
+
+    @T.prim_func
+    def main(
+        x: T.Tensor((N, K), dtype),
+        phi: T.Tensor((M, K), f32),
+        alpha: T.Tensor((3,), f32),
+        bias: T.Tensor((M,), f32),
+        gamma: T.Tensor((K,), f32),
+        h_in: T.Tensor((N, D), dtype),
+        h_post: T.Tensor((N, n), f32),
+        h_res: T.Tensor((N, n * n), f32),
+        inv_rms: T.Tensor((N,), f32),
+        h_mix: T.Tensor((N, M), f32),
+        h_pre: T.Tensor((N, n), f32),
+        w: T.Tensor((terms, rows, pitch), "bfloat16"),
+        partials: T.Tensor((N, splits, rows + 1), f32),
+        norm_eps: T.float32,
+        hc_eps: T.float32,
+    ):
+        if presplit:
+            with T.Kernel(T.ceildiv(pitch, 256), rows, threads=256) as (bk, wm):
+                wk = bk * 256 + T.get_thread_binding()
+                if wk < pitch:
+                    wv = T.alloc_var(f32)
+                    wv = T.float32(0)
+                    if (wk < K) and (wm < M):
+                        wv = weight(phi, gamma, wm, wk)
+                    w[0, wm, wk] = first_term(wv)
+                    wrest = remainder(wv, first_term(wv))
+                    w[1, wm, wk] = nearest(wrest)
+                    if terms == 3:
+                        w[2, wm, wk] = nearest(next_remainder(wrest))
+
+        with T.Kernel(T.ceildiv(N, BT) * m_tiles * splits, threads=threads) as program:
+            bm = program % m_tiles
+            split = program // m_tiles % splits
+            bt = program // m_tiles // splits
+            x_0 = T.alloc_shared((BT, BK), "bfloat16")
+            x_1 = T.alloc_shared((BT, BK), "bfloat16")
+            x_2 = T.alloc_shared((BT, BK), "bfloat16")
+            w_0 = T.alloc_shared((BM, BK), "bfloat16")
+            w_1 = T.alloc_shared((BM, BK), "bfloat16")
+            w_2 = T.alloc_shared((BM, BK), "bfloat16")
+            acc_0 = T.alloc_fragment((BT, BM), f32)
+            acc_1 = T.alloc_fragment((BT, BM), f32)
+            acc_2 = T.alloc_fragment((BT, BM), f32)
+            squares = T.alloc_fragment((BT, BK), f32)
+            total = T.alloc_fragment((BT,), f32)
+            emit([T.clear(one) for one in (acc_0, acc_1, acc_2)[:terms]])
+            T.clear(squares)
+            first = blocks * split // splits
+            last = blocks * (split + 1) // splits
+            if presplit and overlap:
+                T.pdl_sync()
+            for step in T.Pipelined(T.cast(last - first, "int32"), num_stages=stages):
+                k0 = (first + step) * BK
+                if plain:
+                    T.copy(x[bt * BT, k0], x_0)
+                else:
+                    for i, c in T.Parallel(BT, BK):
+                        v = T.if_then_else(
+                            (bt * BT + i < N) and (k0 + c < K), T.cast(x[bt * BT + i, k0 + c], f32), T.float32(0)
+                        )
+                        squares[i, c] += v * v
+                        x_0[i, c] = first_term(v)
+                        if x_terms > 1:
+                            v1 = remainder(v, first_term(v))
+                            x_1[i, c] = nearest(v1)
+                            if x_terms > 2:
+                                x_2[i, c] = nearest(next_remainder(v1))
+                if presplit:
+                    emit([T.copy(w[q, bm * BM, k0], (w_0, w_1, w_2)[q]) for q in w_list])
+                else:
+                    for r, c in T.Parallel(BM, BK):
+                        u = T.if_then_else(
+                            (bm * BM + r < M) and (k0 + c < K), weight(phi, gamma, bm * BM + r, k0 + c), T.float32(0)
+                        )
+                        w_0[r, c] = first_term(u)
+                        u1 = remainder(u, first_term(u))
+                        w_1[r, c] = nearest(u1)
+                        if terms > 2:
+                            w_2[r, c] = nearest(next_remainder(u1))
+                if plain:
+                    for i, c in T.Parallel(BT, BK):
+                        squares[i, c] += T.cast(x_0[i, c], f32) * T.cast(x_0[i, c], f32)
+                emit(
+                    [
+                        T.gemm(
+                            (x_0, x_1, x_2)[p],
+                            (w_0, w_1, w_2)[q],
+                            (acc_0, acc_1, acc_2)[p + q],
+                            transpose_B=True,
+                            policy=rowwise,
+                        )
+                        for p, q in pairs
+                    ]
+                )
+            if overlap:
+                T.pdl_trigger()
+            T.reduce_sum(squares, total)
+            for i in T.Parallel(BT):
+                if (bt * BT + i < N) and (bm == 0):
+                    partials[bt * BT + i, split, rows] = total[i]
+            for i, r in T.Parallel(BT, BM):
+                if terms == 3:
+                    acc_1[i, r] += acc_2[i, r] * T.float32(ORDER_1)
+                acc_0[i, r] = with_lower(acc_0[i, r], acc_1[i, r] * T.float32(ORDER_1))
+            for i, r in T.Parallel(BT, BM):
+                if bt * BT + i < N:
+                    partials[bt * BT + i, split, bm * BM + r] = acc_0[i, r]
+
+        with T.Kernel(N * T.ceildiv(D, across), threads=finish_threads) as program:
+            tid = T.get_thread_binding()
+            parts = T.ceildiv(D, across)
+            bd = program % parts
+            # the last tokens first: L2 has them
+            token = N - 1 - program // parts
+            h = T.alloc_shared((MAX_ROWS + 1,), f32)
+            pre = T.alloc_shared((16,), f32)
+            mixed = T.alloc_local((each,), f32)
+            share_sum = T.alloc_var(f32)
+            if whole:
+                held = T.alloc_local((n * each,), dtype)
+                out = T.alloc_local((each,), dtype)
+                # an axis of its own for 16 bytes, and indices in variables: a cast in one halves the loads
+                row = T.alloc_var("int64")
+                d8 = T.alloc_var("int32")
+                row = token
+                d8 = T.cast(bd, "int32") * finish_threads + tid
+                if d8 < D // 8:  # x is on its way while the gates are made
+                    for i in T.unroll(n):
+                        for e in T.vectorized(each):
+                            held[i * each + e] = by_8(x, n)[row, i, d8, e]
+            if overlap:
+                T.pdl_sync()
+            for r in T.serial(T.ceildiv(rows + 1, finish_threads)):
+                place = r * finish_threads + tid
+                if place < rows + 1:
+                    share_sum = T.float32(0)
+                    for s in T.serial(splits):
+                        share_sum = share_sum + partials[token, s, place]
+                    h[place] = share_sum
+            T.sync_threads()
+            inv = inverse_rms(h[rows], K, norm_eps)
+            for r in T.serial(T.ceildiv(M, finish_threads)):
+                m = r * finish_threads + tid
+                if m < M:
+                    z = gate_argument(by_gate(m, n, alpha[0], alpha[1], alpha[2]), h[m], inv, bias[m])
+                    gate = sigmoid(z)
+                    if m < n:
+                        pre[m] = gate + hc_eps
+                    if bd == 0:
+                        h_mix[token, m] = h[m]
+                        if m < n:
+                            h_pre[token, m] = gate + hc_eps
+                        else:
+                            if m < 2 * n:
+                                h_post[token, m - n] = T.float32(2.0) * gate
+                            else:
+                                h_res[token, m - 2 * n] = z
+                        if m == 0:
+                            inv_rms[token] = inv
+            T.sync_threads()
+            for e in T.unroll(each):
+                mixed[e] = T.float32(0)
+            if whole:
+                if d8 < D // 8:
+                    for i in T.unroll(n):
+                        for e in T.unroll(each):
+                            mixed[e] = mixed[e] + pre[i] * T.cast(held[i * each + e], f32)
+                    for e in T.unroll(each):
+                        out[e] = T.cast(mixed[e], dtype)
+                    for e in T.vectorized(each):
+                        by_8(h_in, 1)[row, 0, d8, e] = out[e]
+            else:
+                for i in T.serial(n):
+                    for e in T.unroll(each):
+                        at = bd * across + e * finish_threads + tid
+                        if at < D:
+                            mixed[e] = mixed[e] + pre[i] * T.cast(x[token, i * D + at], f32)
+                for e in T.unroll(each):
+                    at2 = bd * across + e * finish_threads + tid
+                    if at2 < D:
+                        h_in[token, at2] = T.cast(mixed[e], dtype)
+
+    return main

@@ -1,0 +1,306 @@
+"""Backward of mHC Forward Pre in Triton launches: gates, streams, parameters.
+
+gates       reads x and dh_in once: dh_pre, the gates' gradients, dh_mix [N, M] and one coefficient a token
+streams     reads x and dh_in again: writes dx, and accumulates psi = dh_mix^T x [M, K] over the tokens
+parameters  adds the partial sums in a fixed order: dphi = psi * gamma, dgamma = sum_M psi * phi, dbias, dalpha
+
+float32 products run on bfloat16 tensor cores where x is narrower: v = h + m + l in three terms, and a @ b is the six
+products hh mh lh hm mm hl (the other three are together about 2**-23 |a| |b| at most), side by side along the contraction.
+Where x is float32 they are plain multiply-adds of whole numbers.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import torch
+import triton
+from torch import Tensor
+
+from mhc.case import ScheduleValue
+from mhc.dense import dense
+from mhc.operators.mhc_pre.device import chip
+from mhc.operators.mhc_pre.triton.heuristics import TWO_TERMS_FROM, WHOLE, backward_plan
+from mhc.operators.mhc_pre.triton.kernels.bwd_common import gates_kernel, parameters_kernel, streams_kernel
+from mhc.operators.mhc_pre.triton.kernels.bwd_gemm import classes_kernel, dx_kernel, psi_kernel, weights_kernel
+from mhc.operators.mhc_pre.triton.launcher import Launch, Program, Tiles, can_overlap
+from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule, power_of_2
+
+X_TERMS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 1, torch.float64: 1}
+HOPPER_COLUMNS = 96  # of packed dh_mix
+GATES_PROGRAMS = 2048  # at most this many partial sums for dbias and dalpha
+
+
+@lru_cache(maxsize=4096)
+def program(
+    shape: torch.Size,
+    dtype: torch.dtype,
+    has_gamma: bool,
+    hc_eps: float,
+    device: int,
+    schedule: tuple[tuple[str, ScheduleValue], ...],
+) -> Program:
+    """The launches of a backward; their scratch is dh_mix in packed terms, coef, partial sums and partial psi."""
+    B, S, n, D = shape
+    N, K, M = B * S, n * D, n * n + 2 * n
+    where = chip(device)
+    plan = backward_plan(N, n, D, dtype, where, dict(schedule))
+    whole = dtype in WHOLE
+    wide, hopper = plan.mode == "wide", plan.mode == "hopper"
+    overlap = hopper and can_overlap(device)
+    # packed dh_mix: six terms a row of phi (or whole, one), in chunks of plan.rows and a smaller last one; wide: five
+    MP = triton.cdiv(M, plan.rows) * plan.rows if wide else M
+    need = M if whole else 6 * M
+    tail = need % plan.rows
+    C = (
+        HOPPER_COLUMNS
+        if hopper
+        else 5 * MP
+        if wide
+        else max(plan.rows, need - tail + (power_of_2(tail, 16, plan.rows) if tail else 0))
+    )
+    # of dh_mix in psi: two are off by 2**-17, which the precision gate finds; a third spills in `streams`, and before sm_90
+    spills = not where.interpreted and (plan.mode == "streams" or where.capability < 90)
+    terms = 2 if spills and N >= TWO_TERMS_FROM else 3
+    R = M if whole or wide else terms * M
+    if hopper:
+        MP = 24  # columns a term has in its layout
+    chunk = plan.gates_tokens * triton.cdiv(N, GATES_PROGRAMS * plan.gates_tokens)
+    programs = triton.cdiv(N, chunk)
+    share = plan.psi_tokens * triton.cdiv(N, plan.splits * plan.psi_tokens)  # tokens of a program of psi
+    splits = triton.cdiv(N, share) if wide else min(plan.splits, triton.cdiv(N, plan.tokens))
+    parts = 2 * splits if hopper else splits  # of psi
+    columns = power_of_2(K, 16, 256) if where.interpreted else 64 if K >= 4096 else 16
+    sums_columns = power_of_2(M + 3, 1, 512) if where.interpreted else 4
+    gates = Launch(
+        gates_kernel,
+        (programs, 1, 1),
+        plan.gates_warps,
+        (
+            *("x", "dh_in", "h_mix", "h_pre", "h_post", "dh_post", "dh_res", "inv_rms", "alpha"),
+            *("dh_mix", "faint", "coef", "sums"),
+        ),
+        (
+            *(N, D, chunk, hc_eps),
+            n,
+            power_of_2(n, 1, 16),
+            power_of_2(MP - 2 * n, 1, 1024),
+            MP,
+            plan.mode,
+            C,
+            power_of_2(C - need, 1, 4096) if plan.mode == "streams" else 1,
+            plan.gates_tokens,
+            plan.gates_columns,
+            plan.gates_stages,
+            overlap,
+        ),
+        registers=128 if hopper and N >= 4096 else None,
+    )
+    accumulator = torch.float64 if dtype == torch.float64 else torch.float32
+    scratch = {
+        "dh_mix": (N * C, accumulator if whole else torch.bfloat16),
+        "faint": (N if wide else 0, torch.int32),
+        "coef": (N, accumulator),
+        "sums": (programs * (M + 3), accumulator),
+        "psi": (parts * R * K, accumulator),
+    }
+    if wide:
+        middle, more = _wide(plan, N, n, D, has_gamma, terms, MP, share, splits, where.interpreted)
+        scratch |= more
+    elif hopper:
+        middle = (_hopper(plan, N, n, D, has_gamma, R, splits, overlap),)
+    else:
+        middle = (_streams(plan, N, n, D, has_gamma, X_TERMS[dtype], C, R, splits),)
+    parameters = Launch(
+        parameters_kernel,
+        (triton.cdiv(K, columns) + triton.cdiv(M + 3, sums_columns), 1, 1),
+        4,
+        ("phi", "gamma", "psi", "sums", "dphi", "dgamma", "dalpha", "dbias"),
+        (
+            *(K, parts, programs),
+            M,
+            R,
+            has_gamma,
+            power_of_2(M, 1, 512 if where.interpreted else 32),
+            columns,
+            power_of_2(programs, 16, 2048),
+            sums_columns,
+            overlap,
+        ),
+        overlap,
+    )
+    return Program((gates, *middle, parameters), scratch, pinned=bool(schedule))
+
+
+def _streams(
+    plan: BackwardSchedule,
+    N: int,
+    n: int,
+    D: int,
+    has_gamma: bool,
+    x_terms: int,
+    C: int,
+    R: int,
+    splits: int,
+) -> Launch:
+    """dx and psi in one kernel."""
+    K = n * D
+    even = N % plan.tokens == 0 and D % plan.columns == 0 and n % plan.streams == 0
+    near = (plan.tokens + 1) * max(K, C) + n * D < 2**31
+    return Launch(
+        streams_kernel,
+        (triton.cdiv(D, plan.columns), triton.cdiv(n, plan.streams), splits),
+        plan.warps,
+        ("x", "dh_in", "phi", "gamma", "h_pre", "dh_mix", "coef", "dx", "psi"),
+        (
+            *(N, D, K),
+            n,
+            has_gamma,
+            plan.streams,
+            C,
+            plan.rows,
+            R,
+            x_terms,
+            plan.tokens,
+            plan.columns,
+            plan.stages,
+            even,
+            near,
+        ),
+    )
+
+
+def _hopper(plan: BackwardSchedule, N: int, n: int, D: int, has_gamma: bool, R: int, splits: int, overlap: bool) -> Launch:
+    """dx and psi in one kernel; x, dh_in and dx are dense, dh_mix is [N, 96]."""
+    from mhc.operators.mhc_pre.triton.kernels.bwd_fused_sm90 import hopper_streams_kernel  # noqa: PLC0415  Gluon, sm_90 only
+
+    K, NS, BD = n * D, plan.streams, plan.columns
+    swizzle = min(128, 2 * BD)
+    streams = Tiles((n, N, D), (D, K, 1), (NS, 64, BD), swizzle)
+    return Launch(
+        hopper_streams_kernel,
+        (triton.cdiv(D, BD), triton.cdiv(n, NS), splits),
+        4,
+        ("x", "dh_in", "dh_mix", "dx", "phi", "gamma", "h_pre", "coef", "psi"),
+        (
+            *(N, D, K, triton.cdiv(N, 64), splits),
+            *(n, R, has_gamma, NS, BD, plan.stages, plan.stages, overlap),
+        ),
+        overlap,
+        registers=168,  # shared out again between the loading warp and the two groups
+        tiles={
+            "x": streams,
+            "dx": streams,
+            "dh_in": Tiles((N, D), (D, 1), (64, BD), swizzle),
+            "dh_mix": Tiles((N, HOPPER_COLUMNS), (HOPPER_COLUMNS, 1), (64, 32), 64),
+        },
+    )
+
+
+def _wide(
+    plan: BackwardSchedule,
+    N: int,
+    n: int,
+    D: int,
+    has_gamma: bool,
+    terms: int,
+    MP: int,
+    share: int,
+    splits: int,
+    interpreted: bool,
+) -> tuple[tuple[Launch, ...], dict[str, tuple[int, torch.dtype]]]:
+    """phi * gamma in terms, psi, dx, and dx's classes where it is not finite; with their scratch."""
+    K, M = n * D, n * n + 2 * n
+    side = max(plan.columns, plan.psi_columns)
+    DP = triton.cdiv(D, side) * side
+    tiles = triton.cdiv(N, plan.tokens) * n * (DP // plan.columns)
+    rows = power_of_2(M, 1, 512) if interpreted else 1
+    weights = Launch(
+        weights_kernel,
+        (triton.cdiv(n * DP, 1024), triton.cdiv(M, rows), 1),
+        4,
+        ("phi", "gamma", "w"),
+        (D, K, M, DP, has_gamma, rows, 1024),
+    )
+    psi = Launch(
+        psi_kernel,
+        (triton.cdiv(M, plan.psi_rows) * n * triton.cdiv(DP, plan.psi_columns), splits, 1),
+        plan.psi_warps,
+        ("x", "dh_mix", "psi"),
+        (
+            *(N, D, K, share),
+            *(n, MP, DP, terms, plan.psi_tokens, plan.psi_rows, plan.psi_columns, plan.psi_stages),
+        ),
+    )
+    upstream, rest = ("x", "dh_in", "h_pre", "dh_mix"), ("coef", "w", "dx", "flags")
+    tile = (n, MP, DP, plan.tokens, plan.columns, plan.rows, 16)
+    dx = Launch(dx_kernel, (tiles, 1, 1), plan.warps, (*upstream, *rest), (N, D, K, *tile, plan.stages))
+    many = (triton.cdiv(tiles, 16), 1, 1)
+    classes = Launch(classes_kernel, many, plan.warps, (*upstream, "faint", *rest), (N, D, K, *tile, 16))
+    return (weights, psi, dx, classes), {"w": (3 * M * n * DP, torch.bfloat16), "flags": (tiles, torch.int32)}
+
+
+def backward(
+    x: Tensor,
+    phi: Tensor,
+    alpha: Tensor,
+    bias: Tensor,
+    inv_rms: Tensor,
+    h_mix: Tensor,
+    h_pre: Tensor,
+    h_post: Tensor,
+    dh_in: Tensor,
+    dh_post: Tensor,
+    dh_res: Tensor,
+    gamma: Tensor | None = None,
+    *,
+    norm_eps: float = 1e-6,
+    hc_eps: float = 1e-6,
+    schedule: Mapping[str, ScheduleValue] | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
+    """Gradients of mHC Forward Pre (docs/operator.md, Backward).
+
+    x [B, S, n, D] and dh_in [B, S, D] in bfloat16, float16, float32 or float64; phi [M, K], alpha [3],
+    bias [M], inv_rms [B, S], h_mix [B, S, M], h_pre, h_post, dh_post [B, S, n], dh_res [B, S, n, n] and gamma
+    [n, D] or None in float32 (float64 with float64 x). Accumulates in float32 (float64).
+    Returns dx [B, S, n, D] in x's dtype, rounded once, dphi [M, K], dalpha [3], dbias [M] and dgamma [n, D] (None
+    without gamma). Bitwise deterministic; inputs are not written. bias and norm_eps do not enter.
+    A tensor that is strided, or not at a multiple of 16 bytes, is copied first.
+    Takes arguments already checked. schedule pins what it names of `schedule.SPACE`; Refused where it cannot run.
+    """
+    device = x.get_device()
+    if x.is_cuda and device != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            given = (x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma)
+            return backward(*given, norm_eps=norm_eps, hc_eps=hc_eps, schedule=schedule)
+    shape = x.shape
+    x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res = dense(
+        x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res
+    )
+    gamma = None if gamma is None else dense(gamma)[0]
+    like = torch.empty_like  # of what is contiguous: it costs half of new_empty
+    dx, dphi, dalpha, dbias, dgamma = like(x), like(phi), like(alpha), like(bias), None if gamma is None else like(gamma)
+    if shape[0] * shape[1] == 0:
+        return dx, dphi.zero_(), dalpha.zero_(), dbias.zero_(), None if dgamma is None else dgamma.zero_()
+    key = () if not schedule else tuple(sorted(schedule.items()))
+    steps = program(shape, x.dtype, gamma is not None, float(hc_eps), device, key)
+    steps.run(
+        {
+            "x": x,
+            "phi": phi,
+            "alpha": alpha,
+            "inv_rms": inv_rms,
+            "h_mix": h_mix,
+            "h_pre": h_pre,
+            "h_post": h_post,
+            "dh_in": dh_in,
+            "dh_post": dh_post,
+            "dh_res": dh_res,
+            "gamma": phi if gamma is None else gamma,
+            "dx": dx,
+            "dphi": dphi,
+            "dalpha": dalpha,
+            "dbias": dbias,
+            "dgamma": dphi if dgamma is None else dgamma,
+        }
+    )
+    return dx, dphi, dalpha, dbias, dgamma

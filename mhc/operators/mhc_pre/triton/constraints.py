@@ -1,0 +1,133 @@
+"""Why a pinned schedule cannot run."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+
+from mhc.case import Case, ScheduleValue
+from mhc.operators.mhc_pre.device import Chip
+from mhc.operators.mhc_pre.triton.heuristics import (
+    WHOLE,
+    backward_plan,
+    backward_schedule,
+    forward_plan,
+    hopper,
+    resident,
+    whole,
+)
+from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule, ForwardSchedule, power_of_2
+
+# A step takes some milliseconds there, and a case has a minute.
+INTERPRETED_STEPS = 512
+
+
+def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str | None:
+    """Why a pinned schedule cannot serve a case; None where it can.
+
+    Tiles beyond what the registers of a program hold would be right and take minutes to compile; float64 has no tensor
+    cores to go to.
+    """
+    dtype = getattr(torch, case.dtype)
+    N, n, D = max(case.N, 1), case.n, case.D
+    forward = forward_plan(N, n, D, dtype, chip, schedule)
+    backward = backward_plan(N, n, D, dtype, chip, schedule)
+    width, fused = power_of_2(n, 1, 16), forward.mode == "fused"
+    if dtype in WHOLE and forward.presplit and not fused:
+        return f"{case.dtype} has no bfloat16 terms: forward_presplit must be False"
+    columns = power_of_2(n * n + 2 * n, 16, 512) if fused else forward.block_m
+    if backward.mode == "hopper" and not hopper(n, D, dtype, chip):
+        return (
+            "backward_mode hopper is for bfloat16 on sm_90, n at most 4, D a multiple of 8;"
+            f" was {case.dtype}, n = {n}, D = {D}"
+        )
+    if backward.mode == "hopper":
+        own = backward_schedule(N, n, D, dtype, chip, "hopper")
+        for name in ("tokens", "columns", "streams", "stages"):
+            if getattr(backward, name) != getattr(own, name):
+                return f"backward_mode hopper takes backward_{name} {getattr(own, name)}; pin backward_mode too for another"
+    if backward.mode == "wide" and dtype not in {torch.bfloat16, torch.float16}:
+        return f"backward_mode wide is for bfloat16 and float16, was {case.dtype}"
+    if forward.mode == "resident" and resident(N, n, D, dtype, chip) is None:
+        return (
+            "forward_mode resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821, D a multiple of 1024, 512,"
+            f" 256, 256 for n = 1, 2, 3, 4 and at most 28 times that; was {case.dtype}, n = {n}, D = {D}"
+        )
+    if forward.mode == "whole" and not whole(dtype, chip):
+        return f"forward_mode whole is for float32 on NVIDIA GPUs from sm_80 on, was {case.dtype}"
+    if forward.mode == "whole" and (forward.block_tokens < 32 or forward.block_k > 32 or forward.stages < 2):
+        return (
+            "forward_mode whole, the default of float32, takes forward_block_tokens of 32 or more, forward_block_k 16 or 32"
+            " and forward_stages of 2 or more; pin forward_mode two_pass for others;"
+            f" was {forward.block_tokens}, {forward.block_k}, {forward.stages}"
+        )
+    limits = {
+        "forward_block_tokens * columns of phi": (forward.block_tokens * columns, 2048 * forward.warps),
+        "n * forward_finish_tokens * forward_finish_d": (
+            n * forward.finish_tokens * forward.finish_d,
+            4096 * (forward.warps if fused else forward.finish_warps),
+        ),
+        "n * backward_gates_tokens * backward_gates_columns": (
+            width * backward.gates_tokens * backward.gates_columns,
+            4096 * backward.gates_warps,
+        ),
+        "backward_tokens * backward_streams * backward_columns": (
+            backward.tokens * (backward.columns if backward.mode == "wide" else backward.streams * backward.columns),
+            2048 * backward.warps,
+        ),
+        "backward_psi_rows * backward_psi_columns": (
+            backward.psi_rows * backward.psi_columns if backward.mode == "wide" else 0,
+            2048 * backward.psi_warps,
+        ),
+    }
+    if dtype == torch.float64:
+        limits["float64 forward_block_tokens * forward_block_m * forward_block_k"] = (
+            forward.block_tokens * forward.block_m * forward.block_k,
+            4096 * forward.warps,
+        )
+        limits["float64 backward_tokens * backward_rows * backward_streams * backward_columns"] = (
+            backward.tokens * backward.rows * backward.streams * backward.columns,
+            4096 * backward.warps,
+        )
+    if dtype == torch.float32:
+        limits["float32 forward_block_tokens * columns of phi * forward_block_k"] = (
+            forward.block_tokens * columns * forward.block_k,
+            65536 * forward.warps,
+        )
+        limits["float32 (n * n + 2 * n) * backward_tokens * backward_streams * backward_columns"] = (
+            (n * n + 2 * n) * backward.tokens * backward.streams * backward.columns,
+            65536 * backward.warps,
+        )
+    if chip.interpreted:
+        steps = _steps(N, n, D, dtype, forward, backward)
+        if steps > INTERPRETED_STEPS:
+            return (
+                f"{steps} steps of its tiles are more than the {INTERPRETED_STEPS} that the interpreter gets through in time"
+            )
+        return None
+    for product, (value, limit) in limits.items():
+        if value > limit:
+            return f"{product} must be at most {limit} there, was {value}"
+    return None
+
+
+def _steps(N: int, n: int, D: int, dtype: torch.dtype, forward: ForwardSchedule, backward: BackwardSchedule) -> int:
+    """About how many tiles the kernels go through, every loop counted."""
+    M, K = n * n + 2 * n, n * D
+
+    def tiles(*cuts: tuple[int, int]) -> int:
+        return math.prod(-(-size // tile) for size, tile in cuts)
+
+    fused = forward.mode == "fused"
+    columns = M if fused else forward.block_m
+    project = tiles((N, forward.block_tokens), (M + 1, columns), (K, forward.block_k))
+    finish = tiles((N, forward.block_tokens if fused else forward.finish_tokens), (D, forward.finish_d)) * n
+    terms = M * tiles((K, 1024)) if forward.presplit and not fused else 0
+    gates = tiles((N, backward.gates_tokens), (D, backward.gates_columns))
+    if backward.mode == "wide":
+        middle = tiles((N, backward.tokens), (D, backward.columns), (M, backward.rows)) * 2 * n
+        middle += tiles((N, backward.psi_tokens), (M, backward.psi_rows), (D, backward.psi_columns)) * 3 * n
+    else:
+        packed = M if dtype in WHOLE else 6 * M
+        middle = tiles((N, backward.tokens), (n, backward.streams), (D, backward.columns), (packed, backward.rows))
+    return project + finish + terms + gates + middle

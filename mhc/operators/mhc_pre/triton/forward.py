@@ -1,0 +1,226 @@
+"""mHC Forward Pre on Triton: the launches, and the schedule that each shape gets.
+
+    v       = x.reshape(B, S, K)                               K = n * D, M = n * n + 2 * n, N = B * S tokens
+    inv_rms = rsqrt(mean(v * v) + norm_eps)
+    h_mix   = (v * gamma) @ phi.T
+    z       = alpha * h_mix * inv_rms + bias                   alpha by columns: n | n | n * n
+    h_pre   = sigmoid(z[:n]) + hc_eps,  h_post = 2 * sigmoid(z[n:2n]),  h_res = z[2n:]
+    h_in    = sum_i h_pre[i] * x[i]
+
+Source: arXiv 2512.24880 eqs. 14-19.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import torch
+import triton
+from torch import Tensor
+
+from mhc.case import ScheduleValue
+from mhc.dense import dense
+from mhc.operators.mhc_pre.device import Chip, chip
+from mhc.operators.mhc_pre.triton.heuristics import forward_plan, resident
+from mhc.operators.mhc_pre.triton.kernels.fwd_finish import finish_kernel, fused_kernel
+from mhc.operators.mhc_pre.triton.kernels.fwd_project import partial_kernel, split_phi_kernel
+from mhc.operators.mhc_pre.triton.launcher import Launch, Program, Tiles, can_overlap
+from mhc.operators.mhc_pre.triton.schedule import power_of_2
+
+OUTPUTS = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre")
+
+
+@lru_cache(maxsize=4096)
+def program(
+    shape: torch.Size,
+    dtype: torch.dtype,
+    has_gamma: bool,
+    norm_eps: float,
+    hc_eps: float,
+    device: int,
+    schedule: tuple[tuple[str, ScheduleValue], ...],
+) -> Program:
+    """The launches of a forward; its scratch is the partial sums and the terms of phi * gamma."""
+    B, S, n, D = shape
+    N, K, M = B * S, n * D, n * n + 2 * n
+    plan = forward_plan(N, n, D, dtype, chip(device), dict(schedule))
+    overlap = plan.overlap and can_overlap(device)
+    fused = plan.mode == "fused"
+    if plan.mode == "resident":
+        return _resident(N, n, D, has_gamma, norm_eps, hc_eps, chip(device), overlap, pinned=bool(schedule))
+    if fused:
+        return Program(
+            (
+                Launch(
+                    fused_kernel,
+                    (triton.cdiv(N, plan.block_tokens), 1, 1),
+                    plan.warps,
+                    ("x", "phi", "gamma", "alpha", "bias", *OUTPUTS),
+                    (
+                        *(N, D, K),
+                        norm_eps,
+                        hc_eps,
+                        n,
+                        has_gamma,
+                        K % plan.block_k == 0,
+                        plan.block_tokens,
+                        power_of_2(M, 16, 512),
+                        plan.block_k,
+                        plan.finish_d,
+                        plan.stages,
+                    ),
+                ),
+            ),
+            pinned=bool(schedule),
+        )
+    accumulator = torch.float64 if dtype == torch.float64 else torch.float32
+    steps = []
+    pitch = triton.cdiv(K, 64) * 64
+    # bfloat16 x reaches the tensor cores in the order in which the threads loaded it
+    mma_order = plan.presplit and dtype == torch.bfloat16 and plan.block_k == 64 and plan.block_tokens >= 8 * plan.warps
+    if plan.presplit:
+        steps.append(
+            Launch(
+                split_phi_kernel,
+                (triton.cdiv(pitch, 1024), M, 1),
+                4,
+                ("phi", "gamma", "w"),
+                (K, pitch, M, has_gamma, mma_order, 1024, overlap),
+            )
+        )
+    m_tiles = M // plan.block_m + 1  # one column more than M: sum(x * x)
+    width = m_tiles * plan.block_m
+    shares = triton.cdiv(N, plan.block_tokens) * plan.splits
+    tile = plan.block_tokens, plan.block_m, plan.block_k, plan.stages, plan.warps, overlap
+    if plan.mode == "whole":
+        from mhc.operators.mhc_pre.triton.kernels.fwd_project_fp32 import whole_kernel  # noqa: PLC0415  Gluon, NVIDIA only
+
+        steps.append(
+            Launch(
+                whole_kernel,
+                (shares * m_tiles, 1, 1),
+                plan.warps,
+                ("x", "phi", "gamma", "partials"),
+                (N, K, M, plan.splits, m_tiles, has_gamma, *tile),
+            )
+        )
+    else:
+        even = K % plan.block_k == 0
+        steps.append(
+            Launch(
+                partial_kernel,
+                (shares, m_tiles, 1),
+                plan.warps,
+                ("x", "phi", "gamma", "w" if plan.presplit else "phi", "partials"),
+                (N, K, pitch, M, has_gamma, plan.presplit, mma_order, even, plan.splits, *tile),
+                overlap and plan.presplit,
+            )
+        )
+    steps.append(
+        Launch(
+            finish_kernel,
+            (triton.cdiv(N, plan.finish_tokens), triton.cdiv(D, plan.finish_d), 1),
+            plan.finish_warps,
+            ("x", "partials", "alpha", "bias", *OUTPUTS),
+            (
+                *(N, D, K),
+                norm_eps,
+                hc_eps,
+                n,
+                plan.splits,
+                width,
+                power_of_2(width, 16, 512),
+                plan.finish_tokens,
+                plan.finish_d,
+                overlap,
+            ),
+            overlap,
+        )
+    )
+    scratch = {"partials": (N * plan.splits * width, accumulator)}
+    if plan.presplit:
+        scratch["w"] = 3 * M * pitch, torch.bfloat16
+    return Program(tuple(steps), scratch, pinned=bool(schedule))
+
+
+def _resident(
+    N: int, n: int, D: int, has_gamma: bool, norm_eps: float, hc_eps: float, where: Chip, overlap: bool, *, pinned: bool
+) -> Program:
+    """x, which must be dense, read once: phi * gamma into terms, then everything else in one cooperative kernel."""
+    from mhc.operators.mhc_pre.triton.kernels.fwd_persistent_sm90 import resident_kernel, split_resident_kernel  # noqa: PLC0415  Gluon, sm_90 only
+
+    cut = resident(N, n, D, torch.bfloat16, where)
+    assert cut is not None, "refused before"
+    K, T, slots = n * D, 16, 6
+    tiles = triton.cdiv(N, T)
+    ring = min(16, triton.cdiv(tiles, cut.groups))  # 16: at least twice the slots
+    words = cut.groups * ring * cut.group * T * 32
+    block = 16 if K <= 8192 else 32  # small: the launch behind it waits for the last of its programs
+    split = Launch(
+        split_resident_kernel,
+        (K // block, 1, 1),
+        block // 8,
+        ("phi", "gamma", "w", "shares"),
+        (K, words, n, has_gamma, block, overlap),
+    )
+    rest = Launch(
+        resident_kernel,
+        (cut.groups * cut.group, 1, 1),
+        4,
+        ("x", "w", "shares", "alpha", "bias", *OUTPUTS),
+        (
+            *(N, D, K, tiles, norm_eps, hc_eps),
+            *(n, cut.group, power_of_2(triton.cdiv(T, cut.group), 1, T), cut.groups, cut.width, T, cut.chunk, cut.chunks),
+            slots,
+            ring,
+            168,  # registers of a projecting thread: with 160 ptxas makes the products wait for one another
+            56,  # registers of a thread that loads, sends or writes the small outputs
+            overlap,
+        ),
+        overlap,
+        together=True,
+        tiles={"x": Tiles((N, K), (K, 1), (T, cut.chunk), 128)},
+    )
+    return Program((split, rest), {"w": (K * 64, torch.bfloat16), "shares": (words, torch.int32)}, pinned=pinned)
+
+
+def forward(
+    x: Tensor,
+    phi: Tensor,
+    alpha: Tensor,
+    bias: Tensor,
+    gamma: Tensor | None,
+    *,
+    norm_eps: float,
+    hc_eps: float,
+    schedule: Mapping[str, ScheduleValue] | None = None,
+) -> tuple[Tensor, ...]:
+    """(h_in, h_post, h_res, inv_rms, h_mix, h_pre) of mHC Forward Pre, formula in the module's docstring.
+
+    x [B, S, n, D] bfloat16, float16, float32 or float64, any strides; phi [M, K], alpha [3], bias [M],
+    gamma [n, D] or None, float32 (float64 with float64 x). h_in [B, S, D] has x's dtype; h_post [B, S, n],
+    h_res [B, S, n, n], inv_rms [B, S], h_mix [B, S, M] and h_pre [B, S, n] have phi's. Accumulates in phi's dtype.
+    A tensor that is strided, or not at a multiple of 16 bytes, is copied first.
+    Takes arguments already checked. schedule pins what it names of `schedule.SPACE`; Refused where it cannot run.
+    """
+    device = x.get_device()
+    if x.is_cuda and device != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            return forward(x, phi, alpha, bias, gamma, norm_eps=norm_eps, hc_eps=hc_eps, schedule=schedule)
+    B, S, n, D = x.shape
+    empty = phi.new_empty
+    outputs = (
+        x.new_empty((B, S, D)),
+        empty((B, S, n)),
+        empty((B, S, n, n)),
+        empty((B, S)),
+        empty((B, S, n * n + 2 * n)),
+        empty((B, S, n)),
+    )
+    if B * S == 0:
+        return outputs
+    key = () if not schedule else tuple(sorted(schedule.items()))
+    steps = program(x.shape, x.dtype, gamma is not None, float(norm_eps), float(hc_eps), device, key)
+    x, phi, alpha, bias = dense(x, phi, alpha, bias)
+    gamma = phi if gamma is None else dense(gamma)[0]
+    steps.run(dict(zip(OUTPUTS, outputs, strict=True), x=x, phi=phi, alpha=alpha, bias=bias, gamma=gamma))
+    return outputs

@@ -1,0 +1,66 @@
+"""mHC Forward Pre on Triton: compiled on a GPU, and the same source in Triton's interpreter on the CPU."""
+
+import importlib.util
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, Literal
+
+from mhc.case import Case
+from mhc.implementation import Implementation, Refused
+from mhc.operators.mhc_pre.triton.constraints import unfit
+from mhc.operators.mhc_pre.triton.schedule import SPACE
+
+INTERPRETER = {"TRITON_INTERPRET": "1"}
+
+
+def _forward(*arguments: Any, **keywords: Any) -> Any:
+    from mhc.operators.mhc_pre.triton.forward import forward  # noqa: PLC0415  Triton is imported where it is used
+
+    return forward(*arguments, **keywords)
+
+
+def _backward(*arguments: Any, **keywords: Any) -> Any:
+    from mhc.operators.mhc_pre.triton.backward import backward  # noqa: PLC0415
+
+    return backward(*arguments, **keywords)
+
+
+@cache
+def _installed() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def _supports(name: str, interpreted: bool, case: Case) -> Literal[True] | Refused:
+    if not _installed():
+        return Refused("Triton is not installed")
+    import torch  # noqa: PLC0415
+    import triton  # noqa: PLC0415
+
+    from mhc.operators.mhc_pre.device import chip  # noqa: PLC0415
+
+    if interpreted != triton.knobs.runtime.interpret:
+        return Refused("needs TRITON_INTERPRET=1 before Triton is imported" if interpreted else "TRITON_INTERPRET is set")
+    schedule = case.schedules.get(name)
+    if schedule:
+        reason = unfit(case, schedule, chip(-1 if interpreted else torch.cuda.current_device()))
+        if reason is not None:
+            return Refused(f"its schedule: {reason}")
+    return True
+
+
+TRITON = Implementation(
+    name="triton",
+    forward=_forward,
+    backward=_backward,
+    devices=("cuda",),
+    dtypes=("bfloat16", "float16", "float32", "float64"),
+    supports=partial(_supports, "triton", False),
+    schedule=SPACE,
+)
+TRITON_INTERPRETED = replace(
+    TRITON,
+    name="triton-interpreted",
+    devices=("cpu",),
+    env=INTERPRETER,
+    supports=partial(_supports, "triton-interpreted", True),
+)

@@ -1,0 +1,440 @@
+"""The streams pass of the Triton backward for Hopper: a producer warp and two warpgroups that take turns.
+
+    dx  = dh_mix @ phi * gamma - coef * x + h_pre * dh_in        [N, n, D]
+    psi = dh_mix^T x                                             [R, K], added up later; R is 2M or 3M, terms times rows
+
+float32 products are six bfloat16 ones, hh mh lh hm mm hl of the terms h + m + l. dh_mix comes as rows of LEFT columns
+
+    0 H 24 l 32 m 56 h 80 l 96        (24 H, l[0:8], 24 m, 24 h, l[8:24])
+
+m and l scaled by 2**8 and 2**16, where H is h with NaN and infinity kept, so that against the rows "H h l h" of phi all
+of them make hh lh mh hl in one contraction, columns 32 to 96 against "m m 0" make mm hm, and the first 64 are the rows
+H, m of psi.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+from triton.language.extra.cuda import gdc_wait
+
+from mhc.operators.mhc_pre.triton.kernels.bf16_split import ORDER_1, ORDER_2, finite, split_bf16
+
+BT = gl.constexpr(64)
+COLS = gl.constexpr(128)  # of x for one program: NS streams side by side
+LEFT = gl.constexpr(96)
+
+
+@gluon.constexpr_function
+def accumulators():
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 128, 16])
+
+
+@gluon.constexpr_function
+def by_stream(NS, BD):
+    """The accumulators' layout of [64, NS * BD] seen as [64, NS, BD]."""
+    regs = [[0, 0, 1], [8, 0, 0]]
+    step = 8
+    while step < BD:
+        regs.append([0, 0, step])
+        step *= 2
+    step = 1
+    while step < NS:
+        regs.append([0, step, 0])
+        step *= 2
+    lanes = [[0, 0, 2], [0, 0, 4], [1, 0, 0], [2, 0, 0], [4, 0, 0]]
+    return gl.DistributedLinearLayout(regs, lanes, [[16, 0, 0], [32, 0, 0]], [], [64, NS, BD])
+
+
+@gluon.jit
+def _phi_terms(
+    phi,
+    gamma,
+    row,
+    SECOND: gl.constexpr,
+    i0,
+    d0,
+    K,
+    D,
+    n,
+    M: gl.constexpr,
+    HAS_GAMMA: gl.constexpr,
+    BD: gl.constexpr,
+    layout: gl.constexpr,
+):
+    """Rows of the right operand, [len(row), COLS]: the terms H h l h of phi * gamma, or m m 0 in the second."""
+    col = gl.arange(0, COLS, layout=gl.SliceLayout(0, layout))
+    i = i0 + col // BD
+    d = d0 + col % BD
+    on = (i < n) & (d < D)
+    k = i * D + d
+    j = gl.where(
+        row < 24, row, gl.where(row < 32, row - 24, gl.where(row < 56, row - 32, gl.where(row < 80, row - 56, row - 72)))
+    )
+    v = gl.load(phi + j.to(gl.int64)[:, None] * K + k[None, :], (j < M)[:, None] & on[None, :], 0.0)
+    if HAS_GAMMA:
+        v = v * gl.load(gamma + k, on, 0.0)[None, :]
+    h, m, l = split_bf16(v)
+    low = gl.where(finite(v), h, gl.zeros_like(h)).to(gl.float32)
+    m = m.to(gl.float32) * ORDER_1
+    rows = row[:, None]
+    # a left side of order 1 or 2 is scaled by 2**8 or 2**16: the right side takes the factor back
+    if SECOND:
+        return gl.where(rows < 56, m * ORDER_1, gl.where(rows < 80, m, 0.0)).to(gl.bfloat16)
+    else:
+        right = gl.where(rows < 24, h.to(gl.float32), low * ORDER_2)
+        right = gl.where((rows >= 32) & (rows < 56), low * ORDER_1, right)
+        return gl.where((rows >= 56) & (rows < 80), l.to(gl.float32) * ORDER_2, right).to(gl.bfloat16)
+
+
+@gluon.jit
+def _produce(
+    x,
+    dh_in,
+    left,
+    x_s,
+    g_s,
+    left_s,
+    full,
+    empty,
+    free,
+    count,
+    tiles,
+    split,
+    splits,
+    i0,
+    d0,
+    NS: gl.constexpr,
+    STAGES: gl.constexpr,
+    LEFTS: gl.constexpr,
+    OVERLAP: gl.constexpr,
+):
+    slot = 0
+    phase = 1
+    left_slot = 0
+    left_phase = 1
+    for j in range(count):
+        t0 = (tiles - 1 - split - j * splits) * BT
+        mbarrier.wait(empty.index(slot), phase)
+        bar = full.index(slot)
+        mbarrier.expect(bar, x.block_type.nbytes + dh_in.block_type.nbytes + 3 * left.block_type.nbytes)
+        tma.async_copy_global_to_shared(x, [i0, t0, d0], bar, x_s.index(slot))
+        tma.async_copy_global_to_shared(dh_in, [t0, d0], bar, g_s.index(slot))
+        if OVERLAP and j == 0:
+            gdc_wait()
+        mbarrier.wait(free.index(left_slot), left_phase)
+        for q in gl.static_range(3):
+            tma.async_copy_global_to_shared(left, [t0, 32 * q], bar, left_s.index(left_slot * 3 + q))
+        left_slot += 1
+        if left_slot == LEFTS:
+            left_slot = 0
+            left_phase ^= 1
+        slot += 1
+        if slot == STAGES:
+            slot = 0
+            phase ^= 1
+
+
+@gluon.jit
+def _row_values(h_pre, coef, t0, N, i0, n: gl.constexpr, NS: gl.constexpr, BD: gl.constexpr):
+    """h_pre [64, NS] and coef [64] of a tile; zeros where there is no such token, before the first one too."""
+    wide: gl.constexpr = by_stream(NS, BD)
+    rows: gl.constexpr = gl.SliceLayout(2, wide)
+    t = t0 + gl.arange(0, BT, layout=gl.SliceLayout(1, rows))
+    i = i0 + gl.arange(0, NS, layout=gl.SliceLayout(0, rows))
+    h = gl.load(h_pre + t.to(gl.int64)[:, None] * n + i[None, :], ((t >= 0) & (t < N))[:, None] & (i < n)[None, :], 0.0)
+    u = t0 + gl.arange(0, BT, layout=gl.SliceLayout(1, accumulators()))
+    return h, gl.load(coef + u, (u >= 0) & (u < N), 0.0)
+
+
+@gluon.jit
+def _consume(
+    phi,
+    gamma,
+    h_pre,
+    coef,
+    dx,
+    psi,
+    x_s,
+    g_s,
+    left_s,
+    right_0,
+    right_2,
+    right_1,
+    right_3,
+    ready,
+    full,
+    empty,
+    free,
+    N,
+    K,
+    D,
+    count,
+    tiles,
+    split,
+    splits,
+    i0,
+    d0,
+    WHO: gl.constexpr,
+    n: gl.constexpr,
+    R: gl.constexpr,
+    HAS_GAMMA: gl.constexpr,
+    NS: gl.constexpr,
+    BD: gl.constexpr,
+    STAGES: gl.constexpr,
+    LEFTS: gl.constexpr,
+    OVERLAP: gl.constexpr,
+):
+    """Tiles WHO, WHO + 2, ...: dx goes out through the slot of x."""
+    acc: gl.constexpr = accumulators()
+    wide: gl.constexpr = by_stream(NS, BD)
+    swizzle: gl.constexpr = x_s.type.layout.swizzle_byte_width
+    flat: gl.constexpr = gl.NVMMASharedLayout(swizzle, 16, 2)
+    half: gl.constexpr = gl.NVMMASharedLayout(64, 16, 2)
+    M: gl.constexpr = n * n + 2 * n
+    blocked: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [4, 1], [1, 0])
+    r32 = gl.arange(0, 32, layout=gl.SliceLayout(1, blocked))
+    # each makes a part of the right operands, while the first tiles are on their way
+    if WHO == 0:
+        right_0.slice(0, 32).store(_phi_terms(phi, gamma, r32, False, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
+        right_0.slice(32, 32).store(_phi_terms(phi, gamma, 32 + r32, False, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
+    else:
+        r16 = gl.arange(0, 16, layout=gl.SliceLayout(1, blocked))
+        right_2.store(_phi_terms(phi, gamma, 64 + r32, False, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
+        right_1.store(_phi_terms(phi, gamma, 32 + r32, True, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
+        right_3.store(_phi_terms(phi, gamma, 64 + r16, True, i0, d0, K, D, n, M, HAS_GAMMA, BD, blocked))
+    fence_async_shared()
+    mbarrier.arrive(ready, count=1)
+    mbarrier.wait(ready, 0)
+    psi_acc = gl.zeros([64, COLS], gl.float32, acc)
+    if R > 2 * M:
+        rest = gl.zeros([64, COLS], gl.float32, acc)
+    slot = WHO
+    left_slot = WHO
+    phase = 0
+    last = 0
+    if OVERLAP:
+        gdc_wait()
+    h, c = _row_values(h_pre, coef, (tiles - 1 - split - WHO * splits) * BT, N, i0, n, NS, BD)
+    for j in range(WHO, count, 2):
+        t0 = (tiles - 1 - split - j * splits) * BT
+        mbarrier.wait(full.index(slot), phase)
+        x3 = x_s.index(slot)
+        x2 = x3._reinterpret(gl.bfloat16, [BT, COLS], flat)
+        a0 = left_s.index(left_slot * 3)._reinterpret(gl.bfloat16, [BT, 64], half)
+        a1 = left_s.index(left_slot * 3 + 1)
+        a2 = left_s.index(left_slot * 3 + 2)
+        psi_acc = warpgroup_mma(a0.permute((1, 0)), x2, psi_acc, is_async=True)
+        if R > 2 * M:
+            a12 = a1._reinterpret(gl.bfloat16, [BT, 64], half)
+            rest = warpgroup_mma(a12.permute((1, 0)), x2, rest, is_async=True)
+        g = g_s.index(slot).load(gl.SliceLayout(1, wide)).to(gl.float32)
+        out = gl.expand_dims(h, 2) * gl.expand_dims(g, 1)
+        out = gl.convert_layout(out.reshape([BT, COLS]), acc) - gl.expand_dims(c, 1) * x2.load(acc).to(gl.float32)
+        out = warpgroup_mma(a0, right_0, out, is_async=True)
+        out = warpgroup_mma(a2, right_2, out, is_async=True)
+        out = warpgroup_mma(a1, right_1, out, is_async=True)
+        out = warpgroup_mma(a2.slice(0, 16, 1), right_3, out, is_async=True)
+        # while the products run: the next tile's rows, and the slot of the last one, whose dx has been read by now
+        h, c = _row_values(h_pre, coef, t0 - 2 * splits * BT, N, i0, n, NS, BD)
+        if j > WHO:
+            tma.store_wait(0)
+            mbarrier.arrive(empty.index(last))
+        if R > 2 * M:
+            out, psi_acc, rest = warpgroup_mma_wait(0, deps=[out, psi_acc, rest])
+        else:
+            out, psi_acc = warpgroup_mma_wait(0, deps=[out, psi_acc])
+        mbarrier.arrive(free.index(left_slot))
+        left_slot += 2
+        if left_slot >= LEFTS:
+            left_slot -= LEFTS
+        x2.store(out.to(gl.bfloat16))
+        fence_async_shared()
+        tma.async_copy_shared_to_global(dx, [i0, t0, d0], x3)
+        last = slot
+        slot += 2
+        if slot >= STAGES:
+            slot -= STAGES
+            phase ^= 1
+    tma.store_wait(0)
+
+    row = gl.arange(0, 64, layout=gl.SliceLayout(1, acc))
+    col = gl.arange(0, COLS, layout=gl.SliceLayout(0, acc))
+    i = i0 + col // BD
+    d = d0 + col % BD
+    at = psi + (split * 2 + WHO).to(gl.int64) * R * K + (i * D + d)[None, :]
+    on = ((i < n) & (d < D))[None, :]
+    # rows of the first window: 24 H, l[0:8], 24 m; of the second, from 48 on, l[8:24]
+    j = gl.where(row < 24, row, gl.where(row < 32, row - 24, row - 32))
+    to = j + gl.where(row < 24, 0, gl.where(row < 32, 2 * M, M))
+    gl.store(at + to.to(gl.int64)[:, None] * K, psi_acc, ((j < M) & (row < 56) & (to < R))[:, None] & on)
+    if R > 2 * M:
+        gl.store(at + (row - 40 + 2 * M).to(gl.int64)[:, None] * K, rest, ((row >= 48) & (row - 40 < M))[:, None] & on)
+
+
+@gluon.jit
+def hopper_streams_kernel(
+    x,
+    dh_in,
+    left,
+    dx,
+    phi,
+    gamma,
+    h_pre,
+    coef,
+    psi,
+    N,
+    D,
+    K,
+    tiles,
+    splits,
+    n: gl.constexpr,
+    R: gl.constexpr,
+    HAS_GAMMA: gl.constexpr,
+    NS: gl.constexpr,
+    BD: gl.constexpr,
+    STAGES: gl.constexpr,
+    LEFTS: gl.constexpr,
+    OVERLAP: gl.constexpr,
+):
+    """dx, and psi [2 * splits, R, K] over this program's tokens. x, dx: descriptors of [n, N, D], blocks [NS, 64, BD];
+    dh_in: of [N, D], blocks [64, BD]; left: of [N, 96], blocks [64, 32]. Programs are (columns, streams, splits).
+    OVERLAP: starts before the gates have ended."""
+    d0 = gl.program_id(0) * BD
+    i0 = gl.program_id(1) * NS
+    split = gl.program_id(2)
+    count = (tiles - split + splits - 1) // splits
+    x_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, NS, BT, BD], x.layout)
+    g_s = gl.allocate_shared_memory(gl.bfloat16, [STAGES, BT, BD], dh_in.layout)
+    left_s = gl.allocate_shared_memory(gl.bfloat16, [LEFTS * 3, BT, 32], left.layout)
+    right: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    right_0 = gl.allocate_shared_memory(gl.bfloat16, [64, COLS], right)
+    right_2 = gl.allocate_shared_memory(gl.bfloat16, [32, COLS], right)
+    right_1 = gl.allocate_shared_memory(gl.bfloat16, [32, COLS], right)
+    right_3 = gl.allocate_shared_memory(gl.bfloat16, [16, COLS], right)
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [LEFTS, 1], mbarrier.MBarrierLayout())
+    ready = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(ready, count=2)
+    for s in gl.static_range(STAGES):
+        mbarrier.init(full.index(s), count=1)
+        mbarrier.init(empty.index(s), count=1)
+    for s in gl.static_range(LEFTS):
+        mbarrier.init(free.index(s), count=1)
+
+    gl.warp_specialize(
+        [
+            (
+                _consume,
+                (
+                    phi,
+                    gamma,
+                    h_pre,
+                    coef,
+                    dx,
+                    psi,
+                    x_s,
+                    g_s,
+                    left_s,
+                    right_0,
+                    right_2,
+                    right_1,
+                    right_3,
+                    ready,
+                    full,
+                    empty,
+                    free,
+                    N,
+                    K,
+                    D,
+                    count,
+                    tiles,
+                    split,
+                    splits,
+                    i0,
+                    d0,
+                    gl.constexpr(0),
+                    n,
+                    R,
+                    HAS_GAMMA,
+                    NS,
+                    BD,
+                    STAGES,
+                    LEFTS,
+                    OVERLAP,
+                ),
+            ),
+            (
+                _consume,
+                (
+                    phi,
+                    gamma,
+                    h_pre,
+                    coef,
+                    dx,
+                    psi,
+                    x_s,
+                    g_s,
+                    left_s,
+                    right_0,
+                    right_2,
+                    right_1,
+                    right_3,
+                    ready,
+                    full,
+                    empty,
+                    free,
+                    N,
+                    K,
+                    D,
+                    count,
+                    tiles,
+                    split,
+                    splits,
+                    i0,
+                    d0,
+                    gl.constexpr(1),
+                    n,
+                    R,
+                    HAS_GAMMA,
+                    NS,
+                    BD,
+                    STAGES,
+                    LEFTS,
+                    OVERLAP,
+                ),
+            ),
+            (
+                _produce,
+                (
+                    x,
+                    dh_in,
+                    left,
+                    x_s,
+                    g_s,
+                    left_s,
+                    full,
+                    empty,
+                    free,
+                    count,
+                    tiles,
+                    split,
+                    splits,
+                    i0,
+                    d0,
+                    NS,
+                    STAGES,
+                    LEFTS,
+                    OVERLAP,
+                ),
+            ),
+        ],
+        [4, 1],
+        [240, 24],
+    )

@@ -1,0 +1,1 @@
+"""The verbs `export`, `matrix`, `recheck` and `releases` of `python -m mhc.fuzz`."""

@@ -1,0 +1,232 @@
+"""The verbs `matrix`, `recheck` and `releases` of `python -m mhc.fuzz`: exported repros on other versions."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mhc.upstream.issue import duplicates
+from mhc.upstream.releases import matrix_report
+from mhc.upstream.releases.capability import NEEDS, installed, trial
+from mhc.upstream.releases.interpreters import Interpreters, Unavailable, cache_folder, newest
+from mhc.upstream.releases.matrix import Matrix, Row
+from mhc.upstream.releases.recheck import Exported, Fate, find, read, recheck
+from mhc.upstream.releases.releases import RELEASES, Release, chosen, ordered, release
+from mhc.upstream.verify import SECONDS
+
+Decorated = Callable[..., Any]
+
+_PYTHONS = "VERSION=PATH"
+
+
+def _environments(command: Decorated) -> Decorated:
+    """The options of all verbs that run releases."""
+    for option in (
+        click.option(
+            "--cache",
+            type=click.Path(file_okay=False, path_type=Path),
+            help="Folder of the environments; $MHC_CACHE/releases or one in the user's cache if not given.",
+        ),
+        click.option(
+            "--seconds",
+            type=click.FloatRange(min=0, min_open=True),
+            default=SECONDS,
+            show_default=True,
+            help="Time that one run of a repro may take.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(name="matrix")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--releases",
+    "wanted",
+    multiple=True,
+    metavar="VERSION",
+    help="Run it on this release, or `all` that are listed. Repeatable.  [default: the finding's, each later, the newest]",
+)
+@click.option(
+    "--python",
+    "pythons",
+    multiple=True,
+    metavar=_PYTHONS,
+    help="An interpreter that has a release already. Repeatable; without --releases, nothing else is run.",
+)
+@click.option("--bisect/--no-bisect", default=None, help="Run only what bisection asks for.  [default: of more than ten]")
+@_environments
+def matrix_verb(
+    folder: Path, wanted: tuple[str, ...], pythons: tuple[str, ...], bisect: bool | None, cache: Path | None, seconds: float
+) -> None:
+    """Run an exported repro on a list of releases, each in an environment of its own, and put the matrix into its issue.
+
+    \b
+        python -m mhc.fuzz matrix small-tilelang
+        python -m mhc.fuzz matrix small-tilelang --releases all --no-bisect
+        python -m mhc.fuzz matrix small-triton --python 3.6.0=/opt/old/bin/python
+
+    Environments are made by pip with the companions that each release needs, and kept. Exit status: 0 the newest release
+    that says anything fails: there is something to file; 1 it passes, or none says anything; 2 usage.
+    """
+    exported = _opened(folder)
+    given = _given(pythons)
+    notes: list[str] = []
+    releases = _chosen(exported, wanted, given, notes)
+    interpreters = Interpreters(cache or cache_folder(), given, makes=bool(wanted) or not given)
+    runner = Matrix(
+        folder / "repro.py",
+        exported.to,
+        exported.needs,
+        interpreters,
+        seconds=seconds,
+        told=lambda row: click.echo(_line(row)),
+    )
+    rows = runner.rows(releases, exported.own, bisects=bisect)
+    duplicates.write(folder)
+    matrix_report.write(folder, exported.to, exported.needs, rows, notes)
+    for line in (*matrix_report.sentences(rows), *notes, str(folder / "issue.md")):
+        click.echo(f"    {line}")
+    last = matrix_report.newest_judged(rows)
+    sys.exit(0 if last is not None and last.state.bad else 1)
+
+
+@click.command(name="recheck")
+@click.argument("places", metavar="[FOLDER]...", nargs=-1, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--version", "version", metavar="VERSION", help="The release to run them on, in an environment of its own.")
+@click.option(
+    "--python",
+    "python",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="An interpreter to run them with instead.",
+)
+@click.option("--to", type=click.Choice(tuple(RELEASES)), help="Only those for this DSL.")
+@_environments
+def recheck_verb(
+    places: tuple[Path, ...], version: str | None, python: Path | None, to: str | None, cache: Path | None, seconds: float
+) -> None:
+    """Run exported repros on another version, and say which are healed, still failing, or changed.
+
+    \b
+        python -m mhc.fuzz recheck --to tilelang --version 0.1.15
+        python -m mhc.fuzz recheck small-tilelang other-tilelang --python /opt/new/bin/python
+
+    FOLDER is an exported folder, or one that has some below it; fuzz_reports if not given. Changed is what fails now and
+    then, or in another way. Exit status: 0 all still fail, 1 some are healed or changed, 2 usage, 3 some could not be run,
+    of which nothing is known.
+    """
+    if (version is None) == (python is None):
+        raise click.UsageError("give either --version or --python")
+    found = _found(places or (Path("fuzz_reports"),), to)
+    if version is not None and len({one.to for one in found}) > 1:
+        raise click.UsageError(f"--version {version}: of what? The folders are for several DSLs; name one with --to")
+    fates: list[Fate] = []
+    for exported in found:
+        of = version or _version(python, exported.to)
+        given = {} if python is None else {of: python.absolute()}
+        checked = recheck(exported, _release(exported.to, of), Interpreters(cache or cache_folder(), given), seconds=seconds)
+        click.echo(f"{exported.folder} ({exported.to} {exported.own} -> {of})\n    {checked}")
+        fates.append(checked.fate)
+    click.echo(", ".join(f"{fates.count(one)} {one.value}" for one in Fate if one in fates))
+    sys.exit(3 if Fate.UNKNOWN in fates else 1 if set(fates) - {Fate.STILL} else 0)
+
+
+@click.command(name="releases")
+@click.option("--to", type=click.Choice([one for one in RELEASES if RELEASES[one]]), default="tilelang", show_default=True)
+@click.option("--releases", "wanted", multiple=True, metavar="VERSION", help="Only this one. Repeatable.  [default: all]")
+@click.option(
+    "--with", "companions", multiple=True, metavar="NAME==VERSION", help="Try these companions instead of the listed."
+)
+@_environments
+def releases_verb(to: str, wanted: tuple[str, ...], companions: tuple[str, ...], cache: Path | None, seconds: float) -> None:
+    """Try the releases of a DSL with their companions: which runs what here.
+
+    \b
+        python -m mhc.fuzz releases --to tilelang
+        python -m mhc.fuzz releases --releases 0.1.9 --with apache-tvm-ffi==0.1.12
+
+    Exit status: 0 each runs what needs no GPU, 1 not all do, 2 usage.
+    """
+    interpreters = Interpreters(cache or cache_folder())
+    clean = True
+    for one in ordered([_release(to, name) for name in wanted]) if wanted else RELEASES[to]:
+        tried = Release(one.version, companions, one.preload) if companions else one
+        pins = "as its wheel asks" if tried.companions is None else ", ".join(tried.companions) or "alone"
+        try:
+            python = interpreters.python(to, tried)
+        except Unavailable as reason:
+            click.echo(f"{tried.version:12} {pins}\n    {reason}")
+            clean = False
+            continue
+        click.echo(f"{tried.version:12} {pins}")
+        for need in NEEDS[to]:
+            lacks = trial(python, to, tried.version, need, seconds=seconds).lacks
+            click.echo(f"    {need:12} {lacks or 'works'}")
+            clean &= not lacks or need == "cuda"
+    sys.exit(0 if clean else 1)
+
+
+def _chosen(exported: Exported, wanted: Sequence[str], given: dict[str, Path], notes: list[str]) -> list[Release]:
+    names = [name for name in wanted if name != "all"]
+    if not wanted and not given:
+        if not RELEASES[exported.to]:
+            raise click.UsageError(f"no releases of {exported.to} are listed: give interpreters with --python {_PYTHONS}")
+        last = None
+        try:
+            last = newest(exported.to)
+        except Unavailable as reason:
+            notes.append(f"Whether there is a newer release was not asked: {reason}.")
+        return chosen(exported.to, exported.own, last)
+    listed = RELEASES[exported.to] if "all" in wanted else ()
+    return ordered([*listed, *(_release(exported.to, name) for name in (*names, *given))])
+
+
+def _release(to: str, version: str) -> Release:
+    try:
+        return release(to, version)
+    except ValueError as error:
+        raise click.UsageError(f"{to}: {error}") from error
+
+
+def _given(pythons: Sequence[str]) -> dict[str, Path]:
+    made: dict[str, Path] = {}
+    for one in pythons:
+        version, _, path = one.partition("=")
+        if not path or not Path(path).is_file():
+            raise click.UsageError(f"--python must be {_PYTHONS}, with a file, was {one!r}")
+        made[version] = Path(path).absolute()
+    return made
+
+
+def _version(python: Path | None, to: str) -> str:
+    """The release that an interpreter has."""
+    assert python is not None
+    told = installed(python.absolute(), to)
+    if told is None:
+        raise click.UsageError(f"--python {python}: has no {to}")
+    return told
+
+
+def _opened(folder: Path) -> Exported:
+    try:
+        return read(folder)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _found(places: Sequence[Path], to: str | None) -> list[Exported]:
+    try:
+        found = [one for one in find(places) if to in {None, one.to}]
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if not found:
+        raise click.UsageError(f"no exported folder{f' for {to}' if to else ''} in {', '.join(map(str, places))}")
+    return found
+
+
+def _line(row: Row) -> str:
+    runs = f"{row.reproduced} of {len(row.outcomes)} runs reproduce" if row.outcomes else ""
+    return f"{row.version:12} {row.state.value:8} {'; '.join(filter(None, (runs, row.reason)))}"

@@ -1,0 +1,159 @@
+"""Cases beside a finding's, each with one thing changed: where it fails and where it does not."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mhc.case import Case
+from mhc.fuzz.check.level import Depth
+from mhc.fuzz.findings.finding import Finding
+from mhc.fuzz.minimise.sandbox import Sandbox, Start
+from mhc.fuzz.worker.client import Worker
+from mhc.operator import STORAGE_DTYPES
+from mhc.recipe import CONTIGUOUS
+from mhc.registry import built_in, load
+from mhc.upstream.diagnose.attribution import Elsewhere
+from oracles import bound, liveness, nonfinite, refusal
+from oracles.verdict import Status
+
+LIMIT = 60.0
+SCHEDULES = 16
+"""Other schedules that are tried, at most."""
+
+_SAME_KERNELS = {"triton": "triton-interpreted"}
+_FORMULA = frozenset({"golden", "manual"})
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A case, what is different in it, and the message of the finding's verdict there; None where it passes."""
+
+    change: str
+    case: Case
+    message: str | None
+
+    @property
+    def passes(self) -> bool:
+        return self.message is None
+
+
+def peers(found: Finding, device: str, log: Path) -> list[Elsewhere]:
+    """What the other built-in implementations do on the finding's case, on its device where they run there."""
+    here = [one for one in dict.fromkeys((device, "cpu", "cuda")) if one == "cpu" or torch.cuda.is_available()]
+    said = []
+    own = load(found.spec)
+    for name in built_in():
+        implementation = load(name)
+        if name == found.spec or implementation.operator != found.case.operator:
+            continue
+        where = next((one for one in here if one in implementation.devices), None)
+        if where is None or implementation.refusal(found.case, where) is not None:
+            continue
+        worker = Worker(name, implementation, where, limit=LIMIT, log=log)
+        try:
+            worker.start(found.case, depth_of(found))
+            verdicts = worker.finish()
+        finally:
+            worker.stop()
+        subject = [one for one in verdicts if one.subject == found.fingerprint.subject]
+        failing = [one for one in (subject or verdicts) if one.status is Status.FAIL]
+        if failing or any(one.status is Status.PASS for one in verdicts):
+            said.append(
+                Elsewhere(
+                    what=name if where == device else f"{name} on {where}",
+                    passes=not failing,
+                    source=_SAME_KERNELS.get(own.name) == name,
+                    formula=name in _FORMULA,
+                    how=failing[0].symptom if failing else "",
+                )
+            )
+    return said
+
+
+def schedules(found: Finding, start: Start) -> list[Elsewhere]:
+    """What becomes of the case where one choice of the implementation's schedule is pinned to another value."""
+    implementation = load(found.spec)
+    pinned = dict(found.case.schedules.get(implementation.name, {}))
+    changes = [
+        (f"schedule {key} = {value}", replace(found.case, schedules={implementation.name: {**pinned, key: value}}))
+        for key, values in implementation.schedule.items()
+        for value in dict.fromkeys((values[0], values[-1]))
+        if pinned.get(key) != value
+    ]
+    tried = _tried(found, start, changes[:SCHEDULES])
+    return [Elsewhere(one.change, one.passes, how=found.fingerprint.symptom) for one in tried]
+
+
+def depth_of(found: Finding) -> Depth:
+    """How much must be checked to see the finding's gate."""
+    one_run = {bound.NAME, nonfinite.NAME, liveness.NAME, refusal.NAME}
+    return Depth.PLAIN if found.fingerprint.oracle in one_run else Depth.FULL
+
+
+def neighbours(found: Finding, start: Start) -> list[Neighbour]:
+    """The finding's own case first, then its neighbours, run one after the other.
+
+    A case that the implementation refuses, or where something else goes wrong, counts as passing nothing: it is left out.
+    """
+    return _tried(found, start, _changed(found.case))
+
+
+def _tried(found: Finding, start: Start, changes: Iterable[tuple[str, Case]]) -> list[Neighbour]:
+    sandbox = Sandbox(start, limit=LIMIT)
+    found_here: list[Neighbour] = []
+    stages = found.fingerprint.oracle == liveness.NAME  # which a case that passes has no verdict on
+    try:
+        for change, case in changes:
+            verdicts = sandbox.verdicts(case, depth_of(found))
+            seen = next((one for one in verdicts if found.fingerprint.fits(one, case)), None)
+            judged = any(
+                (stages or one.subject == found.fingerprint.subject) and one.status is Status.PASS for one in verdicts
+            )
+            if seen is not None or (judged and not any(one.status is Status.FAIL for one in verdicts)):
+                found_here.append(Neighbour(change, case, None if seen is None else seen.message))
+    finally:
+        sandbox.stop()
+    return found_here
+
+
+def _changed(case: Case) -> Iterator[tuple[str, Case]]:
+    yield "as found", case
+    seen = {case}
+    for change, fields in _changes(case):
+        try:
+            other = replace(case, **fields)
+        except ValueError:
+            continue
+        if other not in seen:
+            seen.add(other)
+            yield change, other
+
+
+def _changes(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
+    for name in ("B", "S", "n", "D"):
+        size = getattr(case, name)
+        for other in dict.fromkeys((size - 1, size + 1, 2 * size)):
+            if other >= 1:
+                yield f"{name} = {other}", {name: other}
+    for dtype in STORAGE_DTYPES:
+        if dtype != case.dtype:
+            yield f"dtype = {dtype}", {"dtype": dtype}
+    for spec in case.table.drawn:
+        recipe = case.tensors.get(spec.name)
+        if recipe is None:
+            continue
+        if spec.optional:
+            yield f"without {spec.name}", {"tensors": {k: v for k, v in case.tensors.items() if k != spec.name}}
+        if recipe.layout != CONTIGUOUS:
+            yield f"{spec.name} dense", {"tensors": {**case.tensors, spec.name: replace(recipe, layout=CONTIGUOUS)}}
+        if recipe.kind != "zero":
+            zero = replace(recipe, kind="zero", literals=())
+            yield f"{spec.name} = 0", {"tensors": {**case.tensors, spec.name: zero}}
+    for name, usual in case.table.scalars.items():
+        if case.scalars[name] != usual:
+            yield f"{name} = {usual:g}", {"scalars": {**case.scalars, name: usual}}
+    if case.schedules:
+        yield "no schedule", {"schedules": {}}

@@ -1,0 +1,147 @@
+"""The text of an issue, in the form that maintainers act on: symptom, summary, program, values, what was ruled out."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mhc.files import replace_text
+
+REPOSITORIES = {"tilelang": "tile-ai/tilelang", "triton": "triton-lang/triton", "torch": "pytorch/pytorch"}
+SECTIONS = {"matrix": "Versions", "attribution": "Attribution", "duplicates": "Known issues"}
+"""Files beside the issue, `NAME.md`, and the headings under which their text goes into it."""
+
+PORTED = "repro-{}.py"
+"""The program as a newer release takes it, where its interface has changed; `{}` is the release."""
+
+_CLASSES = {"value": "wrong value", "class": "wrong NaN or infinity", "all zero": "all zeros"}
+_NOT_YET = {
+    "matrix": "Not run on other releases yet.",
+    "attribution": "Not run under other settings yet: the program is the first suspect.",
+    "duplicates": "Not compared with known issues yet.",
+}
+
+
+def symptom_class(symptom: str) -> str:
+    """What a title calls a symptom."""
+    return _CLASSES.get(symptom, symptom)
+
+
+def title(document: Mapping[str, Any]) -> str:
+    """One line: class of the symptom, where, of what."""
+    told = document["told"]
+    where = ", ".join(filter(None, (told["at"], told["where"])))
+    return f"[BUG][Fuzzer] {symptom_class(document['symptom'])}: {where}"
+
+
+def command(document: Mapping[str, Any]) -> str:
+    """What would file the issue. Nothing here runs it."""
+    quoted = title(document).replace("'", "'\\''")
+    return f"gh issue create --repo {REPOSITORIES[document['to']]} --title '{quoted}' --body-file issue.md"
+
+
+def compose(folder: Path) -> str:
+    """The text of `issue.md` from what an exported folder has: `export.json`, `repro.py`, and sections."""
+    document = json.loads((folder / "export.json").read_text(encoding="utf-8"))
+    told = document["told"]
+    name, repro = _program(folder)
+    lines = [
+        f"# {title(document)}",
+        "",
+        *_first(folder),
+        f"- What: {told['values']}",
+        f"- How often: {told['rate']}.",
+        f"- Control: {told['control']}",
+        "",
+        "## Program",
+        "",
+        f"{_lines(told, repro)}. It exits with 1 where it reproduces, 0 where it does not, "
+        "2 where something else goes wrong.",
+        *([] if name == "repro.py" else ["", f"This is `{name}`; `repro.py` is for the releases before (see Versions)."]),
+        "",
+        "```python",
+        repro.rstrip(),
+        "```",
+        "",
+        "## Where it fails and where not",
+        "",
+        *_table(told["table"]),
+        "",
+        "## Environment",
+        "",
+        *_environment(document["environment"], document["to"]),
+    ]
+    for name, heading in SECTIONS.items():
+        path = folder / f"{name}.md"
+        lines += ["", f"## {heading}", "", path.read_text(encoding="utf-8").rstrip() if path.is_file() else _NOT_YET[name]]
+    if told["source"]:
+        lines += ["", "## Generated code", "", "```c", told["source"].rstrip(), "```"]
+    if _healed(folder) is None:
+        lines += ["", "<!-- To file it (nothing has been sent):", command(document), "-->"]
+    return "\n".join(lines) + "\n"
+
+
+def _first(folder: Path) -> list[str]:
+    """What must be read before all else: that it is healed, and what is likely the same."""
+    healed, known = _healed(folder), _read(folder / "duplicates.json")
+    likely = [f"[{one['name']}]({one['address']}) ({one['state']})" for one in known.get("likely", ())]
+    return [
+        *([f"Not to be filed: it passes on {healed}, the newest release that says anything.", ""] if healed else []),
+        *([f"Likely the same: {', '.join(likely)}.", ""] if likely else []),
+    ]
+
+
+def _newest(folder: Path) -> Mapping[str, Any]:
+    """The newest release of the matrix that says whether the finding is there; empty without one."""
+    return _read(folder / "matrix.json").get("newest") or {}
+
+
+def _healed(folder: Path) -> str | None:
+    """The newest release, where the finding is gone there."""
+    newest = _newest(folder)
+    return newest["version"] if newest.get("state") == "passes" else None
+
+
+def _program(folder: Path) -> tuple[str, str]:
+    """The program that the newest failing release takes: its file's name, and its text."""
+    ported = PORTED.format(_newest(folder).get("version"))
+    name = ported if _healed(folder) is None and (folder / ported).is_file() else "repro.py"
+    return name, (folder / name).read_text(encoding="utf-8")
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def write(folder: Path) -> None:
+    """Compose `issue.md` anew, after a section has come to the folder."""
+    replace_text(folder / "issue.md", compose(folder))
+
+
+def _lines(told: Mapping[str, Any], repro: str) -> str:
+    """How long the program is, and what of."""
+    count = len(repro.splitlines())
+    if count == told["whole"]:
+        return f"{count} lines: {told['form']}"
+    return (
+        f"{count} lines, of {told['whole']} before its statements were reduced (`whole.py`): {told['form']}, "
+        "as far as it matters for the numbers below"
+    )
+
+
+def _table(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    return ["| case | | seen |", "|---|---|---|", *(f"| {row['change']} | {row['how']} | {row['seen']} |" for row in rows)]
+
+
+def _environment(document: Mapping[str, Any], to: str) -> list[str]:
+    packages = document["packages"]
+    wanted = dict.fromkeys((to, "torch", "numpy", *(["apache-tvm-ffi"] if to == "tilelang" else [])))
+    versions = ", ".join(f"{name} {packages.get(name, 'absent')}" for name in wanted)
+    devices = ", ".join(document["devices"]) or "no GPU"
+    variables = ", ".join(f"{name}={value}" for name, value in document["variables"].items())
+    return [
+        f"- {versions}",
+        f"- Python {document['python']}, {document['platform']}",
+        f"- {document['processor']}; CUDA {document['cuda']}; {devices}",
+        *([f"- {variables}"] if variables else []),
+    ]

@@ -1,0 +1,288 @@
+"""From a recording to the parts of a program."""
+
+import ast
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mhc.memory import NAN_FILL
+from mhc.upstream.errors import ExportError
+from mhc.upstream.program import endings
+from mhc.upstream.program.kernels import Kernels, texts_of, tilelang_kernels, triton_kernels
+from mhc.upstream.program.reference import reference
+from mhc.upstream.program.script import Call, Script, names_in
+from mhc.upstream.source.definitions import closure
+from mhc.upstream.source.flat import flat
+from mhc.upstream.source.tensors import Text, dtype_text, shape_text, strided_text, tensor_text
+from mhc.upstream.source.text import unparse
+from mhc.upstream.trace.capture import Capture, Launch
+from mhc.upstream.trace.recording import Recording
+from oracles import determinism, nonfinite
+from oracles.trial import same_bits
+
+_RUNS = 100
+"""Of a program whose results differ from run to run."""
+
+_CANARY = 7.0
+
+
+def kernels_of(recording: Recording, to: str, *, cut: bool) -> tuple[Script, str]:
+    """The program of the kernels as they were launched, and what they are; with `cut` without what nobody needs.
+
+    Raises:
+        ExportError: it launched nothing of `to`, or what is wrong is not the kernels' doing.
+    """
+    own = _launches(recording.capture, to)
+    wanted = _wanted(recording)
+    result = "" if wanted else _result(recording)
+    needed = (wanted or re.split(r"\W", result)[0]) if cut and (wanted or result) else None
+    capture = recording.capture
+    shapes = {
+        **{name: tuple(tensor.shape) for name, tensor in capture.given.items() if not capture.strided(name)},
+        **capture.shapes,
+    }
+    kernels = tilelang_kernels(own, shapes, needed) if own[0].target else triton_kernels(own, needed)
+    return _script(recording, kernels, result), kernels.where
+
+
+def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
+    """The program of all that the stage's function leads to, and what that is.
+
+    Raises:
+        ExportError: that is more than one file can hold.
+    """
+    kernels = host_code(recording, to)
+    if recording.raised is not None or recording.found.fingerprint.subject == "process":
+        return _script(recording, kernels, ""), kernels.where
+    if recording.band is not None or _wanted(recording):
+        raise ExportError("what is written, and not returned, is shown by launches alone")
+    subject = recording.outputs.index(recording.found.fingerprint.subject)
+    called = replace(kernels.calls[0], head=f"returned = {kernels.calls[0].head}")
+    return _script(recording, replace(kernels, calls=[called]), f"returned[{subject}]"), kernels.where
+
+
+def host_code(recording: Recording, to: str) -> Kernels:
+    """The stage's function with all that it leads to, and the call of it."""
+    function = getattr(recording.implementation, recording.stage)
+    name = getattr(function, "__name__", "")
+    if getattr(function, "__qualname__", None) != name or name == "<lambda>":
+        raise ExportError(f"{recording.stage} is {function!r}, and not a function at the top level of its module")
+    key = (function.__module__, name)
+    whole = closure([key])
+    foreign = sorted({line.split()[1].partition(".")[0] for line in whole.imports} & {"triton", "tilelang"} - {to})
+    builders = sorted({module for module, _ in whole.definitions if module.startswith("mhc.")})
+    if foreign or (builders and to != "torch"):
+        raise ExportError(f"its host code leads to {', '.join([*foreign, *builders])}")
+    case, table = recording.inputs.case, recording.found.case.table
+    arguments = getattr(table, f"{recording.stage}_arguments")
+    keywords = recording.implementation.keywords(case.scalars, case.schedules.get(recording.implementation.name))
+    called = Call(
+        kernel=whole.name(key),
+        arguments={one: one if recording.given[one] is not None else "None" for one in arguments},
+        head=whole.name(key),
+        options=[f"{option}={_plain(value)!r}" for option, value in keywords.items()],
+    )
+    where = f"{recording.stage} of {recording.implementation.name}"
+    return Kernels(whole.imports, texts_of(flat(whole)), [called], where)
+
+
+def place(recording: Recording) -> str:
+    """What is wrong, as a title names it: `dx[0, 0]`, or the stage that raises."""
+    subject = recording.found.fingerprint.subject
+    if recording.raised is not None or subject == "process":
+        return recording.stage
+    if recording.band is not None:
+        return f"memory beside {recording.band[0]}"
+    name = subject if recording.verdict is None else recording.verdict.subject
+    return f"{name}{list(recording.at)}"
+
+
+def _launches(capture: Capture, to: str) -> list[Launch]:
+    own = [launch for launch in capture.launches if (launch.target == "") == (to == "triton")]
+    if not own or len(own) != len(capture.launches):
+        raise ExportError(f"it launched {len(own)} kernels of {to}, and {len(capture.launches) - len(own)} others")
+    return own
+
+
+def _wanted(recording: Recording) -> str:
+    """The variable that was written and should not have been, or was written beside; nothing where a result is wrong."""
+    if recording.band is not None:
+        return recording.band[0]
+    name = "" if recording.verdict is None else recording.verdict.subject
+    if name in recording.outputs or not name:
+        return ""
+    if name not in recording.capture.direct:
+        raise ExportError(f"{name} was written, but no launched kernel was given its memory: the host code wrote it")
+    return name
+
+
+def _result(recording: Recording) -> str:
+    ends = recording.raised is not None or recording.found.fingerprint.subject == "process"
+    return "" if ends else recording.capture.result(recording.value)
+
+
+def _script(recording: Recording, kernels: Kernels, result: str) -> Script:
+    found = recording.found.fingerprint
+    made = dict(recording.capture.made)
+    given = {name: _given(one, recording, name) for name, one in recording.given.items() if one is not None}
+    script = Script(
+        title=f"{found.subject}: {found.symptom}" + (f", on {about}" if (about := recording.scene.about) else ""),
+        environment={
+            name: value
+            for name, value in recording.found.variables.items()
+            if name.startswith(("TRITON_", "TILELANG_", "TL_"))
+        },
+        imports=[*kernels.imports, *(line for text in (*made.values(), *given.values()) for line in text.imports)],
+        device=recording.inputs.device.type,
+        definitions=kernels.definitions,
+        calls=kernels.calls,
+        given=given,
+        made=made,
+        result=result,
+        end=(),
+        observed=[result] if result else (),
+    )
+    if found.subject == "process":
+        return _ended(script, found.symptom)
+    if recording.raised is not None:
+        return replace(
+            script,
+            imports=[*script.imports, "import re"],
+            helpers=endings.STEADY,
+            around="try:",
+            end=endings.by_exception(recording.stage, recording.said),
+        )
+    if recording.band is not None:
+        return _beside(script, *recording.band)
+    if name := _wanted(recording):
+        element = f"{list(recording.at)}.item()"
+        end = [f"expected, actual = before{element}, {name}{element}", *endings.by_bits(f"{name}{list(recording.at)}")]
+        return replace(script, start=[f"before = {name}.clone()"], observed=[name], end=end)
+    return _again(script, recording) if recording.again is not None else _wrong(script, recording)
+
+
+def _ended(script: Script, symptom: str) -> Script:
+    imports = [*script.imports, "import signal", "import subprocess"]
+    end = endings.by_process(symptom)
+    return replace(script, imports=imports, around="def run():", observed=["run()"], end=end)
+
+
+def _wrong(script: Script, recording: Recording) -> Script:
+    """Further from float64 than it may be, or of another class."""
+    subject, case = recording.found.fingerprint.subject, recording.inputs.case
+    present = {name: tensor is not None for name, tensor in recording.inputs.tensors.items()}
+    function, parameters = reference(case, subject, present)
+    assert recording.verdict is not None
+    by_class = recording.verdict.oracle == nonfinite.NAME
+    cast = f".to({dtype_text(recording.value.dtype)})" if by_class else ""
+    wide = f"*(one.double() for one in ({', '.join(parameters)}))" if len(parameters) > 1 else f"{parameters[0]}.double()"
+    at = list(recording.at)
+    value = recording.value[recording.at].item()
+    judged = (
+        endings.by_class(f"{subject}{at}", value)
+        if by_class
+        else endings.by_value(f"{subject}{at}", float(recording.number.error[recording.at]))
+    )
+    needs = [name for name in parameters if bool((recording.inputs.tensors[name] != 0).any())]  # type: ignore[union-attr]
+    return replace(
+        script,
+        reference="\n".join(unparse([ast.fix_missing_locations(function)])),
+        start=[f"expected = reference({wide}){cast}{at}.item()"],
+        end=[f"actual = {script.result}{at}.item()", *judged],
+        needs=needs,
+    )
+
+
+def _again(script: Script, recording: Recording) -> Script:
+    """Two runs that must give the same."""
+    again = recording.again
+    assert again is not None
+    assert recording.scene.again is not None
+    at = f"{list(recording.at)}.item()"
+    subject = recording.found.fingerprint.subject
+    judged = endings.by_bits(f"{subject}{list(recording.at)}")
+    if recording.found.fingerprint.oracle == determinism.NAME:
+        end = [
+            f"expected = run(){at}",
+            f"runs = [run(){at} for _ in range({_RUNS})]",
+            "actual = next((one for one in runs if repr(one) != repr(expected)), expected)",
+        ]
+        return replace(script, around="def run():", end=[*end, *judged], observed=["run()", "run()"])
+    made = dict(script.made)
+    varied = {
+        name: (tensor, other)
+        for name, other in again.items()
+        if (tensor := recording.given[name]) is not None and other is not None and not bool(same_bits(tensor, other).all())
+    }
+    used = names_in("\n".join([*(call.line for call in script.calls), *(text.expression for text in made.values())]))
+    varied = {name: both for name, both in varied.items() if name in used}
+    given = dict(script.given)
+    first, second = list(varied), []
+    for name, (tensor, other) in varied.items():
+        doubled = bool((other == 2 * tensor).all()) and tensor.is_contiguous()
+        if not doubled:
+            given[f"{name}_again"] = _given(other, recording, name)
+        second.append(f"2 * {name}" if doubled else f"{name}_again")
+    parameters = list(varied)
+    if recording.scene.again.fill != NAN_FILL:
+        made = {
+            name: replace(text, expression=text.expression.replace("math.nan", "fill", 1))
+            if text.filled == "math.nan"
+            else text
+            for name, text in made.items()
+        }
+        parameters, first, second = [*parameters, "fill"], [*first, "3.0"], [*second, "math.nan"]
+    one, other_run = (f"run({', '.join(values)})" for values in (first, second))
+    times = f" * {recording.scene.times!r}" if recording.scene.times != 1 else ""
+    return replace(
+        script,
+        given=given,
+        made=made,
+        around=f"def run({', '.join(parameters)}):",
+        end=[f"expected, actual = {one}{at}{times}, {other_run}{at}", *judged],
+        observed=[one, other_run],
+    )
+
+
+def _beside(script: Script, name: str, offset: int) -> Script:
+    """Memory beside a tensor that a kernel writes to."""
+    text = script.made[name]
+    matched = re.fullmatch(r"torch\.\w+\(\(([\d, ]*)\).*dtype=(torch\.\w+)\)", text.expression)
+    if matched is None:
+        raise ExportError(f"{name}, which is written beside, is not memory of its own")
+    shape = [int(one) for one in matched[1].split(",") if one.strip()]
+    size = math.prod(shape)
+    dtype: torch.dtype = getattr(torch, matched[2].removeprefix("torch."))
+    at = offset // dtype.itemsize
+    pad = 64 // dtype.itemsize * (1 + max(-at, at - size, 0) * dtype.itemsize // 64)
+    whole = f"around_{name}"
+    made = {
+        other: one
+        for key, value in script.made.items()
+        for other, one in (
+            (
+                (whole, Text(f"torch.full(({2 * pad + size},), {_CANARY}, dtype={matched[2]})")),
+                (key, Text(f"{whole}[{pad}:{pad + size}].view({shape_text(shape)})")),
+            )
+            if key == name
+            else ((key, value),)
+        )
+    }
+    place = f"{at - size} elements after {name}" if at >= size else f"{-at} elements before {name}"
+    end = [f"expected, actual = {_CANARY}, {whole}[{pad + at}].item()", *endings.by_bits(place)]
+    return replace(script, made=made, observed=[whole], end=end)
+
+
+def _given(tensor: Tensor, recording: Recording, name: str) -> Text:
+    text = tensor_text(tensor)
+    if recording.capture.strided(name):
+        return replace(text, after=(*text.after, *strided_text(tensor, tensor.shape)))
+    return text
+
+
+def _plain(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else value

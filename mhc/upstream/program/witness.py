@@ -1,0 +1,52 @@
+"""Other values for what a stage is given, on which a smaller program must do what the whole one does."""
+
+import torch
+from torch import Tensor
+
+from mhc.inputs import derived
+from mhc.reference import reference
+from mhc.upstream.trace.recording import Recording
+
+COUNT = 3
+
+
+def witnesses(recording: Recording) -> list[dict[str, Tensor]]:
+    """Of the shapes, dtypes and strides of the finding's: zeros where it has zeros, and numbers of no more digits elsewhere.
+
+    So a statement that changes nothing for the finding, because something is zero or a rounding is exact, changes nothing
+    for them either, and one that happens to change nothing for this one number is kept. None where two runs are compared.
+    """
+    if recording.verdict is None or recording.verdict.subject not in recording.outputs:
+        return []
+    made = []
+    for seed in range(COUNT):
+        generator = torch.Generator().manual_seed(seed)
+        drawn = {name: None if one is None else _other(one, generator) for name, one in recording.inputs.tensors.items()}
+        inputs = derived(recording.inputs, drawn)
+        saved = reference(inputs).saved
+        given = {name: saved.get(name, drawn.get(name)) for name in recording.given}
+        made.append({name: _strided(one, recording.given[name]) for name, one in given.items() if one is not None})
+    return made
+
+
+def _other(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Random numbers with the digits, signs aside, that each number has at most."""
+    value = tensor.detach().cpu().double()
+    mantissa, exponent = torch.frexp(torch.where(value.isfinite(), value, 0.0))
+    whole = (mantissa.abs() * 2.0**53).long()
+    digits = 53 - torch.log2((whole & -whole).clamp(min=1).double())  # 1 for a power of two
+    drawn = 0.5 + 0.5 * torch.rand(value.shape, generator=generator, dtype=torch.float64)
+    rounded = torch.ldexp(torch.floor(torch.ldexp(drawn, digits)), -digits)
+    moved = torch.randint(-1, 2, value.shape, generator=generator)
+    sign = torch.where(torch.rand(value.shape, generator=generator) < 0.5, -1.0, 1.0)
+    other = torch.where(value.isfinite() & (value != 0), sign * torch.ldexp(rounded, exponent + moved), value)
+    other = other.to(tensor.dtype)
+    return torch.where(other.isfinite() | ~tensor.cpu().isfinite(), other, tensor.cpu()).to(tensor.device)
+
+
+def _strided(tensor: Tensor, like: Tensor | None) -> Tensor:
+    """With the strides of what it stands for, in a storage of NaN."""
+    if like is None or like.is_contiguous():
+        return tensor
+    reach = 1 + sum((size - 1) * by for size, by in zip(like.shape, like.stride(), strict=True))
+    return tensor.new_full((reach,), torch.nan).as_strided(like.shape, like.stride()).copy_(tensor)

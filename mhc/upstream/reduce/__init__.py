@@ -1,0 +1,1 @@
+"""A program made smaller, statement by statement, while it does the same. Open `shorten.py` first."""

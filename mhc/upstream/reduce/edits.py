@@ -1,0 +1,171 @@
+"""Smaller versions of kernels: statements left out, and expressions that are only there for cases that do not come up."""
+
+import ast
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mhc.upstream.source.definitions import bound
+from mhc.upstream.source.flat import loads
+
+Definitions = dict[str, ast.stmt]
+Site = tuple[str, int]
+"""A node of a definition: the definition's name, and which of its nodes it is, in the order of `ast.walk`."""
+
+_MEMORY = {"tl.load": 1, "tl.store": 2}
+"""Functions of an address, and how many of their arguments are no mask."""
+_CLAMPS = frozenset({"tl.minimum", "tl.maximum", "T.min", "T.max"})
+_CHOICES = frozenset({"tl.where", "T.if_then_else"})
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Another expression or statement at one place."""
+
+    site: Site
+    made: Callable[[Any], ast.AST | list[ast.stmt]]
+
+
+def sites(definitions: Definitions) -> list[Site]:
+    """The statements that may go, in the order of the text."""
+    found = []
+    for name, definition in definitions.items():
+        order = {id(node): at for at, node in enumerate(ast.walk(definition))}
+        found += [(name, order[id(one)]) for one in _statements(definition)]
+    return found
+
+
+def without(definitions: Definitions, gone: Sequence[Site]) -> Definitions:
+    """Copies of the definitions without some of their statements, and without what is empty then."""
+    made = dict(definitions)
+    for name in dict.fromkeys(name for name, _ in gone):
+        made[name] = copy.deepcopy(definitions[name])
+        nodes = list(ast.walk(made[name]))
+        _Without({id(nodes[at]) for other, at in gone if other == name}).visit(made[name])
+    return made
+
+
+def edited(definitions: Definitions, edit: Edit) -> Definitions:
+    """Copies of the definitions with one edit."""
+    name, at = edit.site
+    made = {**definitions, name: copy.deepcopy(definitions[name])}
+    target = list(ast.walk(made[name]))[at]
+    made[name] = _Replaced(target, edit.made(target)).visit(made[name])
+    return made
+
+
+def edits(definitions: Definitions, *, addresses: bool) -> Iterator[Edit]:
+    """The edits that there are.
+
+    Args:
+        addresses: also those that may make a kernel reach beside its tensors.
+    """
+    for name, definition in definitions.items():
+        nodes = list(ast.walk(definition))
+        given = {one.arg for one in nodes if isinstance(one, ast.arg)}
+        memory = [one for one in nodes if isinstance(one, ast.Call) and ast.unparse(one.func) in _MEMORY]
+        inside = {id(part) for one in memory for argument in one.args[:1] for part in ast.walk(argument)}
+        for at, node in enumerate(nodes):
+            if addresses or id(node) not in inside:
+                for made in _choices(node, given, addresses):
+                    yield Edit((name, at), made)
+
+
+def free(definition: ast.stmt) -> set[str] | None:
+    """The names that it reads and does not bind; None where it reads a buffer of its own that nothing writes to."""
+    return None if _unwritten(definition) else loads(definition) - bound(definition)
+
+
+def _unwritten(definition: ast.stmt) -> bool:
+    """Whether a buffer of its own is read that nothing writes to, nor is given to."""
+    nodes = list(ast.walk(definition))
+    made = {
+        one.targets[0].id
+        for one in nodes
+        if isinstance(one, ast.Assign) and ".alloc_" in ast.unparse(one.value) and isinstance(one.targets[0], ast.Name)
+    }
+    elements = [one for one in nodes if isinstance(one, ast.Subscript) and isinstance(one.value, ast.Name)]
+    inside = {id(one.value) for one in elements}
+    bare = [one for one in nodes if isinstance(one, ast.Name) and id(one) not in inside]
+    given = {one.id for one in bare if isinstance(one.ctx, ast.Load)}
+    read, written = (
+        {one.value.id for one in elements if isinstance(one.ctx, kind) and isinstance(one.value, ast.Name)}
+        for kind in (ast.Load, ast.Store)
+    )
+    return bool(made & read - written - given)
+
+
+def _choices(node: ast.AST, given: set[str], addresses: bool) -> list[Callable[[Any], ast.AST | list[ast.stmt]]]:
+    if isinstance(node, ast.If):
+        return [lambda one: one.body, lambda one: one.orelse]
+    if isinstance(node, ast.IfExp):
+        return [lambda one: one.body, lambda one: one.orelse]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        both = [(node.left, lambda one: one.right), (node.right, lambda one: one.left)]
+        return [made for dropped, made in both if isinstance(dropped, ast.Name) and dropped.id not in given]
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        return [lambda one: ast.Assign([one.target], one.value, lineno=0)]
+    if not isinstance(node, ast.Call):
+        return []
+    called = ast.unparse(node.func)
+    if called in _CHOICES and len(node.args) == 3:
+        return [lambda one: one.args[1], lambda one: one.args[2]]
+    if not addresses:
+        return []
+    if called in _CLAMPS and len(node.args) == 2:
+        return [lambda one: one.args[0], lambda one: one.args[1]]
+    kept = _MEMORY.get(called)
+    if kept is not None and (len(node.args) > kept or node.keywords):
+        return [lambda one: ast.Call(one.func, one.args[:kept], [])]
+    return []
+
+
+def _statements(definition: ast.stmt) -> Iterator[ast.stmt]:
+    if not isinstance(definition, ast.FunctionDef):
+        return
+    for block in _blocks(definition):
+        for statement in block:
+            if not isinstance(statement, (ast.FunctionDef, ast.With, ast.Return, ast.Pass)):
+                yield statement
+            if isinstance(statement, (ast.FunctionDef, ast.With, ast.For, ast.While, ast.If)):
+                yield from _inner(statement)
+
+
+def _inner(statement: ast.stmt) -> Iterator[ast.stmt]:
+    function = ast.FunctionDef("inner", ast.arguments([], [], None, [], [], None, []), [], [], lineno=0)
+    for block in _blocks(statement):
+        function.body = block
+        yield from _statements(function)
+
+
+def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    return [block for field in ("body", "orelse") if (block := getattr(statement, field, None))]
+
+
+class _Without(ast.NodeTransformer):
+    def __init__(self, gone: set[int]) -> None:
+        self._gone = gone
+
+    def visit(self, node: ast.AST) -> Any:
+        if id(node) in self._gone:
+            return None
+        empty_before = not getattr(node, "body", None)
+        node = self.generic_visit(node)
+        if isinstance(node, (ast.FunctionDef, ast.With)) and not node.body:
+            node.body = [ast.Pass()]
+        if isinstance(node, (ast.For, ast.While)) and not node.body and not empty_before:
+            return None
+        if isinstance(node, ast.If) and not node.body:
+            if not node.orelse:
+                return None
+            node.body = [ast.Pass()]
+        return node
+
+
+class _Replaced(ast.NodeTransformer):
+    def __init__(self, target: ast.AST, made: ast.AST | list[ast.stmt]) -> None:
+        self._target, self._made = target, made
+
+    def visit(self, node: ast.AST) -> Any:
+        return self._made if node is self._target else self.generic_visit(node)

@@ -1,0 +1,214 @@
+"""A program made smaller, statement by statement, while it does the same: delta debugging, with more than one witness.
+
+A reducer that looks at the wrong number alone would delete what makes it: a compiler that loses a term gives the same number
+whether the term is in the source or not. So a smaller program must, bit for bit,
+
+- give the whole of the wrong result, for what was found and for other numbers in its place (`mhc.upstream.program.witness`);
+- do what the larger one does under each other setting that is asked for: one that heals the compiler's fault, or an
+  interpreter. There the result is what the source says;
+- read every input that the reference reads and that is not all zeros;
+- stay inside its tensors, which on a CPU lie between pages that nobody may touch.
+"""
+
+import ast
+import builtins
+import copy
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from mhc.upstream.program.kernels import texts_of
+from mhc.upstream.program.script import Call, Script, names_in
+from mhc.upstream.reduce.edits import Definitions, edited, edits, free, sites, without
+from mhc.upstream.reduce.probe import Probe
+from mhc.upstream.source.flat import Flat, parameters
+from mhc.upstream.source.shrink import shrink
+from mhc.upstream.source.slice import cut, prim_func
+
+SECONDS = 180.0
+_PATIENCE = 5.0
+_LEAST = 5.0
+"""A smaller program may take so many times as long as the whole one, and at least so many seconds."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Definitions and launches of a program."""
+
+    definitions: Definitions
+    calls: tuple[Call, ...]
+
+    def script(self, whole: Script, texts: "_Texts") -> Script:
+        """The program."""
+        return replace(
+            whole, definitions={name: texts.of(name, node) for name, node in self.definitions.items()}, calls=self.calls
+        )
+
+
+class _Texts:
+    """Texts of definitions, and whether they are sound, kept: most definitions are shared by two states."""
+
+    def __init__(self, known: set[str]) -> None:
+        self._known = known
+        self._texts: dict[int, tuple[ast.stmt, str]] = {}
+        self._sound: dict[int, tuple[ast.stmt, set[str] | None]] = {}
+
+    def of(self, name: str, node: ast.stmt) -> str:
+        if id(node) not in self._texts:
+            self._texts[id(node)] = node, texts_of(Flat(set(), {name: node}))[name]
+        return self._texts[id(node)][1]
+
+    def sound(self, definitions: Definitions) -> bool:
+        """Whether every name that is read is bound somewhere, and every buffer that is read is written to somewhere."""
+        for node in definitions.values():
+            if id(node) not in self._sound:
+                self._sound[id(node)] = node, free(node)
+            names = self._sound[id(node)][1]
+            if names is None or not names <= self._known | definitions.keys():
+                return False
+        return True
+
+
+def reduced(whole: Script, probes: Sequence[Probe], *, seconds: float = SECONDS) -> Script:
+    """The smallest program that was found within `seconds`; the same one where it does not do the same twice.
+
+    Args:
+        probes: each with a setting of its own; the first has the finding's. One under which nothing is seen is not asked.
+    """
+    deadline = time.monotonic() + seconds
+    seen = [_baseline(probe, whole) for probe in probes]
+    if seen[0] is None:
+        return whole
+    asked = [(probe, one) for probe, one in zip(probes, seen, strict=True) if one is not None]
+
+    tried: set[str] = set()
+    texts = _Texts({name for line in whole.imports for name in line.split()[-1].split(".")[:1]} | set(vars(builtins)))
+
+    def same(state: State) -> bool:
+        if time.monotonic() > deadline:
+            return False
+        if not texts.sound(state.definitions):
+            return False
+        script = state.script(whole, texts)
+        text = "\n".join([*script.definitions.values(), *(call.line for call in script.calls)])
+        if text in tried:  # what was tried is no better, and what the state is already no smaller
+            return False
+        tried.add(text)
+        return all(probe.sees(script, one) == one for probe, one in asked)
+
+    tried.add("\n".join([*whole.definitions.values(), *(call.line for call in whole.calls)]))
+    state = State({name: ast.parse(text).body[0] for name, text in whole.definitions.items()}, tuple(whole.calls))
+    search = _Search(whole, state, same)
+    search.shrink()
+    text = ""
+    while text != (text := search.state.script(whole, texts).text()):
+        search.fewer()
+        search.shrink()
+        search.simpler(addresses=whole.alone and all(probe.guarded for probe, _ in asked))
+        search.shrink()
+    return search.state.script(whole, texts)
+
+
+def _baseline(probe: Probe, whole: Script) -> str | None:
+    """What the whole program does, twice the same; None where it does not. A probe learns how long it takes."""
+    for guarded in (True, False):
+        probe.guarded = guarded
+        started = time.monotonic()
+        seen = [probe.sees(whole) for _ in range(2)]
+        if seen[0] != seen[1] or ('"seen"' not in seen[0] and whole.result):
+            continue
+        probe.seconds = max(_LEAST, _PATIENCE * (time.monotonic() - started))
+        return seen[0]
+    return None
+
+
+def smaller(whole: Script, state: State, *, shrinks: bool) -> State | None:
+    """A state without what nobody needs any more; None where it leaves out an input that it must read.
+
+    Args:
+        shrinks: it is written out and folded anew.
+    """
+    made = Flat(set(), {name: copy.deepcopy(node) for name, node in state.definitions.items()})
+    variables = {*whole.given, *whole.made}
+    wanted = names_in(whole.result or "\n".join(whole.observed)) & variables
+    calls = list(state.calls)
+    if not calls:
+        return None
+    if wanted and not calls[0].head.startswith("returned = "):
+        launched = [(call.kernel, _variables(call, variables)) for call in calls]
+        calls = [calls[at] for at in cut(made, launched, set(wanted))]
+    entries = list(dict.fromkeys(call.kernel for call in calls))
+    if not entries:
+        return None
+    made.keep(entries)
+    if shrinks:
+        shrink(made, entries)
+    left = [
+        replace(call, arguments={name: value for name, value in call.arguments.items() if name in kept})
+        for call in calls
+        for kept in [set(parameters(prim_func(made.functions[call.kernel])))]
+    ]
+    small = State(made.definitions, tuple(left))
+    script = small.script(whole, _Texts(set()))
+    read = names_in(
+        "\n".join([*(call.line for call in left if call.head), *(one.expression for one in script.used.values())])
+    )
+    return small if set(whole.needs) <= read else None
+
+
+def _variables(call: Call, variables: set[str]) -> dict[str, str]:
+    """The variable that each argument is, where it is one."""
+    found = {name: sorted(names_in(value) & variables) for name, value in call.arguments.items()}
+    return {name: those[0] for name, those in found.items() if those}
+
+
+class _Search:
+    """A state that becomes smaller.
+
+    Args:
+        same: whether a state does what the whole program does; False too of what was tried before.
+    """
+
+    def __init__(self, whole: Script, state: State, same: Callable[[State], bool]) -> None:
+        self._whole, self.state, self._same = whole, state, same
+
+    def accepts(self, candidate: State) -> bool:
+        """Whether a candidate does the same; then what is left of it without what it does not need any more is the state."""
+        if not self._same(candidate):
+            return False
+        small = smaller(self._whole, candidate, shrinks=False)
+        if small is None:
+            return False
+        self.state = small if self._same(small) else candidate
+        return True
+
+    def shrink(self) -> None:
+        """Written out and folded anew."""
+        small = smaller(self._whole, self.state, shrinks=True)
+        if small is not None and self._same(small):
+            self.state = small
+
+    def fewer(self) -> None:
+        """Without statements: half of them, a quarter, and so on to one at a time, from the end to the beginning."""
+        many = len(sites(self.state.definitions))
+        while many > 1:
+            many = many // 2
+            at, there = 0, sites(self.state.definitions)[::-1]
+            while at < len(there):
+                if self.accepts(State(without(self.state.definitions, there[at : at + many]), self.state.calls)):
+                    there = sites(self.state.definitions)[::-1]
+                else:
+                    at += many
+        for call in self.state.calls[::-1]:
+            others = tuple(one for one in self.state.calls if one is not call)
+            if others:
+                self.accepts(State(self.state.definitions, others))
+
+    def simpler(self, *, addresses: bool) -> None:
+        """With edits, one at a time."""
+        at, there = 0, list(edits(self.state.definitions, addresses=addresses))
+        while at < len(there):
+            if self.accepts(State(edited(self.state.definitions, there[at]), self.state.calls)):
+                there = list(edits(self.state.definitions, addresses=addresses))
+            else:
+                at += 1

@@ -1,0 +1,108 @@
+"""Exported repros once more, on another version: which are healed, still failing, or changed."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from mhc.files import read_json
+from mhc.upstream.releases.capability import NEEDS
+from mhc.upstream.releases.interpreters import Interpreters
+from mhc.upstream.releases.matrix import Matrix, Row, State
+from mhc.upstream.releases.releases import Release
+
+
+class Fate(Enum):
+    """What has become of an exported finding."""
+
+    STILL = "still failing"
+    HEALED = "healed"
+    CHANGED = "changed"  # it fails now and then, or in another way
+    UNKNOWN = "could not run"
+
+
+_FATES = {
+    State.FAILS: Fate.STILL,
+    State.PASSES: Fate.HEALED,
+    State.FLAKY: Fate.CHANGED,
+    State.OTHER: Fate.CHANGED,
+    State.SKIPPED: Fate.UNKNOWN,
+}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A folder that export has written."""
+
+    folder: Path
+    document: dict[str, Any]
+
+    @property
+    def to(self) -> str:
+        return str(self.document["to"])
+
+    @property
+    def needs(self) -> str:
+        """Of `capability.NEEDS`; folders of before it was told have a GPU in their environment or none."""
+        usual = "cuda" if self.document["environment"]["devices"] else NEEDS[self.to][0]
+        return str(self.document.get("needs", usual))
+
+    @property
+    def own(self) -> str:
+        """The release of the DSL that the finding was exported with."""
+        return str(self.document["environment"]["packages"].get(self.to, "absent")).partition("+")[0]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An exported folder, and how its repro did."""
+
+    exported: Exported
+    row: Row
+
+    @property
+    def fate(self) -> Fate:
+        return _FATES[self.row.state]
+
+    def __str__(self) -> str:
+        row = self.row
+        if self.fate is Fate.UNKNOWN:
+            return f"{self.fate.value}: {row.reason}"
+        told = f"{row.reproduced} of {len(row.outcomes)} runs reproduce"
+        return f"{self.fate.value}: {told}" + (f"; {row.reason}" if row.reason else "")
+
+
+def read(folder: Path) -> Exported:
+    """An exported folder.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        document = read_json(folder / "export.json")
+        if not isinstance(document, dict):
+            raise TypeError("export.json must be an object")
+        made = Exported(folder, document)
+        if made.needs not in NEEDS[made.to] or not (folder / "repro.py").is_file():
+            raise ValueError("needs or repro.py")
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{folder} is no exported folder: {type(error).__name__}: {error}") from error
+    return made
+
+
+def find(places: Iterable[Path]) -> Iterator[Exported]:
+    """The exported folders among `places` and below them.
+
+    Raises:
+        ValueError: an `export.json` is not what export writes.
+    """
+    for place in places:
+        for path in sorted(place.rglob("export.json")):
+            yield read(path.parent)
+
+
+def recheck(exported: Exported, release: Release, interpreters: Interpreters, *, seconds: float) -> Checked:
+    """Run a repro on one release, as often as a matrix does."""
+    matrix = Matrix(exported.folder / "repro.py", exported.to, exported.needs, interpreters, seconds=seconds)
+    return Checked(exported, matrix.row(release))

@@ -1,0 +1,113 @@
+"""Definitions of one file: each name stands for one function or constant, whatever module it came from."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from mhc.upstream.source.definitions import Closure, bound
+
+
+@dataclass
+class Flat:
+    """Functions and constants by name, each after what it leads to; `imports` as lines."""
+
+    imports: set[str] = field(default_factory=set)
+    definitions: dict[str, ast.stmt] = field(default_factory=dict)
+
+    @property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        return {name: node for name, node in self.definitions.items() if isinstance(node, ast.FunctionDef)}
+
+    def calls(self, node: ast.AST) -> Iterator[tuple[ast.FunctionDef, ast.Call]]:
+        """The calls of its functions in a piece of it, each with that function."""
+        functions = self.functions
+        for call in ast.walk(node):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in functions:
+                yield functions[call.func.id], call
+
+    def keep(self, entries: Iterable[str]) -> None:
+        """Leave out what the entries do not lead to."""
+        kept: set[str] = set()
+        waiting = list(entries)
+        while waiting:
+            name = waiting.pop()
+            if name in self.definitions and name not in kept:
+                kept.add(name)
+                waiting += loads(self.definitions[name])
+        self.definitions = {name: node for name, node in self.definitions.items() if name in kept}
+
+    def add(self, other: "Flat") -> dict[str, str]:
+        """Take in another's definitions; gives the names that they have here. What is there already is not added again."""
+        names: dict[str, str] = {}
+        for name, node in other.definitions.items():
+            renamed = Renaming(names).visit(node)
+            free = name
+            while free in self.definitions and ast.unparse(self.definitions[free]) != ast.unparse(_called(renamed, free)):
+                free += "_"
+            names[name] = free
+            self.definitions[free] = _called(renamed, free)
+        self.imports |= other.imports
+        return names
+
+
+def flat(made: Closure) -> Flat:
+    """The definitions of a closure under names that differ."""
+    names = [made.name(key) for key in made.definitions]
+    return Flat(set(made.imports), {name: bare(node) for name, node in zip(names, made.statements(), strict=True)})
+
+
+class _Bare(ast.NodeTransformer):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        self.generic_visit(node)
+        if ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        return node
+
+
+def bare(node: ast.stmt) -> ast.stmt:
+    """A definition without docstrings; annotations stay, since a DSL reads them."""
+    made: ast.stmt = _Bare().visit(node)
+    return made
+
+
+class Renaming(ast.NodeTransformer):
+    """Names under other names, wherever they stand; what a function binds itself counts too."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self._names.get(node.id, node.id), node.ctx)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        self.generic_visit(node)
+        node.arg = self._names.get(node.arg, node.arg)
+        return node
+
+
+def loads(node: ast.AST) -> set[str]:
+    """The names that are read."""
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+
+
+def stores(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that are assigned to."""
+    inside = (one for node in nodes for one in ast.walk(node))
+    return {one.id for one in inside if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
+
+
+def names(node: ast.AST) -> set[str]:
+    """Every name in a piece, parameters included."""
+    return bound(node) | {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def parameters(function: ast.FunctionDef) -> list[str]:
+    return [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
+
+
+def _called(node: ast.stmt, name: str) -> ast.stmt:
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        node.name = name
+    elif isinstance(node, ast.Assign):
+        node.targets = [ast.Name(name, ast.Store())]
+    return node

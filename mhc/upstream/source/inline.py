@@ -1,0 +1,204 @@
+"""Functions written out where they are called: those that only return an expression, and those that are called once."""
+
+import ast
+import copy
+from collections.abc import Iterable, Mapping
+
+from mhc.upstream.source.definitions import bound
+from mhc.upstream.source.flat import Flat, Renaming, loads, names, parameters, stores
+from mhc.upstream.source.fold import Fold
+
+_TIMES = 2
+"""How often a function of several statements is written out: for what one call gives it, it is often shorter."""
+
+
+def expressions(made: Flat, entries: Iterable[str]) -> None:
+    """Write out functions that, for what a call gives them, only return an expression."""
+    entries = set(entries)
+    before = None
+    while before != (before := _text(made)):
+        small = {name: node for name, node in made.functions.items() if name not in entries}
+        for name, node in made.definitions.items():
+            others = {one: function for one, function in small.items() if one != name}
+            made.definitions[name] = _Expressions(others, bound(node)).visit(node)
+        made.keep(entries)
+
+
+def statements(made: Flat, entries: Iterable[str]) -> None:
+    """Write out the statements of functions that are called once or twice, as the whole right-hand side of a statement."""
+    entries = set(entries)
+    before = None
+    while before != (before := _text(made)):
+        called = [function.name for node in made.definitions.values() for function, _ in made.calls(node)]
+        once = {
+            name: function
+            for name, function in made.functions.items()
+            if name not in entries and 1 <= called.count(name) <= _TIMES and _straight(function)
+        }
+        for name, node in made.functions.items():
+            if name not in once:  # from the outside in: what is written out is looked at in the next round
+                _Statements(once, node).visit(node)
+        made.keep(entries)
+
+
+def _text(made: Flat) -> str:
+    return "\n".join(ast.unparse(ast.fix_missing_locations(node)) for node in made.definitions.values())
+
+
+class _Expressions(ast.NodeTransformer):
+    def __init__(self, small: Mapping[str, ast.FunctionDef], taken: set[str]) -> None:
+        self._small, self._taken = small, taken
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Lambda) and not node.keywords:
+            return _applied(node.func.body, [one.arg for one in node.func.args.args], node.args) or node
+        function = self._small.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        given = None if function is None else bind(function, node)
+        if function is None or given is None:
+            return node
+        body = _returned(function, given)
+        if body is None or (loads(body) - given.keys()) & (self._taken - {function.name} - self._small.keys()):
+            return node
+        return _applied(body, list(given), list(given.values())) or node
+
+
+def _applied(body: ast.expr, parameters: list[str], given: list[ast.expr]) -> ast.expr | None:
+    """An expression of parameters for what they are; None where that would compute something twice."""
+    if len(parameters) != len(given):
+        return None
+    typed = {id(one.value) for one in ast.walk(body) if isinstance(one, ast.Attribute) and one.attr == "dtype"}
+    read = [one.id for one in ast.walk(body) if isinstance(one, ast.Name) and id(one) not in typed]
+    if any(read.count(name) > 1 and not _cheap(value) for name, value in zip(parameters, given, strict=True)):
+        return None
+    written: ast.expr = Fold(dict(zip(parameters, given, strict=True))).visit(copy.deepcopy(body))
+    return written
+
+
+class _Statements(ast.NodeTransformer):
+    """Replaces statements whose value is a call by what the function does."""
+
+    def __init__(self, once: Mapping[str, ast.FunctionDef], caller: ast.FunctionDef) -> None:
+        self._once, self._caller, self._taken = once, caller, names(caller)
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        for field in ("body", "orelse"):
+            block = getattr(node, field, None)
+            if isinstance(block, list):
+                setattr(node, field, [made for one in block for made in self._written(one)])
+        return node
+
+    def _written(self, statement: ast.stmt) -> list[ast.stmt]:
+        if hasattr(statement, "body"):
+            self.visit(statement)
+            return [statement]
+        value = getattr(statement, "value", None)
+        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or value.func.id not in self._once:
+            return [statement]
+        function = copy.deepcopy(self._once[value.func.id])
+        given = bind(function, value)
+        meant = loads(function) - stores(function.body) - set(parameters(function))
+        if given is None or meant & bound(self._caller):  # a name that means something else here
+            return [statement]
+        return self._spliced(function, given, statement)
+
+    def _spliced(self, function: ast.FunctionDef, given: Mapping[str, ast.expr], statement: ast.stmt) -> list[ast.stmt]:
+        *body, last = function.body
+        result = last.value if isinstance(last, ast.Return) else None
+        body = body if isinstance(last, ast.Return) else function.body
+        own = stores(function.body)
+        wish = dict(_results(result, statement)) if result is not None else {}
+        renamed: dict[str, str] = {}
+        for name in sorted(own | set(given)):
+            free = wish.get(name, name) if name in own else name
+            if free != wish.get(name):
+                while free in self._taken or free in renamed.values():
+                    free += "_"
+            renamed[name] = free
+        self._taken |= set(renamed.values())
+        first: list[ast.stmt] = []
+        known: dict[str, ast.expr] = {}
+        for name, value in given.items():
+            if name in own or not (_cheap(value) or isinstance(value, ast.Lambda)):
+                first.append(ast.Assign([ast.Name(renamed[name], ast.Store())], value, lineno=0))
+            else:
+                known[renamed[name]] = value
+        fold = Fold(known)
+        body = [fold.visit(Renaming(renamed).visit(one)) for one in body]
+        if result is not None:
+            statement.value = fold.visit(Renaming(renamed).visit(result))  # type: ignore[attr-defined]
+            body += _apart(statement)
+        return [*first, *body]
+
+
+def _results(result: ast.expr, statement: ast.stmt) -> list[tuple[str, str]]:
+    """Locals of the function that are what the caller's names become."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return []
+    target = statement.targets[0]
+    both = isinstance(target, ast.Tuple) and isinstance(result, ast.Tuple) and len(target.elts) == len(result.elts)
+    pairs = zip(target.elts, result.elts, strict=True) if both else [(target, result)]  # type: ignore[attr-defined]
+    read = loads(statement.value)
+    return [
+        (local.id, name.id)
+        for name, local in pairs
+        if isinstance(name, ast.Name) and isinstance(local, ast.Name) and name.id not in read
+    ]
+
+
+def _apart(statement: ast.stmt) -> list[ast.stmt]:
+    """`a, b = x, y` as two statements where neither needs the other, and nothing where a name becomes itself."""
+    if not isinstance(statement, ast.Assign):
+        return [statement]
+    target, value = statement.targets[0], statement.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        pairs = [
+            (one, what)
+            for one, what in zip(target.elts, value.elts, strict=True)
+            if not (isinstance(one, ast.Name) and isinstance(what, ast.Name) and one.id == what.id)
+        ]
+        if not stores([one for one, _ in pairs]) & set().union(*(loads(what) for _, what in pairs)):
+            return [ast.Assign([one], what, lineno=0) for one, what in pairs]
+    same = isinstance(target, ast.Name) and isinstance(value, ast.Name) and target.id == value.id
+    return [] if same else [statement]
+
+
+def bind(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:
+    """What a call gives each parameter; None where it leaves one out or gives more."""
+    wanted = parameters(function)
+    if len(call.args) > len(wanted) or any(isinstance(one, ast.Starred) for one in call.args):
+        return None
+    given = dict(zip(wanted, call.args, strict=False))
+    for one in call.keywords:
+        if one.arg is None or one.arg in given or one.arg not in wanted:
+            return None
+        given[one.arg] = one.value
+    return given if len(given) == len(wanted) else None
+
+
+def _returned(function: ast.FunctionDef, given: Mapping[str, ast.expr]) -> ast.expr | None:
+    """What a function returns that does nothing else, once the constants that it is given are known."""
+    plain = {name: value for name, value in given.items() if _literal(value)}
+    node = Fold(plain).visit(copy.deepcopy(function)) if plain and not plain.keys() & stores(function.body) else function
+    body = [one for one in node.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
+    return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
+
+
+def _straight(function: ast.FunctionDef) -> bool:
+    """Whether it returns at its end alone."""
+    returns = [one for one in ast.walk(function) if isinstance(one, ast.Return)]
+    inner = [one for one in ast.walk(function) if isinstance(one, (ast.FunctionDef, ast.Yield)) and one is not function]
+    return not inner and (not returns or (len(returns) == 1 and returns[0] is function.body[-1]))
+
+
+def _literal(node: ast.expr) -> bool:
+    dtype = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in {"tl", "torch"}
+    return isinstance(node, ast.Constant) or dtype
+
+
+def _cheap(node: ast.expr) -> bool:
+    """What may be written twice."""
+    index = isinstance(node, ast.BinOp) and all(
+        isinstance(one, (ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.Load)) for one in ast.walk(node)
+    )
+    return index or isinstance(node, (ast.Name, ast.Constant, ast.Attribute))

@@ -1,0 +1,206 @@
+"""Kernels without what one result does not need: stores to other tensors, and all that leads to those alone.
+
+The slice goes from the end to the beginning: a statement stays where it writes, or calls something with, a name that is live
+after it, and then all that it reads is live before it. Elements of memory are not told apart. What is cut may have been what
+made a kernel fail; the program that is left is run, and where it does not reproduce, the whole one is.
+"""
+
+import ast
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+
+from mhc.upstream.source.flat import Flat
+
+_MODULES = {"T", "tl", "tilelang", "triton", "torch"}
+
+
+def cut(made: Flat, launched: Sequence[tuple[str, Mapping[str, str]]], needed: set[str]) -> list[int]:
+    """Cut what is launched to what some variables need; gives which launches are left.
+
+    Args:
+        launched: kernels, each with the variables that its parameters are. needed: grows by what that reads.
+    """
+    cutter = Cutter(made)
+    kernels = [prim_func(made.functions[name]) for name, _ in launched]
+
+    def wanted(variables: Mapping[str, str]) -> set[str]:
+        return {name for name, variable in variables.items() if variable in needed}
+
+    before = -1
+    while len(needed) != before:
+        before = len(needed)
+        for kernel, (_, variables) in zip(kernels, launched, strict=True):
+            if cutter.writes(kernel) & wanted(variables):
+                read = cutter.reads(kernel, wanted(variables))
+                needed |= {variable for name, variable in variables.items() if name in read}
+    kept = [at for at, (_, variables) in enumerate(launched) if cutter.writes(kernels[at]) & wanted(variables)]
+    for name in dict.fromkeys(launched[at][0] for at in kept):
+        own = [wanted(launched[at][1]) for at in kept if launched[at][0] == name]
+        cutter.apply(prim_func(made.functions[name]), set().union(*own))
+    return kept
+
+
+def prim_func(function: ast.FunctionDef) -> ast.FunctionDef:
+    """The kernel inside of TileLang's factory, or the kernel itself."""
+    return next((one for one in function.body if isinstance(one, ast.FunctionDef)), function)
+
+
+class Cutter:
+    """Cuts kernels and what they call.
+
+    Args:
+        whole: the kernels with everything that they lead to; `apply` changes it.
+    """
+
+    def __init__(self, whole: Flat) -> None:
+        self._whole = whole
+        self._addresses: Mapping[str, set[str]] = {}
+
+    def reads(self, function: ast.FunctionDef, wanted: Iterable[str]) -> set[str]:
+        """The names whose value before a kernel it needs for the tensors `wanted`, themselves included."""
+        return self._live(function, wanted)[1]
+
+    def apply(self, function: ast.FunctionDef, wanted: Iterable[str]) -> None:
+        """Cut a kernel, and leave out the parameters that it does not read then."""
+        function.body = self._live(function, wanted)[0] or [ast.Pass()]
+        left = _loaded(ast.Module(function.body, []))
+        function.args.args = [one for one in function.args.args if one.arg in left]
+
+    def writes(self, function: ast.FunctionDef) -> set[str]:
+        """Parameters through which a function writes."""
+        parameters = {one.arg for one in function.args.args}
+        plain = _plain(function)
+        addresses = _addresses(plain)
+        found: set[str] = set().union(*(self._through(one) for one in plain))
+        return set().union(found, *(addresses.get(name, set()) for name in found)) & parameters
+
+    def _live(self, function: ast.FunctionDef, wanted: Iterable[str]) -> tuple[list[ast.stmt], set[str]]:
+        self._addresses = _addresses(_plain(function))
+        kept, live = self._block(function.body, set(wanted))
+        return kept, live | set(wanted)
+
+    def _block(self, body: list[ast.stmt], live: set[str]) -> tuple[list[ast.stmt], set[str]]:
+        """The statements that are needed for what is `live` after them, and what is live before."""
+        kept: list[ast.stmt] = []
+        live = set(live)
+        for statement in reversed(body):
+            made, live = self._statement(statement, live)
+            kept += [] if made is None else [made]
+        return kept[::-1], live
+
+    def _statement(self, statement: ast.stmt, live: set[str]) -> tuple[ast.stmt | None, set[str]]:
+        if isinstance(statement, (ast.For, ast.While)):
+            head = self._read(statement.iter if isinstance(statement, ast.For) else statement.test)
+            kept, before = self._block(statement.body, live)
+            around = live | before | head
+            while not (again := self._block(statement.body, around)[1]) <= around:
+                around |= again  # what the next turn reads
+            return (_with(statement, self._block(statement.body, around)[0]), around) if kept else (None, live)
+        if isinstance(statement, ast.If):
+            kept, one = self._block(statement.body, live)
+            other, two = self._block(statement.orelse, live)
+            if not kept and not other:
+                return None, live
+            return _with(statement, kept or [ast.Pass()], other), one | two | self._read(statement.test)
+        if isinstance(statement, ast.With):
+            kept, before = self._block(statement.body, live)
+            heads = [self._read(item.context_expr) for item in statement.items]
+            return (_with(statement, kept), before.union(*heads)) if kept else (None, live)
+        assigned = isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign))
+        if (assigned or _call(statement) is not None) and not self._written(statement) & live:
+            return None, live
+        if isinstance(statement, ast.Assign) and all(map(_name, statement.targets)):
+            live = live - set().union(*map(_root, statement.targets))
+        return statement, live | self._read(statement)
+
+    def _read(self, node: ast.AST) -> set[str]:
+        """The names in it, with those of the memory that they point into."""
+        names = _loaded(node)
+        return names.union(*(self._addresses.get(name, set()) for name in names))
+
+    def _written(self, statement: ast.stmt) -> set[str]:
+        """Names that one statement assigns to, or writes through, with those of the memory that they point into."""
+        through = self._through(statement)
+        whole = set().union(*map(_root, _targets(statement))) | through
+        return whole.union(*(self._addresses.get(name, set()) for name in through))
+
+    def _through(self, statement: ast.stmt) -> set[str]:
+        """Names of the memory that one statement writes to."""
+        assigned = [one for one in _targets(statement) if not isinstance(one, (ast.Name, ast.Tuple))]
+        if assigned:
+            return set().union(*map(_root, assigned))
+        call = _call(statement)
+        if call is None:
+            return set()
+        if ast.unparse(call.func).rpartition(".")[2] in {"store", "atomic_add"} and call.args:
+            return _leftmost(call.args[0])
+        function = next((one for one, found in self._whole.calls(call) if found is call), None)
+        if function is None:
+            return _loaded(call)
+        written = self.writes(function)
+        names = [one.arg for one in function.args.args]
+        through = [arg for name, arg in zip(names, call.args, strict=False) if name in written]
+        return set().union(*map(_loaded, through)) if through else set()
+
+
+def _plain(function: ast.FunctionDef) -> list[ast.stmt]:
+    return [one for one in ast.walk(function) if isinstance(one, ast.stmt) and not hasattr(one, "body")]
+
+
+def _with(statement: ast.stmt, body: list[ast.stmt], orelse: list[ast.stmt] | None = None) -> ast.stmt:
+    """The same statement around another body."""
+    made = copy.copy(statement)
+    made.body = body  # type: ignore[attr-defined]
+    if orelse is not None:
+        made.orelse = orelse  # type: ignore[attr-defined]
+    return made
+
+
+def _name(target: ast.expr) -> bool:
+    return isinstance(target, ast.Name) or (isinstance(target, ast.Tuple) and all(map(_name, target.elts)))
+
+
+def _targets(statement: ast.stmt) -> list[ast.expr]:
+    if isinstance(statement, ast.Assign):
+        return statement.targets
+    return [statement.target] if isinstance(statement, (ast.AugAssign, ast.AnnAssign)) else []
+
+
+def _call(statement: ast.stmt) -> ast.Call | None:
+    """The call that a statement is."""
+    return statement.value if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
+
+
+def _root(target: ast.AST) -> set[str]:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        return set().union(*map(_root, target.elts))
+    while isinstance(target, (ast.Subscript, ast.Attribute, ast.Starred)):
+        target = target.value
+    return {target.id} if isinstance(target, ast.Name) else set()
+
+
+def _leftmost(address: ast.expr) -> set[str]:
+    """The name that an address is counted from: `out` in `out + rows * n + columns`."""
+    while isinstance(address, (ast.BinOp, ast.Subscript)):
+        address = address.left if isinstance(address, ast.BinOp) else address.value
+    return {address.id} if isinstance(address, ast.Name) else _loaded(address)
+
+
+def _addresses(statements: Iterable[ast.stmt]) -> dict[str, set[str]]:
+    """Local names with all the names that they are counted from, over any number of assignments."""
+    found: dict[str, set[str]] = {}
+    for one in statements:
+        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
+            found.setdefault(one.targets[0].id, set()).update(_leftmost(one.value) - _MODULES)
+    changed = True
+    while changed:
+        changed = False
+        for roots in found.values():
+            more = set().union(*(found.get(name, set()) for name in roots)) - roots
+            roots.update(more)
+            changed |= bool(more)
+    return found
+
+
+def _loaded(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}

@@ -1,0 +1,256 @@
+"""The stage that a finding is of, run once or twice: what it launched, and the check that it fails as it was found."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mhc.fuzz.findings.finding import Finding
+from mhc.implementation import Implementation
+from mhc.inputs import Inputs
+from mhc.memory import BAND, NAN_FILL, Allocations, poisoned
+from mhc.observation import Failure
+from mhc.placement import place
+from mhc.precision import float32_matmuls
+from mhc.registry import load
+from mhc.upstream.errors import ExportError
+from mhc.upstream.trace.capture import Capture, capturing
+from mhc.upstream.trace.scene import OVERRUN, WRITTEN, Scene, element, scene
+from oracles import bound, determinism, liveness, memory, nonfinite
+from oracles.bounds.error_number import ErrorNumber
+from oracles.trial import same_bits
+from oracles.verdict import Status, Verdict, first
+
+_TRIES = 20
+"""Second runs until one differs from the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recording:
+    """What one run did.
+
+    Attributes:
+        given: the inputs, the upstream gradients, and what the backward got for the forward's saved tensors, by name, as
+            they were before the run; again: of the second run, where there is one.
+        outputs: the names of what the stage returns, in order; returned: what it did return; None where it raised.
+        raised: the exception at the root of the one that it raised.
+        at: the element that is wrong. verdict: the gate's words, where one run is judged.
+        band: of a variable that was written beside, its name, and where, in bytes from its first one.
+    """
+
+    found: Finding
+    implementation: Implementation
+    scene: Scene
+    stage: str
+    given: Mapping[str, Tensor | None]
+    outputs: tuple[str, ...]
+    capture: Capture
+    again: Mapping[str, Tensor | None] | None = None
+    returned: Any = None
+    raised: BaseException | None = None
+    at: tuple[int, ...] = ()
+    verdict: Verdict | None = None
+    band: tuple[str, int] | None = None
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.scene.inputs
+
+    @property
+    def number(self) -> ErrorNumber:
+        """The subject's reference and tolerance."""
+        allowed = self.scene.allowed
+        assert allowed is not None
+        return {**allowed.outputs, **allowed.gradients}[self.found.fingerprint.subject]
+
+    @property
+    def value(self) -> Tensor:
+        """What was returned for the subject."""
+        return subject_of(self.returned, self.outputs, self.found)
+
+    @property
+    def said(self) -> str:
+        """What was raised, as "Type: first line"."""
+        lines = str(self.raised).strip().splitlines() or [""]
+        return f"{type(self.raised).__name__}: {lines[0]}"
+
+
+def record(found: Finding, device: str, on_launch: Callable[[Recording], None] | None = None) -> Recording:
+    """Run the finding's stage.
+
+    Args:
+        on_launch: is told that a stage begins, and of each launch before it is made, for findings that end the process.
+
+    Raises:
+        ExportError: it does not fail as the finding says.
+    """
+    implementation = load(found.spec)
+    ends = found.fingerprint.oracle == liveness.NAME and found.fingerprint.subject == "process"
+    here = scene(found, implementation, device)
+    table, subject = found.case.table, found.fingerprint.subject
+    outputs = tuple(spec.name for spec in table.outputs)
+    stages = _stages(found, implementation) if subject in {"process", "inputs", "scratch"} else [_stage(found)]
+    given = {**here.inputs.tensors, **here.saved}
+    for stage in stages:
+        recording = Recording(
+            found=found,
+            implementation=implementation,
+            scene=here,
+            stage=stage,
+            given=_of_stage(given, here, stage),
+            outputs=outputs if stage == "forward" else tuple(spec.name for spec in table.gradients),
+            capture=Capture({}),
+        )
+        told = None if on_launch is None else _teller(recording, on_launch)
+        recording, placed, allocations, raised = _run(recording, here.inputs, here.saved, told)
+        if ends:
+            continue
+        checked = _checked(recording, raised, placed, allocations)
+        if checked is not None:
+            return checked
+    if ends:
+        raise ExportError("its process does not end while it is recorded")
+    raise ExportError(f"{found.fingerprint.symptom}: nothing of it is seen while it is recorded")
+
+
+def _of_stage(given: Mapping[str, Tensor | None], here: Scene, stage: str) -> dict[str, Tensor | None]:
+    """Without what the forward saves, where it is the forward that runs: its own outputs have these names."""
+    return {name: one for name, one in given.items() if stage == "backward" or name not in here.saved}
+
+
+def _teller(recording: Recording, on_launch: Callable[[Recording], None]) -> Callable[[Capture], None]:
+    on_launch(recording)
+    return lambda capture: on_launch(replace(recording, capture=capture))
+
+
+def subject_of(returned: Any, outputs: tuple[str, ...], found: Finding) -> Tensor:
+    """What a stage returned for the finding's subject.
+
+    Raises:
+        ExportError: None.
+    """
+    value = returned[outputs.index(found.fingerprint.subject)]
+    if not isinstance(value, Tensor):
+        raise ExportError(f"{found.fingerprint.subject} was not returned while it was recorded")
+    return value
+
+
+def _stage(found: Finding) -> str:
+    subject = found.fingerprint.subject
+    outputs = {spec.name for spec in found.case.table.outputs}
+    return subject if subject in {"forward", "backward"} else "forward" if subject in outputs else "backward"
+
+
+def _stages(found: Finding, implementation: Implementation) -> list[str]:
+    return [stage for stage in ("forward", "backward") if getattr(implementation, stage) is not None]
+
+
+def _run(
+    recording: Recording,
+    inputs: Inputs,
+    saved: Mapping[str, Tensor],
+    told: Callable[[Capture], None] | None = None,
+    fill: int = NAN_FILL,
+) -> tuple[Recording, Mapping[str, Tensor | None], Allocations, Exception | None]:
+    """The recording with what was launched and returned, what was given, and what was allocated and raised."""
+    given = _of_stage(place(inputs, saved).tensors, recording.scene, recording.stage)
+    found, implementation, stage = recording.found, recording.implementation, recording.stage
+    case = recording.inputs.case
+    arguments = [given[name] for name in getattr(found.case.table, f"{stage}_arguments")]
+    keywords = implementation.keywords(case.scalars, case.schedules.get(implementation.name))
+    returned, raised = None, None
+    device = recording.inputs.device.type
+    with float32_matmuls(device), poisoned(fill) as allocations, capturing(given, told) as capture:
+        try:
+            returned = getattr(implementation, stage)(*arguments, **keywords)
+            if device == "cuda":
+                torch.cuda.synchronize()
+        except Exception as error:  # what a finding may be
+            raised = error
+    root = None if raised is None else _root(raised)
+    return replace(recording, capture=capture, returned=returned, raised=root), given, allocations, raised
+
+
+def _checked(
+    recording: Recording, raised: Exception | None, given: Mapping[str, Tensor | None], allocations: Allocations
+) -> Recording | None:
+    """The recording with what is wrong in it; None where another stage may be the one."""
+    found = recording.found.fingerprint
+    if raised is not None:
+        failure = Failure(stage="", type=type(raised).__name__, message=str(raised), traceback="")
+        if (found.oracle, found.symptom) != (liveness.NAME, liveness.symptom(failure)):
+            raise ExportError(f"raises {failure.type} while it is recorded: {raised}")
+        return recording
+    if found.oracle == liveness.NAME:
+        raise ExportError("nothing is raised while it is recorded")
+    if found.symptom == WRITTEN:
+        return _written(recording, given)
+    if found.symptom == OVERRUN:
+        return _overrun(recording, allocations)
+    return _wrong(recording) if recording.scene.again is None else _twice(recording)
+
+
+def _wrong(recording: Recording) -> Recording:
+    """With the element that float64 contradicts."""
+    subject = recording.found.fingerprint.subject
+    gates = {bound.NAME: [bound], nonfinite.NAME: [nonfinite]}.get(recording.found.fingerprint.oracle, [nonfinite, bound])
+    verdicts = [gate.judge_tensor(subject, recording.value, recording.number) for gate in gates]
+    verdict = next((one for one in verdicts if one.status is Status.FAIL), verdicts[-1])
+    if verdict.status is not Status.FAIL:
+        raise ExportError(f"{subject} does not fail while it is recorded: {verdict.status.value} {verdict.message}")
+    return replace(recording, at=element(verdict.message), verdict=verdict)
+
+
+def _twice(recording: Recording) -> Recording:
+    """With an element in which a second run differs, and what that was given."""
+    here = recording.scene
+    assert here.again is not None
+    steady = recording.found.fingerprint.oracle != determinism.NAME
+    given = _of_stage({**here.again.inputs.tensors, **here.again.saved}, here, recording.stage)
+    value = recording.value.clone()
+    for _ in range(1 if steady else _TRIES):
+        other, _, _, raised = _run(recording, here.again.inputs, here.again.saved, fill=here.again.fill)
+        if raised is not None:
+            raise ExportError(f"the second run raises {type(raised).__name__}: {raised}")
+        if [one.identity for one in other.capture.launches] != [one.identity for one in recording.capture.launches]:
+            raise ExportError("its two runs launch different kernels, or in other grids: the host code is at fault")
+        differs = ~same_bits(value * here.times, other.value)
+        if differs.any() and (not steady or differs[here.at]):
+            return replace(recording, at=here.at if steady else first(differs), again=given)
+    raise ExportError("two runs agree while it is recorded")
+
+
+def _written(recording: Recording, after: Mapping[str, Tensor | None]) -> Recording | None:
+    """With the first element of what was given that the run has changed; the subject is its name then."""
+    for name, was in recording.given.items():
+        now = after[name]
+        if was is None or now is None:
+            continue
+        changed = ~same_bits(was, now.cpu())
+        if changed.any():
+            return replace(
+                recording, at=first(changed), verdict=Verdict(oracle=memory.NAME, subject=name, status=Status.FAIL)
+            )
+    return None
+
+
+def _overrun(recording: Recording, allocations: Allocations) -> Recording | None:
+    """With the tensor that was written beside, and the first element there."""
+    for raw, size in allocations.made:
+        changed = (raw != allocations.fill).nonzero().reshape(-1)
+        beside = changed[(changed < BAND) | (changed >= BAND + size)]
+        if not beside.numel():
+            continue
+        name = recording.capture.name_at(raw.data_ptr() + BAND)
+        if name is None:
+            raise ExportError("memory beside an allocation was written that no launched kernel was given")
+        return replace(recording, band=(name, int(beside[0]) - BAND))
+    return None
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

@@ -1,0 +1,1 @@
+"""Implementations that are right, but crash, hang, flood or leave state changed. `catalogue.py` lists them."""

@@ -1,0 +1,1 @@
+"""Tests of the core: cases, inputs, observations, the package itself."""

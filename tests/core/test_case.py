@@ -1,0 +1,168 @@
+"""A case as a record: JSON round trip, identity, validation that names the field, versions."""
+
+import copy
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from mhc import Case, CaseError, Layout, Recipe, case_json, default_case
+from mhc.case import with_tensor
+from strategies.cases import cases
+
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "case-schema-1.json"
+
+
+@given(cases())
+def test_json_round_trip(case: Case) -> None:
+    again = Case.from_json(case.to_json())
+    assert again == case
+    assert hash(again) == hash(case)
+    assert (again.json, again.id) == (case.json, case.id)
+    assert pickle.loads(pickle.dumps(case)) == case
+
+
+def test_non_finite_literals_are_strict_json() -> None:
+    case = with_tensor(default_case(D=4), "x", literals=(((0, 0, 0, 1), float("nan")), ((0, 0, 0, 2), float("-inf"))))
+
+    def no_constants(name: str) -> float:
+        raise AssertionError(f"{name} is not JSON")
+
+    json.loads(case.to_json(), parse_constant=no_constants)
+    assert str(Case.from_json(case.to_json()).tensors["x"].literals) == str(case.tensors["x"].literals)
+
+
+def test_id_is_readable_and_tells_cases_apart() -> None:
+    case = default_case(B=1, S=2, n=4, D=5, absent=frozenset({"gamma"}))
+    assert case.id.startswith("pre-B1S2n4D5-bf16-nogamma-")
+    assert with_tensor(case, "x", seed=99).id != case.id
+
+
+def test_a_case_cannot_be_changed() -> None:
+    case = default_case()
+    with pytest.raises(AttributeError):
+        case.n = 2  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        case.tensors["x"] = Recipe()  # type: ignore[index]
+
+
+def edited(path: str, value: Any) -> str:
+    """The JSON of a small case with one field replaced, by its path as error messages give it."""
+    document = json.loads(default_case(B=2, S=3, n=2, D=4).to_json())
+    *parents, last = path.split(".")
+    place = document
+    for name in parents:
+        place = place.setdefault(name, {})
+    place[last] = value
+    return json.dumps(document)
+
+
+BAD_FIELDS: dict[str, Any] = {
+    "operator": "mhc_post",
+    "B": -1,
+    "S": 1.5,
+    "n": 17,
+    "D": 0,
+    "dtype": "float8",
+    "colour": "red",
+    "scalars.norm_eps": -1.0,
+    "scalars.hc_eps": "nan",
+    "scalars.beta": 1.0,
+    "tensors": [],
+    "tensors.y": {},
+    "tensors.x": 3,
+    "tensors.x.kind": "gaussian",
+    "tensors.x.seed": -1,
+    "tensors.x.scale": "inf",
+    "tensors.x.colour": "red",
+    "tensors.x.literals": [[[0, 0, 0, 0]]],
+    "tensors.x.layout.order": [0, 1, 2, 2],
+    "tensors.x.layout.step": 0,
+    "tensors.x.layout.pad": -1,
+    "tensors.x.layout.offset": True,
+    "tensors.x.layout.expand": [4],
+    "tensors.x.layout.colour": "red",
+    "schedules.triton": 3,
+    "schedules.triton.block": 0.5,
+}
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("path", BAD_FIELDS)
+def test_validation_names_the_bad_field(path: str) -> None:
+    with pytest.raises(CaseError) as caught:
+        Case.from_json(edited(path, BAD_FIELDS[path]))
+    assert caught.value.path.startswith(path)
+    assert str(caught.value).startswith(path)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_validation_shows_the_value_and_what_it_must_be() -> None:
+    with pytest.raises(CaseError, match=r"^n: must be in 1\.\.16, was 17$"):
+        Case.from_json(edited("n", 17))
+    with pytest.raises(
+        CaseError, match=r"^tensors\.x\.literals\[0\]: must be an index into shape \(2, 3, 2, 4\), was \(0, 0, 2, 0\)"
+    ):
+        Case.from_json(edited("tensors.x.literals", [[[0, 0, 2, 0], 1.0]]))
+    with pytest.raises(CaseError, match=r"^tensors\.phi: must be given"):
+        Case(B=1, S=1, n=1, D=1, tensors={"x": Recipe()})
+    with pytest.raises(CaseError, match=r"^case: is not JSON"):
+        Case.from_json("{")
+
+
+def test_every_saved_schema_version_is_read() -> None:
+    """The fixture is what version 1 wrote; it must keep its meaning, its text and its id."""
+    case = Case.from_json(FIXTURE.read_text(encoding="utf-8"))
+    assert case.id == "pre-B2S3n2D5-fp16-nogamma-eae3d5d8"
+    assert case.tensors["x"] == Recipe(
+        kind="row_scaled",
+        seed=7,
+        scale=0.125,
+        literals=(((1, 2, 0, 3), float("inf")),),
+        layout=Layout(order=(1, 0, 2, 3), step=2, pad=1, offset=3),
+    )
+    assert (case.scalars["norm_eps"], case.scalars["hc_eps"]) == (1e-6, 0.0)
+    assert dict(case.schedules["triton"]) == {"block_k": 64, "split": "auto", "swap": True}
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (3, "schema: version 3 was written by a newer mhc; this one reads versions 1 to 2"),
+        (0, "schema: version 0 cannot be read; this mhc reads versions 1 to 2"),
+        ("1", "schema: must be an integer, was '1'"),
+    ],
+)
+def test_a_schema_that_cannot_be_read_says_why(schema: Any, message: str) -> None:
+    with pytest.raises(CaseError) as caught:
+        Case.from_json(edited("schema", schema))
+    assert str(caught.value) == message
+
+
+def test_a_file_without_a_schema_says_so() -> None:
+    with pytest.raises(CaseError, match=r"schema: missing; this is not a case"):
+        Case.from_json("{}")
+
+
+def test_an_older_schema_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if versions 2 and 3 had renamed a field each."""
+
+    def renamed(old: str, new: str) -> Any:
+        def step(document: dict[str, Any]) -> dict[str, Any]:
+            changed = copy.deepcopy(document)
+            changed[new] = changed.pop(old)
+            return changed
+
+        return step
+
+    monkeypatch.setattr(case_json, "SCHEMA", 3)
+    monkeypatch.setattr(case_json, "_UPGRADES", {1: renamed("width", "hidden"), 2: renamed("hidden", "D")})
+    document = json.loads(FIXTURE.read_text(encoding="utf-8"))
+    document["width"] = document.pop("D")
+    assert Case.from_json(json.dumps(document)).D == 5
+    monkeypatch.setattr(case_json, "_UPGRADES", {2: renamed("hidden", "D")})
+    with pytest.raises(CaseError, match=r"schema: version 1 cannot be read"):
+        Case.from_json(json.dumps(document))

@@ -1,0 +1,174 @@
+"""Materialising a case: the same bits everywhere, and what each recipe and layout means."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+
+from mhc import Case, Inputs, default_case, inputs, materialise
+from mhc.case import with_tensor
+from mhc.inputs import checksum
+from mhc.operator import STORAGE_DTYPES
+from mhc.recipe import RECIPE_KINDS
+from strategies.cases import cases
+from tests.support.helpers import ROOT, with_layout
+
+CHECKSUMS = Path(__file__).parents[1] / "checksums.json"
+
+PRINT_CHECKSUMS = (
+    "import json; from tests.core.test_materialise import current_checksums; print(json.dumps(current_checksums()))"
+)
+
+
+def checksum_cases() -> dict[str, Case]:
+    """One case for each kind and each dtype; sizes that no vector width divides."""
+    named = {}
+    for kind in RECIPE_KINDS:
+        case = default_case(B=2, S=3, n=3, D=37, dtype="float64")
+        for spec in case.table.drawn:
+            case = with_tensor(case, spec.name, kind=kind, scale=1 / 3)
+        named[kind] = case
+    for dtype in STORAGE_DTYPES:
+        named[dtype] = replace(named["normal"], dtype=dtype)
+    literals = (((1, 2, 0, 36), float("nan")), ((0, 0, 2, 0), -math.inf), ((0, 1, 0, 0), 1e-40))
+    named["literals"] = with_tensor(named["float32"], "x", literals=literals)
+    named["large seed"] = with_tensor(named["float32"], "x", seed=2**64 - 1)
+    return named
+
+
+def current_checksums() -> dict[str, dict[str, str]]:
+    return {
+        name: {key: checksum(tensor) for key, tensor in materialise(case).tensors.items() if tensor is not None}
+        for name, case in checksum_cases().items()
+    }
+
+
+def test_the_same_bits_as_on_every_other_machine() -> None:
+    """`python -m tests.core.test_materialise` writes the file anew; a change of it breaks every fixture ever saved."""
+    assert current_checksums() == json.loads(CHECKSUMS.read_text(encoding="utf-8"))
+
+
+def test_the_same_bits_on_a_processor_without_vector_units() -> None:
+    env = {
+        **os.environ,
+        "ATEN_CPU_CAPABILITY": "default",
+        "NPY_DISABLE_CPU_FEATURES": "AVX2 FMA3 AVX512F AVX512CD AVX512_SKX" if sys.platform == "linux" else "",
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PRINT_CHECKSUMS],
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == json.loads(CHECKSUMS.read_text(encoding="utf-8"))
+
+
+def test_the_checksums_notice_a_changed_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = inputs._raw
+    monkeypatch.setattr(inputs, "_raw", lambda seed, stream, count: raw(seed, stream + 1, count))
+    stored = json.loads(CHECKSUMS.read_text(encoding="utf-8"))
+    changed = {name for name, sums in current_checksums().items() if sums != stored[name]}
+    assert changed == set(stored) - {"zero", "constant", "alternating"}
+
+
+def values(case: Case, name: str = "x") -> torch.Tensor:
+    tensor = materialise(case).tensors[name]
+    assert tensor is not None
+    return tensor
+
+
+def test_normal_is_standard_normal() -> None:
+    """Moments within five standard errors of N(0, 1)'s; the fourth is Irwin-Hall's, 3 - 1.2/12."""
+    sample = values(default_case(B=1, S=100, n=10, D=100, dtype="float64"))
+    root = math.sqrt(sample.numel())
+    assert abs(sample.mean()) < 5 / root
+    assert abs(sample.square().mean() - 1) < 5 * math.sqrt(2) / root
+    assert abs(sample.pow(4).mean() - 2.9) < 5 * math.sqrt(96) / root
+    assert len(set(sample.flatten().tolist())) > 0.999 * sample.numel()
+
+
+def test_kinds() -> None:
+    case = default_case(B=2, S=3, n=2, D=8, dtype="float64")
+    made = {kind: values(with_tensor(case, "x", kind=kind, scale=3.0)) for kind in RECIPE_KINDS}
+    assert not made["zero"].any()
+    assert (made["constant"] == 3).all()
+    assert made["alternating"].reshape(-1)[:3].tolist() == [3.0, -3.0, 3.0]
+    assert set((made["exact"] / 3).flatten().tolist()) <= {0.0, 1.0, -1.0, 0.5, -0.5, 0.25, -0.25}
+    rows = (made["row_scaled"] / made["normal"]).log2()
+    assert torch.equal(rows, rows.round())
+    assert torch.equal(rows, rows[..., :1].expand_as(rows))
+    assert len(set(rows.flatten().tolist())) > 1
+    columns = (made["column_scaled"] / made["normal"]).log2()
+    assert torch.equal(columns, columns[:1, :1, :1].expand_as(columns))
+    assert len(set(columns.flatten().tolist())) > 1
+
+
+def test_two_tensors_of_one_case_never_share_a_stream() -> None:
+    case = default_case(B=1, S=2, n=1, D=8, dtype="float64")
+    for spec in case.table.drawn:
+        case = with_tensor(case, spec.name, seed=5)
+    made = materialise(case).tensors
+    assert not torch.equal(made["dh_in"].reshape(-1), made["x"].reshape(-1))  # type: ignore[union-attr]
+    assert not torch.equal(values(with_tensor(case, "x", seed=6)), values(case))
+
+
+def storage_gaps(made: Inputs, name: str) -> torch.Tensor:
+    """The elements of a tensor's storage that no index reaches."""
+    tensor, storage = made.tensors[name], made.storages[name]
+    assert tensor is not None
+    reached = torch.zeros(storage.shape, dtype=torch.bool)
+    reached.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(True)
+    return storage[~reached]
+
+
+@given(cases(special=False))
+def test_layouts_change_where_not_what(case: Case) -> None:
+    made = materialise(case)
+    for spec in case.table.drawn:
+        recipe, tensor = case.tensors.get(spec.name), made.tensors[spec.name]
+        if recipe is None:
+            assert tensor is None
+            continue
+        assert tensor is not None
+        assert tuple(tensor.shape) == spec.shape(case.sizes)
+        assert tensor.dtype == spec.dtype(STORAGE_DTYPES[case.dtype])
+        assert not tensor.isnan().any()
+        assert tensor.storage_offset() == recipe.layout.offset
+        if not recipe.layout.expand:
+            plain = values(with_tensor(case, spec.name, layout=type(recipe.layout)()), spec.name)
+            assert torch.equal(plain, tensor)
+        if tensor.numel() and not recipe.layout.expand:
+            assert storage_gaps(made, spec.name).isnan().all()
+
+
+def test_a_layout_is_what_slicing_and_transposing_give() -> None:
+    case = default_case(B=2, S=3, n=2, D=4)
+    base = torch.empty(3, 2, 2, 11).permute(1, 0, 2, 3)[..., 3:11:2]
+    strided = with_layout(case, "x", order=(1, 0, 2, 3), step=2, pad=3, offset=3)
+    made = values(strided)
+    assert (made.stride(), made.storage_offset()) == (base.stride(), base.storage_offset())
+    assert values(with_layout(case, "x", expand=(1,))).stride() == (8, 0, 4, 1)
+
+
+if __name__ == "__main__":
+    CHECKSUMS.write_text(json.dumps(current_checksums(), indent=1) + "\n", encoding="utf-8")
+
+
+def test_values_that_repeat_are_scaled_like_others() -> None:
+    one, two = (
+        materialise(with_tensor(default_case(B=4, S=8, n=2, D=3), "x", period=12, scale=scale)).tensors["x"]
+        for scale in (1.0, 4.0)
+    )
+    assert one is not None
+    assert two is not None
+    assert torch.equal(4 * one, two)
+    assert torch.equal(one[0, 0], one[0, 2]), "or nothing repeats"

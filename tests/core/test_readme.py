@@ -1,0 +1,61 @@
+"""What the README says works: its tour runs as it stands, in both languages, and its commands exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mhc import default_case, load
+from mhc.case import with_tensor
+from mhc.fuzz.check.check import check
+from oracles.verdict import Status
+from tests.support.helpers import ROOT
+
+READMES = ("README.md", "README.zh.md")
+
+
+def python_blocks(name: str) -> list[str]:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def code_lines(block: str) -> list[str]:
+    return [line for line in block.splitlines() if line.strip() and not line.strip().startswith("#")]
+
+
+def test_the_tour_is_short_and_the_same_in_both_languages() -> None:
+    (english,), (chinese,) = (python_blocks(name) for name in READMES)
+    assert len(code_lines(english)) <= 25
+    assert [line.split("  #")[0] for line in code_lines(english)] == [line.split("  #")[0] for line in code_lines(chinese)]
+
+
+def test_the_tour_runs_from_another_folder(tmp_path: Path) -> None:
+    (block,) = python_blocks("README.md")
+    done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_its_commands_and_links_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"(?:^|`)make (?:[A-Z]+=\S+ )*([a-z]+)\b", text, flags=re.MULTILINE)
+    assert {"test", "fuzz"} <= set(targets)
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / link).exists(), link
+
+
+def test_the_worked_example_of_an_outside_kernel_is_right() -> None:
+    implementation = load(f"{ROOT / 'docs' / 'examples' / 'my_kernel.py'}:IMPL")
+    judged = 0
+    for seed, (n, D, dtype) in enumerate(((1, 1, "float32"), (2, 5, "bfloat16"), (4, 33, "float32"), (3, 8, "float16"))):
+        case = with_tensor(default_case(B=2, S=3, n=n, D=D, dtype=dtype), "x", scale=0.1, seed=seed)
+        verdicts = check(implementation, case, "cpu")
+        assert not [verdict for verdict in verdicts if verdict.status is Status.FAIL]
+        judged += sum(verdict.status is Status.PASS for verdict in verdicts)
+    assert judged > 10

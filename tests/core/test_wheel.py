@@ -1,0 +1,41 @@
+"""The wheel: built, unpacked away from the checkout, imported and run from another folder.
+
+`make wheel` does the same in an empty environment, with the dependencies installed anew.
+"""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+from mhc.registry import BUILT_IN
+from tests.support.helpers import ROOT
+
+USE = """
+import json, pathlib, runpy, sys
+import mhc, oracles.judge, strategies.cases
+print(json.dumps([str(pathlib.Path(module.__file__).resolve()) for module in (mhc, oracles, strategies)]))
+sys.argv = ["mhc.fuzz", "list"]
+runpy.run_module("mhc.fuzz", run_name="__main__")
+"""
+
+
+def test_the_wheel_imports_and_runs_from_another_folder(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    built = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(site)
+    assert {name.split("/")[0] for name in names} == {"mhc", "oracles", "strategies", "mhc_fuzz-0.1.0.dist-info"}
+    assert {"mhc/py.typed", "mhc/fuzz/report/style.css"} <= set(names)
+    env = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run([sys.executable, "-c", USE], cwd=elsewhere, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    places, *listed = done.stdout.splitlines()
+    assert places.count(str(site.resolve())) == 3, places
+    assert [line.split()[0] for line in listed] == [one.name for one in BUILT_IN]

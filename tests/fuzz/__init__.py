@@ -1,0 +1,1 @@
+"""Tests of campaigns, workers, the minimiser and reports."""

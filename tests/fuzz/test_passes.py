@@ -1,0 +1,377 @@
+"""The reducer's single steps: exactly which cases each one tries, in which order; and the limits of minimising."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+
+from mhc import Case, default_case, load
+from mhc.case import with_tensor
+from mhc.fuzz.check.level import Depth
+from mhc.fuzz.findings.finding import Finding, Reduction
+from mhc.fuzz.findings.ordering import elements
+from mhc.fuzz.minimise import minimise as minimise_
+from mhc.fuzz.minimise.minimise import confirm, minimise
+from mhc.fuzz.minimise.passes import dtypes, early, late, nothing_special, scalar, unpinned
+from mhc.fuzz.minimise.sandbox import Sandbox
+from mhc.fuzz.minimise.search import reduce
+from mhc.fuzz.minimise.shape_passes import DIMENSIONS, merged, resized, sizes_below, smaller, to_ones
+from mhc.fuzz.minimise.value_passes import (
+    contiguous,
+    every,
+    kinds,
+    layouts,
+    literals,
+    numbers_below,
+    one,
+    only,
+    scale_1,
+    scales,
+    seed_0,
+    seeds,
+    single_elements,
+    tidy,
+    unmarked,
+    without,
+    written_out,
+    zeroed,
+)
+from mhc.recipe import CONTIGUOUS, Layout, Recipe
+from oracles.verdict import Verdict, failed
+from tests.fuzz.test_minimise import FINE, HUNG, WRONG, found, stubs
+
+CASE = default_case(B=2, S=3, n=2, D=4, dtype="float32")
+
+
+def shapes(cases: Iterable[Case]) -> list[tuple[int, int, int, int]]:
+    return list(dict.fromkeys((case.B, case.S, case.n, case.D) for case in cases))
+
+
+def x_of(recipe: Recipe) -> Case:
+    return replace(CASE, tensors={**CASE.tensors, "x": recipe})
+
+
+# ---- sizes
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"),
+    [
+        (0, [1]),
+        (1, []),
+        (2, [1]),
+        (3, [1, 2]),
+        (6, [1, 2, 3, 4, 5]),
+        (9, [1, 2, 3, 5, 7, 8]),
+        (24, [1, 2, 3, 8, 12, 16, 18, 20, 21, 22, 23]),
+        (29, [1, 2, 3, 5, 13, 15, 21, 22, 25, 26, 27, 28]),
+        (200, [1, 2, 3, 8, 72, 100, 136, 150, 168, 175, 184, 188, 192, 194, 196, 197, 198, 199]),
+    ],
+)
+def test_sizes_worth_trying(size: int, wanted: list[int]) -> None:
+    assert sizes_below(size) == wanted
+
+
+def test_steps_on_sizes() -> None:
+    assert shapes(to_ones("B", "S")(CASE)) == [(1, 1, 2, 4)]
+    assert shapes(to_ones(*DIMENSIONS)(CASE)) == [(1, 1, 1, 1)]
+    assert shapes(to_ones("B")(replace(CASE, B=1))) == []
+    assert shapes(to_ones("B", "S")(replace(CASE, B=1))) == [(1, 1, 2, 4)]
+    assert shapes(smaller("D")(CASE)) == [(2, 3, 2, 1), (2, 3, 2, 2), (2, 3, 2, 3)]
+    assert shapes(merged("B", "S")(CASE)) == [(1, 6, 2, 4)]
+    assert shapes(merged("n", "D")(CASE)) == [(2, 3, 1, 8)]
+    assert shapes(merged("B", "S")(replace(CASE, B=1))) == []
+    assert shapes(merged("B", "S")(replace(CASE, S=0))) == []
+    assert DIMENSIONS == ("B", "S", "n", "D")
+
+
+def test_literals_in_another_shape() -> None:
+    case = x_of(Recipe(literals=(((1, 2, 1, 3), 2.0), ((0, 0, 0, 0), 3.0), ((1, 1, 1, 1), 4.0))))
+    edge, end, inside = resized(case, {"D": 2})
+    assert dict(edge.tensors["x"].literals) == {(1, 2, 1, 1): 2.0, (0, 0, 0, 0): 3.0, (1, 1, 1, 1): 4.0}
+    assert dict(end.tensors["x"].literals) == {(1, 2, 1, 1): 2.0, (0, 0, 0, 0): 3.0, (1, 1, 1, 0): 4.0}
+    assert dict(inside.tensors["x"].literals) == {(0, 0, 0, 0): 3.0, (1, 1, 1, 1): 4.0}
+    (none,) = resized(case, {"S": 0})
+    assert none.tensors["x"].literals == ()
+    (met, _) = resized(x_of(Recipe(literals=(((0, 0, 0, 3), 2.0), ((0, 0, 0, 2), 5.0)))), {"D": 1})
+    assert met.tensors["x"].literals == (((0, 0, 0, 0), 5.0),)
+
+
+# ---- whole cases
+
+
+def test_steps_on_whole_cases() -> None:
+    table = CASE.table
+    pinned = replace(CASE, schedules={"a": {"x": 1, "y": 2}, "b": {"z": 3}})
+    assert [{name: dict(one_) for name, one_ in case.schedules.items()} for case in unpinned(pinned)] == [
+        {},
+        {"b": {"z": 3}},
+        {"a": {"y": 2}, "b": {"z": 3}},
+        {"a": {"x": 1}, "b": {"z": 3}},
+        {"a": {"x": 1, "y": 2}},
+        {"a": {"x": 1, "y": 2}, "b": {}},
+    ]
+    assert list(unpinned(CASE)) == []
+    assert [case.dtype for case in dtypes(replace(CASE, dtype="float16"))] == ["float32", "bfloat16"]
+    assert list(dtypes(CASE)) == []
+    assert [case.scalars["hc_eps"] for case in scalar("hc_eps")(CASE)] == [1e-6, 1.0, 0.0]
+    odd = replace(pinned, dtype="float64", scalars={"norm_eps": 0.5, "hc_eps": 0.25})
+    cases = list(nothing_special(odd))
+    assert all(case.dtype == "float32" and not case.schedules for case in cases)
+    assert all(dict(case.scalars) == dict(table.scalars) for case in cases)
+    assert {recipe for case in cases for recipe in case.tensors.values()} == {Recipe(kind="zero")}
+    assert shapes(cases) == [(1, 1, 1, 1), (2, 3, 2, 4)]
+    assert not any(case.has("gamma") for case in cases)
+    assert len(early(table)) == 1 + 1 + 3 + 4 + 2 + 3 + 1 + 1 + 2 + 1 + 3 + 2 + 5 * 8
+    assert len(late(table)) == len(table.drawn)
+
+
+def test_steps_on_several_tensors() -> None:
+    (after,) = every(["x", "phi", "nothing"], zeroed)(CASE)
+    changed = {name for name, recipe in after.tensors.items() if recipe != CASE.tensors[name]}
+    assert changed == {"x", "phi"}
+    (gone,) = without("gamma")(CASE)
+    assert set(CASE.tensors) - set(gone.tensors) == {"gamma"}
+    assert list(without("gamma")(gone)) == []
+    assert list(one("gamma", scales)(gone)) == []
+    upstream = [spec.name for spec in CASE.table.upstream]
+    *singles, last = only("dh_post", upstream)(CASE)
+    assert {name for name in upstream if last.tensors[name].kind != "zero"} == {"dh_post"}
+    for case in singles:
+        assert {name for name in upstream if case.tensors[name].literals} == {"dh_post"}
+        assert {case.tensors[name].kind for name in upstream} == {"zero"}
+    assert len(singles) == 4
+    rest = replace(CASE, tensors={name: recipe for name, recipe in CASE.tensors.items() if name != "gamma"})
+    assert list(only("gamma", ["gamma", "x"])(rest)) == []
+
+
+# ---- one tensor
+
+
+def test_a_recipe_without_what_has_no_effect() -> None:
+    assert tidy(Recipe(kind="constant", scale=0.0, seed=3)) == Recipe(kind="zero")
+    assert tidy(Recipe(kind="constant", scale=2.0, seed=3)) == Recipe(kind="constant", scale=2.0)
+    assert tidy(Recipe(kind="normal", scale=0.0, seed=3)) == Recipe(kind="normal", scale=0.0, seed=3)
+    kept = (((0,), 1.0),)
+    assert tidy(Recipe(kind="zero", scale=4.0, literals=(*kept, ((1,), 0.0)))) == Recipe(kind="zero", literals=kept)
+    assert tidy(Recipe(literals=(((0,), 0.0), ((1,), 2.0), ((0,), 3.0)))).literals == (((0,), 3.0), ((1,), 2.0))
+    full = Recipe(kind="sparse", seed=3, scale=2.0, literals=kept, layout=Layout(step=2))
+    assert zeroed(full) == Recipe(kind="zero", seed=3, scale=2.0, layout=Layout(step=2))
+    assert contiguous(full).layout == CONTIGUOUS
+    assert (unmarked(full).literals, seed_0(full).seed, scale_1(full).scale) == ((), 0, 1.0)
+
+
+def test_single_elements() -> None:
+    case = x_of(Recipe(kind="normal", scale=0.5, literals=(((0, 1, 1, 2), 9.0),)))
+    tried = [(recipe.kind, *recipe.literals[0]) for recipe in single_elements(case, "x")]
+    # elements 0, 15, 31 and 47 of 48, and where the literal is
+    places = [(0, 0, 0, 0), (0, 1, 1, 3), (1, 0, 1, 3), (1, 2, 1, 3), (0, 1, 1, 2)]
+    assert [index for _, index, _ in tried[::2]] == places
+    assert [value for _, _, value in tried] == [1.0, 0.5] * 5
+    assert {kind for kind, _, _ in tried} == {"zero"}
+    assert list(single_elements(default_case(), "x")) == []
+    assert len(list(single_elements(default_case(D=2), "x"))) == 2
+    assert list(single_elements(default_case(B=0), "x")) == []
+
+
+def test_values_of_one_tensor() -> None:
+    case = with_tensor(default_case(dtype="float32"), "x", kind="exact", scale=2.0, seed=7)
+    assert [recipe.kind for recipe in kinds(case, "x")] == ["zero", "zero", "constant", "alternating", "sign"]
+    assert [recipe.scale for recipe in scales(case, "x")] == numbers_below(2.0)
+    assert [recipe.seed for recipe in seeds(case, "x")] == [0, 1, 2]
+    assert list(seeds(with_tensor(case, "x", kind="constant"), "x")) == []
+    assert list(literals(case, "x")) == []
+    pairs = tuple(((0, 0, 0, at), 1.0) for at in range(4))
+    wide = with_tensor(CASE, "x", literals=pairs)
+    tried = [recipe.literals for recipe in literals(wide, "x")]
+    fewer = [(), pairs[:2], pairs[2:], pairs[1:], (pairs[0], *pairs[2:]), (*pairs[:2], pairs[3]), pairs[:3]]
+    assert tried[:7] == fewer
+    assert all(len(one_) == 4 for one_ in tried[7:])
+    assert len(tried[7:]) == 4 * len(numbers_below(1.0))
+    two = [recipe.literals for recipe in literals(with_tensor(CASE, "x", literals=pairs[:2]), "x")]
+    assert two[:3] == [(), pairs[1:2], pairs[:1]]
+    three = [recipe.literals for recipe in literals(with_tensor(CASE, "x", literals=pairs[:3]), "x")]
+    assert three[:4] == [(), pairs[1:3], (pairs[0], pairs[2]), pairs[:2]]
+    lone = [recipe.literals for recipe in literals(with_tensor(CASE, "x", literals=(((0, 0, 0, 1), math.nan),)), "x")]
+    assert lone == [(), (((0, 0, 0, 1), 1.0),)]
+
+
+def test_plainer_layouts() -> None:
+    layout = Layout(order=(1, 0, 2, 3), step=3, pad=2, offset=5, expand=(0, 3))
+    tried = [recipe.layout for recipe in layouts(with_tensor(CASE, "x", layout=layout), "x")]
+    assert tried == [
+        CONTIGUOUS,
+        replace(layout, order=()),
+        replace(layout, expand=()),
+        replace(layout, step=1),
+        replace(layout, pad=0),
+        replace(layout, offset=0),
+        replace(layout, expand=(3,)),
+        replace(layout, expand=(0,)),
+        replace(layout, step=2),
+        replace(layout, pad=1),
+        replace(layout, offset=1),
+    ]
+    assert list(layouts(CASE, "x")) == []
+
+
+def test_random_values_written_out() -> None:
+    lone = with_tensor(default_case(dtype="float64"), "x", scale=3.3, literals=(((0, 0, 0, 0), 7.3),))
+    assert [(recipe.kind, recipe.scale, recipe.literals) for recipe in written_out(lone, "x")] == [
+        ("constant", 8.0, ()),
+        ("constant", 7.3, ()),
+        ("constant", 7.3, ()),
+    ]
+    few = with_tensor(default_case(D=2, dtype="float64"), "x", literals=(((0, 0, 0, 0), 5.26), ((0, 0, 0, 1), -0.7)))
+    assert [recipe.literals for recipe in written_out(few, "x")] == [
+        (((0, 0, 0, 0), 4.0), ((0, 0, 0, 1), -0.5)),
+        (((0, 0, 0, 0), 5.3), ((0, 0, 0, 1), -0.7)),
+        (((0, 0, 0, 0), 5.26), ((0, 0, 0, 1), -0.7)),
+    ]
+    assert {recipe.kind for recipe in written_out(few, "x")} == {"zero"}
+    assert list(written_out(with_tensor(few, "x", kind="constant"), "x")) == []
+    assert len(list(written_out(default_case(D=8), "x"))) == 3
+    assert list(written_out(default_case(D=9), "x")) == []
+    assert list(written_out(default_case(B=0), "x")) == []
+    odd = with_tensor(lone, "x", literals=(((0, 0, 0, 0), math.inf),))
+    assert [recipe.kind for recipe in written_out(odd, "x")] == ["normal"] * 3
+    wide = with_tensor(few, "x", literals=(((0, 0, 0, 0), math.nan), ((0, 0, 0, 1), 0.0)))
+    assert [str(value) for _, value in next(written_out(wide, "x")).literals] == ["nan", "0.0"]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (0.0, []),
+        (math.nan, [1.0]),
+        (math.inf, [1.0, math.inf]),
+        (-math.inf, [-1.0, math.inf]),
+        (1.0, [2.0, 0.5]),
+        (-1.0, [-2.0, -0.5, 1.0]),
+        (5.26, [1.0, 2.0, 4.0, 8.0, 5.3]),
+    ],
+)
+def test_simpler_numbers(value: float, wanted: list[float]) -> None:
+    assert numbers_below(value) == wanted
+
+
+def test_numbers_on_the_way() -> None:
+    """Halfway to the exponent, then half of what is left, and so on, from 1 on; the neighbours; two digits."""
+    powers = [math.log2(one_) for one_ in numbers_below(2.0**100 * 1.01) if math.log2(one_).is_integer()]
+    assert powers == [0.0, 50.0, 75.0, 88.0, 94.0, 97.0, 99.0, 100.0, 101.0]
+    assert 2.0**-1073 in numbers_below(5e-324)
+    assert all(math.isfinite(one_) for one_ in numbers_below(1.7e308))
+
+
+# ---- descending
+
+
+def test_checks_and_seconds_are_counted_exactly() -> None:
+    asked = itertools.count()
+    reduce(CASE, lambda case: bool(next(asked) < 0), checks=3)
+    assert next(asked) == 3
+    asked = itertools.count()
+    reduce(CASE, lambda case: bool(next(asked) < 0), checks=0)
+    assert next(asked) == 0
+    ticks = itertools.count()
+    asked = itertools.count()
+    reduce(CASE, lambda case: bool(next(asked) < 0), seconds=3.0, clock=lambda: float(next(ticks)))
+    assert next(asked) == 2, "at 1 and 2; at 3 the time is over"
+
+
+# ---- minimising
+
+
+def confirmed(answers: list[Verdict], runs: int = 3) -> Reduction:
+    given = itertools.chain(answers, itertools.repeat(answers[-1]))
+    start, _ = stubs(lambda case, depth: next(given))
+    result = confirm(found(WRONG), start, runs=runs).reduction
+    assert result is not None
+    return result
+
+
+def test_what_does_not_fail_each_time_is_run_ten_times() -> None:
+    def counts(answers: list[Verdict], runs: int = 3) -> tuple[int, int, int]:
+        told = confirmed(answers, runs)
+        return told.reproduced, told.runs, told.checks
+
+    assert counts([WRONG]) == (3, 3, 3)
+    assert counts([FINE]) == (0, 3, 3)
+    assert counts([WRONG, FINE, WRONG, WRONG]) == (9, 10, 10)
+    assert counts([FINE, FINE, WRONG, FINE]) == (1, 10, 10)
+    assert counts([WRONG], runs=1) == (1, 1, 1)
+    told = confirmed([WRONG])
+    assert (told.elements_before, told.elements) == (3 * 17 * 4 * 136,) * 2
+    assert told.seconds < 5
+    other = failed("bound", "h_in", "value", "h_in[0] = 9")
+    start, started = stubs(lambda case, depth: other)
+    assert confirm(found(WRONG), start).message == "h_in[0] = 9"
+    assert len(started) == 3, "each in a process of its own"
+
+
+def test_the_limit_of_a_case() -> None:
+    for verdict, least, wanted in ((WRONG, 1.0, 60.0), (HUNG, 1.0, 10.0), (HUNG, 4.0, 12.0), (WRONG, 40.0, 60.0)):
+        assert minimise_._limit(found(verdict), least) == wanted
+    assert (minimise_.CHECKS, minimise_.SECONDS, minimise_.RUNS) == (800, 300.0, 3)
+
+
+def probe(answers: Callable[[int], Verdict]) -> tuple[minimise_._Probe, int]:
+    asked = itertools.count()
+    start, _ = stubs(lambda case, depth: answers(next(asked)))
+    sandbox = Sandbox(start, limit=10.0)
+    made = minimise_._Probe(found(WRONG), sandbox)
+    return made, sandbox.checks
+
+
+def test_how_often_a_flaky_case_is_asked() -> None:
+    steady, checks = probe(lambda at: WRONG)
+    assert (steady._tries, steady.depth, steady.runs, checks) == (1, Depth.PLAIN, 3, 3)
+    half, checks = probe(lambda at: WRONG if at % 2 == 0 else FINE)  # 1 of the first, then FINE, WRONG, ... eight in all
+    assert checks == 1 + 8
+    assert half._tries == 4, "log(0.1) / log(1 - 4/9)"
+    assert half.runs == 10
+    rare, _ = probe(lambda at: WRONG if at in (0, 5) else FINE)
+    assert rare._tries == 8, "20 would be too many"
+    gone, checks = probe(lambda at: WRONG if at == 0 else FINE)
+    assert (gone.depth, checks) == (None, 9)
+    deep, checks = probe(lambda at: WRONG if at else FINE)
+    assert (deep.depth, deep._tries, checks) == (Depth.FULL, 1, 3)
+    often, _ = probe(lambda at: FINE if at == 1 else WRONG)
+    assert often._tries == 2, "log(0.1) / log(1 - 7/9)"
+
+
+def test_a_minimised_finding_says_what_it_cost() -> None:
+    start, _ = stubs(lambda case, depth: WRONG if case.D >= 5 else FINE)
+    ticks = itertools.count()
+    result = minimise(found(WRONG), "cpu", start=start, checks=2, clock=lambda: float(next(ticks)))
+    told = result.reduction
+    assert told is not None
+    assert told.checks == 3 + 2 + 3
+    assert told.seconds == float(next(ticks) - 1)
+    assert told.elements_before == 3 * 17 * 4 * 136
+    assert told.elements == elements(result.case)
+    assert result.message == WRONG.message
+    hung = minimise(found(HUNG), "cpu", start=stubs(lambda case, depth: HUNG)[0], checks=1)
+    assert hung.reduction is not None
+    assert hung.reduction.checks == 1 + 3 + 1 + 3, "one healthy case, to know how long one takes"
+
+
+def test_without_a_way_to_start_it_loads_the_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = stubs(lambda case, depth: WRONG)
+    manual = replace(load("manual"), env={"SOME_VARIABLE": "7"})
+    monkeypatch.setattr(minimise_, "load", lambda spec: manual)
+    monkeypatch.setattr(minimise_, "processes", lambda *_: start)
+    result = minimise(found(WRONG), "cpu", checks=1)
+    assert result.variables == {"SOME_VARIABLE": "7"}
+    assert len(started) == 1 + 3
+
+
+def test_a_finding_that_no_fresh_process_shows_is_confirmed_as_it_was() -> None:
+    """The smaller case does not fail in a fresh process, the original does not either: it is told so."""
+    start, started = stubs(lambda case, depth: WRONG if len(started) == 1 and case.D >= 5 else FINE)
+    result: Finding = minimise(found(WRONG), "cpu", start=start)
+    assert result.reduction is not None
+    assert result.reduction.reproduced == 0
+    assert result.case == found(WRONG).case

@@ -1,0 +1,349 @@
+"""A worker's process: what limit it is under, and when."""
+
+import multiprocessing
+import multiprocessing.connection
+import os
+import random
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mhc import default_case, load
+from mhc.fuzz.check.level import Depth
+from mhc.fuzz.worker import forkserver as fresh
+from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.forkserver import FRESH
+from mhc.fuzz.worker.process import HarnessError, Limits, Process
+from mhc.fuzz.worker.protocol import Check, Done, Judged, Ready, Round
+from oracles.verdict import Verdict
+from tests.support.helpers import sleeping
+
+
+def test_work_that_is_handed_over_early_leaves_the_limit_of_starting_until_it_begins() -> None:
+    process = Process("golden", load("golden").env, "cpu", Limits())
+    try:
+        process.send(Round(seed=0, count=1))
+        assert process.doing == "starting"
+        told = [process.doing]
+        ended = False
+        while not ended:
+            for message in process.receive():
+                ended |= isinstance(message, Done)
+                if isinstance(message, (Ready, Done)):
+                    told.append(process.doing)
+            assert process.fate() is None or ended
+            time.sleep(0.01)
+        assert told == ["starting", "drawing", "waiting"]
+    finally:
+        process.kill()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not say what a process does")
+def test_a_server_that_was_stopped_is_woken() -> None:
+    """A kernel may stop what its process was forked from; the next start would wait for good."""
+    Process("golden", load("golden").env, "cpu", Limits()).kill()  # there is a server from now on
+    server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    os.kill(server, signal.SIGSTOP)
+    while fresh.status(server)[0] != "T":  # it stops when it is next looked at
+        time.sleep(0.01)
+    process = Process("golden", load("golden").env, "cpu", Limits())
+    try:
+        answer, fate = process.answer(Ready)
+        assert answer is not None, fate
+    finally:
+        process.kill()
+
+
+def test_a_process_on_a_gpu_is_told_its_share_of_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tells.py"
+    file.write_text("import os\nraise RuntimeError('configured: ' + os.environ.get('PYTORCH_CUDA_ALLOC_CONF', 'not'))\n")
+
+    def told(device: str, share: float) -> str:
+        process = Process(f"{file}:IMPL", {}, device, Limits(gpu_share=share))
+        try:
+            with pytest.raises(HarnessError) as fault:
+                process.answer(Ready)
+            return str(fault.value)
+        finally:
+            process.kill()
+
+    assert "configured: per_process_memory_fraction:0.2500" in told("cuda", 0.25)
+    assert "configured: not" in told("cuda", 1.0)
+    assert "configured: not" in told("cpu", 0.25)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    assert "configured: expandable_segments:True,per_process_memory_fraction:0.2500" in told("cuda", 0.25)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "per_process_memory_fraction:0.9")
+    assert "configured: per_process_memory_fraction:0.9" in told("cuda", 0.25)
+
+
+def test_an_implementation_that_is_never_loaded_is_at_the_end_of_the_limit_of_starting(tmp_path: Path) -> None:
+    file = tmp_path / "sleeps.py"
+    file.write_text("import time\nfrom mhc import load\nIMPL = load('golden')\ntime.sleep(600)\n")
+    process = Process(f"{file}:IMPL", load("golden").env, "cpu", Limits(start=3.0, idle=600.0))
+    try:
+        process.send(Round(seed=0, count=1))
+        started = time.monotonic()
+        while (fate := process.fate()) is None:
+            list(process.receive())
+            assert time.monotonic() - started < 30
+            time.sleep(0.05)
+        assert isinstance(fate, Verdict)
+        assert fate.symptom == "hang"
+    finally:
+        process.kill()
+
+
+LOOKS = """
+import gc, sys
+from mhc import load
+
+if {"triton", "tilelang", "tvm"} & set(sys.modules) or "sympy" not in sys.modules or not gc.get_freeze_count():
+    raise RuntimeError("not what it should be forked from")
+IMPL = load("golden")
+"""
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="each process imports for itself")
+def test_it_begins_with_all_that_every_case_needs_and_nothing_of_a_dsl(tmp_path: Path) -> None:
+    """A module that cannot be imported beforehand is passed over without a word, and each process imports it anew."""
+    file = tmp_path / "looks.py"
+    file.write_text(LOOKS, encoding="utf-8")
+    process = Process(f"{file}:IMPL", {}, "cpu", Limits())
+    try:
+        process.await_ready()
+    finally:
+        process.kill()
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="the system tells each who asks")
+def test_two_threads_that_look_at_its_end_see_the_same_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second to read the status from the pipe would find nothing: whoever starts a process polls all others."""
+    process = FRESH.Process(target=os._exit, args=(7,))
+    process.start()
+    assert multiprocessing.connection.wait([process.sentinel], 60)
+    read = forkserver.read_signed
+
+    def slowly(pipe: int) -> Any:
+        time.sleep(0.2)
+        return read(pipe)
+
+    monkeypatch.setattr(forkserver, "read_signed", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        seen = list(threads.map(lambda _: process.exitcode, range(2)))
+    assert seen == [7, 7]
+    assert process.exitcode == 7
+
+
+CLOSES = """
+import ctypes, os
+from dataclasses import replace
+from mhc import load
+
+def forward(*args, **kwargs):
+    os.closerange(3, 4096)
+    ctypes.PyDLL(None).sleep(600)  # no other thread runs meanwhile: nobody in there sees that it is useless
+
+IMPL = replace(load("manual"), name="closes", forward=forward, backward=None)
+"""
+
+
+def test_a_process_that_closes_its_pipe_and_lives_on_is_at_its_end_before_any_limit_of_a_call(tmp_path: Path) -> None:
+    """And whoever waits for it sleeps meanwhile: a closed pipe is always ready to be read."""
+    file = tmp_path / "closes.py"
+    file.write_text(CLOSES, encoding="utf-8")
+    process = Process(f"{file}:IMPL", {}, "cpu", Limits(run=600.0, idle=600.0, parting=1.5))
+    try:
+        process.await_ready()
+        started, spent = time.monotonic(), time.process_time()
+        process.send(Round(seed=0, count=1))
+        answer, fate = process.answer(Judged)
+        assert answer is None
+        assert fate is not None
+        assert (fate.subject, fate.symptom) == ("process", "closes its pipe")
+        assert 1.5 < time.monotonic() - started < 30
+        assert time.process_time() - spent < 0.5
+    finally:
+        process.kill()
+
+
+GREEDY = """
+import torch
+from dataclasses import replace
+from mhc import load
+
+held = []
+
+def forward(*args, **kwargs):
+    while len(held) < 200:
+        held.append(torch.ones(1 << 23))  # 32 MiB each
+
+IMPL = replace(load("manual"), name="greedy", forward=forward, backward=None)
+"""
+
+
+def test_a_worker_of_its_own_has_a_limit_of_memory_too(tmp_path: Path) -> None:
+    """What is minimised must meet the limit that it was found by."""
+    file = tmp_path / "greedy.py"
+    file.write_text(GREEDY, encoding="utf-8")
+    spec = f"{file}:IMPL"
+    worker = Worker(spec, load(spec), "cpu", limits=Limits(memory=0.6 * 2**30))
+    try:
+        worker.start(default_case(B=1, S=1, n=1, D=1))
+        (verdict,) = worker.finish()
+    finally:
+        worker.stop()
+    assert (verdict.subject, verdict.symptom) == ("process", "out of memory")
+    assert worker.retired
+
+
+def _tell_method(connection: multiprocessing.connection.Connection) -> None:
+    connection.send(multiprocessing.get_start_method(allow_none=True))
+
+
+def test_a_fresh_process_makes_locks_as_a_script_would() -> None:
+    here, there = FRESH.Pipe()
+    process = FRESH.Process(target=_tell_method, args=(there,))
+    process.start()
+    assert here.poll(60)
+    assert here.recv() is None, "semaphores of another method outlive a process that is killed"
+    process.join()
+
+
+KERNEL = """
+import os, signal, subprocess, time
+from contextlib import suppress
+from dataclasses import replace
+from mhc import load
+
+def quietly(fd):
+    with suppress(OSError):
+        os.write(fd, b"garbage")
+
+def forward(*args, **kwargs):
+    {work}
+    return load("manual").forward(*args, **kwargs)
+
+IMPL = replace(load("manual"), name="mine", forward=forward, backward=None)
+"""
+
+
+def running(tmp_path: Path, work: str, **limits: Any) -> Process:
+    """A process that was handed one case for a kernel that does `work` first."""
+    file = tmp_path / "kernel.py"
+    file.write_text(KERNEL.format(work=work), encoding="utf-8")
+    process = Process(f"{file}:IMPL", {}, "cpu", Limits(**limits))
+    process.await_ready()
+    process.send(Check(case=default_case(B=1, S=1, n=1, D=1).json, depth=Depth.PLAIN))
+    return process
+
+
+@pytest.mark.parametrize(
+    ("work", "symptom"),
+    [
+        ("os.kill(os.getpid(), 40)", "signal 40"),
+        ("[quietly(fd) for fd in range(3, 64)]", "writes to its pipe"),
+        ("[subprocess.Popen(['sleep', '60']) for _ in range(70)]; time.sleep(60)", "leaves processes"),
+    ],
+)
+def test_each_end_has_a_symptom(tmp_path: Path, work: str, symptom: str) -> None:
+    process = running(tmp_path, work)
+    try:
+        answer, fate = process.answer(Judged)
+        assert answer is None
+        assert fate is not None
+        assert fate.symptom == symptom
+    finally:
+        process.kill()
+
+
+def test_a_call_that_never_ends_is_told_after_its_limit_where_no_compiler_runs(tmp_path: Path) -> None:
+    process = running(tmp_path, "time.sleep(600)", run=1.0, compile=600.0)
+    try:
+        started = time.monotonic()
+        _, fate = process.answer(Judged)
+        assert fate is not None
+        assert (fate.symptom, fate.message) == ("hang", "no answer within 1 s")
+        assert time.monotonic() - started < 20
+    finally:
+        process.kill()
+
+
+def test_time_in_which_nobody_watched_is_not_the_process_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after Ctrl-Z: the watcher sees a clock that has moved on, and a process that has said nothing."""
+    process = running(tmp_path, "time.sleep(600)", run=60.0, compile=0.0)
+    try:
+        while process.doing != "running":
+            list(process.receive())
+        clock, away = time.monotonic, {"seconds": 0.0}
+        monkeypatch.setattr("mhc.fuzz.worker.process.time.monotonic", lambda: clock() + away["seconds"])
+        assert process.fate() is None
+        away["seconds"] = 3600.0
+        assert process.fate() is None
+        for _ in range(20):  # with somebody who watches it is a hang
+            away["seconds"] += 4.0
+            fate = process.fate()
+        assert isinstance(fate, Verdict)
+        assert fate.symptom == "hang"
+    finally:
+        process.kill()
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="nobody adopts orphans")
+@pytest.mark.parametrize(
+    "start",
+    [
+        "subprocess.Popen([{0}])",
+        "subprocess.Popen([{0}], start_new_session=True)",
+        "subprocess.run('setsid sleep {1} &', shell=True)",
+    ],
+    ids=["a child", "a session of its own", "a daemon"],
+)
+@pytest.mark.parametrize("crashes", [False, True])
+def test_what_a_kernel_starts_does_not_outlive_its_process(tmp_path: Path, start: str, crashes: bool) -> None:
+    mark = str(10**6 + random.randrange(10**6))
+    started = start.format(f"'sleep', '{mark}'", mark)
+    process = running(
+        tmp_path,
+        f"{started}; time.sleep(0.3); "
+        + ("os.abort()" if crashes else "open('begun', 'w'); time.sleep(60)").replace(
+            "'begun'", repr(str(tmp_path / "begun"))
+        ),
+    )
+    try:
+        if crashes:
+            _, fate = process.answer(Judged)
+            assert fate is not None
+            assert fate.symptom == "SIGABRT"
+        while not crashes and not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+            assert process.fate() is None
+        if not crashes:
+            assert sleeping(mark), "or nothing is tested here"
+    finally:
+        process.kill()
+    assert not sleeping(mark)
+
+
+@pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="there is no server")
+def test_an_end_with_the_server_blames_no_case(tmp_path: Path) -> None:
+    """As where the system kills the server, short of memory: nobody knows how its processes have ended."""
+    work = f"open({str(tmp_path / 'begun')!r}, 'w'); time.sleep(60)"
+    process = running(tmp_path, work)
+    try:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)  # type: ignore[attr-defined]
+        with pytest.raises(HarnessError, match="the server that its process was forked from has ended"):
+            process.answer(Judged)
+    finally:
+        process.kill()
+    again = Process("manual", {}, "cpu", Limits())
+    try:
+        again.await_ready()
+    finally:
+        again.kill()

@@ -1,0 +1,85 @@
+"""The table of a replay: what it measures, how it reads, and that campaigns measure nothing."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mhc import load
+from mhc.fuzz.check.check import check
+from mhc.fuzz.check.level import Depth
+from mhc.fuzz.cli.replay_table import WIDTH, replay_table
+from oracles.bound import measure
+from oracles.bounds.error_number import ErrorNumber
+from oracles.verdict import Errors, Status, failed, not_applicable, passed
+from tests.support.helpers import altered, scaled_case
+
+CASE = scaled_case(B=1, S=2, n=2, D=3, dtype="float32")
+INF = float("inf")
+
+
+def number(values: list[float], errors: list[float]) -> ErrorNumber:
+    return ErrorNumber(
+        torch.tensor(values, dtype=torch.float64), torch.tensor(errors, dtype=torch.float64), torch.float32, calm=False
+    )
+
+
+def test_the_errors_are_the_largest_the_mean_and_the_bound_at_the_worst_place() -> None:
+    """The largest error is not the worst one: what counts is how much was allowed there."""
+    wanted = number([1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 0.0625, 1.0])
+    measured = measure(torch.tensor([1.5, 2.0, 3.25, 4.0]), wanted)
+    assert measured == Errors(largest=0.5, mean=0.1875, bound=0.0625, judged=4, elements=4)
+
+
+def test_the_mean_is_over_what_is_finite_in_both_and_the_bound_where_one_is_given() -> None:
+    wanted = number([1.0, INF, 3.0, 4.0], [0.5, 0.25, INF, 0.125])
+    got = torch.tensor([1.25, 7.0, 4.0, float("nan")])
+    assert measure(got, wanted) == Errors(largest=1.0, mean=0.625, bound=0.5, judged=1, elements=4)
+    nothing = Errors(largest=None, mean=None, bound=None, judged=0, elements=4)
+    assert measure(torch.tensor([INF, INF, INF, INF]), wanted) == nothing
+    assert measure(torch.empty(0), number([], [])) == replace(nothing, elements=0)
+
+
+def test_every_output_has_its_row_and_every_other_gate_its_line() -> None:
+    wrong = altered(load("manual"), backward=lambda returned, _: (returned[0] * 1.5, *returned[1:]))
+    verdicts = check(wrong, CASE, "cpu", Depth.FULL, measure=True)
+    lines = replay_table(CASE, "altered", verdicts).splitlines()
+    assert lines[0] == f"altered on {CASE.id}"
+    assert lines[1].split() == ["output", "max", "error", "mean", "error", "bound", "error/bound"]
+    rows = {line.split()[0]: line.split() for line in lines[2:] if " PASS" in line or " FAIL" in line}
+    assert [len(rows[name]) for name in ("h_in", "h_post", "h_res", "dx", "dphi")] == [6] * 5
+    for largest, mean, bound, ratio in (map(float, rows[name][1:5]) for name in ("h_in", "dx")):
+        assert 0 < mean < largest
+        assert ratio * bound <= largest * 1.02  # rounded to three digits
+    assert rows["h_in"][5] == "PASS"
+    assert rows["dx"][5] == "FAIL"
+    assert lines[lines.index(next(line for line in lines if line.startswith("  dx "))) + 1].startswith("      dx[0, ")
+    assert any(line.startswith("  algebra     dx: FAIL: scaled x: dx[") for line in lines)
+    assert "  determinism 11 pass" in lines
+
+
+def test_it_fits_a_terminal_whatever_a_kernel_says() -> None:
+    long = "a kernel said\n" + "much " * 100
+    tiny = Errors(largest=1e-300, mean=1e-300, bound=1e-300, judged=10**9, elements=10**10)
+    verdicts = [
+        replace(failed("bound", "dgamma", "value", long, ratio=1e-300), errors=tiny),
+        not_applicable("bound", "h_mix", long),
+        failed("liveness", "forward", "raises ValueError", long),
+        passed("memory", "inputs"),
+    ]
+    lines = replay_table(CASE, "mine", verdicts).splitlines()
+    assert max(map(len, lines)) <= WIDTH
+    assert " ".join(lines).count("much") == 300
+    assert next(line for line in lines if "dgamma" in line).endswith("FAIL, a bound for 1000000000 of 10000000000 elements")
+    assert next(line for line in lines if "h_mix" in line).split()[1:7] == ["-", "-", "-", "-", "NOT", "APPLICABLE:"]
+
+
+def test_a_death_has_no_table_of_outputs() -> None:
+    table = replay_table(CASE, "mine", [failed("liveness", "process", "SIGSEGV", "its process ended")])
+    assert table.splitlines()[1:] == ["  liveness    process: FAIL: its process ended", "  liveness    1 fail"]
+
+
+@pytest.mark.parametrize("depth", [Depth.DRAWN, Depth.FULL])
+def test_nothing_is_measured_that_nobody_asked_for(depth: Depth) -> None:
+    verdicts = check(load("manual"), CASE, "cpu", depth)
+    assert not [one for one in verdicts if one.errors is not None or one.status is Status.FAIL]

@@ -1,0 +1,299 @@
+"""A campaign's reports: they say what its store has, whatever text is in it, and however it ended."""
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mhc import default_case
+from mhc.fuzz.campaign.store import FILE, Store
+from mhc.fuzz.cli.main import main
+from mhc.fuzz.findings.finding import read_finding
+from mhc.fuzz.findings.fingerprint import Fingerprint
+from mhc.fuzz.findings.known_issues import Known
+from mhc.fuzz.report import Run, markdown, read, write_reports
+from mhc.fuzz.report.junit import junit
+from mhc.fuzz.report.page import page
+from mhc.fuzz.worker.protocol import Checked
+from tests.support.report_stores import HOSTILE, NAMES, document, hostile, night
+
+WRITTEN = ("junit.xml", "report.html", "summary.md")
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("night")
+    return read(folder, night(folder, cases=300))
+
+
+def parsed(run: Run) -> ET.Element:
+    """The page, which is XML too."""
+    return ET.fromstring(page(run))
+
+
+def table(root: ET.Element, caption: str) -> dict[str, list[str]]:
+    """The rows of a table, by their first cell."""
+    (found,) = (one for one in root.iter("table") if one.findtext("caption") == caption)
+    return {"".join(row[0].itertext()): ["".join(cell.itertext()) for cell in row[1:]] for row in found.iter("tr")}
+
+
+def report(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["report", *map(str, arguments)])
+
+
+def killed(folder: Path) -> Store:
+    """A store as a kill leaves it: a leg that never ended, a finding that no file has, a case in hand."""
+    store = Store.create(folder / FILE)
+    store.set_meta(device="cpu", seed=1, implementations=[{"name": "manual", "spec": "manual"}])
+    store.tell_leg(store.begin_leg(0.0), 12.0)
+    id_, found = document("manual", "dx", "value", "dx[0] = 1, float64 0, bound 0")
+    store.keep(id_, found, "raw", 5.0)
+    store.begin(0, "manual", default_case().json, 11.0)
+    return store
+
+
+def test_the_pairs_are_counted_in_all_three_alike(ran: Run) -> None:
+    told = {(one.name, one.against): one for one in ran.pairs}
+    assert set(told) == {(name, other) for name in NAMES for other in ("liger", "never")}
+    shown = [
+        ["".join(cell.itertext()) for cell in row]
+        for found in parsed(ran).iter("table")
+        if found.findtext("caption") == "Compared with one another"
+        for row in found.iterfind("tbody/tr")
+    ]
+    tests = {(one.get("classname"), one.get("name")): one.find("skipped") for one in ci(junit(ran)).iter("testcase")}
+    for (name, other), one in told.items():
+        whole = one.cases + sum(one.missing.values())
+        assert whole == (ran.count(name, "checked") if other == "liger" else 0)
+        why = ", ".join(f"{reason} {n}" for reason, n in one.missing.items())
+        assert [name, other, str(one.cases), str(sum(one.missing.values())), why] in shown
+        assert f"\n- {name} compared with {other} on {one.cases} cases" in markdown(ran)
+        assert (tests[f"mhc.fuzz.{name}", f"was compared with {other}"] is None) == (one.cases > 0)
+    assert len(shown) == len(told)
+    assert "Compared with one another" not in page(replace(ran, pairs=()))
+
+
+def test_the_page_has_the_numbers_of_the_store(ran: Run) -> None:
+    root = parsed(ran)
+    cases = table(root, "Cases")
+    for name in NAMES:
+        words = ("checked", "refused", "failing")
+        assert cases[name][:3] == [str(ran.count(name, word)) for word in words], name
+        assert cases[name][-1] == str(ran.restarted(name))
+    worst = table(root, "Largest |error| / bound")
+    assert worst["dx"] == [f"{ran.worst['dx'][name][0]:.3g}" for name in NAMES]
+    heat = table(root, "dtype")
+    assert heat["float64"] == [str(ran.regions[name].get("dtype: float64", 0)) for name in NAMES]
+    assert heat["float64"][NAMES.index("tir")] == "0", "a hole is told"
+    cards = {card.get("id"): "".join(card.itertext()) for card in root.iter("article")}
+    assert set(cards) == {f"finding-{found.id}" for found in ran.findings}
+    for found in ran.findings:
+        text = cards[f"finding-{found.id}"]
+        for told in (found.message, found.replay, found.stability, found.shape, found.fixture or ""):
+            assert told in text
+    assert sum(".json" in text.partition("replay")[0] for text in cards.values()) == 2, "fixtures"
+
+
+def test_the_pictures_have_a_mark_for_all_there_is(ran: Run) -> None:
+    root = parsed(ran)
+    (timeline,) = (one for one in root.iter("svg") if one.get("class") == "timeline")
+    drawn = [int(title.split(": ")[1].split(" ")[0]) for box in timeline.iter("rect") if (title := box.findtext("title"))]
+    assert sum(drawn) == ran.cases
+    assert sum(one.get("class") == "found" for one in timeline.iter("path")) == len(ran.findings)
+    assert sum(one.get("class") == "leg" for one in timeline.iter("line")) == len(ran.legs) - 1
+    pictures = [one for one in root.iter("svg") if one.get("class") == "distribution"]
+    assert len(pictures) == len(ran.ratios)
+    for picture, by_name in zip(pictures, ran.ratios.values(), strict=True):
+        over = sum(bin_ > 0 for bins in by_name.values() for bin_ in bins)
+        assert sum(box.get("class") == "bad" for box in picture.iter("rect")) == over
+
+
+def test_the_page_loads_nothing_and_runs_nothing(ran: Run, tmp_path: Path) -> None:
+    for root in (parsed(ran), parsed(read(tmp_path, hostile(tmp_path)))):
+        assert not {one.tag for one in root.iter()} & {"script", "link", "img", "iframe", "object", "image", "use"}
+        for one in root.iter():
+            for name, value in one.attrib.items():
+                assert not name.startswith("on"), (one.tag, name)
+                assert name not in {"src", "data", "action"}
+                assert name != "href" or value.startswith("#")
+        (style,) = (one.text or "" for one in root.iter("style"))
+        assert "url(" not in style
+        assert "@import" not in style
+
+
+def test_hostile_text_is_text(tmp_path: Path) -> None:
+    run = read(tmp_path, hostile(tmp_path))
+    shown = "".join(parsed(run).itertext())
+    assert "<script>alert('1')</script> \"quoted\" & red \\x00" in shown, "as it is, without what a terminal obeys"
+    told = markdown(run)
+    for text in (shown, told, junit(run)):
+        assert text.replace("\n", "").isprintable()
+        assert len(text) < 10 * len(HOSTILE), "long text is cut"
+    rows = [line for line in told.splitlines() if line.startswith("|")]
+    assert len({line.replace("\\|", "").count("|") for line in rows}) == 1
+
+
+def test_the_summary_has_a_row_for_each_and_each_finding(ran: Run) -> None:
+    text = markdown(ran)
+    assert text.startswith(f"# {ran.cases} cases in 7200 s on cpu, 5 findings\n")
+    rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ") for line in text.splitlines() if "|" in line}
+    for name in NAMES:
+        found = sum(one.implementation == name for one in ran.findings)
+        assert rows[name][1:4] == [str(ran.count(name, "checked")), str(ran.count(name, "refused")), str(found)]
+        largest = max((by[name][0], subject) for subject, by in ran.worst.items() if name in by)
+        assert rows[name][-1].startswith(f"{largest[1]} {largest[0]:.3g}")
+    for one in ran.findings:
+        assert f"**{one.id}** {one.title}" in text
+        assert f"      {one.message}\n" in text
+        assert f"      {one.replay}\n" in text
+    assert text.count("      fixture tests/regressions/") == 2
+    assert "flaky, 2 of 3" in text
+    assert "Legs: 36 min, killed; 12 min, interrupted; 1 h 12 min, budget spent; 1 case begun and not counted." in text
+
+
+def ci(text: str) -> ET.Element:
+    """A suite that readers of JUnit's XML take: what is where, and sums that are right."""
+    root = ET.fromstring(text.encode())
+    assert root.tag == "testsuite"
+    assert [one.tag for one in root] == ["properties", *["testcase"] * (len(root) - 1)], "in this order"
+    assert all(set(one.keys()) == {"name", "value"} for one in root[0])
+    tests = list(root.iter("testcase"))
+    for one in tests:
+        assert set(one.keys()) == {"classname", "name", "time"}
+        assert float(one.attrib["time"]) >= 0
+        inside = [child.tag for child in one]
+        assert inside in (["skipped"], ["skipped", "system-out"], ["system-out"], ["failure"], ["error"])
+        assert all(child.get("message") for child in one if child.tag != "system-out")
+        values = [value for element in one.iter() for value in element.attrib.values()]
+        assert all("\n" not in value and len(value) < 600 for value in values)
+    named = [(one.get("classname"), one.get("name")) for one in tests]
+    assert len(set(named)) == len(named)
+    assert int(root.attrib["tests"]) == len(tests)
+    for kind, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        assert int(root.attrib[kind]) == len(list(root.iter(tag)))
+    assert root.get("name")
+    assert float(root.attrib["time"]) >= 0
+    return root
+
+
+def test_junit_has_a_test_for_each_implementation_and_a_failure_for_each_finding(ran: Run) -> None:
+    root = ci(junit(ran))
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == (str(3 * len(NAMES) + 5), "5", "0")
+    judged = {one.get("classname") for one in root.iter("testcase") if one.get("name") == "was judged"}
+    assert judged == {f"mhc.fuzz.{name}" for name in NAMES}
+    failed = {one.attrib["name"].split()[0]: one.find("failure") for one in root.iter("testcase")}
+    for found in ran.findings:
+        failure = failed[found.id]
+        assert failure is not None
+        assert failure.get("message") == found.message
+        assert failure.text is not None
+        assert found.replay in failure.text
+
+
+def test_junit_of_any_text_and_of_nothing(tmp_path: Path) -> None:
+    root = ci(junit(read(tmp_path, hostile(tmp_path))))
+    assert root.get("failures") == "1"
+    (tmp_path / "empty").mkdir()
+    assert ci(junit(read(tmp_path / "empty", Store.create(tmp_path / "empty" / FILE)))).get("tests") == "0"
+
+
+def test_an_implementation_of_which_nothing_was_judged_does_not_pass(tmp_path: Path) -> None:
+    store = killed(tmp_path)
+    (test,) = (one for one in ci(junit(read(tmp_path, store))).iter("testcase") if one.get("name") == "was judged")
+    skipped = test.find("skipped")
+    assert skipped is not None
+    assert skipped.get("message") == "nothing was judged: no case ran"
+
+
+def test_what_the_ledger_knows_is_known_and_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = killed(tmp_path)
+    store.count("manual", "checked", 3)
+    ((id_, row),) = store.findings().items()
+    entry = Known(
+        fingerprint=Fingerprint.read(row["document"]["fingerprint"]),
+        fixture=f"{id_}.json",
+        issue="#12",
+        reason="waits for a release",
+    )
+    assert read(tmp_path, store).status == 1
+    monkeypatch.setattr("mhc.fuzz.findings.known_issues.LEDGER", (entry,))
+    run = read(tmp_path, store)
+    assert run.status == 0
+    root = ci(junit(run))
+    assert (root.get("failures"), root.get("skipped")) == ("0", "1")
+    assert "waits for a release (#12)" in junit(run)
+    assert "waits for a release (#12)" in markdown(run)
+    assert "waits for a release (#12)" in page(run)
+    assert run.outcome == ("known", "Nothing new: 1 known finding in 3 cases in 12 s")
+
+
+def test_the_report_of_a_killed_run(tmp_path: Path) -> None:
+    killed(tmp_path).close()
+    result = report(tmp_path)
+    assert result.exit_code == 1, result.output
+    (id_,) = (path.stem for path in tmp_path.glob("*.json"))
+    found = read_finding(tmp_path / f"{id_}.json")
+    assert found.fingerprint.id == id_, "its file, which the campaign did not come to write, replays"
+    assert "Legs: 12 s, killed; 1 case begun and not counted." in result.output
+    assert "raw, not confirmed yet" in result.output
+    root = ET.fromstring((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "The last leg was killed, or still runs; 1 case in hand." in "".join(root.itertext())
+
+
+def test_report_writes_all_three_and_leaves_the_store_as_it_is(tmp_path: Path) -> None:
+    store = night(tmp_path, cases=20)
+    before = read(tmp_path, store)
+    store.close()
+    assert report(tmp_path).exit_code == 1
+    texts = {name: (tmp_path / name).read_text(encoding="utf-8") for name in WRITTEN}
+    files = sorted(path.name for path in tmp_path.iterdir())
+    (tmp_path / "summary.md").write_text("old", encoding="utf-8")
+    again = report(tmp_path)
+    assert again.stdout == texts["summary.md"]
+    assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in WRITTEN} == texts
+    assert sorted(path.name for path in tmp_path.iterdir()) == files, "and nothing beside it"
+    assert read(tmp_path, Store(tmp_path / FILE)) == before
+
+
+@pytest.mark.parametrize(("ended", "status"), [("budget spent", 0), ("SIGINT", 0), ("fault", 3)])
+def test_report_ends_as_its_campaign_did(tmp_path: Path, ended: str, status: int) -> None:
+    store = Store.create(tmp_path / FILE)
+    store.set_meta(fault="out of paper")
+    store.end(0, "manual", Checked(case=default_case().json, outcomes={"dx": "judged"}), 0.5)
+    store.tell_leg(store.begin_leg(0.0), 1.0, ended)
+    store.close()
+    result = report(tmp_path)
+    assert result.exit_code == status, result.output
+    root = ci((tmp_path / "junit.xml").read_text(encoding="utf-8"))
+    assert root.get("errors") == ("1" if status else "0")
+    assert ("out of paper" in (tmp_path / "report.html").read_text(encoding="utf-8")) == bool(status)
+
+
+def test_what_is_no_run_exits_2(tmp_path: Path) -> None:
+    assert "it has no campaign.sqlite" in " ".join(report(tmp_path).output.split())
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / FILE).write_text(json.dumps({"no": "database"}) * 100, encoding="utf-8")
+    result = report(tmp_path)
+    assert result.exit_code == 2
+    assert "is not a campaign's file" in " ".join(result.output.split())
+    assert report(tmp_path / "absent").exit_code == 2
+
+
+def test_a_running_campaign_can_be_read(tmp_path: Path) -> None:
+    """Its own connection stays open, with rows that are not in the file yet."""
+    store = killed(tmp_path)
+    assert report(tmp_path).exit_code == 1
+    store.seen(next(iter(store.findings())))
+    assert "seen 2 times" in report(tmp_path).output
+
+
+def test_reports_that_a_campaign_writes_are_those_of_the_verb(tmp_path: Path) -> None:
+    store = night(tmp_path, cases=20)
+    run = write_reports(tmp_path, store)
+    written = {name: (tmp_path / name).read_text(encoding="utf-8") for name in WRITTEN}
+    assert written == {"summary.md": markdown(run), "junit.xml": junit(run), "report.html": page(run)}
+    files = {found.id: read_finding(tmp_path / f"{found.id}.json").message for found in run.findings}
+    assert files == {found.id: found.message for found in run.findings}

@@ -1,0 +1,95 @@
+"""A run's folder is one campaign's: whoever begins makes another, and whoever goes on waits for its end."""
+
+from contextlib import closing
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from mhc.files import Held, hold, new_folder
+from mhc.fuzz.campaign.store import FILE, LOCK, Store, StoreError
+from mhc.fuzz.cli import run
+from mhc.fuzz.cli.main import main
+from mhc.fuzz.cli.run import run_campaign, settings_of
+from mhc.fuzz.worker.forkserver import FRESH
+from tests.fuzz.test_hostile_stores import made
+
+
+def settings(out: Path, **options: object) -> run.Settings:
+    usual: dict[str, object] = dict.fromkeys(("hours", "minutes", "workers", "resume", "memory", "fixtures_folder"))
+    given = {"case_limit": 1, "seed": 1, "run_limit": 60.0, "compile_limit": 0.0, "device": "cpu"}
+    names = {"specs": ("manual",), "against": ()}
+    return settings_of(**{**usual, **given, **names, "out": out, **options})  # type: ignore[arg-type]
+
+
+def test_two_campaigns_of_one_second_and_seed_have_a_folder_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reached(Exception):
+        pass
+
+    def reached(*_: object, **__: object) -> None:
+        raise Reached
+
+    monkeypatch.setattr("time.strftime", lambda _: "20261121-021603")
+    monkeypatch.setattr(run, "_describe", reached)
+    for _ in range(3):
+        with pytest.raises(Reached):
+            run_campaign(settings(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "20261121-021603-seed1",
+        "20261121-021603-seed1-2",
+        "20261121-021603-seed1-3",
+    ]
+
+
+def test_a_folder_that_is_there_is_nobodys_new_one(tmp_path: Path) -> None:
+    (tmp_path / "a" / "run").mkdir(parents=True)
+    (tmp_path / "a" / "run-2").write_text("", encoding="utf-8")
+    assert new_folder(tmp_path / "a" / "run") == tmp_path / "a" / "run-3"
+    assert new_folder(tmp_path / "b" / "run") == tmp_path / "b" / "run"
+
+
+def test_a_run_that_goes_on_is_reported_and_not_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path)
+    monkeypatch.setattr(run, "load_pairs", lambda *_, **__: ([], ()))
+    with closing(Store(tmp_path / FILE)) as store:
+        store.claim()
+        for _ in range(2):
+            again = CliRunner().invoke(main, ["--resume", str(tmp_path), "--trust"])
+            assert again.exit_code == 2
+            assert "its campaign is still running" in " ".join(again.stderr.split())
+        assert CliRunner().invoke(main, ["report", str(tmp_path)]).exit_code == 1
+        with closing(Store(tmp_path / FILE)) as other, pytest.raises(StoreError, match="still running"):
+            other.claim()
+    with closing(Store(tmp_path / FILE)) as other:
+        other.claim()
+
+
+def holding(path: Path, connection: Connection) -> None:
+    hold(path)
+    connection.send("held")
+    connection.recv()
+
+
+def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
+    here, there = FRESH.Pipe()
+    process = FRESH.Process(target=holding, args=(tmp_path / LOCK, there))
+    process.start()
+    assert here.recv() == "held"
+    with pytest.raises(Held):
+        hold(tmp_path / LOCK)
+    process.kill()
+    process.join()
+    hold(tmp_path / LOCK)
+    here.close()
+    there.close()
+
+
+def test_a_worker_has_its_part_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run._gpu_share(None, 1, 4, 1) == pytest.approx(0.8 / 5)
+    assert run._gpu_share(None, 1, 4, 2) == pytest.approx(0.8 / 10)
+    sizes = {0: 80 << 30, 1: 40 << 30}
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda gpu: SimpleNamespace(total_memory=sizes[gpu]))
+    assert run._gpu_share(10.0, 2, 4, 1) == pytest.approx(0.25)
+    assert run._gpu_share(100.0, 2, 4, 1) == 1.0

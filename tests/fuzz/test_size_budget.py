@@ -1,0 +1,127 @@
+"""The budget of elements follows the seconds that a case takes, and far reaches have their share of them."""
+
+from mhc.fuzz.campaign.size_budget import CASES, Sizes
+from strategies.reach import Reach
+
+
+def usual(sizes: Sizes) -> int:
+    """The elements of the next usual round; rounds that reach far are ended without a case."""
+    while True:
+        reach, elements = sizes.next()
+        if reach is Reach.USUAL:
+            return elements
+
+
+def test_it_begins_small_and_slow_cases_make_it_smaller_and_every_eighth_round_has_all_of_it() -> None:
+    sizes = Sizes(1 << 15)
+    assert usual(sizes) == 1 << 11, "nothing is known yet"
+    sizes.learn(4.0)
+    drawn = [usual(sizes) for _ in range(15)]
+    assert drawn[:6] == [1 << power for power in (10, 9, 9, 9, 9, 9)]
+    assert drawn[6] == drawn[14] == 1 << 15
+    assert set(drawn[7:14]) == {1 << 9}
+
+
+def test_quick_cases_make_it_larger_and_what_is_between_leaves_it() -> None:
+    sizes = Sizes(1 << 12)
+    assert [usual(sizes) for _ in range(2)] == [1 << 11, 1 << 11]
+    sizes.learn(2.0)
+    assert usual(sizes) == 1 << 10
+    for _ in range(20):
+        sizes.learn(0.5)
+    assert usual(sizes) == 1 << 10
+    for _ in range(40):
+        sizes.learn(0.01)
+    assert [usual(sizes) for _ in range(3)] == [1 << 11, 1 << 12, 1 << 12]
+
+
+def test_where_little_is_all_there_is_every_round_has_it() -> None:
+    sizes = Sizes(1 << 8)
+    sizes.learn(0.01)
+    assert {usual(sizes) for _ in range(10)} == {1 << 8}
+
+
+def test_a_case_that_compiled_costs_time_and_says_nothing_about_elements() -> None:
+    sizes = Sizes(1 << 15)
+    sizes.learn(9.0, compiled=True)
+    assert sizes.next()[0] is not Reach.USUAL, "far reaches have a share of that time"
+    assert usual(sizes) == 1 << 11
+
+
+def test_far_cases_that_compile_grow_by_what_judging_them_takes() -> None:
+    sizes = Sizes(1 << 15)
+    drawn: list[int] = []
+    while len(drawn) < 4:
+        reach, elements = sizes.next()
+        sizes.learn(9.0, reach, running=8.9, compiled=True)
+        sizes.ended(reach)
+        drawn += [elements] if reach is Reach.STRETCHED else []
+    assert drawn == [1 << 13, 1 << 15, 1 << 17, 1 << 19]
+
+
+def test_each_far_reach_gets_its_share_of_the_time() -> None:
+    sizes = Sizes(1 << 15)
+    assert sizes.next()[0] is Reach.USUAL, "the first round is quick"
+    seconds = {Reach.USUAL: 0.03, Reach.STRETCHED: 0.2, Reach.MODEL: 0.6}
+    spent: dict[Reach, float] = dict.fromkeys(Reach, 0.0)
+    for _ in range(2000):
+        reach, _ = sizes.next()
+        for _ in range(10 if reach is Reach.USUAL else sizes.count(reach)):
+            sizes.learn(seconds[reach], reach)
+            spent[reach] += seconds[reach]
+        sizes.ended(reach)
+    for reach in (Reach.STRETCHED, Reach.MODEL):
+        assert 0.11 < spent[reach] / sum(spent.values()) < 0.13, reach
+
+
+def test_rounds_on_their_way_count_as_if_they_had_ended() -> None:
+    sizes = Sizes(1 << 15)
+    sizes.learn(10.0)
+    given = [sizes.next()[0] for _ in range(6)]
+    assert given.count(Reach.USUAL) >= 3, "1.2 s is the share of either: a round or two of quarters of a second"
+    assert {Reach.STRETCHED, Reach.MODEL} <= set(given)
+
+
+def test_far_reaches_begin_small_and_grow_to_what_suits_the_device() -> None:
+    sizes = Sizes(1 << 15)
+    drawn = []
+    for _ in range(60):
+        reach, elements = sizes.next()
+        sizes.learn(0.1, reach)
+        sizes.ended(reach)
+        if reach is Reach.MODEL:
+            drawn.append(elements)
+    assert drawn[:5] == [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24]
+    assert set(drawn[5:]) == {1 << 24}
+    for _ in range(40):
+        sizes.learn(20.0, Reach.MODEL)
+    sizes.learn(1e5)
+    sizes.learn(1e5, Reach.STRETCHED)
+    assert sizes.next() == (Reach.MODEL, 1 << 23), "slow cases make it smaller"
+
+
+def test_what_the_user_asks_for_is_drawn_in_every_third_round_at_model_sizes_however_slow() -> None:
+    def model_rounds(sizes: Sizes) -> list[int]:
+        sizes.learn(1e6)
+        found: list[int] = []
+        while len(found) < 7:
+            reach, elements = sizes.next()
+            sizes.learn(60.0, reach)
+            sizes.ended(reach)
+            found += [elements] if reach is Reach.MODEL else []
+        return found
+
+    asked, default = model_rounds(Sizes(1 << 15, 1 << 30, "cuda")), model_rounds(Sizes(1 << 15, None, "cuda"))
+    assert [at for at, elements in enumerate(asked, 1) if elements == 1 << 30] == [3, 6]
+    assert max(default) == 1 << 16
+
+
+def test_a_far_round_has_fewer_cases_where_they_are_slow_and_never_the_simplest_alone() -> None:
+    sizes = Sizes(1 << 15)
+    for _ in range(60):
+        sizes.learn(0.1, Reach.STRETCHED)
+        sizes.learn(2.0, Reach.MODEL)
+    assert (sizes.count(Reach.STRETCHED), sizes.count(Reach.MODEL)) == (CASES[Reach.STRETCHED], 4)
+    for _ in range(60):
+        sizes.learn(50.0, Reach.MODEL)
+    assert sizes.count(Reach.MODEL) == 3

@@ -1,0 +1,165 @@
+"""The campaign's file: what a batch is, and what is read in the middle of one."""
+
+import hashlib
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from mhc.fuzz.campaign import store as store_module
+from mhc.fuzz.campaign.store import FILE, Store
+from mhc.fuzz.worker.protocol import Checked, Failure
+
+FAILURE = Failure(oracle="bound", subject="dx", symptom="value", message="dx[0] = 1")
+FIRST = Checked(case="a", regions=frozenset({"n = 1", "gamma"}), ratios={"dx": 0.5}, seconds={"running": 0.25}, compiled=2)
+SECOND = Checked(case="b", regions=frozenset({"gamma"}), ratios={"dx": 0.75}, seconds={"running": 0.5}, failures=(FAILURE,))
+THIRD = Checked(case="c", ratios={"dx": 0.75, "h_in": 3.0}, refused=True, compared=("compared with golden",))
+PROBE = Checked(case="d", probe=True, regions=frozenset({"n = 1"}), ratios={"dx": 9.0}, seconds={"running": 1.0})
+
+
+def seen(path: Path) -> dict[str, list[tuple[object, ...]]]:
+    """What somebody else reads in the file."""
+    other = sqlite3.connect(path)
+    names = ("hand", "counts", "regions", "ratios", "worst", "timeline", "restarts")
+    rows = {name: list(other.execute(f"SELECT * FROM {name}")) for name in names}
+    other.close()
+    return rows
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.create(tmp_path / FILE)
+    store.set_meta(a=1)
+    pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    for number in range(100):
+        with store.batch():
+            store.set_meta(**{f"key {number}": "x" * 500})
+            store.count("manual", f"word {number}", 1)
+            assert len(store.counts()["manual"]) == number + 1
+    assert store.trouble == f"{FILE} cannot be written (database or disk is full)"
+    written = len(seen(tmp_path / FILE)["counts"])
+    assert written < 100
+    play(store)
+    monkeypatch.setattr(store_module, "_AGAIN", 0.0)
+    store.count("manual", "after", 1)
+    assert not store.trouble, "there is room again"
+    assert len(seen(tmp_path / FILE)["counts"]) > 100
+    store.count("manual", "later", 1)
+    store.close()
+    again = Store(tmp_path / FILE)
+    assert {"word 99", "after", "later", "checked"} <= set(again.counts()["manual"])
+    assert len(again.meta()) == 101
+    again.close()
+
+
+def test_a_file_that_is_removed_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    store = Store.create(folder / FILE)
+    store.count("manual", "before", 1)
+    monkeypatch.setattr(store_module, "_LOOK", 0.0)
+    shutil.rmtree(folder)
+    store.count("manual", "after", 1)
+    assert store.trouble == f"{FILE} cannot be written (it was removed)"
+    monkeypatch.setattr(store_module, "_AGAIN", 0.0)
+    store.count("manual", "later", 1)
+    assert not store.trouble
+    store.count("manual", "last", 1)
+    assert not store.trouble
+    assert len(seen(folder / FILE)["counts"]) == 4
+    store.close()
+
+
+def test_a_batch_that_fails_for_another_reason_is_undone(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / FILE)
+
+    def fail() -> None:
+        with store.batch():
+            store.set_meta(a=1)
+            store.count("manual", "checked", 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert (store.meta(), store.counts(), store.trouble) == ({}, {}, None)
+
+
+def play(store: Store) -> None:
+    for slot, checked in ((0, FIRST), (1, SECOND), (0, THIRD), (1, PROBE)):
+        store.begin(slot, "manual", checked.case, 1.0)
+        store.end(slot, "manual", checked, 12.0)
+    store.begin(1, "manual", "e", 13.0)
+    store.begin(2, "manual", "f", 14.0)
+    store.drop(2)
+    store.restart("manual", "hang")
+    store.count("manual", "drawing", 0.125)
+
+
+def test_many_in_one_batch_are_the_same_rows_as_each_on_its_own(tmp_path: Path) -> None:
+    together, apart = Store.create(tmp_path / "together.sqlite"), Store.create(tmp_path / "apart.sqlite")
+    with together.batch():
+        play(together)
+    play(apart)
+    rows = seen(tmp_path / "together.sqlite")
+    assert rows == seen(tmp_path / "apart.sqlite")
+    assert rows == {
+        "hand": [(1, "manual", "e", 13.0)],
+        "counts": [
+            ("manual", "checked", 2.0),
+            ("manual", "compared with golden", 1.0),
+            ("manual", "compiled", 2.0),
+            ("manual", "drawing", 0.125),
+            ("manual", "failing", 1.0),
+            ("manual", "probes", 1.0),
+            ("manual", "refused", 1.0),
+            ("manual", "running", 1.75),
+        ],
+        "regions": [("manual", "gamma", 2), ("manual", "n = 1", 1)],
+        "ratios": [("manual", "dx", -1, 1), ("manual", "dx", 0, 2), ("manual", "h_in", 2, 1)],
+        "worst": [("manual", "dx", 0.75, "b"), ("manual", "h_in", 3.0, "c")],
+        "timeline": [("manual", 1, 3)],
+        "restarts": [("manual", "hang", 1)],
+    }
+
+
+def test_a_batch_that_fails_leaves_nothing_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    store = Store.create(path)
+    play(store)
+    before = seen(path)
+
+    def interrupted() -> None:
+        with store.batch():
+            play(store)
+            store.keep("1f3a90c2", {}, "raw", 1.0)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert seen(path) == before
+    assert store.findings() == {}
+    with store.batch():
+        store.restart("manual", "hang")
+    assert seen(path)["restarts"] == [("manual", "hang", 2)]
+
+
+def test_what_a_batch_has_kept_so_far_is_read_in_it_and_by_nobody_else(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    store = Store.create(path)
+    with store.batch():
+        store.begin(0, "manual", "a", 1.0)
+        assert store.in_hand() == [(0, "manual", "a")]
+        store.end(0, "manual", FIRST, 1.0)
+        assert store.counts() == {"manual": {"running": 0.25, "compiled": 2, "checked": 1}}
+        assert store.table("regions") == [("manual", "gamma", 1), ("manual", "n = 1", 1)]
+        assert store.in_hand() == []
+        assert not any(seen(path).values())
+        store.end(0, "manual", FIRST, 1.0)
+    assert store.counts()["manual"]["checked"] == 2
+    assert store.table("regions") == [("manual", "gamma", 2), ("manual", "n = 1", 2)]
+
+
+def test_a_change_of_the_tables_needs_another_version() -> None:
+    """A run of an earlier version is refused by its number, and must not be by chance."""
+    digest = hashlib.sha256(store_module._SCHEMA.encode()).hexdigest()[:8]
+    assert (store_module.VERSION, digest) == (2, "2f6202c1")

@@ -1,0 +1,200 @@
+"""Not returned is not passed: what was not judged is told by every report, and nothing judged at all is status 2."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from mhc import default_case
+from mhc.fuzz.campaign.store import FILE, Store
+from mhc.fuzz.check.check import check
+from mhc.fuzz.check.level import Depth
+from mhc.fuzz.cli.main import main
+from mhc.fuzz.report import markdown, read
+from mhc.fuzz.report.junit import junit
+from mhc.fuzz.report.page import page
+from mhc.fuzz.report.snapshot import Run
+from mhc.fuzz.report.unjudged import nothing_judged, summary, unjudged
+from mhc.fuzz.worker.protocol import Checked, Failure
+from mhc.operators.mhc_pre.torch.implementations import MANUAL
+from oracles.judge import outcomes
+from tests.support.helpers import altered
+
+CASE = default_case(B=1, S=2, n=2, D=3, dtype="float32")
+EVERY = [spec.name for spec in (*CASE.table.outputs, *CASE.table.gradients)]
+
+
+def told(implementation: Any, case: Any = CASE) -> dict[str, str]:
+    return outcomes(check(implementation, case, "cpu", Depth.PLAIN))
+
+
+def test_what_becomes_of_each_output() -> None:
+    assert told(MANUAL) == dict.fromkeys(EVERY, "judged")
+    assert told(altered(MANUAL, backward=lambda out, _: (out[0], None, *out[2:])))["dphi"] == "not returned"
+    forward_only = told(replace(MANUAL, backward=None))
+    assert {forward_only[spec.name] for spec in CASE.table.gradients} == {"not returned"}
+    assert {forward_only[spec.name] for spec in CASE.table.outputs} == {"judged"}
+
+
+def test_what_must_be_none_or_was_not_run_is_not_told_of() -> None:
+    bare = default_case(B=1, S=1, n=1, D=2, absent=frozenset({"gamma"}))
+    assert set(told(MANUAL, bare)) == {*EVERY} - {"dgamma"}
+
+    def boom(*_: Any, **__: Any) -> Any:
+        raise RuntimeError
+
+    assert told(replace(MANUAL, forward=boom)) == {}
+
+
+def test_what_was_returned_to_no_use() -> None:
+    empty = told(MANUAL, replace(CASE, S=0))
+    assert empty["h_in"] == "nothing to judge"
+    assert empty["dphi"] == "judged"
+
+
+COUNTS = {
+    **{"checked": 812, "judged: dx": 812},
+    **{"not returned: dphi": 812, "not returned: dbias": 812},
+    **{"not returned: dalpha": 2, "judged: dalpha": 810},
+    "nothing to judge: h_in": 5,
+    **{"nothing to judge: h_post": 5, "judged: h_post": 1},
+}
+
+
+def test_in_words() -> None:
+    assert summary(unjudged(COUNTS)) == (
+        "h_in: returned in 5 cases, and there was nothing to judge in any; dphi, dbias: not returned in 812 of 812 cases;"
+        " dalpha: not returned in 2 of 812 cases"
+    )
+    assert summary(unjudged({"judged: dx": 3})) == ""
+
+
+@pytest.mark.parametrize(
+    ("counts", "nothing"),
+    [
+        ({}, True),
+        ({"refused": 4}, True),
+        ({"checked": 4, "not returned: dx": 4}, True),
+        ({"checked": 4, "nothing to judge: dx": 4}, True),
+        ({"checked": 4, "not returned: dx": 4, "failing": 1}, False),
+        ({"checked": 4, "not returned: dx": 4, "judged: h_in": 1}, False),
+        ({"checked": 4}, False),  # of an older version
+    ],
+)
+def test_when_nothing_was_judged(counts: Mapping[str, float], nothing: bool) -> None:
+    assert nothing_judged(counts) == nothing
+
+
+def campaign(folder: Path, outcomes_: Mapping[str, Mapping[str, str]], *, chosen: bool, failing: str = "") -> Run:
+    """A run of some implementations, one case each; without outcomes it was refused."""
+    store = Store.create(folder / FILE)
+    store.set_meta(implementations=[{"name": name, "spec": name} for name in outcomes_], chosen=chosen)
+    failure = Failure(oracle="bound", subject="dx", symptom="value", message="")
+    for name, told_of in outcomes_.items():
+        failures = (failure,) if name == failing else ()
+        store.end(0, name, Checked(case=CASE.json, refused=not told_of, outcomes=told_of, failures=failures), 0.5)
+    store.tell_leg(store.begin_leg(0.0), 1.0, "budget spent")
+    run = read(folder, store)
+    store.close()
+    return run
+
+
+DX, NONE = {"dx": "judged", "dphi": "not returned"}, {"dx": "not returned"}
+
+
+@pytest.mark.parametrize(
+    ("told_of", "chosen", "status", "empty"),
+    [
+        ({"a": DX, "b": DX}, True, 0, []),
+        ({"a": DX, "b": NONE}, True, 2, ["b"]),
+        ({"a": DX, "b": {}}, True, 2, ["b"]),
+        ({"a": DX, "b": {}}, False, 0, ["b"]),
+        ({"a": NONE, "b": {}}, False, 2, ["a", "b"]),
+    ],
+    ids=["something of each", "none returned", "all refused", "not asked for by name", "nothing at all"],
+)
+def test_the_status(tmp_path: Path, told_of: Any, chosen: bool, status: int, empty: list[str]) -> None:
+    run = campaign(tmp_path, told_of, chosen=chosen)
+    assert (run.status, run.empty) == (status, empty)
+    result = CliRunner().invoke(main, ["report", str(tmp_path)])
+    assert result.exit_code == status
+    assert [line.partition(":")[0] for line in result.stderr.splitlines()] == empty
+
+
+def test_every_report_says_what_was_not_judged(tmp_path: Path) -> None:
+    run = campaign(tmp_path, {"mine": DX, "other": {}}, chosen=False)
+    assert run.outcome == ("partly", "No findings in 2 cases in 1 s; not everything was judged")
+    line = "dphi: not returned in 1 of 1 cases"
+    assert markdown(run).splitlines()[-2:] == [
+        f"Not judged: mine: {line}.",
+        "Not judged: other: nothing was judged: 1 of 1 cases refused.",
+    ]
+    assert line in page(run)
+    assert "nothing was judged: 1 of 1 cases refused" in page(run)
+    root = ET.fromstring(junit(run).partition("\n")[2])
+    (test,) = [one for one in root.iter("testcase") if one.get("name") == "dphi was judged"]
+    assert test.get("classname") == "mhc.fuzz.mine"
+    assert {one.get("name"): one.get("value") for one in test.iter("property")} == {"not returned": "1", "cases": "1"}
+    skipped = test.find("skipped")
+    assert skipped is not None
+    assert skipped.get("message") == line
+    assert root.get("skipped") == "2"
+
+
+def test_where_everything_was_judged_nothing_is_said(tmp_path: Path) -> None:
+    run = campaign(tmp_path, {"mine": {"dx": "judged"}}, chosen=True)
+    assert run.outcome == ("clean", "No findings in 1 case in 1 s")
+    assert "ot judged" not in markdown(run) + page(run) + junit(run)
+
+
+KERNELS = """
+from dataclasses import replace
+from mhc import Refused
+from mhc.operators.mhc_pre.torch.implementations import MANUAL
+
+
+def backward(*arguments, **keywords):
+    dx, dphi, *others = MANUAL.backward(*arguments, **keywords)
+    return dx, None, *others
+
+
+PARTLY = replace(MANUAL, name="partly", backward=backward)
+NOTHING = replace(MANUAL, name="nothing", forward=None, backward=lambda *arguments, **keywords: (None,) * 5)
+REFUSES = replace(MANUAL, name="refuses", supports=lambda case: Refused("not today"))
+"""
+
+
+@pytest.fixture
+def kernels(tmp_path: Path) -> Path:
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNELS, encoding="utf-8")
+    return path
+
+
+def test_a_campaign_ends_with_what_was_not_judged(kernels: Path, tmp_path: Path) -> None:
+    specs = ["--impl", f"{kernels}:PARTLY", "--impl", f"{kernels}:REFUSES"]
+    command = [sys.executable, "-m", "mhc.fuzz", "--cases", "10", "--seed", "1", "--workers", "1", *specs]
+    done = subprocess.run([*command, "--out", tmp_path / "runs"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-2:] == [
+        "Not judged: partly: dphi: not returned in 10 of 10 cases.",
+        "Not judged: refuses: nothing was judged: 10 of 10 cases refused.",
+    ]
+    assert done.stderr == "refuses: nothing was judged: 10 of 10 cases refused\n"
+
+
+@pytest.mark.parametrize(("name", "status"), [("PARTLY", 0), ("NOTHING", 2), ("REFUSES", 2)])
+def test_a_replay_says_where_nothing_was_judged(kernels: Path, tmp_path: Path, name: str, status: int) -> None:
+    case = tmp_path / "case.json"
+    case.write_text(CASE.to_json(), encoding="utf-8")
+    result = CliRunner().invoke(main, ["replay", str(case), "--impl", f"{kernels}:{name}"])
+    assert result.exit_code == status, result.output
+    assert result.stderr == (f"{name.lower()}: nothing was judged\n" if status else "")
+    if name == "PARTLY":
+        assert "NOT APPLICABLE: not returned" in result.stdout

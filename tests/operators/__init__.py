@@ -1,0 +1,1 @@
+"""Tests of mHC Forward Pre and its kernels."""

@@ -1,0 +1,231 @@
+"""The Triton implementations: schedules, the two ways to run one source, refusals."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mhc import (
+    Case,
+    Implementation,
+    Refused,
+    load,
+    materialise,
+    mhc_backward_triton,
+    mhc_forward_pre_triton_optimized,
+    reference,
+)
+from mhc.fuzz.check.check import check
+from mhc.fuzz.worker.client import Worker
+from mhc.operators.mhc_pre.device import Chip
+from mhc.operators.mhc_pre.triton.constraints import unfit
+from mhc.operators.mhc_pre.triton.heuristics import backward_plan, backward_schedule, forward_schedule
+from mhc.operators.mhc_pre.triton.implementations import TRITON, TRITON_INTERPRETED
+from mhc.operators.mhc_pre.triton.schedule import SPACE, pinned
+from mhc.placement import place
+from oracles.verdict import Status
+from strategies.cases import cases
+from tests.support.helpers import ON_CPU, ON_CUDA, bits, device_of, failing, judged, observed, scaled_case
+
+RUNNABLE = [one for one in (TRITON_INTERPRETED, TRITON) if one in (*ON_CPU, *ON_CUDA)]
+runnable = pytest.mark.parametrize("implementation", RUNNABLE, ids=lambda one: one.name)
+H200 = Chip(cores=132, shared=232448, capability=90)
+INTERPRETER = Chip(cores=1, shared=1 << 30, interpreted=True)
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    started = Worker("triton-interpreted", load("triton-interpreted"), "cpu")
+    yield started
+    started.stop()
+
+
+def test_the_interpreter_runs_in_a_process_of_its_own(worker: Worker) -> None:
+    """Where this process has Triton for a GPU, TRITON_INTERPRET must be set before the import."""
+    for dtype in ("bfloat16", "float64"):
+        worker.start(scaled_case(B=1, S=3, n=2, D=5, dtype=dtype))
+        verdicts = worker.finish()
+        assert not failing(verdicts)
+        assert sum(verdict.oracle == "bound" and verdict.status is Status.PASS for verdict in verdicts) == 11
+
+
+@runnable
+@settings(max_examples=8)
+@given(data=st.data())
+def test_any_schedule_is_right_or_refused(implementation: Implementation, data: st.DataObject) -> None:
+    space = {implementation.name: {name: values for name, values in SPACE.items() if name != "forward_mode"}}
+    case = data.draw(cases(max_elements=1 << 9, dtypes=("bfloat16", "float32", "float16"), special=False, spaces=space))
+    verdicts = check(implementation, case, device_of(implementation))
+    refusals = [verdict.message for verdict in verdicts if verdict.oracle == "refusal"]
+    assert not failing(verdicts), case.json
+    assert all(message.startswith(("its schedule: ", "schedule: ")) for message in refusals), refusals
+
+
+# Each leaves another path than the interpreter's default: several tiles, several splits, terms from a kernel of their own.
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "fused": {"forward_mode": "fused", "forward_block_tokens": 16},
+    "tiles of 16": {"forward_block_tokens": 16, "forward_block_m": 16, "forward_block_k": 32, "forward_finish_d": 16},
+    "presplit": {"forward_presplit": True, "forward_splits": 3, "forward_warps": 4, "forward_block_tokens": 32},
+    "small streams": {"backward_tokens": 16, "backward_columns": 16, "backward_rows": 32, "backward_splits": 2},
+    "two streams a tile": {"backward_streams": 2, "backward_columns": 16, "backward_gates_tokens": 2},
+    "wide": {"backward_mode": "wide", "backward_rows": 16, "backward_columns": 16, "backward_psi_rows": 16},
+}
+
+
+@runnable
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_pinned_schedules_are_right_and_deterministic(implementation: Implementation, name: str) -> None:
+    case = scaled_case(B=1, S=19, n=3, D=21, schedules={implementation.name: SCHEDULES[name]})
+    observation, _, verdicts = judged(implementation, case)
+    assert not failing(verdicts)
+    assert observation.refused is None
+    again = observed(implementation, case)
+    for first, second in ((observation.outputs, again.outputs), (observation.gradients, again.gradients)):
+        for output, value in first.items():
+            assert bits(value) == bits(second[output]), output
+
+
+# Forward and backward mode, with the smallest shapes that they serve and a tail in every dimension that may have one.
+SM_90_CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "resident n=1": ({"forward_mode": "resident"}, {"B": 1, "S": 70, "n": 1, "D": 2048}),
+    "resident n=2": ({"forward_mode": "resident"}, {"B": 3, "S": 11, "n": 2, "D": 1024}),
+    "resident n=3": ({"forward_mode": "resident"}, {"B": 1, "S": 17, "n": 3, "D": 768}),
+    "resident n=4": ({"forward_mode": "resident"}, {"B": 2, "S": 600, "n": 4, "D": 512}),
+    "resident, no gamma": ({"forward_mode": "resident"}, {"B": 1, "S": 130, "n": 4, "D": 1024, "absent": {"gamma"}}),
+    "hopper n=1": ({"backward_mode": "hopper"}, {"B": 1, "S": 65, "n": 1, "D": 8}),
+    "hopper n=3": ({"backward_mode": "hopper"}, {"B": 1, "S": 2100, "n": 3, "D": 136}),
+    "hopper n=4": ({"backward_mode": "hopper"}, {"B": 7, "S": 19, "n": 4, "D": 520}),
+    "hopper, no gamma": ({"backward_mode": "hopper"}, {"B": 1, "S": 64, "n": 4, "D": 256, "absent": {"gamma"}}),
+    "whole n=1": ({"forward_mode": "whole"}, {"B": 1, "S": 130, "n": 1, "D": 2048, "dtype": "float32"}),
+    "whole n=3": ({"forward_mode": "whole", "forward_stages": 2}, {"B": 1, "S": 70, "n": 3, "D": 37, "dtype": "float32"}),
+    "whole n=4": ({"forward_block_k": 32}, {"B": 3, "S": 101, "n": 4, "D": 520, "dtype": "float32"}),
+    "whole n=8": ({"forward_warps": 8}, {"B": 1, "S": 150, "n": 8, "D": 130, "dtype": "float32"}),
+    "whole, wide tiles": (
+        {"forward_block_m": 64, "forward_block_tokens": 32, "forward_splits": 3},
+        {"B": 1, "S": 33, "n": 8, "D": 20, "dtype": "float32"},
+    ),
+    "whole, no gamma": (
+        {"forward_mode": "whole"},
+        {"B": 2, "S": 300, "n": 4, "D": 64, "dtype": "float32", "absent": {"gamma"}},
+    ),
+    "wide n=5": ({"backward_mode": "wide"}, {"B": 2, "S": 1100, "n": 5, "D": 111}),
+    "wide n=16": ({"backward_mode": "wide"}, {"B": 1, "S": 67, "n": 16, "D": 130}),
+}
+
+
+@pytest.mark.skipif(not ON_CUDA or torch.cuda.get_device_capability() != (9, 0), reason="needs a GPU of sm_90")
+@pytest.mark.parametrize("name", SM_90_CASES)
+def test_modes_of_sm_90_are_right_and_deterministic(name: str) -> None:
+    schedule, shape = SM_90_CASES[name]
+    case = scaled_case(**{**shape, "absent": frozenset(shape.get("absent", ()))}, schedules={TRITON.name: schedule})
+    observation, _, verdicts = judged(TRITON, case)
+    assert observation.refused is None
+    assert not failing(verdicts)
+    again = observed(TRITON, case)
+    for first, second in ((observation.outputs, again.outputs), (observation.gradients, again.gradients)):
+        assert [bits(value) for value in first.values() if value is not None] == [
+            bits(value) for value in second.values() if value is not None
+        ]
+
+
+@runnable
+def test_a_pinned_schedule_is_what_runs(implementation: Implementation) -> None:
+    """Another number of splits is another order of summation: some bits differ."""
+    case = scaled_case(B=1, S=4, n=2, D=150, dtype="float32")
+    one, other = (
+        observed(implementation, replace(case, schedules={implementation.name: {"forward_splits": splits}})).outputs["h_mix"]
+        for splits in (1, 2)
+    )
+    assert bits(one) != bits(other)
+
+
+def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
+    case = scaled_case(B=2, S=3, n=3, D=8, dtype="float32")
+    reasons: dict[str, tuple[Case, dict[str, Any]]] = {
+        "float64 has no bfloat16 terms": (replace(case, dtype="float64"), {"forward_presplit": True}),
+        "backward_mode wide is for bfloat16 and float16, was float32": (case, {"backward_mode": "wide"}),
+        "backward_mode hopper is for bfloat16 on sm_90": (case, {"backward_mode": "hopper"}),
+        "forward_mode resident is for bfloat16 on sm_90": (case, {"forward_mode": "resident"}),
+        "forward_mode whole is for float32": (replace(case, dtype="float16"), {"forward_mode": "whole"}),
+        "forward_mode whole, the default of float32, takes": (case, {"forward_block_k": 64}),
+        "forward_block_tokens * columns of phi must be at most 8192 there, was 16384": (
+            case,
+            {"forward_block_tokens": 128, "forward_block_m": 128, "forward_warps": 4},
+        ),
+    }
+    hopper = scaled_case(B=2, S=64, n=4, D=128)
+    reasons["backward_mode hopper takes backward_columns 32"] = (hopper, {"backward_columns": 16})
+    reasons["backward_mode hopper takes backward_stages 5"] = (hopper, {"backward_stages": 1})
+    for reason, (spoilt, schedule) in reasons.items():
+        assert (unfit(spoilt, schedule, H200) or "").startswith(reason), reason
+    assert unfit(case, {}, H200) is None
+    slow = scaled_case(B=8, S=64, n=4, D=64)
+    tiny = {"forward_block_tokens": 16, "forward_block_m": 16, "forward_block_k": 32}
+    assert "the interpreter gets through in time" in (unfit(slow, tiny, INTERPRETER) or "")
+    assert unfit(slow, {}, INTERPRETER) is None
+    unknown = replace(case, schedules={"triton": {"forward_tokens": 3}})
+    assert (
+        TRITON.refusal(unknown, "cuda") == Refused("its schedule has no forward_tokens = 3")
+        or str(TRITON.refusal(unknown, "cuda")) == "its schedule has no forward_tokens = 3"
+    )
+
+
+def test_every_name_of_the_space_is_a_field_and_every_value_can_be_pinned() -> None:
+    defaults = {
+        "forward": forward_schedule(64, 4, 128, torch.bfloat16, H200),
+        "backward": backward_schedule(64, 4, 128, torch.bfloat16, H200),
+    }
+    for name, values in SPACE.items():
+        stage, _, field = name.partition("_")
+        for value in values:
+            assert getattr(pinned(defaults[stage], stage, {name: value}), field) == value  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("mode", SPACE["backward_mode"])
+def test_a_pinned_mode_brings_its_own_tile(mode: str) -> None:
+    """Not that of the mode that would have been the default."""
+    case = scaled_case(B=2, S=64, n=4, D=128)
+    assert unfit(case, {"backward_mode": mode}, H200) is None
+    plan = backward_plan(case.N, case.n, case.D, torch.bfloat16, H200, {"backward_mode": mode})
+    assert plan == backward_schedule(case.N, case.n, case.D, torch.bfloat16, H200, str(mode))
+    assert plan.mode == mode
+    assert mode == "hopper" or plan.rows.bit_count() == 1  # what a kernel can have as a range
+
+
+def test_on_the_cpu_the_compiled_one_refuses() -> None:
+    refusal = TRITON.refusal(scaled_case(), "cpu")
+    assert refusal is not None
+    assert refusal.reason == "runs on cuda, not on cpu"
+
+
+def test_without_its_variable_the_interpreted_one_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    import triton  # noqa: PLC0415
+
+    monkeypatch.setattr(triton.knobs.runtime, "interpret", False)
+    refusal = TRITON_INTERPRETED.refusal(scaled_case(), "cpu")
+    assert refusal is not None
+    assert refusal.reason == "needs TRITON_INTERPRET=1 before Triton is imported"
+
+
+@pytest.mark.skipif(not RUNNABLE, reason="neither a GPU nor Triton's interpreter here")
+def test_the_named_functions_are_differentiable_and_agree_with_the_implementation() -> None:
+    implementation = RUNNABLE[-1]
+    case: Case = scaled_case(B=2, S=3, n=2, D=9)
+    inputs = materialise(case, "cpu" if implementation in ON_CPU else "cuda")
+    wanted = observed(implementation, case)
+    given = place(inputs, reference(inputs).saved).tensors
+    arguments = [given[name] for name in case.table.forward_arguments]
+    outputs = mhc_forward_pre_triton_optimized(*arguments, outflag=True)  # type: ignore[arg-type]
+    assert [bits(value) for value in outputs] == [bits(value) for value in wanted.outputs.values()]
+    gradients = mhc_backward_triton(**{name: given[name] for name in case.table.backward_arguments})  # type: ignore[arg-type]
+    assert [bits(value) for value in gradients] == [bits(value) for value in wanted.gradients.values()]
+    leaves = [tensor.detach().requires_grad_() for tensor in arguments if tensor is not None]
+    h_in, h_post, h_res = mhc_forward_pre_triton_optimized(*leaves)
+    torch.autograd.backward([h_in, h_post, h_res], [given[f"d{name}"] for name in ("h_in", "h_post", "h_res")])
+    assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in leaves)
+    with pytest.raises(Refused, match="its schedule has no forward_splits = 7"):
+        mhc_forward_pre_triton_optimized(*arguments, schedule={"forward_splits": 7})  # type: ignore[arg-type]

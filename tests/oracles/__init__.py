@@ -1,0 +1,1 @@
+"""Tests of the gates, their bounds, and the mutants."""

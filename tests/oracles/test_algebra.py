@@ -1,0 +1,142 @@
+"""The algebra gate: each relation, and a wrong implementation that it finds."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from torch import Tensor
+
+from mhc import Case, default_case, materialise, reference
+from mhc.case import with_tensor
+from mhc.operators.mhc_pre.torch.implementations import MANUAL
+from oracles import algebra
+from oracles.bound import tolerances
+from oracles.relabel import Relabelling, index_map
+from oracles.trial import Gate
+from oracles.verdict import Status
+from strategies.cases import cases
+from tests.support.helpers import altered, gate_symptoms, gate_verdicts, scaled_case
+
+GATES = {gate.variant: gate for gate in algebra.GATES}
+CASE = scaled_case(B=2, S=3, n=3, D=5, dtype="float32")
+
+Edit = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
+
+
+def by_position(out: tuple[Tensor, ...], _: Any) -> Any:
+    """The first token of a call is another one's."""
+    h_post = out[1].clone()
+    if h_post.numel():
+        h_post[0, 0] = h_post[-1, -1]
+    return (out[0], h_post, *out[2:])
+
+
+def mean_over_tokens(out: tuple[Tensor, ...], _: Any) -> Any:
+    """dbias averaged, where it is a sum."""
+    return (*out[:3], out[3] / max(1, out[0].shape[0] * out[0].shape[1]), out[4])
+
+
+def first_stream(out: tuple[Tensor, ...], _: Any) -> Any:
+    """Stream 0 alone has its gate."""
+    h_post = out[1].clone()
+    h_post[..., 1:] = h_post[..., 1:] + 1e-3
+    return (out[0], h_post, *out[2:])
+
+
+def small_x(out: tuple[Tensor, ...], arguments: tuple[Any, ...]) -> Any:
+    """Wrong for large x alone."""
+    x = arguments[0]
+    return (out[0] * (1.0 if float(x.abs().max()) < 1 else 1.01), *out[1:])
+
+
+def gamma_matters_not(out: tuple[Tensor, ...], arguments: tuple[Any, ...]) -> Any:
+    """dphi without gamma."""
+    gamma = arguments[-1]
+    return (out[0], out[1] if gamma is None else out[1] / gamma.reshape(-1), *out[2:])
+
+
+def never_zero(out: tuple[Tensor, ...], _: Any) -> Any:
+    return (out[0], out[1] + 1e-30, *out[2:])
+
+
+WRONG: dict[str, dict[str, Edit]] = {
+    "permuted tokens": {"forward": by_position},
+    "sliced tokens": {"forward": by_position},
+    "repeated tokens": {"backward": mean_over_tokens},
+    "permuted streams": {"forward": first_stream},
+    "scaled x": {"forward": small_x},
+    "gamma folded": {"backward": gamma_matters_not},
+    "alpha zero": {"backward": never_zero},
+    "upstream zero": {"backward": never_zero},
+}
+
+
+@pytest.mark.parametrize("variant", GATES)
+def test_each_relation_finds_a_wrong_implementation_and_passes_the_right_one(variant: str) -> None:
+    gate = GATES[variant]
+    found = set()
+    for S in (3, 4, 5, 7):
+        case = scaled_case(B=2, S=S, n=3, D=5, dtype="float32")
+        found |= {(oracle, symptom) for oracle, _, symptom in gate_symptoms(gate, altered(MANUAL, **WRONG[variant]), case)}
+        verdicts = gate_verdicts(gate, MANUAL, case)
+        assert not [one for one in verdicts if one.status is Status.FAIL]
+        assert [one for one in verdicts if one.status is Status.PASS]
+    assert found == {("algebra", variant)}
+
+
+def test_a_failure_says_which_relation_and_where() -> None:
+    wrong = altered(MANUAL, backward=mean_over_tokens)
+    message = next(one.message for one in gate_verdicts(GATES["repeated tokens"], wrong, CASE) if one.status is Status.FAIL)
+    assert message.startswith("repeated tokens: dbias[")
+    assert ", float64 " in message
+
+
+@pytest.mark.parametrize("variant", GATES)
+def test_what_has_no_tokens_or_one_stream_is_not_a_pass(variant: str) -> None:
+    verdicts = gate_verdicts(GATES[variant], MANUAL, default_case(B=0, S=1, n=1, D=1))
+    passed = {one.subject for one in verdicts if one.status is Status.PASS}
+    assert not passed & {"h_in", "h_post", "dx"}
+
+
+def test_an_axis_of_blocks_is_moved_block_by_block() -> None:
+    order = torch.tensor([1, 0])
+    assert index_map([("n",), ("n", "n")], {"n": 2}, "n", order).tolist() == [1, 0, 5, 4, 3, 2]
+    assert index_map([("n", "D")], {"n": 2, "D": 3}, "n", order).tolist() == [3, 4, 5, 0, 1, 2]
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(cases(dtypes=("float64",), special=False, max_elements=1 << 10))
+def test_the_reference_itself_obeys_the_moves(case: Case) -> None:
+    """The float64 formula on permuted streams is the permuted result, within twice what float64 rounding allows."""
+    if case.n < 2:
+        return
+    inputs = materialise(case)
+    order = torch.arange(case.n).roll(1)
+    table = case.table
+    blocks = {table.streams: ((table.streams,),), **table.blocks}
+    axes = {symbol: index_map(parts, case.sizes, table.streams, order) for symbol, parts in blocks.items()}
+    move = Relabelling(table=table, axes=axes)
+    before = reference(inputs)
+    after = table.forward(
+        *(None if t is None else move.move(t, s) for s, t in ((s, inputs.tensors[s.name]) for s in table.inputs)),
+        **case.scalars,
+    )
+    allowed = tolerances(inputs, before)
+    for spec, value in zip(table.outputs, after, strict=True):
+        wanted, error = (move.move(t, spec) for t in (before.outputs[spec.name], allowed.outputs[spec.name].error))
+        promised = wanted.isfinite() & error.isfinite()
+        assert ((value - wanted).abs() <= 2 * error)[promised].all(), spec.name
+
+
+def test_a_relation_out_of_range_is_not_applicable() -> None:
+    huge = with_tensor(CASE, "x", scale=8e37)
+    (verdict,) = gate_verdicts(GATES["scaled x"], MANUAL, huge)
+    assert verdict.status is Status.NOT_APPLICABLE
+    assert verdict.message == "x leaves the range of its dtype"
+
+
+def test_every_relation_has_a_gate_of_its_own() -> None:
+    assert set(WRONG) == set(GATES)
+    assert all(isinstance(gate, Gate) and gate.name == "algebra" for gate in algebra.GATES)

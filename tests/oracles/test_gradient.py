@@ -1,0 +1,120 @@
+"""The gradient gate: autograd, additivity, linearity."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from mhc import Implementation, default_case
+from mhc.case import with_tensor
+from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
+from oracles import gradient
+from oracles.bounds.underflow_number import UnderflowNumber
+from oracles.verdict import Status
+from tests.support.helpers import altered, edited_formula, failing, gate_symptoms, gate_verdicts, judged, nudged, scaled_case
+
+GATES = {gate.variant: gate for gate in gradient.GATES}
+CASE = scaled_case(B=2, S=3, n=3, D=5, dtype="float32")
+
+
+def with_wrong_reference(implementation: Implementation, edit: dict[str, str], monkeypatch: Any) -> Implementation:
+    """Reference and implementation with the same mistake in the backward formula."""
+    wrong = edited_formula(edit)
+    monkeypatch.setitem(CASE.table.__dict__, "backward", wrong.backward)
+    return replace(implementation, backward=wrong.backward)
+
+
+def test_a_mistake_that_reference_and_implementation_share_fails(monkeypatch: Any) -> None:
+    wrong = with_wrong_reference(MANUAL, {"inv_rms**3 / K": "inv_rms**5 / K"}, monkeypatch)
+    assert not failing(judged(wrong, CASE)[2])
+    assert gate_symptoms(GATES["autograd"], wrong, CASE) == {("gradient", "dx", "not the derivative")}
+
+
+def test_the_right_ones_pass() -> None:
+    for implementation in (MANUAL, GOLDEN):
+        for gate in gradient.GATES:
+            verdicts = gate_verdicts(gate, implementation, CASE)
+            assert not [one for one in verdicts if one.status is Status.FAIL]
+            assert {one.subject for one in verdicts if one.status is Status.PASS} >= {"dphi", "dalpha", "dbias", "dgamma"}
+
+
+def test_a_sum_that_forgets_where_it_began_fails() -> None:
+    """dbias of the first call is carried into the next."""
+    kept: list[torch.Tensor] = []
+
+    def carried(out: tuple[Any, ...], _: Any) -> Any:
+        kept.append(out[3])
+        return (*out[:3], out[3] if len(kept) < 3 else out[3] + kept[1], out[4])
+
+    wrong = altered(MANUAL, backward=carried)
+    assert gate_symptoms(GATES["additive"], wrong, CASE) == {("gradient", "dbias", "not additive")}
+
+
+def test_an_upstream_that_is_clipped_fails() -> None:
+    """Far inside the bound for the case itself, and for the doubled one."""
+
+    def clipped(out: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
+        dh_res = arguments[10]
+        return (nudged(out[0]) if float(dh_res.abs().max()) > 4 else out[0], *out[1:])
+
+    wrong = altered(MANUAL, backward=clipped)
+    assert not failing(judged(wrong, CASE)[2])
+    assert gate_symptoms(GATES["upstream doubled"], wrong, CASE) == {("gradient", "dx", "not linear")}
+
+
+def test_what_is_not_finite_or_underflows_is_not_judged() -> None:
+    spoilt = with_tensor(CASE, "x", literals=(((0, 0, 0, 0), math.nan),))
+    for variant in ("autograd", "upstream doubled"):
+        (verdict,) = gate_verdicts(GATES[variant], MANUAL, spoilt)
+        assert verdict.status is Status.NOT_APPLICABLE
+    tiny = CASE
+    for name in ("dh_in", "dh_post", "dh_res"):
+        tiny = with_tensor(tiny, name, scale=2.0**-130)
+    verdicts = gate_verdicts(GATES["upstream doubled"], MANUAL, tiny)
+    assert {one.status for one in verdicts} == {Status.NOT_APPLICABLE}
+
+
+def test_what_would_overflow_when_doubled_is_not_judged() -> None:
+    for dtype, value in (("float32", 3e38), ("float16", 6e4)):
+        case = scaled_case(B=2, S=2, n=2, D=3, dtype=dtype)
+        huge = with_tensor(case, "dh_in", literals=(((0, 1, 0), value),))
+        assert not gate_symptoms(GATES["upstream doubled"], MANUAL, huge)
+
+
+def test_a_gradient_held_below_the_normal_range_is_not_judged() -> None:
+    """dx of float16 around its smallest normal number, 6e-5, where large terms cancel: float64 above, float32 below."""
+    case = default_case(B=1, S=64, n=14, D=5, dtype="float16", scalars={"norm_eps": 0.125})
+    changes = {
+        "alpha": "sparse",
+        "bias": "constant",
+        "gamma": "row_scaled",
+        "dh_in": "column_scaled",
+        "dh_post": "cancelling",
+    }
+    for at, spec in enumerate(case.table.drawn):
+        case = with_tensor(case, spec.name, kind=changes.get(spec.name, "normal"), seed=2599 + at)
+    case = with_tensor(case, "phi", scale=0.125)
+    assert not gate_symptoms(GATES["upstream doubled"], MANUAL, case)
+
+
+def test_underflow_alone_is_counted() -> None:
+    small, one = (
+        UnderflowNumber(torch.tensor([value], dtype=torch.float64), torch.zeros(1, dtype=torch.float64), torch.float32)
+        for value in (2.0**-120, 1.0)
+    )
+    assert not (one * one).error
+    assert not (one * 0.1).error
+    assert (small * one).error > 0
+    assert not (small + one).error
+    pair = one.reshape(1, 1)[[0, 0]]
+    assert (pair.mT @ pair).error > 0  # which product is small is not known
+    assert not one.to(torch.float16).error
+    assert small.to(torch.float16).error > 0
+
+
+def test_without_a_backward_it_does_not_apply() -> None:
+    forward_only = replace(MANUAL, backward=None)
+    for gate in gradient.GATES:
+        (verdict,) = gate_verdicts(gate, forward_only, default_case(B=1, S=2, n=1, D=2, dtype="float32"))
+        assert verdict.status is Status.NOT_APPLICABLE

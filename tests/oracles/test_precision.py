@@ -1,0 +1,294 @@
+"""The precision gate, and numbers that carry a standard deviation."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mhc import Case, default_case, materialise, reference
+from mhc.case import with_tensor
+from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
+from oracles import precision
+from oracles.bounds.rounding import unit_roundoff
+from oracles.bounds.spread_number import SpreadNumber, TruncatingSpreadNumber
+from oracles.mutants.catalogue import ALL
+from oracles.mutants.edit import implementation
+from oracles.mutants.precision import CLEAN_PRECISION, PRECISION
+from oracles.precision import TERMS, UNLIKELY, allowed, judge_tensor, made
+from oracles.trial import Gate
+from oracles.verdict import Status
+from tests.support.helpers import altered, failing, gate_symptoms, gate_verdicts, judge_all, judged, scaled_case, with_layout
+
+FLOAT32 = torch.float32
+U = unit_roundoff(FLOAT32)
+CPU = torch.device("cpu")
+
+
+def test_only_this_gate_sees_18_digits() -> None:
+    case = scaled_case(B=1, S=2, n=1, D=512, dtype="float32")
+    failures = [one for one in judge_all(implementation(ALL["digits_18_projection"]), case) if one.status is Status.FAIL]
+    assert {(one.oracle, one.symptom) for one in failures} == {("precision", "imprecise")}
+    assert "h_mix" in {one.subject for one in failures}
+
+
+def test_tf32_at_a_size_that_hides_it_from_the_bound() -> None:
+    case = scaled_case(1.0, B=1, S=2, n=4, D=4096, dtype="bfloat16")
+    wrong = implementation(ALL["tf32_projection_wide"])
+    assert not failing(judged(wrong, case)[2])
+    assert ("precision", "h_mix", "imprecise") in gate_symptoms(precision.GATE, wrong, case)
+
+
+SIZES = {"wide": (2, 1, 4096), "long": (2048, 1, 16)}
+
+
+EXACT = ("tf32_squares_wide", "bfloat16")  # in which TF32 changes nothing
+LEVELS = [(one, dtype) for one in PRECISION for dtype in ("float32", "bfloat16") if (one.name, dtype) != EXACT]
+
+
+@pytest.mark.parametrize(("mutant", "dtype"), LEVELS, ids=lambda value: getattr(value, "name", value))
+def test_every_level_is_found_at_true_size(mutant: Any, dtype: str) -> None:
+    S, n, D = SIZES.get(mutant.name.rsplit("_", 1)[-1], (2, 1, 64))
+    assert gate_symptoms(precision.GATE, implementation(mutant), default_case(B=1, S=S, n=n, D=D, dtype=dtype))
+
+
+@pytest.mark.parametrize("mutant", CLEAN_PRECISION, ids=lambda mutant: mutant.name)
+def test_another_order_is_as_precise(mutant: Any) -> None:
+    for case in (default_case(B=1, S=40, n=4, D=150, dtype="float32"), default_case(B=1, S=3, n=1, D=1100)):
+        verdicts = gate_verdicts(precision.GATE, implementation(mutant), case)
+        assert {one.status for one in verdicts} == {Status.PASS}
+        assert len(verdicts) == len(case.table.outputs) + len(case.table.gradients)
+
+
+def test_a_backward_that_recomputes_the_forward_passes() -> None:
+    verdicts = gate_verdicts(precision.GATE, GOLDEN, default_case(B=2, S=9, n=3, D=70, dtype="float32"))
+    assert {one.status for one in verdicts} == {Status.PASS}
+
+
+def test_what_it_does_not_judge() -> None:
+    for S, dtype in ((3, "float64"), (0, "float32")):
+        (verdict,) = gate_verdicts(precision.GATE, MANUAL, default_case(B=1, S=S, n=2, D=5, dtype=dtype))
+        assert verdict.status is Status.NOT_APPLICABLE
+    nothing = SpreadNumber.exact(torch.ones(3, dtype=torch.float64), FLOAT32)
+    assert judge_tensor("y", torch.zeros(3), nothing).status is Status.NOT_APPLICABLE
+    beyond = SpreadNumber(torch.full((3,), 65515.0).double(), torch.ones(3).double(), torch.float16)
+    assert judge_tensor("y", torch.full((3,), torch.inf), beyond).status is Status.NOT_APPLICABLE
+
+
+def test_a_failure_says_how_far_and_of_how_many() -> None:
+    wanted = SpreadNumber(torch.ones(100).double(), torch.full((100,), 0.25).double(), FLOAT32)
+    got = torch.ones(100)
+    got[7] = 11.0
+    verdict = judge_tensor("y", got, wanted)
+    assert (verdict.oracle, verdict.symptom, verdict.ratio) == ("precision", "imprecise", None)
+    assert verdict.message == (
+        "y[7] = 11, float64 1, bound 0.372; error / standard deviation of 100 elements: 4, at most 1.49"
+    )
+    got[7] = torch.nan
+    assert judge_tensor("y", got, wanted).status is Status.FAIL
+    got[7] = 1.0
+    assert judge_tensor("y", got, wanted).status is Status.PASS
+
+
+def test_the_limit_is_the_tail_of_what_is_independent() -> None:
+    many, one = torch.ones(10**6).double(), torch.ones(1).double()
+    assert allowed(0 * many, many) == pytest.approx(1 + math.sqrt(UNLIKELY / 10**6), rel=1e-3)
+    assert allowed(0 * one, one) == pytest.approx(math.sqrt(1 + 2 * math.sqrt(UNLIKELY) + 2 * UNLIKELY))
+    assert allowed(many, many) == pytest.approx(allowed(0 * one, one), rel=1e-3)  # one error in a million places
+    generator = torch.Generator().manual_seed(0)
+    for elements in (1, 10, 100):
+        errors = torch.randn(20000, elements, generator=generator, dtype=torch.float64)
+        rms = errors.square().mean(-1).sqrt()
+        assert 0.5 < float(rms.max()) / allowed(torch.zeros(elements).double(), torch.ones(elements).double()) < 1
+
+
+def test_its_inputs_leave_short_sums_and_no_copies() -> None:
+    case = with_layout(default_case(B=2, S=300, n=2, D=500, dtype="float32"), "x", expand=(0,), offset=3)
+    case = with_tensor(case, "x", kind="constant", scale=1e9, literals=(((0, 0, 0, 0), math.nan),))
+    inputs = made(replace(case, scalars={"norm_eps": 7.0}), CPU)
+    x, upstream = inputs.tensors["x"], inputs.tensors["dh_res"]
+    assert x is not None
+    assert upstream is not None
+    assert (x.flatten(0, 1).flatten(1) != 0).sum(-1).float().mean() == pytest.approx(TERMS, abs=1)
+    assert float((x.flatten(0, 1) != 0).sum(0).min()) >= 1  # every column is used by some token
+    assert (upstream.flatten(2) != 0).any(-1).sum() == pytest.approx(TERMS, abs=1)
+    assert not torch.equal(x[0], x[1])
+    assert float(x.abs().max()) < 10
+    assert x.storage_offset() == 3
+    assert inputs.case.scalars == case.table.scalars
+
+
+def test_a_large_case_is_judged_more_often() -> None:
+    gate = Gate(name="g", plan=lambda trial: [], every=10**9, every_large=1)
+    small, large = (default_case(B=1, S=1, n=1, D=size) for size in (1023, 1024))
+    assert (gate.drawn(small), gate.drawn(large)) == (False, True)
+    assert not replace(gate, every_large=None).drawn(large)
+
+
+# ---- the rules, against float32 itself ----
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(FLOAT32)
+
+
+def exact(value: Tensor) -> SpreadNumber:
+    return SpreadNumber.exact(value.double(), FLOAT32)
+
+
+def in_sequence(terms: Tensor) -> Tensor:
+    """A float32 sum over the last dimension, one term after the other."""
+    total = torch.zeros_like(terms[..., 0])
+    for term in terms.unbind(-1):
+        total = total + term
+    return total
+
+
+def rms(got: Tensor, number: SpreadNumber) -> float:
+    return float(((got.double() - number.value) / number.spread).square().mean().sqrt())
+
+
+ELEMENTWISE: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "cube": lambda a, b: a**3,
+    "three terms": lambda a, b: a + (b + a * b),
+    "divide by a size": lambda a, b: a / 7,
+    "rsqrt": lambda a, b: (a.square() + 1).rsqrt(),
+    "sigmoid": lambda a, b: a.sigmoid(),
+    "bfloat16": lambda a, b: (a * b).to(torch.bfloat16),
+}
+LOOSE = {"divide by a size": 0.1, "rsqrt": 0.02, "sigmoid": 0.02, "cube": 0.3, "three terms": 0.3}
+"""What bounds stand in for, and what is added as if it depended on each other, may be so far below 1."""
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_an_operation_s_rounding(name: str) -> None:
+    a, b = drawn(20000), drawn(20000, seed=1)
+    number = ELEMENTWISE[name](exact(a), exact(b))
+    assert LOOSE.get(name, 0.5) < rms(ELEMENTWISE[name](a, b), number) < 1
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "cube", "rsqrt", "sigmoid"])
+def test_what_operands_errors_make(name: str) -> None:
+    a, b = drawn(20000).double(), drawn(20000, seed=1).double()
+    errors = [1e-4 * drawn(20000, seed=seed).double() for seed in (2, 3)]
+    numbers = [SpreadNumber(one, torch.full_like(one, 1e-4), FLOAT32) for one in (a, b)]
+    got = ELEMENTWISE[name](a + errors[0], b + errors[1])
+    assert 0.6 < rms(got, ELEMENTWISE[name](*numbers)) < 1.02
+
+
+@pytest.mark.parametrize("length", [2, 16, 300])
+@pytest.mark.parametrize("order", ["random", "large terms first", "small terms first", "one sign", "with zeros"])
+def test_a_sum_in_any_order(length: int, order: str) -> None:
+    terms = drawn(4000, length)
+    scale = torch.logspace(0, -3, length)
+    match order:
+        case "large terms first":
+            terms = terms * scale
+        case "small terms first":
+            terms = terms * scale.flip(0)
+        case "one sign":
+            terms = terms.abs()
+        case "with zeros":
+            terms = terms * (torch.arange(length) % 4 == 1)
+    number = exact(terms).sum(-1)
+    if order == "with zeros" and length == 2:  # one term is left, which nothing rounds
+        assert float(number.spread.max()) < 1e-43
+        assert torch.equal(in_sequence(terms).double(), number.value)
+        return
+    assert (0.3 if order == "random" else 0.05) < rms(in_sequence(terms), number) < 0.95
+
+
+@pytest.mark.parametrize("length", [1, 16, 300])
+def test_a_matrix_product(length: int) -> None:
+    a, b = drawn(60, length), drawn(length, 70, seed=1)
+    number = exact(a) @ exact(b)
+    assert 0.2 < rms(in_sequence(a.unsqueeze(1) * b.mT), number) < 0.95
+    ea, eb = (1e-4 * drawn(*one.shape, seed=seed).double() for seed, one in ((2, a), (3, b)))
+    moved = SpreadNumber(a.double(), torch.full(a.shape, 1e-4).double(), FLOAT32) @ SpreadNumber(
+        b.double(), torch.full(b.shape, 1e-4).double(), FLOAT32
+    )
+    assert 0.5 < rms((a.double() + ea) @ (b.double() + eb), moved) < 1.05
+    assert float((moved.shared / moved.spread).min()) > 0.9
+
+
+def test_an_error_that_elements_share_is_known_as_such() -> None:
+    row = SpreadNumber(torch.ones(5, 1).double(), torch.full((5, 1), 1e-3).double(), FLOAT32)
+    product = row * exact(drawn(5, 200).abs())
+    assert float((product.shared / product.spread).min()) > 0.99
+    total = product.sum(-1)  # of one sign: what they share adds up, it does not average out
+    assert total.spread / total.value == pytest.approx(1e-3, rel=1e-2)
+    onward = product @ exact(drawn(200, 6).abs())
+    assert onward.spread / onward.value == pytest.approx(1e-3, rel=1e-2)
+    parts: Any = [product, exact(drawn(5, 3))]
+    both: Any = torch.cat(parts, -1)
+    assert torch.equal(both[:, :200].shared, product.shared)
+    assert not both[:, 200:].shared.any()
+    assert torch.equal((-both.reshape(-1)).shared, both.shared.reshape(-1))
+
+
+def test_saved_tensors_have_no_error_of_their_own() -> None:
+    stored = SpreadNumber.stored(torch.tensor([1 / 3], dtype=torch.float64), FLOAT32)
+    assert float(stored.value) == float(torch.tensor(1 / 3, dtype=FLOAT32))
+    assert not stored.spread.any()
+    assert SpreadNumber.exact(torch.tensor([1 / 3]).double(), FLOAT32).to(torch.bfloat16).error > 1e-4
+
+
+def toward_zero(value: Tensor) -> Tensor:
+    """Float64 cut to float32."""
+    near = value.float()
+    return torch.where(near.double().abs() > value.abs(), torch.nextafter(near, torch.zeros_like(near)), near)
+
+
+def test_an_accumulator_that_truncates() -> None:
+    a, b = drawn(60, 16), drawn(16, 70, seed=1)
+    total = torch.zeros(60, 70)
+    for one, other in zip(a.mT, b, strict=True):
+        total = toward_zero(total.double() + one.double().unsqueeze(-1) * other.double())
+    assert rms(total, exact(a) @ exact(b)) > 0.8
+    truncating = [TruncatingSpreadNumber.exact(one.double(), FLOAT32) for one in (a, b)]
+    assert rms(total, truncating[0] @ truncating[1]) < 0.5
+    assert rms(total, truncating[0] @ truncating[1]) > 0.01
+
+
+def test_an_output_that_is_not_finite_fails() -> None:
+    def infinite(out: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
+        del arguments
+        return (*out[:4], out[4] * torch.inf, out[5])
+
+    case: Case = default_case(B=1, S=2, n=1, D=4, dtype="float32")
+    assert ("precision", "h_mix", "imprecise") in gate_symptoms(precision.GATE, altered(MANUAL, forward=infinite), case)
+
+
+def test_the_limit_goes_by_the_part_of_the_error_that_is_shared() -> None:
+    shared, spread = torch.full((100,), 0.5).double(), torch.full((100,), 4.0).double()
+    assert allowed(shared, spread) == pytest.approx(allowed(shared / 4, spread / 4))
+    assert allowed(shared, spread) < allowed(spread, spread)
+
+
+def test_what_it_promises_of_each_element_is_its_limit() -> None:
+    inputs = materialise(with_tensor(default_case(B=1, S=8, n=2, D=6, dtype="float32"), "x", kind="zero_rows"))
+    wanted = reference(inputs)
+    bounds = precision.promised(inputs, wanted, recomputes_forward=False)
+    numbers = precision.spreads(inputs, wanted, recomputes_forward=False)
+    for name, one in {**bounds.outputs, **bounds.gradients}.items():
+        spread = numbers[name].spread
+        judged = spread > 0
+        assert judged.any()
+        assert one.error[judged].isfinite().all()
+        assert (one.error[~judged] == math.inf).all()
+        assert name != "h_in" or not judged.all(), "a row of zeros has no rounding error"
+        assert (one.error[judged] > spread[judged]).all()
+
+
+def test_what_is_rounded_below_the_normal_range_is_off_by_half_a_subnormal() -> None:
+    least = 2.0**-149
+    tiny = SpreadNumber.exact(torch.tensor([3 * least, 0.0]).double(), FLOAT32)
+    for result in (tiny / 5.0, tiny * SpreadNumber.exact(torch.tensor([0.3, 0.3]).double(), FLOAT32)):
+        assert float(result.error[0]) >= least / 2
+        assert float(result.error[1]) == 0, "0 is exact"

@@ -1,0 +1,1 @@
+"""What tests share: helpers, stand-ins, and programs that tests run."""
