@@ -21,7 +21,8 @@ from mhc.bench.throughput.plain import apart, fixed, loop
 from mhc.bench.throughput.race import Race, Score, State, race, scores
 from mhc.bench.throughput.simulated import Ceiling, Simulated, measure
 from mhc.fuzz.executors.local import Here
-from mhc.fuzz.worker.process import HarnessError, Limits, Process
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import HarnessError, Process
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.load import SPEC
 from oracles.mutants.record import Mutant

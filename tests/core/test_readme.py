@@ -55,7 +55,7 @@ def test_the_worked_example_of_an_outside_kernel_is_right() -> None:
     judged = 0
     for seed, (n, D, dtype) in enumerate(((1, 1, "float32"), (2, 5, "bfloat16"), (4, 33, "float32"), (3, 8, "float16"))):
         case = with_tensor(default_case(B=2, S=3, n=n, D=D, dtype=dtype), "x", scale=0.1, seed=seed)
-        verdicts = check(implementation, case, "cpu")
+        verdicts = check(implementation, case, "cpu").verdicts
         assert not [verdict for verdict in verdicts if verdict.status is Status.FAIL]
         judged += sum(verdict.status is Status.PASS for verdict in verdicts)
     assert judged > 10

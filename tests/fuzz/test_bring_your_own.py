@@ -12,7 +12,7 @@ from mhc import Case, Implementation, default_case, load
 from mhc.case import with_tensor
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.differential import Pair
+from mhc.fuzz.check.differential import Pair, Peer, PeerResult
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.replay_table import replay_table
@@ -20,7 +20,7 @@ from mhc.fuzz.findings.finding import finding
 from mhc.fuzz.report import describe, markdown, read
 from mhc.fuzz.report.unjudged import summary, unjudged
 from mhc.fuzz.worker.peer import run
-from mhc.fuzz.worker.protocol import Checked, Message, Observed, Partner
+from mhc.fuzz.worker.protocol import Checked, Message
 from mhc.registry import BUILT_IN
 from oracles.verdict import Status
 from tests.support.helpers import ROOT, altered
@@ -75,7 +75,7 @@ def test_the_summary_of_a_campaign(tmp_path: Path) -> None:
 
 def test_what_it_finds_where_dx_is_wrong(mine: Implementation) -> None:
     case = smallest(dh_in="constant")
-    failure = next(one for one in check(mine, case, "cpu", Depth.PLAIN) if one.status is Status.FAIL)
+    failure = next(one for one in check(mine, case, "cpu", Depth.PLAIN).verdicts if one.status is Status.FAIL)
     found = finding("mine.py:IMPL", mine, case, failure)
     printed = describe(found, Path(f"fuzz_reports/now-seed1/{found.fingerprint.id}.json")).replace("FOUND", "MINIMAL", 1)
     lines = block("MINIMAL mine: dx")
@@ -85,7 +85,7 @@ def test_what_it_finds_where_dx_is_wrong(mine: Implementation) -> None:
 
 def test_the_table_of_its_replay(mine: Implementation) -> None:
     case = smallest(dh_in="constant")
-    printed = replay_table(case, "mine", check(mine, case, "cpu", Depth.FULL, measure=True))
+    printed = replay_table(case, "mine", check(mine, case, "cpu", Depth.FULL, measure=True).verdicts)
     lines = block("mine on pre-")
     assert len(lines) > 12
     assert missing(lines, printed) == []
@@ -93,28 +93,28 @@ def test_the_table_of_its_replay(mine: Implementation) -> None:
 
 def test_the_smallest_case_fails_and_nothing_simpler(mine: Implementation) -> None:
     """It is what the minimiser ends at: without the 1 in dh_in, dx is right."""
-    assert any(one.status is Status.FAIL for one in check(mine, smallest(dh_in="constant"), "cpu", Depth.PLAIN))
-    assert not any(one.status is Status.FAIL for one in check(mine, smallest(), "cpu", Depth.PLAIN))
+    assert any(one.status is Status.FAIL for one in check(mine, smallest(dh_in="constant"), "cpu", Depth.PLAIN).verdicts)
+    assert not any(one.status is Status.FAIL for one in check(mine, smallest(), "cpu", Depth.PLAIN).verdicts)
 
 
 class Beside:
     """An implementation that another is compared with, in this process."""
 
     def __init__(self, implementation: Implementation) -> None:
-        self.partner = Partner.of("off.py:IMPL", implementation)
+        self.partner = Peer.of("off.py:IMPL", implementation)
         self._implementation = implementation
 
-    def run(self, case: Case) -> Observed:
+    def run(self, case: Case) -> PeerResult:
         said: list[Message] = []
         run(self._implementation, case.json, "cpu", said.append)
-        (answer,) = [one for one in said if isinstance(one, Observed)]
+        (answer,) = [one for one in said if isinstance(one, PeerResult)]
         return answer
 
 
 def test_what_it_finds_against_another(mine: Implementation) -> None:
     off = replace(altered(EXAMPLE, forward=lambda out, _: (out[0], out[1] + 0.001, *out[2:])), name="off")
     right = replace(EXAMPLE, name="mine")
-    verdicts = check(right, smallest(), "cpu", Depth.PLAIN, partners=[Beside(off)])
+    verdicts = check(right, smallest(), "cpu", Depth.PLAIN, peers=[Beside(off)]).verdicts
     failure = next(one for one in verdicts if one.status is Status.FAIL)
     printed = describe(finding("mine.py:IMPL", right, smallest(), failure), Path("here")).replace("FOUND", "MINIMAL", 1)
     assert missing(block("MINIMAL mine: h_post"), printed) == []
@@ -189,7 +189,7 @@ def test_findings_about_the_interface() -> None:
     messages = joined(block("forward raised ContractError: ret.py"))
     printed = []
     for name in ("ret", "shape", "supp"):
-        verdicts = check(load(f"{name}.py:IMPL"), default_case(), "cpu", Depth.PLAIN)
+        verdicts = check(load(f"{name}.py:IMPL"), default_case(), "cpu", Depth.PLAIN).verdicts
         printed += [one.message for one in verdicts if one.status is Status.FAIL]
     assert messages[:3] == printed
     assert messages[3:] == [

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mhc.fuzz.findings.condition import Condition
 
 from mhc import Case, default_case, load, materialise, observe, reference
 from mhc.case import with_tensor
@@ -16,7 +17,6 @@ from mhc.fuzz.check import check as check_
 from mhc.fuzz.check.check import check, further, taken
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.check.timing import Clock
-from mhc.fuzz.findings.condition import Condition
 from mhc.fuzz.findings.finding import (
     Finding,
     Reduction,
@@ -61,7 +61,7 @@ def asked(depth: Depth, implementation: Any = MANUAL, case: Case = CASE, monkeyp
         return Gate(name=name, plan=plan, every=1 if drawn else 10**12)
 
     monkeypatch.setattr(check_, "GATES", (gate("drawn", True), gate("not drawn", False)))
-    check(implementation, case, "cpu", depth)
+    check(implementation, case, "cpu", depth).verdicts
     return seen
 
 
@@ -72,11 +72,11 @@ def test_a_device_that_is_lost_behind_a_call_is_a_finding_on_the_case(monkeypatc
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     monkeypatch.setattr(check_, "tolerances", lost)
-    (verdict,) = check(MANUAL, CASE, "cpu", Depth.PLAIN)
+    (verdict,) = check(MANUAL, CASE, "cpu", Depth.PLAIN).verdicts
     assert (verdict.oracle, verdict.subject, verdict.symptom) == ("liveness", "process", "kernel crash")
     monkeypatch.setattr(check_, "tolerances", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        check(MANUAL, CASE, "cpu", Depth.PLAIN)
+        check(MANUAL, CASE, "cpu", Depth.PLAIN).verdicts
 
 
 def test_a_supports_that_fails_when_asked_again_is_unsteady() -> None:
@@ -85,7 +85,7 @@ def test_a_supports_that_fails_when_asked_again_is_unsteady() -> None:
     def supports(case: Case) -> Any:
         return next(asked_)  # StopIteration the second time
 
-    (verdict,) = check(replace(MANUAL, supports=supports), CASE, "cpu", Depth.PLAIN)
+    (verdict,) = check(replace(MANUAL, supports=supports), CASE, "cpu", Depth.PLAIN).verdicts
     assert (verdict.oracle, verdict.status, verdict.symptom) == ("refusal", Status.FAIL, "unsteady")
 
 
@@ -108,11 +108,11 @@ def test_which_gates_judge(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_clock_hears_of_every_run_and_where_time_went() -> None:
     heard: list[int] = []
     clock = Clock(on_run=heard.append)
-    check(MANUAL, CASE, "cpu", Depth.PLAIN, clock)
+    check(MANUAL, CASE, "cpu", Depth.PLAIN, clock).verdicts
     assert heard == [1]
     assert 0 < clock.running < clock.checking
     assert 0 < clock.reference < clock.checking
-    check(MANUAL, CASE, "cpu", Depth.FULL, clock)
+    check(MANUAL, CASE, "cpu", Depth.FULL, clock).verdicts
     assert heard == list(range(1, len(heard) + 1))
     trial = trial_of()
     named = set()
@@ -135,7 +135,7 @@ def trial_of(case: Case = CASE, implementation: Any = MANUAL) -> Trial:
 
 def test_errors_are_measured_where_they_are_asked_for() -> None:
     for measure in (True, False):
-        verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, measure=measure)
+        verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, measure=measure).verdicts
         assert any(one.errors is not None for one in verdicts) is measure
 
 
@@ -465,6 +465,6 @@ def test_further_runs_are_time_of_the_implementation(monkeypatch: pytest.MonkeyP
     rerun = check_.rerun
     monkeypatch.setattr(check_, "rerun", lambda *given: replace(rerun(*given), seconds={"forward": 100.0}))
     clock = Clock()
-    check(MANUAL, CASE, "cpu", Depth.FULL, clock)
+    check(MANUAL, CASE, "cpu", Depth.FULL, clock).verdicts
     assert clock.runs > 2
     assert 100 * (clock.runs - 1) <= clock.running < 100 * clock.runs

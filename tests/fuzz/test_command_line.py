@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from mhc.fuzz.findings.condition import Condition
 
 from mhc import default_case, load
 from mhc.fuzz.check.check import check, taken
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.cli.main import main
-from mhc.fuzz.findings.condition import Condition
 from mhc.fuzz.findings.finding import read_case, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.known_issues import Known
@@ -102,7 +102,7 @@ def test_a_wrong_value_is_found_once_shrunk_saved_and_replayed(kernels: Path, tm
     again = fuzz(*command.split())
     assert again.exit_code == 1
     assert "h_post[0, 0, 0] = " in again.output
-    healthy = check(load("manual"), read_case(path)[0], "cpu")
+    healthy = check(load("manual"), read_case(path)[0], "cpu").verdicts
     assert not [verdict for verdict in healthy if verdict.status is Status.FAIL]
 
 
@@ -201,11 +201,11 @@ def test_a_pinned_schedule_that_is_refused_is_dropped_and_the_case_is_judged(fit
     space = {"BLOCK": (16,) if fits else (32,)}
     mine = replace(manual, name="mine", forward=forward, backward=None, schedule=space)
     case = default_case(B=1, S=2, n=2, D=3, schedules={"mine": {"BLOCK": 16}, "other": {"A": 1}})
-    verdicts = check(mine, case, "cpu")
+    verdicts = check(mine, case, "cpu").verdicts
     assert not refusal.refused(verdicts)
     assert any(verdict.oracle == "bound" and verdict.status is Status.PASS for verdict in verdicts)
     assert set(taken(mine, case, verdicts).schedules) == ({"mine", "other"} if fits else {"other"})
-    assert refusal.refused(check(replace(mine, dtypes=("float64",)), case, "cpu"))
+    assert refusal.refused(check(replace(mine, dtypes=("float64",)), case, "cpu").verdicts)
 
 
 ON_TRITON = "tests/regressions/48ebb08c.json"

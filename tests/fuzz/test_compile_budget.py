@@ -14,7 +14,7 @@ from mhc.fuzz.campaign.compile_budget import COMPILING, OPENING, Plan, Programs,
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.executors.local import Here
-from mhc.fuzz.worker.process import Limits
+from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Checked
 from strategies.cases import cases
 from strategies.rounds import ROUND

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from mhc import Case, Implementation, Refused, default_case, load
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.differential import Other, compared
+from mhc.fuzz.check.differential import Peer, PeerResult, RunningPeer, compared
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.options import load_pairs
@@ -25,9 +25,10 @@ from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.minimise import minimise
 from mhc.fuzz.worker import peer as partner
 from mhc.fuzz.worker.client import Worker
-from mhc.fuzz.worker.peer import PartnerProcess, gather
-from mhc.fuzz.worker.process import Company, HarnessError, Limits
-from mhc.fuzz.worker.protocol import Message, Observed, Partner
+from mhc.fuzz.worker.limits import Limits, Peers
+from mhc.fuzz.worker.peer import PeerProcess, start_peers
+from mhc.fuzz.worker.process import HarnessError
+from mhc.fuzz.worker.protocol import Message
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import liveness
 from oracles.verdict import Status, Verdict
@@ -91,21 +92,21 @@ class Here:
     """A partner without a process."""
 
     def __init__(self, implementation: Implementation) -> None:
-        self.partner = Partner.of(f"{implementation.name}.py:IMPL", implementation)
+        self.partner = Peer.of(f"{implementation.name}.py:IMPL", implementation)
         self._implementation = implementation
 
-    def run(self, case: Case) -> Observed | Verdict:
+    def run(self, case: Case) -> PeerResult | Verdict:
         said: list[Message] = []
         partner.run(self._implementation, case.json, "cpu", said.append)
         answer = said[-1]
-        assert isinstance(answer, Observed)
+        assert isinstance(answer, PeerResult)
         return answer
 
 
 class Dead:
     """A partner whose process is gone."""
 
-    partner = Partner.of("dead.py:IMPL", replace(MANUAL, name="dead"))
+    partner = Peer.of("dead.py:IMPL", replace(MANUAL, name="dead"))
 
     def run(self, case: Case) -> Verdict:
         return liveness.died("SIGSEGV")
@@ -126,7 +127,7 @@ def pairs(verdicts: list[Verdict]) -> dict[str, Verdict]:
 
 @pytest.mark.parametrize("depth", list(Depth))
 def test_a_disagreement_fails_and_says_who_is_wrong_by_itself(depth: Depth) -> None:
-    told = pairs(check(MANUAL, CASE, "cpu", depth, partners=[Here(off("other"))]))
+    told = pairs(check(MANUAL, CASE, "cpu", depth, peers=[Here(off("other"))]).verdicts)
     failures = [one for one in told.values() if one.status is Status.FAIL]
     assert [(one.subject, one.symptom, one.against) for one in failures] == [("h_post", "value", "other")]
     assert " manual, " in failures[0].message
@@ -136,7 +137,7 @@ def test_a_disagreement_fails_and_says_who_is_wrong_by_itself(depth: Depth) -> N
 
 
 def test_what_the_bound_says_already_is_not_told_twice() -> None:
-    verdicts = check(off("mine"), CASE, "cpu", Depth.PLAIN, partners=[Here(MANUAL), Here(off("other", index=0))])
+    verdicts = check(off("mine"), CASE, "cpu", Depth.PLAIN, peers=[Here(MANUAL), Here(off("other", index=0))]).verdicts
     failures = [(one.oracle, one.subject, one.against) for one in verdicts if one.status is Status.FAIL]
     assert failures == [("bound", "h_post", ""), ("pair", "h_in", "other")]
     (told,) = [one for one in verdicts if one.against == "manual" and one.subject == "h_post"]
@@ -148,8 +149,8 @@ def test_the_partners_faults_are_nobody_elses() -> None:
         raise ZeroDivisionError("theirs")
 
     refuses = replace(MANUAL, name="refuses", supports=lambda case: Refused("never"))
-    partners: list[Other] = [Here(refuses), Here(replace(MANUAL, name="raises", forward=raises)), Dead()]
-    verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, partners=partners)
+    partners: list[RunningPeer] = [Here(refuses), Here(replace(MANUAL, name="raises", forward=raises)), Dead()]
+    verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, peers=partners).verdicts
     assert not [one for one in verdicts if one.status is Status.FAIL]
     assert [one.message for one in verdicts if one.against] == [
         "refuses refused: never",
@@ -167,7 +168,7 @@ def test_what_fails_itself_asks_nobody() -> None:
     def raises(*_: object, **__: object) -> Sequence[Any]:
         raise ZeroDivisionError("mine")
 
-    verdicts = check(replace(MANUAL, name="mine", forward=raises), CASE, "cpu", partners=[Dead()])
+    verdicts = check(replace(MANUAL, name="mine", forward=raises), CASE, "cpu", peers=[Dead()]).verdicts
     assert [one.message for one in verdicts if one.against] == ["mine raised ZeroDivisionError"]
     assert compared(verdicts) == ("not compared with dead: failed itself",)
 
@@ -179,17 +180,17 @@ def test_a_partner_that_recomputes_is_allowed_its_own_tolerance() -> None:
     bounds = []
     for recomputes in (False, True):
         other = replace(wrong, name="other", recomputes_forward=recomputes)
-        told = pairs(check(MANUAL, case, "cpu", Depth.PLAIN, partners=[Here(other)]))["dx"]
+        told = pairs(check(MANUAL, case, "cpu", Depth.PLAIN, peers=[Here(other)]).verdicts)["dx"]
         bounds.append([float(number) for number in told.message.split("bound ")[1].split(";")[0].split(" + ")])
     assert bounds[0][0] == bounds[0][1] == bounds[1][0] < bounds[1][1]
 
 
 def test_without_a_partner_nothing_is_compared() -> None:
-    assert not [one for one in check(MANUAL, CASE, "cpu", Depth.FULL) if one.oracle == "pair" or one.against]
+    assert not [one for one in check(MANUAL, CASE, "cpu", Depth.FULL).verdicts if one.oracle == "pair" or one.against]
 
 
 def test_fingerprints_tell_partners_apart_and_are_what_they_were_without_one() -> None:
-    verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, partners=[Here(off("one")), Here(off("two"))])
+    verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, peers=[Here(off("one")), Here(off("two"))]).verdicts
     one, two = (fingerprint(MANUAL, CASE, verdict) for verdict in verdicts if verdict.status is Status.FAIL)
     assert one.id != two.id
     assert replace(one, against="two") == two
@@ -203,7 +204,9 @@ def test_fingerprints_tell_partners_apart_and_are_what_they_were_without_one() -
 
 def test_a_finding_remembers_what_it_was_compared_with(tmp_path: Path) -> None:
     (failure,) = [
-        one for one in check(MANUAL, CASE, "cpu", Depth.PLAIN, partners=[Here(off("other"))]) if one.status is Status.FAIL
+        one
+        for one in check(MANUAL, CASE, "cpu", Depth.PLAIN, peers=[Here(off("other"))]).verdicts
+        if one.status is Status.FAIL
     ]
     found = finding("manual", MANUAL, CASE, failure, "other.py:IMPL")
     path = tmp_path / "found.json"
@@ -220,21 +223,19 @@ def test_a_finding_remembers_what_it_was_compared_with(tmp_path: Path) -> None:
     assert fixtures.folder_for(alone, tmp_path) == regressions
 
 
-Start = Callable[..., PartnerProcess]
+Start = Callable[..., PeerProcess]
 
 
 @pytest.fixture
 def process(kernels: Path, tmp_path: Path) -> Iterator[Start]:
     """Starts a partner; MHC_TEST_MINE is set here, as in a worker of MINE, and not among what it may inherit."""
-    started: list[PartnerProcess] = []
+    started: list[PeerProcess] = []
     bare = dict(os.environ)
 
-    def start(name: str, limits: Limits | None = None) -> PartnerProcess:
+    def start(name: str, limits: Limits | None = None) -> PeerProcess:
         spec = f"{kernels}:{name}"
-        company = Company(
-            partners=(Partner.of(spec, load(spec)),), limits=limits or Limits(), log=tmp_path / "mine.log", gpu=None
-        )
-        started.extend(gather(company, "cpu", bare, lambda message: None))
+        company = Peers(peers=(Peer.of(spec, load(spec)),), limits=limits or Limits(), log=tmp_path / "mine.log", gpu=None)
+        started.extend(start_peers(company, "cpu", bare, lambda message: None))
         return started[-1]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -246,7 +247,7 @@ def process(kernels: Path, tmp_path: Path) -> Iterator[Start]:
 
 def test_it_has_its_own_environment_and_log(process: Start, tmp_path: Path) -> None:
     answer = process("LOUD").run(CASE)
-    assert isinstance(answer, Observed)
+    assert isinstance(answer, PeerResult)
     assert answer.failure is None
     assert (tmp_path / "mine@loud.log").read_text(encoding="utf-8") == "loud\n"
     assert os.environ["MHC_TEST_MINE"] == "1"
@@ -269,12 +270,12 @@ def test_one_that_lost_its_device_is_replaced_before_it_has_ended(process: Start
     """Its end may take longer than its pipe's; the next case is not to blame for it."""
     other = process("LOSES")
     first = other.run(CASE)
-    assert isinstance(first, Observed)
+    assert isinstance(first, PeerResult)
     assert first.failure is not None
     assert other._process is not None
     assert other._process.connection.poll(60)  # closed
     second = other.run(default_case(B=1, S=2, n=2, D=1, dtype="float32"))
-    assert isinstance(second, Observed)
+    assert isinstance(second, PeerResult)
     assert second.failure is None
 
 
@@ -288,8 +289,8 @@ def test_one_that_cannot_be_loaded_is_a_fault(process: Start, kernels: Path) -> 
 def test_a_worker_and_its_partners_have_each_their_own_process(kernels: Path) -> None:
     """Two that need different environments, and one that dies: none is blamed for another."""
     specs = {name: f"{kernels}:{name}" for name in ("MINE", "SAME", "ENDS")}
-    partners = [Partner.of(specs[name], load(specs[name])) for name in ("SAME", "ENDS")]
-    worker = Worker(specs["MINE"], load(specs["MINE"]), "cpu", partners=partners)
+    partners = [Peer.of(specs[name], load(specs[name])) for name in ("SAME", "ENDS")]
+    worker = Worker(specs["MINE"], load(specs["MINE"]), "cpu", peers=partners)
     worker.start(CASE, Depth.PLAIN)
     verdicts = worker.finish()
     worker.stop()
@@ -302,7 +303,7 @@ def test_a_worker_and_its_partners_have_each_their_own_process(kernels: Path) ->
 def test_a_partner_dies_with_its_worker(kernels: Path) -> None:
     """Also one that hangs: nothing is left behind by a campaign that is at its end."""
     spec, other = f"{kernels}:MINE", f"{kernels}:SLEEPS"
-    worker = Worker(spec, load(spec), "cpu", partners=[Partner.of(other, load(other))])
+    worker = Worker(spec, load(spec), "cpu", peers=[Peer.of(other, load(other))])
     worker.start(CASE, Depth.PLAIN)
     assert worker._process is not None
     pid = worker._process._process.pid

@@ -202,7 +202,7 @@ def test_a_fault_of_the_harness_is_no_failing_case_and_is_raised_where_nothing_c
 def in_process(implementation: Implementation) -> Start:
     class Here(Stub):
         def finish(self) -> list[Verdict]:
-            return check(implementation, self._given[0], "cpu", self._given[1])
+            return check(implementation, self._given[0], "cpu", self._given[1]).verdicts
 
     return lambda limit: Here(lambda case, depth: FINE, [], limit)
 
@@ -215,7 +215,7 @@ def test_a_kernel_that_halves_bias_needs_one_element_of_it() -> None:
 
     kernel = replace(load("manual"), name="mine", forward=forward, backward=None)
     case = default_case(B=2, S=5, n=4, D=33)
-    wrong = next(one for one in check(kernel, case, "cpu") if (one.oracle, one.subject) == ("bound", "h_res"))
+    wrong = next(one for one in check(kernel, case, "cpu").verdicts if (one.oracle, one.subject) == ("bound", "h_res"))
     result = minimise(found(wrong, case), "cpu", start=in_process(kernel))
     assert result.case == plain({"bias": one_hot(2)})
     assert result.message.startswith("h_res[0, 0, 0, 0] = 0.5, float64 1, ")
@@ -229,7 +229,7 @@ def test_a_tail_that_is_left_out_ends_one_past_the_tile() -> None:
 
     kernel = altered(load("manual"), forward=drop)
     case = default_case(B=2, S=5, n=3, D=45, dtype="bfloat16")
-    wrong = next(one for one in check(kernel, case, "cpu") if one.subject == "h_in" and one.symptom)
+    wrong = next(one for one in check(kernel, case, "cpu").verdicts if one.subject == "h_in" and one.symptom)
     result = minimise(found(wrong, case), "cpu", start=in_process(kernel))
     assert result.case == plain({"x": Recipe(kind="constant")}, D=17), "a lone element would be another symptom: all zero"
     assert result.reduction is not None

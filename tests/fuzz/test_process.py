@@ -18,7 +18,8 @@ from mhc.fuzz.check.level import Depth
 from mhc.fuzz.worker import forkserver as fresh
 from mhc.fuzz.worker.client import Worker
 from mhc.fuzz.worker.forkserver import FRESH
-from mhc.fuzz.worker.process import HarnessError, Limits, Process
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import HarnessError, Process
 from mhc.fuzz.worker.protocol import Check, Done, Judged, Ready, Round
 from oracles.verdict import Verdict
 from tests.support.helpers import sleeping
@@ -36,7 +37,7 @@ def test_work_that_is_handed_over_early_leaves_the_limit_of_starting_until_it_be
                 ended |= isinstance(message, Done)
                 if isinstance(message, (Ready, Done)):
                     told.append(process.doing)
-            assert process.fate() is None or ended
+            assert process.exit_verdict() is None or ended
             time.sleep(0.01)
         assert told == ["starting", "drawing", "waiting"]
     finally:
@@ -88,7 +89,7 @@ def test_an_implementation_that_is_never_loaded_is_at_the_end_of_the_limit_of_st
     try:
         process.send(Round(seed=0, count=1))
         started = time.monotonic()
-        while (fate := process.fate()) is None:
+        while (fate := process.exit_verdict()) is None:
             list(process.receive())
             assert time.monotonic() - started < 30
             time.sleep(0.05)
@@ -281,12 +282,12 @@ def test_time_in_which_nobody_watched_is_not_the_process_s(tmp_path: Path, monke
             list(process.receive())
         clock, away = time.monotonic, {"seconds": 0.0}
         monkeypatch.setattr("mhc.fuzz.worker.process.time.monotonic", lambda: clock() + away["seconds"])
-        assert process.fate() is None
+        assert process.exit_verdict() is None
         away["seconds"] = 3600.0
-        assert process.fate() is None
+        assert process.exit_verdict() is None
         for _ in range(20):  # with somebody who watches it is a hang
             away["seconds"] += 4.0
-            fate = process.fate()
+            fate = process.exit_verdict()
         assert isinstance(fate, Verdict)
         assert fate.symptom == "hang"
     finally:
@@ -321,7 +322,7 @@ def test_what_a_kernel_starts_does_not_outlive_its_process(tmp_path: Path, start
             assert fate.symptom == "SIGABRT"
         while not crashes and not (tmp_path / "begun").exists():
             time.sleep(0.05)
-            assert process.fate() is None
+            assert process.exit_verdict() is None
         if not crashes:
             assert sleeping(mark), "or nothing is tested here"
     finally:

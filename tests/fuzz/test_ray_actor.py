@@ -12,7 +12,7 @@ from mhc import default_case
 from mhc.fuzz.executors import ray_actor
 from mhc.fuzz.executors.ray_actor import Agent, Said, Start
 from mhc.fuzz.worker import frames
-from mhc.fuzz.worker.process import Limits
+from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Ready, Round
 
 CASE = default_case().json

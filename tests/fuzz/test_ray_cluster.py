@@ -20,7 +20,8 @@ from mhc.fuzz.cli.main import main
 from mhc.fuzz.executors.local import Here, Specs
 from mhc.fuzz.executors.ray_cluster import Fleet, join
 from mhc.fuzz.findings.finding import Finding
-from mhc.fuzz.worker.process import Limits, Lost
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import Lost
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Request, Round
 
 MANUAL = load("manual")
@@ -48,7 +49,7 @@ class Pretend:
         self.messages.append(Done())
 
     def receive(self) -> Iterator[Message]:
-        if self.fate() is None and self.messages:
+        if self.exit_verdict() is None and self.messages:
             self.told += 1
             yield self.messages.pop(0)
 

@@ -13,13 +13,13 @@ import pytest
 
 from mhc import CaseError, Implementation, load
 from mhc.fuzz.check.check import check
+from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.findings.finding import finding, read_against, read_case
 from mhc.fuzz.findings.known_issues import expected
 from mhc.fuzz.report import write_finding
-from mhc.fuzz.worker.peer import PartnerProcess, gather
-from mhc.fuzz.worker.process import Company, Limits
-from mhc.fuzz.worker.protocol import Partner
+from mhc.fuzz.worker.limits import Limits, Peers
+from mhc.fuzz.worker.peer import PeerProcess, start_peers
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.registry import built_in
 from oracles.verdict import Status, failed
@@ -43,7 +43,7 @@ def replayed(path: Path, implementation: Implementation) -> str:
     case, found_on = read_case(path)
     device = device_of(implementation)
     with company(read_against(path), implementation, device) as partners:
-        verdicts = check(implementation, case, device, depth(implementation, found_on), partners=partners)
+        verdicts = check(implementation, case, device, depth(implementation, found_on), peers=partners).verdicts
     failures = [one for one in verdicts if one.status is Status.FAIL]
     if not failures:
         return ""
@@ -55,13 +55,13 @@ def replayed(path: Path, implementation: Implementation) -> str:
 
 
 @contextmanager
-def company(against: str | None, implementation: Implementation, device: str) -> Iterator[list[PartnerProcess]]:
+def company(against: str | None, implementation: Implementation, device: str) -> Iterator[list[PeerProcess]]:
     """What the finding was compared with, where this is not it and it runs there."""
     if against is None or against == implementation.name or device not in load(against).devices:
         yield []
         return
-    beside = Company(partners=(Partner.of(against, load(against)),), limits=Limits(), log=None, gpu=None)
-    (partner,) = gather(beside, device, os.environ, lambda message: None)
+    beside = Peers(peers=(Peer.of(against, load(against)),), limits=Limits(), log=None, gpu=None)
+    (partner,) = start_peers(beside, device, os.environ, lambda message: None)
     try:
         yield [partner]
     finally:
@@ -100,7 +100,7 @@ CASE = scaled_case(B=1, S=1, n=2, D=3, dtype="float32")
 
 def test_a_finding_and_a_bare_case_are_replayed(tmp_path: Path) -> None:
     wrong = load("oracles.mutants.load:post_without_its_2")
-    (failure,) = [one for one in check(wrong, CASE, "cpu", Depth.PLAIN) if one.status is Status.FAIL]
+    (failure,) = [one for one in check(wrong, CASE, "cpu", Depth.PLAIN).verdicts if one.status is Status.FAIL]
     found = write_finding(tmp_path, finding("manual", MANUAL, CASE, failure))
     bare = tmp_path / "bare.json"
     bare.write_text(CASE.to_json(), encoding="utf-8")

@@ -21,8 +21,9 @@ from mhc.fuzz.executors.local import Here
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding, Reduction, read_finding
 from mhc.fuzz.report.words import replay_command
+from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
-from mhc.fuzz.worker.process import Limits, Process
+from mhc.fuzz.worker.process import Process
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from tests.fuzz.test_minimise import WRONG, found
 

@@ -37,7 +37,7 @@ def results(on_gpu: Emulated, case: Case) -> dict[str, bytes]:
 
 
 def failures(on_gpu: Emulated, case: Case) -> list[str]:
-    verdicts = check(on_gpu.implementation, case, "cpu", Depth.PLAIN)
+    verdicts = check(on_gpu.implementation, case, "cpu", Depth.PLAIN).verdicts
     return [f"{one.oracle}: {one.message}" for one in verdicts if one.status is Status.FAIL]
 
 

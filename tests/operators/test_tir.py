@@ -52,7 +52,7 @@ def test_plain_loops(dtype: str, shape: str, gamma: str) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", STORAGE_DTYPES)
 def test_on_a_gpu(dtype: str, shape: str) -> None:
-    verdicts = check(TIR, scaled_case(B=1, dtype=dtype, **SHAPES[shape]), "cuda")
+    verdicts = check(TIR, scaled_case(B=1, dtype=dtype, **SHAPES[shape]), "cuda").verdicts
     assert not failing(verdicts)
     assert {"h_in", "h_res"} <= {verdict.subject for verdict in verdicts if verdict.status is Status.PASS}
 

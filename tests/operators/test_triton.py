@@ -59,7 +59,7 @@ def test_the_interpreter_runs_in_a_process_of_its_own(worker: Worker) -> None:
 def test_any_schedule_is_right_or_refused(implementation: Implementation, data: st.DataObject) -> None:
     space = {implementation.name: {name: values for name, values in SPACE.items() if name != "forward_mode"}}
     case = data.draw(cases(max_elements=1 << 9, dtypes=("bfloat16", "float32", "float16"), special=False, spaces=space))
-    verdicts = check(implementation, case, device_of(implementation))
+    verdicts = check(implementation, case, device_of(implementation)).verdicts
     refusals = [verdict.message for verdict in verdicts if verdict.oracle == "refusal"]
     assert not failing(verdicts), case.json
     assert all(message.startswith(("its schedule: ", "schedule: ")) for message in refusals), refusals

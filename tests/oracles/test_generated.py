@@ -60,7 +60,7 @@ def test_nothing_is_found(
     def body(case: Case) -> None:
         nonlocal drawn
         drawn += 1
-        verdicts = check(implementation, case, device, Depth.FULL if found else Depth.DRAWN, clock)
+        verdicts = check(implementation, case, device, Depth.FULL if found else Depth.DRAWN, clock).verdicts
         became.update(f"{outcome}: {name}" for name, outcome in outcomes(verdicts).items())
         failures = [verdict for verdict in verdicts if verdict.status is Status.FAIL]
         same = [

@@ -43,7 +43,7 @@ def killers(mutant: Mutant) -> list[str]:
     if mutant.base == "tilelang":
         subject = replace(subject, backward=None)
     for case in cases(mutant):
-        failures = [one for one in check(subject, case, "cpu", Depth.PLAIN) if one.status is Status.FAIL]
+        failures = [one for one in check(subject, case, "cpu", Depth.PLAIN).verdicts if one.status is Status.FAIL]
         if failures:
             return [f"{one.subject}: {one.symptom} ({one.oracle}): {one.message}" for one in failures]
     return []

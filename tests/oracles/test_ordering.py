@@ -170,7 +170,7 @@ RIGHT: dict[str, Callable[[], Implementation]] = {
 @pytest.mark.parametrize("case", [CASE, LARGER], ids=["small", "larger"])
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_ones_on_a_gpu(name: str, case: Case) -> None:
-    found = symptoms(check(WRONG[name](), case, "cuda", Depth.FULL))
+    found = symptoms(check(WRONG[name](), case, "cuda", Depth.FULL).verdicts)
     assert ("ordering", "unordered") in {(gate, symptom) for gate, _, symptom in found}
 
 
@@ -178,7 +178,7 @@ def test_wrong_ones_on_a_gpu(name: str, case: Case) -> None:
 @pytest.mark.parametrize("case", [CASE, LARGER], ids=["small", "larger"])
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_ones_on_a_gpu(name: str, case: Case) -> None:
-    verdicts = check(RIGHT[name](), case, "cuda", Depth.FULL)
+    verdicts = check(RIGHT[name](), case, "cuda", Depth.FULL).verdicts
     if refusal.refused(verdicts):
         pytest.skip(verdicts[0].message)
     assert symptoms(verdicts) == set()

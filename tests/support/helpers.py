@@ -100,7 +100,7 @@ def judged(implementation: Implementation, case: Case) -> tuple[Observation, Tol
 
 def judge_all(implementation: Implementation, case: Case) -> list[Verdict]:
     """Every gate's verdicts, whatever happens."""
-    return check(implementation, case, device_of(implementation), Depth.FULL)
+    return check(implementation, case, device_of(implementation), Depth.FULL).verdicts
 
 
 def failing(verdicts: list[Verdict]) -> set[str]:

@@ -1,22 +1,18 @@
 """`python -m mhc.fuzz` that leaves findings as they were drawn: for tests of what is found, and not of how small it gets."""
 
-from functools import partial
 from typing import Any
 
 from mhc.fuzz.campaign import campaign
-from mhc.fuzz.campaign.background_minimiser import Reducer
 from mhc.fuzz.cli import run
 from mhc.fuzz.cli.main import main
-from mhc.fuzz.worker.protocol import Round
 
 
 def patch() -> None:
-    """No shrinking, no minimising, and no rounds of one program first: each takes longer than the cases of a test."""
+    """No minimising, and no rounds of one program first: each takes longer than the cases of a test."""
     alter: Any = vars(campaign)
-    alter["Round"] = partial(Round, shrink=0.0)
     alter["opening"] = lambda implementation: ()
     alter = vars(run)
-    alter["_reducer"] = lambda *_: Reducer(None)
+    alter["MINIMISE"] = False
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mhc import default_case
+from mhc import default_case, load
 from mhc.fuzz.campaign.store import FILE, Store
-from mhc.fuzz.findings.finding import Reduction
+from mhc.fuzz.findings.finding import Reduction, finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
-from mhc.fuzz.worker.protocol import Checked, Failure
+from mhc.fuzz.worker.protocol import Checked
 from mhc.operators import OPERATORS
+from oracles.verdict import failed
 from strategies.regions import labels
 
 NAMES = ("golden", "manual", "triton-interpreted", "tilelang-c", "tir", "chunked")
@@ -34,6 +35,8 @@ ENVIRONMENT = {
     "devices": [],
     "variables": {"TRITON_INTERPRET": "1"},
 }
+
+FOUND = finding("manual", load("manual"), default_case(), failed("bound", "dx", "value", ""))
 
 
 def document(
@@ -90,9 +93,9 @@ def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1)
             name = draw.choices(NAMES, RATES)[0]
             refused = name in {"tilelang-c", "tir"} and draw.random() < 0.3
             seen = frozenset(draw.choice(listed) for listed in aspects.values()) - holes.get(name, set())
-            failures = (Failure(oracle="bound", subject="dx", symptom="value", message=""),) if draw.random() < 0.01 else ()
+            fails = draw.random() < 0.01
             ratios = {} if refused else {one: 2.0 ** min(-0.01, draw.gauss(-4, 5)) for one in SUBJECTS}
-            if failures and ratios:
+            if fails and ratios:
                 ratios["dx"] = 2.0 ** draw.uniform(0.5, 12)
             running = draw.random()
             other = "compared with liger" if draw.random() < 0.8 else f"not compared with liger: {draw.choice(WHY)}"
@@ -100,8 +103,7 @@ def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1)
             checked = Checked(
                 case=draw.choice(texts),
                 refused=refused,
-                failures=failures if ratios else (),
-                probe=draw.random() < 0.1,
+                findings=(FOUND,) if fails and ratios else (),
                 ratios=ratios,
                 regions=seen,
                 seconds=spent,
@@ -140,7 +142,7 @@ def hostile(folder: Path) -> Store:
         store.set_meta(
             device="cpu",
             implementations=[{"name": name, "spec": HOSTILE}],
-            partners=[plain],
+            peers=[plain],
             command=HOSTILE,
             seed=1,
             budget=HOSTILE,

@@ -13,7 +13,8 @@ from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.executors.local import Here
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.findings.known_issues import LEDGER
-from mhc.fuzz.worker.process import HarnessError, Limits
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import HarnessError
 from mhc.registry import built_in, load
 from oracles.mutants.record import BASES
 

@@ -11,10 +11,10 @@ from hypothesis import Phase
 
 from mhc.case import Case, ScheduleValue
 from mhc.fuzz.campaign.size_budget import FIRST, FULL_EVERY
-from mhc.fuzz.check.check import taken
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.worker.client import Worker
-from mhc.fuzz.worker.process import HarnessError, Limits
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import HarnessError
 from mhc.registry import load
 from oracles import refusal
 from oracles.mutants.catalogue import ALL
@@ -206,7 +206,7 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seco
             worker.start(case, Depth.FULL if killed and quick else Depth.DRAWN)
             started = time.monotonic() if started is None else started
             verdicts = worker.finish()
-            result = _with(result, number, taken(implementation, case, verdicts), verdicts, time.monotonic() - started)
+            result = _with(result, number, worker.judged or case, verdicts, time.monotonic() - started)
             if quick and not prey.clean and result.first == number and not worker.retired:
                 worker.start(case, Depth.FULL)
                 result = replace(result, fired={**dict.fromkeys(_failing(worker.finish()), number), **result.fired})

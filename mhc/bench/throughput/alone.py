@@ -53,7 +53,7 @@ def _work(connection: Connection, spec: str, device: str, variables: Mapping[str
     os.environ.update(variables)
     import torch  # noqa: PLC0415  after the environment variables are in place
 
-    from mhc.fuzz.worker.session import play  # noqa: PLC0415
+    from mhc.fuzz.worker.session import run_session  # noqa: PLC0415
     from mhc.registry import load  # noqa: PLC0415
 
     torch.set_num_threads(1)
@@ -66,5 +66,5 @@ def _work(connection: Connection, spec: str, device: str, variables: Mapping[str
     for number, seed in enumerate(seeds):
         if number == int(_WARM * len(seeds)):
             done, started = 0, time.monotonic()
-        play(implementation, device, Round(seed=seed, count=ROUND), count)
+        run_session(spec, implementation, device, Round(seed=seed, count=ROUND), count)
     connection.send((done, time.monotonic() - started))

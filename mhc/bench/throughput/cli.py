@@ -33,7 +33,8 @@ from mhc.bench.throughput.simulated import measure as simulate
 from mhc.fuzz.cli.options import load_all
 from mhc.fuzz.executors.local import Here, Site, Specs
 from mhc.fuzz.executors.ray_cluster import Fleet, join
-from mhc.fuzz.worker.process import HarnessError, Limits
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.record import Mutant

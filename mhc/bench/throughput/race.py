@@ -18,7 +18,8 @@ from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.executors.local import Here
 from mhc.fuzz.worker.forkserver import FRESH
-from mhc.fuzz.worker.process import HarnessError, Limits
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import HarnessError
 from mhc.registry import load
 from oracles.mutants.record import Mutant
 

@@ -22,12 +22,13 @@ from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.executors.local import Site, Specs
-from mhc.fuzz.findings.finding import Finding, fingerprint
+from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.worker import frames
-from mhc.fuzz.worker.protocol import Begun, Checked, Done, Failure, Found, Message, Ready, Request, Round, Running
+from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Minimise, Ready, Request, Round, Running
 from mhc.implementation import Implementation
 from mhc.operators.mhc_pre.table import PRE
 from mhc.registry import load
+from oracles.verdict import Verdict, failed
 from strategies.regions import regions
 
 IMPLEMENTATIONS = 5
@@ -40,14 +41,14 @@ _BUGS = 8  # of each implementation
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """What the workers of one implementation tell: of each case its messages, and the id of the bug in it, if there is one.
+    """What the workers of one implementation send: the messages about each case.
 
     Attributes:
         sleep: seconds that a case takes.
     """
 
     sleep: float
-    cases: tuple[tuple[tuple[Message, ...], str | None], ...]
+    cases: tuple[tuple[Message, ...], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,35 +97,37 @@ def write_scripts(folder: Path, sleep: float, seed: int = 0) -> dict[str, tuple[
     specs = {}
     for name, implementation in simulated().items():
         luck = random.Random(f"{seed} {name}")
-        bugs = [_failure(number) for number in range(_BUGS)]
-        cases = [_told(implementation, case, bugs, luck, sleep) for case in drawn]
+        bugs = [_verdict(number) for number in range(_BUGS)]
         path = folder / f"{name}.pickle"
+        cases = [_messages(str(path), implementation, case, bugs, luck, sleep) for case in drawn]
         path.write_bytes(pickle.dumps(Script(sleep=sleep, cases=tuple(cases))))
         specs[name] = (str(path), implementation)
     return specs
 
 
-def _failure(number: int) -> Failure:
+def _verdict(number: int) -> Verdict:
     names = [spec.name for spec in (*PRE.outputs, *PRE.gradients)]
     subject = names[number % len(names)]
     message = f"{subject}[0, 0, 0] = 1.5, float64 1.0, bound 0.01"
-    return Failure(oracle="bound", subject=subject, symptom="wrong" if number < len(names) else "nan", message=message)
+    return failed("bound", subject, "wrong" if number < len(names) else "nan", message)
 
 
-def _told(
-    implementation: Implementation, case: Case, bugs: list[Failure], luck: random.Random, sleep: float
-) -> tuple[tuple[Message, ...], str | None]:
-    failure = luck.choice(bugs) if luck.random() < _FAILING else None
+def _messages(
+    spec: str, implementation: Implementation, case: Case, bugs: list[Verdict], luck: random.Random, sleep: float
+) -> tuple[Message, ...]:
+    """The messages about one case, in which an implementation fails now and then."""
+    findings: tuple[Finding, ...] = ()
+    if luck.random() < _FAILING:
+        findings = (finding(spec, implementation, case, luck.choice(bugs)),)
     checked = Checked(
         case=case.json,
-        failures=() if failure is None else (failure,),
+        findings=findings,
         ratios={spec.name: luck.lognormvariate(-4, 2) for spec in (*PRE.outputs, *PRE.gradients)},
         regions=regions(case),
         seconds={"running": sleep / 4, "reference": sleep / 4, "checking": sleep, "comparing": 0.0, "compiling": 0.0},
     )
     calls = tuple(Running(nth=nth + 1) for nth in range(_RUNS))
-    told: tuple[Message, ...] = (Begun(case=case.json, number=0), *calls, checked)
-    return told, None if failure is None else fingerprint(implementation, case, failure).id
+    return (Begun(case=case.json, number=0), *calls, checked)
 
 
 def serve(
@@ -155,22 +158,14 @@ def _answer(connection: Connection, scripts: Mapping[str, Script], spec: str | N
 
 
 def _round(script: Script, request: Round) -> Iterator[Message]:
-    found: dict[str, Found] = {}
     luck = random.Random(request.seed)
     for number in range(request.skip, request.count):
-        told, bug = luck.choice(script.cases)
-        begun, *others = told
+        begun, *others = luck.choice(script.cases)
         assert isinstance(begun, Begun)
         yield replace(begun, number=number)
         if script.sleep:
             time.sleep(luck.uniform(0.5, 1.5) * script.sleep)
         yield from others
-        checked = others[-1]
-        assert isinstance(checked, Checked)
-        if bug is not None and bug not in request.known:
-            found[bug] = Found(case=checked.case, failure=checked.failures[0])
-            break  # a round that has found something shrinks it and ends
-    yield from found.values()
     yield Done()
 
 
@@ -188,7 +183,7 @@ class Worker:
         while (message := self._reader.next()) is not None:
             yield message
 
-    def fate(self) -> None:
+    def exit_verdict(self) -> None:
         return
 
     def pause(self, *, stopped: bool) -> None:
@@ -226,6 +221,9 @@ class Simulated:
 
     def start(self, slot: int, name: str) -> Worker:
         return Worker(self._ends[slot], self._specs[name][0])
+
+    def minimise(self, slot: int, name: str, request: Minimise) -> Worker:
+        raise NotImplementedError("a simulated campaign minimises nothing")
 
     def wait(self, processes: Sequence[Worker], seconds: float) -> Collection[Worker]:
         talking = set(wait([one.connection for one in processes], seconds))
@@ -268,7 +266,8 @@ def measure(folder: Path, site: Callable[[Specs], Site], *, seconds: float, slee
     )
     campaign.run()
     before = began[0]
-    bugs = {bug for spec, _ in specs.values() for _, bug in pickle.loads(Path(spec).read_bytes()).cases if bug}
+    messages = (one for spec, _ in specs.values() for case in pickle.loads(Path(spec).read_bytes()).cases for one in case)
+    bugs = {found.fingerprint.id for one in messages if isinstance(one, Checked) for found in one.findings}
     rows = store.findings()
     result = Ceiling(
         workers=pool.size,

@@ -1,6 +1,5 @@
 """The campaign: rounds over every implementation, several processes at a time, until the budget is spent; each bug once."""
 
-import os
 import sqlite3
 import time
 from collections import Counter
@@ -9,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mhc.case import Case
-from mhc.fuzz.campaign.background_minimiser import Reducer
 from mhc.fuzz.campaign.backoff import MOST, Troubles
 from mhc.fuzz.campaign.compile_budget import Programs, opening
 from mhc.fuzz.campaign.harness_faults import FaultRecord, Faults
@@ -17,12 +15,11 @@ from mhc.fuzz.campaign.pool import Pool, Slot
 from mhc.fuzz.campaign.scheduler import Share
 from mhc.fuzz.campaign.size_budget import Sizes
 from mhc.fuzz.campaign.store import Store
-from mhc.fuzz.campaign.triage import Bugs
-from mhc.fuzz.findings.finding import Finding
+from mhc.fuzz.campaign.triage import Triage
+from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.findings.known_issues import Known
 from mhc.fuzz.worker.process import HarnessError, Lost
-from mhc.fuzz.worker.protocol import Begun, Checked, Done, Fault, Found, Message, Ready, Round
-from mhc.fuzz.worker.session import shorten
+from mhc.fuzz.worker.protocol import Begun, Checked, Done, Fault, Message, Minimise, Minimised, Ready, Round
 from mhc.implementation import Implementation
 from oracles import liveness
 from oracles.verdict import Verdict
@@ -31,9 +28,9 @@ from strategies.rounds import ROUND
 
 _GUIDED_EVERY = 4
 _RARE = 3  # cases in a region below which a round looks for it
-_GRACE = 5.0  # seconds behind the end for what is being shrunk, a tenth of the budget at most
+_GRACE = 5.0  # seconds behind the end for what is being minimised, a tenth of the budget at most
+_MINIMISE_CHECKS, _MINIMISE_SECONDS = 400, 120.0  # of one finding, beside the rounds; `minimise` alone takes longer
 _WATCH = 0.25  # seconds between looks at processes that say nothing
-_CORES = os.cpu_count() or 1
 _LONG = 1.0  # seconds that a case was in hand at the end to be named
 
 
@@ -57,10 +54,18 @@ class Budget:
     cases: float = float("inf")
 
 
+class _NotStarted(Exception):
+    """A process could not be started."""
+
+    def __init__(self, why: Exception) -> None:
+        super().__init__(why)
+        self.why = why
+
+
 class Campaign:
     """One leg of a campaign: what `store` knows of earlier ones is gone on from.
 
-    A failing case is shrunk in the round that drew it, and its fingerprint is not raised again. A process that dies, hangs
+    A failing case is minimised beside the rounds, in a slot of its own. A process that dies, hangs
     or outgrows its limits is replaced; the case that it had in hand is the finding, and the round goes on behind it. So does
     it behind a fault of the harness, which is recorded (`faults`). An implementation of which five processes in a row met
     trouble, and judged no case, is given up; the others go on.
@@ -68,12 +73,11 @@ class Campaign:
     with rounds of one program each (`mhc.fuzz.campaign.compile_budget.opening`).
 
     Args:
-        ledger: what is known: no finding of this campaign on the cases that an entry covers.
-        against: how each implementation was named that the subjects are compared with, by its name.
+        ledger: known issues, which are no findings of this campaign.
         max_elements: of the largest tensor in usual rounds. largest: of x at model sizes; None: what suits the device.
-        reducer: makes findings smaller beside the rounds; by default they stay as the rounds shrank them.
-        on_finding: hears of each finding once, when its round is done with it; on_minimal: when the reducer is.
-        on_fault: hears of each fault of the harness once. on_tick: called several times a second.
+        minimise: whether findings are minimised; otherwise they stay as they were drawn.
+        on_finding: called with each finding once, as it was drawn; on_minimal: when it is minimised.
+        on_fault: called with each fault of the harness once. on_tick: called several times a second.
     """
 
     def __init__(
@@ -88,8 +92,7 @@ class Campaign:
         largest: int | None = None,
         device: str = "cpu",
         ledger: Sequence[Known] = (),
-        against: Mapping[str, str] | None = None,
-        reducer: Reducer | None = None,
+        minimise: bool = False,
         on_finding: Callable[[Finding], None] = lambda found: None,
         on_minimal: Callable[[Finding], None] = lambda found: None,
         on_fault: Callable[[FaultRecord], None] = lambda fault: None,
@@ -100,13 +103,12 @@ class Campaign:
         self.pool = pool
         self.budget = budget
         self.stopping: str | None = None
-        self._ledger = tuple(ledger)
         self._on_tick = on_tick
-        self.reducer = reducer or Reducer(None)
+        self._minimise = minimise
         self.faults = Faults(store, on_fault)
         self.woken = False
         heard = [self._shielded(hear) for hear in (on_finding, on_minimal)]
-        self._bugs = Bugs(self.subjects, store, ledger, against or {}, self.reducer, *heard)
+        self._triage = Triage(store, ledger, *heard)
         self._share = Share(self.subjects)
         self._drawn = {name: _cases(store.counts().get(name, {})) for name in self.subjects}
         self._waiting: dict[str, list[Round]] = {name: [] for name in self.subjects}
@@ -139,7 +141,7 @@ class Campaign:
     @property
     def found(self) -> int:
         """Findings so far."""
-        return len(self._bugs)
+        return len(self._triage)
 
     def stop(self, reason: str) -> None:
         """End soon: no case is begun any more, and what runs is ended. Safe in a signal handler."""
@@ -162,9 +164,9 @@ class Campaign:
                 self._turn()
                 if self.now < self.budget.seconds:
                     self._hand_out()
-                elif not self._only_shrinking():
+                elif not self._only_minimising():
                     break
-                if not self.pool.busy() and not self.reducer.busy and not self._open():
+                if not (self.pool.busy() or self._to_minimise() or self._open()):
                     break
                 talking = self.pool.wait(_WATCH)
                 tell = self.now - told > 1.0
@@ -192,42 +194,64 @@ class Campaign:
         with self.store.batch():
             for slot in talking:
                 self._attend(slot)
-            for found in self.reducer.done():
-                self._bugs.minimal(found, self.now)
-            for found, fault in self.reducer.faults():
-                self.note_fault(found.fingerprint.implementation, fault, found.case.json)
             if leg is not None and self.store.trouble is not None:
                 self.note_fault("", Fault(message=f"{self.store.trouble}; the run goes on in memory"))
             if leg is not None:
                 self.store.tell_leg(leg, self.now - self._earlier)
 
-    def _only_shrinking(self) -> bool:
-        """End everything but shrinking, which has a little longer; whether there is any."""
+    def _only_minimising(self) -> bool:
+        """End all rounds; what is being minimised may take a little longer. Return whether anything is."""
         for slot in self.pool.busy():
-            if not slot.probe:
+            if isinstance(slot.request, Round):
                 self._leave(slot)
                 self.pool.replace(slot)
-        work = self.pool.busy() or self.reducer.busy
-        return bool(work) and self.now < self.budget.seconds + min(_GRACE, self.budget.seconds / 10)
+        return bool(self.pool.busy()) and self.now < self.budget.seconds + min(_GRACE, self.budget.seconds / 10)
 
     def _hand_out(self) -> None:
-        """A round for every free slot."""
-        minimising = self.reducer.start(max(1, min(self.pool.size // 2, _CORES)))
-        for slot in self.pool.free()[minimising if self.pool.site.here else 0 :]:
-            ready = [name for name in self._open() if not self._troubles.resting(name)]
-            if not ready:
-                return
-            name = self._share.next(ready)
-            round_ = self._round(name)
+        """Give every free slot a finding to minimise, or a round."""
+        for number in self.pool.free():
             try:
-                self.pool.give(slot, name, round_)
-            except Exception as error:
-                self._waiting[name].append(round_)
-                self._share.done(name, 0.0, fresh=False)
-                self.note_fault(name, Fault.of(error))
-                self._troubles.not_started(error)
+                if not (self._give_finding(number) or self._give_round(number)):
+                    return
+            except _NotStarted as error:
+                self._troubles.not_started(error.why)
                 return
             self._troubles.started()
+
+    def _to_minimise(self) -> bool:
+        """Return whether a finding waits to be minimised."""
+        return self._minimise and bool(self._triage.waiting)
+
+    def _give_finding(self, number: int) -> bool:
+        """Have a slot minimise the oldest finding that waits, unless half of the slots do; return whether it does."""
+        minimising = sum(isinstance(slot.request, Minimise) for slot in self.pool.busy())
+        if not self._to_minimise() or minimising >= max(1, self.pool.size // 2):
+            return False
+        found = self._triage.waiting.pop(0)
+        request = Minimise(finding=found, checks=_MINIMISE_CHECKS, seconds=_MINIMISE_SECONDS)
+        name = found.fingerprint.implementation
+        try:
+            self.pool.minimise(number, name, request)
+        except Exception as error:
+            self.note_fault(name, Fault.of(error), found.case.json)
+            raise _NotStarted(error) from error
+        return True
+
+    def _give_round(self, number: int) -> bool:
+        """Hand a round to a slot; return whether there is one to hand out."""
+        ready = [name for name in self._open() if not self._troubles.resting(name)]
+        if not ready:
+            return False
+        name = self._share.next(ready)
+        round_ = self._round(name)
+        try:
+            self.pool.give(number, name, round_)
+        except Exception as error:
+            self._waiting[name].append(round_)
+            self._share.done(name, 0.0, fresh=False)
+            self.note_fault(name, Fault.of(error))
+            raise _NotStarted(error) from error
+        return True
 
     def _open(self) -> list[str]:
         """Implementations that may still be given cases."""
@@ -238,8 +262,11 @@ class Campaign:
         """Cases that an implementation may still be given, those on their way counted."""
         if self.budget.cases == float("inf"):
             return self.budget.cases
-        rounds = [slot for slot in self.pool.busy() if slot.name == name]
-        on_their_way = sum(slot.request.count - slot.begun + (slot.case is not None and not slot.probe) for slot in rounds)
+        on_their_way = sum(
+            slot.request.count - slot.begun + (slot.case is not None)
+            for slot in self.pool.busy()
+            if slot.name == name and isinstance(slot.request, Round)
+        )
         return self.budget.cases - self._drawn[name] - on_their_way
 
     def _round(self, name: str) -> Round:
@@ -263,8 +290,6 @@ class Campaign:
             count=int(min(count, self._left(name))),
             max_elements=elements,
             reach=reach,
-            known=self._bugs.known,
-            ledger=self._ledger,
             rare=rare,
             like=plan.like if reach is Reach.USUAL else None,
         )
@@ -305,14 +330,14 @@ class Campaign:
         """Everything that a slot's process has said, and what became of it."""
         for message in slot.process.receive():
             self._take(slot, message)
-            if isinstance(message, (Done, Fault)):
+            if isinstance(message, (Done, Minimised, Fault)):
                 return
-        verdict = slot.process.fate()
+        verdict = slot.process.exit_verdict()
         if verdict is None:
             return
         for message in slot.process.receive():  # said between the last look and its end
             self._take(slot, message)
-            if isinstance(message, (Done, Fault)):
+            if isinstance(message, (Done, Minimised, Fault)):
                 return
         if isinstance(verdict, Lost):
             self._record_lost(slot)
@@ -325,32 +350,19 @@ class Campaign:
             case Ready():
                 self.store.count(name, "starting", time.monotonic() - slot.since)
             case Begun():
-                slot.case, slot.probe = message.case, message.number < 0
-                if not slot.probe:
-                    slot.begun = message.number + 1
+                slot.case, slot.begun = message.case, message.number + 1
                 self.store.begin(slot.number, name, message.case, self.now)
             case Checked():
-                assert slot.case is not None
-                self.store.end(slot.number, name, message, self.now)
-                self._troubles.judged(name)
-                slot.last = message.case
-                self._programs[name].learn(message)
-                if not message.probe:
-                    checking, running = (message.seconds.get(what, 0.0) for what in ("checking", "running"))
-                    compiled = bool(message.compiled)
-                    self._sizes[name].learn(checking, slot.request.reach, running=running, compiled=compiled)
-                    self._drawn[name] += 1
-                    seen = self._regions[name]
-                    slot.fresh |= any(label not in seen for label in message.regions)
-                    seen.update(message.regions)
-                slot.fresh |= self._bugs.meet(name, message.case, message.failures, slot.request.known, self.now)
-                slot.case = None
-            case Found():
-                self._bugs.shrunk(name, message.case, message.failure, self.now)
+                self._count(slot, message)
+            case Minimised():
+                self.pool.replace(slot)
+                self._triage.minimal(message.finding, self.now)
+                if message.fault is not None:
+                    self.note_fault(name, message.fault, message.finding.case.json)
             case Done():
                 self.store.count(name, "drawing", message.drawing)
                 self._end_round(slot, fresh=slot.fresh)
-                if slot.begun == slot.request.skip and not message.lost:
+                if isinstance(slot.request, Round) and slot.begun == slot.request.skip and not message.lost:
                     self._trouble(name, "a round had no case in it")
                 if message.lost:
                     self.store.restart(name, "device lost")
@@ -361,6 +373,23 @@ class Campaign:
                 self._record_fault(slot, message)
             case _:
                 pass
+
+    def _count(self, slot: Slot, checked: Checked) -> None:
+        """Count the case that a slot's process has judged, and keep what is new about it."""
+        assert slot.case is not None
+        assert isinstance(slot.request, Round)
+        name = slot.name
+        self.store.end(slot.number, name, checked, self.now)
+        self._troubles.judged(name)
+        slot.last, slot.case = checked.case, None
+        self._programs[name].learn(checked)
+        checking, running = (checked.seconds.get(what, 0.0) for what in ("checking", "running"))
+        self._sizes[name].learn(checking, slot.request.reach, running=running, compiled=bool(checked.compiled))
+        self._drawn[name] += 1
+        seen = self._regions[name]
+        slot.fresh |= any(label not in seen for label in checked.regions)
+        seen.update(checked.regions)
+        slot.fresh |= self._triage.add(checked.findings, self.now)
 
     def _record_crash(self, slot: Slot, verdict: Verdict) -> None:
         """Blame the case in hand for the end of its process, or else the one before, and go on behind it with another."""
@@ -377,11 +406,12 @@ class Campaign:
         if blamed is None:
             self._trouble(name, f"a worker ended between cases: {verdict.message}")
         else:
-            failure = shorten(self.subjects[name].implementation, Case.from_json(blamed), verdict, self._ledger)
-            if slot.case is not None and not slot.probe:
+            subject = self.subjects[name]
+            found = finding(subject.spec, subject.implementation, Case.from_json(blamed), verdict)
+            if slot.case is not None:
                 self._drawn[name] += 1
-                self.store.end(slot.number, name, Checked(case=blamed, failures=(failure,)), self.now)
-            new = self._bugs.shrunk(name, blamed, failure, self.now)
+                self.store.end(slot.number, name, Checked(case=blamed, findings=(found,)), self.now)
+            new = self._triage.add((found,), self.now)
             self._troubles.judged(name)
         self._end_round(slot, fresh=new, crashed=not new)
         self._go_on(slot)
@@ -393,7 +423,7 @@ class Campaign:
         self.store.drop(slot.number)
         self.pool.replace(slot)
         self.note_fault(name, fault, slot.case)
-        if slot.case is not None and not slot.probe:
+        if slot.case is not None:
             self._drawn[name] += 1
             self.store.count(name, "faulted", 1)
         self._trouble(name, fault.message)
@@ -427,13 +457,16 @@ class Campaign:
 
     def _end_round(self, slot: Slot, *, fresh: bool, crashed: bool = False) -> None:
         """Book the time of a slot's round."""
+        if not isinstance(slot.request, Round):
+            return
         self._sizes[slot.name].ended(slot.request.reach)
         self._share.done(slot.name, time.monotonic() - slot.since, fresh=fresh, crashed=crashed)
 
     def _go_on(self, slot: Slot) -> None:
         """What is left of the round of a process that ended is handed out again, behind the case in hand."""
-        if slot.begun < slot.request.count and slot.request.rare is None:
-            self._waiting[slot.name].append(replace(slot.request, skip=slot.begun, known=self._bugs.known))
+        request = slot.request
+        if isinstance(request, Round) and slot.begun < request.count and request.rare is None:
+            self._waiting[slot.name].append(replace(request, skip=slot.begun))
 
 
 def _cases(counts: Mapping[str, Any]) -> int:

@@ -63,7 +63,7 @@ class Programs:
         if key is None or key != self._first:
             self._compiling += compiling
             self._checking += checking
-        if key is not None and not checked.refused and not checked.failures:
+        if key is not None and not checked.refused and not checked.findings:
             self._cases[key] = checked.case
             if len(self._cases) > _KEPT:
                 self._cases.pop(next(iter(self._cases)))

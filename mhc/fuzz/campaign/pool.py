@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from mhc.fuzz.executors.local import Site, Specs, Working
-from mhc.fuzz.worker.protocol import Round
+from mhc.fuzz.worker.protocol import Minimise, Round
 
 _ENDINGS = 32  # processes that are ended at the same time
 
@@ -16,20 +16,19 @@ class Slot:
     """A place for one working process.
 
     Attributes:
-        name, request, since: the implementation, the round, and the monotonic time when it was handed out.
+        name, request, since: the implementation, the work, and the monotonic time when it was handed out.
         begun: cases of the round that were begun, those skipped included. fresh: it yielded something new.
-        case, probe: what is in hand, and whether it is a probe of shrinking. last: what was judged last in this round.
+        case: the case in hand. last: the one that was judged last in this round.
     """
 
     number: int
     process: Working
     name: str
-    request: Round
+    request: Round | Minimise
     since: float
     begun: int = 0
     fresh: bool = False
     case: str | None = None
-    probe: bool = False
     last: str | None = None
 
 
@@ -66,6 +65,12 @@ class Pool:
         """Busy slots whose processes may have something to say, once there is one or `seconds` have passed."""
         busy = {id(slot.process): slot for slot in self._slots if slot is not None}
         return [busy[id(one)] for one in self.site.wait([slot.process for slot in busy.values()], seconds)]
+
+    def minimise(self, number: int, name: str, request: Minimise) -> None:
+        """Have a slot minimise a finding of that implementation."""
+        since = time.monotonic()
+        process = self.site.minimise(number, name, request)
+        self._slots[number] = Slot(number=number, process=process, name=name, request=request, since=since)
 
     def give(self, number: int, name: str, request: Round) -> None:
         """Hand a round to an idle process of that implementation, or to a new one."""

@@ -73,10 +73,10 @@ class StoreError(Exception):
 class Store:
     """An open campaign. Writes outside of a `batch` are transactions of their own.
 
-    Counts are by implementation and word: `checked` and `refused` cases, `failing` ones, `probes` of shrinking, `compiled`
-    programs, seconds in `running`, `reference`, `checking`, `comparing`, `compiling`, `drawing`, `starting`; `checking` has
-    the two before it and `comparing` in it, `compiling` is the part of it on cases for which something was compiled. And who
-    was `compared with` whom, and what became of each output (`judged: dx`, see `mhc.fuzz.report.unjudged`).
+    Counts are by implementation and word: `checked` and `refused` cases, `failing` ones, `compiled` programs, and seconds in
+    `running`, `reference`, `checking`, `comparing`, `compiling`, `drawing`, `starting`. `checking` includes `running`,
+    `reference` and `comparing`; `compiling` is its part on cases for which something was compiled. There are counts of
+    comparisons (`compared with golden`) and of what was judged of each output (`judged: dx`, see `unjudged`).
 
     Attributes:
         trouble: why the file could not be written, while it cannot.
@@ -310,18 +310,15 @@ class Store:
             self._hand[slot] = None
 
     def end(self, slot: int, implementation: str, checked: Checked, at: float) -> None:
-        """Count a case that ran, and take it off the slot's hand. Probes of shrinking count as such and as nothing else."""
+        """Count a case that ran, and take it off the slot's hand."""
         with self.batch():
             self._hand[slot] = None
             counts = self._sums["counts"]
             for what, seconds in checked.seconds.items():
                 counts[implementation, what] += max(0.0, seconds)  # a kernel may have changed its process's clocks
             counts[implementation, "compiled"] += max(0, checked.compiled)  # it counts for itself
-            if checked.probe:
-                counts[implementation, "probes"] += 1
-                return
             counts[implementation, "refused" if checked.refused else "checked"] += 1
-            counts[implementation, "failing"] += bool(checked.failures)
+            counts[implementation, "failing"] += bool(checked.findings)
             for words in checked.compared:
                 counts[implementation, words] += 1
             for subject, outcome in checked.outcomes.items():
@@ -350,7 +347,7 @@ class Store:
             self._sums["restarts"][implementation, reason] += 1
 
     def keep(self, id_: str, document: Mapping[str, Any], state: str, at: float) -> None:
-        """Write a finding down, or replace it by a smaller one. States: raw, shrunk, minimal."""
+        """Write a finding down, or replace it by a smaller one. state: raw or minimal."""
         self._execute(
             "INSERT INTO findings VALUES (?, ?, 1, ?, ?) ON CONFLICT DO UPDATE SET document = excluded.document, state ="
             " excluded.state",

@@ -15,7 +15,7 @@ from mhc.fuzz.campaign.store import Store, StoreError
 from mhc.fuzz.findings.finding import from_document
 from mhc.implementation import DEVICES
 
-_STATES = {"raw", "shrunk", "minimal"}
+_STATES = {"raw", "shrunk", "minimal"}  # "shrunk": older versions, in which Hypothesis shrank a finding first
 _END_OF_TIME = 253402300800  # of year 9999, the last that a date can be written of
 
 Fits = Callable[[Any], bool]

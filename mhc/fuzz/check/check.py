@@ -1,10 +1,10 @@
 """One check: a case on one implementation, judged by every gate."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from mhc.case import Case
-from mhc.fuzz.check.differential import Other, against
+from mhc.fuzz.check.differential import RunningPeer, against
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.check.timing import Clock
 from mhc.implementation import Implementation
@@ -20,6 +20,19 @@ from oracles.trial import Gate, Run, Trial
 from oracles.verdict import Status, Verdict, not_applicable
 
 
+@dataclass(frozen=True)
+class Judgement:
+    """A case with its verdicts: the case that was drawn, or the same without the schedule that was refused."""
+
+    case: Case
+    verdicts: list[Verdict]
+
+    @property
+    def failures(self) -> list[Verdict]:
+        """The verdicts that fail."""
+        return [one for one in self.verdicts if one.status is Status.FAIL]
+
+
 def check(
     implementation: Implementation,
     case: Case,
@@ -27,36 +40,37 @@ def check(
     depth: Depth = Depth.DRAWN,
     clock: Clock | None = None,
     *,
-    partners: Sequence[Other] = (),
+    peers: Sequence[RunningPeer] = (),
     measure: bool = False,
-) -> list[Verdict]:
-    """Run `implementation` on `case` and judge it; a refused case costs no tolerance.
+) -> Judgement:
+    """Run `implementation` on `case` and return the judged case with its verdicts; a refused case costs no tolerance.
 
-    Where only the schedule that the case pins is refused, the case without it is judged: see `taken`. Gates with further
-    runs judge what ran to its end in the first, and in campaigns only what nothing was wrong with: they would tell of the
-    same bug in their words. Shared memory and changed settings (`MANNERS`) do not count there: they would hide all else.
+    Where only the schedule that the case pins is refused, the case without it is judged. Gates with further runs judge what
+    ran to its end in the first run; in campaigns only where nothing was wrong with it, since they would report the same bug
+    in other words. Shared memory and changed settings (`MANNERS`) do not count there: they would hide all else.
 
     An error of the device that only the harness meets is the case's as well: its kernel ran behind the call.
 
     Args:
         clock: is told where the time went, and before each call of the implementation.
-        partners: what the first run is compared with, by the pair gate.
+        peers: what the first run is compared with, by the pair gate.
         measure: the bound gate's verdicts say how far each output is from float64.
     """
     clock = clock or Clock()
     verdicts: list[Verdict] = []
     with clock.spent("checking"):
         try:
-            verdicts += _check(implementation, case, device, depth, clock, partners, measure)
-            judged = taken(implementation, case, verdicts)
-            if judged is not case:
-                verdicts += _check(implementation, judged, device, depth, clock, partners, measure)
+            verdicts += _check(implementation, case, device, depth, clock, peers, measure)
+            if any(one.oracle == refusal.NAME and one.subject == refusal.SCHEDULE for one in verdicts):
+                others = {name: pinned for name, pinned in case.schedules.items() if name != implementation.name}
+                case = replace(case, schedules=others)
+                verdicts += _check(implementation, case, device, depth, clock, peers, measure)
         except RuntimeError as error:
             late = liveness.device_error(error)
             if late is None:
                 raise
             verdicts.append(late)
-    return verdicts
+    return Judgement(case, verdicts)
 
 
 def _refused_again(implementation: Implementation, case: Case, device: str) -> str | None:
@@ -68,21 +82,13 @@ def _refused_again(implementation: Implementation, case: Case, device: str) -> s
     return None if again is None else again.reason
 
 
-def taken(implementation: Implementation, case: Case, verdicts: Iterable[Verdict]) -> Case:
-    """The case that the verdicts of a check are of: without the schedule that it pins where that was refused."""
-    if not any(one.oracle == refusal.NAME and one.subject == refusal.SCHEDULE for one in verdicts):
-        return case
-    others = {name: schedule for name, schedule in case.schedules.items() if name != implementation.name}
-    return replace(case, schedules=others)
-
-
 def _check(
     implementation: Implementation,
     case: Case,
     device: str,
     depth: Depth,
     clock: Clock,
-    partners: Sequence[Other],
+    peers: Sequence[RunningPeer],
     measure: bool,
 ) -> list[Verdict]:
     inputs = materialise(case, device)
@@ -114,9 +120,9 @@ def _check(
     if depth is not Depth.PLAIN and observation.failure is None and not wrong:
         gates = [gate for gate in GATES if depth is not Depth.DRAWN or gate.drawn(case)]
         verdicts += further(implementation, trial, gates, clock)
-    for partner in partners:
+    for peer in peers:
         with clock.spent("comparing"):
-            verdicts += against(partner, trial, verdicts)
+            verdicts += against(peer, trial, verdicts)
     return verdicts
 
 

@@ -3,11 +3,11 @@
 import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 from mhc.case import Case
-from mhc.fuzz.worker.protocol import Observed, Partner
-from mhc.observation import Observation
+from mhc.implementation import Implementation
+from mhc.observation import Failure, Observation
 from oracles import bound, liveness, nonfinite, pair
 from oracles.bound import Tolerances, tolerances
 from oracles.pair import Side
@@ -17,46 +17,78 @@ from oracles.verdict import Status, Verdict, not_applicable
 _JUDGES = (bound.NAME, nonfinite.NAME)
 
 
-class Other(Protocol):
-    """What a check asks of `mhc.fuzz.worker.peer.PartnerProcess`."""
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """An implementation that others are compared with: what processes that never load it must know of it.
+
+    Attributes:
+        spec: how it was named on the command line.
+    """
+
+    spec: str
+    name: str
+    variables: Mapping[str, str]
+    recomputes_forward: bool = False
+
+    @classmethod
+    def of(cls, spec: str, implementation: Implementation) -> Self:
+        return cls(
+            spec=spec,
+            name=implementation.name,
+            variables=dict(implementation.env),
+            recomputes_forward=implementation.recomputes_forward,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeerResult:
+    """What a peer computed. tensors: outputs and gradients, pickled: PyTorch would send them through shared memory."""
+
+    refused: str | None
+    failure: Failure | None
+    tensors: bytes
+
+
+class RunningPeer(Protocol):
+    """What a check asks of `mhc.fuzz.worker.peer.PeerProcess`."""
 
     @property
-    def partner(self) -> Partner: ...
+    def peer(self) -> Peer: ...
 
-    def run(self, case: Case) -> Observed | Verdict:
-        """What it made of a case; the liveness verdict on its process where that gave no answer."""
+    def run(self, case: Case) -> PeerResult | Verdict:
+        """Return the peer's result on a case, or the liveness verdict on its process where that gave no answer."""
         ...
 
 
-def against(other: Other, trial: Trial, verdicts: Sequence[Verdict]) -> list[Verdict]:
+def against(other: RunningPeer, trial: Trial, verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The pair gate's verdicts on a trial that already has `verdicts`.
 
     What is wrong by itself is told once, by the gate that says so. What the other one does wrong, a crash or a refusal, is
     nothing to judge here by: not applicable, and its symptom says what it was.
     """
-    mine, partner = trial.observation, other.partner
+    mine, peer = trial.observation, other.peer
     if mine.failure is not None:
-        return [_untold(partner, "failed itself", f"{mine.implementation} raised {mine.failure.type}")]
+        return [_untold(peer, "failed itself", f"{mine.implementation} raised {mine.failure.type}")]
     answer = other.run(trial.case)
     if isinstance(answer, Verdict):
-        return [_untold(partner, answer.symptom, f"{partner.name}: {answer.message}")]
+        return [_untold(peer, answer.symptom, f"{peer.name}: {answer.message}")]
     if answer.refused is not None:
-        return [_untold(partner, "refused", f"{partner.name} refused: {answer.refused}")]
+        return [_untold(peer, "refused", f"{peer.name} refused: {answer.refused}")]
     if answer.failure is not None:
-        told = f"{partner.name}: {answer.failure.stage} raised {answer.failure.type}: {answer.failure.message}"
-        return [_untold(partner, liveness.symptom(answer.failure), told)]
+        told = f"{peer.name}: {answer.failure.stage} raised {answer.failure.type}: {answer.failure.message}"
+        return [_untold(peer, liveness.symptom(answer.failure), told)]
     outputs, gradients = pickle.loads(answer.tensors)
-    theirs = replace(mine, implementation=partner.name, outputs=outputs, gradients=gradients)
+    theirs = replace(mine, implementation=peer.name, outputs=outputs, gradients=gradients)
     allowed = trial.allowed
-    if partner.recomputes_forward != trial.recomputes_forward:
-        allowed = tolerances(trial.inputs, trial.reference, recomputes_forward=partner.recomputes_forward)
+    if peer.recomputes_forward != trial.recomputes_forward:
+        allowed = tolerances(trial.inputs, trial.reference, recomputes_forward=peer.recomputes_forward)
     wrong = {one.subject: one.oracle for one in verdicts if one.status is Status.FAIL and one.oracle in _JUDGES}
     told_of = []
     for verdict in pair.judge(Side(observation=mine, allowed=trial.allowed), Side(observation=theirs, allowed=allowed)):
         one = _explained(verdict, theirs, allowed)
         if verdict.subject in wrong:
             one = not_applicable(pair.NAME, verdict.subject, f"fails {wrong[verdict.subject]} by itself")
-        told_of.append(replace(one, against=partner.name))
+        told_of.append(replace(one, against=peer.name))
     return told_of
 
 
@@ -72,8 +104,8 @@ def _explained(verdict: Verdict, theirs: Observation, allowed: Tolerances) -> Ve
     return replace(verdict, message=f"{verdict.message}; {note}")
 
 
-def _untold(partner: Partner, symptom: str, reason: str) -> Verdict:
-    return replace(not_applicable(pair.NAME, "case", reason), symptom=symptom, against=partner.name)
+def _untold(peer: Peer, symptom: str, reason: str) -> Verdict:
+    return replace(not_applicable(pair.NAME, "case", reason), symptom=symptom, against=peer.name)
 
 
 def compared(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
@@ -103,13 +135,13 @@ class Pair:
         return f"{line}, not on {sum(self.missing.values())}: {why}" if self.missing else line
 
 
-def pairs(partners: Sequence[str], counts: Mapping[str, Mapping[str, float]]) -> list[Pair]:
+def pairs(peers: Sequence[str], counts: Mapping[str, Mapping[str, float]]) -> list[Pair]:
     """Each implementation of a campaign with each that it was to be compared with, by name, from the store's counts."""
     found = []
     for name, own in counts.items():
-        for partner in partners:
-            start = f"not compared with {partner}: "
+        for peer in peers:
+            start = f"not compared with {peer}: "
             missing = {words.removeprefix(start): round(n) for words, n in own.items() if words.startswith(start)}
-            cases = round(own.get(f"compared with {partner}", 0))
-            found.append(Pair(name=name, against=partner, cases=cases, missing=missing))
+            cases = round(own.get(f"compared with {peer}", 0))
+            found.append(Pair(name=name, against=peer, cases=cases, missing=missing))
     return found

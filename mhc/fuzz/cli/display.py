@@ -18,6 +18,7 @@ from rich.text import Text
 
 from mhc.fuzz.campaign.campaign import Campaign
 from mhc.fuzz.report.words import count, cut, duration, plural
+from mhc.fuzz.worker.protocol import Minimise, Round
 from mhc.terminal import cleaned, drawn_on, safe
 
 _REDRAW = 0.25
@@ -78,8 +79,11 @@ class Watch:
             work=tuple(
                 Work(name=slot.name, doing=slot.process.doing, seconds=now - slot.process.since)
                 for slot in campaign.pool.busy()
+                if isinstance(slot.request, Round)
             ),
-            minimising=tuple(str(found.fingerprint) for found in campaign.reducer.working),
+            minimising=tuple(
+                str(slot.request.finding.fingerprint) for slot in campaign.pool.busy() if isinstance(slot.request, Minimise)
+            ),
         )
 
 

@@ -10,6 +10,7 @@ import click
 from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.commands import Commands
+from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.cli import minimise, report
 from mhc.fuzz.cli.options import load_pairs
@@ -19,7 +20,6 @@ from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings.finding import read_against, read_case
 from mhc.fuzz.worker.client import Worker
 from mhc.fuzz.worker.process import HarnessError
-from mhc.fuzz.worker.protocol import Partner
 from mhc.implementation import DEVICES, Implementation
 from mhc.loading import outside_names
 from mhc.registry import built_in, load
@@ -46,7 +46,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
 @click.group(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Stop after this many hours.")
 @click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Stop after this many minutes.")
-@click.option("--cases", "case_limit", type=click.IntRange(min=1), help="Stop after this many on each; shrinking runs more.")
+@click.option("--cases", "case_limit", type=click.IntRange(min=1), help="Stop after this many on each implementation.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes that work at a time.  [default: one a core]")
 @click.option("--seed", type=click.IntRange(min=0), help="Seed of the first round; the same seed draws the same cases.")
 @click.option(
@@ -141,9 +141,9 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], tr
     elif not against and remembered is not None:
         against = (remembered,)
     failed, empty = False, list[str]()
-    loaded, partners = load_pairs(chosen, against, device, "--impl" if specs else f"{case_file}: found on")
+    loaded, peers = load_pairs(chosen, against, device, "--impl" if specs else f"{case_file}: found on")
     for spec, implementation in loaded:
-        verdicts = _check_once(spec, implementation, case, device, partners)
+        verdicts = _check_once(spec, implementation, case, device, peers)
         click.echo(replay_table(case, implementation.name, verdicts))
         fails = any(verdict.status is Status.FAIL for verdict in verdicts)
         failed |= fails
@@ -169,10 +169,8 @@ for verb in VERBS:
     main.add_command(verb)
 
 
-def _check_once(
-    spec: str, implementation: Implementation, case: Case, device: str, partners: Sequence[Partner]
-) -> list[Verdict]:
-    worker = Worker(spec, implementation, device, partners=partners)
+def _check_once(spec: str, implementation: Implementation, case: Case, device: str, peers: Sequence[Peer]) -> list[Verdict]:
+    worker = Worker(spec, implementation, device, peers=peers)
     try:
         worker.start(case, Depth.FULL, measure=True)
         return worker.finish()

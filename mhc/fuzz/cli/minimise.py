@@ -13,7 +13,7 @@ from mhc.fuzz.cli.options import elsewhere
 from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding, read_finding
-from mhc.fuzz.findings.known_issues import identified, known
+from mhc.fuzz.findings.known_issues import known
 from mhc.fuzz.minimise.minimise import CHECKS, RUNS, SECONDS, confirm
 from mhc.fuzz.minimise.minimise import minimise as make_small
 from mhc.fuzz.minimise.sandbox import least_limit, processes
@@ -120,7 +120,7 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, trust: bo
     if not again.stable:
         click.echo(f"    refused: a fixture must fail {RUNS} times of {RUNS}")
         sys.exit(1)
-    entry = known(found.fingerprint, found.case)
+    entry = known(found.fingerprint)
     if entry is not None:
         click.echo(f"    {entry}")
     before = found.reduction or again
@@ -162,7 +162,7 @@ def open_finding(
         devices = ", ".join(other.devices)
         problem = "not with itself" if other.name == implementation.name else f"which runs on {devices}, not on {where}"
         raise click.UsageError(f"{path}: is compared with {other.name}, {problem}")
-    fingerprint = identified(replace(found.fingerprint, implementation=implementation.name), found.case)
+    fingerprint = replace(found.fingerprint, implementation=implementation.name)
     return replace(found, fingerprint=fingerprint, spec=chosen, variables=implementation.env), implementation, where
 
 

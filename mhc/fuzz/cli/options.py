@@ -6,7 +6,7 @@ from contextlib import suppress
 import click
 import torch
 
-from mhc.fuzz.worker.protocol import Partner
+from mhc.fuzz.check.differential import Peer
 from mhc.implementation import Implementation, ImplementationError
 from mhc.registry import built_in, load
 
@@ -31,7 +31,7 @@ def load_all(
 
 def load_pairs(
     specs: Sequence[str], against: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True
-) -> tuple[list[tuple[str, Implementation]], tuple[Partner, ...]]:
+) -> tuple[list[tuple[str, Implementation]], tuple[Peer, ...]]:
     """The implementations asked for, and those that each is compared with; these are left out of "all built-in ones".
 
     Args:
@@ -41,17 +41,15 @@ def load_pairs(
         click.UsageError: as for `load_all`, or one is to be compared with itself, or nothing is left to check.
     """
     chosen = load_all(specs, device, asked_by, here=here)
-    partners = _load("--against", "--against", against, device)
-    for spec, partner in partners if specs else ():
-        if any(implementation.name == partner.name for _, implementation in chosen):
-            raise click.UsageError(
-                f"--against {spec}: --impl names {partner.name!r} too, and nothing is compared with itself"
-            )
-    names = {partner.name for _, partner in partners}
+    peers = _load("--against", "--against", against, device)
+    for spec, peer in peers if specs else ():
+        if any(implementation.name == peer.name for _, implementation in chosen):
+            raise click.UsageError(f"--against {spec}: --impl names {peer.name!r} too, and nothing is compared with itself")
+    names = {peer.name for _, peer in peers}
     chosen = [one for one in chosen if one[1].name not in names]
     if not chosen:
         raise click.UsageError(f"--against: no implementation is left to compare with {', '.join(names)}; give --impl")
-    return chosen, tuple(Partner.of(spec, implementation) for spec, implementation in partners)
+    return chosen, tuple(Peer.of(spec, implementation) for spec, implementation in peers)
 
 
 def elsewhere(implementation: Implementation, device: str, option: str = "--impl") -> str:

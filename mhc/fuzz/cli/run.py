@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,12 +19,12 @@ import torch
 from mhc.environment import environment
 from mhc.files import new_folder, refuse_links
 from mhc.fuzz import report
-from mhc.fuzz.campaign.background_minimiser import Reducer
 from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
 from mhc.fuzz.campaign.harness_faults import FaultRecord
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store, StoreError
 from mhc.fuzz.campaign.store_validation import check_to_go_on
+from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.cli.display import Display, display
 from mhc.fuzz.cli.options import load_pairs
 from mhc.fuzz.cli.trust import has_outside, require_trust
@@ -33,16 +33,15 @@ from mhc.fuzz.executors.ray_cluster import Fleet, join
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.findings.known_issues import LEDGER
-from mhc.fuzz.minimise.minimise import minimise
-from mhc.fuzz.minimise.sandbox import processes
-from mhc.fuzz.worker.process import HarnessError, Limits
-from mhc.fuzz.worker.protocol import Fault, Partner
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import HarnessError
+from mhc.fuzz.worker.protocol import Fault
 from mhc.implementation import Implementation
 
+MINIMISE = True
 _DEFAULT_SECONDS = 60.0
 _MEMORY_SHARE = 0.8
 _ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM  # and SIGHUP, where it is not ignored
-_MINIMISE_CHECKS, _MINIMISE_SECONDS = 400, 120.0  # of one finding, beside the rounds; `minimise` alone takes longer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,14 +143,14 @@ def settings_of(
 
 def run_campaign(settings: Settings) -> int:
     """Run it to its end, with a report whatever ends it; the exit status."""
-    loaded, partners = load_pairs(settings.specs, settings.against, settings.device, here=settings.on is None)
+    loaded, peers = load_pairs(settings.specs, settings.against, settings.device, here=settings.on is None)
     settings, store = _opened(settings)
     folder = settings.folder
     again = "going on with" if settings.resumed else "reports in"
-    click.echo(f"checking {_who(loaded, partners)} on {settings.device}, seed {settings.seed}, {again} {folder}")
+    click.echo(f"checking {_who(loaded, peers)} on {settings.device}, seed {settings.seed}, {again} {folder}")
     store.set_meta(budget=_budget(settings.budget))
     if not settings.resumed:
-        _describe(store, settings, loaded, partners)
+        _describe(store, settings, loaded, peers)
     named = {implementation.name: (spec, implementation) for spec, implementation in loaded}
     written = {id_: Path(path) for id_, path in store.meta().get("fixtures", {}).items()}
 
@@ -184,7 +183,7 @@ def run_campaign(settings: Settings) -> int:
 
     with ExitStack() as stack:
         shown = stack.enter_context(display())
-        site = _site(settings, named, partners)
+        site = _site(settings, named, peers)
         campaign = Campaign(
             [Subject(spec=spec, implementation=implementation) for spec, implementation in loaded],
             store,
@@ -194,8 +193,7 @@ def run_campaign(settings: Settings) -> int:
             largest=settings.max_elements,
             device=settings.device,
             ledger=LEDGER,
-            against={partner.name: partner.spec for partner in partners},
-            reducer=_reducer(settings, dict(loaded)),
+            minimise=MINIMISE,
             on_finding=on_finding,
             on_minimal=on_minimal,
             on_fault=on_fault,
@@ -256,10 +254,10 @@ def _opened(settings: Settings) -> tuple[Settings, Store]:
     return replace(settings, folder=folder), store
 
 
-def _site(settings: Settings, specs: Specs, partners: Sequence[Partner]) -> Site:
+def _site(settings: Settings, specs: Specs, peers: Sequence[Peer]) -> Site:
     logs = settings.folder / "logs"
     if settings.on is not None:
-        return Fleet(specs, settings.device, settings.workers, settings.limits, logs=logs, partners=partners)
+        return Fleet(specs, settings.device, settings.workers, settings.limits, logs=logs, peers=peers)
     return Here(
         specs,
         settings.device,
@@ -267,39 +265,16 @@ def _site(settings: Settings, specs: Specs, partners: Sequence[Partner]) -> Site
         settings.limits,
         logs=logs,
         gpus=torch.cuda.device_count() if settings.device == "cuda" else 0,
-        partners=partners,
+        peers=peers,
     )
 
 
-def _reducer(settings: Settings, implementations: Mapping[str, Implementation]) -> Reducer:
-    """What makes findings smaller, on this machine."""
-    if settings.device == "cuda" and not torch.cuda.is_available():
-        click.echo("there is no CUDA device here: findings stay as the rounds shrank them")
-        return Reducer(None)
-
-    def smaller(found: Finding) -> Finding:
-        log = settings.folder / "logs" / f"minimise-{found.fingerprint.id}.log"
-        start = processes(
-            found.spec,
-            implementations[found.spec],
-            settings.device,
-            found.against,
-            limits=settings.limits,
-            log=log,
-        )
-        return minimise(found, settings.device, start=start, checks=_MINIMISE_CHECKS, seconds=_MINIMISE_SECONDS)
-
-    return Reducer(smaller)
-
-
-def _who(loaded: Sequence[tuple[str, Implementation]], partners: Sequence[Partner]) -> str:
+def _who(loaded: Sequence[tuple[str, Implementation]], peers: Sequence[Peer]) -> str:
     names = ", ".join(implementation.name for _, implementation in loaded)
-    return f"{names} against {', '.join(partner.name for partner in partners)}" if partners else names
+    return f"{names} against {', '.join(peer.name for peer in peers)}" if peers else names
 
 
-def _describe(
-    store: Store, settings: Settings, loaded: Sequence[tuple[str, Implementation]], partners: Sequence[Partner]
-) -> None:
+def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Implementation]], peers: Sequence[Peer]) -> None:
     """What the run is, for its reports and for whoever goes on with it."""
     seconds, cases = settings.budget.seconds, settings.budget.cases
     store.set_meta(
@@ -310,7 +285,7 @@ def _describe(
         implementations=[{"name": implementation.name, "spec": spec} for spec, implementation in loaded],
         chosen=bool(settings.specs),
         against=list(settings.against),
-        partners=[partner.name for partner in partners],
+        partners=[peer.name for peer in peers],
         environment=environment().to_json(),
         command=" ".join(["python -m mhc.fuzz", *sys.argv[1:]]),
         seconds=None if seconds == float("inf") else seconds,

@@ -1,15 +1,20 @@
 """Where the processes of a campaign run. `Here` is this machine; `mhc.fuzz.executors.ray_cluster` has others."""
 
+import os
+import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from mhc.files import file_name
+from mhc.fuzz.check.differential import Peer
+from mhc.fuzz.minimise.minimise import run_minimise
 from mhc.fuzz.worker.forkserver import end_orphans
+from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
-from mhc.fuzz.worker.process import Limits, Lost, Process, Target, attend
-from mhc.fuzz.worker.protocol import Message, Partner, Request
+from mhc.fuzz.worker.process import Lost, Process, Target, attend
+from mhc.fuzz.worker.protocol import Message, Minimise, Minimised, Request
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
 
@@ -32,7 +37,7 @@ class Working(Protocol):
 
     def receive(self) -> Iterator[Message]: ...
 
-    def fate(self) -> Verdict | Lost | None: ...
+    def exit_verdict(self) -> Verdict | Lost | None: ...
 
     def pause(self, *, stopped: bool) -> None: ...
 
@@ -59,6 +64,9 @@ class Site(Protocol):
     def start(self, slot: int, name: str) -> Working:
         """A new process of an implementation."""
 
+    def minimise(self, slot: int, name: str, request: Minimise) -> Working:
+        """Begin to minimise a finding of an implementation; the answer is `Minimised`."""
+
     def wait(self, processes: Sequence[Any], seconds: float) -> Collection[Any]:
         """Those of `processes` that may have something to say, once there is one or `seconds` have passed."""
 
@@ -71,7 +79,7 @@ class Here:
 
     Args:
         logs: folder for the processes' output. gpus: how many CUDA devices to spread the slots over.
-        partners: what every implementation is compared with. target: as for `Process`.
+        peers: what every implementation is compared with. target: as for `Process`.
     """
 
     here = True
@@ -85,12 +93,12 @@ class Here:
         *,
         logs: Path | None = None,
         gpus: int = 0,
-        partners: Sequence[Partner] = (),
+        peers: Sequence[Peer] = (),
         target: Target = serve,
     ) -> None:
         self._specs = dict(specs)
         self._device, self._limits, self._logs, self._gpus = device, limits, logs, gpus
-        self._partners, self._target = partners, target
+        self._peers, self._target = peers, target
         self.slots = workers
         self._started = 0
         self._looked = 0.0
@@ -117,11 +125,17 @@ class Here:
             self._limits,
             log=log,
             gpu=self.kin(slot) if self._gpus else None,
-            partners=self._partners,
+            peers=self._peers,
             target=self._target,
         )
 
-    def wait(self, processes: Sequence[Process], seconds: float) -> Collection[Process]:
+    def minimise(self, slot: int, name: str, request: Minimise) -> "Minimising":
+        _, implementation = self._specs[name]
+        log = None if self._logs is None else self._logs / f"minimise-{request.finding.fingerprint.id}.log"
+        gpu = self.kin(slot) if self._gpus else None
+        return Minimising(lambda: run_minimise(request, implementation, self._device, self._limits, log, gpu))
+
+    def wait(self, processes: "Sequence[Process | Minimising]", seconds: float) -> "Collection[Process | Minimising]":
         talking = attend(processes, min(seconds, _LOOK))
         now = time.monotonic()
         if now - self._looked >= _LOOK:  # what hangs or grows says nothing
@@ -132,3 +146,41 @@ class Here:
 
     def stop(self) -> None:
         return
+
+
+class Minimising:
+    """A thread that minimises a finding: it waits for worker processes, which do the work.
+
+    Args:
+        minimise: what it runs.
+    """
+
+    doing = "minimising"
+
+    def __init__(self, minimise: Callable[[], Minimised]) -> None:
+        self.since = time.monotonic()
+        self._minimise = minimise
+        self._answer: Minimised | None = None
+        self.awaited, self._ended = os.pipe()
+        # a daemon: the end of the campaign does not wait for it, and its processes end with this one
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def send(self, request: Request) -> None:
+        raise NotImplementedError("it takes one request, when it is made")
+
+    def receive(self) -> Iterator[Message]:
+        if self._answer is not None:
+            yield self._answer
+
+    def exit_verdict(self) -> None:
+        return None
+
+    def pause(self, *, stopped: bool) -> None:
+        """Do nothing: its processes have limits of their own."""
+
+    def kill(self) -> None:
+        os.close(self.awaited)
+
+    def _run(self) -> None:
+        self._answer = self._minimise()
+        os.close(self._ended)  # wakes who waits for `awaited`

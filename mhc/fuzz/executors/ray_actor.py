@@ -12,14 +12,18 @@ from importlib import import_module
 from pathlib import Path
 
 from mhc.files import file_name
+from mhc.fuzz.check.differential import Peer
+from mhc.fuzz.minimise.minimise import run_minimise
+from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
-from mhc.fuzz.worker.process import Limits, Lost, Process, Target, attend
-from mhc.fuzz.worker.protocol import Begun, Done, Fault, Found, Message, Partner, Request, Round
+from mhc.fuzz.worker.process import Lost, Process, Target, attend
+from mhc.fuzz.worker.protocol import Begun, Done, Fault, Message, Minimise, Request, Round
+from mhc.registry import load
 from oracles.verdict import Verdict
 
 _WATCH = 0.25  # seconds between looks at a process that says nothing
 _AT_ONCE = (Done, Fault)  # what is told as soon as it is known
-_SOON = (Begun, Found)  # so is this, unless the last answer was just now; all the rest goes along
+_SOON = (Begun,)  # so is this, unless the last answer was just now; all the rest goes along
 _APART = 0.2  # seconds: an answer costs a millisecond of CPU time in the main process, and two or three here
 _LOGS = 64
 
@@ -42,7 +46,7 @@ class Said:
     """
 
     messages: tuple[Message, ...]
-    fate: Verdict | Lost | None
+    ended: Verdict | Lost | None
     doing: str
     seconds: float
 
@@ -66,9 +70,9 @@ class Agent:
     """
 
     def __init__(
-        self, device: str, limits: Limits, partners: Sequence[Partner], logs: Path | None, slot: int, target: Target = serve
+        self, device: str, limits: Limits, peers: Sequence[Peer], logs: Path | None, slot: int, target: Target = serve
     ) -> None:
-        self._device, self._limits, self._partners, self._slot = device, limits, tuple(partners), slot
+        self._device, self._limits, self._peers, self._slot = device, limits, tuple(peers), slot
         self._target = target
         self._processes: dict[int, Process] = {}
         self._logs = logs if logs is not None and logs.is_dir() else Path(tempfile.mkdtemp(prefix="mhc-fuzz-"))
@@ -104,18 +108,25 @@ class Agent:
             self._apart = 0.0 if isinstance(request, Round) and request.skip else _APART
             process.send(request)
         messages: list[Message] = []
-        fate: Verdict | Lost | None = None
+        ended: Verdict | Lost | None = None
         until = time.monotonic() + seconds
-        while fate is None and time.monotonic() < until and not any(isinstance(one, _AT_ONCE) for one in messages):
+        while ended is None and time.monotonic() < until and not any(isinstance(one, _AT_ONCE) for one in messages):
             if any(isinstance(one, _SOON) for one in messages):
                 until = min(until, self._answered + self._apart)
             attend([process], max(0.0, min(_WATCH, until - time.monotonic())))
             messages.extend(process.receive())
-            fate = process.fate()
-        if fate is not None:
+            ended = process.exit_verdict()
+        if ended is not None:
             messages.extend(process.receive())  # said between the last look and its end
         self._answered = time.monotonic()
-        return Said(messages=tuple(messages), fate=fate, doing=process.doing, seconds=time.monotonic() - process.since)
+        return Said(messages=tuple(messages), ended=ended, doing=process.doing, seconds=time.monotonic() - process.since)
+
+    def minimise(self, start: Start, request: Minimise) -> Said:
+        """Minimise a finding, in processes that this one starts."""
+        began = time.monotonic()
+        log = self._logs / f"minimise-{request.finding.fingerprint.id}.log"
+        answer = run_minimise(request, load(start.spec), self._device, self._limits, log)
+        return Said(messages=(answer,), ended=None, doing="minimising", seconds=time.monotonic() - began)
 
     def kill(self, key: int) -> None:
         process = self._processes.pop(key, None)
@@ -126,7 +137,7 @@ class Agent:
         log = self._logs / f"{file_name(start.name)}-{self._slot}-{self._started % _LOGS}.log"
         self._started += 1
         return Process(
-            start.spec, start.variables, self._device, self._limits, log=log, partners=self._partners, target=self._target
+            start.spec, start.variables, self._device, self._limits, log=log, peers=self._peers, target=self._target
         )  # the actor sees one CUDA device, and so does what it starts
 
 

@@ -18,11 +18,13 @@ from typing import Any
 
 import click
 
+from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.executors.local import Specs
 from mhc.fuzz.executors.ray_actor import About, Agent, Said, Start, about
+from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
-from mhc.fuzz.worker.process import HarnessError, Limits, Lost, Target
-from mhc.fuzz.worker.protocol import Done, Fault, Message, Partner, Request
+from mhc.fuzz.worker.process import HarnessError, Lost, Target
+from mhc.fuzz.worker.protocol import Done, Fault, Message, Minimise, Minimised, Request
 from oracles.verdict import Verdict
 
 _SCHEME = "ray"
@@ -82,7 +84,7 @@ class Fleet:
     """A site of `workers` slots, on the cluster that was joined.
 
     Args:
-        logs, target: as for `mhc.fuzz.executors.ray_actor.Agent`. partners: what every implementation is compared with.
+        logs, target: as for `mhc.fuzz.executors.ray_actor.Agent`. peers: what every implementation is compared with.
 
     Attributes:
         agents: of each slot, what is known of its machine; None while it is down.
@@ -98,7 +100,7 @@ class Fleet:
         limits: Limits,
         *,
         logs: Path | None = None,
-        partners: Sequence[Partner] = (),
+        peers: Sequence[Peer] = (),
         target: Target = serve,
     ) -> None:
         self._ray = _ray(_SCHEME)
@@ -109,7 +111,7 @@ class Fleet:
         options = {"num_cpus": 1, "num_gpus": 1 if device == "cuda" else 0, "max_restarts": -1, "max_task_retries": 0}
         actor = self._ray.remote(**options)(Agent)
         place = None if logs is None else logs.resolve()
-        self._actors = [actor.remote(device, limits, tuple(partners), place, slot, target) for slot in range(workers)]
+        self._actors = [actor.remote(device, limits, tuple(peers), place, slot, target) for slot in range(workers)]
         self.slots = workers
         self.agents: list[About | None] = [None] * workers
         self._greeted = [-math.inf] * workers
@@ -127,6 +129,11 @@ class Fleet:
         spec, implementation = self._specs[name]
         start = Start(name=name, spec=spec, variables=dict(implementation.env))
         return Remote(self._ray, self._actors[slot], next(self._keys), slot, start)
+
+    def minimise(self, slot: int, name: str, request: Minimise) -> "Remote":
+        remote = self.start(slot, name)
+        remote.minimise(request)
+        return remote
 
     def wait(self, processes: Sequence["Remote"], seconds: float) -> Collection["Remote"]:
         self._greet()
@@ -197,11 +204,16 @@ class Remote:
         self.doing = "starting"
         self.since = time.monotonic()
         self._said: deque[Message] = deque()
-        self._fate: Verdict | Lost | None = None
+        self._ended: Verdict | Lost | None = None
 
     def send(self, request: Request) -> None:
         """Hand over work; the process is started where it is not there, or no longer."""
         self.call = self._actor.work.remote(self._key, self._start, request, _LISTEN)
+
+    def minimise(self, request: Minimise) -> None:
+        """Have the agent minimise a finding, which takes all of its time until it answers."""
+        self.doing = "minimising"
+        self.call = self._actor.minimise.remote(self._start, request)
 
     def answered(self) -> None:
         """Take in the answer to the call, and make the next one unless the process has no more to say."""
@@ -218,12 +230,12 @@ class Remote:
             why = "its agent was started anew"
         if said is None:
             self.lost = True
-            self._fate = Lost(why)
+            self._ended = Lost(why)
             return
         self._said.extend(said.messages)
         self.doing, self.since = said.doing, time.monotonic() - said.seconds
-        self._fate = said.fate
-        if said.fate is None and not any(isinstance(one, Done) for one in said.messages):
+        self._ended = said.ended
+        if said.ended is None and not any(isinstance(one, (Done, Minimised)) for one in said.messages):
             self.call = self._actor.work.remote(self._key, None, None, _LISTEN)
 
     def receive(self) -> Iterator[Message]:
@@ -231,8 +243,8 @@ class Remote:
         while self._said:
             yield self._said.popleft()
 
-    def fate(self) -> Verdict | Lost | None:
-        return self._fate
+    def exit_verdict(self) -> Verdict | Lost | None:
+        return self._ended
 
     def pause(self, *, stopped: bool) -> None:
         """Do nothing: a campaign that is stopped at its terminal goes on elsewhere."""

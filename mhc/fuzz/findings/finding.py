@@ -11,9 +11,10 @@ from mhc.case_json import CaseError
 from mhc.environment import environment
 from mhc.files import read_json
 from mhc.fuzz.findings.fingerprint import Fingerprint
-from mhc.fuzz.worker.protocol import Failure
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
+
+_LONGEST = 2000  # characters of a message that is kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,29 +109,19 @@ class Finding:
         return json.dumps(self.document, indent=2) + "\n"
 
 
-def fingerprint(implementation: Implementation, case: Case, failure: Failure | Verdict) -> Fingerprint:
-    """What makes a failing verdict the same bug as another."""
-    return Fingerprint(
-        operator=case.operator,
-        implementation=implementation.name,
-        oracle=failure.oracle,
-        subject=failure.subject,
-        symptom=failure.symptom,
-        against=failure.against,
-        outside=failure.outside if isinstance(failure, Failure) else (),
-    )
+def finding(spec: str, implementation: Implementation, case: Case, verdict: Verdict, against: str | None = None) -> Finding:
+    """Return the finding that a failing verdict makes; a kernel's long message is cut.
 
-
-def finding(
-    spec: str, implementation: Implementation, case: Case, failure: Failure | Verdict, against: str | None = None
-) -> Finding:
-    """The finding that a failing verdict makes. against: how what it was compared with was named on the command line."""
+    Args:
+        spec, against: how the implementation, and the one that it was compared with, were named on the command line.
+    """
+    message = verdict.message if len(verdict.message) <= _LONGEST else verdict.message[:_LONGEST] + "..."
     return Finding(
-        fingerprint=fingerprint(implementation, case, failure),
+        fingerprint=Fingerprint.of(verdict, case.operator, implementation.name),
         spec=spec,
-        variables=implementation.env,
+        variables=dict(implementation.env),
         case=case,
-        message=failure.message,
+        message=message,
         against=against,
     )
 
@@ -168,9 +159,6 @@ def from_document(document: object) -> Finding:
         raise CaseError("fingerprint or reduction", f"has other fields than expected ({error})") from error
     if fingerprint.operator != case.operator:
         raise CaseError("fingerprint.operator", f"must be its case's, {case.operator}, was {fingerprint.operator!r}")
-    symbols = {symbol for condition in fingerprint.outside for symbol, _ in condition.least}
-    if not symbols <= set(case.sizes):
-        raise CaseError("fingerprint.outside", f"least must be of {', '.join(case.sizes)}")
     return Finding(
         fingerprint=fingerprint,
         spec=_text(document, "implementation") or "",

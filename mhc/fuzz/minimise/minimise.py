@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from mhc.case import Case, default_case
 from mhc.fuzz.check.level import Depth
@@ -11,6 +12,9 @@ from mhc.fuzz.findings.finding import Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.minimise.sandbox import LEAST_LIMIT, Sandbox, Start, least_limit, processes
 from mhc.fuzz.minimise.search import reduce
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
+from mhc.implementation import Implementation
 from mhc.registry import load
 
 CHECKS = 800
@@ -29,6 +33,7 @@ def minimise(
     device: str,
     *,
     start: Start | None = None,
+    least: float = LEAST_LIMIT,
     checks: int = CHECKS,
     seconds: float = SECONDS,
     clock: Callable[[], float] = time.monotonic,
@@ -40,6 +45,7 @@ def minimise(
 
     Args:
         start: starts a process for a number of seconds that a case may take; a worker of `found.spec` where not given.
+        least: seconds below which a case is never taken for hung, where `start` is given.
         checks, seconds: when to stop making it smaller. Confirming comes on top.
 
     Raises:
@@ -47,7 +53,6 @@ def minimise(
         HarnessError: the case cannot be checked at all.
     """
     began = clock()
-    least = LEAST_LIMIT
     if start is None:
         implementation = load(found.spec)
         start, least = processes(found.spec, implementation, device, found.against), least_limit(implementation)
@@ -76,6 +81,24 @@ def minimise(
         seconds=clock() - began,
     )
     return replace(confirmed, reduction=reduction)
+
+
+def run_minimise(
+    request: Minimise, implementation: Implementation, device: str, limits: Limits, log: Path | None, gpu: int | None = None
+) -> Minimised:
+    """Minimise a campaign's finding, within the limits of its workers. An exception leaves the finding as it is.
+
+    Args:
+        log: file for what the processes write. gpu: the one CUDA device that they see.
+    """
+    found = request.finding
+    try:
+        start = processes(found.spec, implementation, device, found.against, limits=limits, log=log, gpu=gpu)
+        least = least_limit(implementation)
+        smaller = minimise(found, device, start=start, least=least, checks=request.checks, seconds=request.seconds)
+    except BaseException as error:  # the drawn case stands
+        return Minimised(finding=found, fault=Fault.of(error))
+    return Minimised(finding=smaller)
 
 
 def confirm(

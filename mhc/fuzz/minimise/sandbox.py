@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Protocol
 
 from mhc.case import Case
+from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.client import Worker
-from mhc.fuzz.worker.process import HarnessError, Limits
-from mhc.fuzz.worker.protocol import Partner
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import Implementation
 from mhc.registry import load
 from oracles.verdict import Verdict
@@ -67,7 +68,7 @@ class Sandbox:
 
     def seen(self, case: Case, fingerprint: Fingerprint, depth: Depth) -> Verdict | None:
         """The verdict with that fingerprint, if the case fails so."""
-        return next((verdict for verdict in self.verdicts(case, depth) if fingerprint.fits(verdict, case)), None)
+        return next((verdict for verdict in self.verdicts(case, depth) if fingerprint.fits(verdict)), None)
 
     def stop(self) -> None:
         """End the process; the next case starts a new one."""
@@ -103,17 +104,18 @@ def processes(
     *,
     limits: Limits | None = None,
     log: Path | None = None,
+    gpu: int | None = None,
 ) -> Start:
     """How to start worker processes of an implementation.
 
     Args:
-        against: how the implementation is named that it is compared with. limits, log: as for `Worker`.
+        against: how the implementation is named that it is compared with. limits, log, gpu: as for `Worker`.
 
     Raises:
         ImplementationError: that one cannot be loaded.
     """
-    partners = () if against is None else (Partner.of(against, load(against)),)
-    return lambda limit: Worker(spec, implementation, device, limit=limit, limits=limits, log=log, partners=partners)
+    peers = () if against is None else (Peer.of(against, load(against)),)
+    return lambda limit: Worker(spec, implementation, device, limit=limit, limits=limits, log=log, gpu=gpu, peers=peers)
 
 
 def least_limit(implementation: Implementation) -> float:

@@ -324,8 +324,7 @@ def _replay(path: Path, device: str, document: Mapping[str, Any]) -> str:
 
 def _known(document: Mapping[str, Any]) -> str | None:
     """What the ledger says today: a finding may have become known after its campaign."""
-    found = from_document(document)
-    entry = known(found.fingerprint, found.case)
+    entry = known(from_document(document).fingerprint)
     return None if entry is None else str(entry)
 
 

@@ -5,10 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from mhc.case import Case
+from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Depth
-from mhc.fuzz.worker.process import Limits, Process
-from mhc.fuzz.worker.protocol import Check, Judged, Partner
-from mhc.fuzz.worker.session import broken
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import Process
+from mhc.fuzz.worker.protocol import Check, Judged
+from mhc.fuzz.worker.session import device_lost
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
 
@@ -20,11 +22,12 @@ class Worker:
         spec: how the implementation is named; the process loads it itself, with `implementation.env` set beforehand.
         limit: seconds that one call of the implementation may take, with what is judged of it; a case has up to twenty.
         limits: what its process may use beside.
-        log: file for what the process writes; the parent's own output where not given.
-        partners: what every case is compared with, within limits of their own: the case's limit is not theirs.
+        log: file for what the process writes; the parent's own output where not given. gpu: the one CUDA device it sees.
+        peers: what every case is compared with, within limits of their own: the case's limit is not theirs.
 
     Attributes:
         compiled: programs compiled for the cases so far, where the implementation counts them.
+        judged: the last case that was judged, without a schedule that was refused.
     """
 
     def __init__(
@@ -36,7 +39,8 @@ class Worker:
         limit: float = 60.0,
         limits: Limits | None = None,
         log: Path | None = None,
-        partners: Sequence[Partner] = (),
+        gpu: int | None = None,
+        peers: Sequence[Peer] = (),
     ) -> None:
         self.spec = spec
         self.implementation = implementation
@@ -45,8 +49,9 @@ class Worker:
         self.limits = replace(limits or Limits(), compile=0.0, run=limit)
         self.retired = False
         self.compiled = 0
-        self._log = log
-        self._partners = partners
+        self.judged: Case | None = None
+        self._log, self._gpu = log, gpu
+        self._peers = peers
         self._process: Process | None = None
 
     def start(self, case: Case, depth: Depth = Depth.DRAWN, *, measure: bool = False) -> None:
@@ -61,13 +66,14 @@ class Worker:
         So does a case that loses the device: its process ends behind its answer.
         """
         assert self._process is not None
-        answer, fate = self._process.answer(Judged)
-        if fate is not None or (answer is not None and broken(answer.verdicts)):
+        answer, ended = self._process.answer(Judged)
+        if ended is not None or (answer is not None and device_lost(answer.verdicts)):
             self._retire()
         if answer is None:
-            assert fate is not None
-            return [fate]
+            assert ended is not None
+            return [ended]
         self.compiled += answer.compiled
+        self.judged = Case.from_json(answer.case)
         return list(answer.verdicts)
 
     def stop(self) -> None:
@@ -86,8 +92,9 @@ class Worker:
             self.device,
             self.limits,
             log=self._log,
-            partners=self._partners,
-            partner_limits=Limits(),
+            gpu=self._gpu,
+            peers=self._peers,
+            peer_limits=Limits(),
         )
         process.await_ready()
         return process

@@ -17,7 +17,7 @@ from mhc.fuzz.worker import frames
 from mhc.fuzz.worker.protocol import STACKS, Begun, Check, Fault, Judged, Message, Observe, Ready, Running
 
 if TYPE_CHECKING:
-    from mhc.fuzz.worker.process import Company
+    from mhc.fuzz.worker.limits import Peers
 
 # The modules that import PyTorch are imported in `serve`, after the environment variables are in place.
 
@@ -28,12 +28,12 @@ def serve(
     device: str,
     log: str | None,
     variables: Mapping[str, str],
-    company: "Company | None" = None,
+    peers: "Peers | None" = None,
 ) -> None:
     """Serve one implementation. An exception out of the harness is sent as a `Fault`, and ends the process.
 
     Args:
-        company: those that it is compared with.
+        peers: the implementations that it is compared with.
     """
     stacks = _detach(log, connection)
     bare = dict(os.environ)
@@ -44,21 +44,21 @@ def serve(
     from mhc.fuzz.check.check import check  # noqa: PLC0415
     from mhc.fuzz.check.timing import Clock  # noqa: PLC0415
     from mhc.fuzz.worker.compile_count import compiles, listen  # noqa: PLC0415
-    from mhc.fuzz.worker.peer import gather, run  # noqa: PLC0415
-    from mhc.fuzz.worker.session import broken, play  # noqa: PLC0415
+    from mhc.fuzz.worker.peer import run, start_peers  # noqa: PLC0415
+    from mhc.fuzz.worker.session import device_lost, run_session  # noqa: PLC0415
     from mhc.registry import load  # noqa: PLC0415
 
     torch.set_num_threads(1)
     if device == "cuda" and importlib.util.find_spec("triton") is not None:
         listen()
-    say = _Saying(connection)
+    send = _Sender(connection)
     try:
         implementation = load(spec)
     except BaseException as error:  # the parent reports it
-        say(Fault.of(error))
+        send(Fault.of(error))
         return
-    partners = gather(company, device, bare, say)
-    say(Ready(stacks=stacks))
+    running = start_peers(peers, device, bare, send)
+    send(Ready(stacks=stacks))
     while True:
         try:
             request = connection.recv()
@@ -68,32 +68,33 @@ def serve(
             if isinstance(request, Check):
                 text = request.case
                 before = compiles(implementation)
-                say(Begun(case=text, number=0))
-                clock = Clock(on_run=lambda nth: say(Running(nth=nth)))
-                verdicts = check(
+                send(Begun(case=text, number=0))
+                clock = Clock(on_run=lambda nth: send(Running(nth=nth)))
+                judged = check(
                     implementation,
                     Case.from_json(text),
                     device,
                     request.depth,
                     clock,
-                    partners=partners,
+                    peers=running,
                     measure=request.measure,
                 )
-                say(Judged(verdicts=tuple(verdicts), compiled=compiles(implementation) - before))
-                if broken(verdicts):
+                compiled = compiles(implementation) - before
+                send(Judged(case=judged.case.json, verdicts=tuple(judged.verdicts), compiled=compiled))
+                if device_lost(judged.verdicts):
                     _leave()
             elif isinstance(request, Observe):
                 text = request.case
-                if not run(implementation, text, device, say):
+                if not run(implementation, text, device, send):
                     _leave()
-            elif not play(implementation, device, request, say, partners):
+            elif not run_session(spec, implementation, device, request, send, running):
                 _leave()
         except BaseException as error:  # `observe` catches what an implementation raises: this is ours
-            say(Fault.of(error))
+            send(Fault.of(error))
             return
 
 
-class _Saying:
+class _Sender:
     """Sends messages. A process without a listener has nothing left to do; nor has a copy of it that a kernel forked."""
 
     def __init__(self, connection: Connection) -> None:

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 
 from mhc.case import Case
 from mhc.files import file_name
-from mhc.fuzz.worker.process import Company, Process
-from mhc.fuzz.worker.protocol import Begun, Comparing, Message, Observe, Observed, Partner, Running
-from mhc.fuzz.worker.session import broken
+from mhc.fuzz.check.differential import Peer, PeerResult
+from mhc.fuzz.worker.limits import Peers
+from mhc.fuzz.worker.process import Process
+from mhc.fuzz.worker.protocol import Begun, Comparing, Message, Observe, Running
+from mhc.fuzz.worker.session import device_lost
 from mhc.implementation import Implementation
 from mhc.inputs import materialise
 from mhc.observation import observe
@@ -34,34 +36,34 @@ def run(implementation: Implementation, text: str, device: str, say: Say) -> boo
     say(Running(nth=1))
     done = observe(implementation, inputs, saved)
     tensors = pickle.dumps((done.outputs, done.gradients))
-    say(Observed(refused=done.refused, failure=done.failure, tensors=tensors))
-    return not broken(liveness.judge(done))
+    say(PeerResult(refused=done.refused, failure=done.failure, tensors=tensors))
+    return not device_lost(liveness.judge(done))
 
 
-def gather(company: Company | None, device: str, bare: Mapping[str, str], say: Say) -> tuple["PartnerProcess", ...]:
+def start_peers(peers: Peers | None, device: str, bare: Mapping[str, str], say: Say) -> tuple["PeerProcess", ...]:
     """Those that a worker compares with; none has started yet.
 
     Args:
         bare: the environment without what the worker's own implementation needs. say: tells who watches the worker.
     """
-    if company is None:
+    if peers is None:
         return ()
-    return tuple(PartnerProcess(partner, device, company, bare, say) for partner in company.partners)
+    return tuple(PeerProcess(peer, device, peers, bare, say) for peer in peers.peers)
 
 
-class PartnerProcess:
+class PeerProcess:
     """One implementation in its own process, started when first asked. Where it ends again and again, it is left alone."""
 
-    def __init__(self, partner: Partner, device: str, company: Company, bare: Mapping[str, str], say: Say) -> None:
-        self.partner = partner
+    def __init__(self, peer: Peer, device: str, peers: Peers, bare: Mapping[str, str], say: Say) -> None:
+        self.peer = peer
         self._device = device
-        self._company = company
+        self._peers = peers
         self._bare = bare
         self._say = say
         self._process: Process | None = None
         self._ends = 0
 
-    def run(self, case: Case) -> Observed | Verdict:
+    def run(self, case: Case) -> PeerResult | Verdict:
         """What it made of `case`; the verdict on its end where that is the answer.
 
         Raises:
@@ -73,15 +75,15 @@ class PartnerProcess:
             )
         process = self._started()
         process.send(Observe(case=case.json))
-        answer, fate = process.answer(Observed, lambda: self._say(Comparing()))
-        if fate is not None:
+        answer, ended = process.answer(PeerResult, lambda: self._say(Comparing()))
+        if ended is not None:
             self.stop()
         if answer is not None:
             self._ends = 0
             return answer
-        assert fate is not None
+        assert ended is not None
         self._ends += 1
-        return fate
+        return ended
 
     def stop(self) -> None:
         if self._process is not None:
@@ -91,18 +93,18 @@ class PartnerProcess:
     def _started(self) -> Process:
         if self._process is not None:
             list(self._process.receive())  # sees that its end is closed: it lost its device, and ends behind its answer
-            if self._process.silent or self._process.fate() is not None:
+            if self._process.silent or self._process.exit_verdict() is not None:
                 self.stop()
         if self._process is None:
-            log, name = self._company.log, file_name(self.partner.name)
+            log, name = self._peers.log, file_name(self.peer.name)
             with _exactly(self._bare):
                 self._process = Process(
-                    self.partner.spec,
-                    self.partner.variables,
+                    self.peer.spec,
+                    self.peer.variables,
                     self._device,
-                    self._company.limits,
+                    self._peers.limits,
                     log=None if log is None else log.with_name(f"{log.stem}@{name}.log"),
-                    gpu=self._company.gpu,
+                    gpu=self._peers.gpu,
                 )
             self._process.await_ready(lambda: self._say(Comparing()))
         return self._process

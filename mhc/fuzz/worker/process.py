@@ -13,11 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from mhc.fuzz.check.differential import Peer, PeerResult
 from mhc.fuzz.worker.compiler_watch import Compilers
 from mhc.fuzz.worker.forkserver import FRESH, UNKNOWN, children, end_orphans
 from mhc.fuzz.worker.frames import Garbled, Reader
+from mhc.fuzz.worker.limits import Limits, Peers, allocator_share, resident, size_of
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.protocol import (
     STACKS,
@@ -28,8 +30,6 @@ from mhc.fuzz.worker.protocol import (
     Fault,
     Judged,
     Message,
-    Observed,
-    Partner,
     Ready,
     Request,
     Running,
@@ -44,12 +44,11 @@ _AWAY = 5.0  # seconds without a look after which whoever watches was stopped: t
 _KILLED = 5.0  # seconds that a killed process may take to end; one with a CUDA device takes its time
 _SAMPLES = 4  # times in a run limit that it is seen whether a compiler runs
 _CHILDREN = 64
-_ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"  # PyTorch takes the first that is set
 
 
 Target = Callable[[Connection, str, str, str | None, Mapping[str, str], Any], None]
 """What a process does: see `mhc.fuzz.worker.main.serve`."""
-Answer = TypeVar("Answer", Judged, Observed, Ready)
+Answer = TypeVar("Answer", Judged, PeerResult, Ready)
 
 
 @dataclass(frozen=True)
@@ -63,46 +62,14 @@ class HarnessError(Exception):
     """A fault of the harness itself, not of an implementation."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a process may use.
-
-    Attributes:
-        start: seconds to load the implementation. idle: between two cases, to draw the next.
-        run: seconds of one call in which no compiler was seen. compile: seconds more that a call may take with one.
-        parting: seconds to end after its pipe was closed, which is how an end shows first.
-        memory: resident bytes. output: bytes on standard output and error, together.
-        gpu_share: of a GPU's memory, what PyTorch may allocate in the process; past it a kernel gets an OutOfMemoryError.
-    """
-
-    start: float = 180.0
-    idle: float = 120.0
-    compile: float = 120.0
-    run: float = 60.0
-    parting: float = 10.0
-    memory: float = 8 << 30
-    output: int = 16 << 20
-    gpu_share: float = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Company:
-    """What a process is told of those that its implementation is compared with. limits, log, gpu: as for `Process`."""
-
-    partners: tuple[Partner, ...]
-    limits: Limits
-    log: Path | None
-    gpu: int | None
-
-
 class Process:
-    """One process. `receive` has what it said; `fate` says how it ended or that it must.
+    """One process. `receive` has what it said; `exit_verdict` says how it ended or that it must.
 
     Args:
         spec: how the implementation is named; the process loads it itself, with `variables` set beforehand.
         log: file for its standard output and error. gpu: the one CUDA device that it sees.
-        partners: what every case is compared with; each runs in a process that this one starts and watches.
-        partner_limits: what such a process may use; the same as this one where not given.
+        peers: what every case is compared with; each runs in a process that this one starts and watches.
+        peer_limits: what such a process may use; the same as this one where not given.
         target: what the process does.
 
     Attributes:
@@ -118,8 +85,8 @@ class Process:
         *,
         log: Path | None = None,
         gpu: int | None = None,
-        partners: Sequence[Partner] = (),
-        partner_limits: Limits | None = None,
+        peers: Sequence[Peer] = (),
+        peer_limits: Limits | None = None,
         target: Target = serve,
     ) -> None:
         self.spec = spec
@@ -138,10 +105,10 @@ class Process:
         if gpu is not None:
             own["CUDA_VISIBLE_DEVICES"] = str(gpu)
         if device == "cuda" and limits.gpu_share < 1.0:
-            own[_ALLOCATOR[0]] = _with_share({**os.environ, **own}, limits.gpu_share)
+            own |= allocator_share({**os.environ, **own}, limits.gpu_share)
         written = None if log is None else str(log)
-        company = Company(partners=tuple(partners), limits=partner_limits or limits, log=log, gpu=gpu) if partners else None
-        self._process = context.Process(target=target, args=(there, spec, device, written, own, company))
+        compared = Peers(peers=tuple(peers), limits=peer_limits or limits, log=log, gpu=gpu) if peers else None
+        self._process = context.Process(target=target, args=(there, spec, device, written, own, compared))
         self._process.start()
         there.close()
         self.connection: Connection = here
@@ -149,7 +116,7 @@ class Process:
         self._expect("starting", limits.start)
 
     def send(self, request: Request) -> None:
-        """Hand over work, which waits where the process is not ready yet. A process that is gone is found by `fate`."""
+        """Hand over work, which waits where the process is not ready yet. `exit_verdict` finds a process that is gone."""
         self._asked = True
         if self.ready:
             self._expect("drawing", self.limits.idle)
@@ -190,20 +157,20 @@ class Process:
             HarnessError: the process met a fault of the harness, or its end says nothing of a case.
         """
         answer: Answer | None = None
-        fate: Verdict | Lost | None = None
-        while answer is None and fate is None:
+        ended: Verdict | Lost | None = None
+        while answer is None and ended is None:
             answer = self._next(kind)  # it may have arrived together with an earlier one
             if answer is not None:
                 break
             attend([self], _WATCH)
             waiting()
             answer = self._next(kind)
-            fate = None if answer is not None else self.fate()
+            ended = None if answer is not None else self.exit_verdict()
         if answer is None:
             answer = self._next(kind)  # said between the last look and its end
-        if isinstance(fate, Lost):
-            raise HarnessError(f"worker of {self.spec}: {fate.message}")
-        return answer, fate
+        if isinstance(ended, Lost):
+            raise HarnessError(f"worker of {self.spec}: {ended.message}")
+        return answer, ended
 
     def _next(self, kind: type[Answer]) -> Answer | None:
         for message in self.receive():
@@ -221,11 +188,11 @@ class Process:
         """
         if self.ready:
             return
-        ready, fate = self.answer(Ready, waiting)
+        ready, ended = self.answer(Ready, waiting)
         if ready is None:
-            assert fate is not None
+            assert ended is not None
             self.kill()
-            raise HarnessError(f"worker of {self.spec} did not load it: {fate.message}")
+            raise HarnessError(f"worker of {self.spec} did not load it: {ended.message}")
 
     def _note(self, message: Message) -> None:
         limits = self.limits
@@ -239,14 +206,14 @@ class Process:
                 else:
                     self._expect("waiting", float("inf"))
             case Begun():
-                self._expect("judging" if message.number >= 0 else "shrinking", limits.idle)
+                self._expect("judging", limits.idle)
             case Running():
                 self._expect("running", limits.compile + limits.run)
             case Comparing():
                 self._expect("comparing", limits.idle)
             case Checked():
                 self._expect("drawing", limits.idle)
-            case Judged() | Observed() | Done():
+            case Judged() | PeerResult() | Done():
                 self._asked = False
                 self._expect("waiting", float("inf"))
             case Fault():
@@ -257,7 +224,7 @@ class Process:
         self.since = self._watched = self._compiled = self._sampled = time.monotonic()
         self._limit = seconds
 
-    def fate(self) -> "Verdict | Lost | None":
+    def exit_verdict(self) -> "Verdict | Lost | None":
         """Why the process is at its end, or has to be: what it has in hand is to blame. None while all is well.
 
         Everything that it sent must have been received before. Looks at most ten times a second.
@@ -276,10 +243,10 @@ class Process:
             return liveness.died(self._exit())
         if self._silent is not None and now - self._silent > self.limits.parting:
             return liveness.deaf(self.limits.parting)
-        used = _resident(self._process.pid)
+        used = resident(self._process.pid)
         if used > self.limits.memory:
             return liveness.overgrown(used, self.limits.memory)
-        if self.log is not None and _size(self.log) > self.limits.output:
+        if self.log is not None and size_of(self.log) > self.limits.output:
             return liveness.flooded(self.limits.output)
         started = len(children(self._process.pid)) if self._process.pid is not None else 0
         if started > _CHILDREN:
@@ -337,13 +304,23 @@ class Process:
         end_orphans()
         self._reader.close()
         self.connection.close()
-        if self.log is not None and _size(self.log) > self.limits.output:
+        if self.log is not None and size_of(self.log) > self.limits.output:
             os.truncate(self.log, int(self.limits.output))  # what it wrote before the next look must not fill a disk
 
 
-def attend(processes: Sequence[Process], seconds: float) -> list[Process]:
-    """Sleep until some of them have said something or ended, and at most so long; which ones."""
-    sleeping, found = select.poll(), {}
+class Awaited(Protocol):
+    """What can be waited for: a connection, or a descriptor that becomes readable."""
+
+    @property
+    def awaited(self) -> Connection | int: ...
+
+
+_Awaited = TypeVar("_Awaited", bound=Awaited)
+
+
+def attend(processes: Sequence[_Awaited], seconds: float) -> list[_Awaited]:
+    """Sleep until some of `processes` have sent something or ended, at most `seconds`; return those."""
+    sleeping, found = select.poll(), dict[int, _Awaited]()
     for process in processes:
         awaited = process.awaited
         found[awaited if isinstance(awaited, int) else awaited.fileno()] = process
@@ -364,25 +341,3 @@ def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def _with_share(variables: Mapping[str, str], share: float) -> str:
-    """The configuration of PyTorch's allocator, with a share of a GPU's memory where it sets none itself."""
-    name = "per_process_memory_fraction"
-    configured = next((variables[one] for one in _ALLOCATOR if one in variables), "")
-    return configured if name in configured else ",".join(filter(None, (configured, f"{name}:{share:.4f}")))
-
-
-def _resident(pid: int | None) -> int:
-    """Bytes of memory that a process has in use; 0 where /proc does not say."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from mhc.fuzz.check.differential import PeerResult
 from mhc.fuzz.check.level import Depth
-from mhc.fuzz.findings.condition import Condition
-from mhc.fuzz.findings.known_issues import Known
-from mhc.implementation import Implementation, text_of
-from mhc.observation import Failure as Raised
+from mhc.fuzz.findings.finding import Finding
+from mhc.implementation import text_of
 from oracles.verdict import Verdict
 from strategies.reach import Reach
 
@@ -18,29 +17,6 @@ STACKS = signal.SIGUSR2
 """The signal at which a worker writes down what its threads do."""
 
 _LONGEST = 4000  # characters of a text that is sent and kept
-
-
-@dataclass(frozen=True, kw_only=True)
-class Partner:
-    """An implementation that others are compared with: what their processes must know of it, which never load it.
-
-    Attributes:
-        spec: how it was named on the command line.
-    """
-
-    spec: str
-    name: str
-    variables: Mapping[str, str]
-    recomputes_forward: bool = False
-
-    @classmethod
-    def of(cls, spec: str, implementation: Implementation) -> Self:
-        return cls(
-            spec=spec,
-            name=implementation.name,
-            variables=dict(implementation.env),
-            recomputes_forward=implementation.recomputes_forward,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,35 +34,43 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Round:
-    """Draw cases and judge them; the answer is `Begun`, `Running`, `Checked` for each, `Found` for each bug, and `Done`.
+    """Draw cases and judge them; the answer is `Begun`, `Running` and `Checked` for each, and `Done`.
 
     Attributes:
         seed: of the round; the same seed draws the same cases.
         count: cases to draw at most. skip: how many of them are only drawn, since they ran before.
-        known: ids of fingerprints that are not raised again. ledger: what tells fingerprints apart by their cases.
         rare: labels of regions to look for; with them a round is longer and guided.
         reach: how far sizes reach.
         like: JSON of a case; those of the round differ from it in nothing that compiled programs depend on.
-        shrink: seconds that shrinking may take.
     """
 
     seed: int
     count: int
     skip: int = 0
     max_elements: int = 1 << 15
-    known: frozenset[str] = frozenset()
-    ledger: tuple[Known, ...] = ()
     rare: frozenset[str] | None = None
     like: str | None = None
     reach: Reach = Reach.USUAL
-    shrink: float = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Observe:
-    """Run one case and judge nothing; the answer is `Begun`, `Running` and `Observed`."""
+    """Run one case and judge nothing; the answer is `Begun`, `Running` and `PeerResult`."""
 
     case: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Minimise:
+    """Minimise a finding; the answer is `Minimised`. An executor takes it, since each case needs a process that may die.
+
+    Attributes:
+        checks, seconds: when to stop.
+    """
+
+    finding: Finding
+    checks: int
+    seconds: float
 
 
 Request = Check | Round | Observe
@@ -105,10 +89,10 @@ class Ready:
 
 @dataclass(frozen=True, kw_only=True)
 class Begun:
-    """A case is about to run. number: in its round, from 0; -1 where it is a probe of shrinking."""
+    """A case is about to run. number: in its round, from 0."""
 
     case: str
-    number: int = -1
+    number: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,24 +108,12 @@ class Comparing:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
-    """A failing verdict, in short. outside: known conditions that its case does not meet, as in `Fingerprint`."""
-
-    oracle: str
-    subject: str
-    symptom: str
-    message: str
-    against: str = ""
-    outside: tuple[Condition, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Checked:
-    """What became of the case that was begun last.
+    """The result of the case that was begun last.
 
     Attributes:
-        case: it, without the schedule that it pinned where that was refused.
-        probe: it was a probe of shrinking.
+        case: its JSON, without the schedule that it pinned where that was refused.
+        findings: one for each failing verdict.
         ratios: the largest |error| / bound, by output. seconds: by what they were spent on. compiled: programs.
         compared: with which implementations, and with which not and why, in words that are counted.
         sizes: of the case by symbol, where it was judged.
@@ -150,8 +122,7 @@ class Checked:
 
     case: str
     refused: bool = False
-    probe: bool = False
-    failures: tuple[Failure, ...] = ()
+    findings: tuple[Finding, ...] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
     regions: frozenset[str] = frozenset()
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -159,14 +130,6 @@ class Checked:
     compared: tuple[str, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict)
     outcomes: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """A bug of this round at its smallest."""
-
-    case: str
-    failure: Failure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,19 +142,19 @@ class Done:
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
-    """The answer to a `Check`."""
+    """The answer to a `Check`. case: JSON of the case that was judged, without a schedule that was refused."""
 
+    case: str
     verdicts: tuple[Verdict, ...]
     compiled: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observed:
-    """The answer to `Observe`. tensors: outputs and gradients, pickled: PyTorch would send them through shared memory."""
+class Minimised:
+    """The answer to `Minimise`. fault: why the finding is as it was."""
 
-    refused: str | None
-    failure: Raised | None
-    tensors: bytes
+    finding: Finding
+    fault: "Fault | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,4 +175,4 @@ class Fault:
         return cls(message=f"{type(error).__name__}: {text_of(error)}"[:_LONGEST], trace=trace[-_LONGEST:])
 
 
-Message = Ready | Begun | Running | Comparing | Checked | Found | Done | Judged | Observed | Fault
+Message = Ready | Begun | Running | Comparing | Checked | Done | Judged | PeerResult | Minimised | Fault

@@ -108,7 +108,7 @@ def _tried(found: Finding, start: Start, changes: Iterable[tuple[str, Case]]) ->
     try:
         for change, case in changes:
             verdicts = sandbox.verdicts(case, depth_of(found))
-            seen = next((one for one in verdicts if found.fingerprint.fits(one, case)), None)
+            seen = next((one for one in verdicts if found.fingerprint.fits(one)), None)
             judged = any(
                 (stages or one.subject == found.fingerprint.subject) and one.status is Status.PASS for one in verdicts
             )

@@ -67,7 +67,7 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
         return _trespass(symptom, implementation, trial)
     for variant, plan in _plans(trial, oracle):
         observed = {run.label: rerun(implementation, run) for run in plan.runs}
-        message = next((one.message for one in plan.judge(observed) if found.fingerprint.fits(one, found.case)), None)
+        message = next((one.message for one in plan.judge(observed) if found.fingerprint.fits(one)), None)
         if message is not None:
             return _of(found, trial, variant, plan, message)
     raise ExportError(f"{found.fingerprint.subject} does not fail while it is recorded: {oracle} finds nothing wrong")
