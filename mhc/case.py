@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from mhc.case_json import CaseError, decode, encode, parse
-from mhc.operator import STORAGE_DTYPES, Operator
-from mhc.operators import OPERATORS
+from mhc.operator import OPERATORS, STORAGE_DTYPES, Operator
 from mhc.recipe import RECIPE_KINDS, Layout, Recipe
 
 ScheduleValue = int | str | bool
@@ -25,7 +24,7 @@ class Case:
     """One drawn case of one operator.
 
     Attributes:
-        operator: a key of `mhc.operators.OPERATORS`.
+        operator: a key of `mhc.operator.OPERATORS`.
         B, S, n, D: batch, sequence, residual streams, hidden size.
         dtype: x's, by name; the other dtypes follow from it.
         tensors: a recipe for each input and upstream gradient of the operator; an optional one is absent by being left out.
@@ -86,7 +85,7 @@ class Case:
     @functools.cached_property
     def json(self) -> str:
         """The canonical one-line JSON text; equal cases have equal texts."""
-        return json.dumps(encode(self), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return json.dumps(encode(vars(self)), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @functools.cached_property
     def id(self) -> str:
@@ -98,7 +97,7 @@ class Case:
 
     def to_json(self) -> str:
         """Indented JSON, for a file that people read."""
-        return json.dumps(encode(self), indent=2, allow_nan=False) + "\n"
+        return json.dumps(encode(vars(self)), indent=2, allow_nan=False) + "\n"
 
     @staticmethod
     def from_json(text: str) -> "Case":

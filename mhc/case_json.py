@@ -12,12 +12,9 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mhc.recipe import Layout, Recipe
-
-if TYPE_CHECKING:
-    from mhc.case import Case
 
 SCHEMA = 2
 OLDEST = 1
@@ -35,20 +32,18 @@ class CaseError(ValueError):
         self.path = path
 
 
-def encode(case: "Case") -> dict[str, Any]:
-    """The case as JSON values. Recipes and layouts are written whole, so that a later default cannot change a fixture."""
-    thinned = any(recipe.period or recipe.rows for recipe in case.tensors.values())
+def encode(case: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a `Case` as JSON values.
+
+    Recipes and layouts are written whole, so that a later default cannot change a fixture.
+    """
+    thinned = any(recipe.period or recipe.rows for recipe in case["tensors"].values())
     return {
         "schema": SCHEMA if thinned else OLDEST,
-        "operator": case.operator,
-        "B": case.B,
-        "S": case.S,
-        "n": case.n,
-        "D": case.D,
-        "dtype": case.dtype,
-        "scalars": dict(case.scalars),
-        "tensors": {name: _encode_recipe(recipe) for name, recipe in case.tensors.items()},
-        "schedules": {name: dict(schedule) for name, schedule in case.schedules.items()},
+        **{name: case[name] for name in ("operator", "B", "S", "n", "D", "dtype")},
+        "scalars": dict(case["scalars"]),
+        "tensors": {name: _encode_recipe(recipe) for name, recipe in case["tensors"].items()},
+        "schedules": {name: dict(schedule) for name, schedule in case["schedules"].items()},
     }
 
 

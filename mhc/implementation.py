@@ -7,8 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
-from mhc.operator import STORAGE_DTYPES, Operator
-from mhc.operators import OPERATORS
+from mhc.operator import OPERATORS, STORAGE_DTYPES, Operator
 
 DEVICES = ("cpu", "cuda")
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -219,3 +220,18 @@ def _check_tensor(spec: TensorSpec, value: Tensor, x: Tensor, sizes: Mapping[str
         raise TypeError(f"{spec.name}.dtype is {value.dtype}; must be {dtype} where {lead} is {x.dtype}")
     if value.device != x.device:
         raise ValueError(f"{spec.name} is on {value.device}; must be on {x.device}, where {lead} is")
+
+
+_REGISTERED: dict[str, Operator] = {}
+OPERATORS: Mapping[str, Operator] = MappingProxyType(_REGISTERED)
+"""The operators there are, by name: `mhc.operators` registers those that come with the package."""
+
+
+def register(operator: Operator) -> None:
+    """Add an operator to `OPERATORS`.
+
+    Raises:
+        ValueError: another operator has its name.
+    """
+    if _REGISTERED.setdefault(operator.name, operator) is not operator:
+        raise ValueError(f"operator {operator.name!r}: another one has this name")

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from mhc.inputs import derived
 from mhc.observation import Observation
-from mhc.operator import STORAGE_DTYPES, Relation
-from mhc.operators import OPERATORS
+from mhc.operator import OPERATORS, STORAGE_DTYPES, Relation
 from mhc.reference import reference
 from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber

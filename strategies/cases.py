@@ -9,8 +9,7 @@ from hypothesis import event
 from hypothesis import strategies as st
 
 from mhc.case import Case, ScheduleValue
-from mhc.operator import STORAGE_DTYPES, Operator, Regime, TensorSpec
-from mhc.operators import OPERATORS
+from mhc.operator import OPERATORS, STORAGE_DTYPES, Operator, Regime, TensorSpec
 from mhc.recipe import Recipe
 from strategies.choice import choice
 from strategies.layouts import laid_out

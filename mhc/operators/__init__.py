@@ -1,9 +1,10 @@
-"""The operators there are, as an explicit table. An operator is a folder here, and a line below."""
+"""The operators that come with the package. An operator is a folder here, and an entry below.
 
-from collections.abc import Mapping
-from types import MappingProxyType
+In: nothing. Out: records in `mhc.operator.OPERATORS`. Open `mhc_pre/table.py` for what an operator is.
+"""
 
-from mhc.operator import Operator
+from mhc.operator import register
 from mhc.operators.mhc_pre.table import PRE
 
-OPERATORS: Mapping[str, Operator] = MappingProxyType({PRE.name: PRE})
+for _operator in (PRE,):
+    register(_operator)

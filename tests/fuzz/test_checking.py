@@ -61,7 +61,7 @@ def asked(depth: Depth, implementation: Any = MANUAL, case: Case = CASE, monkeyp
         return Gate(name=name, plan=plan, every=1 if drawn else 10**12)
 
     monkeypatch.setattr(check_, "GATES", (gate("drawn", True), gate("not drawn", False)))
-    check(implementation, case, "cpu", depth).verdicts
+    check(implementation, case, "cpu", depth)
     return seen
 
 
@@ -76,7 +76,7 @@ def test_a_device_that_is_lost_behind_a_call_is_a_finding_on_the_case(monkeypatc
     assert (verdict.oracle, verdict.subject, verdict.symptom) == ("liveness", "process", "kernel crash")
     monkeypatch.setattr(check_, "tolerances", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        check(MANUAL, CASE, "cpu", Depth.PLAIN).verdicts
+        check(MANUAL, CASE, "cpu", Depth.PLAIN)
 
 
 def test_a_supports_that_fails_when_asked_again_is_unsteady() -> None:
@@ -108,11 +108,11 @@ def test_which_gates_judge(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_clock_hears_of_every_run_and_where_time_went() -> None:
     heard: list[int] = []
     clock = Clock(on_run=heard.append)
-    check(MANUAL, CASE, "cpu", Depth.PLAIN, clock).verdicts
+    check(MANUAL, CASE, "cpu", Depth.PLAIN, clock)
     assert heard == [1]
     assert 0 < clock.running < clock.checking
     assert 0 < clock.reference < clock.checking
-    check(MANUAL, CASE, "cpu", Depth.FULL, clock).verdicts
+    check(MANUAL, CASE, "cpu", Depth.FULL, clock)
     assert heard == list(range(1, len(heard) + 1))
     trial = trial_of()
     named = set()
@@ -465,6 +465,6 @@ def test_further_runs_are_time_of_the_implementation(monkeypatch: pytest.MonkeyP
     rerun = check_.rerun
     monkeypatch.setattr(check_, "rerun", lambda *given: replace(rerun(*given), seconds={"forward": 100.0}))
     clock = Clock()
-    check(MANUAL, CASE, "cpu", Depth.FULL, clock).verdicts
+    check(MANUAL, CASE, "cpu", Depth.FULL, clock)
     assert clock.runs > 2
     assert 100 * (clock.runs - 1) <= clock.running < 100 * clock.runs

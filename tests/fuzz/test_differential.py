@@ -26,6 +26,7 @@ from mhc.fuzz.minimise import minimise
 from mhc.fuzz.worker import peer as partner
 from mhc.fuzz.worker.client import Worker
 from mhc.fuzz.worker.limits import Limits, Peers
+from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.peer import PeerProcess, start_peers
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Message
@@ -235,7 +236,7 @@ def process(kernels: Path, tmp_path: Path) -> Iterator[Start]:
     def start(name: str, limits: Limits | None = None) -> PeerProcess:
         spec = f"{kernels}:{name}"
         company = Peers(peers=(Peer.of(spec, load(spec)),), limits=limits or Limits(), log=tmp_path / "mine.log", gpu=None)
-        started.extend(start_peers(company, "cpu", bare, lambda message: None))
+        started.extend(start_peers(company, "cpu", bare, lambda message: None, serve))
         return started[-1]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -19,6 +19,7 @@ from mhc.fuzz.worker import forkserver as fresh
 from mhc.fuzz.worker.client import Worker
 from mhc.fuzz.worker.forkserver import FRESH
 from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import HarnessError, Process
 from mhc.fuzz.worker.protocol import Check, Done, Judged, Ready, Round
 from oracles.verdict import Verdict
@@ -26,7 +27,7 @@ from tests.support.helpers import sleeping
 
 
 def test_work_that_is_handed_over_early_leaves_the_limit_of_starting_until_it_begins() -> None:
-    process = Process("golden", load("golden").env, "cpu", Limits())
+    process = Process("golden", load("golden").env, "cpu", Limits(), target=serve)
     try:
         process.send(Round(seed=0, count=1))
         assert process.doing == "starting"
@@ -47,12 +48,12 @@ def test_work_that_is_handed_over_early_leaves_the_limit_of_starting_until_it_be
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the system does not say what a process does")
 def test_a_server_that_was_stopped_is_woken() -> None:
     """A kernel may stop what its process was forked from; the next start would wait for good."""
-    Process("golden", load("golden").env, "cpu", Limits()).kill()  # there is a server from now on
+    Process("golden", load("golden").env, "cpu", Limits(), target=serve).kill()  # there is a server from now on
     server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
     os.kill(server, signal.SIGSTOP)
     while fresh.status(server)[0] != "T":  # it stops when it is next looked at
         time.sleep(0.01)
-    process = Process("golden", load("golden").env, "cpu", Limits())
+    process = Process("golden", load("golden").env, "cpu", Limits(), target=serve)
     try:
         answer, fate = process.answer(Ready)
         assert answer is not None, fate
@@ -65,7 +66,7 @@ def test_a_process_on_a_gpu_is_told_its_share_of_the_memory(tmp_path: Path, monk
     file.write_text("import os\nraise RuntimeError('configured: ' + os.environ.get('PYTORCH_CUDA_ALLOC_CONF', 'not'))\n")
 
     def told(device: str, share: float) -> str:
-        process = Process(f"{file}:IMPL", {}, device, Limits(gpu_share=share))
+        process = Process(f"{file}:IMPL", {}, device, Limits(gpu_share=share), target=serve)
         try:
             with pytest.raises(HarnessError) as fault:
                 process.answer(Ready)
@@ -85,7 +86,7 @@ def test_a_process_on_a_gpu_is_told_its_share_of_the_memory(tmp_path: Path, monk
 def test_an_implementation_that_is_never_loaded_is_at_the_end_of_the_limit_of_starting(tmp_path: Path) -> None:
     file = tmp_path / "sleeps.py"
     file.write_text("import time\nfrom mhc import load\nIMPL = load('golden')\ntime.sleep(600)\n")
-    process = Process(f"{file}:IMPL", load("golden").env, "cpu", Limits(start=3.0, idle=600.0))
+    process = Process(f"{file}:IMPL", load("golden").env, "cpu", Limits(start=3.0, idle=600.0), target=serve)
     try:
         process.send(Round(seed=0, count=1))
         started = time.monotonic()
@@ -114,7 +115,7 @@ def test_it_begins_with_all_that_every_case_needs_and_nothing_of_a_dsl(tmp_path:
     """A module that cannot be imported beforehand is passed over without a word, and each process imports it anew."""
     file = tmp_path / "looks.py"
     file.write_text(LOOKS, encoding="utf-8")
-    process = Process(f"{file}:IMPL", {}, "cpu", Limits())
+    process = Process(f"{file}:IMPL", {}, "cpu", Limits(), target=serve)
     try:
         process.await_ready()
     finally:
@@ -157,7 +158,7 @@ def test_a_process_that_closes_its_pipe_and_lives_on_is_at_its_end_before_any_li
     """And whoever waits for it sleeps meanwhile: a closed pipe is always ready to be read."""
     file = tmp_path / "closes.py"
     file.write_text(CLOSES, encoding="utf-8")
-    process = Process(f"{file}:IMPL", {}, "cpu", Limits(run=600.0, idle=600.0, parting=1.5))
+    process = Process(f"{file}:IMPL", {}, "cpu", Limits(run=600.0, idle=600.0, parting=1.5), target=serve)
     try:
         process.await_ready()
         started, spent = time.monotonic(), time.process_time()
@@ -237,7 +238,7 @@ def running(tmp_path: Path, work: str, **limits: Any) -> Process:
     """A process that was handed one case for a kernel that does `work` first."""
     file = tmp_path / "kernel.py"
     file.write_text(KERNEL.format(work=work), encoding="utf-8")
-    process = Process(f"{file}:IMPL", {}, "cpu", Limits(**limits))
+    process = Process(f"{file}:IMPL", {}, "cpu", Limits(**limits), target=serve)
     process.await_ready()
     process.send(Check(case=default_case(B=1, S=1, n=1, D=1).json, depth=Depth.PLAIN))
     return process
@@ -343,7 +344,7 @@ def test_an_end_with_the_server_blames_no_case(tmp_path: Path) -> None:
             process.answer(Judged)
     finally:
         process.kill()
-    again = Process("manual", {}, "cpu", Limits())
+    again = Process("manual", {}, "cpu", Limits(), target=serve)
     try:
         again.await_ready()
     finally:

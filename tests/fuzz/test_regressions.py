@@ -61,7 +61,7 @@ def company(against: str | None, implementation: Implementation, device: str) ->
         yield []
         return
     beside = Peers(peers=(Peer.of(against, load(against)),), limits=Limits(), log=None, gpu=None)
-    (partner,) = start_peers(beside, device, os.environ, lambda message: None)
+    (partner,) = start_peers(beside, device, os.environ, lambda message: None, serve)
     try:
         yield [partner]
     finally:

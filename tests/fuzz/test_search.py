@@ -16,7 +16,7 @@ from mhc.fuzz.findings.ordering import number_rank, rank
 from mhc.fuzz.minimise.search import reduce
 from mhc.fuzz.minimise.shape_passes import resized, sizes_below
 from mhc.fuzz.minimise.value_passes import numbers_below
-from mhc.operators import OPERATORS
+from mhc.operator import OPERATORS
 from strategies.cases import cases
 
 NAN_AT = ((1, 4, 2, 30), math.nan)

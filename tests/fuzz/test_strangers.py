@@ -219,7 +219,7 @@ def test_a_log_that_is_a_link_is_not_written_through(tmp_path: Path) -> None:
     aim.write_text("mine", encoding="utf-8")
     log = tmp_path / "manual-0.log"
     log.symlink_to(aim)
-    process = Process("manual", {}, "cpu", Limits(), log=log)
+    process = Process("manual", {}, "cpu", Limits(), log=log, target=serve)
     try:
         process.await_ready()  # what it prints goes nowhere
     finally:

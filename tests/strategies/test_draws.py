@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mhc import Case, default_case
 from mhc.case import with_tensor
-from mhc.operators import OPERATORS
+from mhc.operator import OPERATORS
 from mhc.recipe import Layout, Recipe
 from strategies import cases as cases_
 from strategies import layouts, shapes, values

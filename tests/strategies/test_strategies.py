@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, find, given, seed, settings
 from mhc import Case, default_case, materialise
 from mhc.bench.cli import main
 from mhc.case import with_tensor
-from mhc.operators import OPERATORS
+from mhc.operator import OPERATORS
 from mhc.recipe import CONTIGUOUS, Layout, Recipe
 from strategies.cases import cases
 from strategies.reach import ACTIVE, PERIOD, Reach, log_uniform

@@ -11,7 +11,7 @@ from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.findings.finding import Reduction, finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.protocol import Checked
-from mhc.operators import OPERATORS
+from mhc.operator import OPERATORS
 from oracles.verdict import failed
 from strategies.regions import labels
 

@@ -18,7 +18,7 @@ from mhc.fuzz.findings.fixtures import source_tree
 from mhc.fuzz.findings.known_issues import known
 from mhc.fuzz.report.unjudged import Unjudged, nothing_judged, summary, unjudged, why_nothing
 from mhc.fuzz.report.words import bounded, duration, plural, replay_command
-from mhc.operators import OPERATORS
+from mhc.operator import OPERATORS
 from strategies.regions import labels
 
 Counts = Mapping[str, Mapping[str, int]]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mhc.operators import OPERATORS
+from mhc.operator import OPERATORS
 from oracles.judge import JUDGED, NOT_RETURNED, NOTHING
 
 

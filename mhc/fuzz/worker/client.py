@@ -8,6 +8,7 @@ from mhc.case import Case
 from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import Process
 from mhc.fuzz.worker.protocol import Check, Judged
 from mhc.fuzz.worker.session import device_lost
@@ -95,6 +96,7 @@ class Worker:
             gpu=self._gpu,
             peers=self._peers,
             peer_limits=Limits(),
+            target=serve,
         )
         process.await_ready()
         return process

@@ -57,7 +57,7 @@ def serve(
     except BaseException as error:  # the parent reports it
         send(Fault.of(error))
         return
-    running = start_peers(peers, device, bare, send)
+    running = start_peers(peers, device, bare, send, serve)
     send(Ready(stacks=stacks))
     while True:
         try:

@@ -13,7 +13,7 @@ from mhc.case import Case
 from mhc.files import file_name
 from mhc.fuzz.check.differential import Peer, PeerResult
 from mhc.fuzz.worker.limits import Peers
-from mhc.fuzz.worker.process import Process
+from mhc.fuzz.worker.process import Process, Target
 from mhc.fuzz.worker.protocol import Begun, Comparing, Message, Observe, Running
 from mhc.fuzz.worker.session import device_lost
 from mhc.implementation import Implementation
@@ -25,41 +25,44 @@ from oracles.verdict import Verdict, failed
 
 _PATIENCE = 10  # ends in a row, each of which costs seconds, a hang minutes
 
-Say = Callable[[Message], None]
+Send = Callable[[Message], None]
 
 
-def run(implementation: Implementation, text: str, device: str, say: Say) -> bool:
-    """Run a case for another process, and tell what came of it. False: the device is lost."""
-    say(Begun(case=text, number=0))
+def run(implementation: Implementation, text: str, device: str, send: Send) -> bool:
+    """Run a case for another process, and send the result. Return False where the device is lost."""
+    send(Begun(case=text, number=0))
     inputs = materialise(Case.from_json(text), device)
     saved = reference(inputs).saved
-    say(Running(nth=1))
+    send(Running(nth=1))
     done = observe(implementation, inputs, saved)
     tensors = pickle.dumps((done.outputs, done.gradients))
-    say(PeerResult(refused=done.refused, failure=done.failure, tensors=tensors))
+    send(PeerResult(refused=done.refused, failure=done.failure, tensors=tensors))
     return not device_lost(liveness.judge(done))
 
 
-def start_peers(peers: Peers | None, device: str, bare: Mapping[str, str], say: Say) -> tuple["PeerProcess", ...]:
-    """Those that a worker compares with; none has started yet.
+def start_peers(
+    peers: Peers | None, device: str, bare: Mapping[str, str], send: Send, target: Target
+) -> tuple["PeerProcess", ...]:
+    """Return the peers of a worker; each process starts when it is first asked.
 
     Args:
-        bare: the environment without what the worker's own implementation needs. say: tells who watches the worker.
+        bare: the environment without what the worker's own implementation needs. send: to who watches the worker.
+        target: what the processes run: `mhc.fuzz.worker.main.serve`.
     """
     if peers is None:
         return ()
-    return tuple(PeerProcess(peer, device, peers, bare, say) for peer in peers.peers)
+    return tuple(PeerProcess(peer, device, peers, bare, send, target) for peer in peers.peers)
 
 
 class PeerProcess:
     """One implementation in its own process, started when first asked. Where it ends again and again, it is left alone."""
 
-    def __init__(self, peer: Peer, device: str, peers: Peers, bare: Mapping[str, str], say: Say) -> None:
+    def __init__(self, peer: Peer, device: str, peers: Peers, bare: Mapping[str, str], send: Send, target: Target) -> None:
         self.peer = peer
         self._device = device
         self._peers = peers
         self._bare = bare
-        self._say = say
+        self._send, self._target = send, target
         self._process: Process | None = None
         self._ends = 0
 
@@ -75,7 +78,7 @@ class PeerProcess:
             )
         process = self._started()
         process.send(Observe(case=case.json))
-        answer, ended = process.answer(PeerResult, lambda: self._say(Comparing()))
+        answer, ended = process.answer(PeerResult, lambda: self._send(Comparing()))
         if ended is not None:
             self.stop()
         if answer is not None:
@@ -105,8 +108,9 @@ class PeerProcess:
                     self._peers.limits,
                     log=None if log is None else log.with_name(f"{log.stem}@{name}.log"),
                     gpu=self._peers.gpu,
+                    target=self._target,
                 )
-            self._process.await_ready(lambda: self._say(Comparing()))
+            self._process.await_ready(lambda: self._send(Comparing()))
         return self._process
 
 

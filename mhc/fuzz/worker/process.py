@@ -20,7 +20,6 @@ from mhc.fuzz.worker.compiler_watch import Compilers
 from mhc.fuzz.worker.forkserver import FRESH, UNKNOWN, children, end_orphans
 from mhc.fuzz.worker.frames import Garbled, Reader
 from mhc.fuzz.worker.limits import Limits, Peers, allocator_share, resident, size_of
-from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.protocol import (
     STACKS,
     Begun,
@@ -87,7 +86,7 @@ class Process:
         gpu: int | None = None,
         peers: Sequence[Peer] = (),
         peer_limits: Limits | None = None,
-        target: Target = serve,
+        target: Target,
     ) -> None:
         self.spec = spec
         self.limits = limits
