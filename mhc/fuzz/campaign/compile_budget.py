@@ -1,4 +1,4 @@
-"""Which programs of an implementation are compiled, so that its time goes into cases and not into compilers."""
+"""The compile budget: rounds reuse compiled programs when compilation takes too much of an implementation's time."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +11,11 @@ from strategies.cases import DTYPES
 from strategies.rounds import ROUND
 
 COMPILING = 0.25
-"""Of the time on an implementation's cases, what cases that compile may take before others run what is compiled."""
+"""Largest share of the time on an implementation's cases that cases which compile may take."""
 OPENING = default_case(n=4, D=40, dtype="float32")
-"""What the first cases on an implementation are like: the n of the papers, a D that is whole vectors and no whole tile, and
-the dtype with the strictest bounds. All of a round run one program: a bug that most cases show costs one compilation.
+"""The case that the first cases of an implementation resemble: n of the papers, a D of whole vectors but not whole tiles,
+and the dtype with the strictest bounds. The cases of such a round run one program, so that a bug which most cases show is
+found after one compilation.
 """
 _KEPT = 64
 
@@ -24,8 +25,8 @@ class Plan:
     """What a round draws.
 
     Attributes:
-        count: cases. like: JSON of the one that they are to be like; None where they are drawn freely.
-        opening: it is one of the first, and has all the elements that there may be.
+        count: number of cases. like: JSON of a case whose compiled program they reuse; None: cases are drawn freely.
+        opening: it is one of the first rounds, which may use all elements.
     """
 
     count: int = ROUND
@@ -34,15 +35,15 @@ class Plan:
 
 
 class Programs:
-    """The compiled programs of one implementation, and what compiling has cost.
+    """The compiled programs of one implementation, and the time that compilation took.
 
-    A round is drawn freely while cases that compile have taken at most `COMPILING` of the time. Otherwise it draws cases
-    like an earlier one: what is compiled depends on n, D, the dtype, the tensors that are there and the schedule. What
-    `opening` needs compiled is on no account: there is no doing without one program.
+    A round is drawn freely while cases that compile have taken at most `COMPILING` of the time. Otherwise its cases reuse the
+    program of an earlier case; a program depends on n, D, the dtype, the tensors present and the schedule. The first
+    compilation is unavoidable and is not charged.
 
     Args:
-        opening: what the cases of the first round are like, if it is still to come; then others, each of a round of its own
-            where cases are slow though nothing is compiled for them, as in an interpreter.
+        opening: cases that the first rounds resemble. The first is used once; the others only where cases are slow without
+            compiling, as in an interpreter.
     """
 
     def __init__(self, opening: Sequence[Case] = ()) -> None:
@@ -55,7 +56,7 @@ class Programs:
         self._checking = 0.0
 
     def learn(self, checked: Checked) -> None:
-        """A case was checked."""
+        """Record a judged case."""
         self._learned += 1
         self._compiled += checked.compiled
         compiling, checking = checked.seconds.get("compiling", 0.0), checked.seconds.get("checking", 0.0)
@@ -69,7 +70,7 @@ class Programs:
                 self._cases.pop(next(iter(self._cases)))
 
     def next(self) -> Plan:
-        """The next round."""
+        """Return the plan of the next round."""
         if self._opening and (not self._opened or self._interpreted):
             self._opened = True
             return Plan(like=self._opening.pop(0).json, opening=True)
@@ -78,7 +79,6 @@ class Programs:
 
     @property
     def _interpreted(self) -> bool:
-        # where nothing was compiled every case is on the account
         return self._compiled == 0 and self._checking > QUICK * self._learned
 
     def _like(self) -> str | None:
@@ -95,5 +95,5 @@ def _programs(case: Case) -> Hashable:
 
 
 def opening(implementation: Implementation) -> list[Case]:
-    """`OPENING` in each dtype that the implementation takes."""
+    """Return `OPENING` in each dtype that the implementation takes."""
     return [replace(OPENING, dtype=dtype) for dtype in DTYPES if dtype in implementation.dtypes]

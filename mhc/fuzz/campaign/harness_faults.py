@@ -1,4 +1,4 @@
-"""Faults of the harness that a campaign met and outlived: each once, in the store, for its reports and its exit status."""
+"""Faults of the harness that did not end the campaign: each is kept once in the store, for reports and exit status."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -9,7 +9,7 @@ from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.worker.protocol import Fault
 
 _MOST = 100
-"""Different ones that are kept."""
+"""Most different faults that are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +33,13 @@ class FaultRecord:
 
     @property
     def told(self) -> str:
-        """With its case, and how often it was met, on one line."""
+        """The fault with its case and its count, on one line."""
         case = "" if self.case is None else f"; {Case.from_json(self.case).id}"
         return f"{self}{case}" + (f"; {self.seen} times" if self.seen > 1 else "")
 
     @property
     def whole(self) -> str:
-        """With the case's JSON, and where it was raised."""
+        """The fault with the case's JSON and its traceback."""
         return "\n".join(one for one in (self.told, self.case, self.trace) if one)
 
 
@@ -47,7 +47,7 @@ class Faults:
     """The faults of a run, those of earlier legs among them.
 
     Args:
-        on_fault: hears of each new one.
+        on_fault: called with each new fault.
     """
 
     def __init__(self, store: Store, on_fault: Callable[[FaultRecord], None] = lambda fault: None) -> None:
@@ -58,7 +58,7 @@ class Faults:
         return len(self._known)
 
     def record(self, implementation: str, fault: Fault, at: float, case: str | None = None) -> None:
-        """Write a fault down, or count it once more."""
+        """Keep a fault, or count it once more."""
         key = implementation, fault.message
         before = self._known.get(key)
         if before is None and len(self._known) >= _MOST:
@@ -71,5 +71,5 @@ class Faults:
 
 
 def read_faults(meta: Mapping[str, Any]) -> list[FaultRecord]:
-    """The faults that a store's meta has."""
+    """Return the faults in a store's meta."""
     return [FaultRecord(**one) for one in meta.get("faults", ())]

@@ -1,16 +1,17 @@
-"""How the implementations of a campaign share its time: more goes where it still yields."""
+"""The scheduler: which implementation gets the next round. More time goes to those that still yield something new."""
 
 from collections.abc import Iterable
 
-_MEMORY = 0.8  # of what a round yielded, how much the next one's estimate keeps
+_MEMORY = 0.8  # weight of earlier rounds in the running mean of what rounds yield
 _FLOOR = 0.25  # weight of an implementation that yields nothing
 
 
 class Share:
-    """Which implementation is next: the one with the least time for its weight, rounds on their way counted.
+    """Chooses the implementation with the least time per weight; rounds that are under way count with their expected time.
 
-    The weight is `_FLOOR` plus a running mean of whether rounds yielded anything (a region that was new, a finding). Each
-    crash that is known already halves it, each healthy round undoes that: restarts must not eat the night.
+    weight = (`_FLOOR` + running mean of whether a round yielded something new) / 2^crashes. "Something new" is a region of
+    the space of cases, or a finding. A crash with a known fingerprint adds one to `crashes`, a round without one subtracts
+    one, so that restarts do not dominate the budget.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -21,13 +22,13 @@ class Share:
         self._crashes = dict.fromkeys(self._spent, 0)
 
     def next(self, names: Iterable[str]) -> str:
-        """The one of `names` whose turn it is."""
+        """Return the one of `names` that gets the next round."""
         chosen = min(names, key=self._claim)
         self._running[chosen] += 1
         return chosen
 
     def done(self, name: str, seconds: float, *, fresh: bool, crashed: bool = False) -> None:
-        """A round ended after `seconds`; fresh: it yielded something; crashed: on something that was known."""
+        """Record a round of `seconds`. fresh: it yielded something new. crashed: its process crashed with a known fingerprint."""
         self._running[name] -= 1
         self._spent[name] += seconds
         self._round[name] = seconds

@@ -1,22 +1,22 @@
-"""How large the tensors of drawn cases may be, and when sizes reach far: many cases, and large ones among them."""
+"""The size budget: how many elements the tensors of a round may have, and which rounds draw far sizes."""
 
 from strategies.reach import Reach
 
 QUICK = 0.25
-"""Seconds of a case that is quick: cases may be larger."""
+"""Seconds. Where a case takes less, the next ones may be larger."""
 FULL_EVERY = 8
 ASKED_EVERY = 3
-"""Of rounds at model sizes, how many have all the elements that the user asked for, whatever a case takes."""
+"""Every so many rounds at model sizes use all elements of `--max-elements`, whatever a case takes."""
 FIRST = 1 << 11
-"""Elements of the largest tensor at first."""
+"""Elements of the largest tensor in the first round."""
 CASES = {Reach.STRETCHED: 10, Reach.MODEL: 5}
-"""Of a round whose sizes reach far, at most; fewer where they are slow."""
+"""Most cases of a round with far sizes; fewer where they are slow."""
 LARGEST = {"cpu": 1 << 24, "cuda": 1 << 25}
-"""Elements of x at model sizes, by device, where the user does not say; a parameter may have twice as many."""
+"""Elements of x at model sizes, by device, without `--max-elements`; a parameter may have twice as many."""
 _STRETCHED = {"cpu": 1 << 20, "cuda": 1 << 22}
 _SHARES = {"cpu": {Reach.STRETCHED: 0.12, Reach.MODEL: 0.12}, "cuda": {Reach.STRETCHED: 0.2, Reach.MODEL: 0.25}}
-"""Of an implementation's time, by device. On a GPU a large case costs little more than a small one."""
-_MEMORY = 0.9  # of a case's seconds, how much the next one's mean keeps
+"""Share of an implementation's time, by device. On a GPU a large case costs little more than a small one."""
+_MEMORY = 0.9  # weight of earlier cases in the running mean of seconds
 
 
 _ROUND_SECONDS = 8.0
@@ -24,12 +24,12 @@ _FEWEST = 3  # the first case of a round is the simplest there is
 
 
 class _Growing:
-    """A budget of elements that grows while cases are quick and halves while they are slow.
+    """A number of elements that grows while cases are quick and halves while they are slow.
 
-    It begins with little: where cases are quick that costs few of them, where they are slow much would cost minutes.
+    It begins small: quick cases soon reach the limit, and slow ones at the limit would take minutes.
 
     Args:
-        factor: by how much it grows at a time. quick, slow: seconds of a case.
+        factor: of growth, each time. quick, slow: seconds of a case.
     """
 
     def __init__(self, first: int, least: int, most: int, *, factor: int, quick: float, slow: float) -> None:
@@ -39,7 +39,7 @@ class _Growing:
 
     @property
     def mean(self) -> float:
-        """Seconds of a case, by what was seen last."""
+        """Running mean of the seconds of a case."""
         return self._quick if self._mean is None else self._mean
 
     def learn(self, seconds: float) -> None:
@@ -54,13 +54,13 @@ class _Growing:
 
 
 class Sizes:
-    """What the rounds of one implementation draw: how far sizes reach, and the elements that the largest tensor may have.
+    """Chooses for each round of an implementation how far sizes reach and how many elements the largest tensor may have.
 
-    Rounds of each far reach have their share of the time. The others have what lets a case take a second; every eighth of
-    them has all the elements there may be.
+    Each far reach has its share of the time (`_SHARES`). In usual rounds the elements grow until a case takes about a second;
+    every eighth of them uses all elements.
 
     Args:
-        most: elements in usual rounds, where time does not matter. largest: the same at model sizes; None: the device's.
+        most: elements in usual rounds. largest: elements at model sizes; None: the device's `LARGEST`.
     """
 
     def __init__(self, most: int, largest: int | None = None, device: str = "cpu") -> None:
@@ -79,10 +79,10 @@ class Sizes:
         self._asked = largest
 
     def learn(self, seconds: float, reach: Reach = Reach.USUAL, *, running: float = 0.0, compiled: bool = False) -> None:
-        """A case took so long, of which `running` in the implementation.
+        """Record the seconds of a case, of which `running` in the implementation.
 
-        Where something was compiled, running says nothing about elements. Most far cases of a kernel that is compiled for
-        its sizes compile: there judging alone, which goes with elements, says how large the next may be.
+        Where something was compiled, `running` says nothing about the number of elements. A kernel that is compiled for its
+        sizes compiles in most far cases; there only the rest, which grows with the elements, is counted.
         """
         self._spent[reach] += seconds
         if not compiled:
@@ -91,7 +91,7 @@ class Sizes:
             self._far[reach].learn(seconds - running)
 
     def next(self) -> tuple[Reach, int]:
-        """The next round: how far it reaches, and its elements. `ended` is to be told when it ends."""
+        """Return the reach and the elements of the next round. Call `ended` when that round ends."""
         whole = sum(self._spent.values())
         behind = {reach: share * whole - self._claimed(reach) for reach, share in self._shares.items()}
         reach = max(behind, key=lambda one: behind[one])
@@ -107,17 +107,17 @@ class Sizes:
         return Reach.USUAL, self.most if self._rounds % FULL_EVERY == 0 else elements
 
     def count(self, reach: Reach) -> int:
-        """Cases of a far round: as many as take some seconds."""
+        """Return the number of cases of a far round: as many as take about `_ROUND_SECONDS`."""
         return min(CASES[reach], max(_FEWEST, int(_ROUND_SECONDS / max(self._far[reach].mean, 1e-9))))
 
     def goes_on(self, reach: Reach) -> None:
-        """The rest of a round that ended with its process is handed out."""
+        """Record that the rest of a round, whose process ended, is handed out again."""
         self._running[reach] += 1
 
     def ended(self, reach: Reach) -> None:
-        """A round ended, or its process did."""
+        """Record that a round or its process ended."""
         self._running[reach] = max(0, self._running[reach] - 1)
 
     def _claimed(self, reach: Reach) -> float:
-        """Seconds spent, and those that rounds on their way are likely to take."""
+        """Return the seconds spent, with those that rounds under way are expected to take."""
         return self._spent[reach] + self._running[reach] * self.count(reach) * self._far[reach].mean

@@ -5,29 +5,24 @@ down before it runs (`hand`) and taken off when its result is counted, in one tr
 main process, no more than the cases in hand are lost. A transaction keeps its sums here and writes them at its end: a case
 counts in some fifty rows, and many that arrive together count in the same ones. Only counts grow with the campaign, and
 their keys are bounded; cases are kept where they are in hand, in a finding, or the worst of an output.
-
-Where the file cannot be written any more (the disk is full, say), the run goes on in memory, and is written once it can be.
 """
 
 import json
 import math
 import os
 import sqlite3
-import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from mhc.files import Held, hold, refuse_links
+from mhc.fuzz.campaign.database import LOCK, Database, StoreError, refuse_others
 from mhc.fuzz.worker.protocol import Checked
 
+__all__ = ["FILE", "LOCK", "TICK", "VERSION", "Store", "StoreError", "ratio_bin"]
+
 FILE = "campaign.sqlite"
-LOCK = "campaign.lock"
 VERSION = 2
-_AGAIN = 30.0  # seconds between tries to write a file that could not be written
-_LOOK = 5.0  # seconds between looks whether the file is still there
 TICK = 10.0
 """Seconds of campaign time in one point of the timeline."""
 
@@ -66,20 +61,13 @@ _SUMS = {
 }
 
 
-class StoreError(Exception):
-    """A file that is no campaign's, or of another version, or that another process has."""
-
-
-class Store:
+class Store(Database):
     """An open campaign. Writes outside of a `batch` are transactions of their own.
 
     Counts are by implementation and word: `checked` and `refused` cases, `failing` ones, `compiled` programs, and seconds in
     `running`, `reference`, `checking`, `comparing`, `compiling`, `drawing`, `starting`. `checking` includes `running`,
     `reference` and `comparing`; `compiling` is its part on cases for which something was compiled. There are counts of
     comparisons (`compared with golden`) and of what was judged of each output (`judged: dx`, see `unjudged`).
-
-    Attributes:
-        trouble: why the file could not be written, while it cannot.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,7 +76,7 @@ class Store:
         Raises:
             StoreError: it is none of this version.
         """
-        _refuse_others(path)
+        refuse_others(path)
         self._open(path)
         try:
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
@@ -119,144 +107,13 @@ class Store:
         _made(store._connection)
         return store
 
-    def _open(self, path: Path) -> None:
-        self._clear()
-        self._batched = False
-        self._path = path
-        self._lock: int | None = None
-        self._log: list[tuple[str, Sequence[Any], bool]] = []  # what the open transaction has written
-        self._tried = self._looked = 0.0
-        self.trouble: str | None = None
-        self._connection = sqlite3.connect(path, isolation_level=None)
-        self._inode = _inode(path)
-        try:
-            self._connection.execute("PRAGMA trusted_schema = OFF")
-            self._connection.execute(
-                "PRAGMA journal_mode = WAL"
-            )  # readers do not wait, and a killed writer corrupts nothing
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-        except sqlite3.DatabaseError as error:
-            self._connection.close()
-            raise StoreError(f"{path}: is not a campaign's file ({error})") from error
-
-    def claim(self) -> None:
-        """Keep other processes from going on with the run, until `close` or the end of this one.
-
-        Raises:
-            StoreError: another one does.
-        """
-        try:
-            self._lock = hold(self._path.with_name(LOCK))
-        except Held as error:
-            raise StoreError(f"{self._path.parent}: its campaign is still running") from error
-
-    def close(self) -> None:
-        """Write what is not in the file yet, if it can be, and let go of it."""
-        self._back_to_the_file()
-        self._connection.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    @contextmanager
-    def batch(self) -> Iterator[None]:
-        """One transaction for what is written in the block: all of it or nothing."""
-        if self._batched:
-            yield
-            return
-        self._batched = True
-        try:
-            self._look()
-            yield
-            self._write()
-            if self._connection.in_transaction:
-                self._run("COMMIT")
-            self._log.clear()
-        except BaseException:
-            self._clear()
-            self._log.clear()
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
-        finally:
-            self._batched = False
-        if self.trouble is not None and time.monotonic() - self._tried > _AGAIN:
-            self._back_to_the_file()
-
-    def _execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """Write at once, in the transaction that is open, if there is one."""
-        with self.batch():
-            self._begin()
-            return self._logged(statement, values)
-
-    def _begin(self) -> None:
-        if not self._connection.in_transaction:  # most batches of a busy campaign have nothing to write
-            self._run("BEGIN IMMEDIATE")
-
-    def _logged(self, statement: str, values: Sequence[Any], *, many: bool = False) -> sqlite3.Cursor:
-        """Run a statement that writes, and remember it until the transaction is on disk."""
-        cursor = self._run(statement, values, many=many)
-        self._log.append((statement, values, many))
-        return cursor
-
-    def _run(self, statement: str, values: Sequence[Any] = (), *, many: bool = False) -> sqlite3.Cursor:
-        """Run a statement, in memory from now on where the file cannot be written."""
-        try:
-            return (self._connection.executemany if many else self._connection.execute)(statement, values)
-        except sqlite3.OperationalError as error:
-            if self.trouble is not None:
-                raise
-            self._go_on_in_memory(error)
-            return self._run(statement, values, many=many)
-
-    def _look(self) -> None:
-        """See now and then whether the file is still there: what is written to one that was removed is lost unsaid."""
-        if self.trouble is None and time.monotonic() - self._looked > _LOOK:
-            self._looked = time.monotonic()
-            if _inode(self._path) != self._inode:
-                self._go_on_in_memory(sqlite3.OperationalError("it was removed"))
-
-    def _go_on_in_memory(self, error: sqlite3.OperationalError) -> None:
-        """Copy what is in the file, and repeat there what the open transaction has written."""
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
-        memory = sqlite3.connect(":memory:", isolation_level=None)
-        self._connection.backup(memory)
-        self._connection.close()
-        self._connection, self._tried = memory, time.monotonic()
-        self.trouble = f"{self._path.name} cannot be written ({error})"
-        memory.execute("BEGIN")
-        for statement, values, many in self._log:
-            (memory.executemany if many else memory.execute)(statement, values)
-
-    def _back_to_the_file(self) -> None:
-        """Write what is in memory to the file, if that can be done by now."""
-        if self.trouble is None:
-            return
-        self._tried = time.monotonic()
-        with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            file = sqlite3.connect(self._path, isolation_level=None)
-        except sqlite3.OperationalError:
-            return
-        try:
-            self._connection.backup(file)
-            file.execute("PRAGMA journal_mode = WAL")
-            file.execute("PRAGMA synchronous = NORMAL")
-        except sqlite3.OperationalError:
-            file.close()
-            return
-        self._connection.close()
-        self._connection, self.trouble, self._inode = file, None, _inode(self._path)
-
-    def _clear(self) -> None:
+    def discard(self) -> None:
         self._sums: dict[str, defaultdict[tuple[str | int, ...], float]] = {table: defaultdict(int) for table in _SUMS}
         self._worst: dict[tuple[str, str], tuple[float, str]] = {}
         self._reached: dict[tuple[str, str], int] = {}
         self._hand: dict[int, tuple[str, str, float] | None] = {}
 
-    def _write(self) -> None:
+    def flush(self) -> None:
         """Write down what the batch has kept here so far."""
         if not (self._hand or self._worst or self._reached or any(self._sums.values())):
             return
@@ -284,12 +141,7 @@ class Store:
             write("DELETE FROM hand WHERE slot = ?", [(slot,) for slot in self._hand])
             held = [(slot, *row) for slot, row in self._hand.items() if row is not None]
             write("INSERT INTO hand VALUES (?, ?, ?, ?)", held)
-        self._clear()
-
-    def _read(self, statement: str) -> list[tuple[Any, ...]]:
-        if self._batched:
-            self._write()
-        return list(self._connection.execute(statement))
+        self.discard()
 
     def set_meta(self, **values: Any) -> None:
         with self.batch():
@@ -415,28 +267,6 @@ def _schema(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
     return list(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"))
 
 
-def _refuse_others(path: Path) -> None:
-    """Refuse what SQLite would follow out of the folder, or create.
-
-    A journal of the kind that is rolled back can name a file to delete; a store has the other kind, a write-ahead log.
-    """
-    try:
-        refuse_links(path, *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal")))
-        if not path.is_file() or not path.stat().st_size:
-            raise StoreError(f"{path}: is {'empty' if path.is_file() else 'no file'}; there is no campaign in it")
-    except OSError as error:
-        raise StoreError(str(error)) from error
-    if path.with_name(f"{path.name}-journal").exists():
-        raise StoreError(f"{path}: has a journal beside it, {path.name}-journal, which no campaign leaves")
-
-
 def ratio_bin(ratio: float) -> int:
     """The bin of an |error| / bound: its binary exponent, at most 4; -40 and less, and 0, in one."""
     return -40 if ratio <= 2.0**-40 else min(4, math.ceil(math.log2(ratio))) if math.isfinite(ratio) else 4
-
-
-def _inode(path: Path) -> int | None:
-    """Which file is at a path; None where there is none."""
-    with suppress(OSError):
-        return path.stat().st_ino
-    return None
