@@ -37,8 +37,8 @@ class Plan:
 class Programs:
     """The compiled programs of one implementation, and the time that compilation took.
 
-    A round is drawn freely while cases that compile have taken at most `COMPILING` of the time. Otherwise its cases reuse the
-    program of an earlier case; a program depends on n, D, the dtype, the tensors present and the schedule. The first
+    A round is drawn freely while cases that compile have taken at most `COMPILING` of the time. Otherwise its cases reuse
+    the program of an earlier case, which depends on n, D, the dtype, the tensors present and the schedule. The first
     compilation is unavoidable and is not charged.
 
     Args:

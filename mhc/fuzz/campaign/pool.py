@@ -1,4 +1,4 @@
-"""A pool of processes: a number of slots that work at once, and idle processes that keep their implementation loaded."""
+"""The pool: slots that work at the same time, and idle processes that keep their implementation loaded."""
 
 import time
 from collections import Counter
@@ -33,7 +33,7 @@ class Slot:
 
 
 class Pool:
-    """Processes by implementation, as many working at a time as the site has slots."""
+    """Worker processes by implementation; as many work at a time as the executor has slots."""
 
     def __init__(self, specs: Specs, site: Site) -> None:
         self.site = site
@@ -45,12 +45,12 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """How many slots there are."""
+        """Number of slots."""
         return len(self._slots)
 
     @property
     def down(self) -> bool:
-        """Whether there is a slot without work that cannot be given any, but may later."""
+        """Whether there is a slot without work that cannot get any yet."""
         return any(slot is None and not self.site.up(number) for number, slot in enumerate(self._slots))
 
     def busy(self) -> list[Slot]:
@@ -58,11 +58,11 @@ class Pool:
         return [slot for slot in self._slots if slot is not None]
 
     def free(self) -> list[int]:
-        """Numbers of slots that can be given work."""
+        """Return the numbers of slots that can get work."""
         return [number for number, slot in enumerate(self._slots) if slot is None and self.site.up(number)]
 
     def wait(self, seconds: float) -> list[Slot]:
-        """Busy slots whose processes may have something to say, once there is one or `seconds` have passed."""
+        """Wait until a busy slot may have a message, at most `seconds`; return such slots."""
         busy = {id(slot.process): slot for slot in self._slots if slot is not None}
         return [busy[id(one)] for one in self.site.wait([slot.process for slot in busy.values()], seconds)]
 
@@ -87,7 +87,7 @@ class Pool:
         self._slots[number] = slot
 
     def release(self, slot: Slot) -> None:
-        """The slot's process has nothing to do and stays loaded, unless there are too many such."""
+        """Keep the slot's process loaded and idle, unless too many are."""
         self._slots[slot.number] = None
         kin = self._kin[slot.number]
         self._idle.append((slot.name, kin, slot.process))
@@ -97,17 +97,17 @@ class Pool:
             near[0][2].kill()
 
     def replace(self, slot: Slot) -> None:
-        """The slot's process is of no more use."""
+        """End the slot's process."""
         slot.process.kill()
         self._slots[slot.number] = None
 
     def pause(self, *, stopped: bool) -> None:
-        """Stop every process that works, or let all go on."""
+        """Stop every working process, or continue all."""
         for slot in self.busy():
             slot.process.pause(stopped=stopped)
 
     def stop(self) -> None:
-        """End every process, all at once: one that has a CUDA device takes its time."""
+        """End all processes at the same time, since one with a CUDA device takes seconds to end."""
         ending = [slot.process for slot in self.busy()] + [process for _, _, process in self._idle]
         self._slots = [None] * len(self._slots)
         self._idle.clear()

@@ -28,7 +28,7 @@ class Share:
         return chosen
 
     def done(self, name: str, seconds: float, *, fresh: bool, crashed: bool = False) -> None:
-        """Record a round of `seconds`. fresh: it yielded something new. crashed: its process crashed with a known fingerprint."""
+        """Record a round. fresh: it yielded something new. crashed: its process crashed with a known fingerprint."""
         self._running[name] -= 1
         self._spent[name] += seconds
         self._round[name] = seconds

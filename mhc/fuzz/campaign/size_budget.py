@@ -56,8 +56,8 @@ class _Growing:
 class Sizes:
     """Chooses for each round of an implementation how far sizes reach and how many elements the largest tensor may have.
 
-    Each far reach has its share of the time (`_SHARES`). In usual rounds the elements grow until a case takes about a second;
-    every eighth of them uses all elements.
+    Each far reach has its share of the time (`_SHARES`). In usual rounds the elements grow until a case takes about a
+    second; every eighth of them uses all elements.
 
     Args:
         most: elements in usual rounds. largest: elements at model sizes; None: the device's `LARGEST`.

@@ -1,4 +1,4 @@
-"""What a campaign shows while it runs: on a terminal some rows that are drawn anew, elsewhere a line now and then."""
+"""Shows a running campaign: live rows on a terminal, plain lines elsewhere."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ _ROW = 60  # cells: where a terminal gets narrower than a row, what it wrapped s
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """What one worker does. seconds: for how long by now."""
+    """What one worker does. seconds: since when."""
 
     name: str
     doing: str
@@ -44,7 +44,7 @@ class Snapshot:
 
     Attributes:
         seconds: of this leg. left: what remains of the budget, in words.
-        rate: cases a second, lately. work: of each busy worker. minimising: findings that are being made smaller.
+        rate: recent cases a second. work: of each busy worker. minimising: findings that are being minimised.
     """
 
     seconds: float
@@ -57,7 +57,7 @@ class Snapshot:
 
 
 class Watch:
-    """Looks at a campaign, and knows what it saw lately."""
+    """Takes snapshots of a campaign, with the rate of the last seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -100,7 +100,7 @@ def _left(campaign: Campaign) -> str:
 
 
 class Display(ABC):
-    """Where a campaign's lines go, and what it shows beside them. A context manager; called several times a second."""
+    """Prints a campaign's messages and shows its progress. A context manager; called several times a second."""
 
     def __enter__(self) -> Self:
         return self
@@ -111,19 +111,19 @@ class Display(ABC):
 
     @abstractmethod
     def tell(self, text: str) -> None:
-        """Lines that stay."""
+        """Print lines that stay."""
 
     @abstractmethod
     def __call__(self, campaign: Campaign) -> None:
-        """Show how far it is, where it is time to."""
+        """Show the progress, if it is time to."""
 
     def abandon(self) -> None:
-        """Leave the terminal usable: the process ends at once. Safe in a signal handler."""
+        """Leave the terminal usable, since the process ends at once. Safe in a signal handler."""
         return
 
 
 class Lines(Display):
-    """Plain lines, for files and pipes: every few seconds at first, every minute in the end."""
+    """Plain lines for files and pipes: every few seconds at first, later every minute."""
 
     def __init__(self, file: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._file = file
@@ -146,7 +146,7 @@ class Lines(Display):
 
 
 class Rows(Display):
-    """Rows at the bottom of a terminal, drawn anew; what is told stays above them."""
+    """Live rows at the bottom of a terminal, below the messages."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console

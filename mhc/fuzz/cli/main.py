@@ -1,4 +1,4 @@
-"""The command line of `python -m mhc.fuzz`. Exit codes: 0 clean, 1 findings, 2 usage or nothing judged, 3 our fault."""
+"""The command line of `python -m mhc.fuzz`. Exit codes: 0 clean, 1 findings, 2 usage or nothing judged, 3 harness fault."""
 
 import sys
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The verbs `minimise` and `promote` of `python -m mhc.fuzz`. Exit codes: 0 clean, 1 still fails, 2 usage, 3 our fault."""
+"""The verbs `minimise` and `promote` of `python -m mhc.fuzz`. Exit codes: 0 clean, 1 still fails, 2 usage, 3 harness fault."""
 
 import sys
 from dataclasses import replace
@@ -136,7 +136,7 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, trust: bo
 def open_finding(
     path: Path, spec: str | None, device: str | None, *, trust: bool = False
 ) -> tuple[Finding, Implementation, str]:
-    """The finding in a file, its implementation, and where that runs; `mhc.fuzz.cli.trust` says what is loaded for it."""
+    """Return the finding in a file, its implementation and device; `mhc.fuzz.cli.trust` decides what may be loaded."""
     try:
         found = read_finding(path)
     except CaseError as error:

@@ -1,4 +1,4 @@
-"""The implementations that a command line asks for."""
+"""Loads the implementations that a command line names."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,10 +14,10 @@ from mhc.registry import built_in, load
 def load_all(
     specs: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True
 ) -> list[tuple[str, Implementation]]:
-    """The implementations asked for; all built-in ones that run on the device where none is.
+    """Return the implementations named; without a name, all built-in ones that run on the device.
 
     Args:
-        asked_by: what a message names `specs` by. here: they are to run in this machine's processes.
+        asked_by: the option or file that messages name. here: whether they run on this machine.
 
     Raises:
         click.UsageError: there is no such device, or one cannot be loaded, or does not run there.
@@ -32,7 +32,7 @@ def load_all(
 def load_pairs(
     specs: Sequence[str], against: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True
 ) -> tuple[list[tuple[str, Implementation]], tuple[Peer, ...]]:
-    """The implementations asked for, and those that each is compared with; these are left out of "all built-in ones".
+    """Return the implementations named, and their peers, which are left out of "all built-in ones".
 
     Args:
         asked_by, here: as for `load_all`.
@@ -53,7 +53,7 @@ def load_pairs(
 
 
 def elsewhere(implementation: Implementation, device: str, option: str = "--impl") -> str:
-    """What a message adds on how to run its source on a device that it does not take; nothing where there is no way."""
+    """Return what a message adds about running the same source on another device; empty if there is no way."""
     source = implementation.forward, implementation.backward
     others = [one for one in built_in().values() if device in one.devices and (one.forward, one.backward) == source]
     told = [
@@ -67,7 +67,7 @@ def elsewhere(implementation: Implementation, device: str, option: str = "--impl
 
 
 def _without_a_gpu(specs: Sequence[str]) -> str:
-    """The same for everything that was asked for, where there is only the CPU."""
+    """Return the same for all `specs`, where there is only the CPU."""
     told = ""
     for spec in specs:
         with suppress(ImplementationError):

@@ -1,4 +1,4 @@
-"""A replay as a table: each output's errors beside its bound, and what every other gate said."""
+"""A replay as a table: the errors of each output beside its bound, and the verdicts of every other gate."""
 
 import textwrap
 from collections import Counter
@@ -13,10 +13,10 @@ _HEAD = f"  {'output':10} {'max error':>11} {'mean error':>11} {'bound':>11} {'e
 
 
 def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -> str:
-    """A row for each output of the bound gate, whatever else fails in full, and of every other gate the counts.
+    """Return a row for each output of the bound gate, the other failures in full, and counts for every other gate.
 
-    Errors are against float64, the largest and the mean over the elements that are finite in both; the bound is that of the
-    place where error / bound is largest.
+    Largest and mean error are against float64, over the elements that are finite in both; the bound is the one where
+    error / bound is largest.
     """
     rows = [verdict for verdict in verdicts if verdict.oracle == bound.NAME]
     others = [verdict for verdict in verdicts if verdict.oracle != bound.NAME]
@@ -56,5 +56,5 @@ def _row(verdict: Verdict) -> Iterator[str]:
 
 
 def _wrapped(start: str, message: str) -> list[str]:
-    """`start` and `message` in lines that fit a terminal; a kernel may say anything, at any length."""
+    """Return `start` and `message` in lines that fit a terminal; a message from a kernel may have any length."""
     return textwrap.wrap(start + message, WIDTH, subsequent_indent=" " * 6, drop_whitespace=True) or [start]

@@ -1,4 +1,4 @@
-"""Fixtures: findings as files that the test suite replays from then on, one test each."""
+"""Fixtures: findings as files that the test suite replays, one test each."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ REGRESSIONS = Path("tests", "regressions")
 
 
 def source_tree() -> Path | None:
-    """The checkout that this package runs from; None where it is installed."""
+    """Return the checkout that this package runs from; None if it is installed."""
     root = Path(mhc.__file__).resolve().parent.parent
     return root if (root / "pyproject.toml").is_file() and (root / "tests").is_dir() else None
 
@@ -24,13 +24,13 @@ Run = TypeVar("Run", Path, None)
 
 
 def folder_for(found: Finding, run: Run, chosen: Path | None = None) -> Path | Run:
-    """Where the fixture of a finding belongs.
+    """Return the folder for the fixture of a finding.
 
-    A finding on a registered implementation belongs to the test suite, where this runs from the source tree. One on a kernel
-    from outside, or compared with one, stays with the run that found it: nobody else has that kernel.
+    A finding on a built-in implementation belongs to the test suite, if this runs from the source tree. A finding that
+    involves a kernel from outside stays with its run, since no other checkout has that kernel.
 
     Args:
-        run: the run's folder. chosen: the folder of `--fixtures`, which overrules everything.
+        run: the run's folder. chosen: the folder of `--fixtures`, which takes precedence.
     """
     if chosen is not None:
         return chosen
@@ -40,13 +40,13 @@ def folder_for(found: Finding, run: Run, chosen: Path | None = None) -> Path | R
 
 
 def write(found: Finding, folder: Path, replacing: Path | None = None) -> Path:
-    """Save `found` in `folder` as a fixture, all of it or nothing, and say where.
+    """Write `found` to `folder` as a fixture, atomically, and return its path.
 
-    Its name is the fingerprint's id. A simpler case of the same fingerprint that is there already stays: it may have been
-    mended, while this one still fails; then this one gets its case's digest into the name.
+    Its name is the fingerprint's id. A simpler case of the same fingerprint that is already there stays, since it may pass
+    while this one still fails; the digest of this case is then part of the new name.
 
     Args:
-        replacing: the file of this finding as it was before it was minimised; it goes, where it is such a file in `folder`.
+        replacing: the file of this finding before it was minimised; it is deleted if it is such a file in `folder`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{found.fingerprint.id}.json"
@@ -59,13 +59,13 @@ def write(found: Finding, folder: Path, replacing: Path | None = None) -> Path:
 
 
 def _is_of(path: Path, found: Finding, folder: Path) -> bool:
-    """Whether `path`, which a store may name, is one that `write` gives to `found` in `folder`."""
+    """Return whether `path`, which comes from a store, is a name that `write` gives to `found` in `folder`."""
     own = re.fullmatch(rf"{found.fingerprint.id}(-[0-9a-f]{{8}})?\.json", path.name)
     return own is not None and path.parent.resolve() == folder.resolve()
 
 
 def _gives_way(path: Path, found: Finding) -> bool:
-    """Whether what is in `path` is the same case, a less simple one, or nothing that can be read."""
+    """Return whether `path` holds the same case, a less simple one, or no readable finding."""
     try:
         there = read_finding(path)
     except CaseError:

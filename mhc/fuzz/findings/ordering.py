@@ -1,4 +1,4 @@
-"""Which of two cases is the simpler one to hold in the head: the order that the reducer descends."""
+"""The order of cases by simplicity, which the minimiser descends."""
 
 import math
 
@@ -11,9 +11,9 @@ KINDS = (
     *("zero", "constant", "alternating", "sign", "exact", "normal"),
     *("sparse", "zero_rows", "cancelling", "row_scaled", "column_scaled"),
 )
-"""Of values, simplest first."""
+"""Kinds of values, simplest first."""
 SEEDLESS = frozenset({"zero", "constant", "alternating"})
-"""Kinds without anything random."""
+"""Kinds without random values."""
 
 _ONE_ELEMENT, _CONSTANT, _ALTERNATING, _FEW_ELEMENTS, _OTHERS = range(1, 6)
 
@@ -21,7 +21,7 @@ assert set(KINDS) == set(DRAWN_KINDS)
 
 
 def rank(case: Case) -> tuple[object, ...]:
-    """Smaller is simpler, compared as a tuple: what is pinned, sizes, dtype, scalars, each tensor's values and layout."""
+    """Return a tuple that is smaller for simpler cases: pinned schedules, sizes, dtype, scalars, values and layouts."""
     pinned = sum(1 + len(schedule) for schedule in case.schedules.values())
     shape = tuple(size or math.inf for size in (case.B, case.S, case.n, case.D))
     tensors = tuple((1, *_recipe(case.tensors[spec.name])) if case.has(spec.name) else (0,) for spec in case.table.drawn)
@@ -29,19 +29,19 @@ def rank(case: Case) -> tuple[object, ...]:
 
 
 def elements(case: Case) -> int:
-    """How many elements the operator's first input has: x."""
+    """Return the number of elements of the operator's first input, x."""
     return math.prod(case.table.inputs[0].shape(case.sizes))
 
 
 def scalars_rank(case: Case) -> tuple[int, ...]:
-    """For each scalar: its default, one, zero, anything else."""
+    """Return for each scalar 0 to 3: its default, one, zero, anything else."""
     order = [(default, 1.0, 0.0) for default in case.table.scalars.values()]
     values = [case.scalars[name] for name in case.table.scalars]
     return tuple(known.index(value) if value in known else 3 for known, value in zip(order, values, strict=True))
 
 
 def number_rank(value: float) -> tuple[int, int, bool]:
-    """One, powers of two from the nearest on, numbers of two digits, others, infinity, NaN; each before its negative."""
+    """Return a rank: zero, powers of two by distance from 1, two digits, others, infinity, NaN; positive first."""
     if math.isnan(value):
         return 6, 0, False
     if math.isinf(value):
@@ -55,7 +55,7 @@ def number_rank(value: float) -> tuple[int, int, bool]:
 
 
 def _volume(case: Case) -> float:
-    """Elements of all tensors; a case without any is not simpler than one of a single token, it is another."""
+    """Return the elements of all tensors; infinity without tokens, which is a special case and not a simple one."""
     if case.N == 0:
         return math.inf
     return sum(math.prod(spec.shape(case.sizes)) for spec in case.table.drawn)

@@ -1,4 +1,4 @@
-"""Minimise a finding: the simplest case with its fingerprint, and how often that fails in a fresh process."""
+"""Minimises a finding: the simplest case with its fingerprint, and how often that case fails in a fresh process."""
 
 import math
 import time
@@ -20,12 +20,12 @@ from mhc.registry import load
 CHECKS = 800
 SECONDS = 300.0
 RUNS = 3
-_RUNS_FLAKY = 10  # for the rate
+_RUNS_FLAKY = 10  # processes to estimate a rate
 _LIMIT = 60.0
 _LIMIT_HUNG = 10.0
-_TRIES = 8  # of a case that was seen to fail, before it is given up
+_TRIES = 8  # runs of the finding's case before it counts as passing
 _STEADY = 2
-_MISSED = 0.1  # how often a flaky case that holds may be taken for one that does not
+_MISSED = 0.1  # probability that a flaky failing case is taken for a passing one
 
 
 def minimise(
@@ -38,18 +38,18 @@ def minimise(
     seconds: float = SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> Finding:
-    """`found` with the simplest case that shows the same, the message of that case, and how stable it is there.
+    """Return `found` with the simplest case of the same fingerprint, its message, and how stable it is.
 
-    Cases run in worker processes, so that what crashes or hangs is minimised too; each case that does costs a process. All
-    gates judge, unless the fingerprint shows without those that need further runs. A flaky one is asked several times.
+    Cases run in worker processes, so that crashes and hangs are minimised too; each costs a process. All gates judge, unless
+    the fingerprint shows without the gates that need further runs. A flaky case is run several times.
 
     Args:
         start: starts a process for a number of seconds that a case may take; a worker of `found.spec` where not given.
         least: seconds below which a case is never taken for hung, where `start` is given.
-        checks, seconds: when to stop making it smaller. Confirming comes on top.
+        checks, seconds: when to stop the search. Confirming the result comes on top.
 
     Raises:
-        ImplementationError: `found.spec`, or what it was compared with, cannot be loaded.
+        ImplementationError: `found.spec` or its peer cannot be loaded.
         HarnessError: the case cannot be checked at all.
     """
     began = clock()
@@ -59,7 +59,7 @@ def minimise(
         found = replace(found, variables=implementation.env)
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     try:
-        if found.hung:  # what a healthy case takes, so that a hang is told soon
+        if found.hung:  # measure a healthy case, so that a hang is detected soon
             sandbox.seen(default_case(operator=found.case.operator, dtype=found.case.dtype), found.fingerprint, Depth.PLAIN)
             sandbox.stop()
         probe = _Probe(found, sandbox)
@@ -104,7 +104,7 @@ def run_minimise(
 def confirm(
     found: Finding, start: Start, depth: Depth = Depth.FULL, *, runs: int = RUNS, least: float = LEAST_LIMIT
 ) -> Finding:
-    """`found` with how often it failed in `runs` fresh processes; in more of them where it did not fail each time.
+    """Return `found` with how often it failed in `runs` fresh processes; in more of them if it did not fail each time.
 
     Args:
         least: seconds below which a case is never taken for hung.
@@ -137,11 +137,11 @@ def confirm(
 
 
 class _Probe:
-    """Whether a case shows the fingerprint; asked once, or several times where the original case does not always.
+    """Answers whether a case shows the fingerprint, by one run, or by several where the original case is flaky.
 
     Attributes:
-        depth: the least at which the original case fails; None where it does not any more.
-        messages: by case, what the verdict said.
+        depth: the least level at which the original case fails; None if it does not fail any more.
+        messages: the verdict's message, by case.
     """
 
     def __init__(self, found: Finding, sandbox: Sandbox) -> None:
@@ -158,7 +158,7 @@ class _Probe:
         return any(self._once(case) for _ in range(self._tries))
 
     def _settle(self) -> None:
-        """How often to ask, from how often the original case fails."""
+        """Choose the number of runs a case, from how often the original case fails."""
         seen = [self._once(self._found.case) for _ in range(_STEADY)]
         while not all(seen) and len(seen) < _TRIES:
             seen.append(self._once(self._found.case))
@@ -167,12 +167,12 @@ class _Probe:
                 raise self._sandbox.faults[0]
             self.depth = None
         elif not all(seen):
-            rate = sum(seen) / (len(seen) + 1)  # rather too low: what is missed once is not asked again
+            rate = sum(seen) / (len(seen) + 1)  # rather too low: a case that is missed once is not tried again
             self._tries = min(_TRIES, math.ceil(math.log(_MISSED) / math.log(1 - rate)))
 
     @property
     def runs(self) -> int:
-        """Fresh processes to confirm in."""
+        """Number of fresh processes to confirm the result in."""
         return RUNS if self._tries == 1 else _RUNS_FLAKY
 
     def _once(self, case: Case) -> bool:
@@ -184,7 +184,7 @@ class _Probe:
 
 
 def _limit(found: Finding, least: float) -> float:
-    """Seconds for a case while nothing is known: less where each hang is waited for, but not too little to compile."""
+    """Return the seconds for a first case: fewer where each hang must be waited for, but enough to compile."""
     return max(_LIMIT_HUNG, 3 * least) if found.hung else _LIMIT
 
 

@@ -1,4 +1,4 @@
-"""The reducer's steps in their order, biggest first, made from an operator's table."""
+"""The steps of the minimiser in their order, biggest first, made from an operator's table."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -28,11 +28,11 @@ from mhc.operator import Operator
 from strategies.cases import DTYPES
 
 Step = Callable[[Case], Iterable[Case]]
-"""From a case to simpler ones, the most ambitious first; candidates that are no simpler are passed over."""
+"""Yields candidates for a case, the boldest first; those that are no simpler are skipped."""
 
 
 def early(table: Operator) -> tuple[Step, ...]:
-    """Everything but literal values."""
+    """Return the steps that do not write values out."""
     names = [spec.name for spec in table.drawn]
     upstream = [spec.name for spec in table.upstream]
     return (
@@ -59,12 +59,12 @@ def early(table: Operator) -> tuple[Step, ...]:
 
 
 def late(table: Operator) -> tuple[Step, ...]:
-    """Random values of small tensors written out: last, since a literal that is tied to its place hinders other steps."""
+    """Return the steps that write random values of small tensors out. They come last: a literal has a fixed place."""
     return tuple(one(spec.name, written_out) for spec in table.drawn)
 
 
 def nothing_special(case: Case) -> Iterator[Case]:
-    """One token, one stream, width 1 and zeros: what fails there fails on everything. Then the same in its shape."""
+    """Yield one token, one stream, width 1 and zeros, where some bugs fail too; then zeros in the full shape."""
     plain = replace(case, dtype=DTYPES[0], scalars=case.table.scalars, schedules={})
     plain = _with(plain, {name: contiguous(zeroed(recipe)) for name, recipe in case.tensors.items()})
     for spec in case.table.drawn:
@@ -75,7 +75,7 @@ def nothing_special(case: Case) -> Iterator[Case]:
 
 
 def unpinned(case: Case) -> Iterator[Case]:
-    """Schedules at their default: all of them, one implementation's, one choice."""
+    """Yield the case with fewer pinned schedules: none, one implementation's less, one choice less."""
     if case.schedules:
         yield replace(case, schedules={})
     for name, schedule in case.schedules.items():
@@ -87,13 +87,13 @@ def unpinned(case: Case) -> Iterator[Case]:
 
 
 def dtypes(case: Case) -> Iterator[Case]:
-    """Simpler dtypes."""
+    """Yield the case in simpler dtypes."""
     for dtype in DTYPES[: DTYPES.index(case.dtype)]:
         yield replace(case, dtype=dtype)
 
 
 def scalar(name: str) -> Step:
-    """The step that brings one scalar to its default, or else to 1 or 0."""
+    """Return the step that sets one scalar to its default, or else to 1 or 0."""
 
     def step(case: Case) -> Iterator[Case]:
         for value in (case.table.scalars[name], 1.0, 0.0):

@@ -1,4 +1,4 @@
-"""Where the minimiser tries cases: worker processes that a case may kill."""
+"""The sandbox: worker processes in which the minimiser tries cases, and which a case may kill."""
 
 import time
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from mhc.implementation import Implementation
 from mhc.registry import load
 from oracles.verdict import Verdict
 
-# A case is hung when it takes so many times as long as the slowest that gave an answer, and at least so many seconds. What
-# compiles may take long on a new shape alone.
+# A case hangs if it takes `_HANG_FACTOR` times as long as the slowest case with an answer, and at least `LEAST_LIMIT`
+# seconds, or `_LEAST_COMPILED` where a new shape may have to be compiled.
 _HANG_FACTOR = 5.0
 LEAST_LIMIT = 2.0
 _LEAST_COMPILED = 20.0
@@ -37,17 +37,17 @@ class Process(Protocol):
 
 
 Start = Callable[[float], Process]
-"""A new process, given the seconds that one case may take."""
+"""Starts a process in which a case may take the given seconds."""
 
 
 class Sandbox:
-    """Checks cases one after the other in a process, and in a new one after each case that ends or hangs it.
+    """Checks cases one after the other in a process, and in a new one after each crash or hang.
 
     Args:
-        limit: seconds that a case may take while none has given an answer; later a few times what answers took.
+        limit: seconds that the first cases may take; later cases may take `_HANG_FACTOR` times the slowest.
 
     Attributes:
-        checks: cases run. faults: of the harness; a case with one is taken not to fail.
+        checks: cases run. faults: of the harness; a case with one counts as passing.
     """
 
     def __init__(self, start: Start, *, limit: float, least: float = LEAST_LIMIT) -> None:
@@ -61,13 +61,13 @@ class Sandbox:
 
     @property
     def limit(self) -> float:
-        """Seconds that a new process grants a case."""
+        """Seconds that a case may take in a new process."""
         if self._slowest is None:
             return self._most
         return min(self._most, max(self._least, _HANG_FACTOR * self._slowest))
 
     def seen(self, case: Case, fingerprint: Fingerprint, depth: Depth) -> Verdict | None:
-        """The verdict with that fingerprint, if the case fails so."""
+        """Return the verdict with that fingerprint, if the case fails so."""
         return next((verdict for verdict in self.verdicts(case, depth) if fingerprint.fits(verdict)), None)
 
     def stop(self) -> None:
@@ -77,7 +77,7 @@ class Sandbox:
         self._process = None
 
     def verdicts(self, case: Case, depth: Depth) -> list[Verdict]:
-        """What is said of a case; nothing where the harness is at fault."""
+        """Return the verdicts on a case; none where the harness is at fault."""
         self.checks += 1
         try:
             if self._process is None:
@@ -106,18 +106,18 @@ def processes(
     log: Path | None = None,
     gpu: int | None = None,
 ) -> Start:
-    """How to start worker processes of an implementation.
+    """Return a function that starts worker processes of an implementation.
 
     Args:
         against: how the implementation is named that it is compared with. limits, log, gpu: as for `Worker`.
 
     Raises:
-        ImplementationError: that one cannot be loaded.
+        ImplementationError: `against` cannot be loaded.
     """
     peers = () if against is None else (Peer.of(against, load(against)),)
     return lambda limit: Worker(spec, implementation, device, limit=limit, limits=limits, log=log, gpu=gpu, peers=peers)
 
 
 def least_limit(implementation: Implementation) -> float:
-    """Below how many seconds a case is never taken for hung."""
+    """Return the seconds below which a case never counts as a hang."""
     return LEAST_LIMIT if implementation.compiles is None else _LEAST_COMPILED

@@ -1,7 +1,6 @@
-"""The reducer: a failing case made as simple as it can be while it still fails in the same way.
+"""The minimiser's search: the simplest case that still fails in the same way. Pure: it runs nothing itself.
 
-It works on what a case means, not on the choices it was drawn from: sizes, dtype, scalars, recipes, layouts. Pure: it runs
-nothing itself.
+It changes the fields of a case (sizes, dtype, scalars, recipes, layouts), not the random choices it was drawn from.
 """
 
 import time
@@ -20,14 +19,14 @@ def reduce(
     seconds: float = float("inf"),
     clock: Callable[[], float] = time.monotonic,
 ) -> Case:
-    """The simplest case reached from `case` by steps that each keep `holds` true; `case` itself is taken to hold.
+    """Return the simplest case reached from `case` by steps that each keep `holds` true.
 
-    Greedy to a fixpoint, the biggest steps first: where it stops, no single step is left that holds. Every step leads to a
-    simpler case by `mhc.fuzz.findings.ordering.rank`, and none is tried twice.
+    Greedy until no single step holds any more, the biggest steps first. Every step leads to a simpler case by
+    `mhc.fuzz.findings.ordering.rank`; no case is tried twice.
 
     Args:
-        holds: whether a case still shows the same bug.
-        checks: how often to ask at most. seconds: how long, by `clock`; the best so far is returned then.
+        case: a case for which `holds` is true. holds: whether a case still shows the same bug.
+        checks: most calls of `holds`. seconds: longest time, by `clock`. At either limit the best case so far is returned.
     """
     descent = _Descent(case, holds, checks, clock() + seconds, clock)
     descent.through(early(case.table))
@@ -47,7 +46,7 @@ class _Descent:
         self._tried = {case}
 
     def through(self, steps: Sequence[Step]) -> None:
-        """All steps, round after round, until one changes nothing or the budget is spent."""
+        """Apply all steps, again and again, until a pass changes nothing or the budget is spent."""
         before = None
         while before != self.best:
             before = self.best
@@ -56,7 +55,7 @@ class _Descent:
                     pass
 
     def _down(self, step: Step) -> bool:
-        """Whether a candidate of the step holds; it is the best then."""
+        """Try the candidates of a step. Return whether one holds, which then is the best case."""
         for candidate in step(self.best):
             if candidate in self._tried or rank(candidate) >= rank(self.best):
                 continue

@@ -1,4 +1,4 @@
-"""Steps of the reducer on a case's sizes."""
+"""Steps of the minimiser on the sizes of a case."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -7,11 +7,11 @@ from mhc.case import Case
 from mhc.recipe import Index
 
 DIMENSIONS = ("B", "S", "n", "D")
-"""Tokens first: most bugs need few of them, and what is left is cheaper to check."""
+"""Tokens first: most bugs need few of them, and fewer tokens make every later check cheaper."""
 
 
 def to_ones(*names: str) -> Callable[[Case], Iterator[Case]]:
-    """The step that makes several dimensions 1 at once."""
+    """Return the step that makes several dimensions 1 at once."""
 
     def step(case: Case) -> Iterator[Case]:
         if any(getattr(case, name) != 1 for name in names):
@@ -21,7 +21,7 @@ def to_ones(*names: str) -> Callable[[Case], Iterator[Case]]:
 
 
 def smaller(name: str) -> Callable[[Case], Iterator[Case]]:
-    """The step that makes one dimension smaller."""
+    """Return the step that makes one dimension smaller."""
 
     def step(case: Case) -> Iterator[Case]:
         for size in sizes_below(getattr(case, name)):
@@ -31,7 +31,7 @@ def smaller(name: str) -> Callable[[Case], Iterator[Case]]:
 
 
 def merged(one: str, other: str) -> Callable[[Case], Iterator[Case]]:
-    """The step that moves a dimension into another: their product stays."""
+    """Return the step that moves one dimension into another, with the same product."""
 
     def step(case: Case) -> Iterator[Case]:
         product = getattr(case, one) * getattr(case, other)
@@ -42,9 +42,9 @@ def merged(one: str, other: str) -> Callable[[Case], Iterator[Case]]:
 
 
 def sizes_below(size: int) -> list[int]:
-    """Smaller sizes worth trying, smallest first: 1, 2, 3, the same remainder of a power of two, halfway, one less.
+    """Return smaller sizes to try, smallest first: 1, 2, 3, the remainder by a power of two, halfway, one less.
 
-    Of nothing there is no less, but one element is simpler.
+    Size 0 cannot shrink; try 1, which is simpler.
     """
     if size == 0:
         return [1]
@@ -56,7 +56,7 @@ def sizes_below(size: int) -> list[int]:
 
 
 def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:
-    """`case` in another shape: literals outside of it moved to its edge; then all kept as far from its end; then dropped."""
+    """Yield `case` in another shape, with literals outside of it at its edge, at their distance from the end, or dropped."""
     shape = {name: changes.get(name, getattr(case, name)) for name in DIMENSIONS}
     before, after = case.sizes, case.table.sizes(*(shape[name] for name in DIMENSIONS))
     given = set()
@@ -66,7 +66,7 @@ def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:
             if case.has(spec.name):
                 recipe, old, new = case.tensors[spec.name], spec.shape(before), spec.shape(after)
                 placed = [(place(index, old, new), value) for index, value in recipe.literals] if 0 not in new else []
-                # two that meet are one
+                # two literals at one place become one
                 literals = {index: value for index, value in placed if index is not None}
                 tensors[spec.name] = replace(recipe, literals=tuple(literals.items()))
         made = replace(case, tensors=tensors, **shape)

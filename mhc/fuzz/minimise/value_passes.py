@@ -1,4 +1,4 @@
-"""Steps of the reducer on the values and the layout of a case's tensors."""
+"""Steps of the minimiser on the values and layouts of a case's tensors."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _FEW = 8
 
 
 def every(names: Sequence[str], change: Callable[[Recipe], Recipe]) -> Callable[[Case], Iterator[Case]]:
-    """The step that changes several tensors at once."""
+    """Return the step that changes several tensors at once."""
 
     def step(case: Case) -> Iterator[Case]:
         yield with_recipes(case, {name: change(case.tensors[name]) for name in names if case.has(name)})
@@ -29,7 +29,7 @@ def every(names: Sequence[str], change: Callable[[Recipe], Recipe]) -> Callable[
 
 
 def one(name: str, changes: Changes) -> Callable[[Case], Iterator[Case]]:
-    """The step that tries changes of one tensor."""
+    """Return the step that tries changes of one tensor."""
 
     def step(case: Case) -> Iterator[Case]:
         if case.has(name):
@@ -40,7 +40,7 @@ def one(name: str, changes: Changes) -> Callable[[Case], Iterator[Case]]:
 
 
 def without(name: str) -> Callable[[Case], Iterator[Case]]:
-    """The step that leaves an optional tensor out."""
+    """Return the step that removes an optional tensor."""
 
     def step(case: Case) -> Iterator[Case]:
         if case.has(name):
@@ -50,7 +50,7 @@ def without(name: str) -> Callable[[Case], Iterator[Case]]:
 
 
 def only(kept: str, among: Sequence[str]) -> Callable[[Case], Iterator[Case]]:
-    """The step that makes all of `among` zero but for `kept`; that one as it is, or with a single element, a one."""
+    """Return the step that makes all of `among` zero except `kept`, which keeps its values or a single non-zero element."""
 
     def step(case: Case) -> Iterator[Case]:
         silent = {name: zeroed(case.tensors[name]) for name in among if case.has(name) and name != kept}
@@ -63,12 +63,12 @@ def only(kept: str, among: Sequence[str]) -> Callable[[Case], Iterator[Case]]:
 
 
 def with_recipes(case: Case, recipes: Mapping[str, Recipe]) -> Case:
-    """`case` with other recipes for some tensors, each without what has no effect."""
+    """Return `case` with other recipes for some tensors, each without fields that have no effect."""
     return replace(case, tensors={**case.tensors, **{name: tidy(recipe) for name, recipe in recipes.items()}})
 
 
 def tidy(recipe: Recipe) -> Recipe:
-    """The same values: no seed that is not used, no scale of zeros, no literal that another one overwrites."""
+    """Return a recipe of the same values without an unused seed, a scale of zeros, or an overwritten literal."""
     if recipe.kind == "constant" and recipe.scale == 0:
         recipe = replace(recipe, kind="zero")
     if recipe.kind == "zero":
@@ -83,7 +83,7 @@ def tidy(recipe: Recipe) -> Recipe:
 
 
 def unthinned(recipe: Recipe) -> Recipe:
-    """Without repetition, and with a value in every row."""
+    """Return a recipe without repetition, and with values in every row."""
     return replace(recipe, period=0, rows=0)
 
 
@@ -108,7 +108,7 @@ def scale_1(recipe: Recipe) -> Recipe:
 
 
 def single_elements(case: Case, name: str) -> Iterator[Recipe]:
-    """All zero but for one element: a one, or the present scale; in a few places, and where a literal is now."""
+    """Yield zeros with one element of 1 or of the present scale, at a few places and where literals are."""
     recipe, shape = case.tensors[name], _shape(case, name)
     if math.prod(shape) < 2:
         return
@@ -118,7 +118,7 @@ def single_elements(case: Case, name: str) -> Iterator[Recipe]:
 
 
 def kinds(case: Case, name: str) -> Iterator[Recipe]:
-    """Simpler kinds of values."""
+    """Yield simpler kinds of values."""
     recipe = case.tensors[name]
     yield zeroed(recipe)
     yield from single_elements(case, name)
@@ -127,14 +127,14 @@ def kinds(case: Case, name: str) -> Iterator[Recipe]:
 
 
 def scales(case: Case, name: str) -> Iterator[Recipe]:
-    """Simpler numbers for the scale."""
+    """Yield simpler scales."""
     recipe = case.tensors[name]
     for scale in numbers_below(recipe.scale):
         yield replace(recipe, scale=scale)
 
 
 def seeds(case: Case, name: str) -> Iterator[Recipe]:
-    """The first few seeds."""
+    """Yield the first few seeds."""
     recipe = case.tensors[name]
     if recipe.kind not in SEEDLESS:
         for seed in _SEEDS:
@@ -142,7 +142,7 @@ def seeds(case: Case, name: str) -> Iterator[Recipe]:
 
 
 def literals(case: Case, name: str) -> Iterator[Recipe]:
-    """Fewer literals, then simpler values of each."""
+    """Yield fewer literals, then simpler values of each."""
     recipe = case.tensors[name]
     pairs = recipe.literals
     if pairs:
@@ -160,7 +160,7 @@ def literals(case: Case, name: str) -> Iterator[Recipe]:
 
 
 def layouts(case: Case, name: str) -> Iterator[Recipe]:
-    """A plainer layout: contiguous, or plainer in one respect."""
+    """Yield plainer layouts: contiguous, or plainer in one field."""
     recipe = case.tensors[name]
     layout = recipe.layout
     if layout == CONTIGUOUS:
@@ -177,7 +177,7 @@ _LAYOUT_PARTS = ("order", "expand", "step", "pad", "offset")
 
 
 def written_out(case: Case, name: str) -> Iterator[Recipe]:
-    """A small tensor's random values as a constant, or as literals: powers of two, two digits, as they are."""
+    """Yield the random values of a small tensor as a constant or as literals: powers of two, two digits, exact."""
     recipe, shape = case.tensors[name], _shape(case, name)
     if recipe.kind in SEEDLESS or not 0 < math.prod(shape) <= _FEW:
         return
@@ -194,7 +194,7 @@ def written_out(case: Case, name: str) -> Iterator[Recipe]:
 
 
 def numbers_below(value: float) -> list[float]:
-    """Simpler numbers of the same sign and then of the other: 1, powers of two on the way to it, two digits."""
+    """Return simpler numbers, of the same sign first: 1, powers of two between 1 and the value, two digits."""
     if math.isnan(value) or value == 0:
         return [1.0] if math.isnan(value) else []
     if math.isinf(value):
@@ -223,7 +223,7 @@ def _shape(case: Case, name: str) -> tuple[int, ...]:
 
 
 def _places(shape: Index) -> list[Index]:
-    """A few indices, the first and the last among them; none where there are no elements."""
+    """Return a few indices, the first and the last among them; none if there are no elements."""
     count = math.prod(shape)
     flat = sorted({place * (count - 1) // (_PLACES - 1) for place in range(_PLACES)}) if count else []
     return [_unraveled(position, shape) for position in flat]

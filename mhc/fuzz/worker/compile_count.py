@@ -1,4 +1,4 @@
-"""Programs that were compiled in this process: those that an implementation counts, and Triton's."""
+"""Counts the programs compiled in this process: those that an implementation reports, and Triton's."""
 
 from typing import Any
 
@@ -10,21 +10,21 @@ class _Triton:
 
 
 def listen() -> None:
-    """Count what Triton compiles from now on, whoever asks for it. What its cache on disk has is not compiled."""
+    """Count every program that Triton compiles from now on. Programs from its cache on disk do not count."""
     import triton  # noqa: PLC0415  only where kernels are compiled
 
     others = triton.knobs.compilation.listener
 
-    def heard(**told: Any) -> None:
-        _Triton.compiled += not told["cache_hit"]
+    def count(**event: Any) -> None:
+        _Triton.compiled += not event["cache_hit"]
         if others is not None:
-            others(**told)
+            others(**event)
 
-    triton.knobs.compilation.listener = heard
+    triton.knobs.compilation.listener = count
 
 
 def compiles(implementation: Implementation) -> int:
-    """How many so far."""
+    """Return the number of programs compiled so far."""
     own = 0 if implementation.compiles is None else implementation.compiles()
     if type(own) is not int:
         raise ImplementationError(

@@ -1,8 +1,8 @@
-"""Whether a compiler runs in a worker, as seen from outside: a call may take longer then.
+"""Sees from outside whether a compiler runs in a worker: a call may take longer then.
 
-It runs in a program that the worker has started, as nvcc is; or in the worker itself. Then the worker is busy, and its stack
-tells: a signal asks for it, and a handler in C writes it (`faulthandler`), also while other code holds Python's lock. A
-worker that is not busy is left alone, since a signal would wake it where it sleeps.
+A compiler may be a program that the worker has started, such as nvcc. It may also run in the worker itself, which is then
+busy, and shows in its stack: a signal makes a C handler (`faulthandler`) write the stack, even while other code holds
+Python's lock. A worker that is not busy gets no signal, which would interrupt its sleep.
 """
 
 import os
@@ -24,16 +24,16 @@ _COMPILERS = re.compile(
     r"|numba/core/|cutlass/base_dsl/compiler\.py|cupy/cuda/compiler\.py|jax/_src/compiler\.py"
     r")"
 )
-"""Files of compilers, and not those that launch what was compiled."""
+"""Files of compilers; files that only launch compiled kernels are not among them."""
 _BUSY = 0.02  # of a core
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Compilers:
-    """Looks for compilers in one worker, and in what it has started.
+    """Looks for compilers in one worker and in the processes that it has started.
 
     Args:
-        pid, descriptor: of the worker, and of its file that stacks go to. number: the signal that asks for one.
+        pid: the worker. descriptor: its file for stacks. number: the signal that makes it write one.
 
     Attributes:
         starved: seconds between the last two looks in which the worker would have run, had a core been free.
@@ -48,10 +48,10 @@ class Compilers:
         self.starved = 0.0
 
     def running(self, since: float) -> bool:
-        """Whether one was at work since the last look; a stack that is asked for now tells at the next look.
+        """Return whether a compiler ran since the last look. A stack requested now is read at the next look.
 
         Args:
-            since: monotonic time when the call began. What was before it is not the call's.
+            since: monotonic time when the call began; earlier compilations belong to other calls.
         """
         used = {pid: _cpu_seconds(pid) for pid in (self._pid, *descendants(self._pid))}
         span = time.monotonic() - self._looked
@@ -68,7 +68,7 @@ class Compilers:
         return found
 
     def _in_stack(self) -> bool:
-        """Whether a stack that was written since the last look is in a compiler."""
+        """Return whether a stack written since the last look is in a compiler."""
         with suppress(OSError), self._file.open("rb") as file:
             file.seek(self._read)
             written = file.read()
@@ -77,7 +77,7 @@ class Compilers:
         return False
 
     def _handled(self) -> bool:
-        """Whether the signal still does what it should: a kernel may have changed that, and it would end the process."""
+        """Return whether the handler is still installed: a kernel may remove it, and then the signal ends the process."""
         with suppress(OSError, ValueError, IndexError):
             status = Path(f"/proc/{self._pid}/status").read_text(encoding="utf-8", errors="replace")
             return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (self._signal - 1) & 1)
@@ -85,21 +85,21 @@ class Compilers:
 
 
 def _waits_for_a_file(pid: int) -> bool:
-    """Whether a process waits for the lock of a file, as where another one compiles the same program."""
+    """Return whether a process waits for a file lock, as it does while another one compiles the same program."""
     with suppress(OSError):
         return "lock_inode" in Path(f"/proc/{pid}/wchan").read_text(encoding="ascii")
     return False
 
 
 def _on_a_core(pid: int) -> bool:
-    """Whether the main thread of a process runs, or would if a core were free."""
+    """Return whether the main thread of a process runs, or would if a core were free."""
     with suppress(OSError, IndexError):
         return status(pid)[0] == "R"
     return False
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used; 0 where the system does not say."""
+    """Return the CPU seconds that a process has used; 0 where the system does not say."""
     with suppress(OSError, ValueError, IndexError):
         fields = status(pid)
         return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -1,8 +1,8 @@
-"""How processes are made in which nothing was run, and what is left of them when they have ended.
+"""Starts fresh processes, and ends what they leave running.
 
-A new one is forked from a server that has loaded PyTorch and no DSL, and has run no kernel: hundredths of a second instead
-of three, and a crash costs one process. The variables of an implementation are set before anything imports a DSL. The server
-adopts what such a process leaves running (`mhc.fuzz.worker.preload`), so that it can be found and ended: `end_orphans`.
+A process is forked from a server that has imported PyTorch but no DSL and has run no kernel. A start takes hundredths of a
+second instead of three seconds, and a crash costs one process. The variables of an implementation are set before anything
+imports a DSL. The server adopts what a process leaves running (`preload`), so that `end_orphans` can find and end it.
 """
 
 import multiprocessing
@@ -18,23 +18,23 @@ from pathlib import Path
 from typing import Any
 
 UNKNOWN = 1 << 16
-"""The exit status of a process whose server was killed."""
+"""Exit status of a process whose server was killed."""
 
 _STARTING = threading.Lock()
-_live: set[int] = set()  # processes that were started and not seen to end
-_GENERATIONS = 50  # looks for children of what was killed, which the server adopts then
-_PAUSE = 0.01  # seconds between them
-_LAST = 1.0  # seconds that a process which is being started may take
+_live: set[int] = set()  # processes that were started and have not ended, as far as is known
+_GENERATIONS = 50  # times to look for children of killed processes, which the server adopts
+_PAUSE = 0.01  # seconds between two looks
+_LAST = 1.0  # seconds to wait for a process that is being started
 
 FRESH: Any
 if "forkserver" in multiprocessing.get_all_start_methods():
     from multiprocessing import context, forkserver, popen_forkserver, util
 
     class _Popen(popen_forkserver.Popen):
-        """An end that one thread at a time reads.
+        """A process whose exit status one thread at a time reads.
 
-        Starting a process polls all others. Of two threads that poll one at its end, the second would find the pipe empty
-        and say exit 255, whatever the status was.
+        Starting a process polls all others. If two threads poll an ended process, the second finds the pipe empty and would
+        report exit 255, whatever the status was.
         """
 
         def __init__(self, process_obj: Any) -> None:
@@ -56,7 +56,7 @@ if "forkserver" in multiprocessing.get_all_start_methods():
                 if status is None and multiprocessing.connection.wait([self.sentinel], 0):
                     try:
                         status = forkserver.read_signed(self.sentinel)
-                    except (OSError, EOFError):  # the server is gone, and nobody knows how the process ended
+                    except (OSError, EOFError):  # the server is gone, and with it the exit status
                         status = UNKNOWN
                     self.returncode = status
             if status is not None:
@@ -64,15 +64,15 @@ if "forkserver" in multiprocessing.get_all_start_methods():
             return status
 
     def _keep_sockets_apart() -> None:
-        """Let the server listen in a folder that is not below TMPDIR, which a kernel may delete, or whose name is long."""
+        """Let the server listen in a folder outside TMPDIR, which a kernel may delete, or whose name may be too long."""
         own: Any = multiprocessing.current_process()
         if "tempdir" not in own._config:
             there = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
             folder = own._config["tempdir"] = tempfile.mkdtemp(prefix="mhc-", dir=there)
-            util.Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=-100)  # behind those who use it
+            util.Finalize(None, shutil.rmtree, args=(folder, True), exitpriority=-100)  # after everything that uses it
 
     def _continue_server() -> None:
-        """Wake the server where something has stopped it: nobody would answer, and whoever asks waits for good."""
+        """Continue the server if something has stopped it: a request to a stopped server would wait forever."""
         server = getattr(forkserver._forkserver, "_forkserver_pid", None)
         with suppress(OSError):
             if server is not None and status(server)[0] == "T":
@@ -84,7 +84,7 @@ if "forkserver" in multiprocessing.get_all_start_methods():
             return _Popen(process_obj)
 
         def run(self) -> None:
-            # as in a process that nobody forked: locks of progress bars would stay behind when it is killed, and be told of
+            # as in a process that was not forked: otherwise locks of progress bars leak, with a warning, when it is killed
             multiprocessing.set_start_method(None, force=True)
             super().run()
 
@@ -95,11 +95,11 @@ if "forkserver" in multiprocessing.get_all_start_methods():
     FRESH.set_forkserver_preload(["mhc.fuzz.worker.preload"])
 
     def end_orphans() -> None:
-        """Kill what processes that have ended left running, and what that leaves, where the system tells of it."""
+        """Kill what ended processes left running, and the children of that."""
         server = getattr(forkserver._forkserver, "_forkserver_pid", None)
         if server is None:
             return
-        with _STARTING:  # what is just being started is a child of the server too, and not known yet
+        with _STARTING:  # a process that is being started is a child of the server too, and not in `_live` yet
             for _ in range(_GENERATIONS):
                 orphans = [pid for pid in children(server) if pid not in _live]
                 if not orphans:
@@ -110,38 +110,38 @@ if "forkserver" in multiprocessing.get_all_start_methods():
                 time.sleep(_PAUSE)
 
     def stop_starting() -> None:
-        """Let no thread start a process any more: one that is half started would complain of the end of this one."""
-        _STARTING.acquire(timeout=_LAST)  # and is kept
+        """Let no thread start another process: one that is half started would print an error when this process ends."""
+        _STARTING.acquire(timeout=_LAST)  # never released
 
 else:
     FRESH = multiprocessing.get_context("spawn")
 
     def stop_starting() -> None:
-        """Do nothing: what is spawned says nothing of the end of this process."""
+        """Do nothing: a spawned process prints no error when this one ends."""
 
     def end_orphans() -> None:
-        """Do nothing: without a server nobody adopts what a process leaves running."""
+        """Do nothing: there is no server that adopts what a process leaves running."""
 
 
 def status(pid: int) -> list[str]:
-    """What Linux says of a process's main thread, its state first: R where it runs, T where it was stopped.
+    """Return the fields of /proc/PID/stat behind the name; the first is the state: R running, T stopped.
 
     Raises:
-        OSError: it has ended, or the system does not say.
+        OSError: the process has ended, or the system has no such file.
     """
     return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process has started, with those that they have started."""
+    """Return the processes that a process has started, with all that those have started."""
     found = children(pid)
-    for one in found:  # which grows meanwhile
+    for one in found:  # the list grows in this loop
         found += children(one)
     return found
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started and that run, as far as the system says."""
+    """Return the running processes that a process has started, as far as /proc lists them."""
     found: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():

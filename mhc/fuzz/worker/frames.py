@@ -1,7 +1,7 @@
-"""How messages travel from a worker to the process that watches it, in the presence of kernels that write anywhere.
+"""Framed messages from a worker to the process that watches it.
 
-A kernel shares its process's descriptors. So each message is framed by a mark, its length and a checksum, and the reader
-never waits for the rest of one: what is no message is seen as such, and cannot block or crash the reader.
+A kernel shares its process's descriptors and may write to any of them. So each message has a mark, its length and a
+checksum, and the reader never waits for the rest of one: other bytes are detected, and cannot block or crash the reader.
 """
 
 import os
@@ -15,18 +15,18 @@ from typing import Any
 _MARK = b"\xffmhc"
 _HEAD = struct.Struct("<4sQI")  # mark, length, checksum
 _CHUNK = 1 << 18
-_MOST = 1 << 34  # bytes of one message; tensors of a partner's results are the largest
+_MOST = 1 << 34  # bytes of one message; the tensors of a peer's result are the largest
 
 
 class Garbled(Exception):
-    """What arrived is no message."""
+    """The bytes that arrived are no message."""
 
 
 def send(connection: Connection, message: Any) -> None:
     """Write a message.
 
     Raises:
-        OSError: nobody reads any more.
+        OSError: the other end is closed.
     """
     body = pickle.dumps(message)
     left = memoryview(_HEAD.pack(_MARK, len(body), zlib.crc32(body)) + body)
@@ -47,7 +47,7 @@ class Reader:
         self.closed = False
 
     def next(self) -> Any | None:
-        """The next message, or None where it has not arrived as a whole yet.
+        """Return the next message, or None if it has not arrived completely.
 
         Raises:
             Garbled: the next bytes are no message. Nothing can be read from then on.
@@ -70,7 +70,7 @@ class Reader:
         self.closed = True
 
     def _whole(self) -> Any | None:
-        """The first message of what has arrived, which it is taken off; None where there is no whole one."""
+        """Remove and return the first complete message of the bytes that arrived; None if there is none."""
         here = self._arrived
         if here[: len(_MARK)] != _MARK[: len(here)]:
             raise Garbled
@@ -88,5 +88,5 @@ class Reader:
         del here[:end]
         try:
             return pickle.loads(body)
-        except Exception as error:  # with a right checksum it is no accident
+        except Exception as error:  # its checksum is right, so a kernel wrote it on purpose
             raise Garbled from error

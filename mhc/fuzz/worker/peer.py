@@ -1,7 +1,7 @@
-"""The process of an implementation that another is compared with, on both sides: the one that asks, and the one that runs.
+"""Peers: implementations that a worker compares its own with, each in a process that the worker starts and watches.
 
-It has a process of its own: the two may need different environments before anything is imported, and a crash of the one must
-not be taken for the other's. The worker that compares starts it, watches it, and replaces it.
+The two implementations may need different environment variables before anything is imported, and a crash of the peer must
+not count as a crash of the implementation under test.
 """
 
 import os
@@ -23,7 +23,7 @@ from mhc.reference import reference
 from oracles import liveness
 from oracles.verdict import Verdict, failed
 
-_PATIENCE = 10  # ends in a row, each of which costs seconds, a hang minutes
+_MOST_CRASHES = 10  # in a row; each costs seconds, a hang costs minutes
 
 Send = Callable[[Message], None]
 
@@ -55,7 +55,7 @@ def start_peers(
 
 
 class PeerProcess:
-    """One implementation in its own process, started when first asked. Where it ends again and again, it is left alone."""
+    """A peer's process, started when it is first asked. It is disabled after `_MOST_CRASHES` crashes or hangs in a row."""
 
     def __init__(self, peer: Peer, device: str, peers: Peers, bare: Mapping[str, str], send: Send, target: Target) -> None:
         self.peer = peer
@@ -67,14 +67,14 @@ class PeerProcess:
         self._ends = 0
 
     def run(self, case: Case) -> PeerResult | Verdict:
-        """What it made of `case`; the verdict on its end where that is the answer.
+        """Return the result on `case`, or the verdict on the end of the process.
 
         Raises:
-            HarnessError: it cannot be loaded, or its process met a fault of the harness.
+            HarnessError: the peer cannot be loaded, or its process met a fault of the harness.
         """
-        if self._ends >= _PATIENCE:
+        if self._ends >= _MOST_CRASHES:
             return failed(
-                liveness.NAME, "process", "not asked", f"ended {_PATIENCE} times in a row, and is not asked any more"
+                liveness.NAME, "process", "not asked", f"ended {_MOST_CRASHES} times in a row, and is not asked any more"
             )
         process = self._started()
         process.send(Observe(case=case.json))
@@ -95,7 +95,7 @@ class PeerProcess:
 
     def _started(self) -> Process:
         if self._process is not None:
-            list(self._process.receive())  # sees that its end is closed: it lost its device, and ends behind its answer
+            list(self._process.receive())  # notices a closed pipe: a process that has lost its device ends after its answer
             if self._process.silent or self._process.exit_verdict() is not None:
                 self.stop()
         if self._process is None:
@@ -116,7 +116,7 @@ class PeerProcess:
 
 @contextmanager
 def _exactly(variables: Mapping[str, str]) -> Iterator[None]:
-    """These environment variables and no others, which a process that is started inherits."""
+    """Set exactly these environment variables, which a new process inherits, and restore the old ones."""
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(variables)
