@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from mhc import Refused
-from mhc.operators.mhc_pre.tilelang.implementations import TIR
+from mhc.operators.mhc_pre.tir.implementations import TIR
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.registry import BUILT_IN
 from tests.support.helpers import ROOT

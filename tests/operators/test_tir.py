@@ -18,8 +18,8 @@ from mhc.operator import STORAGE_DTYPES
 from mhc.operators.mhc_pre.table import MAX_N
 from mhc.operators.mhc_pre.tilelang.compile.cache import Counts, kernel_source
 from mhc.operators.mhc_pre.tilelang.cpu import PASSES, weight
-from mhc.operators.mhc_pre.tilelang.implementations import TIR
 from mhc.operators.mhc_pre.tir.forward import PLAIN, TILES, TILES_FLOAT64
+from mhc.operators.mhc_pre.tir.implementations import TIR
 from oracles.verdict import Status
 from tests.support.helpers import bits, failing, judged, observed, scaled_case, with_layout
 

@@ -22,10 +22,11 @@ from mhc import (
 from mhc.fuzz.check.check import check
 from mhc.fuzz.worker.client import Worker
 from mhc.operators.mhc_pre.device import Chip
+from mhc.operators.mhc_pre.selection import Problem, pinned, problem_of
 from mhc.operators.mhc_pre.triton.constraints import unfit
 from mhc.operators.mhc_pre.triton.heuristics import backward_plan, backward_schedule, forward_schedule
 from mhc.operators.mhc_pre.triton.implementations import TRITON, TRITON_INTERPRETED
-from mhc.operators.mhc_pre.triton.schedule import SPACE, pinned
+from mhc.operators.mhc_pre.triton.schedule import SPACE
 from mhc.placement import place
 from oracles.verdict import Status
 from strategies.cases import cases
@@ -176,13 +177,13 @@ def test_what_a_schedule_cannot_serve_is_refused_with_the_reason() -> None:
 
 def test_every_name_of_the_space_is_a_field_and_every_value_can_be_pinned() -> None:
     defaults = {
-        "forward": forward_schedule(64, 4, 128, torch.bfloat16, H200),
-        "backward": backward_schedule(64, 4, 128, torch.bfloat16, H200),
+        "forward": forward_schedule(Problem(64, 4, 128, torch.bfloat16, H200)),
+        "backward": backward_schedule(Problem(64, 4, 128, torch.bfloat16, H200)),
     }
     for name, values in SPACE.items():
         stage, _, field = name.partition("_")
         for value in values:
-            assert getattr(pinned(defaults[stage], stage, {name: value}), field) == value  # type: ignore[type-var]
+            assert getattr(pinned(defaults[stage], stage, {name: value}), field) == value
 
 
 @pytest.mark.parametrize("mode", SPACE["backward_mode"])
@@ -190,8 +191,8 @@ def test_a_pinned_mode_brings_its_own_tile(mode: str) -> None:
     """Not that of the mode that would have been the default."""
     case = scaled_case(B=2, S=64, n=4, D=128)
     assert unfit(case, {"backward_mode": mode}, H200) is None
-    plan = backward_plan(case.N, case.n, case.D, torch.bfloat16, H200, {"backward_mode": mode})
-    assert plan == backward_schedule(case.N, case.n, case.D, torch.bfloat16, H200, str(mode))
+    plan = backward_plan(problem_of(case, H200), {"backward_mode": mode})
+    assert plan == backward_schedule(problem_of(case, H200), str(mode))
     assert plan.mode == mode
     assert mode == "hopper" or plan.rows.bit_count() == 1  # what a kernel can have as a range
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mhc import Case, Implementation, Refused
 from mhc.case import with_tensor
-from mhc.operators.mhc_pre.tilelang.implementations import TIR
+from mhc.operators.mhc_pre.tir.implementations import TIR
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.operators.mhc_pre.triton.implementations import TRITON_INTERPRETED
 from oracles import pair

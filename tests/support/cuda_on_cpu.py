@@ -98,11 +98,9 @@ def emulated(chip: Chip, folder: Path, edit: Callable[[str], str] = str) -> Iter
     device: dict[str, Any] = {
         "current_device": lambda: -1,  # what a CPU tensor says of itself
         "current_stream": lambda device: SimpleNamespace(cuda_stream=0),
-        "get_device_capability": lambda device=None: divmod(chip.capability, 10),
     }
     kept = (
         forward.launches,
-        forward._target,
         backward.prepared,
         backward.start_building,
     )

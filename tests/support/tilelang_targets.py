@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import torch
-
 from mhc.case import Case
 from mhc.operator import STORAGE_DTYPES
 from mhc.operators.mhc_pre.device import Chip
@@ -89,13 +87,10 @@ def programs(case: Case, target: Target) -> list[Job]:
 
     dtype, gamma = STORAGE_DTYPES[case.dtype], "gamma" in case.tensors
     schedule = tuple(case.schedules.get("tilelang", {}).items())
-    capability = divmod(target.chip.capability, 10)
-    with _on(target.chip, record), mock.patch.object(torch.cuda, "get_device_capability", return_value=capability):
-        forward._target.cache_clear()
+    with _on(target.chip, record):
         sizes = (case.N, case.n, case.D)
         forward.launches.__wrapped__(*sizes, dtype, gamma, 1e-6, 1e-6, 0, schedule)
         backward.prepared.__wrapped__((case.B, case.S, case.n, case.D), dtype, 0, schedule)
-        forward._target.cache_clear()
     return jobs
 
 

@@ -1,18 +1,18 @@
-"""How the TileLang backward cuts the work of a shape: the schedule, its default, and why a pinned one cannot run. Pure."""
+"""How a TileLang backward cuts the work of a problem: the schedule, its default, and why a pinned one cannot run. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 
 from mhc.case import ScheduleValue
-from mhc.operators.mhc_pre.device import Chip
+from mhc.operators.mhc_pre.selection import Problem, balanced_splits, default_kernel, pinned, unsupported
 from mhc.operators.mhc_pre.tilelang.fp32_schedule import MOST_ROWS, WARP_ROWS, at_once, rows_of_tile, shares
+from mhc.operators.mhc_pre.tilelang.selection import BACKWARD
 
 TERMS = 3  # bfloat16 terms of a float32: two are off by 2**-17, which the precision gate finds
 PLANES = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 0}  # bfloat16 terms that x has; of float32 none is made
-MODES = ("plain", "ring", "streams", "whole")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,9 +20,10 @@ class BackwardSchedule:
     """The backward's cut.
 
     mode            plain: a pipelined matrix product each for psi and dx, on any GPU
-                    ring: the same with a loading warp in each, dx by programs that stay (`ring` says for what)
-                    streams: both in one kernel, by a loading warp group and two that take turns (`streams` says for what)
+                    ring: the same with a loading warp in each, dx by programs that stay
+                    streams: both in one kernel, by a loading warp group and two that take turns
                     whole: a product each in plain multiply-adds, for float32 and nothing else, on any GPU
+                    `selection` says which serves a problem
     gates_programs  at most this many partial sums for dbias and dalpha
     gates_unroll    chunks of a token's columns that a warp loads before it uses the first
     splits          programs that share the tokens, each with its own partial psi
@@ -42,7 +43,7 @@ class BackwardSchedule:
 
 
 SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
-    "backward_mode": MODES,
+    "backward_mode": ("plain", "ring", "streams", "whole"),
     "backward_gates_programs": (1, 64, 528, 2048),
     "backward_gates_unroll": (1, 2, 4),
     "backward_splits": (1, 2, 5, 16),
@@ -54,11 +55,11 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
 
 
 @lru_cache(maxsize=4096)
-def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mode: str | None = None) -> BackwardSchedule:
-    """The default for N tokens of n streams of width D, in a given mode or the fastest."""
-    wide = vector(D, dtype) > 1
-    if mode is None:
-        mode = _fastest_mode(n, D, dtype, chip)
+def backward_schedule(problem: Problem, mode: str | None = None) -> BackwardSchedule:
+    """Return the default for a problem, in a given mode or the one that `selection` prefers."""
+    N, n, D, chip, M = problem.N, problem.n, problem.D, problem.chip, problem.M
+    wide = vector(D, problem.dtype) > 1
+    mode = mode or default_kernel(BACKWARD, problem)
     unroll = (4 if n <= 2 else 2 if n <= 6 else 1) if wide else (4 if n <= 8 else 2)
     if mode == "streams":
         spans = -(-D // 128) if n == 1 else -(-D // 64) * (n // streams_together(n))
@@ -69,8 +70,8 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
             splits=balanced_splits(spans, -(-N // 64), chip.cores),
         )
     if mode == "whole":
-        rows, stages = rows_of_tile(n * n + 2 * n), 2
-        tiles = n * -(-D // 128) * -(-(n * n + 2 * n) // rows)
+        rows, stages = rows_of_tile(M), 2
+        tiles = n * -(-D // 128) * -(-M // rows)
         together = at_once(32 * rows // WARP_ROWS, whole_shared(rows, stages), 128, chip.shared)
         splits = shares(tiles, -(-N // 32), together, chip.cores, most=16)
         return BackwardSchedule(mode=mode, gates_unroll=unroll, stages=stages, psi_rows=rows, splits=splits)
@@ -85,27 +86,18 @@ def backward_schedule(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, mo
     return BackwardSchedule(gates_unroll=unroll, psi_rows=psi_rows, splits=splits)
 
 
-def _fastest_mode(n: int, D: int, dtype: torch.dtype, chip: Chip) -> str:
-    if dtype == torch.float32:
-        return "whole"
-    return "streams" if streams(n, D, dtype, chip) else "ring" if ring(D, dtype, chip) else "plain"
-
-
-def backward_plan(
-    N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapping[str, ScheduleValue]
-) -> BackwardSchedule:
-    """What a shape runs where a case pins `schedule`: the default of the mode pinned, and the rest of `schedule`."""
+def backward_plan(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> BackwardSchedule:
+    """Return what runs where a case pins `schedule`: the default of the mode pinned, and the rest of `schedule`."""
     mode = schedule.get("backward_mode")
-    default = backward_schedule(N, n, D, dtype, chip, None if mode is None else str(mode))
-    changes = {one.name: schedule[f"backward_{one.name}"] for one in fields(default) if f"backward_{one.name}" in schedule}
-    return replace(default, **changes) if changes else default  # type: ignore[arg-type]  # SPACE has the fields' types
+    return pinned(backward_schedule(problem, None if mode is None else str(mode)), "backward", schedule)
 
 
-def unfit(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapping[str, ScheduleValue]) -> str | None:
-    """Why a pinned schedule cannot serve a shape; None where it can."""
+def unfit(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> str | None:
+    """Return why a pinned schedule cannot serve a problem; None where it can."""
+    n, dtype, chip = problem.n, problem.dtype, problem.chip
     if dtype not in PLANES:
         return f"tilelang takes no float64 on CUDA, but {', '.join(str(one) for one in PLANES)}"
-    plan = backward_plan(N, n, D, dtype, chip, schedule)
+    plan = backward_plan(problem, schedule)
     if plan.gates_unroll * n > 32:
         return f"backward_gates_unroll * n must be at most 32, was {plan.gates_unroll * n}"
     if (plan.mode == "whole") != (dtype == torch.float32):
@@ -116,24 +108,15 @@ def unfit(N: int, n: int, D: int, dtype: torch.dtype, chip: Chip, schedule: Mapp
         needed = whole_shared(plan.psi_rows, plan.stages)
         if needed > chip.shared - 1024:
             return f"{plan.stages} backward_stages need {needed} bytes of shared memory, there are {chip.shared}"
+    if reason := unsupported(BACKWARD, plan.mode, problem):
+        return f"backward_mode {reason}"
     if plan.mode == "streams":
-        if not streams(n, D, dtype, chip):
-            wanted = "bfloat16 on sm_90, n at most 4, D a multiple of 8"
-            return f"backward_mode streams is for {wanted}; was {dtype}, n = {n}, D = {D}"
         needed = streams_shared(n, plan.stages)
         if needed > chip.shared:
             return f"{plan.stages} backward_stages need {needed} bytes of shared memory, there are {chip.shared}"
-    if plan.mode == "ring" and not ring(D, dtype, chip):
-        wanted = "sm_90 with bfloat16, or float16 and D a multiple of 8"
-        return f"backward_mode ring is for {wanted}; was {dtype}, D = {D}"
     if plan.mode == "plain" and plan.psi_rows > 128:
         return f"backward_mode plain takes backward_psi_rows 64 or 128, was {plan.psi_rows}"
     return None
-
-
-def ring(D: int, dtype: torch.dtype, chip: Chip) -> bool:
-    """Whether the mode `ring` serves a shape: its dx reads x in x's own dtype by TMA, from x itself or from a plane."""
-    return chip.capability == 90 and (dtype == torch.bfloat16 or (dtype == torch.float16 and D % 8 == 0))
 
 
 def fitting_rows(n: int) -> int:
@@ -166,20 +149,6 @@ def streams_shared(n: int, slots: int) -> int:
 def whole_shared(rows: int, stages: int) -> int:
     """Bytes of shared memory of a program of psi of `whole`: tiles of 32 tokens, 128 columns of x and `rows` of dh_mix."""
     return 4 * stages * 32 * (128 + rows)
-
-
-def streams(n: int, D: int, dtype: torch.dtype, chip: Chip) -> bool:
-    """Whether the mode `streams` serves a shape."""
-    return chip.capability == 90 and dtype == torch.bfloat16 and n <= 4 and D % 8 == 0
-
-
-def balanced_splits(columns: int, tiles: int, cores: int) -> int:
-    """Programs for each block of columns that keep `cores` evenly busy: one costs its tiles, two by two, and a start."""
-
-    def cost(splits: int) -> float:
-        return -(-columns * splits // cores) * (-(-tiles // (2 * splits)) * 2 + 4) + 0.01 * splits
-
-    return min(range(1, max(2, min(16, tiles // 2 + 1))), key=cost)
 
 
 def rows_of_terms(n: int) -> int:

@@ -1,24 +1,20 @@
-"""Which TileLang program a forward runs: pure functions of shape, dtype and chip."""
+"""How a TileLang forward cuts the work of a problem: the schedule, its default, and why a pinned one cannot run. Pure."""
 
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from mhc.case import Case, ScheduleValue
-from mhc.operators.mhc_pre.device import Chip
-from mhc.operators.mhc_pre.tilelang.fp32_schedule import MOST_ROWS, WARP_ROWS, at_once, rows_of_tile, shares
-from mhc.operators.mhc_pre.triton.schedule import pinned, power_of_2
+import torch
 
-# Two bfloat16 terms of a float32 leave 2**-16 sum|a||b|, under 6 sqrt(L) 2**-24 sum|a||b| for sums this long.
-TWO_TERMS_FROM = 1821
-# Tokens, and elements of x, from which the resident kernel's start pays.
-RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 22
-# Elements of x from which a program compiled for n and D is worth its compilation, and from which terms have a launch.
-FIXED_ELEMENTS, PRESPLIT_ELEMENTS = 1 << 22, 1 << 20
+from mhc.case import ScheduleValue
+from mhc.operators.mhc_pre.selection import Problem, default_kernel, pinned, power_of_2, unsupported
+from mhc.operators.mhc_pre.tilelang.fp32_schedule import MOST_ROWS, WARP_ROWS, at_once, rows_of_tile, shares
+from mhc.operators.mhc_pre.tilelang.selection import FORWARD, RESIDENT_WIDTH
+
+# Elements of x from which terms of phi have a launch.
+PRESPLIT_ELEMENTS = 1 << 20
 # Shared memory for the tiles on their way to the projection, compiled for n and D.
 STAGES_BYTES = 192 << 10
-# Columns of every stream that a program of the resident kernel owns, for n = 1, 2, 3, 4.
-RESIDENT_WIDTH = {1: 1024, 2: 512, 3: 256, 4: 256}
 # Programs of a group beyond which one tile on its way is taken, not two: faster with 16, not compared up to 8.
 LARGE_GROUP = 8
 
@@ -28,8 +24,8 @@ class ForwardSchedule:
     """The forward's cut.
 
     mode            two_pass: sums over K in `splits` shares, then the rest; resident: x is read once and waits in shared
-                    memory (`resident_width` says for which shapes)
-                    float32 x has a two_pass of its own, `whole`, without tensor cores
+                    memory. float32 x has a two_pass of its own, `whole`, without tensor cores. `selection` says which
+                    program serves a problem
     fixed           two_pass: compiled for n and D, x by TMA into shared memory; else both are dynamic
     presplit        two_pass: phi * gamma is split into bfloat16 terms by a launch of its own, not again in every tile
     terms           of phi * gamma
@@ -70,35 +66,28 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
 }
 
 
-def resident_width(n: int, D: int, dtype: str, chip: Chip) -> int | None:
-    """Columns of every stream that a program of the resident kernel owns; None where it does not serve the shape."""
-    if chip.capability != 90 or dtype != "bfloat16" or n > 4 or n * D < TWO_TERMS_FROM:
-        return None
-    width = RESIDENT_WIDTH[n]
-    return None if D % width or D // width > min(16, chip.cores) else width
-
-
-def _may_be_fixed(n: int, D: int, dtype: str) -> bool:
-    """Whether the program compiled for n and D serves them: whole tiles of bfloat16, terms of phi under 2**31 elements."""
-    K = n * D
-    return dtype == "bfloat16" and K % 64 == 0 and D % 8 == 0 and 3 * 384 * K < 1 << 31
+def program_of(plan: ForwardSchedule, problem: Problem) -> str:
+    """Return the row of `selection.FORWARD` that a plan runs."""
+    if plan.mode == "resident":
+        return "resident"
+    return "whole" if problem.dtype == torch.float32 else "fixed" if plan.fixed else "general"
 
 
 @functools.lru_cache(maxsize=4096)
-def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardSchedule:
-    """The default for N tokens of n streams of width D."""
-    M, K = n * n + 2 * n, n * D
-    if dtype == "float32":
-        return _whole_schedule(N, M, D, K, chip)
-    width = resident_width(n, D, dtype, chip)
-    if N >= RESIDENT_TOKENS and N * K >= RESIDENT_ELEMENTS and width is not None:
-        return ForwardSchedule(mode="resident", terms=2, slots=4 if D // width > LARGE_GROUP else 5)
-    fixed = N * K >= FIXED_ELEMENTS and _may_be_fixed(n, D, dtype)
+def forward_schedule(problem: Problem) -> ForwardSchedule:
+    """Return the default for a problem."""
+    N, D, chip, M, K = problem.N, problem.D, problem.chip, problem.M, problem.K
+    kernel = default_kernel(FORWARD, problem)
+    if kernel == "whole":
+        return _whole_schedule(problem)
+    if kernel == "resident":
+        return ForwardSchedule(mode="resident", terms=2, slots=4 if D // RESIDENT_WIDTH[problem.n] > LARGE_GROUP else 5)
+    fixed = kernel == "fixed"
     presplit = fixed or N * K >= PRESPLIT_ELEMENTS
     block_m = power_of_2(M, 16, 128) if fixed else 32 if M <= 32 else 64
     large = fixed and N >= 2048
     block_tokens = 128 if large else 64
-    block_k = 64 if dtype == "bfloat16" and presplit else 32
+    block_k = 64 if problem.dtype == torch.bfloat16 and presplit else 32
     tiles = -(-N // block_tokens) * -(-M // block_m)
     if fixed:  # one program a multiprocessor: the split that leaves fewest of them idle
 
@@ -121,8 +110,9 @@ def forward_schedule(N: int, n: int, D: int, dtype: str, chip: Chip) -> ForwardS
     )
 
 
-def _whole_schedule(N: int, M: int, D: int, K: int, chip: Chip) -> ForwardSchedule:
-    """The default for float32 x: two tiles on their way, of as many programs as keep the multiprocessors busy."""
+def _whole_schedule(problem: Problem) -> ForwardSchedule:
+    """Return the default for float32 x: two tiles on their way, of as many programs as keep the multiprocessors busy."""
+    N, M, chip = problem.N, problem.M, problem.chip
     block_m = rows_of_tile(M)
     block_tokens = 64 if block_m == WARP_ROWS or N <= 64 else 128
     plan = ForwardSchedule(
@@ -131,11 +121,11 @@ def _whole_schedule(N: int, M: int, D: int, K: int, chip: Chip) -> ForwardSchedu
         block_k=32,
         threads=whole_threads(block_m),
         stages=2,
-        finish_threads=_finish_threads(D),
+        finish_threads=_finish_threads(problem.D),
     )
     tiles = -(-N // block_tokens) * -(-M // block_m)
     together = at_once(plan.threads, whole_shared(plan), 168, chip.shared)
-    return replace(plan, splits=shares(tiles, -(-K // 32), together, chip.cores, most=32))
+    return replace(plan, splits=shares(tiles, -(-problem.K // 32), together, chip.cores, most=32))
 
 
 def whole_threads(block_m: int) -> int:
@@ -158,33 +148,30 @@ def _threads(chunks: int) -> int:
     return next((threads for threads in (256, 128, 64) if chunks % threads == 0), power_of_2(chunks, 32, 256))
 
 
-def forward_plan(N: int, n: int, D: int, dtype: str, chip: Chip, schedule: Mapping[str, ScheduleValue]) -> ForwardSchedule:
-    """What a shape runs where a case pins `schedule`; with float32, pinned rows bring their threads."""
-    plan: ForwardSchedule = pinned(forward_schedule(N, n, D, dtype, chip), "forward", schedule)  # type: ignore[type-var]
-    if dtype == "float32" and "forward_threads" not in schedule:
+def forward_plan(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> ForwardSchedule:
+    """Return what runs where a case pins `schedule`; with float32, pinned rows bring their threads."""
+    plan = pinned(forward_schedule(problem), "forward", schedule)
+    if problem.dtype == torch.float32 and "forward_threads" not in schedule:
         return replace(plan, threads=whole_threads(plan.block_m))
     return plan
 
 
-def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str | None:
-    """Why a pinned schedule cannot serve a case; None where it can."""
-    N, n, D, dtype = max(case.N, 1), case.n, case.D, case.dtype
-    plan = forward_plan(N, n, D, dtype, chip, schedule)
+def unfit(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> str | None:
+    """Return why a pinned schedule cannot serve a problem; None where it can."""
+    N, D, chip = problem.N, problem.D, problem.chip
+    plan = forward_plan(problem, schedule)
     if plan.mode == "resident":
-        if resident_width(n, D, dtype, chip) is None:
-            return (
-                "forward_mode resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821, D a multiple of 1024,"
-                f" 512, 256, 256 for n = 1, 2, 3, 4 and at most 16 times that; was {dtype}, n = {n}, D = {D}"
-            )
+        if reason := unsupported(FORWARD, "resident", problem):
+            return f"forward_mode {reason}"
         if plan.lag >= plan.slots - 1:
             return f"forward_lag {plan.lag} leaves no slot to load into of forward_slots {plan.slots}"
         return None
     if N * -(-D // (8 * plan.finish_threads)) >= 1 << 31:
         return f"the second pass would be more than 2**31 programs, for {N} tokens of {D} columns"
-    if plan.fixed and not _may_be_fixed(n, D, dtype):
-        return f"forward_fixed is for bfloat16, D a multiple of 8 and n * D of 64; was {dtype}, n = {n}, D = {D}"
-    if dtype == "float32":
-        return _unfit_whole(plan, chip)
+    if plan.fixed and (reason := unsupported(FORWARD, "fixed", problem)):
+        return f"forward_{reason}"
+    if problem.dtype == torch.float32:
+        return _unfit_whole(plan, chip.shared)
     if plan.fixed and not plan.presplit:
         return "forward_fixed takes forward_presplit True"
     if not plan.fixed and plan.terms * plan.block_m > 192:
@@ -201,7 +188,7 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
     return None
 
 
-def _unfit_whole(plan: ForwardSchedule, chip: Chip) -> str | None:
+def _unfit_whole(plan: ForwardSchedule, shared: int) -> str | None:
     """Why a pinned schedule cannot serve float32 x."""
     if plan.presplit:
         return "forward_presplit is for bfloat16 and float16: float32 has no terms"
@@ -209,6 +196,6 @@ def _unfit_whole(plan: ForwardSchedule, chip: Chip) -> str | None:
         return f"forward_block_m must be at most {MOST_ROWS} with float32, was {plan.block_m}"
     if plan.threads != whole_threads(plan.block_m):
         return f"forward_threads must be 4 * forward_block_m with float32, was {plan.threads} for {plan.block_m}"
-    if whole_shared(plan) > chip.shared - 1024:
-        return f"forward_stages {plan.stages} of those tiles are more than the {chip.shared} bytes of shared memory"
+    if whole_shared(plan) > shared - 1024:
+        return f"forward_stages {plan.stages} of those tiles are more than the {shared} bytes of shared memory"
     return None

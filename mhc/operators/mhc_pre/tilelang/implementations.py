@@ -1,4 +1,4 @@
-"""mHC Forward Pre on TileLang: tile-level on CUDA, scalar on the CPU (the `c` target), and the forward as TIR script."""
+"""mHC Forward Pre on TileLang: tile-level on CUDA, scalar on the CPU (the `c` target)."""
 
 from functools import partial
 from typing import Any, Literal
@@ -7,8 +7,9 @@ import torch
 
 from mhc.case import Case, Schedule
 from mhc.implementation import Implementation, Refused
-from mhc.operator import STORAGE_DTYPES
 from mhc.operators.mhc_pre.device import chip
+from mhc.operators.mhc_pre.selection import problem_of
+from mhc.operators.mhc_pre.tensors import frozen
 from mhc.operators.mhc_pre.tilelang.backward_schedule import unfit as backward_unfit
 from mhc.operators.mhc_pre.tilelang.compile.cache import Counts
 from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing
@@ -23,7 +24,7 @@ def _forward(x: Any, *arguments: Any, schedule: Schedule | None, **keywords: Any
     from mhc.operators.mhc_pre.tilelang.forward import forward  # noqa: PLC0415
 
     if x.numel() > 0:  # a backward follows, mostly: where it has to be compiled, both are at once
-        start_building(tuple(x.shape), x.dtype, x.get_device(), tuple(sorted((schedule or {}).items())))
+        start_building(tuple(x.shape), x.dtype, x.get_device(), frozen(schedule))
     return forward(x, *arguments, schedule=schedule, **keywords)
 
 
@@ -45,17 +46,13 @@ def _serial_backward(*arguments: Any, **keywords: Any) -> Any:
     return backward(*arguments, **keywords)
 
 
-def _tir_forward(*arguments: Any, **keywords: Any) -> Any:
-    from mhc.operators.mhc_pre.tir.forward import forward  # noqa: PLC0415
-
-    return forward(*arguments, **keywords)
-
-
-def _compiles() -> int:
+def compiles() -> int:
+    """Return how many programs this process has compiled."""
     return Counts.compiled
 
 
-def _supports(target: str, case: Case) -> Literal[True] | Refused:
+def supports(target: str, case: Case) -> Literal[True] | Refused:
+    """Return True where programs for a target, "c" or "cuda", can be compiled here."""
     del case
     reason = missing(target)
     return True if reason is None else Refused(reason)
@@ -67,18 +64,11 @@ def _supports_tiles(case: Case) -> Literal[True] | Refused:
         return Refused(reason)
     schedule = case.schedules.get("tilelang")
     if schedule:
-        here = chip(torch.cuda.current_device())
-        dtype = STORAGE_DTYPES[case.dtype]
-        reason = forward_unfit(case, schedule, here)
-        reason = reason or backward_unfit(max(case.N, 1), case.n, case.D, dtype, here, schedule)
+        problem = problem_of(case, chip(torch.cuda.current_device()))
+        reason = forward_unfit(problem, schedule) or backward_unfit(problem, schedule)
         if reason is not None:
             return Refused(f"its schedule: {reason}")
     return True
-
-
-def _supports_tir(case: Case) -> Literal[True] | Refused:
-    """On either device: which one a case is for is not in the case."""
-    return _supports("cuda" if torch.cuda.is_available() else "c", case)
 
 
 TILELANG = Implementation(
@@ -88,7 +78,7 @@ TILELANG = Implementation(
     devices=("cuda",),
     dtypes=("bfloat16", "float16", "float32"),
     supports=_supports_tiles,
-    compiles=_compiles,
+    compiles=compiles,
     schedule=SPACE,
 )
 TILELANG_C = Implementation(
@@ -97,14 +87,6 @@ TILELANG_C = Implementation(
     backward=_serial_backward,
     devices=("cpu",),
     dtypes=("bfloat16", "float16", "float32", "float64"),
-    supports=partial(_supports, "c"),
-    compiles=_compiles,
-)
-TIR = Implementation(
-    name="tir",
-    forward=_tir_forward,
-    devices=("cpu", "cuda"),
-    dtypes=("bfloat16", "float16", "float32", "float64"),
-    supports=_supports_tir,
-    compiles=_compiles,
+    supports=partial(supports, "c"),
+    compiles=compiles,
 )

@@ -1,33 +1,15 @@
 """Forward and backward on Triton under the names and signatures of the golden ones."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from jaxtyping import Float
-from torch import Tensor
-
-from mhc.case import ScheduleValue
-from mhc.implementation import Implementation
-from mhc.operators.mhc_pre.api import Gradients, backward_by, forward_by
+from mhc.operators.mhc_pre.calls import BackwardFunction, ForwardFunction, by_device
 from mhc.operators.mhc_pre.triton.implementations import TRITON, TRITON_INTERPRETED
 
-
-def mhc_forward_pre_triton_optimized(
-    x: Float[Tensor, "B S n D"],
-    phi: Float[Tensor, "M K"],
-    alpha: Float[Tensor, "3"],
-    bias: Float[Tensor, "M"],
-    gamma: Float[Tensor, "n D"] | None = None,
-    *,
-    outflag: bool = False,
-    norm_eps: float = 1e-6,
-    hc_eps: float = 1e-6,
-    schedule: Mapping[str, ScheduleValue] | None = None,
-) -> tuple[Tensor, ...]:
+mhc_forward_pre_triton_optimized = ForwardFunction(
+    "mhc_forward_pre_triton_optimized",
+    by_device(TRITON, TRITON_INTERPRETED),
     """`mhc_forward_pre` in Triton kernels: the same equations, arguments, shapes and dtypes.
 
     Differentiable: gradients come from `mhc_backward_triton`. float32-level accuracy on tensor cores (docs/triton.md), bit
-    for bit the same on every run. On CPU tensors it runs in Triton's interpreter, for tests, where TRITON_INTERPRET=1 was
+    for bit the same on every run. CPU tensors run in Triton's interpreter, for tests, where TRITON_INTERPRET=1 was
     set before Triton was imported.
 
     Args:
@@ -37,49 +19,16 @@ def mhc_forward_pre_triton_optimized(
     Raises:
         TypeError, ValueError: an argument does not fit; the message names it.
         Refused: no GPU, or the schedule cannot run here; with the reason. There is no fallback.
-    """
-    arguments = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}
-    keywords = {"norm_eps": norm_eps, "hc_eps": hc_eps, "schedule": schedule}
-    return forward_by(_implementation(x), arguments, keywords, outflag=outflag)
-
-
-def mhc_backward_triton(
-    x: Float[Tensor, "B S n D"],
-    phi: Float[Tensor, "M K"],
-    alpha: Float[Tensor, "3"],
-    bias: Float[Tensor, "M"],
-    inv_rms: Float[Tensor, "B S"],
-    h_mix: Float[Tensor, "B S M"],
-    h_pre: Float[Tensor, "B S n"],
-    h_post: Float[Tensor, "B S n"],
-    dh_in: Float[Tensor, "B S D"],
-    dh_post: Float[Tensor, "B S n"],
-    dh_res: Float[Tensor, "B S n n"],
-    gamma: Float[Tensor, "n D"] | None = None,
-    *,
-    norm_eps: float = 1e-6,
-    hc_eps: float = 1e-6,
-    schedule: Mapping[str, ScheduleValue] | None = None,
-) -> Gradients:
+    """,
+)
+mhc_backward_triton = BackwardFunction(
+    "mhc_backward_triton",
+    by_device(TRITON, TRITON_INTERPRETED),
     """`mhc_pre_backward_manual` in Triton kernels: the same equations, arguments, shapes and dtypes.
 
-    No [N, K] intermediate; bit for bit the same on every run. CPU tensors and `schedule` as for the forward.
+    No [N, K] intermediate; bit for bit the same on every run. CPU tensors, `schedule` and errors as for the forward.
 
     Returns:
         (dx [B,S,n,D], dphi [M,K], dalpha [3], dbias [M], dgamma [n,D]); dgamma is None where gamma is.
-
-    Raises:
-        TypeError, ValueError: an argument does not fit; the message names it.
-        Refused: no GPU, or the schedule cannot run here; with the reason. There is no fallback.
-    """
-    arguments = {
-        "x": x, "phi": phi, "alpha": alpha, "bias": bias, "inv_rms": inv_rms, "h_mix": h_mix, "h_pre": h_pre,
-        "h_post": h_post, "dh_in": dh_in, "dh_post": dh_post, "dh_res": dh_res, "gamma": gamma,
-    }  # fmt: skip
-    return backward_by(_implementation(x), arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps, "schedule": schedule})
-
-
-def _implementation(x: Any) -> Implementation:
-    """Compiled on a GPU; on the CPU the interpreter, which refuses where it is not switched on."""
-    on_cpu = isinstance(x, Tensor) and x.device.type == "cpu"
-    return TRITON_INTERPRETED if on_cpu else TRITON
+    """,
+)

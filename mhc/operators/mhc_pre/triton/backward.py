@@ -17,13 +17,15 @@ import triton
 from torch import Tensor
 
 from mhc.case import ScheduleValue
-from mhc.dense import dense
 from mhc.operators.mhc_pre.device import chip
-from mhc.operators.mhc_pre.triton.heuristics import TWO_TERMS_FROM, WHOLE, backward_plan
+from mhc.operators.mhc_pre.selection import TWO_TERMS_FROM, Problem, power_of_2
+from mhc.operators.mhc_pre.tensors import backward_tensors, frozen, on_its_device
+from mhc.operators.mhc_pre.triton.heuristics import backward_plan
 from mhc.operators.mhc_pre.triton.kernels.bwd_common import gates_kernel, parameters_kernel, streams_kernel
 from mhc.operators.mhc_pre.triton.kernels.bwd_gemm import classes_kernel, dx_kernel, psi_kernel, weights_kernel
 from mhc.operators.mhc_pre.triton.launcher import Launch, Program, Tiles, can_overlap
-from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule, power_of_2
+from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule
+from mhc.operators.mhc_pre.triton.selection import WHOLE
 
 X_TERMS = {torch.bfloat16: 1, torch.float16: 2, torch.float32: 1, torch.float64: 1}
 HOPPER_COLUMNS = 96  # of packed dh_mix
@@ -43,7 +45,7 @@ def program(
     B, S, n, D = shape
     N, K, M = B * S, n * D, n * n + 2 * n
     where = chip(device)
-    plan = backward_plan(N, n, D, dtype, where, dict(schedule))
+    plan = backward_plan(Problem(N, n, D, dtype, where), dict(schedule))
     whole = dtype in WHOLE
     wide, hopper = plan.mode == "wide", plan.mode == "hopper"
     overlap = hopper and can_overlap(device)
@@ -239,68 +241,28 @@ def _wide(
     return (weights, psi, dx, classes), {"w": (3 * M * n * DP, torch.bfloat16), "flags": (tiles, torch.int32)}
 
 
+@on_its_device
 def backward(
-    x: Tensor,
-    phi: Tensor,
-    alpha: Tensor,
-    bias: Tensor,
-    inv_rms: Tensor,
-    h_mix: Tensor,
-    h_pre: Tensor,
-    h_post: Tensor,
-    dh_in: Tensor,
-    dh_post: Tensor,
-    dh_res: Tensor,
-    gamma: Tensor | None = None,
-    *,
+    *given: Tensor | None,
     norm_eps: float = 1e-6,
     hc_eps: float = 1e-6,
     schedule: Mapping[str, ScheduleValue] | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """Gradients of mHC Forward Pre (docs/operator.md, Backward).
+) -> tuple[Tensor | None, ...]:
+    """Return dx, dphi, dalpha, dbias and dgamma of mHC Forward Pre (docs/operator.md, Backward).
 
-    x [B, S, n, D] and dh_in [B, S, D] in bfloat16, float16, float32 or float64; phi [M, K], alpha [3],
-    bias [M], inv_rms [B, S], h_mix [B, S, M], h_pre, h_post, dh_post [B, S, n], dh_res [B, S, n, n] and gamma
-    [n, D] or None in float32 (float64 with float64 x). Accumulates in float32 (float64).
-    Returns dx [B, S, n, D] in x's dtype, rounded once, dphi [M, K], dalpha [3], dbias [M] and dgamma [n, D] (None
-    without gamma). Bitwise deterministic; inputs are not written. bias and norm_eps do not enter.
+    given: x [B, S, n, D], phi [M, K], alpha [3], bias [M], inv_rms [B, S], h_mix [B, S, M], h_pre and h_post [B, S, n],
+    dh_in [B, S, D], dh_post [B, S, n], dh_res [B, S, n, n], gamma [n, D] or None. x and dh_in are bfloat16, float16,
+    float32 or float64, the rest float32 (float64 with float64 x), which is what sums are made in.
+    Each gradient has the shape and dtype of its tensor; dx is rounded once, dgamma is None where gamma is. Bitwise
+    deterministic; inputs are not written. bias and norm_eps do not enter.
     A tensor that is strided, or not at a multiple of 16 bytes, is copied first.
-    Takes arguments already checked. schedule pins what it names of `schedule.SPACE`; Refused where it cannot run.
+    Takes checked arguments. schedule pins what it names of `schedule.SPACE`; Refused where it cannot run.
     """
-    device = x.get_device()
-    if x.is_cuda and device != torch.cuda.current_device():
-        with torch.cuda.device(device):
-            given = (x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma)
-            return backward(*given, norm_eps=norm_eps, hc_eps=hc_eps, schedule=schedule)
-    shape = x.shape
-    x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res = dense(
-        x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res
-    )
-    gamma = None if gamma is None else dense(gamma)[0]
-    like = torch.empty_like  # of what is contiguous: it costs half of new_empty
-    dx, dphi, dalpha, dbias, dgamma = like(x), like(phi), like(alpha), like(bias), None if gamma is None else like(gamma)
-    if shape[0] * shape[1] == 0:
-        return dx, dphi.zero_(), dalpha.zero_(), dbias.zero_(), None if dgamma is None else dgamma.zero_()
-    key = () if not schedule else tuple(sorted(schedule.items()))
-    steps = program(shape, x.dtype, gamma is not None, float(hc_eps), device, key)
-    steps.run(
-        {
-            "x": x,
-            "phi": phi,
-            "alpha": alpha,
-            "inv_rms": inv_rms,
-            "h_mix": h_mix,
-            "h_pre": h_pre,
-            "h_post": h_post,
-            "dh_in": dh_in,
-            "dh_post": dh_post,
-            "dh_res": dh_res,
-            "gamma": phi if gamma is None else gamma,
-            "dx": dx,
-            "dphi": dphi,
-            "dalpha": dalpha,
-            "dbias": dbias,
-            "dgamma": dphi if dgamma is None else dgamma,
-        }
-    )
-    return dx, dphi, dalpha, dbias, dgamma
+    del norm_eps
+    tensors, gradients = backward_tensors(given)
+    x = tensors["x"]
+    if x.numel() == 0:
+        return tuple(None if gradient is None else gradient.zero_() for gradient in gradients)
+    steps = program(x.shape, x.dtype, gradients[-1] is not None, float(hc_eps), x.get_device(), frozen(schedule))
+    steps.run(tensors)
+    return gradients

@@ -1,4 +1,4 @@
-"""Why a pinned schedule cannot run."""
+"""Why a pinned schedule of the Triton kernels cannot run."""
 
 import math
 from collections.abc import Mapping
@@ -7,54 +7,37 @@ import torch
 
 from mhc.case import Case, ScheduleValue
 from mhc.operators.mhc_pre.device import Chip
-from mhc.operators.mhc_pre.triton.heuristics import (
-    WHOLE,
-    backward_plan,
-    backward_schedule,
-    forward_plan,
-    hopper,
-    resident,
-    whole,
-)
-from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule, ForwardSchedule, power_of_2
+from mhc.operators.mhc_pre.selection import Problem, power_of_2, problem_of, unsupported
+from mhc.operators.mhc_pre.triton.heuristics import backward_plan, backward_schedule, forward_plan
+from mhc.operators.mhc_pre.triton.schedule import BackwardSchedule, ForwardSchedule
+from mhc.operators.mhc_pre.triton.selection import BACKWARD, FORWARD, WHOLE
 
 # A step takes some milliseconds there, and a case has a minute.
 INTERPRETED_STEPS = 512
 
 
 def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str | None:
-    """Why a pinned schedule cannot serve a case; None where it can.
+    """Return why a pinned schedule cannot serve a case; None where it can.
 
-    Tiles beyond what the registers of a program hold would be right and take minutes to compile; float64 has no tensor
-    cores to go to.
+    Larger tiles than the registers of a program hold would compute the same and take minutes to compile; float64 has no
+    tensor cores.
     """
-    dtype = getattr(torch, case.dtype)
-    N, n, D = max(case.N, 1), case.n, case.D
-    forward = forward_plan(N, n, D, dtype, chip, schedule)
-    backward = backward_plan(N, n, D, dtype, chip, schedule)
+    problem = problem_of(case, chip)
+    forward, backward = forward_plan(problem, schedule), backward_plan(problem, schedule)
+    n, dtype = problem.n, problem.dtype
     width, fused = power_of_2(n, 1, 16), forward.mode == "fused"
     if dtype in WHOLE and forward.presplit and not fused:
         return f"{case.dtype} has no bfloat16 terms: forward_presplit must be False"
-    columns = power_of_2(n * n + 2 * n, 16, 512) if fused else forward.block_m
-    if backward.mode == "hopper" and not hopper(n, D, dtype, chip):
-        return (
-            "backward_mode hopper is for bfloat16 on sm_90, n at most 4, D a multiple of 8;"
-            f" was {case.dtype}, n = {n}, D = {D}"
-        )
+    columns = power_of_2(problem.M, 16, 512) if fused else forward.block_m
+    if reason := unsupported(BACKWARD, backward.mode, problem):
+        return f"backward_mode {reason}"
     if backward.mode == "hopper":
-        own = backward_schedule(N, n, D, dtype, chip, "hopper")
+        own = backward_schedule(problem, "hopper")
         for name in ("tokens", "columns", "streams", "stages"):
             if getattr(backward, name) != getattr(own, name):
                 return f"backward_mode hopper takes backward_{name} {getattr(own, name)}; pin backward_mode too for another"
-    if backward.mode == "wide" and dtype not in {torch.bfloat16, torch.float16}:
-        return f"backward_mode wide is for bfloat16 and float16, was {case.dtype}"
-    if forward.mode == "resident" and resident(N, n, D, dtype, chip) is None:
-        return (
-            "forward_mode resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821, D a multiple of 1024, 512,"
-            f" 256, 256 for n = 1, 2, 3, 4 and at most 28 times that; was {case.dtype}, n = {n}, D = {D}"
-        )
-    if forward.mode == "whole" and not whole(dtype, chip):
-        return f"forward_mode whole is for float32 on NVIDIA GPUs from sm_80 on, was {case.dtype}"
+    if reason := unsupported(FORWARD, forward.mode, problem):
+        return f"forward_mode {reason}"
     if forward.mode == "whole" and (forward.block_tokens < 32 or forward.block_k > 32 or forward.stages < 2):
         return (
             "forward_mode whole, the default of float32, takes forward_block_tokens of 32 or more, forward_block_k 16 or 32"
@@ -95,11 +78,11 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
             65536 * forward.warps,
         )
         limits["float32 (n * n + 2 * n) * backward_tokens * backward_streams * backward_columns"] = (
-            (n * n + 2 * n) * backward.tokens * backward.streams * backward.columns,
+            problem.M * backward.tokens * backward.streams * backward.columns,
             65536 * backward.warps,
         )
     if chip.interpreted:
-        steps = _steps(N, n, D, dtype, forward, backward)
+        steps = _steps(problem, forward, backward)
         if steps > INTERPRETED_STEPS:
             return (
                 f"{steps} steps of its tiles are more than the {INTERPRETED_STEPS} that the interpreter gets through in time"
@@ -111,9 +94,9 @@ def unfit(case: Case, schedule: Mapping[str, ScheduleValue], chip: Chip) -> str 
     return None
 
 
-def _steps(N: int, n: int, D: int, dtype: torch.dtype, forward: ForwardSchedule, backward: BackwardSchedule) -> int:
-    """About how many tiles the kernels go through, every loop counted."""
-    M, K = n * n + 2 * n, n * D
+def _steps(problem: Problem, forward: ForwardSchedule, backward: BackwardSchedule) -> int:
+    """Return about how many tiles the kernels go through, every loop counted."""
+    N, n, D, M, K = problem.N, problem.n, problem.D, problem.M, problem.K
 
     def tiles(*cuts: tuple[int, int]) -> int:
         return math.prod(-(-size // tile) for size, tile in cuts)
@@ -128,6 +111,6 @@ def _steps(N: int, n: int, D: int, dtype: torch.dtype, forward: ForwardSchedule,
         middle = tiles((N, backward.tokens), (D, backward.columns), (M, backward.rows)) * 2 * n
         middle += tiles((N, backward.psi_tokens), (M, backward.psi_rows), (D, backward.psi_columns)) * 3 * n
     else:
-        packed = M if dtype in WHOLE else 6 * M
+        packed = M if problem.dtype in WHOLE else 6 * M
         middle = tiles((N, backward.tokens), (n, backward.streams), (D, backward.columns), (packed, backward.rows))
     return project + finish + terms + gates + middle

@@ -19,14 +19,14 @@ from torch import Tensor
 
 from mhc.case import ScheduleValue
 from mhc.dense import dense
-from mhc.operators.mhc_pre.device import Chip, chip
-from mhc.operators.mhc_pre.triton.heuristics import forward_plan, resident
+from mhc.operators.mhc_pre.device import chip
+from mhc.operators.mhc_pre.selection import Problem, power_of_2
+from mhc.operators.mhc_pre.tensors import OUTPUTS, empty_outputs, frozen, on_its_device
+from mhc.operators.mhc_pre.triton.heuristics import forward_plan
 from mhc.operators.mhc_pre.triton.kernels.fwd_finish import finish_kernel, fused_kernel
 from mhc.operators.mhc_pre.triton.kernels.fwd_project import partial_kernel, split_phi_kernel
 from mhc.operators.mhc_pre.triton.launcher import Launch, Program, Tiles, can_overlap
-from mhc.operators.mhc_pre.triton.schedule import power_of_2
-
-OUTPUTS = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre")
+from mhc.operators.mhc_pre.triton.selection import resident
 
 
 @lru_cache(maxsize=4096)
@@ -42,11 +42,12 @@ def program(
     """The launches of a forward; its scratch is the partial sums and the terms of phi * gamma."""
     B, S, n, D = shape
     N, K, M = B * S, n * D, n * n + 2 * n
-    plan = forward_plan(N, n, D, dtype, chip(device), dict(schedule))
+    problem = Problem(N, n, D, dtype, chip(device))
+    plan = forward_plan(problem, dict(schedule))
     overlap = plan.overlap and can_overlap(device)
     fused = plan.mode == "fused"
     if plan.mode == "resident":
-        return _resident(N, n, D, has_gamma, norm_eps, hc_eps, chip(device), overlap, pinned=bool(schedule))
+        return _resident(problem, has_gamma, norm_eps, hc_eps, overlap, pinned=bool(schedule))
     if fused:
         return Program(
             (
@@ -142,15 +143,13 @@ def program(
     return Program(tuple(steps), scratch, pinned=bool(schedule))
 
 
-def _resident(
-    N: int, n: int, D: int, has_gamma: bool, norm_eps: float, hc_eps: float, where: Chip, overlap: bool, *, pinned: bool
-) -> Program:
+def _resident(problem: Problem, has_gamma: bool, norm_eps: float, hc_eps: float, overlap: bool, *, pinned: bool) -> Program:
     """x, which must be dense, read once: phi * gamma into terms, then everything else in one cooperative kernel."""
     from mhc.operators.mhc_pre.triton.kernels.fwd_persistent_sm90 import resident_kernel, split_resident_kernel  # noqa: PLC0415  Gluon, sm_90 only
 
-    cut = resident(N, n, D, torch.bfloat16, where)
+    cut = resident(problem)
     assert cut is not None, "refused before"
-    K, T, slots = n * D, 16, 6
+    N, n, D, K, T, slots = problem.N, problem.n, problem.D, problem.K, 16, 6
     tiles = triton.cdiv(N, T)
     ring = min(16, triton.cdiv(tiles, cut.groups))  # 16: at least twice the slots
     words = cut.groups * ring * cut.group * T * 32
@@ -183,6 +182,7 @@ def _resident(
     return Program((split, rest), {"w": (K * 64, torch.bfloat16), "shares": (words, torch.int32)}, pinned=pinned)
 
 
+@on_its_device
 def forward(
     x: Tensor,
     phi: Tensor,
@@ -194,33 +194,19 @@ def forward(
     hc_eps: float,
     schedule: Mapping[str, ScheduleValue] | None = None,
 ) -> tuple[Tensor, ...]:
-    """(h_in, h_post, h_res, inv_rms, h_mix, h_pre) of mHC Forward Pre, formula in the module's docstring.
+    """Return (h_in, h_post, h_res, inv_rms, h_mix, h_pre) of mHC Forward Pre, formula in the module's docstring.
 
     x [B, S, n, D] bfloat16, float16, float32 or float64, any strides; phi [M, K], alpha [3], bias [M],
     gamma [n, D] or None, float32 (float64 with float64 x). h_in [B, S, D] has x's dtype; h_post [B, S, n],
     h_res [B, S, n, n], inv_rms [B, S], h_mix [B, S, M] and h_pre [B, S, n] have phi's. Accumulates in phi's dtype.
     A tensor that is strided, or not at a multiple of 16 bytes, is copied first.
-    Takes arguments already checked. schedule pins what it names of `schedule.SPACE`; Refused where it cannot run.
+    Takes checked arguments. schedule pins what it names of `schedule.SPACE`; Refused where it cannot run.
     """
-    device = x.get_device()
-    if x.is_cuda and device != torch.cuda.current_device():
-        with torch.cuda.device(device):
-            return forward(x, phi, alpha, bias, gamma, norm_eps=norm_eps, hc_eps=hc_eps, schedule=schedule)
-    B, S, n, D = x.shape
-    empty = phi.new_empty
-    outputs = (
-        x.new_empty((B, S, D)),
-        empty((B, S, n)),
-        empty((B, S, n, n)),
-        empty((B, S)),
-        empty((B, S, n * n + 2 * n)),
-        empty((B, S, n)),
-    )
-    if B * S == 0:
-        return outputs
-    key = () if not schedule else tuple(sorted(schedule.items()))
-    steps = program(x.shape, x.dtype, gamma is not None, float(norm_eps), float(hc_eps), device, key)
-    x, phi, alpha, bias = dense(x, phi, alpha, bias)
-    gamma = phi if gamma is None else dense(gamma)[0]
-    steps.run(dict(zip(OUTPUTS, outputs, strict=True), x=x, phi=phi, alpha=alpha, bias=bias, gamma=gamma))
-    return outputs
+    outputs = empty_outputs(x, phi)
+    if x.numel() > 0:
+        key = frozen(schedule)
+        steps = program(x.shape, x.dtype, gamma is not None, float(norm_eps), float(hc_eps), x.get_device(), key)
+        x, phi, alpha, bias = dense(x, phi, alpha, bias)
+        gamma = phi if gamma is None else dense(gamma)[0]
+        steps.run({**outputs, "x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma})
+    return tuple(outputs.values())

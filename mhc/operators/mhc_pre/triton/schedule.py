@@ -1,13 +1,12 @@
 """Schedules of the Triton kernels: how the work of a shape is cut. They change speed and the order of sums, nothing else.
 
 `SPACE` declares what a case can pin: a mapping from a name such as "forward_splits" or "backward_tokens" to a value out
-of its choices; what is left out has the default of the shape. Defaults are in `heuristics`; `unfit` in `constraints`
-says why a combination cannot run.
+of its choices; what is left out has the default of the shape. Modes are chosen in `selection`, the rest in `heuristics`;
+`unfit` in `constraints` says why a combination cannot run.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from dataclasses import dataclass
 
 from mhc.case import ScheduleValue
 
@@ -17,8 +16,8 @@ class ForwardSchedule:
     """The forward's cut.
 
     mode            fused: one kernel, all of K in a program; two_pass: sums over K in `splits` shares, then the rest;
-                    resident: x is read once and waits in shared memory (sm_90, `resident` says for which shapes);
-                    whole: as two_pass, for float32 on an NVIDIA GPU (`whole`), products in tiles of registers
+                    resident: x is read once and waits in shared memory; whole: as two_pass, for float32, products in
+                    tiles of registers. `selection` says which serves a problem
     block_*         tile of the projection: tokens, columns of phi, elements of K
     presplit        phi * gamma is split into bfloat16 terms by a kernel of its own, not again in every tile
     warps, stages   of the projection
@@ -45,7 +44,7 @@ class BackwardSchedule:
     """The backward's cut.
 
     mode            streams: dx and psi in one kernel, phi * gamma stays in it; hopper: the same for sm_90, by a loading warp
-                    and two warp groups in turn (`hopper` says for which shapes); wide: a matrix product each
+                    and two warp groups in turn; wide: a matrix product each
     gates_*         tile [tokens, n, columns] of the first pass, its warps and stages
     tokens, columns tile of the second pass: of dx (wide), or of dx and psi (streams: [tokens, streams * columns])
     streams
@@ -55,22 +54,22 @@ class BackwardSchedule:
     splits          programs that share the tokens, each with its own partial psi
     """
 
-    mode: str
+    mode: str = "streams"
     gates_tokens: int
     gates_columns: int
     gates_warps: int
     gates_stages: int
     tokens: int
     columns: int
-    streams: int
+    streams: int = 1
     rows: int
-    warps: int
-    stages: int
-    psi_tokens: int
-    psi_rows: int
-    psi_columns: int
-    psi_warps: int
-    psi_stages: int
+    warps: int = 4
+    stages: int = 1
+    psi_tokens: int = 16
+    psi_rows: int = 16
+    psi_columns: int = 16
+    psi_warps: int = 4
+    psi_stages: int = 1
     splits: int
 
 
@@ -105,18 +104,3 @@ SPACE: Mapping[str, tuple[ScheduleValue, ...]] = {
     "backward_psi_stages": (1, 2, 3),
     "backward_splits": (1, 2, 5, 16),
 }
-
-_S = TypeVar("_S", ForwardSchedule, BackwardSchedule)
-
-
-def pinned(default: _S, stage: str, schedule: Mapping[str, ScheduleValue]) -> _S:
-    """`default` with what `schedule` pins for the stage, "forward" or "backward"."""
-    changes = {
-        field.name: schedule[f"{stage}_{field.name}"] for field in fields(default) if f"{stage}_{field.name}" in schedule
-    }
-    return replace(default, **changes) if changes else default  # type: ignore[arg-type]  # SPACE has the fields' types
-
-
-def power_of_2(value: int, low: int, high: int) -> int:
-    """The smallest power of two >= value, kept within low..high."""
-    return min(max(1 << (max(value, 1) - 1).bit_length(), low), high)

@@ -1,6 +1,6 @@
-"""TileLang kernels of mHC Forward Pre in two passes over x, for every shape (arXiv 2512.24880 eqs. 14-19).
+"""TileLang kernels of mHC Forward Pre in two passes over bfloat16 x, compiled for n and D (arXiv 2512.24880 eqs. 14-19).
 
-    terms    w[j] = term j of phi * gamma                      (where `presplit`; else `project` makes them tile by tile)
+    terms    w[j] = term j of phi * gamma
     project  partials[t, split, :] = shares of h_mix, and after them of sum(x * x)
     finish   the shares' sum, the gates, h_in
 
@@ -16,12 +16,10 @@ import tilelang.language as T
 
 from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import (
     ORDER_1,
-    X_TERMS,
     emit,
     first_term,
     nearest,
     next_remainder,
-    products,
     remainder,
     with_lower,
 )
@@ -34,10 +32,8 @@ def two_pass(
     *,
     n: int,
     D: int,
-    dtype: str,
     has_gamma: bool,
     terms: int,
-    presplit: bool,
     overlap: bool,
     block_tokens: int,
     block_m: int,
@@ -50,30 +46,20 @@ def two_pass(
     [N, n], h_res [N, n * n], inv_rms [N], h_mix [N, M], h_pre [N, n], w [terms, rows, pitch], partials
     [N, splits, rows + 1], norm_eps, hc_eps).
 
-    N and splits are dynamic, and n and D where they are given as 0. w and partials are scratch; rows = M rounded up to
-    block_m, pitch = K rounded up to block_k. With n and D given, D a multiple of 8 and K of block_k, and bfloat16, x goes to
-    shared memory as it is, by TMA or cp.async.
+    N and splits are dynamic. w and partials are scratch; rows = M rounded up to block_m, pitch = K. D is a multiple of 8, K
+    of block_k, so that x goes to shared memory as it is, by TMA or cp.async.
     """
-    fixed_n, fixed_D = n, D
-    N = T.dynamic("N", "int64")
-    n = fixed_n or T.dynamic("n", "int64")
-    D = fixed_D or T.dynamic("D", "int64")
-    splits = T.dynamic("splits", "int64")
-    M = fixed_n * (fixed_n + 2) or T.dynamic("M", "int64")
-    K = fixed_n * fixed_D or T.dynamic("K", "int64")
+    N, splits = (T.dynamic(name, "int64") for name in ("N", "splits"))
+    M, K = n * (n + 2), n * D
+    assert D % 8 == 0 and K % block_k == 0
     BT, BM, BK = block_tokens, block_m, block_k
     m_tiles = T.ceildiv(M, BM)
     rows = m_tiles * BM
     blocks = T.ceildiv(K, BK)
     pitch = blocks * BK
-    x_terms = X_TERMS[dtype]
-    pairs = products(x_terms, terms)
-    whole = fixed_n > 0 and fixed_D > 0 and fixed_D % 8 == 0 and dtype != "float32"
-    plain = whole and dtype == "bfloat16" and (fixed_D * fixed_n) % BK == 0
     each = 8  # elements of h_in, that a thread makes
     across = each * finish_threads
-    f32 = "float32"
-    w_list = tuple(range(terms))
+    f32, dtype = "float32", "bfloat16"
     rowwise = T.GemmWarpPolicy.FullRow  # two warp groups with all columns each, not half of them
 
     def weight(phi, gamma, m, k):
@@ -102,27 +88,24 @@ def two_pass(
         norm_eps: T.float32,
         hc_eps: T.float32,
     ):
-        if presplit:
-            with T.Kernel(T.ceildiv(pitch, 256), rows, threads=256) as (bk, wm):
-                wk = bk * 256 + T.get_thread_binding()
-                if wk < pitch:
-                    wv = T.alloc_var(f32)
-                    wv = T.float32(0)
-                    if (wk < K) and (wm < M):
-                        wv = weight(phi, gamma, wm, wk)
-                    w[0, wm, wk] = first_term(wv)
-                    wrest = remainder(wv, first_term(wv))
-                    w[1, wm, wk] = nearest(wrest)
-                    if terms == 3:
-                        w[2, wm, wk] = nearest(next_remainder(wrest))
+        with T.Kernel(T.ceildiv(pitch, 256), rows, threads=256) as (bk, wm):
+            wk = bk * 256 + T.get_thread_binding()
+            if wk < pitch:
+                wv = T.alloc_var(f32)
+                wv = T.float32(0)
+                if (wk < K) and (wm < M):
+                    wv = weight(phi, gamma, wm, wk)
+                w[0, wm, wk] = first_term(wv)
+                wrest = remainder(wv, first_term(wv))
+                w[1, wm, wk] = nearest(wrest)
+                if terms == 3:
+                    w[2, wm, wk] = nearest(next_remainder(wrest))
 
         with T.Kernel(T.ceildiv(N, BT) * m_tiles * splits, threads=threads) as program:
             bm = program % m_tiles
             split = program // m_tiles % splits
             bt = program // m_tiles // splits
             x_0 = T.alloc_shared((BT, BK), "bfloat16")
-            x_1 = T.alloc_shared((BT, BK), "bfloat16")
-            x_2 = T.alloc_shared((BT, BK), "bfloat16")
             w_0 = T.alloc_shared((BM, BK), "bfloat16")
             w_1 = T.alloc_shared((BM, BK), "bfloat16")
             w_2 = T.alloc_shared((BM, BK), "bfloat16")
@@ -135,49 +118,24 @@ def two_pass(
             T.clear(squares)
             first = blocks * split // splits
             last = blocks * (split + 1) // splits
-            if presplit and overlap:
+            if overlap:
                 T.pdl_sync()
             for step in T.Pipelined(T.cast(last - first, "int32"), num_stages=stages):
                 k0 = (first + step) * BK
-                if plain:
-                    T.copy(x[bt * BT, k0], x_0)
-                else:
-                    for i, c in T.Parallel(BT, BK):
-                        v = T.if_then_else(
-                            (bt * BT + i < N) and (k0 + c < K), T.cast(x[bt * BT + i, k0 + c], f32), T.float32(0)
-                        )
-                        squares[i, c] += v * v
-                        x_0[i, c] = first_term(v)
-                        if x_terms > 1:
-                            v1 = remainder(v, first_term(v))
-                            x_1[i, c] = nearest(v1)
-                            if x_terms > 2:
-                                x_2[i, c] = nearest(next_remainder(v1))
-                if presplit:
-                    emit([T.copy(w[q, bm * BM, k0], (w_0, w_1, w_2)[q]) for q in w_list])
-                else:
-                    for r, c in T.Parallel(BM, BK):
-                        u = T.if_then_else(
-                            (bm * BM + r < M) and (k0 + c < K), weight(phi, gamma, bm * BM + r, k0 + c), T.float32(0)
-                        )
-                        w_0[r, c] = first_term(u)
-                        u1 = remainder(u, first_term(u))
-                        w_1[r, c] = nearest(u1)
-                        if terms > 2:
-                            w_2[r, c] = nearest(next_remainder(u1))
-                if plain:
-                    for i, c in T.Parallel(BT, BK):
-                        squares[i, c] += T.cast(x_0[i, c], f32) * T.cast(x_0[i, c], f32)
+                T.copy(x[bt * BT, k0], x_0)
+                emit([T.copy(w[q, bm * BM, k0], (w_0, w_1, w_2)[q]) for q in range(terms)])
+                for i, c in T.Parallel(BT, BK):
+                    squares[i, c] += T.cast(x_0[i, c], f32) * T.cast(x_0[i, c], f32)
                 emit(
                     [
                         T.gemm(
-                            (x_0, x_1, x_2)[p],
+                            x_0,
                             (w_0, w_1, w_2)[q],
-                            (acc_0, acc_1, acc_2)[p + q],
+                            (acc_0, acc_1, acc_2)[q],
                             transpose_B=True,
                             policy=rowwise,
                         )
-                        for p, q in pairs
+                        for q in range(terms)
                     ]
                 )
             if overlap:
@@ -204,18 +162,17 @@ def two_pass(
             pre = T.alloc_shared((16,), f32)
             mixed = T.alloc_local((each,), f32)
             share_sum = T.alloc_var(f32)
-            if whole:
-                held = T.alloc_local((n * each,), dtype)
-                out = T.alloc_local((each,), dtype)
-                # an axis of its own for 16 bytes, and indices in variables: a cast in one halves the loads
-                row = T.alloc_var("int64")
-                d8 = T.alloc_var("int32")
-                row = token
-                d8 = T.cast(bd, "int32") * finish_threads + tid
-                if d8 < D // 8:  # x is on its way while the gates are made
-                    for i in T.unroll(n):
-                        for e in T.vectorized(each):
-                            held[i * each + e] = by_8(x, n)[row, i, d8, e]
+            held = T.alloc_local((n * each,), dtype)
+            out = T.alloc_local((each,), dtype)
+            # an axis of its own for 16 bytes, and indices in variables: a cast in one halves the loads
+            row = T.alloc_var("int64")
+            d8 = T.alloc_var("int32")
+            row = token
+            d8 = T.cast(bd, "int32") * finish_threads + tid
+            if d8 < D // 8:  # x is on its way while the gates are made
+                for i in T.unroll(n):
+                    for e in T.vectorized(each):
+                        held[i * each + e] = by_8(x, n)[row, i, d8, e]
             if overlap:
                 T.pdl_sync()
             for r in T.serial(T.ceildiv(rows + 1, finish_threads)):
@@ -248,24 +205,13 @@ def two_pass(
             T.sync_threads()
             for e in T.unroll(each):
                 mixed[e] = T.float32(0)
-            if whole:
-                if d8 < D // 8:
-                    for i in T.unroll(n):
-                        for e in T.unroll(each):
-                            mixed[e] = mixed[e] + pre[i] * T.cast(held[i * each + e], f32)
+            if d8 < D // 8:
+                for i in T.unroll(n):
                     for e in T.unroll(each):
-                        out[e] = T.cast(mixed[e], dtype)
-                    for e in T.vectorized(each):
-                        by_8(h_in, 1)[row, 0, d8, e] = out[e]
-            else:
-                for i in T.serial(n):
-                    for e in T.unroll(each):
-                        at = bd * across + e * finish_threads + tid
-                        if at < D:
-                            mixed[e] = mixed[e] + pre[i] * T.cast(x[token, i * D + at], f32)
+                        mixed[e] = mixed[e] + pre[i] * T.cast(held[i * each + e], f32)
                 for e in T.unroll(each):
-                    at2 = bd * across + e * finish_threads + tid
-                    if at2 < D:
-                        h_in[token, at2] = T.cast(mixed[e], dtype)
+                    out[e] = T.cast(mixed[e], dtype)
+                for e in T.vectorized(each):
+                    by_8(h_in, 1)[row, 0, d8, e] = out[e]
 
     return main

@@ -1,0 +1,121 @@
+"""Which Triton kernels run for a problem, and why: the table of the forward's modes, and that of the backward's.
+
+`docs/triton.md` shows both, and a test compares. Tiles, splits and warps of the mode that runs are in `heuristics`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from mhc.operators.mhc_pre.selection import TWO_TERMS_FROM, Kernel, Problem, Support, always, never
+
+# Of x: products without tensor cores, whose three bfloat16 terms lose digits of a float32 that is subnormal.
+WHOLE = frozenset({torch.float32, torch.float64})
+# Tokens, and elements of x, from which the start of the resident kernel pays.
+RESIDENT_TOKENS, RESIDENT_ELEMENTS = 1024, 1 << 23
+# For n = 1, 2, 3, 4: columns of each stream that a program owns, columns of a piece, and pieces.
+RESIDENT_CUTS = {1: (1024, 256, 4), 2: (512, 256, 4), 3: (256, 128, 6), 4: (256, 256, 4)}
+RESIDENT_GROUP = 28  # programs that share a token: every share of a sum is a register
+# Streams from which matrix products pay for their launches: at any N, and from this many tokens on.
+WIDE_STREAMS, WIDE_STREAMS_OF_MANY, WIDE_TOKENS = 9, 5, 2048
+
+
+@dataclass(frozen=True)
+class Resident:
+    """How the resident kernel shares a token: `group` programs, each with `width` elements of every stream, taken in
+    `chunks` pieces of `chunk` columns; `groups` of them at once."""
+
+    group: int
+    groups: int
+    width: int
+    chunk: int
+    chunks: int
+
+
+def resident(problem: Problem) -> Resident | None:
+    """Return the resident kernel's cut; None where it does not serve the problem."""
+    n, D, chip = problem.n, problem.D, problem.chip
+    if chip.capability != 90 or problem.dtype != torch.bfloat16 or n > 4 or problem.K < TWO_TERMS_FROM:
+        return None
+    width, chunk, chunks = RESIDENT_CUTS[n]
+    group = D // width
+    if D % width or group > min(RESIDENT_GROUP, chip.cores):
+        return None
+    return Resident(group, max(1, min(chip.cores // group, -(-problem.N // 16))), width, chunk, chunks)
+
+
+_RESIDENT = (
+    f"bfloat16 on sm_90, n at most 4, n * D at least {TWO_TERMS_FROM}, D a multiple of"
+    f" {', '.join(str(width) for width, _, _ in RESIDENT_CUTS.values())} for n = 1, 2, 3, 4 and at most {RESIDENT_GROUP}"
+    " times that"
+)
+_WHOLE = "float32 on NVIDIA GPUs from sm_80 on"
+_WIDE = "bfloat16 and float16"
+_HOPPER = "bfloat16 on sm_90, n at most 4, D a multiple of 8"
+
+
+def _was(problem: Problem) -> str:
+    return f"was {problem.type}, n = {problem.n}, D = {problem.D}"
+
+
+def _resident(problem: Problem) -> Support:
+    return resident(problem) is not None or f"is for {_RESIDENT}; {_was(problem)}"
+
+
+def _whole(problem: Problem) -> Support:
+    fits = problem.dtype == torch.float32 and problem.chip.capability >= 80
+    return fits or f"is for {_WHOLE}, was {problem.type}"
+
+
+def _wide(problem: Problem) -> Support:
+    return problem.dtype in {torch.bfloat16, torch.float16} or f"is for {_WIDE}, was {problem.type}"
+
+
+def _hopper(problem: Problem) -> Support:
+    fits = problem.chip.capability == 90 and problem.dtype == torch.bfloat16 and problem.n <= 4 and problem.D % 8 == 0
+    return fits or f"is for {_HOPPER}; {_was(problem)}"
+
+
+FORWARD = (
+    Kernel(
+        "whole",
+        supports=_whole,
+        preferred=always,
+        serves=_WHOLE,
+        reason="always: tensor cores take no float32, and its bfloat16 terms lose digits below 2^-126",
+    ),
+    Kernel(
+        "resident",
+        supports=_resident,
+        preferred=lambda one: one.N >= RESIDENT_TOKENS and one.N * one.K >= RESIDENT_ELEMENTS,
+        serves=_RESIDENT,
+        reason=f"for N >= {RESIDENT_TOKENS} and N K >= {RESIDENT_ELEMENTS}: x is read once; for less, its start"
+        " costs more than reading x twice",
+    ),
+    Kernel("two_pass", supports=always, preferred=always, serves="every problem", reason="wherever no row above is"),
+    Kernel(
+        "fused",
+        supports=always,
+        preferred=never,
+        serves="every problem",
+        reason="never: one program for all of K leaves the device idle; it can be pinned",
+    ),
+)
+BACKWARD = (
+    Kernel(
+        "wide",
+        supports=_wide,
+        preferred=lambda one: one.n >= WIDE_STREAMS or (one.n >= WIDE_STREAMS_OF_MANY and one.N >= WIDE_TOKENS),
+        serves=_WIDE,
+        reason=f"for n >= {WIDE_STREAMS}, and for n >= {WIDE_STREAMS_OF_MANY} with N >= {WIDE_TOKENS}: the products outweigh"
+        " the memory traffic, and there they pay for two more launches",
+    ),
+    Kernel(
+        "hopper",
+        supports=_hopper,
+        preferred=always,
+        serves=_HOPPER,
+        reason="always: a loading warp keeps memory busy during the products",
+    ),
+    Kernel("streams", supports=always, preferred=always, serves="every problem", reason="wherever no row above is"),
+)
