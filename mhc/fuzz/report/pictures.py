@@ -96,9 +96,9 @@ def timeline(run: Run) -> Picture | None:
         return _LEFT + across * min(seconds / width, bins)
 
     picture = Picture(f"Cases in each {duration(width)}, by implementation", _WIDTH, _HEIGHT)
-    for n in (share * top for share in (0, 0.5, 1) if share * top == int(share * top)):
-        picture.grid.append((_LEFT, _WIDTH - _RIGHT, y(n)))
-        picture.labels.append(Label(_LEFT - 6, y(n) + 4, count(n)))
+    for level in (share * top for share in (0, 0.5, 1) if share * top == int(share * top)):
+        picture.grid.append((_LEFT, _WIDTH - _RIGHT, y(level)))
+        picture.labels.append(Label(_LEFT - 6, y(level) + 4, count(level)))
     between = step(bins * width, most=8)
     for at in range(int(bins * width / between) + 1):
         place = x(at * between)
