@@ -18,15 +18,13 @@ from types import ModuleType
 from typing import Any
 
 from mhc.environment import environment
-from mhc.upstream.diagnose.attribution import attribute, settings
-from mhc.upstream.diagnose.generated import generated
-from mhc.upstream.errors import ExportError
+from mhc.upstream.diagnose.attribution import attribute, generated, settings
 from mhc.upstream.issue import duplicates
 from mhc.upstream.program.script import OTHER, heading
-from mhc.upstream.releases.capability import NEEDS
+from mhc.upstream.releases.releases import NEEDS
 from mhc.upstream.source.definitions import closure, definition
 from mhc.upstream.source.text import unparse
-from mhc.upstream.verify import Outcome, confirmed, rate, run
+from mhc.upstream.verify import ExportError, Outcome, confirmed, rate, run
 
 _RAISES = """\
 raised = ""
@@ -113,7 +111,7 @@ def export_program(
     Args:
         beside: other functions, as FILE:FUNCTION, judged in the same way, for the table of what passes and what fails. The
             first that passes is the control case.
-        title: where it is wrong, in a few words. needs: of `capability.NEEDS`.
+        title: where it is wrong, in a few words. needs: of `releases.NEEDS`.
 
     Raises:
         ExportError: it does not reproduce each time, a function beside it does something else, or none of them passes.

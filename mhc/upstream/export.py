@@ -12,15 +12,13 @@ from mhc.environment import environment
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.minimise.sandbox import processes
 from mhc.registry import load
-from mhc.upstream.diagnose.attribution import attribute, settings
-from mhc.upstream.diagnose.generated import generated
+from mhc.upstream.diagnose.attribution import attribute, generated, settings
 from mhc.upstream.diagnose.neighbours import Neighbour, neighbours, peers, schedules
-from mhc.upstream.errors import ExportError
 from mhc.upstream.issue import duplicates
 from mhc.upstream.program.program import FORMS, HOST, Program, make
-from mhc.upstream.reduce.shorten import shortened
-from mhc.upstream.releases.capability import NEEDS
-from mhc.upstream.verify import Outcome, confirmed, rate
+from mhc.upstream.reduce.reduction import shortened
+from mhc.upstream.releases.releases import NEEDS
+from mhc.upstream.verify import ExportError, Outcome, confirmed, rate
 
 TARGETS = ("tilelang", "triton", "torch")
 

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mhc.upstream.errors import ExportError
-
 RUNS = 3
 SECONDS = 300.0
 _LAST = ("REPRODUCED", "NOT REPRODUCED", "OTHER: ")
@@ -32,6 +30,10 @@ class Blocked:
 
 sys.meta_path.insert(0, Blocked())
 '''
+
+
+class ExportError(ValueError):
+    """No program is made of a finding, or the program does not show the finding; says what was seen."""
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from mhc.case import Case
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.registry import load
-from mhc.upstream.errors import ExportError
 from mhc.upstream.export import program_of
-from mhc.upstream.reduce.shorten import shortened
+from mhc.upstream.reduce.reduction import shortened
+from mhc.upstream.verify import ExportError
 from oracles.mutants.load import SPEC
 from oracles.mutants.record import Mutant
 

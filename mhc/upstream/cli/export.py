@@ -13,10 +13,9 @@ from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES
 from mhc.upstream.cli.releases import matrix_verb, recheck_verb, releases_verb
 from mhc.upstream.declared import Symptom, export_program
-from mhc.upstream.errors import ExportError
 from mhc.upstream.export import TARGETS, export
-from mhc.upstream.releases.capability import NEEDS
-from mhc.upstream.verify import Outcome
+from mhc.upstream.releases.releases import NEEDS
+from mhc.upstream.verify import ExportError, Outcome
 
 
 @click.command(name="export")

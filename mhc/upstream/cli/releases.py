@@ -9,11 +9,10 @@ import click
 
 from mhc.upstream.issue import duplicates
 from mhc.upstream.releases import matrix_report
-from mhc.upstream.releases.capability import NEEDS, installed, trial
-from mhc.upstream.releases.interpreters import Interpreters, Unavailable, cache_folder, newest
+from mhc.upstream.releases.interpreters import Interpreters, Unavailable, cache_folder, installed, newest, trial
 from mhc.upstream.releases.matrix import Matrix, Row
 from mhc.upstream.releases.recheck import Exported, Fate, find, read, recheck
-from mhc.upstream.releases.releases import RELEASES, Release, chosen, ordered, release
+from mhc.upstream.releases.releases import NEEDS, RELEASES, Release, chosen, ordered, release
 from mhc.upstream.verify import SECONDS
 
 Decorated = Callable[..., Any]

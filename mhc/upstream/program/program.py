@@ -15,11 +15,11 @@ import torch
 from mhc.files import replace_text
 from mhc.fuzz.findings.finding import Finding, from_document
 from mhc.fuzz.worker.forkserver import FRESH
-from mhc.upstream.errors import ExportError
 from mhc.upstream.program.draft import host_code_of, kernels_of, place
 from mhc.upstream.program.script import Script, script
 from mhc.upstream.program.witness import witnesses
 from mhc.upstream.trace.recording import Recording, record
+from mhc.upstream.verify import ExportError
 
 SECONDS = 300.0
 HANGS = 20.0

@@ -13,8 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mhc.upstream.releases.capability import trial
-from mhc.upstream.releases.interpreters import Interpreters, Unavailable
+from mhc.upstream.releases.interpreters import Interpreters, Unavailable, trial
 from mhc.upstream.releases.releases import Release, port
 from mhc.upstream.verify import RUNS, SECONDS, Outcome, run
 
@@ -114,7 +113,7 @@ class Matrix:
     """Runs a repro on releases.
 
     Args:
-        need: of `capability.NEEDS`, what the repro needs of a machine.
+        need: of `releases.NEEDS`, what the repro needs of a machine.
         told: is called with each row as it is there.
     """
 

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mhc.files import read_json
-from mhc.upstream.releases.capability import NEEDS
 from mhc.upstream.releases.interpreters import Interpreters
 from mhc.upstream.releases.matrix import Matrix, Row, State
-from mhc.upstream.releases.releases import Release
+from mhc.upstream.releases.releases import NEEDS, Release
 
 
 class Fate(Enum):
@@ -44,7 +43,7 @@ class Exported:
 
     @property
     def needs(self) -> str:
-        """Of `capability.NEEDS`; folders of before it was told have a GPU in their environment or none."""
+        """Of `releases.NEEDS`; folders of before it was told have a GPU in their environment or none."""
         usual = "cuda" if self.document["environment"]["devices"] else NEEDS[self.to][0]
         return str(self.document.get("needs", usual))
 

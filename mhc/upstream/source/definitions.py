@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from mhc.upstream.errors import ExportError
+from mhc.upstream.verify import ExportError
 
 Key = tuple[str, str]
 """A definition: the module it is in, and its name there."""
