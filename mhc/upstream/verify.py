@@ -60,6 +60,11 @@ class Outcome:
     def healed(self) -> bool:
         return self.status == 0 and self.said == "NOT REPRODUCED"
 
+    @property
+    def tail(self) -> str:
+        """The last lines that it wrote, indented."""
+        return "\n".join(f"    {line}" for line in self.output.strip().splitlines()[-12:])
+
     def __str__(self) -> str:
         if self.status is None:
             return "no end in its time"
@@ -133,9 +138,7 @@ def confirmed(repro: Path, runs: int = RUNS) -> list[Outcome]:
     last = outcomes[-1]
     if last.reproduced:
         return outcomes
-    seen = last.output.strip().splitlines()[-12:]
-    told = "\n".join(f"    {line}" for line in seen)
-    raise ExportError(f"run {len(outcomes)} of {runs} of its program by itself: {last}\n{told}")
+    raise ExportError(f"run {len(outcomes)} of {runs} of its program by itself: {last}\n{last.tail}")
 
 
 def rate(outcomes: Sequence[Outcome]) -> str:

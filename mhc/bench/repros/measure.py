@@ -116,7 +116,7 @@ def export_one(small: Minimal, seconds: float, texts: Path | None) -> Repro:
         form=program.form,
         values=outcomes[-1].values,
         lines=program.lines,
-        whole=len(program.whole.splitlines()),
+        whole=len(program.unreduced.splitlines()),
         widest=max(map(len, text.splitlines())),
         runs=len(outcomes),
     )

@@ -1,4 +1,4 @@
-"""Exported repros once more, on another version: which are healed, still failing, or changed."""
+"""ExportedFolder repros once more, on another version: which are healed, still failing, or changed."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ _FATES = {
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedFolder:
     """A folder that export has written."""
 
     folder: Path
@@ -57,7 +57,7 @@ class Exported:
 class Checked:
     """An exported folder, and how its repro did."""
 
-    exported: Exported
+    exported: ExportedFolder
     row: Row
 
     @property
@@ -72,7 +72,7 @@ class Checked:
         return f"{self.fate.value}: {told}" + (f"; {row.reason}" if row.reason else "")
 
 
-def read(folder: Path) -> Exported:
+def read(folder: Path) -> ExportedFolder:
     """An exported folder.
 
     Raises:
@@ -82,7 +82,7 @@ def read(folder: Path) -> Exported:
         document = read_json(folder / "export.json")
         if not isinstance(document, dict):
             raise TypeError("export.json must be an object")
-        made = Exported(folder, document)
+        made = ExportedFolder(folder, document)
         if made.needs not in NEEDS[made.to] or not (folder / "repro.py").is_file():
             raise ValueError("needs or repro.py")
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
@@ -90,7 +90,7 @@ def read(folder: Path) -> Exported:
     return made
 
 
-def find(places: Iterable[Path]) -> Iterator[Exported]:
+def find(places: Iterable[Path]) -> Iterator[ExportedFolder]:
     """The exported folders among `places` and below them.
 
     Raises:
@@ -101,7 +101,7 @@ def find(places: Iterable[Path]) -> Iterator[Exported]:
             yield read(path.parent)
 
 
-def recheck(exported: Exported, release: Release, interpreters: Interpreters, *, seconds: float) -> Checked:
+def recheck(exported: ExportedFolder, release: Release, interpreters: Interpreters, *, seconds: float) -> Checked:
     """Run a repro on one release, as often as a matrix does."""
     matrix = Matrix(exported.folder / "repro.py", exported.to, exported.needs, interpreters, seconds=seconds)
     return Checked(exported, matrix.row(release))
