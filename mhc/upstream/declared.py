@@ -6,27 +6,20 @@ arguments; it is exported with all that it leads to in its file, and verified li
 
 import ast
 import hashlib
-import json
-import shutil
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from mhc.environment import environment
-from mhc.upstream.diagnose.attribution import attribute, settings
-from mhc.upstream.diagnose.generated import generated
-from mhc.upstream.errors import ExportError
-from mhc.upstream.issue import duplicates
+from mhc.upstream.diagnose.attribution import attribute, generated, settings
+from mhc.upstream.export import new_folder, table_row, write_document
 from mhc.upstream.program.script import OTHER, heading
-from mhc.upstream.releases.capability import NEEDS
+from mhc.upstream.releases.releases import NEEDS
 from mhc.upstream.source.definitions import closure, definition
 from mhc.upstream.source.text import unparse
-from mhc.upstream.verify import Outcome, confirmed, rate, run
+from mhc.upstream.verify import ExportError, Outcome, confirmed, run
 
 _RAISES = """\
 raised = ""
@@ -97,14 +90,6 @@ class Symptom:
         return [f"EXPECTED = {self.expected!r}", *found, *_RETURNS.replace("CALLED", called).splitlines(), *only]
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A function beside the declared one, and what its program said."""
-
-    label: str
-    outcome: Outcome
-
-
 def export_program(
     program: str, beside: Sequence[str], symptom: Symptom, *, to: str, title: str, needs: str, folder: Path
 ) -> tuple[Outcome, ...]:
@@ -113,37 +98,43 @@ def export_program(
     Args:
         beside: other functions, as FILE:FUNCTION, judged in the same way, for the table of what passes and what fails. The
             first that passes is the control case.
-        title: where it is wrong, in a few words. needs: of `capability.NEEDS`.
+        title: where it is wrong, in a few words. needs: of `releases.NEEDS`.
 
     Raises:
         ExportError: it does not reproduce each time, a function beside it does something else, or none of them passes.
     """
-    if folder.exists():
-        raise ExportError(f"{folder} is there already")
     assert needs in NEEDS[to]
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name) / "export"
-        place.mkdir()
+    with new_folder(folder) as place:
         repro = place / "repro.py"
         repro.write_text(text(program, symptom, title), encoding="utf-8")
         outcomes = confirmed(repro)
-        around = [_variant(one, replace(symptom, found=None), Path(name)) for one in beside]
-        control = next((one for one in around if one.outcome.healed), None)
+        others = [(_label(one), _outcome(one, replace(symptom, found=None), place.parent)) for one in beside]
+        control = next((label for label, outcome in others if outcome.healed), None)
         if control is None:
             raise ExportError("no function beside it passes: what is right is not shown")
+        file, _, name = program.rpartition(":")
+        declared = {"raises": symptom.raises, "expected": symptom.expected, "found": symptom.found}
+        document = {
+            "program": {"file": Path(file).name, "function": name, **{key: one for key, one in declared.items() if one}},
+            "to": to,
+            "needs": needs,
+            "symptom": symptom.name,
+            "environment": environment().to_json(),
+        }
+        told = {
+            "at": title,
+            "where": "",
+            "form": "a function, and what it leads to",
+            "whole": len(repro.read_text(encoding="utf-8").splitlines()),
+            "table": [
+                table_row(label, outcome.healed, outcome.values.partition(", actual ")[2])
+                for label, outcome in [(_label(program), outcomes[-1]), *others]
+            ],
+            "control": f"{control}: passes.",
+            "source": generated(repro, "") if to == "tilelang" else "",
+        }
         tried = attribute(repro, settings(to, "cuda" if needs == "cuda" else "cpu"))
-        (place / "attribution.md").write_text(f"{tried.text()}\n", encoding="utf-8")
-        lines = len(repro.read_text(encoding="utf-8").splitlines())
-        document = _document(
-            lines, program, symptom, outcomes, [Variant(_label(program), outcomes[-1]), *around], to, title, needs
-        )
-        document["told"]["control"] = f"{control.label}: passes."
-        document["told"]["source"] = generated(repro, "") if to == "tilelang" else ""
-        document["attribution"] = {"suspect": tried.suspect, "heals": list(tried.heals)}
-        (place / "export.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-        duplicates.write(place)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(place, folder)
+        write_document(place, document, told, outcomes, tried)
     return tuple(outcomes)
 
 
@@ -175,14 +166,18 @@ def text(program: str, symptom: Symptom, title: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _variant(program: str, symptom: Symptom, folder: Path) -> Variant:
+def _outcome(program: str, symptom: Symptom, folder: Path) -> Outcome:
+    """How the program of another function ended.
+
+    Raises:
+        ExportError: neither with the symptom nor as it should.
+    """
     path = folder / "beside.py"
     path.write_text(text(program, symptom, _label(program)), encoding="utf-8")
     outcome = run(path)
     if not (outcome.reproduced or outcome.healed):
-        last = "\n".join(f"    {line}" for line in outcome.output.strip().splitlines()[-12:])
-        raise ExportError(f"{program}: {outcome}\n{last}")
-    return Variant(_label(program), outcome)
+        raise ExportError(f"{program}: {outcome}\n{outcome.tail}")
+    return outcome
 
 
 def _key(program: str) -> tuple[str, str]:
@@ -202,46 +197,5 @@ def _label(program: str) -> str:
     """The first line of a function's docstring, or its name in words."""
     key = _key(program)
     node = definition(key)
-    return _docstring(node) or key[1].replace("_", " ")
-
-
-def _docstring(node: ast.stmt) -> str:
-    return (ast.get_docstring(node) or "").partition("\n")[0] if isinstance(node, ast.FunctionDef) else ""
-
-
-def _document(
-    lines: int,
-    program: str,
-    symptom: Symptom,
-    outcomes: Sequence[Outcome],
-    around: Sequence[Variant],
-    to: str,
-    title: str,
-    needs: str,
-) -> dict[str, Any]:
-    file, _, name = program.rpartition(":")
-    declared: Mapping[str, str | None] = {"raises": symptom.raises, "expected": symptom.expected, "found": symptom.found}
-    return {
-        "program": {"file": Path(file).name, "function": name, **{key: one for key, one in declared.items() if one}},
-        "to": to,
-        "needs": needs,
-        "symptom": symptom.name,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": environment().to_json(),
-        "told": {
-            "at": title,
-            "where": "",
-            "values": outcomes[-1].values,
-            "rate": rate(outcomes),
-            "form": "a function, and what it leads to",
-            "whole": lines,
-            "table": [
-                {
-                    "change": one.label,
-                    "how": "passes" if one.outcome.healed else "**fails**",
-                    "seen": one.outcome.values.partition(", actual ")[2],
-                }
-                for one in around
-            ],
-        },
-    }
+    docstring = ast.get_docstring(node) if isinstance(node, ast.FunctionDef) else None
+    return (docstring or "").partition("\n")[0] or key[1].replace("_", " ")

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from mhc.upstream.errors import ExportError
-
 RUNS = 3
 SECONDS = 300.0
 _LAST = ("REPRODUCED", "NOT REPRODUCED", "OTHER: ")
@@ -32,6 +30,10 @@ class Blocked:
 
 sys.meta_path.insert(0, Blocked())
 '''
+
+
+class ExportError(ValueError):
+    """No program is made of a finding, or the program does not show the finding; says what was seen."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,11 @@ class Outcome:
     @property
     def healed(self) -> bool:
         return self.status == 0 and self.said == "NOT REPRODUCED"
+
+    @property
+    def tail(self) -> str:
+        """The last lines that it wrote, indented."""
+        return "\n".join(f"    {line}" for line in self.output.strip().splitlines()[-12:])
 
     def __str__(self) -> str:
         if self.status is None:
@@ -131,9 +138,7 @@ def confirmed(repro: Path, runs: int = RUNS) -> list[Outcome]:
     last = outcomes[-1]
     if last.reproduced:
         return outcomes
-    seen = last.output.strip().splitlines()[-12:]
-    told = "\n".join(f"    {line}" for line in seen)
-    raise ExportError(f"run {len(outcomes)} of {runs} of its program by itself: {last}\n{told}")
+    raise ExportError(f"run {len(outcomes)} of {runs} of its program by itself: {last}\n{last.tail}")
 
 
 def rate(outcomes: Sequence[Outcome]) -> str:

@@ -32,7 +32,7 @@ from mhc.fuzz.findings.known_issues import Known, Outcome, expected, identified,
 from mhc.fuzz.worker.protocol import Failure
 from mhc.implementation import Refused
 from mhc.upstream import verify
-from mhc.upstream.errors import ExportError
+from mhc.upstream.verify import ExportError
 from oracles import refusal
 from oracles.bound import tolerances
 from oracles.gates import GATES

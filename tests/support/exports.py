@@ -46,7 +46,7 @@ def program(text: str) -> Program:
         title="x", environment={}, imports=(), device="cpu", definitions={}, calls=(), given={}, made={}, result="", end=(),
         fixed=text,
     )  # fmt: skip
-    return Program(script=script, to="tilelang", form="whole", at="x", where="a kernel", whole=text)
+    return Program(script=script, to="tilelang", form="whole", at="x", where="a kernel", unreduced=text)
 
 
 def repro(folder: Path, text: str) -> Path:

@@ -187,9 +187,10 @@ def test_a_flag_that_breaks_a_kernel_is_named_in_the_issue(mutant: str, heals: s
     case = default_case(dtype="float32", absent=frozenset({"gamma"}))
     case = with_tensor(case, "x", kind="zero", literals=(((0, 0, 0, 0), 2e-38),))
     found = finding(f"oracles.mutants.load:{mutant}", "h_in", case=case)
-    made = export(found, "tilelang", tmp_path / "out", "cpu")
-    document = json.loads((made.folder / "export.json").read_text())
+    folder = tmp_path / "out"
+    export(found, "tilelang", folder, "cpu")
+    document = json.loads((folder / "export.json").read_text())
     assert document["attribution"]["suspect"] == "compiler"
     assert EVALUATED.name in document["attribution"]["heals"]
     assert heals in document["attribution"]["heals"]
-    assert f"{EVALUATED.name}; {heals}" in (made.folder / "issue.md").read_text()
+    assert f"{EVALUATED.name}; {heals}" in (folder / "issue.md").read_text()

@@ -10,8 +10,7 @@ from click.testing import CliRunner, Result
 from mhc.fuzz.cli.main import main
 from mhc.upstream import declared
 from mhc.upstream.declared import Symptom, text
-from mhc.upstream.errors import ExportError
-from mhc.upstream.verify import run
+from mhc.upstream.verify import ExportError, run
 from tests.support.exports import repro
 
 PROGRAM = '''

@@ -15,8 +15,7 @@ from mhc.upstream import export as exporting
 from mhc.upstream.cli import export
 from mhc.upstream.diagnose.attribution import Attribution, Elsewhere
 from mhc.upstream.diagnose.neighbours import Neighbour, neighbours, peers
-from mhc.upstream.errors import ExportError
-from mhc.upstream.verify import Outcome, confirmed, run
+from mhc.upstream.verify import ExportError, Outcome, confirmed, run
 from oracles.verdict import Status, Verdict
 from tests.support.exports import finding, program, repro
 

@@ -8,10 +8,9 @@ from mhc import default_case, load
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
 from mhc.upstream.diagnose.neighbours import depth_of
-from mhc.upstream.errors import ExportError
 from mhc.upstream.program.program import make
 from mhc.upstream.trace.scene import scene
-from mhc.upstream.verify import run
+from mhc.upstream.verify import ExportError, run
 from tests.support.exports import SELDOM, faulty, finding, repro
 
 CASE = with_tensor(default_case(S=2, dtype="float32", absent=frozenset({"gamma"})), "x", kind="normal")

@@ -14,7 +14,7 @@ from mhc.case import with_tensor
 from mhc.upstream.program.script import Call, Script
 from mhc.upstream.program.witness import COUNT, _other, witnesses
 from mhc.upstream.reduce.probe import Probe
-from mhc.upstream.source.tensors import Text
+from mhc.upstream.source.text import Text
 from mhc.upstream.trace.recording import record
 from tests.support.exports import finding
 

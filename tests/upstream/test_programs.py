@@ -14,11 +14,10 @@ import pytest
 from mhc import default_case
 from mhc.case import Case, with_tensor
 from mhc.recipe import Layout
-from mhc.upstream.errors import ExportError
 from mhc.upstream.program.endings import by_class
 from mhc.upstream.program.program import make
 from mhc.upstream.program.script import OTHER
-from mhc.upstream.verify import run
+from mhc.upstream.verify import ExportError, run
 from tests.support.exports import SELDOM, finding, outside, repro
 
 TRANSPOSED = with_tensor(default_case(S=3, n=2, D=5, dtype="float32"), "x", layout=Layout(order=(0, 2, 1, 3)))

@@ -18,7 +18,7 @@ from mhc.upstream.source.flat import Flat
 from mhc.upstream.source.inline import statements
 from mhc.upstream.source.shrink import shrink
 from mhc.upstream.source.simplify import Forward, Unroll
-from mhc.upstream.source.tensors import Text
+from mhc.upstream.source.text import Text
 
 KERNEL = """
 def kernel(x, y, out):

@@ -12,16 +12,15 @@ from torch import Tensor
 from mhc import default_case
 from mhc.inputs import materialise
 from mhc.reference import reference as float64
-from mhc.upstream.errors import ExportError
 from mhc.upstream.program.kernels import viewed
 from mhc.upstream.program.reference import reference
 from mhc.upstream.program.script import heading, wrapped
 from mhc.upstream.source.definitions import closure
 from mhc.upstream.source.fold import Fold, constant
 from mhc.upstream.source.simplify import Unroll
-from mhc.upstream.source.tensors import strided_text, tensor_text
-from mhc.upstream.source.text import WIDTH, unparse, wrap
+from mhc.upstream.source.text import WIDTH, strided_text, tensor_text, unparse, wrap
 from mhc.upstream.trace.capture import Capture, Variable
+from mhc.upstream.verify import ExportError
 
 SUBJECTS = ("h_in", "h_res", "inv_rms", "dx", "dphi", "dalpha", "dbias")
 

@@ -14,9 +14,9 @@ from mhc.case import Case
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.registry import load
-from mhc.upstream.errors import ExportError
 from mhc.upstream.export import program_of
-from mhc.upstream.reduce.shorten import shortened
+from mhc.upstream.reduce.reduction import shortened
+from mhc.upstream.verify import ExportError
 from oracles.mutants.load import SPEC
 from oracles.mutants.record import Mutant
 
@@ -116,7 +116,7 @@ def export_one(small: Minimal, seconds: float, texts: Path | None) -> Repro:
         form=program.form,
         values=outcomes[-1].values,
         lines=program.lines,
-        whole=len(program.whole.splitlines()),
+        whole=len(program.unreduced.splitlines()),
         widest=max(map(len, text.splitlines())),
         runs=len(outcomes),
     )

@@ -1,85 +1,94 @@
 """The page: `report.html`, one file that opens offline. It loads nothing and runs nothing."""
 
+import json
+import math
 import time
-from importlib.resources import files
+from collections import Counter
+from functools import cache, partial
 from typing import Any
 
-from mhc.case_json import parse
-from mhc.fuzz.report import coverage, findings, tables
-from mhc.fuzz.report.markup import Child, Markup, element, join
-from mhc.fuzz.report.pictures import distribution, timeline
-from mhc.fuzz.report.snapshot import Run
-from mhc.fuzz.report.words import bounded, cut, duration, plural
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-# Whatever slips through: a browser that keeps to this policy neither loads nor runs anything.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+from mhc.case_json import parse
+from mhc.fuzz.check.differential import Pair
+from mhc.fuzz.report import pictures, words
+from mhc.fuzz.report.snapshot import Run
+from mhc.terminal import safe
+
+_SHADES = 8
+_ENDS = {"passed": "c0", "failing": "bad", "refused": "rest"}
 
 
 def page(run: Run) -> str:
-    """The campaign as HTML, which is XML too."""
-    word, headline = run.outcome
-    sections = [
-        ("findings", "Findings", findings.cards(run)),
-        ("implementations", "Cases by implementation", tables.implementations(run)),
-        ("time", "Cases over time", _timeline(run)),
-        ("coverage", "Coverage of the space of cases", coverage.maps(run)),
-        ("errors", "Errors against their bounds", _distributions(run)),
-        ("worst", "Worst case of each output", tables.worst(run)),
-        ("spent", "Where the time went", tables.spent(run)),
-        ("ran", "What ran", _ran(run)),
-    ]
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", **{"http-equiv": "Content-Security-Policy", "content": _POLICY}),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", f"{headline} - mhc.fuzz"),
-        element("style", Markup(files(__package__).joinpath("style.css").read_text(encoding="utf-8"))),
+    """The campaign as HTML, which is XML too: the templates beside this module, filled with its numbers."""
+    seconds = {name: run.spent(name) for name in run.names}
+    aspects = run.aspects()
+    labels = [label for listed in aspects.values() for label in listed]
+    holes = [(name, label) for name in run.names for label in labels if not run.regions.get(name, {}).get(label)]
+    missing = Counter(label for _, label in holes)
+    kinds = list(next(iter(seconds.values()), {}))
+    compiling = {name: run.counts.get(name, {}).get("compiling", 0.0) for name in run.names}
+    return _template().render(
+        run=run,
+        about=_about(run),
+        unjudged=[(name, one) for name in run.names for one in run.unjudged(name)],
+        ends={name: _ends(run, name) for name in run.names},
+        classes=_ENDS,
+        owners=[name for name in run.names if any(name in by_name for by_name in run.worst.values())],
+        judged={
+            subject: {name: by_name[name] for name in run.names if by_name.get(name)}
+            for subject, by_name in run.ratios.items()
+        },
+        kinds=kinds,
+        seconds={"all": {kind: sum(row[kind] for row in seconds.values()) for kind in kinds}, **seconds},
+        compiling={"all": sum(compiling.values()), **compiling},
+        aspects=aspects,
+        labels=labels,
+        holes=holes,
+        nowhere=[label for label in labels if missing[label] == len(run.names)],
+        most=max((n for counts in run.regions.values() for n in counts.values()), default=1),
     )
-    links = [element("a", title, href=f"#{id_}") for id_, title, _ in sections]
-    top = element("header", element("h1", headline), _subtitle(run), element("nav", *links), class_=f"verdict {word}")
-    body = [element("section", element("h2", title), *content, id=id_) for id_, title, content in sections]
-    document = element("html", head, element("body", element("main", top, *body)), lang="en")
-    return f"<!DOCTYPE html>\n{document}\n"
 
 
-def _subtitle(run: Run) -> Markup:
-    meta = run.meta
-    about = [
-        f"on {meta.get('device', '?')}",
-        plural(len(run.names), "implementation"),
-        cut(f"seed {meta.get('seed', '?')}", 80),
-        *([f"started {_clock(run.legs[0].started)}"] if run.legs else []),
-    ]
-    parts: list[Child] = [element("p", ", ".join(about), class_="soft")]
-    if run.gaps:
-        told = [element("li", element("strong", name), f": {bounded(words)}.") for name, words in run.gaps.items()]
-        parts.append(element("div", element("p", "Not judged:"), element("ul", *told)))
-    if run.faults:
-        told = [element("pre", bounded(fault.whole)) for fault in run.faults]
-        parts.append(element("div", element("p", "Faults of the harness:"), *told))
-    if run.unfinished:
-        told = [element("li", bounded(str(one))) for one in run.unfinished]
-        parts.append(element("div", element("p", "Still in hand at the end:"), element("ul", *told)))
-    if run.legs and run.legs[-1].ended == "killed":
-        hand = f"; {plural(len(run.in_hand), 'case')} in hand" if run.in_hand else ""
-        parts.append(element("p", f"The last leg was killed, or still runs{hand}.", class_="soft"))
-    return join(*parts)
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=PackageLoader(__package__),
+        autoescape=True,
+        finalize=_text,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    shown = (words.bounded, words.count, words.cut, words.duration, words.plural, words.ratio, words.short)
+    drawn = (pictures.distribution, pictures.hues, pictures.interval, pictures.shares, pictures.timeline)
+    environment.globals.update({one.__name__: one for one in (*shown, *drawn)})
+    environment.globals.update(
+        case_id=_case_id, clock=_clock, indented=partial(json.dumps, indent=2), reasons=_reasons, shade=_shade
+    )
+    return environment.get_template("page.html")
 
 
-def _ran(run: Run) -> list[Child]:
+def _text(value: object) -> object:
+    """What a template writes for a value: text without control characters, and coordinates to a tenth."""
+    if hasattr(value, "__html__"):
+        return value
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else safe(str(value))
+
+
+def _about(run: Run) -> dict[str, object]:
+    """What ran, by name; None where it is not known."""
     meta, here = run.meta, run.meta.get("environment", {})
     specs = [
         str(one["name"]) if one["name"] == one.get("spec") else f"{one['name']} ({one.get('spec')})"
         for one in meta.get("implementations", [])
     ]
-    told: dict[str, Child] = {
-        "command": element("code", bounded(str(meta.get("command", "?"))), class_="copy"),
-        "budget": bounded(str(meta.get("budget", "?")), 300),
-        "seed": bounded(str(meta.get("seed", "?")), 300),
+    return {
+        "budget": words.bounded(str(meta.get("budget", "?")), 300),
+        "seed": words.bounded(str(meta.get("seed", "?")), 300),
         "device": meta.get("device"),
         "workers": meta.get("workers"),
-        "implementations": bounded(", ".join(specs)) or None,
+        "implementations": words.bounded(", ".join(specs)) or None,
         "devices": ("; ".join(here["devices"]) or "no CUDA device") if "devices" in here else None,
         "processor": here.get("processor"),
         "platform": here.get("platform"),
@@ -87,44 +96,23 @@ def _ran(run: Run) -> list[Child]:
         "packages": ", ".join(f"{name} {version}" for name, version in here.get("packages", {}).items()) or None,
         "CUDA": here.get("cuda"),
         "variables": " ".join(f"{name}={value}" for name, value in here.get("variables", {}).items()) or None,
-        "known before": bounded("\n".join(map(str, meta.get("known", [])))) or None,
+        "known before": words.bounded("\n".join(map(str, meta.get("known", [])))) or None,
     }
-    rows = [part for key, value in told.items() if value is not None for part in (element("dt", key), element("dd", value))]
-    legs: list[list[Child]] = [
-        [leg.number, tables.words(_clock(leg.started)), duration(leg.seconds), tables.words(leg.ended)] for leg in run.legs
-    ]
-    hand: list[list[Child]] = [[slot, tables.words(name), tables.words(_case_id(case))] for slot, name, case in run.in_hand]
-    heads = (("leg", "started", "took", "ended"), ("slot", "implementation", "case"))
-    under = [tables.table("Legs", heads[0], legs, text={1, 3})] if legs else []
-    under += [tables.table("Begun and not counted", heads[1], hand, text={1, 2})] if hand else []
-    return [
-        element("div", element("dl", *rows), class_="card"),
-        element("div", *under, class_="card beside") if under else None,
-    ]
 
 
-def _timeline(run: Run) -> list[Child]:
-    picture = timeline(run)
-    if picture is None:
-        return [element("p", "No case has ended yet.", class_="soft")]
-    note = "A red triangle is a finding, at the time when it was first met; a dashed line is where one leg ended."
-    return [
-        element("div", element("div", picture, class_="wide", tabindex=0), element("p", note, class_="soft"), class_="card")
-    ]
+def _ends(run: Run, name: str) -> dict[str, float]:
+    """How many cases of an implementation ended in each way."""
+    checked, failing, refused = (float(run.count(name, what)) for what in ("checked", "failing", "refused"))
+    return {"passed": max(0.0, checked - failing), "failing": failing, "refused": refused}
 
 
-def _distributions(run: Run) -> list[Child]:
-    if not run.ratios:
-        return [element("p", "Nothing was judged.", class_="soft")]
-    note = (
-        "For each output, how many cases had their largest |error| / bound in each power of two. Right of the line, at 1,"
-        " is a failure. An output that stays far left of it everywhere may have a bound that is too wide."
-    )
-    cards = [
-        element("div", element("h3", subject), distribution(run, subject), tables.bins(run, subject), class_="card")
-        for subject in run.ratios
-    ]
-    return [element("p", note, class_="soft"), element("div", *cards, class_="cards", style="--least: 380px")]
+def _reasons(pair: Pair) -> str:
+    return ", ".join(f"{why} {words.count(n)}" for why, n in pair.missing.items())
+
+
+def _shade(n: int, most: int) -> str:
+    """The class of a cell in a coverage map, on a logarithmic scale."""
+    return "none" if n == 0 else f"h{min(_SHADES - 1, int(_SHADES * math.log1p(n) / math.log1p(max(most, 2))))}"
 
 
 def _case_id(case: str) -> str:

@@ -1,15 +1,15 @@
-"""The pictures of a report, as inline SVG. Colours are classes of the page's style, so that they follow light and dark."""
+"""The pictures of a report as shapes, which a template writes as inline SVG. Colours are classes of the page's style."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from mhc.fuzz.campaign.store import TICK
-from mhc.fuzz.report.markup import Child, Markup, element, join
 from mhc.fuzz.report.snapshot import Run
 from mhc.fuzz.report.words import ceiling, count, cut, duration, plural, step
 
 HUES = 8
-"""Colours that can be told apart; what has none of its own shares a grey."""
+"""Colours that can be told apart; the names after the first eight share a grey."""
 
 _WIDTH, _HEIGHT = 960, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 22, 34
@@ -18,19 +18,61 @@ _NAME, _ROW, _BAR = 138, 26, 20
 _LETTERS = 18  # of a name, in the room of _NAME
 
 
-def hue(at: int) -> str:
-    """The class of the `at`-th colour."""
-    return f"c{at}" if at < HUES else "rest"
+@dataclass(frozen=True)
+class Box:
+    x: float
+    y: float
+    width: float
+    height: float
+    class_: str
+    title: str
 
 
-def legend(names: Sequence[str]) -> Markup:
-    """Which colour is whose."""
-    shown = [*names[:HUES], *([f"{len(names) - HUES} others"] if len(names) > HUES else [])]
-    keys = [element("li", element("i", class_=f"key {hue(at)}"), name) for at, name in enumerate(shown)]
-    return element("ul", *keys, class_="legend")
+@dataclass(frozen=True)
+class Label:
+    x: float
+    y: float
+    text: str
+    anchor: str = "end"
+    strong: bool = False
 
 
-def timeline(run: Run) -> Markup | None:
+@dataclass(frozen=True)
+class Mark:
+    """A vertical line."""
+
+    x: float
+    y1: float
+    y2: float
+    class_: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image: its shapes, from back to front.
+
+    Attributes:
+        grid: horizontal lines, (x1, x2, y). triangles: (x, title) of marks at the top.
+    """
+
+    title: str
+    width: int
+    height: int
+    grid: list[tuple[float, float, float]] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=list)
+    boxes: list[Box] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    triangles: list[tuple[float, str]] = field(default_factory=list)
+
+
+def hues(names: Sequence[str]) -> dict[str, str]:
+    """The class of each name's colour, for a legend."""
+    shown = {name: f"c{at}" for at, name in enumerate(names[:HUES])}
+    return {**shown, **({f"{len(names) - HUES} others": "rest"} if len(names) > HUES else {})}
+
+
+def timeline(run: Run) -> Picture | None:
     """Cases over campaign time, stacked by implementation; a triangle where a finding was first met, a line between legs."""
     ticks = [tick for by_tick in run.timeline.values() for tick in by_tick]
     if not ticks:
@@ -45,6 +87,7 @@ def timeline(run: Run) -> Markup | None:
             stack[min(at, HUES)] = stack.get(min(at, HUES), 0) + n
     top = ceiling(max(sum(stack.values()) for stack in stacks))
     bottom, across = _HEIGHT - _BOTTOM, (_WIDTH - _LEFT - _RIGHT) / bins
+    gap = min(1.0, across / 6)
 
     def y(n: float) -> float:
         return bottom - (bottom - _TOP) * n / top
@@ -52,59 +95,54 @@ def timeline(run: Run) -> Markup | None:
     def x(seconds: float) -> float:
         return _LEFT + across * min(seconds / width, bins)
 
-    parts = [
-        *_rows([(y(share * top), count(share * top)) for share in (0, 0.5, 1) if share * top == int(share * top)]),
-        *_columns([(x(at), duration(at)) for at in _marks(bins * width)], bottom),
-    ]
+    picture = Picture(f"Cases in each {duration(width)}, by implementation", _WIDTH, _HEIGHT)
+    for level in (share * top for share in (0, 0.5, 1) if share * top == int(share * top)):
+        picture.grid.append((_LEFT, _WIDTH - _RIGHT, y(level)))
+        picture.labels.append(Label(_LEFT - 6, y(level) + 4, count(level)))
+    between = step(bins * width, most=8)
+    for at in range(int(bins * width / between) + 1):
+        place = x(at * between)
+        anchor = "end" if place > _WIDTH - _RIGHT - 30 else "middle"
+        picture.labels.append(Label(place, bottom + 20, duration(at * between), anchor))
     for at, stack in enumerate(stacks):
         below = 0
-        for which in sorted(stack):
-            n, who = stack[which], run.names[which] if which < HUES else "others"
+        for which, n in sorted(stack.items()):
+            who, class_ = (run.names[which], f"c{which}") if which < HUES else ("others", "rest")
             title = f"{who}: {plural(n, 'case')}, {duration(at * width)} to {duration((at + 1) * width)}"
-            gap = min(1.0, across / 6)
-            box = _box(x(at * width) + gap, y(below + n), across - 2 * gap, y(below) - y(below + n), hue(which), title)
-            parts.append(box)
+            tall = y(below) - y(below + n)
+            picture.boxes.append(Box(x(at * width) + gap, y(below + n), across - 2 * gap, tall, class_, title))
             below += n
-    started = 0.0
+    ended = 0.0
     for leg in run.legs[:-1]:
-        started += leg.seconds
-        at_x, title = x(started), _title(f"leg {leg.number} ended: {leg.ended}")
-        parts.append(element("line", title, class_="leg", x1=at_x, x2=at_x, y1=_TOP, y2=bottom))
+        ended += leg.seconds
+        picture.marks.append(Mark(x(ended), _TOP, bottom, "leg", f"leg {leg.number} ended: {leg.ended}"))
     for found in run.findings:
-        mark = f"M{x(found.at) - 6:.1f} 4h12l-6 11z"
-        parts.append(element("path", _title(f"{found.id} {found.title}, {duration(found.at)}"), class_="found", d=mark))
-    label = f"Cases in each {duration(width)}, by implementation"
-    return join(_svg(label, _WIDTH, _HEIGHT, parts, "timeline"), legend(run.names))
+        picture.triangles.append((x(found.at), f"{found.id} {found.title}, {duration(found.at)}"))
+    return picture
 
 
-def distribution(run: Run, subject: str) -> Markup:
+def distribution(subject: str, by_name: Mapping[str, Mapping[int, int]]) -> Picture:
     """|error| / bound of an output: for each implementation, how many cases had it in each power of two."""
-    by_name = {name: run.ratios[subject][name] for name in run.names if run.ratios[subject].get(name)}
-    height = _ROW * len(by_name) + 24
-    width, right = 370, 10
+    width, right, height = 370, 10, _ROW * len(by_name) + 24
     across = (width - _NAME - right) / (_MOST - _LEAST + 1)
 
     def x(bin_: int) -> float:
         return _NAME + across * (bin_ - _LEAST)
 
-    one, bottom = x(1), height - 20
-    parts: list[Markup] = []
+    picture = Picture(f"{subject}: cases by |error| / bound, height logarithmic", width, height)
     for at, (name, bins) in enumerate(by_name.items()):
         base = _ROW * (at + 1)
-        parts.append(element("text", cut(name, _LETTERS), x=_NAME - 6, y=base - 4, text_anchor="end"))
-        parts.append(_line(_NAME, base, width - right, base, "grid"))
+        picture.labels.append(Label(_NAME - 6, base - 4, cut(name, _LETTERS)))
+        picture.grid.append((_NAME, width - right, base))
         most = math.log1p(max(bins.values()))
         for bin_, n in sorted(bins.items()):
             tall = max(2.0, (_ROW - 5) * math.log1p(n) / most)
-            title = f"{name}: {plural(n, 'case')} with {interval(bin_)}"
-            parts.append(_box(x(bin_) + 0.5, base - tall, across - 1, tall, "bad" if bin_ > 0 else "c0", title))
-    parts.append(element("line", _title("|error| = bound"), class_="one", x1=one, x2=one, y1=2, y2=bottom + 4))
-    for bin_, told in ((_LEAST, "0"), (-29, "2⁻³⁰"), (-19, "2⁻²⁰"), (-9, "2⁻¹⁰")):
-        parts.append(
-            element("text", told, x=x(bin_) + (across / 2 if bin_ == _LEAST else 0), y=height - 4, text_anchor="middle")
-        )
-    parts.append(element("text", "1", x=one, y=height - 4, text_anchor="middle", class_="strong"))
-    return _svg(f"{subject}: cases by |error| / bound, height logarithmic", width, height, parts, "distribution")
+            class_, title = "bad" if bin_ > 0 else "c0", f"{name}: {plural(n, 'case')} with {interval(bin_)}"
+            picture.boxes.append(Box(x(bin_) + 0.5, base - tall, across - 1, tall, class_, title))
+    picture.marks.append(Mark(x(1), 2, height - 16, "one", "|error| = bound"))
+    axis = ((x(_LEAST) + across / 2, "0"), (x(-29), "2⁻³⁰"), (x(-19), "2⁻²⁰"), (x(-9), "2⁻¹⁰"), (x(1), "1"))
+    picture.labels.extend(Label(place, height - 4, text, "middle", text == "1") for place, text in axis)
+    return picture
 
 
 def interval(bin_: int) -> str:
@@ -114,60 +152,18 @@ def interval(bin_: int) -> str:
     return f"over 2^{bin_ - 1}" + ("" if bin_ >= _MOST else f", at most 2^{bin_}")
 
 
-def shares(label: str, rows: Mapping[str, Mapping[str, float]], classes: Mapping[str, str]) -> Markup:
+def shares(title: str, rows: Mapping[str, Mapping[str, float]], classes: Mapping[str, str]) -> Picture:
     """A bar for each row, its parts as shares of the row's sum."""
-    width = 640
-    parts: list[Markup] = []
+    picture = Picture(title, 640, len(rows) * (_BAR + 6))
     for at, (name, row) in enumerate(rows.items()):
-        y, whole, begin = at * (_BAR + 6), sum(row.values()), float(_NAME + 4)
-        parts.append(element("text", cut(name, _LETTERS), x=begin - 8, y=y + 14, text_anchor="end"))
-        room = width - begin
-        parts.append(_box(begin, y, room, _BAR, "empty", f"{name}: {'nothing' if not whole else label}"))
+        y, total, begin = at * (_BAR + 6), sum(row.values()), float(_NAME + 4)
+        picture.labels.append(Label(begin - 8, y + 14, cut(name, _LETTERS)))
+        room = picture.width - begin
+        picture.boxes.append(Box(begin, y, room, _BAR, "empty", f"{name}: {title if total else 'nothing'}"))
         for what, part in row.items():
-            long = room * part / whole if whole else 0.0
+            long = room * part / total if total else 0.0
             if long > 0:
-                share = f"{name}: {what} {100 * part / whole:.1f} %"
-                parts.append(_box(begin, y, max(long - 1, 0.5), _BAR, classes[what], share))
+                share = f"{name}: {what} {100 * part / total:.1f} %"
+                picture.boxes.append(Box(begin, y, max(long - 1, 0.5), _BAR, classes[what], share))
                 begin += long
-    keys = [element("li", element("i", class_=f"key {class_}"), what) for what, class_ in classes.items()]
-    picture = _svg(label, width, len(rows) * (_BAR + 6), parts, "shares")
-    return join(element("div", picture, class_="wide", tabindex=0), element("ul", *keys, class_="legend"))
-
-
-def _marks(span: float) -> list[float]:
-    """Times to write under an axis, at most nine."""
-    width = step(span, most=8)
-    return [at * width for at in range(int(span / width) + 1)]
-
-
-def _rows(places: Sequence[tuple[float, str]]) -> list[Markup]:
-    parts = []
-    for y, told in places:
-        parts.append(_line(_LEFT, y, _WIDTH - _RIGHT, y, "grid"))
-        parts.append(element("text", told, x=_LEFT - 6, y=y + 4, text_anchor="end"))
-    return parts
-
-
-def _columns(places: Sequence[tuple[float, str]], bottom: float) -> list[Markup]:
-    texts = []
-    for x, told in places:
-        near = "end" if x > _WIDTH - _RIGHT - 30 else "middle"
-        texts.append(element("text", told, x=x, y=bottom + 20, text_anchor=near))
-    return texts
-
-
-def _box(x: float, y: float, width: float, height: float, class_: str, title: str) -> Markup:
-    place = {"x": float(x), "y": float(y), "width": float(width), "height": float(height)}
-    return element("rect", _title(title), class_=class_, **place)
-
-
-def _line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    return element("line", class_=class_, x1=float(x1), y1=float(y1), x2=float(x2), y2=float(y2))
-
-
-def _title(text: str) -> Markup:
-    return element("title", text)
-
-
-def _svg(title: str, width: int, height: int, parts: Sequence[Child], class_: str) -> Markup:
-    return element("svg", _title(title), *parts, class_=class_, viewBox=f"0 0 {width} {height}", role="img")
+    return picture

@@ -1,8 +1,8 @@
-"""The verbs of `python -m mhc.fuzz` that concern issues upstream: here `export`, the others in release_verbs.py."""
+"""The verbs of `python -m mhc.fuzz` that concern issues upstream: here `export`, the others in `releases.py`."""
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -13,10 +13,9 @@ from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES
 from mhc.upstream.cli.releases import matrix_verb, recheck_verb, releases_verb
 from mhc.upstream.declared import Symptom, export_program
-from mhc.upstream.errors import ExportError
 from mhc.upstream.export import TARGETS, export
-from mhc.upstream.releases.capability import NEEDS
-from mhc.upstream.verify import Outcome
+from mhc.upstream.releases.releases import NEEDS
+from mhc.upstream.verify import ExportError, Outcome
 
 
 @click.command(name="export")
@@ -90,15 +89,10 @@ def _export_finding(
 ) -> None:
     found, _, where = open_finding(finding_file, spec, device, trust=trust)
     folder = out or finding_file.with_name(f"{finding_file.stem}-{to}")
-    _free(folder)
     try:
-        made = export(found, to, folder, where)
-    except ExportError as refusal:
-        click.echo(f"{found.fingerprint}\n    refused: {refusal}")
-        sys.exit(1)
+        _write(str(found.fingerprint), folder, lambda: export(found, to, folder, where))
     except HarnessError as fault:
         our_fault(fault)
-    _said(str(found.fingerprint), made.outcomes, folder)
 
 
 def _export_program(
@@ -106,13 +100,11 @@ def _export_program(
 ) -> None:
     if needs not in NEEDS[to]:
         raise click.UsageError(f"--needs must be one of {', '.join(NEEDS[to])} for {to}, was {needs!r}")
-    _free(folder)
-    try:
-        outcomes = export_program(program, beside, symptom, to=to, title=title, needs=needs, folder=folder)
-    except ExportError as refusal:
-        click.echo(f"{title}: {symptom.name}\n    refused: {refusal}")
-        sys.exit(1)
-    _said(f"{title}: {symptom.name}", outcomes, folder)
+    _write(
+        f"{title}: {symptom.name}",
+        folder,
+        lambda: export_program(program, beside, symptom, to=to, title=title, needs=needs, folder=folder),
+    )
 
 
 def _symptom(raises: str | None, expected: str | None, found: str | None) -> Symptom:
@@ -122,12 +114,15 @@ def _symptom(raises: str | None, expected: str | None, found: str | None) -> Sym
         raise click.UsageError(f"--raises or --expected: {error}") from error
 
 
-def _free(folder: Path) -> None:
-    if os.path.lexists(folder):  # a link to nowhere too
+def _write(title: str, folder: Path, exporting: Callable[[], Sequence[Outcome]]) -> None:
+    """Export to a new folder, and print what was written or why not."""
+    if os.path.lexists(folder):  # a broken link exists too
         raise click.UsageError(f"--out {folder}: is there already")
-
-
-def _said(title: str, outcomes: Sequence[Outcome], folder: Path) -> None:
+    try:
+        outcomes = exporting()
+    except ExportError as refusal:
+        click.echo(f"{title}\n    refused: {refusal}")
+        sys.exit(1)
     lines = len((folder / "repro.py").read_text(encoding="utf-8").splitlines())
     click.echo(f"{title}\n    {outcomes[-1].values}")
     click.echo(f"    reproduced {len(outcomes)} times by itself; {lines} lines\n    {folder}")

@@ -1,7 +1,8 @@
 """The verbs `matrix`, `recheck` and `releases` of `python -m mhc.fuzz`: exported repros on other versions."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,10 @@ import click
 
 from mhc.upstream.issue import duplicates
 from mhc.upstream.releases import matrix_report
-from mhc.upstream.releases.capability import NEEDS, installed, trial
-from mhc.upstream.releases.interpreters import Interpreters, Unavailable, cache_folder, newest
+from mhc.upstream.releases.interpreters import Interpreters, Unavailable, cache_folder, installed, newest, trial
 from mhc.upstream.releases.matrix import Matrix, Row
-from mhc.upstream.releases.recheck import Exported, Fate, find, read, recheck
-from mhc.upstream.releases.releases import RELEASES, Release, chosen, ordered, release
+from mhc.upstream.releases.recheck import ExportedFolder, Fate, find, read, recheck
+from mhc.upstream.releases.releases import NEEDS, RELEASES, Release, chosen, ordered, release
 from mhc.upstream.verify import SECONDS
 
 Decorated = Callable[..., Any]
@@ -72,7 +72,8 @@ def matrix_verb(
     Environments are made by pip with the companions that each release needs, and kept. Exit status: 0 the newest release
     that says anything fails: there is something to file; 1 it passes, or none says anything; 2 usage.
     """
-    exported = _opened(folder)
+    with _as_usage_error():
+        exported = read(folder)
     given = _given(pythons)
     notes: list[str] = []
     releases = _chosen(exported, wanted, given, notes)
@@ -83,7 +84,7 @@ def matrix_verb(
         exported.needs,
         interpreters,
         seconds=seconds,
-        told=lambda row: click.echo(_line(row)),
+        on_row=lambda row: click.echo(_line(row)),
     )
     rows = runner.rows(releases, exported.own, bisects=bisect)
     duplicates.write(folder)
@@ -169,7 +170,7 @@ def releases_verb(to: str, wanted: tuple[str, ...], companions: tuple[str, ...],
     sys.exit(0 if clean else 1)
 
 
-def _chosen(exported: Exported, wanted: Sequence[str], given: dict[str, Path], notes: list[str]) -> list[Release]:
+def _chosen(exported: ExportedFolder, wanted: Sequence[str], given: dict[str, Path], notes: list[str]) -> list[Release]:
     names = [name for name in wanted if name != "all"]
     if not wanted and not given:
         if not RELEASES[exported.to]:
@@ -185,10 +186,17 @@ def _chosen(exported: Exported, wanted: Sequence[str], given: dict[str, Path], n
 
 
 def _release(to: str, version: str) -> Release:
-    try:
+    with _as_usage_error(f"{to}: "):
         return release(to, version)
+
+
+@contextmanager
+def _as_usage_error(before: str = "") -> Iterator[None]:
+    """Turn a ValueError of the block into an error of usage."""
+    try:
+        yield
     except ValueError as error:
-        raise click.UsageError(f"{to}: {error}") from error
+        raise click.UsageError(f"{before}{error}") from error
 
 
 def _given(pythons: Sequence[str]) -> dict[str, Path]:
@@ -204,24 +212,15 @@ def _given(pythons: Sequence[str]) -> dict[str, Path]:
 def _version(python: Path | None, to: str) -> str:
     """The release that an interpreter has."""
     assert python is not None
-    told = installed(python.absolute(), to)
-    if told is None:
+    version = installed(python.absolute(), to)
+    if version is None:
         raise click.UsageError(f"--python {python}: has no {to}")
-    return told
+    return version
 
 
-def _opened(folder: Path) -> Exported:
-    try:
-        return read(folder)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _found(places: Sequence[Path], to: str | None) -> list[Exported]:
-    try:
+def _found(places: Sequence[Path], to: str | None) -> list[ExportedFolder]:
+    with _as_usage_error():
         found = [one for one in find(places) if to in {None, one.to}]
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     if not found:
         raise click.UsageError(f"no exported folder{f' for {to}' if to else ''} in {', '.join(map(str, places))}")
     return found

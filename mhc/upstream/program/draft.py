@@ -10,17 +10,16 @@ import torch
 from torch import Tensor
 
 from mhc.memory import NAN_FILL
-from mhc.upstream.errors import ExportError
 from mhc.upstream.program import endings
 from mhc.upstream.program.kernels import Kernels, texts_of, tilelang_kernels, triton_kernels
 from mhc.upstream.program.reference import reference
 from mhc.upstream.program.script import Call, Script, names_in
 from mhc.upstream.source.definitions import closure
 from mhc.upstream.source.flat import flat
-from mhc.upstream.source.tensors import Text, dtype_text, shape_text, strided_text, tensor_text
-from mhc.upstream.source.text import unparse
+from mhc.upstream.source.text import Text, shape_text, strided_text, tensor_text, unparse
 from mhc.upstream.trace.capture import Capture, Launch
 from mhc.upstream.trace.recording import Recording
+from mhc.upstream.verify import ExportError
 from oracles import determinism, nonfinite
 from oracles.trial import same_bits
 
@@ -178,7 +177,7 @@ def _wrong(script: Script, recording: Recording) -> Script:
     function, parameters = reference(case, subject, present)
     assert recording.verdict is not None
     by_class = recording.verdict.oracle == nonfinite.NAME
-    cast = f".to({dtype_text(recording.value.dtype)})" if by_class else ""
+    cast = f".to({recording.value.dtype!s})" if by_class else ""
     wide = f"*(one.double() for one in ({', '.join(parameters)}))" if len(parameters) > 1 else f"{parameters[0]}.double()"
     at = list(recording.at)
     value = recording.value[recording.at].item()

@@ -15,8 +15,7 @@ from mhc.upstream.source.fold import constant
 from mhc.upstream.source.shrink import lifted, shrink
 from mhc.upstream.source.slice import cut, prim_func
 from mhc.upstream.source.specialise import Constants, Specialisation, compile_time, undecorated
-from mhc.upstream.source.tensors import shape_text
-from mhc.upstream.source.text import unparse
+from mhc.upstream.source.text import shape_text, unparse
 from mhc.upstream.trace.capture import Launch, Variable
 
 

@@ -15,11 +15,11 @@ import torch
 from mhc.files import replace_text
 from mhc.fuzz.findings.finding import Finding, from_document
 from mhc.fuzz.worker.forkserver import FRESH
-from mhc.upstream.errors import ExportError
 from mhc.upstream.program.draft import host_code_of, kernels_of, place
 from mhc.upstream.program.script import Script, script
 from mhc.upstream.program.witness import witnesses
 from mhc.upstream.trace.recording import Recording, record
+from mhc.upstream.verify import ExportError
 
 SECONDS = 300.0
 HANGS = 20.0
@@ -43,7 +43,7 @@ class Program:
         to: "triton", "tilelang" or "torch". form: of `FORMS`.
         at: what is wrong, as `dx[0, 0]`, or the stage that raises. where: what it launches.
         witnesses: other values for what it is given, on which a smaller program must do the same; saved by PyTorch.
-        whole: its text before its statements were reduced.
+        unreduced: its text before its statements were reduced.
     """
 
     script: Script
@@ -52,7 +52,7 @@ class Program:
     at: str
     where: str
     witnesses: bytes = b""
-    whole: str = ""
+    unreduced: str = ""
 
     @property
     def text(self) -> str:
@@ -99,7 +99,7 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
     if ends and status != found.fingerprint.symptom:
         raise ExportError(f"its process ends otherwise while it is recorded: {status}")
     program = Program(**{**told, "script": script(told["script"]), "witnesses": witnesses})
-    return replace(program, whole=program.text)
+    return replace(program, unreduced=program.text)
 
 
 def _waited(process: BaseProcess, answer: Path, *, hung: bool) -> str:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mhc.terminal import one_line
-from mhc.upstream.source.tensors import Text
-from mhc.upstream.source.text import WIDTH, wrap
+from mhc.upstream.source.text import WIDTH, Text, wrap
 
 _IMPORTS = ("import math", "import torch")
 OTHER = """\

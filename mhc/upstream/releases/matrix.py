@@ -8,13 +8,11 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mhc.upstream.releases.capability import trial
-from mhc.upstream.releases.interpreters import Interpreters, Unavailable
+from mhc.upstream.releases.interpreters import Interpreters, Unavailable, trial
 from mhc.upstream.releases.releases import Release, port
 from mhc.upstream.verify import RUNS, SECONDS, Outcome, run
 
@@ -114,8 +112,8 @@ class Matrix:
     """Runs a repro on releases.
 
     Args:
-        need: of `capability.NEEDS`, what the repro needs of a machine.
-        told: is called with each row as it is there.
+        need: of `releases.NEEDS`, what the repro needs of a machine.
+        on_row: is called with each row as soon as it is known.
     """
 
     def __init__(
@@ -126,10 +124,10 @@ class Matrix:
         interpreters: Interpreters,
         *,
         seconds: float = SECONDS,
-        told: Callable[[Row], None] = lambda _: None,
+        on_row: Callable[[Row], None] = lambda _: None,
     ) -> None:
         self._repro, self._to, self._need = repro, to, need
-        self._interpreters, self._seconds, self._told = interpreters, seconds, told
+        self._interpreters, self._seconds, self._on_row = interpreters, seconds, on_row
         self._rate = 1.0
 
     def rows(self, releases: Sequence[Release], own: str, *, bisects: bool | None = None) -> list[Row]:
@@ -145,7 +143,7 @@ class Matrix:
         def visit(version: str) -> State:
             if rows[version].state is State.UNTRIED:
                 rows[version] = self.row(known[version])
-                self._told(rows[version])
+                self._on_row(rows[version])
             return rows[version].state
 
         if own in rows and visit(own).bad:
@@ -210,11 +208,7 @@ def bisect(versions: Sequence[str], visit: Callable[[str], State], inside: Colle
         if visit(versions[left]).bad == visit(versions[right]).bad:
             continue
         half = (left + right) // 2
-        nearest = sorted(range(left + 1, right), key=partial(_distance, half))
+        nearest = sorted(range(left + 1, right), key=lambda at, half=half: abs(at - half))  # type: ignore[misc]
         middle = next((at for at in nearest if visit(versions[at]).judged), None)
         if middle is not None:
             stretches += [(left, middle), (middle, right)]
-
-
-def _distance(one: int, other: int) -> int:
-    return abs(one - other)

@@ -1,4 +1,4 @@
-"""Exported repros once more, on another version: which are healed, still failing, or changed."""
+"""ExportedFolder repros once more, on another version: which are healed, still failing, or changed."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from mhc.files import read_json
-from mhc.upstream.releases.capability import NEEDS
 from mhc.upstream.releases.interpreters import Interpreters
 from mhc.upstream.releases.matrix import Matrix, Row, State
-from mhc.upstream.releases.releases import Release
+from mhc.upstream.releases.releases import NEEDS, Release
 
 
 class Fate(Enum):
@@ -32,7 +31,7 @@ _FATES = {
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedFolder:
     """A folder that export has written."""
 
     folder: Path
@@ -44,7 +43,7 @@ class Exported:
 
     @property
     def needs(self) -> str:
-        """Of `capability.NEEDS`; folders of before it was told have a GPU in their environment or none."""
+        """Of `releases.NEEDS`; folders of before it was told have a GPU in their environment or none."""
         usual = "cuda" if self.document["environment"]["devices"] else NEEDS[self.to][0]
         return str(self.document.get("needs", usual))
 
@@ -58,7 +57,7 @@ class Exported:
 class Checked:
     """An exported folder, and how its repro did."""
 
-    exported: Exported
+    exported: ExportedFolder
     row: Row
 
     @property
@@ -73,7 +72,7 @@ class Checked:
         return f"{self.fate.value}: {told}" + (f"; {row.reason}" if row.reason else "")
 
 
-def read(folder: Path) -> Exported:
+def read(folder: Path) -> ExportedFolder:
     """An exported folder.
 
     Raises:
@@ -83,7 +82,7 @@ def read(folder: Path) -> Exported:
         document = read_json(folder / "export.json")
         if not isinstance(document, dict):
             raise TypeError("export.json must be an object")
-        made = Exported(folder, document)
+        made = ExportedFolder(folder, document)
         if made.needs not in NEEDS[made.to] or not (folder / "repro.py").is_file():
             raise ValueError("needs or repro.py")
     except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
@@ -91,7 +90,7 @@ def read(folder: Path) -> Exported:
     return made
 
 
-def find(places: Iterable[Path]) -> Iterator[Exported]:
+def find(places: Iterable[Path]) -> Iterator[ExportedFolder]:
     """The exported folders among `places` and below them.
 
     Raises:
@@ -102,7 +101,7 @@ def find(places: Iterable[Path]) -> Iterator[Exported]:
             yield read(path.parent)
 
 
-def recheck(exported: Exported, release: Release, interpreters: Interpreters, *, seconds: float) -> Checked:
+def recheck(exported: ExportedFolder, release: Release, interpreters: Interpreters, *, seconds: float) -> Checked:
     """Run a repro on one release, as often as a matrix does."""
     matrix = Matrix(exported.folder / "repro.py", exported.to, exported.needs, interpreters, seconds=seconds)
     return Checked(exported, matrix.row(release))

@@ -49,6 +49,16 @@ class Port:
     reason: str
 
 
+NEEDS = {
+    "tilelang": ("c", "lower", "cuda"),
+    "triton": ("interpreter", "compile", "cuda"),
+    "torch": ("cpu", "cuda"),
+}
+"""What a repro of a DSL can need of a machine, the usual first.
+
+c: the `c` target; lower: for CUDA, without a GPU; interpreter: TRITON_INTERPRET=1; compile: ahead of time, for sm_90.
+"""
+
 _Z3 = "z3-solver==4.15.4.0"  # in the environment itself: these two look for it beside themselves
 RELEASES: Mapping[str, tuple[Release, ...]] = {
     "tilelang": (

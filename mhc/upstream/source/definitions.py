@@ -9,12 +9,12 @@ import builtins
 import copy
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from mhc.upstream.errors import ExportError
+from mhc.upstream.verify import ExportError
 
 Key = tuple[str, str]
 """A definition: the module it is in, and its name there."""
@@ -103,11 +103,6 @@ def closure(entries: Sequence[Key], fold: Fold = lambda _, node: node) -> Closur
     return made
 
 
-def again(made: Closure, entries: Sequence[Key]) -> Closure:
-    """The closure of definitions that were rewritten: what nothing leads to any more is left out."""
-    return closure(entries, made.definitions.get)
-
-
 def definition(key: Key) -> ast.stmt:
     """A copy of the statement that defines a name at the top level of its module.
 
@@ -146,22 +141,27 @@ def everybodys(module: str) -> bool:
 def calls(module: str, node: ast.AST) -> Iterator[tuple[Key, ast.Call]]:
     """The calls in a piece of a module of what modules define, each with that definition."""
     for call in ast.walk(node):
-        if not isinstance(call, ast.Call):
-            continue
-        target: Key | _Import | None = None
-        if isinstance(call.func, ast.Name):
-            target = _quiet(module, call.func.id)
-        elif isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name):
-            holder = _quiet(module, call.func.value.id)
-            if isinstance(holder, _Import) and holder.name is None and not everybodys(holder.module):
-                target = _quiet(holder.module, call.func.attr)
-        if isinstance(target, tuple):
-            yield target, call
+        if isinstance(call, ast.Call):
+            target = _definition(module, call.func, set())
+            if target is not None:
+                yield target, call
 
 
-def _quiet(module: str, name: str) -> "Key | _Import | None":
-    """What a name means at a module's top level; None of a local one."""
-    return resolve(module, name) if name in _bindings(module) else None
+def _definition(module: str, node: ast.AST, inside: Collection[str]) -> Key | None:
+    """The definition that `name` or `module.name` stands for; None of anything else, and of names bound `inside`."""
+    if isinstance(node, ast.Name) and node.id not in inside and node.id in _bindings(module):
+        target = resolve(module, node.id)
+        return target if isinstance(target, tuple) else None
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        holder = _holder(module, node.value.id, inside)
+        return None if holder is None else _definition(holder, ast.Name(node.attr), ())
+    return None
+
+
+def _holder(module: str, name: str, inside: Collection[str]) -> str | None:
+    """The module that a name stands for, where its definitions are to be collected."""
+    target = resolve(module, name) if name not in inside and name in _bindings(module) else None
+    return target.module if isinstance(target, _Import) and not everybodys(target.module) else None
 
 
 def bound(node: ast.AST) -> set[str]:
@@ -232,25 +232,18 @@ class _Rename(ast.NodeTransformer):
         return renamed
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id in self._inside or not isinstance(node.ctx, ast.Load):
-            return node
-        target = resolve(self._module, node.id)
-        return ast.Name(self._names[target], node.ctx) if isinstance(target, tuple) else node
+        target = _definition(self._module, node, self._inside) if isinstance(node.ctx, ast.Load) else None
+        return node if target is None else ast.Name(self._names[target], node.ctx)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        if isinstance(node.value, ast.Name) and node.value.id not in self._inside:
-            target = resolve(self._module, node.value.id)
-            if isinstance(target, _Import) and not everybodys(target.module):
-                inner = resolve(target.module, node.attr)
-                assert isinstance(inner, tuple)
-                return ast.Name(self._names[inner], node.ctx)
-        return self.generic_visit(node)
+        target = _definition(self._module, node, self._inside)
+        return self.generic_visit(node) if target is None else ast.Name(self._names[target], node.ctx)
 
 
 @cache
 def _bindings(module: str) -> Mapping[str, "ast.stmt | _Import"]:
     found: dict[str, ast.stmt | _Import] = {}
-    for node in _parsed(module).body:
+    for node in ast.parse(_file(module).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 whole = alias.name if alias.asname else alias.name.partition(".")[0]
@@ -269,10 +262,6 @@ def _bindings(module: str) -> Mapping[str, "ast.stmt | _Import"]:
             plain = ast.Assign([node.target], node.value, lineno=node.lineno)
             found[node.target.id] = ast.fix_missing_locations(plain)
     return found
-
-
-def _parsed(module: str) -> ast.Module:
-    return ast.parse(_file(module).read_text(encoding="utf-8"))
 
 
 def _file(module: str) -> Path:

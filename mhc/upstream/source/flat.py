@@ -1,7 +1,7 @@
 """Definitions of one file: each name stands for one function or constant, whatever module it came from."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from mhc.upstream.source.definitions import Closure, bound
@@ -35,6 +35,12 @@ class Flat:
                 kept.add(name)
                 waiting += loads(self.definitions[name])
         self.definitions = {name: node for name, node in self.definitions.items() if name in kept}
+
+    def until_stable(self, change: Callable[[], None]) -> None:
+        """Repeat a change of the definitions until it changes nothing."""
+        before = None
+        while before != (before := [ast.unparse(ast.fix_missing_locations(node)) for node in self.definitions.values()]):
+            change()
 
     def add(self, other: "Flat") -> dict[str, str]:
         """Take in another's definitions; gives the names that they have here. What is there already is not added again."""
@@ -103,6 +109,19 @@ def names(node: ast.AST) -> set[str]:
 
 def parameters(function: ast.FunctionDef) -> list[str]:
     return [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
+
+
+def literal(node: ast.AST, modules: Collection[str] = ("tl", "torch")) -> bool:
+    """Whether a node is a constant, or a name in one of the modules, such as `tl.float32`."""
+    dtype = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules
+    return isinstance(node, ast.Constant) or dtype
+
+
+def pointer(address: ast.expr) -> ast.expr:
+    """What an address is counted from: `out` in `out + rows * n + columns`."""
+    while isinstance(address, (ast.BinOp, ast.Subscript)):
+        address = address.left if isinstance(address, ast.BinOp) else address.value
+    return address
 
 
 def _called(node: ast.stmt, name: str) -> ast.stmt:

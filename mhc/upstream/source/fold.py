@@ -5,6 +5,8 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from mhc.upstream.source.flat import literal, pointer
+
 Known = Mapping[str, ast.expr]
 """Names with what they stand for: a constant, or a dtype such as `tl.float32`."""
 
@@ -72,7 +74,7 @@ class Fold(ast.NodeTransformer):
         """A compile-time name whose value is known is that value from here on."""
         if node.value is not None:
             node.value = self.visit(node.value)
-            if isinstance(node.target, ast.Name) and _plain(node.value):
+            if isinstance(node.target, ast.Name) and literal(node.value):
                 self._known[node.target.id] = node.value
                 return None
         return node
@@ -108,7 +110,7 @@ class Fold(ast.NodeTransformer):
             return _evaluated(node)
         if isinstance(left, ast.Attribute) and left.attr == "dtype" and ast.unparse(right) in self._absent:
             return ast.Constant(not isinstance(node.ops[0], ast.Eq))
-        if _plain(left) and _plain(right) and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+        if literal(left) and literal(right) and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
             return ast.Constant((ast.unparse(left) == ast.unparse(right)) == isinstance(node.ops[0], ast.Eq))
         return node
 
@@ -128,8 +130,7 @@ class Fold(ast.NodeTransformer):
     def _statements(self, body: list[ast.stmt], *, empty: bool = False) -> list[ast.stmt]:
         made: list[ast.stmt] = []
         for statement in body:
-            result = self.visit(statement)
-            made += result if isinstance(result, list) else [] if result is None else [result]
+            made += listed(self.visit(statement))
             if made and isinstance(made[-1], (ast.Return, ast.Raise)):
                 break
         return made or ([] if empty else [ast.Pass()])
@@ -144,45 +145,8 @@ def _loaded_from(node: ast.expr) -> str | None:
     """The pointer that `tl.load(pointer + ...)` is counted from."""
     if not isinstance(node, ast.Call) or ast.unparse(node.func) != "tl.load" or not node.args:
         return None
-    address = node.args[0]
-    while isinstance(address, ast.BinOp):
-        address = address.left
+    address = pointer(node.args[0])
     return address.id if isinstance(address, ast.Name) else None
-
-
-def used(statements: list[ast.stmt], wanted: set[str]) -> list[ast.stmt]:
-    """Of straight-line statements those that `wanted` names need, in order; `wanted` grows by what they read."""
-    kept: list[ast.stmt] = []
-    for statement in reversed(statements):
-        targets = {one.id for one in ast.walk(statement) if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
-        if isinstance(statement, ast.Return) or targets & wanted:
-            kept.append(_narrowed(statement, wanted))
-            wanted |= {one.id for one in ast.walk(kept[-1]) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
-    return kept[::-1]
-
-
-def _narrowed(statement: ast.stmt, wanted: set[str]) -> ast.stmt:
-    """`a, b = 1, 2` without the names that nobody reads."""
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Tuple):
-        return statement
-    target, value = statement.targets[0], statement.value
-    if not isinstance(value, ast.Tuple) or len(target.elts) != len(value.elts):
-        return statement
-    pairs = [
-        (one, what)
-        for one, what in zip(target.elts, value.elts, strict=True)
-        if isinstance(one, ast.Name) and one.id in wanted
-    ]
-    if len(pairs) == 1:
-        return ast.Assign([pairs[0][0]], pairs[0][1], lineno=0)
-    names, values = [one for one, _ in pairs], [what for _, what in pairs]
-    return ast.Assign([ast.Tuple(list(names), ast.Store())], ast.Tuple(values, ast.Load()), lineno=0)
-
-
-def _plain(node: ast.AST) -> bool:
-    """A constant, or a DSL's or PyTorch's name such as `tl.float32`."""
-    dtype = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in {"tl", "torch"}
-    return isinstance(node, ast.Constant) or dtype
 
 
 def _evaluated(node: ast.expr) -> ast.expr:

@@ -5,7 +5,7 @@ import copy
 from collections.abc import Iterable, Mapping
 
 from mhc.upstream.source.definitions import bound
-from mhc.upstream.source.flat import Flat, Renaming, loads, names, parameters, stores
+from mhc.upstream.source.flat import Flat, Renaming, literal, loads, names, parameters, stores
 from mhc.upstream.source.fold import Fold
 
 _TIMES = 2
@@ -15,20 +15,22 @@ _TIMES = 2
 def expressions(made: Flat, entries: Iterable[str]) -> None:
     """Write out functions that, for what a call gives them, only return an expression."""
     entries = set(entries)
-    before = None
-    while before != (before := _text(made)):
+
+    def change() -> None:
         small = {name: node for name, node in made.functions.items() if name not in entries}
         for name, node in made.definitions.items():
             others = {one: function for one, function in small.items() if one != name}
             made.definitions[name] = _Expressions(others, bound(node)).visit(node)
         made.keep(entries)
 
+    made.until_stable(change)
+
 
 def statements(made: Flat, entries: Iterable[str]) -> None:
     """Write out the statements of functions that are called once or twice, as the whole right-hand side of a statement."""
     entries = set(entries)
-    before = None
-    while before != (before := _text(made)):
+
+    def change() -> None:
         called = [function.name for node in made.definitions.values() for function, _ in made.calls(node)]
         once = {
             name: function
@@ -40,9 +42,7 @@ def statements(made: Flat, entries: Iterable[str]) -> None:
                 _Statements(once, node).visit(node)
         made.keep(entries)
 
-
-def _text(made: Flat) -> str:
-    return "\n".join(ast.unparse(ast.fix_missing_locations(node)) for node in made.definitions.values())
+    made.until_stable(change)
 
 
 class _Expressions(ast.NodeTransformer):
@@ -178,7 +178,7 @@ def bind(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | Non
 
 def _returned(function: ast.FunctionDef, given: Mapping[str, ast.expr]) -> ast.expr | None:
     """What a function returns that does nothing else, once the constants that it is given are known."""
-    plain = {name: value for name, value in given.items() if _literal(value)}
+    plain = {name: value for name, value in given.items() if literal(value)}
     node = Fold(plain).visit(copy.deepcopy(function)) if plain and not plain.keys() & stores(function.body) else function
     body = [one for one in node.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
     return body[0].value if len(body) == 1 and isinstance(body[0], ast.Return) else None
@@ -189,11 +189,6 @@ def _straight(function: ast.FunctionDef) -> bool:
     returns = [one for one in ast.walk(function) if isinstance(one, ast.Return)]
     inner = [one for one in ast.walk(function) if isinstance(one, (ast.FunctionDef, ast.Yield)) and one is not function]
     return not inner and (not returns or (len(returns) == 1 and returns[0] is function.body[-1]))
-
-
-def _literal(node: ast.expr) -> bool:
-    dtype = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in {"tl", "torch"}
-    return isinstance(node, ast.Constant) or dtype
 
 
 def _cheap(node: ast.expr) -> bool:

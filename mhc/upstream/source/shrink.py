@@ -1,9 +1,9 @@
 """Kernels made small: everything that is known written out, and what nobody needs left out."""
 
 import ast
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from mhc.upstream.source.flat import Flat, loads, parameters
+from mhc.upstream.source.flat import Flat, loads, parameters, stores
 from mhc.upstream.source.inline import bind, expressions, statements
 from mhc.upstream.source.simplify import Forward, Unroll
 
@@ -32,18 +32,7 @@ def shrink(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]
     Args:
         grids: of kernels that are launched with one alone.
     """
-    until_it_stays(made, lambda: _round(made, entries, grids or {}))
-
-
-def until_it_stays(made: Flat, change: Callable[[], None]) -> None:
-    """Make a change again and again, until it changes nothing."""
-    before = None
-    while before != (before := text(made)):
-        change()
-
-
-def text(made: Flat) -> str:
-    return "\n".join(ast.unparse(ast.fix_missing_locations(node)) for node in made.definitions.values())
+    made.until_stable(lambda: _round(made, entries, grids or {}))
 
 
 def _round(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]]) -> None:
@@ -171,7 +160,7 @@ def lifted(made: Flat, factory: str) -> str:
     if kernel is None or parameters(function):
         return factory
     read = loads(kernel)
-    kept = [one for one in function.body if not (isinstance(one, ast.Assign) and not _bound(one) & read)]
+    kept = [one for one in function.body if not (isinstance(one, ast.Assign) and not stores([one]) & read)]
     if kept[:1] != [kernel] or len(kept) != 2 or not isinstance(kept[1], ast.Return):
         return factory
     name = kernel.name
@@ -180,7 +169,3 @@ def lifted(made: Flat, factory: str) -> str:
     kernel.name = name
     made.definitions = dict((name, kernel) if key == factory else (key, one) for key, one in made.definitions.items())
     return name
-
-
-def _bound(statement: ast.Assign) -> set[str]:
-    return {one.id for target in statement.targets for one in ast.walk(target) if isinstance(one, ast.Name)}

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mhc.upstream.source.flat import loads, names, stores
+from mhc.upstream.source.flat import literal, loads, names, stores
 from mhc.upstream.source.fold import Fold, Known, constant, listed
 
 _LOOPS = {"range": 3, "tl.range": 3, "tl.static_range": 3, "T.serial": 1, "T.unroll": 1, "T.grid": None}
@@ -199,9 +199,8 @@ def _standing(node: ast.expr) -> bool:
     """What may be written out as often as one likes: a name, a whole number, a DSL's dtype, and tuples of these."""
     if isinstance(node, ast.Tuple):
         return all(map(_standing, node.elts))
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return node.value.id in {"tl", "T", "torch"}
-    return isinstance(node, ast.Name) or (isinstance(node, ast.Constant) and not isinstance(node.value, float))
+    number = isinstance(node, ast.Constant) and isinstance(node.value, float)
+    return isinstance(node, ast.Name) or (literal(node, ("tl", "T", "torch")) and not number)
 
 
 def _integer(node: ast.expr) -> int | None:

@@ -9,7 +9,7 @@ import ast
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 
-from mhc.upstream.source.flat import Flat
+from mhc.upstream.source.flat import Flat, pointer
 
 _MODULES = {"T", "tl", "tilelang", "triton", "torch"}
 
@@ -180,10 +180,8 @@ def _root(target: ast.AST) -> set[str]:
 
 
 def _leftmost(address: ast.expr) -> set[str]:
-    """The name that an address is counted from: `out` in `out + rows * n + columns`."""
-    while isinstance(address, (ast.BinOp, ast.Subscript)):
-        address = address.left if isinstance(address, ast.BinOp) else address.value
-    return {address.id} if isinstance(address, ast.Name) else _loaded(address)
+    """The names that an address is counted from."""
+    return _loaded(pointer(address))
 
 
 def _addresses(statements: Iterable[ast.stmt]) -> dict[str, set[str]]:

@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 
 from mhc.upstream.source.definitions import Closure, Key, calls, closure
+from mhc.upstream.source.flat import literal
 from mhc.upstream.source.fold import Fold, constant
 
 Constants = dict[str, ast.expr]
@@ -69,7 +70,7 @@ class Specialisation:
                 if first is None or any(one is None or ast.unparse(one) != ast.unparse(first) for one in given):
                     first = None
                 known = self._known.setdefault(callee, {})
-                if first is not None and name not in known and name in self._choose(function) and _literal(first):
+                if first is not None and name not in known and name in self._choose(function) and literal(first, ("tl",)):
                     known[name] = first
                     learnt = True
                 text = f"{name}.dtype.element_ty"
@@ -138,9 +139,3 @@ def _globals(module: str, node: ast.FunctionDef, kinds: tuple[type, ...]) -> Con
             if type(value) in kinds:
                 found[one.id] = constant(value)
     return found
-
-
-def _literal(node: ast.expr) -> bool:
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return node.value.id == "tl"
-    return isinstance(node, ast.Constant)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mhc.memory import NAN_FILL
-from mhc.upstream.errors import ExportError
-from mhc.upstream.source.tensors import Text, dtype_text, shape_text, tensor_text
+from mhc.upstream.source.text import Text, shape_text, tensor_text
+from mhc.upstream.verify import ExportError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class Capture:
                 return name if own.shape == tensor.shape else f"{name}.view({shape_text(tensor.shape)})"
         for name, own in self._tensors.items():
             if own.numel() == tensor.numel() and _same(own.to(tensor.dtype), tensor):
-                return f"{name}.to({dtype_text(tensor.dtype)}).view({shape_text(tensor.shape)})"
+                return f"{name}.to({tensor.dtype!s}).view({shape_text(tensor.shape)})"
         raise ExportError("what it returned is none of what its kernels wrote: the host code around them has made it")
 
     def strided(self, name: str) -> bool:
@@ -136,7 +136,7 @@ class Capture:
         return name
 
     def _text(self, tensor: Tensor, wish: str) -> Text:
-        shape, dtype = shape_text(tensor.shape), dtype_text(tensor.dtype)
+        shape, dtype = shape_text(tensor.shape), str(tensor.dtype)
         flat = tensor.detach().cpu().contiguous()
         if bool((flat.reshape(-1).view(torch.uint8) == NAN_FILL).all()):
             fill = "math.nan" if tensor.dtype.is_floating_point else "-1"

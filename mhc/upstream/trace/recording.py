@@ -15,9 +15,9 @@ from mhc.observation import Failure
 from mhc.placement import place
 from mhc.precision import float32_matmuls
 from mhc.registry import load
-from mhc.upstream.errors import ExportError
 from mhc.upstream.trace.capture import Capture, capturing
 from mhc.upstream.trace.scene import OVERRUN, WRITTEN, Scene, element, scene
+from mhc.upstream.verify import ExportError
 from oracles import bound, determinism, liveness, memory, nonfinite
 from oracles.bounds.error_number import ErrorNumber
 from oracles.trial import same_bits

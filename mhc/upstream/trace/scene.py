@@ -12,7 +12,7 @@ from mhc.implementation import Implementation
 from mhc.inputs import Inputs, materialise
 from mhc.observation import Observation, observe
 from mhc.reference import reference
-from mhc.upstream.errors import ExportError
+from mhc.upstream.verify import ExportError
 from oracles import algebra, bound, determinism, exact, gradient, isolation, linear, liveness, memory, nonfinite, precision
 from oracles.bound import Tolerances, tolerances
 from oracles.gates import GATES
