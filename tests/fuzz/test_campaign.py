@@ -99,6 +99,7 @@ def only_run(folder: Path) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_ten_that_misbehave_are_ten_findings_and_the_healthy_are_unharmed(kernels: Path, tmp_path: Path) -> None:
     chosen = [word for name in WANTED for word in ("--impl", f"{kernels}:{name.upper()}")]
     limits = ("--run-limit", 8, "--compile-limit", 0, "--memory", 0.6, "--workers", 2)
@@ -158,6 +159,7 @@ def judged(run: Path, name: str) -> bool:
         store.close()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_has_lost_nothing(kernels: Path, tmp_path: Path) -> None:
     """Twenty kills with --hypothesis-profile=nightly."""
     out = tmp_path / "runs"
@@ -243,7 +245,14 @@ IMPL = replace(load("manual"), name="keeps", forward=forward, backward=None)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGUSR2], ids=["SIGKILL", "SIGHUP", "SIGUSR2"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="SIGKILL"),
+        pytest.param(signal.SIGHUP, id="SIGHUP"),
+        pytest.param(signal.SIGUSR2, id="SIGUSR2", marks=pytest.mark.slow),
+    ],
+)
 def test_what_kernels_have_started_ends_with_the_campaign_however_that_ends(tmp_path: Path, number: signal.Signals) -> None:
     mark = str(10**6 + random.randrange(10**6))
     file = tmp_path / "keeps.py"

@@ -116,6 +116,7 @@ def test_what_a_call_takes_is_kept_with_the_library(fresh: Callable[[str], None]
     del fresh
 
 
+@pytest.mark.slow
 def test_a_program_can_be_built_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By another process, which `program` waits for; this one only loads it."""
     monkeypatch.setenv("MHC_CACHE", str(tmp_path))

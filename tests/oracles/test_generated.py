@@ -5,11 +5,12 @@ Generated from the registry: an implementation is tested by being registered. Bl
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import settings
 
 from mhc import Case, Implementation
@@ -30,22 +31,31 @@ BLOCKS = {"triton-interpreted": 22}
 ELEMENTS = {"triton-interpreted": 1 << 9}
 FAR = {Reach.STRETCHED: (3, 1 << 17), Reach.MODEL: (3, 1 << 18)}
 """Blocks of cases whose sizes reach far, and their elements; none in Triton's interpreter, where one takes a minute."""
+QUICK = {"triton-interpreted": 3}
+"""The first blocks of usual sizes, of others 12, and the first of each that reaches far, are not slow tests."""
 
 
-def blocks() -> list[tuple[Implementation, int, Reach]]:
+def blocks() -> Iterator[ParameterSet]:
+    """Yield implementation, block and reach; the first blocks of each are in every run."""
     every = [*ON_CPU, *ON_CUDA]
-    usual = [(one, block, Reach.USUAL) for one in every for block in range(BLOCKS.get(one.name, 48))]
-    far = [(one, block, reach) for one in every if one.name not in BLOCKS for reach in FAR for block in range(FAR[reach][0])]
-    return usual + far
+    for one in every:
+        yield from _numbered(one, Reach.USUAL, BLOCKS.get(one.name, 48), QUICK.get(one.name, 12))
+    for one in every:
+        for reach, (count, _) in FAR.items() if one.name not in BLOCKS else ():
+            yield from _numbered(one, reach, count, 1)
+
+
+def _numbered(one: Implementation, reach: Reach, count: int, quick: int) -> Iterator[ParameterSet]:
+    for block in range(count):
+        marks = () if block < quick else (pytest.mark.slow,)
+        yield pytest.param(one, block, reach, id=f"{one.name}-{block}-{reach.name.lower()}", marks=marks)
 
 
 class FoundError(AssertionError):
     """What Hypothesis shrinks."""
 
 
-@pytest.mark.parametrize(
-    ("implementation", "block", "reach"), blocks(), ids=lambda value: str(getattr(value, "name", value)).lower()
-)
+@pytest.mark.parametrize(("implementation", "block", "reach"), blocks())
 def test_nothing_is_found(
     implementation: Implementation,
     block: int,

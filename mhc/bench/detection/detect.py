@@ -8,8 +8,8 @@ from functools import partial
 from multiprocessing.connection import Connection
 from queue import Queue
 
+from mhc.bench.detection import suites
 from mhc.bench.detection.hunt import Hunt, Subject, drawn_for, hunt
-from mhc.bench.detection.suites import COMPARATORS
 from mhc.bench.state import Results
 from mhc.case import Case
 from mhc.fuzz.worker.process import environment_variables
@@ -60,8 +60,8 @@ def detect(
         most[_sample(prey)] = max(cases(prey), most.get(_sample(prey), 0))
     drawn = {(base, device, own): drawn_for(base, many, seed + own, device) for (base, device, own), many in most.items()}
     chase = partial(hunt, after=after, limit=limit, seconds=seconds)
-    with _suite_workers(jobs) as suites:
-        state.complete(waiting, lambda prey: _one(prey, drawn[_sample(prey)][: cases(prey)], suites, chase), jobs, on_hunt)
+    with _suite_workers(jobs) as free:
+        state.complete(waiting, lambda prey: _one(prey, drawn[_sample(prey)][: cases(prey)], free, chase), jobs, on_hunt)
     return [state.done[prey.name] for prey in subjects]
 
 
@@ -71,14 +71,14 @@ def _sample(prey: Subject) -> tuple[str, str, int]:
 
 
 def _one(
-    prey: Subject, drawn: Sequence[Case], suites: "Queue[_SuiteWorker]", chase: Callable[[Subject, Sequence[Case]], Hunt]
+    prey: Subject, drawn: Sequence[Case], free: "Queue[_SuiteWorker]", chase: Callable[[Subject, Sequence[Case]], Hunt]
 ) -> Hunt:
     result = chase(prey, drawn)
-    worker = suites.get()
+    worker = free.get()
     try:
         return replace(result, suites=worker.judge(prey))
     finally:
-        suites.put(worker)
+        free.put(worker)
 
 
 class _SuiteWorker:
@@ -98,7 +98,8 @@ class _SuiteWorker:
             self._connection = here
             limit += _START_LIMIT
         assert self._connection is not None
-        self._connection.send((prey.spec, BASES[prey.base].quick, prey.device))
+        tests = (*suites.FIXED, *suites.FULL_SIZE) if BASES[prey.base].quick else suites.QUICK
+        self._connection.send((prey.spec, tests, prey.device))
         try:
             if self._connection.poll(limit):
                 answer: dict[str, list[str]] = self._connection.recv()
@@ -107,7 +108,7 @@ class _SuiteWorker:
         except (EOFError, ConnectionResetError):
             how = "ends the process"
         self.stop()
-        return {name: [how] for name in COMPARATORS}
+        return {name: [how] for name in suites.COMPARATORS}
 
     def stop(self) -> None:
         if self._process is not None:
@@ -136,12 +137,10 @@ def _judge(connection: Connection) -> None:
     """What a suite worker does."""
     import torch  # noqa: PLC0415  after the environment variables are in place
 
-    from mhc.bench.detection.suites import FIXED, FULL_SIZE, QUICK, judge  # noqa: PLC0415
-
     torch.set_num_threads(1)
     while True:
         try:
-            spec, quick, device = connection.recv()
+            spec, tests, device = connection.recv()
         except EOFError:
             return
-        connection.send(judge(load(spec), (*FIXED, *FULL_SIZE) if quick else QUICK, device))
+        connection.send(suites.judge(load(spec), tests, device))
