@@ -45,7 +45,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for tier, what in TIERS.items():
         config.addinivalue_line("markers", f"{tier}: {what}")
-    config.stash[LEFT_OUT] = Counter()
+    config.stash[LEFT_OUT] = Counter[str]()
     # Triton 3.6's interpreter on NumPy 2.3
     config.addinivalue_line("filterwarnings", "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning")
     device.settle(config.getoption("device", "auto"))
@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not tiers[item]]
-    config.stash[LEFT_OUT] = Counter(min(tiers[item]) for item in left_out)
+    config.stash[LEFT_OUT] = Counter[str](min(tiers[item]) for item in left_out)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
