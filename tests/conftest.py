@@ -86,7 +86,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take the counts of a worker of xdist; each worker collects every test."""
-    node.config.stash[LEFT_OUT] = Counter(getattr(node, "workeroutput", {}).get("left out", {}))
+    node.config.stash[LEFT_OUT] = Counter[str](getattr(node, "workeroutput", {}).get("left out", {}))
 
 
 @pytest.fixture(autouse=True, scope="session")

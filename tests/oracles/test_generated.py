@@ -24,7 +24,7 @@ from oracles.verdict import Status
 from strategies.cases import cases
 from strategies.reach import Reach
 from strategies.rounds import ROUND, quiet
-from tests.support.helpers import ON_CPU, ON_CUDA, device_of, report_folder, told
+from tests.support.helpers import ON_CPU, ON_CUDA, device_of, report_folder, failure_text
 
 BLOCKS = {"triton-interpreted": 22}
 """Of the others 48. A case in Triton's interpreter takes as long as fifty of theirs, more with many streams."""
@@ -91,14 +91,14 @@ def test_nothing_is_found(
     try:
         (test if nightly else hypothesis.seed(block)(test))()  # other cases every night; a finding holds its own
     except FoundError:
-        pass  # told below: pytest would print that one exception came during another
+        pass  # reported below: pytest would print that one exception came during another
     finally:
         clock.drawing = time.perf_counter() - started - clock.checking
         record_property("outcomes", [implementation.name, dict(became)])
         record_property("clock", [drawn, clock.running, clock.reference, clock.checking, clock.drawing])
     if found:
         path = write_finding(report_folder(tmp_path), found[-1])
-        pytest.fail(told(found[-1], path, device), pytrace=False)
+        pytest.fail(failure_text(found[-1], path, device), pytrace=False)
 
 
 def test_the_clock_adds_up() -> None:

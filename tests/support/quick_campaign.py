@@ -1,4 +1,4 @@
-"""`python -m mhc.fuzz` that leaves findings as they were drawn: for tests of what is found, and not of how small it gets."""
+"""`python -m mhc.fuzz` without minimising, for tests of what is found and not of how small it becomes."""
 
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ from mhc.fuzz.worker.protocol import Round
 
 
 def patch() -> None:
-    """No shrinking, no minimising, and no rounds of one program first: each takes longer than the cases of a test."""
+    """Switch off shrinking, minimising and the first rounds of one program: each takes longer than the cases of a test."""
     alter: Any = vars(campaign)
     alter["Round"] = partial(Round, shrink=0.0)
     alter["opening"] = lambda implementation: ()
