@@ -15,7 +15,7 @@ from mhc.fuzz.findings.finding import finding, read_case
 from mhc.registry import built_in, load
 from oracles.verdict import failed
 from tests.support.device import header, place, prepare
-from tests.support.helpers import ROOT, scaled_case, failure_text
+from tests.support.helpers import ROOT, failure_text, scaled_case
 
 TERMINAL = 120
 MUTANT = "post_without_its_2"

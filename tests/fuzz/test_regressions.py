@@ -23,7 +23,7 @@ from mhc.fuzz.worker.protocol import Partner
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.registry import built_in
 from oracles.verdict import Status, failed
-from tests.support.helpers import ON_CPU, ON_CUDA, ROOT, device_of, scaled_case, failure_text
+from tests.support.helpers import ON_CPU, ON_CUDA, ROOT, device_of, failure_text, scaled_case
 
 FOLDER = ROOT / "tests" / "regressions"
 

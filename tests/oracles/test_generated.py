@@ -24,7 +24,7 @@ from oracles.verdict import Status
 from strategies.cases import cases
 from strategies.reach import Reach
 from strategies.rounds import ROUND, quiet
-from tests.support.helpers import ON_CPU, ON_CUDA, device_of, report_folder, failure_text
+from tests.support.helpers import ON_CPU, ON_CUDA, device_of, failure_text, report_folder
 
 BLOCKS = {"triton-interpreted": 22}
 """Of the others 48. A case in Triton's interpreter takes as long as fifty of theirs, more with many streams."""

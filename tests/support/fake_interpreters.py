@@ -20,7 +20,7 @@ def sometimes(count: Path, failing: str) -> str:
 
 
 def interpreter(place: Path, version: str, repro: str, *, to: str = "tilelang", trial: str = READY) -> Path:
-    """Write a shell script that stands for a Python with a release: `trial` answers the trivial program, `repro` all else."""
+    """Write a script that stands for a Python with a release: `trial` answers the trivial program, `repro` all others."""
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"python-{version}"
     has = f'echo "HAS {to}={version} torch=2.0"'
