@@ -28,11 +28,11 @@ from mhc.bench.throughput.measure import (
     median_ratio,
     plain,
     split,
-    unled,
 )
 from mhc.bench.throughput.race import Race, State, race, scores
 from mhc.bench.throughput.simulated import Simulated, serve
 from mhc.bench.throughput.simulated import measure as simulate
+from mhc.bench.throughput.unled import unled
 from mhc.fuzz.cli.options import load_all
 from mhc.fuzz.executors.local import Here, Site, Specs
 from mhc.fuzz.executors.ray_cluster import Fleet, join
