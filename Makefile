@@ -6,10 +6,13 @@ MINUTES ?= 1
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test fuzz lint wheel clean
+.PHONY: test test-all fuzz lint wheel clean
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
+
+test-all: $(STAMP)
+	$(BIN)/python -m pytest -n auto --all
 
 fuzz: $(STAMP)
 	$(BIN)/python -m mhc.fuzz --minutes $(MINUTES)

@@ -1,16 +1,27 @@
-"""`--device`, the tier of compute-sanitizer, Hypothesis profiles, shared fixtures, and what the terminal says of them."""
+"""`--device`, the tests that are left out by default, Hypothesis profiles, shared fixtures, and the summary of a run."""
 
 import os
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import jaxtyping
 import pytest
 import torch
+from hypothesis import settings
 
 from tests.support import device, profiles
 
 profiles.register()
+
+TIERS = {
+    "slow": "compiles for long, needs a cluster, or repeats what a quicker test checks once; with --all, -m slow or the "
+    "profile nightly",
+    "sanitizer": "under compute-sanitizer, on a GPU; with -m sanitizer",
+}
+"""The markers of tests that are left out by default: what such a test does, and what runs it."""
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+"""How many tests of each tier were left out."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -21,40 +32,61 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="auto: on the CPU what runs there, and on a GPU, where there is one, the rest; cpu: as if there was no GPU; "
         "cuda: on a GPU every implementation that runs there, and no other",
     )
+    parser.addoption("--all", action="store_true", help="the slow tests too")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """With xdist, a worker that has nothing left takes tests of another: some compile for a minute, most take a moment."""
+    """Let a worker of xdist that has no tests left take some of another's: most tests take a moment, some take seconds."""
     if config.getoption("numprocesses", None) and config.getoption("dist", "no") == "no":
         config.option.dist = "worksteal"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "sanitizer: under compute-sanitizer, on a GPU; only with -m sanitizer")
+    for tier, what in TIERS.items():
+        config.addinivalue_line("markers", f"{tier}: {what}")
+    config.stash[LEFT_OUT] = Counter[str]()
     # Triton 3.6's interpreter on NumPy 2.3
     config.addinivalue_line("filterwarnings", "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning")
     device.settle(config.getoption("device", "auto"))
 
 
-def pytest_report_header() -> list[str]:
-    """The device, and which implementations are tested on it, which are not and why."""
+def chosen_tiers(config: pytest.Config) -> set[str]:
+    """Return the tiers that this run includes."""
+    everything = config.getoption("--all") or settings.get_current_profile_name() == "nightly"
+    return {tier for tier in TIERS if tier in config.getoption("markexpr") or (tier == "slow" and everything)}
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Return the device, which implementations are tested on it, which are not and why, and which tests are left out."""
     from mhc.registry import BUILT_IN  # noqa: PLC0415  by now jaxtyping checks what is imported
 
-    return [
-        *device.header(BUILT_IN, device.ASKED.device, gpu=torch.cuda.is_available(), variables=os.environ),
-        "compute-sanitizer: only with -m sanitizer",
-    ]
+    lines = device.header(BUILT_IN, device.ASKED.device, gpu=torch.cuda.is_available(), variables=os.environ)
+    chosen = chosen_tiers(config)
+    return [*lines, *(f"left out: {tier} ({what})" for tier, what in TIERS.items() if tier not in chosen)]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tier of compute-sanitizer, which takes minutes and a GPU, unless -m names it."""
-    if "sanitizer" in config.getoption("markexpr"):
-        return
-    left_out = [item for item in items if item.get_closest_marker("sanitizer") is not None]
+    """Leave out the tests of the tiers that this run does not include."""
+    absent = TIERS.keys() - chosen_tiers(config)
+    tiers = {item: {mark.name for mark in item.iter_markers()} & absent for item in items}
+    left_out = [item for item in items if tiers[item]]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        items[:] = [item for item in items if not tiers[item]]
+    config.stash[LEFT_OUT] = Counter[str](min(tiers[item]) for item in left_out)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Send the counts of a worker of xdist to the process that writes the summary."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left out"] = dict(session.config.stash[LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take the counts of a worker of xdist; each worker collects every test."""
+    node.config.stash[LEFT_OUT] = Counter[str](getattr(node, "workeroutput", {}).get("left out", {}))
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -74,10 +106,14 @@ def unchecked_shapes() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What compute-sanitizer advises; of generated cases what was not judged, how many, and where their time went."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Write how many tests were left out, what compute-sanitizer advises, and of generated cases what was not judged, how
+    many there were, and where their time went.
+    """
     from mhc.fuzz.report.unjudged import summary, unjudged  # noqa: PLC0415  by now jaxtyping checks what is imported
 
+    for tier, count in config.stash[LEFT_OUT].items():
+        terminalreporter.write_line(f"left out: {count} {tier} ({TIERS[tier]})")
     reports = [one for group in ("passed", "failed") for one in terminalreporter.stats.get(group, [])]
     properties = [pair for one in reports for pair in getattr(one, "user_properties", ())]
     for name, value in properties:
@@ -89,10 +125,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for implementation, counts in became.items():
         if missing := summary(unjudged(counts)):
             terminalreporter.write_line(f"not judged: {implementation}: {missing}")
-    told = [value for name, value in properties if name == "clock"]
-    if not told:
+    clocks = [value for name, value in properties if name == "clock"]
+    if not clocks:
         return
-    count, running, reference, checking, drawing = (sum(column) for column in zip(*told, strict=True))
+    count, running, reference, checking, drawing = (sum(column) for column in zip(*clocks, strict=True))
     whole = checking + drawing
     shares = {
         "implementations": running,

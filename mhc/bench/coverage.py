@@ -5,15 +5,17 @@ from collections.abc import Iterable
 
 import click
 
+from mhc.bench import verbs
 from mhc.bench.detection.hunt import draw
+from mhc.bench.markdown import table
 from mhc.case import Case
 from mhc.registry import built_in
 from strategies.regions import regions
 
 
 @click.command()
-@click.option("--cases", "count", type=click.IntRange(min=1), default=2000, show_default=True, help="Cases to draw.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn cases.")
+@verbs.whole("--cases", "count", default=2000, help="Cases to draw.")
+@verbs.SEED
 @click.option("--impl", "name", type=click.Choice(list(built_in())), help="Draw schedules that it declares, too.")
 def coverage(count: int, seed: int, name: str | None) -> None:
     """Draw cases as a campaign does, run nothing, and show how many lie in each region.
@@ -23,16 +25,16 @@ def coverage(count: int, seed: int, name: str | None) -> None:
         python -m mhc.bench coverage --impl triton --cases 10000
     """
     space = {} if name is None else built_in()[name].schedule
-    click.echo(table(draw(count, seed, space)))
+    click.echo(shares(draw(count, seed, space)))
 
 
-def table(drawn: Iterable[Case]) -> str:
-    """A line for each aspect: its regions, the most frequent first, with their share of the cases in percent."""
+def shares(drawn: Iterable[Case]) -> str:
+    """Return a table of the aspects: their regions, the most frequent first, with their share of the cases in percent."""
     cases = list(drawn)
     seen = Counter(label for case in cases for label in regions(case))
     aspects: dict[str, list[str]] = {}
     for label, times in sorted(seen.items(), key=lambda one: (-one[1], one[0])):
         aspect, region = label.split(": ", 1)
         aspects.setdefault(aspect, []).append(f"{region} {100 * times / len(cases):.2g}")
-    lines = [f"| {aspect} | {', '.join(aspects[aspect])} |" for aspect in sorted(aspects)]
-    return "\n".join([f"| of {len(cases)} cases | % in each region |", "| --- | --- |", *lines])
+    rows = [(aspect, ", ".join(aspects[aspect])) for aspect in sorted(aspects)]
+    return table((f"of {len(cases)} cases", "% in each region"), rows, " --- ")

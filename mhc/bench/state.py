@@ -1,21 +1,29 @@
 """Results by name, in a file as they come, so that a run that was cut short goes on where it stopped."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from mhc.files import replace_text
 
-Item = TypeVar("Item")
+
+class Named(Protocol):
+    """What is worked on, and its result: each has a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Item = TypeVar("Item", bound=Named)
 Result = TypeVar("Result")
 
 
 class Results(Generic[Result]):
-    """Those of one kind, a dataclass with a `name`; a file of other settings counts for nothing.
+    """Results of one kind, a dataclass with a `name`; a file of other settings counts for nothing.
 
     Attributes:
         key: where the file has them. kind: of a result. done: what there is, by name.
@@ -34,14 +42,21 @@ class Results(Generic[Result]):
             if document["settings"] == self._settings:
                 self.done = {one["name"]: self.kind(**one) for one in document[self.key]}
 
+    def waiting(self, items: Iterable[Item]) -> list[Item]:
+        """Return the items that have no result yet."""
+        return [item for item in items if item.name not in self.done]
+
     def complete(
         self,
-        items: Iterable[Item],
+        items: Sequence[Item],
         work: Callable[[Item], Result | None],
         jobs: int,
-        on_result: Callable[[Item, Result], None],
-    ) -> None:
-        """Work on `items`, `jobs` at a time; None is no result. Where one raises, those that have not begun do not begin."""
+        on_result: Callable[[Item, Result], None] = lambda item, result: None,
+    ) -> list[Result]:
+        """Work on the items that have no result yet, `jobs` at a time; return the results that there are, in their order.
+
+        `work` returns None for no result. Where it raises, items that have not begun do not begin.
+        """
 
         def one(item: Item) -> None:
             result = work(item)
@@ -52,11 +67,12 @@ class Results(Generic[Result]):
 
         with ThreadPoolExecutor(jobs) as pool:
             try:
-                for future in as_completed([pool.submit(one, item) for item in items]):
+                for future in as_completed([pool.submit(one, item) for item in self.waiting(items)]):
                     future.result()
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+        return [self.done[item.name] for item in items if item.name in self.done]
 
     def _add(self, result: Any) -> None:
         self.done[result.name] = result

@@ -255,6 +255,14 @@ def test_a_campaign_s_first_finding_is_a_false_alarm() -> None:
     assert "h_post" in result.message
 
 
+@pytest.fixture
+def few_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Suites of two small tests: those with real token counts take half a minute of a core."""
+    monkeypatch.setattr(suites, "FIXED", suites.FIXED[:2])
+    monkeypatch.setattr(suites, "FULL_SIZE", ())
+
+
+@pytest.mark.usefixtures("few_tests")
 def test_a_hang_ends_one_hunt_and_no_other(tmp_path: Path) -> None:
     """In parallel, kept in a file, and not repeated."""
     subjects = [subject(ALL[name]) for name in ("hangs_without_tokens", "post_without_its_2")]
@@ -298,6 +306,7 @@ def test_mutants_with_drawn_thresholds_have_cases_of_their_own(monkeypatch: pyte
     assert len(set(seen.values())) == 3
 
 
+@pytest.mark.usefixtures("few_tests")
 def test_what_is_clean_may_get_more_cases() -> None:
     hunts = detect(
         [subject(MUTANT), base_subject("manual")], State(None, {}), count=4, clean=9, seed=0, after=0, limit=60.0, jobs=1

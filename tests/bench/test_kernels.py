@@ -68,8 +68,8 @@ def kernels(tmp_path: Path) -> Path:
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The command measures on the CPU, and the built-in kernels are left out."""
-    monkeypatch.setattr("mhc.bench.cli.open_device", lambda name: (CPU, METER, contextlib.nullcontext()))
-    monkeypatch.setattr("mhc.bench.cli.BUILT_IN", ())
+    monkeypatch.setattr("mhc.bench.kernels.cli.open_device", lambda name: (CPU, METER, contextlib.nullcontext()))
+    monkeypatch.setattr("mhc.bench.kernels.cli.BUILT_IN", ())
 
 
 def bench(*arguments: object) -> Result:
@@ -251,7 +251,7 @@ def test_a_shape_that_cannot_be_set_up_is_a_row_and_exit_1(on_cpu: None, monkeyp
 
 
 def test_an_unforeseen_exception_exits_3(on_cpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mhc.bench.cli.measure", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("mhc.bench.kernels.cli.measure", lambda *_, **__: 1 / 0)
     assert bench("--shape", "1,2,2,3").exit_code == 3
 
 

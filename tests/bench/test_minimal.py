@@ -6,8 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mhc.bench.cli import main
-from mhc.bench.minimal.measure import Minimal, State, measure, median
-from mhc.bench.minimal.report import render
+from mhc.bench.minimal import Minimal, State, measure, median, render
 from mhc.fuzz.worker.process import HarnessError
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.record import Mutant
@@ -41,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(mutant.name)
         return FOUND if mutant.name == FOUND.name else MISSED
 
-    monkeypatch.setattr("mhc.bench.minimal.measure._one", one)
+    monkeypatch.setattr("mhc.bench.minimal._one", one)
     return names
 
 
@@ -79,7 +78,7 @@ def test_the_page_shows_the_case_and_what_is_not_zero_in_it() -> None:
 @pytest.mark.parametrize(("after", "code"), [(64, 0), (65, 1)])
 def test_the_median_decides_the_exit_status(monkeypatch: pytest.MonkeyPatch, after: int, code: int) -> None:
     result = Minimal(name="half_the_squares", base="manual", case=FOUND.case, after=after, runs=3, reproduced=3)
-    monkeypatch.setattr("mhc.bench.minimal.measure._one", lambda *_: result)
+    monkeypatch.setattr("mhc.bench.minimal._one", lambda *_: result)
     assert run("--only", "half_the_squares").exit_code == code
 
 
@@ -87,7 +86,7 @@ def test_a_fault_of_the_harness_exits_3_and_stands_in_the_page(monkeypatch: pyte
     def broken(*_: object) -> None:
         raise HarnessError("out of paper")
 
-    monkeypatch.setattr("mhc.bench.minimal.measure._first", broken)
+    monkeypatch.setattr("mhc.bench.minimal._first", broken)
     result = run("--only", "half_the_squares")
     assert result.exit_code == 3
     assert "- half_the_squares (manual): fault of the harness: out of paper" in result.output

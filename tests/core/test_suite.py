@@ -15,7 +15,7 @@ from mhc.fuzz.findings.finding import finding, read_case
 from mhc.registry import built_in, load
 from oracles.verdict import failed
 from tests.support.device import header, place, prepare
-from tests.support.helpers import ROOT, scaled_case, told
+from tests.support.helpers import ROOT, failure_text, scaled_case
 
 TERMINAL = 120
 MUTANT = "post_without_its_2"
@@ -168,7 +168,7 @@ def test_a_long_message_is_cut_and_the_command_never() -> None:
     verdict = failed("liveness", "forward", "raises InterpreterError", f"forward raised InterpreterError: {'word ' * 200}")
     case = scaled_case(n=2)
     path = Path("a/folder/whose/name/is" + "/long" * 30) / "finding.json"
-    lines = told(finding("manual", load("manual"), case, verdict), path, "cuda").splitlines()
+    lines = failure_text(finding("manual", load("manual"), case, verdict), path, "cuda").splitlines()
     assert lines[0] == "FOUND manual: forward: raises InterpreterError (liveness)"
     assert max(map(len, lines[:-1])) <= TERMINAL
     assert lines[3].endswith(" word ...")

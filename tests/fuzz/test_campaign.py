@@ -16,7 +16,7 @@ from hypothesis import settings
 
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.cli.main import main
-from tests.support.helpers import sleeping
+from tests.support.helpers import sleeping, started
 
 KERNELS = """
 import ctypes, os, sys, time
@@ -99,6 +99,7 @@ def only_run(folder: Path) -> Path:
     return run
 
 
+@pytest.mark.slow
 def test_ten_that_misbehave_are_ten_findings_and_the_healthy_are_unharmed(kernels: Path, tmp_path: Path) -> None:
     chosen = [word for name in WANTED for word in ("--impl", f"{kernels}:{name.upper()}")]
     limits = ("--run-limit", 8, "--compile-limit", 0, "--memory", 0.6, "--workers", 2)
@@ -106,10 +107,10 @@ def test_ten_that_misbehave_are_ten_findings_and_the_healthy_are_unharmed(kernel
     arguments = command(
         "--minutes", 0.8, "--seed", 1, "--out", out, *chosen, "--impl", "manual", "--impl", "golden", *limits
     )
-    started = time.monotonic()
+    began = time.monotonic()
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert time.monotonic() - started < 1.1 * 0.8 * 60 + 15  # imports, and ending a dozen processes
+    assert time.monotonic() - began < 1.1 * 0.8 * 60 + 15  # imports, and ending a dozen processes
     run = only_run(out)
     found = [json.loads(path.read_text(encoding="utf-8"))["fingerprint"] for path in run.glob("*.json")]
     seen = {one["implementation"]: (one["subject"], one["symptom"]) for one in found}
@@ -158,34 +159,33 @@ def judged(run: Path, name: str) -> bool:
         store.close()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_has_lost_nothing(kernels: Path, tmp_path: Path) -> None:
     """Twenty kills with --hypothesis-profile=nightly."""
     out = tmp_path / "runs"
     chosen = ("--impl", "manual", "--impl", f"{kernels}:RAISES")
-    process = subprocess.Popen(
-        command("--hours", 1, "--seed", 5, "--out", out, "--workers", 2, *chosen), stdout=subprocess.PIPE, text=True
-    )
+    words = command("--hours", 1, "--seed", 5, "--out", out, "--workers", 2, *chosen)
     chance = random.Random(7)
     before: dict[str, float] = {}
     for _ in range(20 if settings().max_examples >= 1000 else 3):
-        assert process.stdout is not None
-        assert "checking manual, raises" in process.stdout.readline()
-        time.sleep(chance.uniform(0.5, 3.0))
-        while not before and process.poll() is None and not begun(only_run(out)):
-            time.sleep(0.5)  # the first kill is of a run that has something to lose
-        process.kill()
-        process.communicate()
+        with started(words) as process:
+            assert process.stdout is not None
+            assert "checking manual, raises" in process.stdout.readline()
+            time.sleep(chance.uniform(0.5, 3.0))
+            while not before and process.poll() is None and not begun(only_run(out)):
+                time.sleep(0.5)  # the first kill is of a run that has something to lose
         run = only_run(out)
         after = integrity(run)
         assert all(after.get(key, 0) >= n for key, n in before.items()), (before, after)
         before = after
-        process = subprocess.Popen(command("--resume", run, "--workers", 2, "--trust"), stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    first = process.stdout.readline()  # from here on it takes signals
-    assert "going on with" in first
-    time.sleep(1.0)
-    process.send_signal(signal.SIGTERM)
-    text, _ = process.communicate(timeout=60)
+        words = command("--resume", run, "--workers", 2, "--trust")
+    with started(words) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()  # from here on it takes signals
+        assert "going on with" in first
+        time.sleep(1.0)
+        process.send_signal(signal.SIGTERM)
+        text, _ = process.communicate(timeout=60)
     assert process.returncode == 1, first + text
     assert f"ended by SIGTERM; go on with: python -m mhc.fuzz --resume {run} --trust\n" in text
     assert integrity(run)["manual"] >= before["manual"] > 0
@@ -196,18 +196,16 @@ def test_a_killed_run_goes_on_and_has_lost_nothing(kernels: Path, tmp_path: Path
 def test_ctrl_c_ends_it_with_a_report_and_a_second_one_at_once(tmp_path: Path) -> None:
     out = tmp_path / "runs"
     arguments = command("--hours", 1, "--impl", "manual", "--workers", 1, "--out", out)
-    process = subprocess.Popen(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-    assert process.stdout is not None
-    line = next(line for line in process.stdout if re.search(r" [1-9]\d* cases ", line))
-    assert " 0 findings" in line
-    second = CliRunner().invoke(main, ["--resume", str(only_run(out))])
-    assert second.exit_code == 2
-    assert "its campaign is still running" in " ".join(second.stderr.split())
-    assert CliRunner().invoke(main, ["report", str(only_run(out))]).exit_code == 0
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
-    text, _ = process.communicate(timeout=60)
+    with started(arguments, stderr=subprocess.STDOUT, start_new_session=True) as process:
+        assert process.stdout is not None
+        line = next(line for line in process.stdout if re.search(r" [1-9]\d* cases ", line))
+        assert " 0 findings" in line
+        second = CliRunner().invoke(main, ["--resume", str(only_run(out))])
+        assert second.exit_code == 2
+        assert "its campaign is still running" in " ".join(second.stderr.split())
+        assert CliRunner().invoke(main, ["report", str(only_run(out))]).exit_code == 0
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the workers too
+        text, _ = process.communicate(timeout=60)
     assert process.returncode == 0, text
     assert "ended by SIGINT" in text
     assert "Traceback" not in text
@@ -243,21 +241,25 @@ IMPL = replace(load("manual"), name="keeps", forward=forward, backward=None)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP, signal.SIGUSR2], ids=["SIGKILL", "SIGHUP", "SIGUSR2"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGKILL, id="SIGKILL"),
+        pytest.param(signal.SIGHUP, id="SIGHUP"),
+        pytest.param(signal.SIGUSR2, id="SIGUSR2", marks=pytest.mark.slow),
+    ],
+)
 def test_what_kernels_have_started_ends_with_the_campaign_however_that_ends(tmp_path: Path, number: signal.Signals) -> None:
     mark = str(10**6 + random.randrange(10**6))
     file = tmp_path / "keeps.py"
     file.write_text(KEEPS.format(mark=mark), encoding="utf-8")
-    process = subprocess.Popen(
-        command("--hours", 1, "--impl", f"{file}:IMPL", "--workers", 1, "--out", tmp_path / "runs"),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    while not ((tmp_path / "begun").exists() and judged(only_run(tmp_path / "runs"), "keeps")):
-        assert process.poll() is None
-        time.sleep(0.1)
-    process.send_signal(number)
-    text, _ = process.communicate(timeout=60)
+    out = tmp_path / "runs"
+    with started(command("--hours", 1, "--impl", f"{file}:IMPL", "--workers", 1, "--out", out)) as process:
+        while not ((tmp_path / "begun").exists() and judged(only_run(out), "keeps")):
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(number)
+        text, _ = process.communicate(timeout=60)
     assert process.returncode == (-signal.SIGKILL if number == signal.SIGKILL else 0), text
     until = time.monotonic() + 10
     while (left := sleeping(mark)) and time.monotonic() < until:
@@ -270,19 +272,15 @@ def test_time_in_which_it_is_stopped_makes_no_hang_and_is_not_its_own(tmp_path: 
     """Ctrl-Z, for longer than a call may take."""
     out = tmp_path / "runs"
     limits = ("--run-limit", 1.5, "--compile-limit", 0)
-    process = subprocess.Popen(
-        command("--minutes", 0.08, "--impl", "manual", "--workers", 1, "--out", out, *limits),
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    time.sleep(1.5)
-    os.killpg(process.pid, signal.SIGTSTP)
-    time.sleep(7)
-    os.killpg(process.pid, signal.SIGCONT)
-    text, _ = process.communicate(timeout=60)
+    words = command("--minutes", 0.08, "--impl", "manual", "--workers", 1, "--out", out, *limits)
+    with started(words, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(1.5)
+        os.killpg(process.pid, signal.SIGTSTP)
+        time.sleep(7)
+        os.killpg(process.pid, signal.SIGCONT)
+        text, _ = process.communicate(timeout=60)
     assert process.returncode == 0, text
     store = Store(only_run(out) / FILE)
     assert store.findings() == {}

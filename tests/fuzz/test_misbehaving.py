@@ -45,6 +45,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     return plan, leg
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [one.name for one in ON_CPU])
 def test_a_campaign_says_what_it_does(name: str, ended: Ended) -> None:
     one, after = MISBEHAVING[name], ended[1].after
@@ -55,6 +56,7 @@ def test_a_campaign_says_what_it_does(name: str, ended: Ended) -> None:
     assert after.cases.get(name, 0) or found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 def test_the_right_ones_beside_them_are_unharmed(name: str, ended: Ended) -> None:
     after = ended[1].after
@@ -62,6 +64,7 @@ def test_the_right_ones_beside_them_are_unharmed(name: str, ended: Ended) -> Non
     assert after.cases[name] >= 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ["ends within", "writes its reports", "outlives", "exit status", "is printed", "lost"])
 def test_the_campaign_ends_as_it_must(words: str, ended: Ended) -> None:
     plan, leg = ended

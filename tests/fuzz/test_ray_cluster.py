@@ -182,6 +182,7 @@ IMPL = replace(healthy, name="crashes", forward=forward)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_on_ray_the_same_cases_give_the_same_counts(tmp_path: Path) -> None:
     path = tmp_path / "kernel.py"
@@ -202,6 +203,7 @@ def test_on_ray_the_same_cases_give_the_same_counts(tmp_path: Path) -> None:
     assert list((tmp_path / "logs").glob("crashes-*.log"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_an_actor_killed_at_random_loses_nothing_that_was_recorded(tmp_path: Path) -> None:
     specs = write_scripts(tmp_path, sleep=0.01)

@@ -23,7 +23,7 @@ from mhc.fuzz.worker.peer import PeerProcess, start_peers
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.registry import built_in
 from oracles.verdict import Status, failed
-from tests.support.helpers import ON_CPU, ON_CUDA, ROOT, device_of, scaled_case, told
+from tests.support.helpers import ON_CPU, ON_CUDA, ROOT, device_of, failure_text, scaled_case
 
 FOLDER = ROOT / "tests" / "regressions"
 
@@ -51,7 +51,7 @@ def replayed(path: Path, implementation: Implementation) -> str:
     more = "" if len(failures) == 1 else f"\n    and {len(failures) - 1} more"
     found = finding(implementation.name, implementation, case, failures[0])
     chosen = f" --impl {implementation.name}" if implementation.name in built_in() else ""  # others are named already
-    return told(found, shown, device) + chosen + more
+    return failure_text(found, shown, device) + chosen + more
 
 
 @contextmanager

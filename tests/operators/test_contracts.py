@@ -36,6 +36,22 @@ every_implementation = pytest.mark.parametrize("implementation", [*ON_CPU, *ON_C
 every_dtype = pytest.mark.parametrize("dtype", STORAGE_DTYPES)
 
 
+def in_every_dtype(*interpreted: str) -> pytest.MarkDecorator:
+    """Return every implementation in every dtype as parameters; those of the interpreter not in `interpreted` are slow."""
+
+    def slow(one: Implementation, dtype: str) -> bool:
+        return bool(one.env) and dtype not in interpreted
+
+    pairs = [(one, dtype) for dtype in STORAGE_DTYPES for one in [*ON_CPU, *ON_CUDA]]
+    return pytest.mark.parametrize(
+        ("implementation", "dtype"),
+        [
+            pytest.param(one, dtype, id=f"{dtype}-{one.name}", marks=pytest.mark.slow if slow(one, dtype) else ())
+            for one, dtype in pairs
+        ],
+    )
+
+
 def assert_right(implementation: Implementation, case: Case, *, judged: bool = True) -> Observation:
     """Every gate passes, and, if `judged`, the bound gate had something to say of each output; or its dtype is refused."""
     observation, _, verdicts = judge_all(implementation, case)
@@ -157,8 +173,7 @@ STRIDED: dict[str, dict[str, Any]] = {
 }
 
 
-@every_implementation
-@every_dtype
+@in_every_dtype("bfloat16")
 @pytest.mark.parametrize("layout", STRIDED)
 def test_a_strided_view_gives_the_result_of_its_contiguous_copy(
     implementation: Implementation, dtype: str, layout: str
@@ -198,8 +213,7 @@ def test_two_runs_are_bitwise_equal(implementation: Implementation, dtype: str) 
 PER_TOKEN = ("h_in", "h_post", "h_res", "inv_rms", "h_mix", "h_pre", "dx")
 
 
-@every_implementation
-@every_dtype
+@in_every_dtype("bfloat16")
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_non_finite_token_stays_alone(implementation: Implementation, dtype: str, value: float) -> None:
     """Its rows have the reference's classes, and every other token's rows are bit for bit what they were."""
@@ -230,8 +244,7 @@ EXTREMES = {
 }
 
 
-@every_implementation
-@every_dtype
+@in_every_dtype("float32")
 @pytest.mark.parametrize("eps", [1e-6, 0.0])
 @pytest.mark.parametrize("name", EXTREMES)
 def test_extreme_values_keep_their_class(implementation: Implementation, dtype: str, eps: float, name: str) -> None:

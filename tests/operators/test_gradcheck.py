@@ -73,10 +73,17 @@ def test_manual_backward(n: int, gamma: bool) -> None:
     assert gradcheck(manual(mhc_pre_backward_manual), leaves(small_case(n, gamma)))
 
 
-@pytest.mark.parametrize("implementation", [one for one in ON_CPU if one.backward is not None], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "implementation",
+    [  # the interpreter takes a second for each derivative
+        pytest.param(one, id=one.name, marks=pytest.mark.slow if one.env else ())
+        for one in ON_CPU
+        if one.backward is not None
+    ],
+)
 def test_entry(implementation: Implementation) -> None:
     """`mhc_pre` on every implementation that can run float64 here."""
-    case = small_case(2 if implementation.env else 3, gamma=True)  # the interpreter takes a second for each derivative
+    case = small_case(2 if implementation.env else 3, gamma=True)
     refusal = implementation.refusal(case, "cpu")
     if refusal is not None:
         pytest.skip(f"{implementation.name}: {refusal.reason}")

@@ -18,7 +18,7 @@ import torch
 from mhc import Refused, default_case, load, materialise, mhc_forward_pre_tilelang
 from mhc.operators.mhc_pre.tilelang.compile import cache, dependencies
 from mhc.operators.mhc_pre.tilelang.compile.cache import BuildError, Counts, kernel_source, prebuild, program
-from tests.support.helpers import ROOT, forward_arguments
+from tests.support.helpers import ROOT, forward_arguments, started
 
 KERNELS = """
 import tilelang.language as T
@@ -116,6 +116,7 @@ def test_what_a_call_takes_is_kept_with_the_library(fresh: Callable[[str], None]
     del fresh
 
 
+@pytest.mark.slow
 def test_a_program_can_be_built_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By another process, which `program` waits for; this one only loads it."""
     monkeypatch.setenv("MHC_CACHE", str(tmp_path))
@@ -158,11 +159,9 @@ def test_two_processes_compile_one_program_once(tmp_path: Path) -> None:
         print(Counts.compiled, Counts.loaded)
     """)
     environment = {**os.environ, "MHC_CACHE": str(tmp_path)}
-    started = [
-        subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    counts = [tuple(int(word) for word in process.communicate()[0].split()) for process in started]
+    words = [sys.executable, "-c", script]
+    with started(words, cwd=ROOT, env=environment) as one, started(words, cwd=ROOT, env=environment) as other:
+        counts = [tuple(int(word) for word in process.communicate()[0].split()) for process in (one, other)]
     assert [sum(pair) for pair in counts] == [2, 2]  # forward and backward, in each
     assert sum(pair[0] for pair in counts) == 2  # each compiled once, by the one or the other
 

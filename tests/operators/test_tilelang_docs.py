@@ -71,6 +71,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Resul
     return {(Path(path).name, step): outcome for (path, step), outcome in outcomes.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: f"{snippet.page}:{snippet.line}-{snippet.mode}")
 def test_snippet(snippet: Snippet, results: Results) -> None:
     assert snippet.mode in {"run", "lower", "compile"}, f"say how far {snippet.page}:{snippet.line} goes"

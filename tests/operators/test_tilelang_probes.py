@@ -27,6 +27,7 @@ def results(tmp_path_factory: pytest.TempPathFactory, testrun_uid: str) -> Resul
     return isolated("probes", steps, environments, tmp_path_factory, testrun_uid)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.name)
 def test_outcome(probe: Probe, results: Results) -> None:
     path = FOLDER / f"{probe.name}.py"

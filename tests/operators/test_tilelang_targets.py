@@ -39,7 +39,10 @@ def test_lowers(target: Target, name: str) -> None:
         assert not undeclared(source)
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    "target",
+    [pytest.param(one, id=one.name, marks=() if one is SM_90 else pytest.mark.slow) for one in TARGETS],
+)
 def test_the_main_shape_compiles_to_machine_code(target: Target) -> None:
     """Lowered first, so that without nvcc that much is still checked."""
     jobs = programs(LARGE, target)

@@ -41,6 +41,7 @@ def failures(on_gpu: Emulated, case: Case) -> list[str]:
     return [f"{one.oracle}: {one.message}" for one in verdicts if one.status is Status.FAIL]
 
 
+@pytest.mark.slow
 @needs_tilelang
 def test_the_source_is_right_in_whatever_order_its_threads_go(tmp_path: Path) -> None:
     """Bits that change with the order, or with the time of an asynchronous copy, would be a race on a GPU."""
@@ -53,6 +54,7 @@ def test_the_source_is_right_in_whatever_order_its_threads_go(tmp_path: Path) ->
             assert results(on_gpu, PLAIN_CASE) == wanted, (reverse, late)
 
 
+@pytest.mark.slow
 @needs_tilelang
 def test_numbers_below_the_normal_range_keep_their_digits(tmp_path: Path) -> None:
     """What bfloat16 terms lost on an H200, and rows that begin anywhere."""
@@ -72,7 +74,9 @@ BROKEN = {
 
 
 @needs_tilelang
-@pytest.mark.parametrize("broken", BROKEN)
+@pytest.mark.parametrize(
+    "broken", [pytest.param(one, marks=() if one == "no barrier" else pytest.mark.slow) for one in BROKEN]
+)
 def test_what_a_gpu_would_do_now_and_then_is_seen(broken: str, tmp_path: Path) -> None:
     edited = []
 
@@ -145,6 +149,7 @@ def test_a_pinned_schedule_is_refused_with_the_reason() -> None:
     assert (plan.threads, whole_shared(plan)) == (256, 4 * 3 * (64 + 64) * 68)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("B", "S", "n", "D"), [(1, 100, 5, 33), (4, 2048, 4, 4096), (1, 2048, 16, 1024)])
 @pytest.mark.parametrize("target", [SM_90, SM_80, SM_100], ids=lambda target: target.name)
 def test_nothing_spills(target: Target, B: int, S: int, n: int, D: int, tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ Generated from the registry: an implementation is tested by being registered. Bl
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
+from _pytest.mark import ParameterSet
 from hypothesis import settings
 
 from mhc import Case, Implementation
@@ -23,29 +24,38 @@ from oracles.verdict import Status
 from strategies.cases import cases
 from strategies.reach import Reach
 from strategies.rounds import ROUND, quiet
-from tests.support.helpers import ON_CPU, ON_CUDA, device_of, report_folder, told
+from tests.support.helpers import ON_CPU, ON_CUDA, device_of, failure_text, report_folder
 
 BLOCKS = {"triton-interpreted": 22}
 """Of the others 48. A case in Triton's interpreter takes as long as fifty of theirs, more with many streams."""
 ELEMENTS = {"triton-interpreted": 1 << 9}
 FAR = {Reach.STRETCHED: (3, 1 << 17), Reach.MODEL: (3, 1 << 18)}
 """Blocks of cases whose sizes reach far, and their elements; none in Triton's interpreter, where one takes a minute."""
+QUICK = {"triton-interpreted": 3}
+"""The first blocks of usual sizes, of others 12, and the first of each that reaches far, are not slow tests."""
 
 
-def blocks() -> list[tuple[Implementation, int, Reach]]:
+def blocks() -> Iterator[ParameterSet]:
+    """Yield implementation, block and reach; the first blocks of each are in every run."""
     every = [*ON_CPU, *ON_CUDA]
-    usual = [(one, block, Reach.USUAL) for one in every for block in range(BLOCKS.get(one.name, 48))]
-    far = [(one, block, reach) for one in every if one.name not in BLOCKS for reach in FAR for block in range(FAR[reach][0])]
-    return usual + far
+    for one in every:
+        yield from _numbered(one, Reach.USUAL, BLOCKS.get(one.name, 48), QUICK.get(one.name, 12))
+    for one in every:
+        for reach, (count, _) in FAR.items() if one.name not in BLOCKS else ():
+            yield from _numbered(one, reach, count, 1)
+
+
+def _numbered(one: Implementation, reach: Reach, count: int, quick: int) -> Iterator[ParameterSet]:
+    for block in range(count):
+        marks = () if block < quick else (pytest.mark.slow,)
+        yield pytest.param(one, block, reach, id=f"{one.name}-{block}-{reach.name.lower()}", marks=marks)
 
 
 class FoundError(AssertionError):
     """What Hypothesis shrinks."""
 
 
-@pytest.mark.parametrize(
-    ("implementation", "block", "reach"), blocks(), ids=lambda value: str(getattr(value, "name", value)).lower()
-)
+@pytest.mark.parametrize(("implementation", "block", "reach"), blocks())
 def test_nothing_is_found(
     implementation: Implementation,
     block: int,
@@ -81,14 +91,14 @@ def test_nothing_is_found(
     try:
         (test if nightly else hypothesis.seed(block)(test))()  # other cases every night; a finding holds its own
     except FoundError:
-        pass  # told below: pytest would print that one exception came during another
+        pass  # reported below: pytest would print that one exception came during another
     finally:
         clock.drawing = time.perf_counter() - started - clock.checking
         record_property("outcomes", [implementation.name, dict(became)])
         record_property("clock", [drawn, clock.running, clock.reference, clock.checking, clock.drawing])
     if found:
         path = write_finding(report_folder(tmp_path), found[-1])
-        pytest.fail(told(found[-1], path, device), pytrace=False)
+        pytest.fail(failure_text(found[-1], path, device), pytrace=False)
 
 
 def test_the_clock_adds_up() -> None:

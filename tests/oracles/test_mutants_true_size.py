@@ -97,7 +97,17 @@ def test_every_one_that_runs_on_the_cpu_has_a_trigger() -> None:
     assert all(mutant.device == "cuda" for mutant in FAR)
 
 
-@pytest.mark.parametrize("name", TRIGGERS)
+INTERPRETED = "t_h_in_past_2048_columns"
+"""Of those in Triton's interpreter, which takes seconds for each, the one that is no slow test."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(one, marks=pytest.mark.slow if ALL[one].base.startswith("triton") and one != INTERPRETED else ())
+        for one in TRIGGERS
+    ],
+)
 def test_it_is_wrong_at_its_trigger_and_right_below(name: str) -> None:
     reason = missing("c") if ALL[name].base == "tilelang" else None
     if reason is not None:

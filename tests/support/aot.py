@@ -1,4 +1,4 @@
-"""Kernels compiled ahead of time, without a GPU, for GPUs that nobody here may have.
+"""Kernels compiled ahead of time for GPUs that need not be here.
 
 A job is a call: its shape, its dtype and what its schedule pins. It compiles every launch of the program that the call
 would run on a target, in a process of the target's own (`aot_worker`). What comes back is registers, spills and

@@ -1,4 +1,4 @@
-"""Where the tests run: `pytest --device`. Settled by conftest before anything imports Triton or starts CUDA.
+"""Where the tests run: `pytest --device`. Set by conftest before anything imports Triton or starts CUDA.
 
 Nothing of the project is imported here: jaxtyping checks only what is imported after conftest.
 """
@@ -22,7 +22,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass
 class Asked:
-    """What the command line asked for: of one process, and settled once."""
+    """The device of the command line, set once in each process."""
 
     device: str = "auto"
 
@@ -31,13 +31,13 @@ ASKED = Asked()
 
 
 def settle(device: str) -> None:
-    """Take the command line's word, and set the environment of this process and of those it starts for it."""
+    """Set the device, and the environment of this process and of those it starts."""
     prepare(device, os.environ)
     ASKED.device = device
 
 
 def prepare(asked: str, variables: MutableMapping[str, str]) -> None:
-    """What `--device` means for environment variables.
+    """Set the environment variables that `--device` needs.
 
     CUDA reads its variable when it starts, Triton its own when it is imported; without a GPU Triton's kernels run in the
     interpreter, so that `triton-interpreted` is tested in-process.
@@ -64,7 +64,7 @@ class Place:
 
 
 def place(implementation: "Implementation", asked: str, *, gpu: bool, variables: Mapping[str, str]) -> Place:
-    """`auto` is the CPU for everything that runs there, and a GPU for the rest."""
+    """Return where an implementation is tested; `auto` is the CPU for everything that runs there, a GPU for the rest."""
     if asked == "cuda":
         return Place("cuda") if "cuda" in implementation.devices else Place(reason="runs on the CPU only")
     if "cpu" not in implementation.devices:
@@ -75,7 +75,7 @@ def place(implementation: "Implementation", asked: str, *, gpu: bool, variables:
 
 
 def header(implementations: Iterable["Implementation"], asked: str, *, gpu: bool, variables: Mapping[str, str]) -> list[str]:
-    """For pytest's header: the device, which implementations are tested, which are not and why."""
+    """Return pytest's header: the device, which implementations are tested, which are not and why."""
     lines = [f"device: {asked} ({torch.cuda.get_device_name() if gpu else 'no GPU'})"]
     groups: dict[str, list[str]] = {}
     for one in implementations:

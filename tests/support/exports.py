@@ -1,4 +1,4 @@
-"""What tests of exports share: findings, repros, and kernels from outside."""
+"""Findings, repros and kernels from outside, for the tests of exports."""
 
 import textwrap
 from dataclasses import dataclass

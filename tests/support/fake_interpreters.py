@@ -1,4 +1,4 @@
-"""Interpreters and a registry that are not: what tests of the matrix and of rechecks run repros on, in milliseconds."""
+"""Fake interpreters and a fake registry: tests of the matrix and of rechecks run repros on them in milliseconds."""
 
 import base64
 import hashlib
@@ -15,12 +15,12 @@ READY = "echo READY"
 
 
 def sometimes(count: Path, failing: str) -> str:
-    """A repro that fails in the runs whose numbers are named, the others pass; `count` keeps the number."""
+    """Return a repro that fails in the runs whose numbers are named, and passes in the others; `count` keeps the number."""
     return f"echo x >> {count}; case $(wc -l < {count}) in {failing}) {FAILS};; *) {PASSES};; esac"
 
 
 def interpreter(place: Path, version: str, repro: str, *, to: str = "tilelang", trial: str = READY) -> Path:
-    """A shell script that answers for a Python with a release: `trial` to the trivial program, `repro` to all else."""
+    """Write a script that stands for a Python with a release: `trial` answers the trivial program, `repro` all others."""
     place.mkdir(parents=True, exist_ok=True)
     path = place / f"python-{version}"
     has = f'echo "HAS {to}={version} torch=2.0"'

@@ -13,7 +13,7 @@ from mhc.fuzz.worker.forkserver import FRESH
 
 @dataclass(frozen=True)
 class Ended:
-    """What a program said, and its exit status; minus a signal's number where that ended it."""
+    """The output of a program and its exit status; minus a signal's number where that ended it."""
 
     status: int
     stdout: str

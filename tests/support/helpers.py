@@ -2,9 +2,11 @@
 
 import importlib.util
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
@@ -44,13 +46,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def report_folder(otherwise: Path) -> Path:
-    """Where a test leaves what a replay needs: with the reports of campaigns, if the tests run in the project's folder."""
+    """Return the folder for what a replay needs: that of campaigns' reports, if the tests run in the project's folder."""
     folder = Path("fuzz_reports")
     return folder if folder.is_dir() else otherwise
 
 
-def told(found: Finding, path: Path, device: str) -> str:
-    """A finding as a failing test prints it: a few lines that fit a terminal, the last one to be copied."""
+def failure_text(found: Finding, path: Path, device: str) -> str:
+    """Return a finding as a failing test prints it: a few lines that fit a terminal, the last one to be copied."""
     *lines, command = describe(found, path, device).splitlines()
     fitting = []
     for line in lines:
@@ -61,14 +63,14 @@ def told(found: Finding, path: Path, device: str) -> str:
 
 
 def scaled_case(x_scale: float = 0.1, **fields: Any) -> Case:
-    """A case like a layer's: x at `x_scale`, phi so that its product with a normalised x is about 1."""
+    """Return a case like a layer's: x at `x_scale`, phi so that its product with a normalised x is about 1."""
     case = default_case(**fields)
     case = with_tensor(case, "x", scale=x_scale)
     return with_tensor(case, "phi", scale=case.K**-0.5)
 
 
 def with_layout(case: Case, name: str, **fields: Any) -> Case:
-    """`case` with some fields of one tensor's layout replaced."""
+    """Return `case` with some fields of one tensor's layout replaced."""
     return with_tensor(case, name, layout=replace(case.tensors[name].layout, **fields))
 
 
@@ -77,19 +79,19 @@ def forward_arguments(inputs: Inputs) -> list[Tensor | None]:
 
 
 def device_of(implementation: Implementation) -> str:
-    """The CPU for everything that runs there; with `--device cuda` the other way round."""
+    """Return the CPU for everything that runs there; with `--device cuda` the other way round."""
     first, second = ("cuda", "cpu") if ASKED.device == "cuda" else ("cpu", "cuda")
     return first if first in implementation.devices else second
 
 
 def observed(implementation: Implementation, case: Case) -> Observation:
-    """What `implementation` did with `case`, on the device it is tested on."""
+    """Run `implementation` on `case`, on the device it is tested on, and return the observation."""
     inputs = materialise(case, device_of(implementation))
     return observe(implementation, inputs, reference(inputs).saved)
 
 
 def judged(implementation: Implementation, case: Case) -> tuple[Observation, Tolerances, list[Verdict]]:
-    """An observation without an exception, what it is allowed, and every gate's verdicts on it."""
+    """Return an observation without an exception, its tolerances, and every gate's verdicts on it."""
     inputs = materialise(case, device_of(implementation))
     wanted = reference(inputs)
     observation = observe(implementation, inputs, wanted.saved)
@@ -99,23 +101,23 @@ def judged(implementation: Implementation, case: Case) -> tuple[Observation, Tol
 
 
 def judge_all(implementation: Implementation, case: Case) -> list[Verdict]:
-    """Every gate's verdicts, whatever happens."""
+    """Return every gate's verdicts, also where an exception is raised."""
     return check(implementation, case, device_of(implementation), Depth.FULL).verdicts
 
 
 def failing(verdicts: list[Verdict]) -> set[str]:
-    """What the verdicts fail."""
+    """Return the subjects that fail."""
     return {verdict.subject for verdict in verdicts if verdict.status is Status.FAIL}
 
 
 def leaves(case: Case) -> list[Tensor]:
-    """The forward's inputs that are there, as float64 leaves for gradcheck."""
+    """Return the forward's inputs that are present, as float64 leaves for gradcheck."""
     tensors = forward_arguments(materialise(case))
     return [tensor.clone().requires_grad_() for tensor in tensors if tensor is not None]
 
 
 def edited_formula(edits: Mapping[str, str]) -> ModuleType:
-    """A copy of the formula with single edits of its source; an edit that does not apply exactly once is an error."""
+    """Return a copy of the formula with edits of its source; an edit that does not apply exactly once is an error."""
     path = Path(formula.__file__)
     source = path.read_text(encoding="utf-8")
     for old, new in edits.items():
@@ -130,13 +132,13 @@ def edited_formula(edits: Mapping[str, str]) -> ModuleType:
 
 
 def bits(tensor: Tensor | None) -> bytes:
-    """The elements' bytes in index order, to compare results bit by bit, NaN included."""
+    """Return the elements' bytes in index order, to compare results bit by bit, NaN included."""
     assert tensor is not None
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def altered(implementation: Implementation, **edits: Callable[[Any, tuple[Any, ...]], Any]) -> Implementation:
-    """`implementation` with what a stage returns passed through `edits[stage](returned, arguments)`."""
+    """Return `implementation` with the results of a stage passed through `edits[stage](returned, arguments)`."""
 
     def edited(stage: str, edit: Callable[[Any, tuple[Any, ...]], Any]) -> Callable[..., Any]:
         function = getattr(implementation, stage)
@@ -147,17 +149,17 @@ def altered(implementation: Implementation, **edits: Callable[[Any, tuple[Any, .
 
 
 def nudged(tensor: Tensor) -> Tensor:
-    """Every element one unit in the last place further from 0."""
+    """Return the tensor with every element one unit in the last place further from 0."""
     return torch.nextafter(tensor, tensor.sign() * torch.inf)
 
 
 def symptoms(verdicts: Iterable[Verdict]) -> set[tuple[str, str, str]]:
-    """(oracle, subject, symptom) of each failure: a fingerprint without the implementation."""
+    """Return (oracle, subject, symptom) of each failure: a fingerprint without the implementation."""
     return {(one.oracle, one.subject, one.symptom) for one in verdicts if one.status is Status.FAIL}
 
 
 def gate_verdicts(gate: Gate, implementation: Implementation, case: Case) -> list[Verdict]:
-    """What one gate with further runs says."""
+    """Return the verdicts of one gate with further runs."""
     inputs = materialise(case, device_of(implementation))
     wanted = reference(inputs)
     recomputes = implementation.recomputes_forward
@@ -176,8 +178,26 @@ def gate_symptoms(gate: Gate, implementation: Implementation, case: Case) -> set
     return symptoms(gate_verdicts(gate, implementation, case))
 
 
+@contextmanager
+def started(words: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start a process, with its output on a pipe; at the end of the block it is killed, and its pipes are closed.
+
+    Signals have their default actions in it, also where the suite itself ignores one, as under nohup.
+    """
+
+    def restore() -> None:
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, preexec_fn=restore, **options) as process:  # noqa: PLW1509
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def sleeping(mark: str) -> list[str]:
-    """Give the processes that sleep for so many seconds: a number that no other test has."""
+    """Return the processes that sleep for so many seconds: a number that no other test has."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""JSON documents with one value replaced by any other: what a file of somebody else may be."""
+"""JSON documents with some values replaced by any others: files from an untrusted source."""
 
 import copy
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ VALUES: SearchStrategy[Any] = st.recursive(
 
 
 def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where each value is, the whole document first."""
+    """Yield the path of each value, the whole document first."""
     yield path
     inside = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
     for key, value in inside:
@@ -33,7 +33,7 @@ def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 @st.composite
 def mutated(draw: st.DrawFn, document: Any) -> Any:
-    """`document` with one to three of its values replaced, or left out."""
+    """Return `document` with one to three of its values replaced or left out."""
     changed = copy.deepcopy(document)
     for _ in range(draw(st.integers(1, 3))):
         path = draw(st.sampled_from(list(places(changed))))

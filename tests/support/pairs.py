@@ -1,4 +1,4 @@
-"""Who is compared with whom in tests/oracles/test_pairs.py, and one case run by all of them."""
+"""The implementations that tests/oracles/test_pairs.py compares, and one case run by all of them."""
 
 import itertools
 import multiprocessing
@@ -40,7 +40,7 @@ class Participant:
 
 
 def participants() -> list[Participant]:
-    """Every implementation that can run here; with a GPU beside the CPU, on each device that it takes."""
+    """Return every implementation that can run here; with a GPU beside the CPU, on each device that it takes."""
     every = [Participant(one, device_of(one)) for one in (*ON_CPU, *ON_CUDA)]
     if ON_CUDA and ASKED.device == "auto":
         every += [Participant(one, "cuda") for one in ON_CPU if "cuda" in one.devices]
@@ -49,7 +49,7 @@ def participants() -> list[Participant]:
 
 
 def sides(case: Case, those: Sequence[Participant]) -> list[Side]:
-    """What each did with `case`, in memory of its own, and what it was allowed."""
+    """Run each on `case`, in memory of its own; return the observations and their tolerances."""
     inputs = materialise(case)
     right = reference(inputs)
     allowed = {
@@ -70,7 +70,7 @@ def _observe(one: Participant, case: Case) -> Observation:
 
 @cache
 def _process(name: str) -> ProcessPoolExecutor:
-    """A process for one implementation. It starts at the first call, which must find the environment set."""
+    """Return the process of one implementation; it starts at the first call, which must find the environment set."""
     pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
     with environment_variables(load(name).env):
         pool.submit(int).result()
@@ -78,12 +78,12 @@ def _process(name: str) -> ProcessPoolExecutor:
 
 
 def _observe_by_name(name: str, text: str) -> bytes:
-    """What differs from a run of no stage, as plain bytes: PyTorch would send tensors through shared memory."""
+    """Return an observation as plain bytes: PyTorch would send tensors through shared memory."""
     torch.set_num_threads(1)
     inputs = materialise(Case.from_json(text))
     done = observe(load(name), inputs, reference(inputs).saved)
-    told: Mapping[str, Any] = {field: getattr(done, field) for field in ("outputs", "gradients", "refused", "failure")}
-    return pickle.dumps(told)
+    fields: Mapping[str, Any] = {field: getattr(done, field) for field in ("outputs", "gradients", "refused", "failure")}
+    return pickle.dumps(fields)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class _ApartError(AssertionError):
 def hunt(
     those: Sequence[Participant], strategy: SearchStrategy[Case], examples: int, seed: int | None, compared: Counter[str]
 ) -> Apart | None:
-    """Compare all pairs on drawn cases: None, or a case shrunk for the first pair that is too far apart.
+    """Compare all pairs on drawn cases; return a case shrunk for the first pair that is too far apart, or None.
 
     `compared` counts, by pair, the cases on which something of the two could be compared.
     """

@@ -1,4 +1,4 @@
-"""`python -m mhc.fuzz` that leaves findings as they were drawn: for tests of what is found, and not of how small it gets."""
+"""`python -m mhc.fuzz` without minimising, for tests of what is found and not of how small it becomes."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from mhc.fuzz.cli.main import main
 
 
 def patch() -> None:
-    """No minimising, and no rounds of one program first: each takes longer than the cases of a test."""
+    """Switch off minimising and the first rounds of one program: each takes longer than the cases of a test."""
     alter: Any = vars(campaign)
     alter["opening"] = lambda implementation: ()
     alter = vars(run)

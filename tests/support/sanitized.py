@@ -1,9 +1,9 @@
 """`python -m tests.support.sanitized SPEC`: a few small cases on a GPU, forward and backward, for compute-sanitizer.
 
 Every tensor is an allocation of its own that ends with its last element, so that a step past it is a step out of it. Nothing
-fills what an implementation allocates: memory that nobody wrote is uninitialised. Results are not copied to the host:
-initcheck does not see the stores of bulk copies (TMA), and would take what they wrote for unwritten. An output that nobody
-writes is the memory gate's, which fills it with NaN.
+fills what an implementation allocates: memory that is not written stays uninitialised. Results are not copied to the host:
+initcheck does not see the stores of bulk copies (TMA), and would take what they wrote for unwritten. An output that is not
+written is the memory gate's, which fills it with NaN.
 """
 
 import sys
@@ -25,7 +25,7 @@ CASES: tuple[Case, ...] = (
 
 
 def tight(tensor: Tensor | None) -> Tensor | None:
-    """A copy with the same strides, in an allocation that ends with the last element."""
+    """Return a copy with the same strides, in an allocation that ends with the last element."""
     if tensor is None or tensor.numel() == 0:
         return tensor
     reach = 1 + sum((size - 1) * by for size, by in zip(tensor.shape, tensor.stride(), strict=True))
@@ -34,13 +34,13 @@ def tight(tensor: Tensor | None) -> Tensor | None:
 
 
 def run(implementation: Implementation, case: Case, device: str = "cuda") -> Mapping[str, str]:
-    """What became of each stage: "ran", or why not."""
+    """Run each stage and return "ran", or the reason for a refusal."""
     refused = implementation.refusal(case, device)
     if refused is not None:
         return {"case": f"refused: {refused.reason}"}
     inputs = materialise(case, device)
     given = place(inputs, reference(inputs).saved).tensors
-    told = {}
+    outcomes = {}
     table = case.table
     for stage, names in (("forward", table.forward_arguments), ("backward", table.backward_arguments)):
         function = getattr(implementation, stage)
@@ -51,8 +51,8 @@ def run(implementation: Implementation, case: Case, device: str = "cuda") -> Map
             function(*arguments, **implementation.keywords(case.scalars))
         if device == "cuda":
             torch.cuda.synchronize()
-        told[stage] = "ran"
-    return told
+        outcomes[stage] = "ran"
+    return outcomes
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""TileLang's programs of a call, lowered and compiled for GPUs that nobody here may have. Nothing runs."""
+"""TileLang's programs of a call, lowered and compiled for GPUs that need not be here. Nothing runs."""
 
 import re
 import subprocess

@@ -58,7 +58,7 @@ sys.exit(1 if wrong else 0)
             'made.pass_configs.get("tl.disable_out_of_bound_warning")',
             ("no pass configs of its own",),
         ),
-        ("", "True", ()),
+        pytest.param("", "True", (), marks=pytest.mark.slow),
     ],
 )
 def test_what_heals_a_planted_fault_of_the_compiler_is_named(

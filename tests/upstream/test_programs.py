@@ -94,6 +94,7 @@ def test_a_wrong_class_must_be_the_one_that_was_found(tmp_path: Path) -> None:
     assert run(repro(tmp_path, text.replace("ACTUAL", "math.inf"))).said == "OTHER: ArithmeticError: inf"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mutant", "subject", "to"),
     [

@@ -1,15 +1,13 @@
 """False alarms of a campaign over built-in implementations: each with all workers, as `python -m mhc.fuzz` runs it."""
 
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
+from mhc.bench import campaigns
 from mhc.bench.detection.hunt import Hunt, base_subject
-from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.campaign import Budget
 from mhc.fuzz.campaign.pool import Pool
-from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.executors.local import Here
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.findings.known_issues import LEDGER
@@ -31,7 +29,7 @@ def others_on(device: str) -> list[str]:
 
 
 def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, jobs: int) -> Hunt:
-    """A campaign over one correct implementation: its cases, and its first finding as a false alarm.
+    """Run a campaign over one correct implementation: return its cases, and its first finding as a false alarm.
 
     What the ledger knows is no alarm. It ends after `cases`, or where they take longer, after `seconds`.
     """
@@ -40,42 +38,34 @@ def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, j
     specs = {name: (spec, implementation)}
     first: list[tuple[int, float, Finding]] = []
     fault = ""
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store.create(Path(folder) / FILE)
-        gpus = torch.cuda.device_count() if device == "cuda" else 0
-
-        def found(finding: Finding) -> None:
-            first.append((running.cases, running.now, finding))
-
-        running = Campaign(
-            [Subject(spec=spec, implementation=implementation)],
-            store,
-            Pool(specs, Here(specs, device, jobs, Limits(), gpus=gpus)),
-            Budget(seconds=seconds, cases=cases),
-            seed=seed,
-            device=device,
-            ledger=LEDGER,
-            on_finding=found,
-        )
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    with campaigns.campaign(
+        specs,
+        Pool(specs, Here(specs, device, jobs, Limits(), gpus=gpus)),
+        Budget(seconds=seconds, cases=cases),
+        seed=seed,
+        device=device,
+        ledger=LEDGER,
+        on_finding=lambda finding: first.append((max(1, running.cases), running.now, finding)),
+    ) as running:
         try:
             running.run()
         except HarnessError as error:
             fault = str(error)
-        counts = store.counts().get(name, {})
-        worst = max((row[2] for row in store.table("worst")), default=0.0)
-        store.close()
+        counts = running.store.counts().get(name, {})
+        worst = max((row[2] for row in running.store.table("worst")), default=0.0)
     refused = int(counts.get("refused", 0))
     result = Hunt(name=name, cases=int(counts.get("checked", 0)) + refused, refused=refused, worst=worst, fault=fault)
     if not first:
         return result
     number, at, finding = first[0]
-    said = f"{finding.fingerprint}: {finding.message}"
+    oracle = finding.fingerprint.oracle
     return replace(
         result,
-        first=max(1, number),
+        first=number,
         seconds=at,
-        fired={finding.fingerprint.oracle: max(1, number)},
-        on_first=[finding.fingerprint.oracle],
-        message=said,
+        fired={oracle: number},
+        on_first=[oracle],
+        message=f"{finding.fingerprint}: {finding.message}",
         case=finding.case.json,
     )

@@ -1,71 +1,50 @@
-"""The verb `detection` of `python -m mhc.bench`: hunts known-bad implementations and writes what came of it."""
+"""The verb `detection` of `python -m mhc.bench`: hunt known-bad implementations, and write what kills them."""
 
-import os
-import shlex
-import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
 import torch
 
+from mhc.bench import verbs
 from mhc.bench.detection import alarms, picture, report
 from mhc.bench.detection.detect import State, detect
 from mhc.bench.detection.hunt import Hunt, Subject, base_subject, subject
 from mhc.bench.detection.score import score
 from mhc.bench.detection.sets import KNOWN, THRESHOLDS, set_of
-from mhc.implementation import DEVICES
 from oracles.mutants.catalogue import ALL, NEEDS_A_GPU
 from oracles.mutants.record import BASES, Mutant
 from oracles.mutants.thresholds import drawn
 
-FOLDER = Path("docs/results")
-RESULTS = {"cpu": FOLDER / "detection.md", "cuda": FOLDER / "detection-cuda.md"}
+RESULTS = {"cpu": verbs.RESULTS / "detection.md", "cuda": verbs.RESULTS / "detection-cuda.md"}
 
 
 @click.command()
-@click.option(
-    "--cases", "count", type=click.IntRange(min=1), default=300, show_default=True, help="Drawn cases a mutant gets."
+@verbs.whole("--cases", "count", default=300, help="Drawn cases a mutant gets.")
+@verbs.whole(
+    "--clean", help="Drawn cases that what is clean gets, instead of --cases; in the interpreter one in 25 of them."
 )
-@click.option(
-    "--clean",
-    type=click.IntRange(min=1),
-    help="Drawn cases that what is clean gets, instead of --cases; in the interpreter one in 25 of them.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn cases.")
-@click.option(
+@verbs.SEED
+@verbs.several(
     "--only",
     "names",
-    multiple=True,
     metavar="NAME",
-    help="A mutant, a base (manual, triton, tilelang), a set, or a built-in implementation. Repeatable.",
+    help="A mutant, a base (manual, triton, tilelang), a set, or a built-in implementation.",
 )
-@click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where mutants run.")
-@click.option(
-    "--thresholds",
-    type=click.IntRange(min=0),
-    metavar="SEED",
-    help="Hunt mutants too whose thresholds this seed draws.",
-)
-@click.option(
+@verbs.device("Where mutants run.")
+@verbs.whole("--thresholds", least=0, metavar="SEED", help="Hunt mutants too whose thresholds this seed draws.")
+@verbs.number(
     "--clean-seconds",
-    type=click.FloatRange(min=1),
     default=300.0,
-    show_default=True,
     help="That a campaign over a built-in implementation, which is no base of mutants, takes at most.",
 )
-@click.option(
-    "--after", type=click.IntRange(min=0), default=0, show_default=True, help="Cases after a kill, for the matrix."
-)
-@click.option("--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds a run may take.")
-@click.option("--seconds", type=click.FloatRange(min=1), help="That a mutant gets at most, all its cases together.")
-@click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True, help="Worker processes.")
-@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="Keep results there, and skip what it has.")
-@click.option("--write", is_flag=True, help=f"Write {RESULTS['cpu']}, or {RESULTS['cuda'].name}, and its picture.")
-@click.pass_context
+@verbs.whole("--after", least=0, default=0, help="Cases after a kill, for the matrix.")
+@verbs.number("--limit", default=60.0, help="Seconds a run may take.")
+@verbs.number("--seconds", help="That a mutant gets at most, all its cases together.")
+@verbs.jobs("Worker processes.")
+@verbs.state()
+@verbs.write(f"{RESULTS['cpu']}, or {RESULTS['cuda'].name}, and its picture")
 def detection(
-    context: click.Context,
     count: int,
     clean: int | None,
     seed: int,
@@ -96,20 +75,16 @@ def detection(
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise click.UsageError("--device cuda: PyTorch sees no CUDA device here")
-    results = RESULTS[device]
-    if write and not results.parent.is_dir():
-        raise click.UsageError(f"{results}: there is no folder {results.parent}")
+    page = verbs.Page(RESULTS[device], write=write)
     chosen, others = _choose(names, device, () if thresholds is None else drawn(thresholds))
     bases = [base_subject(base, device) for base in dict.fromkeys(one.base for one in chosen)]
-    started = time.monotonic()
 
     def show(prey: Subject, result: Hunt) -> None:
-        click.echo(f"{time.monotonic() - started:6.0f} s  {report.line(prey, result)}")
+        page.show(report.line(prey, result))
 
     kept = State(state, {"cases": count, "clean": clean or count, "seed": seed, "after": after, "device": device})
-    subjects = [*(subject(one, device) for one in chosen), *bases]
     hunts = detect(
-        subjects,
+        [*(subject(one, device) for one in chosen), *bases],
         kept,
         count=count,
         clean=clean,
@@ -120,34 +95,30 @@ def detection(
         seconds=float("inf") if seconds is None else seconds,
         on_hunt=show,
     )
-    kept.complete(
-        [Subject(name=name, spec=name, base="", clean=True, device=device) for name in others if name not in kept.done],
+    campaigns = kept.complete(
+        [Subject(name=name, spec=name, base="", clean=True, device=device) for name in others],
         lambda prey: alarms.campaign(prey.name, device, cases=clean or count, seconds=clean_seconds, seed=seed, jobs=jobs),
         1,
         show,
     )
-    result = score(chosen, {hunt.name: hunt for hunt in hunts}, [kept.done[name] for name in others])
-    command = f"python -m mhc.bench {shlex.join(context.meta.get('mhc.bench.arguments', ()))}"
+    result = score(chosen, {hunt.name: hunt for hunt in hunts}, campaigns)
     text = report.render(
         result,
-        command=command,
+        command=verbs.command(),
         count=count,
         seed=seed,
         after=after,
         elsewhere=NEEDS_A_GPU,
-        picture=results.with_suffix(".svg").name,
+        picture=RESULTS[device].with_suffix(".svg").name,
         device=device,
         thresholds=thresholds,
     )
-    if write:
-        results.write_text(text, encoding="utf-8")
-        results.with_suffix(".svg").write_text(picture.draw(result, count), encoding="utf-8")
-    click.echo(f"\n{text}")
-    sys.exit(3 if result.faults else 1 if result.survivors or result.alarms else 0)
+    status = 3 if result.faults else 1 if result.survivors or result.alarms else 0
+    page.finish(text, status, picture.draw(result, count))
 
 
 def _choose(names: Sequence[str], device: str, thresholds: Sequence[Mutant]) -> tuple[list[Mutant], list[str]]:
-    """The mutants and clean variants asked for, and the built-in implementations that a campaign is to check.
+    """Return the mutants and clean variants asked for, and the built-in implementations that a campaign is to check.
 
     Raises:
         click.UsageError: a name is of nothing, or of something that does not run on the device.

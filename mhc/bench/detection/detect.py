@@ -8,10 +8,9 @@ from functools import partial
 from multiprocessing.connection import Connection
 from queue import Queue
 
+from mhc.bench.detection import suites
 from mhc.bench.detection.hunt import Hunt, Subject, drawn_for, hunt
-from mhc.bench.detection.suites import COMPARATORS
 from mhc.bench.state import Results
-from mhc.case import Case
 from mhc.fuzz.worker.process import environment_variables
 from mhc.registry import load
 from oracles.mutants.record import BASES
@@ -54,31 +53,27 @@ def detect(
             return count
         return clean if BASES[prey.base].quick else max(1, clean // _SLOW)
 
-    waiting = [prey for prey in subjects if prey.name not in state.done]
     most: dict[tuple[str, str, int], int] = {}
-    for prey in waiting:
+    for prey in state.waiting(subjects):
         most[_sample(prey)] = max(cases(prey), most.get(_sample(prey), 0))
     drawn = {(base, device, own): drawn_for(base, many, seed + own, device) for (base, device, own), many in most.items()}
     chase = partial(hunt, after=after, limit=limit, seconds=seconds)
-    with _suite_workers(jobs) as suites:
-        state.complete(waiting, lambda prey: _one(prey, drawn[_sample(prey)][: cases(prey)], suites, chase), jobs, on_hunt)
-    return [state.done[prey.name] for prey in subjects]
+    with _suite_workers(jobs) as free:
+
+        def one(prey: Subject) -> Hunt:
+            result = chase(prey, drawn[_sample(prey)][: cases(prey)])
+            worker = free.get()
+            try:
+                return replace(result, suites=worker.judge(prey))
+            finally:
+                free.put(worker)
+
+        return state.complete(subjects, one, jobs, on_hunt)
 
 
 def _sample(prey: Subject) -> tuple[str, str, int]:
-    """Subjects with the same are hunted with the same cases."""
+    """Return a key: subjects with the same one are hunted with the same cases."""
     return prey.base, prey.device, prey.own
-
-
-def _one(
-    prey: Subject, drawn: Sequence[Case], suites: "Queue[_SuiteWorker]", chase: Callable[[Subject, Sequence[Case]], Hunt]
-) -> Hunt:
-    result = chase(prey, drawn)
-    worker = suites.get()
-    try:
-        return replace(result, suites=worker.judge(prey))
-    finally:
-        suites.put(worker)
 
 
 class _SuiteWorker:
@@ -89,7 +84,7 @@ class _SuiteWorker:
         self._connection: Connection | None = None
 
     def judge(self, prey: Subject, limit: float = _SUITES_LIMIT) -> dict[str, list[str]]:
-        """What each suite finds; a death or a hang fails them all."""
+        """Return what each suite finds; a death or a hang fails them all."""
         if self._process is None:
             here, there = _SPAWN.Pipe()
             self._process = _SPAWN.Process(target=_judge, args=(there,))
@@ -98,7 +93,8 @@ class _SuiteWorker:
             self._connection = here
             limit += _START_LIMIT
         assert self._connection is not None
-        self._connection.send((prey.spec, BASES[prey.base].quick, prey.device))
+        tests = (*suites.FIXED, *suites.FULL_SIZE) if BASES[prey.base].quick else suites.QUICK
+        self._connection.send((prey.spec, tests, prey.device))
         try:
             if self._connection.poll(limit):
                 answer: dict[str, list[str]] = self._connection.recv()
@@ -107,7 +103,7 @@ class _SuiteWorker:
         except (EOFError, ConnectionResetError):
             how = "ends the process"
         self.stop()
-        return {name: [how] for name in COMPARATORS}
+        return {name: [how] for name in suites.COMPARATORS}
 
     def stop(self) -> None:
         if self._process is not None:
@@ -119,9 +115,9 @@ class _SuiteWorker:
 
 
 @contextmanager
-def _suite_workers(jobs: int) -> "Iterator[Queue[_SuiteWorker]]":
-    workers = [_SuiteWorker() for _ in range(jobs)]
+def _suite_workers(jobs: int) -> Iterator["Queue[_SuiteWorker]"]:
     free: Queue[_SuiteWorker] = Queue()
+    workers = [_SuiteWorker() for _ in range(jobs)]
     for worker in workers:
         free.put(worker)
     try:
@@ -133,15 +129,13 @@ def _suite_workers(jobs: int) -> "Iterator[Queue[_SuiteWorker]]":
 
 
 def _judge(connection: Connection) -> None:
-    """What a suite worker does."""
+    """Run a suite worker."""
     import torch  # noqa: PLC0415  after the environment variables are in place
-
-    from mhc.bench.detection.suites import FIXED, FULL_SIZE, QUICK, judge  # noqa: PLC0415
 
     torch.set_num_threads(1)
     while True:
         try:
-            spec, quick, device = connection.recv()
+            spec, tests, device = connection.recv()
         except EOFError:
             return
-        connection.send(judge(load(spec), (*FIXED, *FULL_SIZE) if quick else QUICK, device))
+        connection.send(suites.judge(load(spec), tests, device))

@@ -1,7 +1,7 @@
 """A detection run as Markdown: what was killed how soon, by which oracle, what survives, and what the usual suites find."""
 
-import time
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -9,10 +9,13 @@ from mhc.bench.detection.hunt import SHARES, Hunt, Subject
 from mhc.bench.detection.score import Row, Score
 from mhc.bench.detection.sets import KNOWN, THRESHOLDS
 from mhc.bench.detection.suites import COMPARATORS, FIXED, FULL_SIZE, Fixed
+from mhc.bench.markdown import table
+from mhc.bench.verbs import today
 from oracles.mutants.catalogue import MUTANTS
 from oracles.mutants.record import Elsewhere
 from oracles.mutants.thresholds import threshold
 
+_table = partial(table, rule=" --- ")
 _MESSAGE = 110
 _BANDS = (1, 512, 2048, 8192, 32768)
 """Where bands of thresholds begin."""
@@ -87,7 +90,7 @@ def _header(score: Score, command: str, count: int, seed: int, after: int, devic
     more = f" and {after} more" if after else ""
     return f"""# Detection: known-bad implementations and what kills them
 
-{time.strftime("%Y-%m-%d", time.gmtime())}, {where}, torch {torch.__version__}
+{today()}, {where}, torch {torch.__version__}
 
     {command}
 
@@ -248,8 +251,3 @@ def _cut(text: str) -> str:
 
 def _share(part: int, whole: int) -> str:
     return f"{part} of {whole} ({100 * part / whole:.0f} %)" if whole else "-"
-
-
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rows = [head, ["---"] * len(head), *lines]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)

@@ -1,15 +1,12 @@
 """The verb `framework` of `python -m mhc.bench`: single-line faults in this project itself, and which its tests see."""
 
-import os
 import platform
-import shlex
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import click
 
+from mhc.bench import verbs
 from mhc.bench.framework import report
 from mhc.bench.framework.faults import Fault, draw, targets
 from mhc.bench.framework.plant import (
@@ -25,23 +22,19 @@ from mhc.bench.framework.plant import (
     usable_tests,
 )
 
-RESULTS = Path("docs/results/framework.md")
+RESULTS = verbs.RESULTS / "framework.md"
 
 
 @click.command()
-@click.option("--faults", "count", type=click.IntRange(min=1), default=300, show_default=True, help="How many to draw.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the draw.")
-@click.option("--only", "modules", multiple=True, metavar="MODULE", help="Plant in oracles/bound.py, say. Repeatable.")
-@click.option(
-    "--tests", "given", multiple=True, metavar="FILE", help="Run tests/oracles/test_bound.py, say, and no other. Repeatable."
-)
-@click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True, help="Faults at a time.")
-@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="Keep results there, and skip what it has.")
-@click.option("--limit", type=click.FloatRange(min=1), help="Seconds after which no further fault is begun.")
-@click.option("--write", is_flag=True, help=f"Write {RESULTS}.")
-@click.pass_context
+@verbs.whole("--faults", "count", default=300, help="How many to draw.")
+@verbs.whole("--seed", least=0, default=0, help="Of the draw.")
+@verbs.several("--only", "modules", metavar="MODULE", help="Plant in oracles/bound.py, say.")
+@verbs.several("--tests", "given", metavar="FILE", help="Run tests/oracles/test_bound.py, say, and no other.")
+@verbs.jobs("Faults at a time.")
+@verbs.state()
+@verbs.number("--limit", help="Seconds after which no further fault is begun.")
+@verbs.write(RESULTS)
 def framework(
-    context: click.Context,
     count: int,
     seed: int,
     modules: tuple[str, ...],
@@ -60,7 +53,7 @@ def framework(
     Run it in the project's folder. Exit status: 0 every survivor is explained, 1 not so, or not all were run, 2 usage,
     3 a fault of the harness itself.
     """
-    root, started = Path.cwd(), time.monotonic()
+    root = Path.cwd()
     known, tests = targets(root), usable_tests(root)
     if not known or not tests:
         raise click.UsageError(f"{root}: is not the project's folder, which has oracles/ and tests/")
@@ -68,46 +61,28 @@ def framework(
         for one in chosen:
             if one not in there:
                 raise click.UsageError(f"{option} {one}: must be one of {', '.join(there)}")
-    if write and not RESULTS.parent.is_dir():
-        raise click.UsageError(f"{RESULTS}: there is no folder {RESULTS.parent}")
-    drawn = draw(root, modules or known, count, seed)
-    tree = digest(root)
-
-    def show(what: str) -> None:
-        click.echo(f"{time.monotonic() - started:6.0f} s  {what}")
-
+    page = verbs.Page(RESULTS, write=write)
+    drawn, tree, used = draw(root, modules or known, count, seed), digest(root), list(given) or tests
     with tempfile.TemporaryDirectory(prefix="mhc-framework-") as place:
         copies = Copies(root, Path(place), jobs)
         measures = Measures(None if state is None else state.with_suffix(".tests.json"), {"tree": tree})
 
-        def look(module: str) -> Measured:
+        def look(unmeasured: Measured) -> Measured:
             with copies.lent() as copy:
-                return measure(copy, module, known)
+                return measure(copy, unmeasured.name, known)
 
-        used = list(given) or tests
-        unseen = [one for one in used if one not in measures.done]
-        measures.complete(unseen, look, jobs, lambda _, one: show(report.measured_line(one)))
-        seen = [measures.done[one] for one in used]
+        modules_to_measure = [Measured(name=one) for one in used]
+        seen = measures.complete(modules_to_measure, look, jobs, lambda _, one: page.show(report.measured_line(one)))
         seconds = {test: took for one in seen for test, took in one.tests.items()}
         attempts = Attempts(state, {"tree": tree, "seed": seed, "tests": " ".join(sorted(used))})
 
         def plant(fault: Fault) -> Attempt | None:
-            if limit is not None and time.monotonic() - started > limit:
+            if limit is not None and page.seconds > limit:
                 return None
             chosen_tests = covering(fault, seen, root)
             return attempt(copies, fault, chosen_tests, sum(seconds[test] for test in chosen_tests))
 
-        todo = [fault for fault in drawn if fault.name not in attempts.done]
-        attempts.complete(todo, plant, jobs, lambda fault, one: show(report.line(fault, one)))
+        attempts.complete(drawn, plant, jobs, lambda fault, one: page.show(report.line(fault, one)))
     result = report.score(drawn, attempts.done)
-    text = report.render(
-        result,
-        seen,
-        command=f"python -m mhc.bench {shlex.join(context.meta.get('mhc.bench.arguments', ()))}",
-        day=time.strftime("%Y-%m-%d", time.gmtime()),
-        python=platform.python_version(),
-    )
-    if write:
-        RESULTS.write_text(text, encoding="utf-8")
-    click.echo(f"\n{text}")
-    sys.exit(1 if result.unexplained or result.missing else 0)
+    text = report.render(result, seen, command=verbs.command(), day=verbs.today(), python=platform.python_version())
+    page.finish(text, 1 if result.unexplained or result.missing else 0)

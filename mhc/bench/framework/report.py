@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from mhc.bench.framework.faults import Fault
 from mhc.bench.framework.plant import BUDGET, LEFT_OUT, Attempt, Measured
 from mhc.bench.framework.waivers import WAIVERS
+from mhc.bench.markdown import table
+from mhc.bench.verbs import version_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ def render(result: Score, measures: Sequence[Measured], *, command: str, day: st
         "",
         f"    {command}",
         "",
-        f"{day}, Python {python}, {', '.join(f'{name} {_version(name)}' for name in ('torch', 'hypothesis', 'pytest'))}.",
+        f"{day}, Python {python}, {', '.join(f'{name} {version_of(name)}' for name in ('torch', 'hypothesis', 'pytest'))}.",
         "",
         f"**{result.killed} of {count} faults are noticed by the tests: {result.raw:.1%}.** Without the survivors that"
         f" change no behaviour ({len(result.survivors) - len(result.unexplained)}, each with its reason below):"
@@ -91,15 +92,15 @@ def render(result: Score, measures: Sequence[Measured], *, command: str, day: st
         "",
         "## Survivors",
         "",
-        *(["None."] if not result.survivors else _survivors(result.survivors)),
+        _survivors(result.survivors) if result.survivors else "None.",
         "",
         "## By operator",
         "",
-        *_table("operator", result.rows, lambda row: row.fault.operator),
+        _counts("operator", result.rows, lambda row: row.fault.operator),
         "",
         "## By module",
         "",
-        *_table("module", result.rows, lambda row: row.fault.module),
+        _counts("module", result.rows, lambda row: row.fault.module),
         "",
         "## Tests",
         "",
@@ -114,33 +115,22 @@ def render(result: Score, measures: Sequence[Measured], *, command: str, day: st
     return "\n".join(lines) + "\n"
 
 
-def _survivors(rows: Iterable[Row]) -> list[str]:
-    head = ["| fault | edit | status | reason |", "|---|---|---|---|"]
-    return [
-        *head,
-        *(
-            f"| {row.fault.name} | `{_cell(row.fault.diff())}` | {row.attempt.status}, {row.attempt.tests} tests "
-            f"| {row.reason or 'not understood yet'} |"
-            for row in rows
-        ),
+def _survivors(rows: Iterable[Row]) -> str:
+    cells = [
+        (
+            row.fault.name,
+            f"`{row.fault.diff()}`",
+            f"{row.attempt.status}, {row.attempt.tests} tests",
+            row.reason or "not understood yet",
+        )
+        for row in rows
     ]
+    return table(("fault", "edit", "status", "reason"), cells)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def _table(what: str, rows: Sequence[Row], of: Callable[[Row], str]) -> list[str]:
-    lines = [f"| {what} | faults | killed | |", "|---|---|---|---|"]
-    for name in sorted({of(row) for row in rows}):
-        these = [row for row in rows if of(row) == name]
-        killed = sum(row.attempt.killed for row in these)
-        lines.append(f"| {name} | {len(these)} | {killed} | {killed / len(these):.0%} |")
-    return lines
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "absent"
+def _counts(what: str, rows: Sequence[Row], of: Callable[[Row], str]) -> str:
+    found: dict[str, list[bool]] = {}
+    for row in sorted(rows, key=of):
+        found.setdefault(of(row), []).append(row.attempt.killed)
+    cells = [(name, str(len(them)), str(sum(them)), f"{sum(them) / len(them):.0%}") for name, them in found.items()]
+    return table((what, "faults", "killed", ""), cells)

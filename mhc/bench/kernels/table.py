@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from mhc.bench.kernels.record import COMPILE, GOLDEN, STAGES, Bound, Row, Setting, Shape, Timing, bound
+from mhc.bench.markdown import aligned
 from mhc.operators.mhc_pre.table import PRE
 
 _NONE = "-"
@@ -70,7 +71,7 @@ def _times(rows: Sequence[Row], stage: str, bandwidth: float) -> str:
         cells += [f"{least.one_pass:.4f}", f"{least.two_pass:.4f}"]
         cells += [_share(least, row.fastest(name, stage)) for name in kernels]
         lines.append(cells)
-    return _table(head, lines)
+    return aligned(head, lines)
 
 
 def _costs(rows: Sequence[Row]) -> str:
@@ -95,7 +96,7 @@ def _costs(rows: Sequence[Row]) -> str:
         "five blocks. mhc_pre is the forward through the public call under `no_grad`, argument checks included. Scratch is\n"
         "the peak beyond inputs and results; what autograd's graph keeps alive between forward and backward is not in it."
     )
-    return f"{legend}\n\n{_table(head, lines)}"
+    return f"{legend}\n\n{aligned(head, lines)}"
 
 
 def _accuracy(rows: Sequence[Row]) -> str:
@@ -109,7 +110,7 @@ def _accuracy(rows: Sequence[Row]) -> str:
                 cells = [f"{found[key].error:.1e} ({found[key].ratio:.2g})" if key in found else _NONE for key in outputs]
                 lines.append([str(row.shape), name, *cells])
     legend = "More than 1 of its bound is wrong. The bounds are derived in docs/tolerances.md."
-    return f"{legend}\n\n{_table(['B,S,n,D', '', *outputs], lines)}"
+    return f"{legend}\n\n{aligned(['B,S,n,D', '', *outputs], lines)}"
 
 
 def _notes(rows: Sequence[Row]) -> list[str]:
@@ -152,15 +153,3 @@ def _number(timing: Timing | None, pick: Callable[[Timing], float | None], digit
 
 def _fixed(value: float | None, digits: int) -> str:
     return _NONE if value is None else f"{value:.{digits}f}"
-
-
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with its columns padded; all but the first to the right."""
-    widths = [max(len(line[at]) for line in (head, *lines)) for at in range(len(head))]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
-        return f"| {' | '.join([cells[0].ljust(widths[0]), *padded[1:]])} |"
-
-    rule = ["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])]
-    return "\n".join([line(head), f"|{'|'.join(rule)}|", *map(line, lines)])

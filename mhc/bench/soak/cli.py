@@ -1,38 +1,31 @@
 """The verb `soak` of `python -m mhc.bench`: a campaign over implementations that misbehave, killed and gone on with."""
 
-import shlex
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import click
 
+from mhc.bench import verbs
 from mhc.bench.soak.report import line, render, statements
 from mhc.bench.soak.run import Leg, Plan, soak
-from mhc.implementation import DEVICES
 from oracles.mutants.misbehaving.catalogue import MISBEHAVING
 
-RESULTS = {"cpu": Path("docs/results/soak.md"), "cuda": Path("docs/results/soak-cuda.md")}
+RESULTS = {"cpu": verbs.RESULTS / "soak.md", "cuda": verbs.RESULTS / "soak-cuda.md"}
 
 
 @click.command("soak")
-@click.option("--hours", type=click.FloatRange(min=0, min_open=True), help="Of the campaign.  [default: 2]")
-@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="Instead of --hours.")
-@click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="Of the campaign.")
-@click.option("--kills", type=click.IntRange(min=0), default=20, show_default=True, help="How often it is ended.")
-@click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the moments, the signals and the cases."
-)
-@click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where kernels run.")
-@click.option("--only", "names", multiple=True, metavar="NAME", help="A misbehaving implementation. Repeatable.")
+@verbs.positive("--hours", help="Of the campaign.  [default: 2]")
+@verbs.positive("--minutes", help="Instead of --hours.")
+@verbs.whole("--workers", default=2, help="Of the campaign.")
+@verbs.whole("--kills", least=0, default=20, help="How often it is ended.")
+@verbs.whole("--seed", least=0, default=0, help="Of the moments, the signals and the cases.")
+@verbs.device("Where kernels run.")
+@verbs.several("--only", "names", metavar="NAME", help="A misbehaving implementation.")
 @click.option(
     "--out", type=click.Path(file_okay=False, path_type=Path), help="Keep the run and its output in this new folder."
 )
-@click.option("--write", is_flag=True, help=f"Write {RESULTS['cpu']}; with --device cuda {RESULTS['cuda']}.")
-@click.pass_context
+@verbs.write(f"{RESULTS['cpu']}; with --device cuda {RESULTS['cuda']}")
 def soak_(
-    context: click.Context,
     hours: float | None,
     minutes: float | None,
     workers: int,
@@ -56,14 +49,11 @@ def soak_(
     """
     if hours is not None and minutes is not None:
         raise click.UsageError("give --hours or --minutes, not both")
-    if write and not RESULTS[device].parent.is_dir():
-        raise click.UsageError(f"{RESULTS[device]}: there is no folder {RESULTS[device].parent}")
+    page = verbs.Page(RESULTS[device], write=write)
     if out is not None and out.exists():
         raise click.UsageError(f"--out {out}: is there already")
     there = [one.name for one in MISBEHAVING.values() if one.device == device]
-    unknown = [name for name in names if name not in there]
-    if unknown:
-        raise click.UsageError(f"--only {unknown[0]}: no such one on {device}; known are {', '.join(there)}")
+    verbs.refuse_unknown(names, there, f"one on {device}")
     with tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True) as passing:
         plan = Plan(
             names=names or there,
@@ -81,9 +71,5 @@ def soak_(
             click.echo(line(len(legs), leg))
 
         soak(plan, show)
-    words = f"python -m mhc.bench {shlex.join(context.meta.get('mhc.bench.arguments', ()))}"
-    text = render(plan, legs, command=words, day=time.strftime("%Y-%m-%d", time.gmtime()))
-    if write:
-        RESULTS[device].write_text(text, encoding="utf-8")
-    click.echo(f"\n{text}")
-    sys.exit(0 if all(one.holds for one in statements(plan, legs)) else 1)
+    text = render(plan, legs, command=verbs.command(), day=verbs.today())
+    page.finish(text, 0 if all(one.holds for one in statements(plan, legs)) else 1)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from mhc.bench.markdown import table
 from mhc.bench.soak.run import RIGHT, Leg, Plan, Snapshot
 from mhc.environment import environment
 from oracles.mutants.misbehaving.catalogue import MISBEHAVING
@@ -149,36 +150,35 @@ def render(plan: Plan, legs: Sequence[Leg], *, command: str, day: str) -> str:
             "Late: seconds from the signal, or from the end of its time, to the end. Left: processes that ran when it had "
             "ended; after SIGKILL nobody is there to end what a kernel has started.",
             "",
-            "| leg | ended by | s | late | cases | findings | left |",
-            "|---:|---|---:|---:|---:|---:|---|",
-            *_legs(legs),
+            table(_LEGS, _legs(legs), ("---:", "---", "---:", "---:", "---:", "---:", "---")),
             "",
             "## Implementations",
             "",
-            "| implementation | cases | found | expected |",
-            "|---|---:|---|---|",
-            *_implementations(plan, last),
+            table(("implementation", "cases", "found", "expected"), _rows(plan, last), ("---", "---:", "---", "---")),
             "",
         ]
     )
 
 
-def _legs(legs: Sequence[Leg]) -> Iterator[str]:
+_LEGS = ("leg", "ended by", "s", "late", "cases", "findings", "left")
+
+
+def _legs(legs: Sequence[Leg]) -> Iterator[tuple[str, ...]]:
     for number, leg in enumerate(legs, 1):
         cases = sum(leg.after.cases.values())
-        numbers = f"{leg.seconds:.0f} | {leg.late:.1f} | {cases:,} | {len(leg.after.findings)}"
+        numbers = f"{leg.seconds:.0f}", f"{leg.late:.1f}", f"{cases:,}", str(len(leg.after.findings))
         left = ", ".join(f"{n} x `{words}`" for words, n in Counter(leg.left).items()) or "nothing"
-        yield f"| {number} | {_ended(leg)} | {numbers} | {left} |"
+        yield str(number), _ended(leg), *numbers, left
 
 
-def _implementations(plan: Plan, last: Snapshot) -> Iterator[str]:
+def _rows(plan: Plan, last: Snapshot) -> Iterator[tuple[str, ...]]:
     found: Mapping[str, list[str]] = {name: [] for name in (*RIGHT, *plan.names)}
     for name, oracle, symptom in sorted(set(last.findings.values())):
         found.get(name, []).append(f"{oracle}: {symptom}")
     for name, message in last.faults:
         found.get(name, []).append(f"fault: {_first_line(message)}")
     for name, words in found.items():
-        yield f"| {name} | {last.cases.get(name, 0):,} | {'; '.join(words) or 'nothing'} | {expected(name)} |"
+        yield name, f"{last.cases.get(name, 0):,}", "; ".join(words) or "nothing", expected(name)
 
 
 def _first_line(message: str) -> str:

@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import torch
 
+from mhc.bench import verbs
 from mhc.bench.detection.sets import KNOWN, set_of
+from mhc.bench.markdown import table
 from mhc.bench.throughput.measure import (
     PHASES,
     Contender,
@@ -25,17 +28,16 @@ from mhc.bench.throughput.measure import (
     median_ratio,
     plain,
     split,
-    unled,
 )
-from mhc.bench.throughput.race import Race, Score, State, race, scores
+from mhc.bench.throughput.race import Race, State, race, scores
 from mhc.bench.throughput.simulated import Simulated, serve
 from mhc.bench.throughput.simulated import measure as simulate
+from mhc.bench.throughput.unled import unled
 from mhc.fuzz.cli.options import load_all
 from mhc.fuzz.executors.local import Here, Site, Specs
 from mhc.fuzz.executors.ray_cluster import Fleet, join
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
-from mhc.implementation import DEVICES
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.record import Mutant
 from oracles.mutants.thresholds import drawn
@@ -46,60 +48,37 @@ COST, CEILING = 2.0, 2000.0
 UNLED = "no campaign"
 _CASES = 100
 _PARTS = (0.125, 0.25, 0.5, 1.0)  # of a race's limit: the score is told as if it had been that
+_RACE_HEAD = (
+    *("seconds each", "", "killed", "clean flagged", "seconds, all mutants", "kills a minute"),
+    *("campaign's kills a minute over it", "its seconds over the campaign's"),
+)
 _EVERY = 8  # of the catalogue's mutants, without --all
 
 
 @click.command()
-@click.option("--impl", "specs", multiple=True, metavar="IMPL", help="Instead of all built-in ones. Repeatable.")
-@click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where kernels run.")
+@verbs.several("--impl", "specs", metavar="IMPL", help="Instead of all built-in ones.")
+@verbs.device("Where kernels run.")
 @click.option("--workers", type=click.IntRange(min=1), multiple=True, help="Repeatable.  [default: 1 and one a core]")
-@click.option(
-    "--cases",
-    type=click.IntRange(min=10),
-    help=f"On each implementation, a lap.  [default: {_CASES}, more with many workers]",
-)
-@click.option("--laps", type=click.IntRange(min=1), default=3, show_default=True, help="Of each contender, in turns.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the drawn cases.")
+@verbs.whole("--cases", least=10, help=f"On each implementation, a lap.  [default: {_CASES}, more with many workers]")
+@verbs.whole("--laps", default=3, help="Of each contender, in turns.")
+@verbs.SEED
 @click.option("--on", metavar="ray[://ADDRESS]", help="Measure the same on Ray beside it; a simulated fleet only there.")
 @click.option("--no-plain", is_flag=True, help="Leave the plain loop out.")
-@click.option(
-    "--simulated", type=click.IntRange(min=1), metavar="N", help="Measure N workers that sleep and report instead."
-)
-@click.option(
-    "--sleep", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Seconds a simulated case takes."
-)
-@click.option(
-    "--seconds", type=click.FloatRange(min=1), default=10.0, show_default=True, help="That a simulated fleet works."
-)
+@verbs.whole("--simulated", metavar="N", help="Measure N workers that sleep and report instead.")
+@verbs.number("--sleep", least=0, default=0.0, help="Seconds a simulated case takes.")
+@verbs.number("--seconds", default=10.0, help="That a simulated fleet works.")
 @click.option(
     "--race", "racing", is_flag=True, help="Race a campaign against the plain loop over known-bad implementations."
 )
 @click.option("--all", "every", is_flag=True, help=f"Race over all mutants, not every {_EVERY}th.")
-@click.option(
-    "--only", "names", multiple=True, metavar="NAME", help="Race over a mutant, or all of a base or set. Repeatable."
-)
-@click.option(
-    "--thresholds",
-    type=click.IntRange(min=0),
-    metavar="SEED",
-    help="Race over mutants too whose thresholds this seed draws.",
-)
-@click.option(
-    "--limit", type=click.FloatRange(min=1), default=60.0, show_default=True, help="Seconds a mutant has under each."
-)
-@click.option(
-    "--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, show_default=True, help="Mutants at a time."
-)
-@click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help="Keep a race's results there.")
+@verbs.several("--only", "names", metavar="NAME", help="Race over a mutant, or all of a base or set.")
+@verbs.whole("--thresholds", least=0, metavar="SEED", help="Race over mutants too whose thresholds this seed draws.")
+@verbs.number("--limit", default=60.0, help="Seconds a mutant has under each.")
+@verbs.jobs("Mutants at a time.")
+@verbs.state("Keep a race's results there.")
 def throughput(
-    specs: tuple[str, ...],
-    device: str,
-    workers: tuple[int, ...],
-    cases: int | None,
-    laps: int,
     seed: int,
     on: str | None,
-    no_plain: bool,
     simulated: int | None,
     sleep: float,
     seconds: float,
@@ -110,6 +89,7 @@ def throughput(
     limit: float,
     jobs: int,
     state: Path | None,
+    **laps: Any,
 ) -> None:
     """Cases a second of a campaign by workers, where its time goes, and the plain loop beside it.
 
@@ -128,14 +108,14 @@ def throughput(
         if racing:
             generated = () if thresholds is None else drawn(thresholds)
             sys.exit(_race(_chosen(names, generated, every=every), state, limit, jobs, seed))
-        _measure(specs, device, workers, cases, laps, seed, on, no_plain)
+        _measure(seed=seed, on=on, **laps)
     except HarnessError as fault:
         click.echo(f"fault of the harness: {fault}", err=True)
         sys.exit(3)
 
 
 def _chosen(names: Sequence[str], generated: Sequence[Mutant], *, every: bool) -> list[Mutant]:
-    """What is raced: what `names` are of, or every `_EVERY`th of the catalogue, or all; and all that a seed drew.
+    """Return what is raced: what `names` are of, or every `_EVERY`th of the catalogue, or all; and all that a seed drew.
 
     Raises:
         click.UsageError: a name is of nothing that is raced on the CPU.
@@ -186,35 +166,30 @@ def _race(mutants: Sequence[Mutant], state: Path | None, limit: float, jobs: int
     for mutant, result in zip(mutants, races, strict=True):
         if not mutant.clean:
             sets.setdefault(set_of(mutant), []).append(result)
-    if len(sets) > 1:
-        _tell(races, limit, "All")
-    for name, those in sets.items():
-        _tell([*those, *(one for one in races if one.clean)], limit, f"{name}. {KNOWN[name]}")
+    titled = {"All": races} if len(sets) > 1 else {}
+    titled |= {f"{name}. {KNOWN[name]}": [*those, *(one for one in races if one.clean)] for name, those in sets.items()}
+    for title, those in titled.items():
+        click.echo(f"\n{title}\n\n{_race_table(those, limit)}")
     return 3 if any(one.fault for one in races) else 0
 
 
-def _tell(races: Sequence[Race], limit: float, title: str) -> None:
-    """The table of a set of mutants, and of all clean variants."""
+def _race_table(races: Sequence[Race], limit: float) -> str:
+    """Return the table of a set of mutants, and of all clean variants."""
     hunted = sum(not one.clean for one in races)
-    click.echo(f"\n{title}\n")
-    click.echo(
-        "| seconds each |  | killed | clean flagged | seconds, all mutants | kills a minute "
-        "| campaign's kills a minute over it | its seconds over the campaign's |"
-    )
-    click.echo("|---|---|---|---|---|---|---|---|")
+    rows = []
     for part in _PARTS:
         found = scores(races, limit * part)
+        ours = found["campaign"]
         for name, score in found.items():
-            click.echo(f"| {limit * part:g} | {name} | {_told(score, hunted, found['campaign'])} |")
-
-
-def _told(score: Score, hunted: int, ours: Score) -> str:
-    often = f"{ours.per_minute / score.per_minute:.1f}" if score.per_minute else "-"
-    longer = f"{score.seconds / ours.seconds:.1f}" if ours.seconds else "-"
-    return f"{score.kills} of {hunted} | {score.flagged} | {score.seconds:.0f} | {score.per_minute:.1f} | {often} | {longer}"
+            often = f"{ours.per_minute / score.per_minute:.1f}" if score.per_minute else "-"
+            longer = f"{score.seconds / ours.seconds:.1f}" if ours.seconds else "-"
+            kills = (f"{score.kills} of {hunted}", str(score.flagged), f"{score.seconds:.0f}", f"{score.per_minute:.1f}")
+            rows.append((f"{limit * part:g}", name, *kills, often, longer))
+    return table(_RACE_HEAD, rows)
 
 
 def _measure(
+    *,
     specs: Sequence[str],
     device: str,
     workers: Sequence[int],
@@ -252,29 +227,24 @@ def _measure(
                 contenders.append(Contender(_named("plain loop", many), loops))
         found = in_turns(contenders, laps, seed, _show)
     click.echo(f"\n{', '.join(loaded)} on {device}, {cases} cases each a lap, {laps} laps in turns\n")
-    click.echo(
-        f"| | cases/s, median of {laps} | over the first of its kind, median of the turns | workers in cases "
-        "| ms of a worker a case | main process, ms of CPU time a case |"
-    )
-    click.echo("|---|---|---|---|---|---|")
     first, unled_first = (found[contenders[i].name] for i in (0, 1))
-    for name, those in found.items():
-        rate, cost = median_rate(those), statistics.median(1000 * lap.cpu / max(1, lap.cases) for lap in those)
-        busy = statistics.median(lap.busy for lap in those)
-        each = statistics.median(1000 * lap.working / max(1, lap.cases) for lap in those)
-        base = unled_first if name.startswith(UNLED) else first
-        told = [
-            f"{rate:.1f}",
-            f"{median_ratio(those, base):.2f}",
-            f"{busy:.0%}" if busy else "-",
-            f"{each:.1f}" if busy else "-",
-        ]
-        click.echo(f"| {name} | {' | '.join(told)} | {f'{cost:.2f}' if cost else '-'} |")
+    rows = [_lap_row(name, those, unled_first if name.startswith(UNLED) else first) for name, those in found.items()]
+    head = (
+        *("", f"cases/s, median of {laps}", "over the first of its kind, median of the turns", "workers in cases"),
+        *("ms of a worker a case", "main process, ms of CPU time a case"),
+    )
+    click.echo(table(head, rows))
     phases = split(found[contenders[0].name][-1], materialising(device, seed))
-    click.echo(f"\nms of a case, {contenders[0].name}, last lap\n\n| | {' | '.join(PHASES)} | on cases that compile |")
-    click.echo("|---" * (len(PHASES) + 2) + "|")
-    for name, parts in phases.items():
-        click.echo(f"| {name} | {' | '.join(f'{parts[phase]:.1f}' for phase in (*PHASES, 'compiling'))} |")
+    rows = [(name, *(f"{parts[phase]:.1f}" for phase in (*PHASES, "compiling"))) for name, parts in phases.items()]
+    click.echo(f"\nms of a case, {contenders[0].name}, last lap\n\n{table(('', *PHASES, 'on cases that compile'), rows)}")
+
+
+def _lap_row(name: str, laps: Sequence[Lap], base: Sequence[Lap]) -> tuple[str, ...]:
+    cost = statistics.median(1000 * lap.cpu / max(1, lap.cases) for lap in laps)
+    busy = statistics.median(lap.busy for lap in laps)
+    each = statistics.median(1000 * lap.working / max(1, lap.cases) for lap in laps)
+    shares = (f"{busy:.0%}", f"{each:.1f}") if busy else ("-", "-")
+    return (name, f"{median_rate(laps):.1f}", f"{median_ratio(laps, base):.2f}", *shares, f"{cost:.2f}" if cost else "-")
 
 
 def _named(what: str, workers: int) -> str:

@@ -1,19 +1,17 @@
 """Cases a second of a campaign, and where its time goes; beside the plain loop, in turns."""
 
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
+from mhc.bench.campaigns import campaign
 from mhc.bench.detection.hunt import ELEMENTS, draw
-from mhc.bench.throughput.alone import alone
 from mhc.bench.throughput.plain import apart
-from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
-from mhc.fuzz.campaign.store import FILE, Store
+from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.executors.local import Site, Specs
 from mhc.inputs import materialise
 from strategies.rounds import ROUND
@@ -53,7 +51,7 @@ class Lap:
 
     @property
     def busy(self) -> float:
-        """The share of the workers' time that went into cases; the rest they waited for something to do."""
+        """The share of the workers' time that went into cases; the rest is waiting."""
         return self.working / (self.workers * self.seconds) if self.seconds else 0.0
 
 
@@ -82,7 +80,7 @@ def median_rate(laps: Sequence[Lap]) -> float:
 
 
 def median_ratio(laps: Sequence[Lap], over: Sequence[Lap]) -> float:
-    """Of the rates, each over the one of the same turn: a machine that slows down in between changes no ratio."""
+    """Return the median of the rates, each over that of the same turn: a machine that slows down changes no ratio."""
     return statistics.median(lap.rate / base.rate if base.rate else 0.0 for lap, base in zip(laps, over, strict=True))
 
 
@@ -135,21 +133,10 @@ class Team:
 
     def _run(self, seed: int, pool: Standing, workers: int, cases: int) -> Lap:
         pool.width = workers
-        with tempfile.TemporaryDirectory() as folder:
-            store = Store.create(Path(folder) / FILE)
-            marks = _Marks(store)
-            running = Campaign(
-                [Subject(spec=spec, implementation=implementation) for spec, implementation in self._specs.values()],
-                store,
-                pool,
-                Budget(cases=cases),
-                seed=seed,
-                on_tick=marks.look,
-            )
+        marks = _Marks()
+        with campaign(self._specs, pool, Budget(cases=cases), seed=seed, on_tick=marks.look) as running:
             running.run()
-            counts, findings = store.counts(), len(store.findings())
-            store.close()
-        return marks.lap(workers, counts, findings)
+            return marks.lap(workers, running.store.counts(), len(running.store.findings()))
 
     def close(self) -> None:
         """End its processes."""
@@ -160,8 +147,7 @@ class Team:
 class _Marks:
     """The first and the last moment of a lap at which every worker had a case in hand: (cases, time, CPU time, working)."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self) -> None:
         self._full: list[tuple[int, float, float, float]] = []
 
     def look(self, running: Campaign) -> None:
@@ -169,30 +155,17 @@ class _Marks:
         if self._full and now - self._full[-1][1] < _LOOK:
             return
         if sum(slot.case is not None for slot in running.pool.busy()) == running.pool.size:
-            self._full[1:] = [(running.cases, now, time.process_time(), _working(self._store))]
+            self._full[1:] = [(running.cases, now, time.process_time(), _working(running.store))]
 
     def lap(self, workers: int, counts: Mapping[str, Mapping[str, float]], findings: int) -> Lap:
         first, last = (self._full[0], self._full[-1]) if self._full else ((0, 0.0, 0.0, 0.0),) * 2
         cases, seconds, cpu, working = (after - before for before, after in zip(first, last, strict=True))
-        return Lap(
-            cases=int(cases),
-            seconds=seconds,
-            cpu=cpu,
-            working=working,
-            workers=workers,
-            counts=counts,
-            findings=findings,
-        )
+        times = {"seconds": seconds, "cpu": cpu, "working": working}
+        return Lap(cases=int(cases), workers=workers, counts=counts, findings=findings, **times)
 
 
 def _working(store: Store) -> float:
     return sum(words.get("drawing", 0.0) + words.get("checking", 0.0) for words in store.counts().values())
-
-
-def unled(specs: Specs, device: str, seed: int, *, processes: int, gpus: int, cases: int) -> Lap:
-    """As many cases in processes without a campaign: all that this machine gives to so many at this time."""
-    done, working = alone(specs, device, processes, gpus=gpus, cases=cases, seed=seed)
-    return Lap(cases=done, seconds=working / processes, working=working, workers=processes, counts={})
 
 
 def plain(specs: Specs, seed: int, *, cases: int, jobs: int) -> Lap:
@@ -227,7 +200,7 @@ def split(lap: Lap, materialising: float) -> dict[str, dict[str, float]]:
 
 
 def materialising(device: str, seed: int) -> float:
-    """Seconds that making the inputs of a drawn case takes, on average."""
+    """Return the mean of the seconds that making the inputs of a drawn case takes."""
     drawn = draw(_MATERIALISED, seed, {}, ELEMENTS)
     materialise(drawn[0], device)
     started = time.perf_counter()

@@ -6,16 +6,14 @@ Each compiles for itself, in a cache of its own that is empty when it begins.
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from mhc.bench.campaigns import campaign
 from mhc.bench.detection.hunt import base_subject, subject
 from mhc.bench.detection.suites import COMPARATORS
 from mhc.bench.state import Results
 from mhc.bench.throughput.plain import apart
 from mhc.fuzz.campaign.campaign import Budget, Campaign
-from mhc.fuzz.campaign.campaign import Subject as Checked
 from mhc.fuzz.campaign.pool import Pool
-from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.executors.local import Here
 from mhc.fuzz.worker.forkserver import FRESH
 from mhc.fuzz.worker.limits import Limits
@@ -75,13 +73,11 @@ def race(
     seed: int,
     on_race: Callable[[Mutant, Race], None] = lambda mutant, result: None,
 ) -> list[Race]:
-    """Race them, `jobs` mutants at a time; each has `limit` seconds under each of the two, one after the other."""
+    """Race the mutants, `jobs` at a time; each has `limit` seconds under each of the two, one after the other."""
     first = FRESH.Process()  # what the first process alone waits for is in no race
     first.start()
     first.join()
-    waiting = [mutant for mutant in mutants if mutant.name not in state.done]
-    state.complete(waiting, lambda mutant: _one(mutant, limit, seed), jobs, on_race)
-    return [state.done[mutant.name] for mutant in mutants]
+    return state.complete(mutants, lambda mutant: _one(mutant, limit, seed), jobs, on_race)
 
 
 def _one(mutant: Mutant, limit: float, seed: int) -> Race:
@@ -108,32 +104,30 @@ def _one(mutant: Mutant, limit: float, seed: int) -> Race:
 
 
 def _campaign(spec: str, limit: float, seed: int, cache: str) -> tuple[float | None, int]:
-    """Seconds until the first finding and cases until then, of a campaign with one worker."""
+    """Return the seconds until the first finding of a campaign with one worker, and its cases until then."""
     loaded = load(spec)
     implementation = replace(loaded, env={**loaded.env, "MHC_CACHE": cache})
     specs = {implementation.name: (spec, implementation)}
-    with tempfile.TemporaryDirectory() as folder:
-        store = Store.create(Path(folder) / FILE)
 
-        def tick(campaign: Campaign) -> None:
-            starting = store.counts().get(implementation.name, {}).get("starting", 0.0)
-            if campaign.found:
-                campaign.stop("found")
-            elif campaign.now - starting >= limit:
-                campaign.stop("limit")
+    def tick(running: Campaign) -> None:
+        starting = running.store.counts().get(implementation.name, {}).get("starting", 0.0)
+        if running.found:
+            running.stop("found")
+        elif running.now - starting >= limit:
+            running.stop("limit")
 
-        pool = Pool(specs, Here(specs, "cpu", 1, Limits(run=_RUN, compile=_COMPILE)))
-        Campaign([Checked(spec=spec, implementation=implementation)], store, pool, Budget(), seed=seed, on_tick=tick).run()
-        at = min((row["at"] for row in store.findings().values()), default=None)
-        counts = store.counts().get(implementation.name, {})
-        store.close()
+    pool = Pool(specs, Here(specs, "cpu", 1, Limits(run=_RUN, compile=_COMPILE)))
+    with campaign(specs, pool, Budget(), seed=seed, on_tick=tick) as running:
+        running.run()
+        at = min((row["at"] for row in running.store.findings().values()), default=None)
+        counts = running.store.counts().get(implementation.name, {})
     starting = counts.get("starting", 0.0)
     cases = int(counts.get("checked", 0) + counts.get("refused", 0))
     return None if at is None or at - starting > limit else max(0.0, at - starting), cases
 
 
 def scores(races: Sequence[Race], limit: float) -> dict[str, Score]:
-    """Of the campaign, and of the plain loop under each comparator, if each had had `limit` seconds a mutant."""
+    """Return the scores of the campaign, and of the plain loop under each comparator, with `limit` seconds a mutant."""
     found = {"campaign": [(one.clean, one.campaign) for one in races]}
     for name in COMPARATORS:
         found[f"plain loop, {name}"] = [(one.clean, one.plain.get(name)) for one in races]

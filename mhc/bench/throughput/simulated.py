@@ -16,11 +16,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from mhc.bench.campaigns import campaign
 from mhc.bench.detection.hunt import draw
 from mhc.case import Case
-from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
-from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.executors.local import Site, Specs
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.worker import frames
@@ -244,41 +244,30 @@ def measure(folder: Path, site: Callable[[Specs], Site], *, seconds: float, slee
         site: given the implementations, where the workers run.
     """
     specs = write_scripts(folder, sleep, seed)
-    store = Store.create(folder / "simulated.sqlite")
     told: list[Finding] = []
     pool = Pool(specs, site(specs))
     began: list[tuple[float, float, int]] = []
 
-    def tick(campaign: Campaign) -> None:
-        if not began and campaign.cases >= 10 * pool.size:
-            began.append((time.monotonic(), time.process_time(), campaign.cases))
+    def tick(running: Campaign) -> None:
+        if not began and running.cases >= 10 * pool.size:
+            began.append((time.monotonic(), time.process_time(), running.cases))
         if began and time.monotonic() - began[0][0] >= seconds:
-            campaign.stop("measured")
+            running.stop("measured")
 
-    campaign = Campaign(
-        [Subject(spec=spec, implementation=implementation) for spec, implementation in specs.values()],
-        store,
-        pool,
-        Budget(),
-        seed=seed,
-        on_finding=told.append,
-        on_tick=tick,
-    )
-    campaign.run()
-    before = began[0]
     messages = (one for spec, _ in specs.values() for case in pickle.loads(Path(spec).read_bytes()).cases for one in case)
     bugs = {found.fingerprint.id for one in messages if isinstance(one, Checked) for found in one.findings}
-    rows = store.findings()
-    result = Ceiling(
-        workers=pool.size,
-        seconds=time.monotonic() - before[0],
-        cases=campaign.cases - before[2],
-        cpu=time.process_time() - before[1],
-        reports=int(sum(row["seen"] for row in rows.values())),
-        bugs=len(bugs),
-        met=len(bugs & {found.fingerprint.id for found in told}),
-        told=len(told),
-        kept=len(rows),
-    )
-    store.close()
-    return result
+    with campaign(specs, pool, Budget(), seed=seed, on_finding=told.append, on_tick=tick) as running:
+        running.run()
+        since, cpu, cases = began[0]
+        rows = running.store.findings()
+        return Ceiling(
+            workers=pool.size,
+            seconds=time.monotonic() - since,
+            cases=running.cases - cases,
+            cpu=time.process_time() - cpu,
+            reports=int(sum(row["seen"] for row in rows.values())),
+            bugs=len(bugs),
+            met=len(bugs & {found.fingerprint.id for found in told}),
+            told=len(told),
+            kept=len(rows),
+        )

@@ -1,4 +1,4 @@
-"""The verbs `minimise` and `promote` of `python -m mhc.fuzz`. Exit status: 0 clean, 1 still fails, 2 usage, 3 harness fault."""
+"""The verbs `minimise` and `promote` of `python -m mhc.fuzz`. Exit status: 0 clean, 1 still fails, 2 usage, 3 a fault."""
 
 import sys
 from dataclasses import replace

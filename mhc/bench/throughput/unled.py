@@ -1,4 +1,4 @@
-"""Rounds in processes that nobody leads: what as many workers could do at most on this machine at this time."""
+"""Baseline: rounds in processes without a campaign, the most that as many workers can do on this machine at this time."""
 
 import os
 import time
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 
+from mhc.bench.throughput.measure import Lap
 from mhc.fuzz.executors.local import Specs
 from mhc.fuzz.worker.forkserver import FRESH
 from mhc.fuzz.worker.process import HarnessError
@@ -16,11 +17,8 @@ _WARM = 0.4
 """Of a lap's cases: not measured, since a process has things to load until then."""
 
 
-def alone(specs: Specs, device: str, processes: int, *, gpus: int, cases: int, seed: int) -> tuple[int, float]:
-    """`cases` on each implementation, a share of them in each of so many processes at a time.
-
-    Returns:
-        Cases that were measured, and the seconds that all processes took together.
+def unled(specs: Specs, device: str, seed: int, *, processes: int, gpus: int, cases: int) -> Lap:
+    """Measure `cases` on each implementation, a share of them in each of so many processes at a time.
 
     Raises:
         HarnessError: a process ended before it was done.
@@ -40,13 +38,14 @@ def alone(specs: Specs, device: str, processes: int, *, gpus: int, cases: int, s
                 more, took = here.recv()
             except (EOFError, ConnectionResetError):
                 process.join()
-                raise HarnessError(f"a process of {spec} ended with {process.exitcode} where nobody watches it") from None
+                raise HarnessError(f"a process of {spec} ended with {process.exitcode} before it was done") from None
             done, seconds = done + more, seconds + took
         return done, seconds
 
     with ThreadPoolExecutor(processes) as pool:
-        told = list(pool.map(slot, range(processes)))
-    return sum(done for done, _ in told), sum(seconds for _, seconds in told)
+        slots = list(pool.map(slot, range(processes)))
+    done, working = sum(done for done, _ in slots), sum(seconds for _, seconds in slots)
+    return Lap(cases=done, seconds=working / processes, working=working, workers=processes, counts={})
 
 
 def _work(connection: Connection, spec: str, device: str, variables: Mapping[str, str], seeds: range) -> None:

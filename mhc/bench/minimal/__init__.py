@@ -1,1 +1,0 @@
-"""How small findings on known-bad implementations become. Open `measure.py` first."""

@@ -1,0 +1,153 @@
+"""What the verbs of `python -m mhc.bench` share: options, names to choose from, progress lines, and pages of results."""
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from mhc.commands import Commands
+from mhc.implementation import DEVICES
+from oracles.mutants.catalogue import ALL, ON_CPU
+from oracles.mutants.record import Mutant
+
+RESULTS = Path("docs/results")
+Option = Callable[[Any], Any]
+_ARGUMENTS = "mhc.bench.arguments"
+
+
+class Verbs(Commands):
+    """A group that remembers the words of its command line, which pages show."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[_ARGUMENTS] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+def command() -> str:
+    """Return the command that is running, as it was given."""
+    return f"python -m mhc.bench {shlex.join(click.get_current_context().meta.get(_ARGUMENTS, ()))}"
+
+
+def today() -> str:
+    """Return the date in UTC."""
+    return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def version_of(package: str) -> str:
+    """Return the version of an installed package, or "absent"."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "absent"
+
+
+def whole(*names: str, least: int = 1, help: str, **more: Any) -> Option:
+    """Return an option that takes an integer from `least`."""
+    return click.option(*names, type=click.IntRange(min=least), show_default=True, help=help, **more)
+
+
+def number(*names: str, least: float = 1, help: str, **more: Any) -> Option:
+    """Return an option that takes a number from `least`."""
+    return click.option(*names, type=click.FloatRange(min=least), show_default=True, help=help, **more)
+
+
+def positive(*names: str, help: str, **more: Any) -> Option:
+    """Return an option that takes a number above 0."""
+    return click.option(*names, type=click.FloatRange(min=0, min_open=True), show_default=True, help=help, **more)
+
+
+def several(*names: str, metavar: str, help: str, **more: Any) -> Option:
+    """Return an option that may be given more than once."""
+    return click.option(*names, multiple=True, metavar=metavar, help=f"{help} Repeatable.", **more)
+
+
+def jobs(help: str) -> Option:
+    """Return the option for how much runs at a time, by default one for each core."""
+    return whole("--jobs", default=os.cpu_count() or 1, help=help)
+
+
+def device(help: str) -> Option:
+    """Return the option for the device."""
+    return click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help=help)
+
+
+def state(help: str = "Keep results there, and skip what it has.") -> Option:
+    """Return the option for the file of a `Results`."""
+    return click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help=help)
+
+
+def write(what: object) -> Option:
+    """Return the option that writes the page. what: the page, in words."""
+    return click.option("--write", is_flag=True, help=f"Write {what}.")
+
+
+SEED = whole("--seed", least=0, default=0, help="Of the drawn cases.")
+
+
+def refuse_unknown(names: Iterable[str], known: Collection[str], what: str) -> None:
+    """Refuse what `--only` names and nobody knows.
+
+    Raises:
+        click.UsageError: a name is not in `known`.
+    """
+    for name in names:
+        if name not in known:
+            raise click.UsageError(f"--only {name}: no such {what}; known are {', '.join(known)}")
+
+
+def mutants(names: Sequence[str], bases: Iterable[str]) -> list[Mutant]:
+    """Return the mutants of the catalogue that run on the CPU: those of these names or bases, or all.
+
+    Raises:
+        click.UsageError: a name is neither a mutant's nor one of `bases`.
+    """
+    refuse_unknown(names, [*bases, *ALL], "mutant")
+    return [one for one in ON_CPU if not names or one.name in names or one.base in names]
+
+
+def refuse_lost(path: Path) -> None:
+    """Refuse a file that cannot be written, now and not after minutes of measuring.
+
+    Raises:
+        click.UsageError: its folder is not there.
+    """
+    if not path.parent.is_dir():
+        raise click.UsageError(f"{path}: there is no folder {path.parent}")
+
+
+class Page:
+    """The page of a verb, and the lines that say how far it is.
+
+    Args:
+        write: whether `path` is written; else the page is only printed.
+    """
+
+    def __init__(self, path: Path, *, write: bool) -> None:
+        if write:
+            refuse_lost(path)
+        self._path = path if write else None
+        self._started = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long the verb has been running."""
+        return time.monotonic() - self._started
+
+    def show(self, line: str) -> None:
+        """Print a line of progress."""
+        click.echo(f"{self.seconds:6.0f} s  {line}")
+
+    def finish(self, text: str, status: int, picture: str | None = None) -> NoReturn:
+        """Write the page, and beside it its picture in SVG if it has one; print it, and exit."""
+        if self._path is not None:
+            self._path.write_text(text, encoding="utf-8")
+            if picture is not None:
+                self._path.with_suffix(".svg").write_text(picture, encoding="utf-8")
+        click.echo(f"\n{text}")
+        sys.exit(status)
