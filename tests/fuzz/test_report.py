@@ -213,7 +213,7 @@ def test_what_the_ledger_knows_is_known_and_no_failure(tmp_path: Path, monkeypat
     store.count("manual", "checked", 3)
     ((id_, row),) = store.findings().items()
     entry = Known(
-        fingerprint=Fingerprint.read(row["document"]["fingerprint"]),
+        fingerprint=Fingerprint(**row["document"]["fingerprint"]),
         fixture=f"{id_}.json",
         issue="#12",
         reason="waits for a release",

@@ -193,7 +193,7 @@ def snapshot(run: Path) -> Snapshot:
         counts |= {f"{name} in {label}": float(n) for name, label, n in store.table("regions")}
         found = {}
         for row in store.findings().values():
-            one = Fingerprint.read(row["document"]["fingerprint"])
+            one = Fingerprint(**row["document"]["fingerprint"])
             found[str(one)] = (one.implementation, one.oracle, one.symptom)
             counts[f"seen {one}"] = float(row["seen"])
         meta = store.meta()

@@ -4,10 +4,12 @@ Reports and campaigns read it without a second look, so whatever is checked, is 
 its own, JSON has others than are meant, and a finding's id names files.
 """
 
-import math
 import sqlite3
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
 
 from mhc.case import Case
 from mhc.case_json import CaseError, parse
@@ -15,10 +17,58 @@ from mhc.fuzz.campaign.store import Store, StoreError
 from mhc.fuzz.findings.finding import from_document
 from mhc.implementation import DEVICES
 
-_STATES = {"raw", "shrunk", "minimal"}  # "shrunk": older versions, in which Hypothesis shrank a finding first
 _END_OF_TIME = 253402300800  # of year 9999, the last that a date can be written of
+Count = Annotated[int, Meta(ge=0, lt=2**53)]
+Times = Annotated[int, Meta(ge=1, lt=2**53)]  # of what is counted, and has no row before
+Number = Annotated[float, Meta(ge=0, lt=2.0**53)]
+Seed = Annotated[int, Meta(ge=0)]
 
-Fits = Callable[[Any], bool]
+
+class CaseText(str):
+    """JSON of a case that this version reads."""
+
+
+class AnyCaseText(str):
+    """JSON of a case of any version: reports show it, and read nothing of it but its operator."""
+
+
+class Implementation(msgspec.Struct):
+    """An implementation of a run."""
+
+    name: str
+    spec: str = ""
+
+
+class Environment(msgspec.Struct):
+    """What reports show of `mhc.environment.Environment`."""
+
+    python: str = ""
+    platform: str = ""
+    processor: str = ""
+    packages: dict[str, str] = {}
+    cuda: str = ""
+    devices: list[str] = []
+    variables: dict[str, str] = {}
+
+
+class FaultRow(msgspec.Struct, forbid_unknown_fields=True):
+    """A `FaultRecord`."""
+
+    implementation: str
+    message: str
+    trace: str
+    case: CaseText | None
+    seen: Count
+    at: Number
+
+
+class UnfinishedRow(msgspec.Struct, forbid_unknown_fields=True):
+    """A `mhc.fuzz.report.snapshot.Unfinished`."""
+
+    implementation: str
+    doing: str
+    seconds: Number
+    case: CaseText | None
 
 
 def check(store: Store) -> None:
@@ -30,8 +80,8 @@ def check(store: Store) -> None:
     try:
         for table, columns in _COLUMNS.items():
             for row in store.rows(table):
-                for (name, fits), value in zip(columns.items(), row, strict=True):
-                    if not fits(value):
+                for (name, kind), value in zip(columns.items(), row, strict=True):
+                    if not _fits(kind, value):
                         raise StoreError(f"{table}: {name} is {_quoted(value)}")
         _check_meta(store)
         for id_, document in ((row[0], row[1]) for row in store.rows("findings")):
@@ -66,7 +116,7 @@ def _check_meta(store: Store) -> None:
             value = parse(text)
         except ValueError as error:
             raise StoreError(f"meta: {key} {error}") from error
-        if not _META.get(key, _anything)(value):
+        if not _fits(_META.get(key, Any), value):
             raise StoreError(f"meta: {key} is {_quoted(value)}")
 
 
@@ -81,6 +131,32 @@ def _check_finding(id_: str, text: str) -> None:
         raise StoreError(f"findings: the id of {id_} is not that of its fingerprint, {found.fingerprint.id}")
 
 
+def _fits(kind: Any, value: object) -> bool:
+    """Return whether a value is of a type, within its limits."""
+    try:
+        msgspec.convert(value, kind, dec_hook=_read_text)
+    except (msgspec.ValidationError, RecursionError):
+        return False
+    return True
+
+
+def _read_text(kind: type, value: object) -> object:
+    """Return JSON text of a case, which is read.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(value, str):
+        raise ValueError("no text")
+    if kind is CaseText:
+        Case.from_json(value)
+    else:
+        document = parse(value)
+        if not isinstance(document, Mapping) or not isinstance(document.get("operator", ""), str):
+            raise ValueError("no case")
+    return kind(value)
+
+
 def _quoted(value: object) -> str:
     """A value of any size and depth."""
     try:
@@ -90,138 +166,53 @@ def _quoted(value: object) -> str:
     return told if len(told) <= 100 else f"{told[:100]}..."
 
 
-def _anything(value: object) -> bool:
-    return True
-
-
-def _text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _whole(value: object) -> bool:
-    """What somebody chose, as a seed, of any size."""
-    return type(value) is int and value >= 0
-
-
-def _count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**53
-
-
-def _times(value: object) -> bool:
-    """How often something was counted, which has no row before."""
-    return _count(value) and value != 0
-
-
-def _number(value: object) -> bool:
-    return type(value) in {int, float} and 0 <= value < 2**53  # type: ignore[operator]  # of these types
-
-
-def _ratio(value: object) -> bool:
-    """An error may be any number of bounds, and infinitely many where the bound is 0."""
-    return type(value) in {int, float} and value >= 0  # type: ignore[operator]  # of these types; not of a NaN
-
-
-def _case(value: object) -> bool:
-    """A case of any version: it is shown, and nothing of it but its operator is read."""
-    try:
-        document = parse(value) if isinstance(value, str) else None
-    except ValueError:
-        return False
-    return isinstance(document, Mapping) and _text(document.get("operator", ""))
-
-
-def _or_none(fits: Fits) -> Fits:
-    return lambda value: value is None or fits(value)
-
-
-def _list_of(fits: Fits) -> Fits:
-    return lambda value: isinstance(value, list) and all(map(fits, value))
-
-
-def _by_name(fits: Fits) -> Fits:
-    return lambda value: isinstance(value, dict) and all(map(fits, value.values()))
-
-
-def _fields(**fields: Fits) -> Fits:
-    """An object whose fields fit, those of them that are there; others may be too."""
-    return lambda value: isinstance(value, dict) and all(fits(value[key]) for key, fits in fields.items() if key in value)
-
-
-def _exactly(**fields: Fits) -> Fits:
-    """An object with these fields and no others."""
-    fits = _fields(**fields)
-    return lambda value: fits(value) and isinstance(value, dict) and set(value) == set(fields)
-
-
-def _read_case(value: object) -> bool:
-    """A case that this version reads."""
-    try:
-        return isinstance(value, str) and Case.from_json(value) is not None
-    except CaseError:
-        return False
-
-
-def _implementation(value: object) -> bool:
-    return _fields(name=_text, spec=_text)(value) and isinstance(value, dict) and "name" in value
-
-
-_COLUMNS: Mapping[str, Mapping[str, Fits]] = {
-    "meta": {"key": _text, "value": _text},
-    "hand": {"slot": _count, "implementation": _text, "case": _text, "begun": _number},
-    "counts": {"implementation": _text, "what": _text, "n": _number},
-    "regions": {"implementation": _text, "label": _text, "n": _times},
-    "ratios": {
-        "implementation": _text,
-        "subject": _text,
-        "bin": lambda value: type(value) is int and -40 <= value <= 4,
-        "n": _times,
+_COLUMNS: Mapping[str, Mapping[str, Any]] = {
+    "meta": {"key": str, "value": str},
+    "hand": {"slot": Count, "implementation": str, "case": str, "begun": Number},
+    "counts": {"implementation": str, "what": str, "n": Number},
+    "regions": {"implementation": str, "label": str, "n": Times},
+    "ratios": {"implementation": str, "subject": str, "bin": Annotated[int, Meta(ge=-40, le=4)], "n": Times},
+    "worst": {
+        "implementation": str,
+        "subject": str,
+        "ratio": Annotated[float, Meta(ge=0)],  # infinite where the bound is 0
+        "case": AnyCaseText,
     },
-    "worst": {"implementation": _text, "subject": _text, "ratio": _ratio, "case": _case},
-    "reached": {"implementation": _text, "symbol": _text, "size": _count},
-    "timeline": {"implementation": _text, "tick": _count, "n": _times},
+    "reached": {"implementation": str, "symbol": str, "size": Count},
+    "timeline": {"implementation": str, "tick": Count, "n": Times},
     "findings": {
-        "id": _text,
-        "document": _text,
-        "seen": _count,
-        "state": lambda value: value in _STATES,
-        "at": _number,
+        "id": str,
+        "document": str,
+        "seen": Count,
+        "state": Literal["raw", "shrunk", "minimal"],  # "shrunk": older versions, in which Hypothesis shrank it first
+        "at": Number,
     },
-    "restarts": {"implementation": _text, "reason": _text, "n": _times},
+    "restarts": {"implementation": str, "reason": str, "n": Times},
     "legs": {
-        "number": _count,
-        "started": lambda value: _number(value) and value < _END_OF_TIME,
-        "seconds": _number,
-        "ended": _text,
+        "number": Count,
+        "started": Annotated[float, Meta(ge=0, lt=253402300800.0)],  # up to year 9999, the last that a date can have
+        "seconds": Number,
+        "ended": str,
     },
 }
-_META: Mapping[str, Fits] = {
-    "against": _list_of(_text),
-    "budget": _text,
-    "cases": _or_none(_whole),
-    "chosen": lambda value: isinstance(value, bool),
-    "command": _text,
-    "device": lambda value: value in DEVICES,
-    "environment": _fields(
-        python=_text,
-        platform=_text,
-        processor=_text,
-        packages=_by_name(_text),
-        cuda=_text,
-        devices=_list_of(_text),
-        variables=_by_name(_text),
-    ),
-    "fault": _or_none(_text),
-    "faults": _list_of(
-        _exactly(implementation=_text, message=_text, trace=_text, case=_or_none(_read_case), seen=_count, at=_number)
-    ),
-    "fixtures": _by_name(_text),
-    "implementations": _list_of(_implementation),
-    "known": _list_of(_text),
-    "max_elements": _or_none(_whole),
-    "partners": _list_of(_text),
-    "seconds": _or_none(lambda value: type(value) in {int, float} and 0 <= value < math.inf),
-    "seed": _whole,
-    "seeds": _by_name(_whole),
-    "unfinished": _list_of(_exactly(implementation=_text, doing=_text, seconds=_number, case=_or_none(_read_case))),
-    "workers": _or_none(_count),
+_META: Mapping[str, Any] = {
+    "against": list[str],
+    "budget": str,
+    "cases": Seed | None,
+    "chosen": bool,
+    "command": str,
+    "device": Literal[DEVICES],
+    "environment": Environment,
+    "fault": str | None,
+    "faults": list[FaultRow],
+    "fixtures": dict[str, str],
+    "implementations": list[Implementation],
+    "known": list[str],
+    "max_elements": Seed | None,
+    "partners": list[str],
+    "seconds": Annotated[float, Meta(ge=0, le=1.7e308)] | None,
+    "seed": Seed,
+    "seeds": dict[str, Seed],
+    "unfinished": list[UnfinishedRow],
+    "workers": Count | None,
 }

@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
 
 from mhc.case import Case
 from mhc.case_json import CaseError
@@ -14,7 +17,9 @@ from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
 
+_Record = TypeVar("_Record", Fingerprint, "Reduction")
 _LONGEST = 2000  # characters of a message that is kept
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,27 +32,12 @@ class Reduction:
         reproduced: of `runs` runs, each in a process of its own.
     """
 
-    elements_before: int
-    elements: int
-    checks: int
-    seconds: float
-    reproduced: int
-    runs: int
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Self:
-        """What `Finding.document` has of it, as JSON gives it back.
-
-        Raises:
-            TypeError, ValueError: it has other fields, or what is no count.
-        """
-        if not isinstance(document, Mapping):
-            raise TypeError("a reduction must be an object")
-        found = cls(**document)
-        for name, value in vars(found).items():
-            if type(value) not in ({int, float} if name == "seconds" else {int}) or not 0 <= value < 2**63:
-                raise ValueError(f"{name} must be a number >= 0")
-        return found
+    elements_before: Count
+    elements: Count
+    checks: Count
+    seconds: Annotated[float, Meta(ge=0, lt=2.0**63)]
+    reproduced: Count
+    runs: Count
 
     @property
     def rate(self) -> float:
@@ -126,6 +116,17 @@ def finding(spec: str, implementation: Implementation, case: Case, verdict: Verd
     )
 
 
+def _read(kind: type[_Record], name: str, document: object) -> _Record:
+    """Return the record that `document` holds, as JSON gives it back; refuse other fields and other types."""
+    known = {field.name for field in fields(kind)}
+    if isinstance(document, Mapping) and not known.issuperset(document):
+        raise CaseError(name, f"has other fields than expected ({min(str(one) for one in document if one not in known)})")
+    try:
+        return msgspec.convert(document, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise CaseError(name, f"has other fields than expected ({error})") from error
+
+
 def read_finding(path: Path) -> Finding:
     """The finding in a file. Its environment is that of then; its variables are not asked for again.
 
@@ -152,11 +153,8 @@ def from_document(document: object) -> Finding:
             raise CaseError(name, "missing; this is no finding")
     case, reduction = Case.from_document(document["case"]), document.get("reduction")
     _environment(document.get("environment", {}))
-    try:
-        fingerprint = Fingerprint.read(document["fingerprint"])
-        reduced = None if reduction is None else Reduction.read(reduction)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise CaseError("fingerprint or reduction", f"has other fields than expected ({error})") from error
+    fingerprint = _read(Fingerprint, "fingerprint", document["fingerprint"])
+    reduced = None if reduction is None else _read(Reduction, "reduction", reduction)
     if fingerprint.operator != case.operator:
         raise CaseError("fingerprint.operator", f"must be its case's, {case.operator}, was {fingerprint.operator!r}")
     return Finding(

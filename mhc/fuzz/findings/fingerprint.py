@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -35,20 +34,6 @@ class Fingerprint:
             symptom=verdict.symptom,
             against=verdict.against,
         )
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Self:
-        """Read what `document` wrote, as JSON gives it back.
-
-        Raises:
-            TypeError, ValueError: it has other fields.
-        """
-        if not isinstance(document, Mapping):
-            raise TypeError("a fingerprint must be an object")
-        found = cls(**document)
-        if not all(isinstance(value, str) for value in vars(found).values()):
-            raise TypeError("a fingerprint must be of text")
-        return found
 
     @property
     def document(self) -> dict[str, Any]:

@@ -58,7 +58,7 @@ class Found:
     def title(self) -> str:
         """The fingerprint in words."""
         parts = {"operator": "?", "implementation": "?", "oracle": "?", "subject": "?", "symptom": "?"}
-        return bounded(str(Fingerprint.read({**parts, **self.document.get("fingerprint", {})})), 300)
+        return bounded(str(Fingerprint(**{**parts, **self.document.get("fingerprint", {})})), 300)
 
     @property
     def message(self) -> str:
@@ -71,7 +71,7 @@ class Found:
     @property
     def reduction(self) -> Reduction | None:
         told = self.document.get("reduction")
-        return None if told is None else Reduction.read(told)
+        return None if told is None else Reduction(**told)
 
     @property
     def elements(self) -> int | None:
