@@ -49,12 +49,12 @@ def check(
     ran to its end in the first run; in campaigns only where nothing was wrong with it, since they would report the same bug
     in other words. Shared memory and changed settings (`MANNERS`) do not count there: they would hide all else.
 
-    An error of the device that only the harness meets is the case's as well: its kernel ran behind the call.
+    An error of the device that the harness meets later counts against the case too: its kernel runs asynchronously.
 
     Args:
-        clock: is told where the time went, and before each call of the implementation.
-        peers: what the first run is compared with, by the pair gate.
-        measure: the bound gate's verdicts say how far each output is from float64.
+        clock: adds up the time, and is called before each call of the implementation.
+        peers: the pair gate compares the first run with them.
+        measure: the bound gate's verdicts carry the errors of each output against float64.
     """
     clock = clock or Clock()
     verdicts: list[Verdict] = []
@@ -74,7 +74,7 @@ def check(
 
 
 def _refused_again(implementation: Implementation, case: Case, device: str) -> str | None:
-    """The reason that it gives when it is asked a second time; None where it takes the case then."""
+    """Return the reason of a second refusal; None if the case is accepted then."""
     try:
         again = implementation.refusal(case, device)
     except BaseException as error:  # its `supports` is code from outside
@@ -129,14 +129,14 @@ def _check(
 def further(
     implementation: Implementation, trial: Trial, gates: Iterable[Gate], clock: Clock | None = None
 ) -> list[Verdict]:
-    """The verdicts of `gates` that need more than the first run; a run that two of them ask for is made once.
+    """Return the verdicts of `gates`, which need more than the first run. A run that two gates need is made once.
 
-    What the first run returned must outlast all of them. A run that loses the device is the last one.
+    The results of the first run must stay unchanged through all runs. A run that loses the device is the last one.
     """
     clock = clock or Clock()
     done: dict[str, Observation] = {}
     verdicts: list[Verdict] = []
-    told = {_key(one) for one in _failing(trial.observation)}
+    reported = {_key(one) for one in _failing(trial.observation)}
     for gate in gates:
         plan = gate.plan(trial)
         if isinstance(plan, list):
@@ -150,9 +150,9 @@ def further(
                 done[run.label] = rerun(implementation, run)
                 clock.running += sum(done[run.label].seconds.values())
             if not plan.probes:
-                wrong = [one for one in _failing(done[run.label]) if fresh and _key(one) not in told]
+                wrong = [one for one in _failing(done[run.label]) if fresh and _key(one) not in reported]
                 verdicts += [one for one in wrong if one.oracle in MANNERS]
-                told |= {_key(one) for one in wrong if one.oracle in MANNERS}
+                reported |= {_key(one) for one in wrong if one.oracle in MANNERS}
                 broken += _unfit(gate, run, done[run.label], fresh)
             if liveness.lost(done[run.label]):
                 return verdicts + broken
@@ -161,13 +161,13 @@ def further(
 
 
 def rerun(implementation: Implementation, run: Run) -> Observation:
-    """Make one of the further runs that a gate asks for."""
+    """Make one of the further runs of a gate."""
     stream = new_stream(run.inputs.device) if run.late else None
     return observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill, stream=stream)
 
 
 def _failing(observation: Observation) -> list[Verdict]:
-    """What a run does wrong in itself."""
+    """Return the failures of a run by itself."""
     return [one for one in by_itself(observation) if one.status is Status.FAIL]
 
 
@@ -176,7 +176,7 @@ def _key(verdict: Verdict) -> tuple[str, str, str]:
 
 
 def _unfit(gate: Gate, run: Run, observation: Observation, fresh: bool) -> list[Verdict]:
-    """Why a further run cannot be judged by the gate that asked for it; what it did wrong in itself is told once."""
+    """Return why the gate cannot judge a further run. The run's own failures are reported once."""
     if observation.refused is not None:
         return [not_applicable(gate.name, run.label, f"refused: {observation.refused}")]
     wrong = [one for one in _failing(observation) if one.oracle not in MANNERS]

@@ -1,4 +1,4 @@
-"""The pair gate in a check: the first run beside what another implementation made of the same case."""
+"""Differential testing: the pair gate compares the first run with a peer's result on the same case."""
 
 import pickle
 from collections.abc import Mapping, Sequence
@@ -61,39 +61,39 @@ class RunningPeer(Protocol):
 
 
 def against(other: RunningPeer, trial: Trial, verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The pair gate's verdicts on a trial that already has `verdicts`.
+    """Return the pair gate's verdicts on a trial that already has `verdicts`.
 
-    What is wrong by itself is told once, by the gate that says so. What the other one does wrong, a crash or a refusal, is
-    nothing to judge here by: not applicable, and its symptom says what it was.
+    An output that fails by itself is reported once, by the gate that found it. A crash or refusal of the peer gives a
+    verdict "not applicable" with the peer's symptom.
     """
     mine, peer = trial.observation, other.peer
     if mine.failure is not None:
-        return [_untold(peer, "failed itself", f"{mine.implementation} raised {mine.failure.type}")]
+        return [_not_compared(peer, "failed itself", f"{mine.implementation} raised {mine.failure.type}")]
     answer = other.run(trial.case)
     if isinstance(answer, Verdict):
-        return [_untold(peer, answer.symptom, f"{peer.name}: {answer.message}")]
+        return [_not_compared(peer, answer.symptom, f"{peer.name}: {answer.message}")]
     if answer.refused is not None:
-        return [_untold(peer, "refused", f"{peer.name} refused: {answer.refused}")]
+        return [_not_compared(peer, "refused", f"{peer.name} refused: {answer.refused}")]
     if answer.failure is not None:
-        told = f"{peer.name}: {answer.failure.stage} raised {answer.failure.type}: {answer.failure.message}"
-        return [_untold(peer, liveness.symptom(answer.failure), told)]
+        reason = f"{peer.name}: {answer.failure.stage} raised {answer.failure.type}: {answer.failure.message}"
+        return [_not_compared(peer, liveness.symptom(answer.failure), reason)]
     outputs, gradients = pickle.loads(answer.tensors)
     theirs = replace(mine, implementation=peer.name, outputs=outputs, gradients=gradients)
     allowed = trial.allowed
     if peer.recomputes_forward != trial.recomputes_forward:
         allowed = tolerances(trial.inputs, trial.reference, recomputes_forward=peer.recomputes_forward)
     wrong = {one.subject: one.oracle for one in verdicts if one.status is Status.FAIL and one.oracle in _JUDGES}
-    told_of = []
+    judged = []
     for verdict in pair.judge(Side(observation=mine, allowed=trial.allowed), Side(observation=theirs, allowed=allowed)):
         one = _explained(verdict, theirs, allowed)
         if verdict.subject in wrong:
             one = not_applicable(pair.NAME, verdict.subject, f"fails {wrong[verdict.subject]} by itself")
-        told_of.append(replace(one, against=peer.name))
-    return told_of
+        judged.append(replace(one, against=peer.name))
+    return judged
 
 
 def _explained(verdict: Verdict, theirs: Observation, allowed: Tolerances) -> Verdict:
-    """A disagreement with what the other one's own result is by itself: one of the two is wrong, or the reference is."""
+    """Add to a disagreement whether the peer's result fails by itself: one of the two is wrong, or the reference is."""
     value = results(theirs).get(verdict.subject)
     wanted = {**allowed.outputs, **allowed.gradients}.get(verdict.subject)
     if verdict.status is not Status.FAIL or value is None or wanted is None:
@@ -104,12 +104,12 @@ def _explained(verdict: Verdict, theirs: Observation, allowed: Tolerances) -> Ve
     return replace(verdict, message=f"{verdict.message}; {note}")
 
 
-def _untold(peer: Peer, symptom: str, reason: str) -> Verdict:
+def _not_compared(peer: Peer, symptom: str, reason: str) -> Verdict:
     return replace(not_applicable(pair.NAME, "case", reason), symptom=symptom, against=peer.name)
 
 
 def compared(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """With whom a case was compared, and with whom not and why, in words that can be counted."""
+    """Return, in words that the store counts, with which peers a case was compared, and with which not and why."""
     words = []
     for name in dict.fromkeys(one.against for one in verdicts if one.against):
         own = [one for one in verdicts if one.against == name]
@@ -122,7 +122,7 @@ def compared(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """How often one implementation was compared with another; missing: how often not, by why."""
+    """How often one implementation was compared with another. missing: how often not, by reason."""
 
     name: str
     against: str
@@ -136,7 +136,7 @@ class Pair:
 
 
 def pairs(peers: Sequence[str], counts: Mapping[str, Mapping[str, float]]) -> list[Pair]:
-    """Each implementation of a campaign with each that it was to be compared with, by name, from the store's counts."""
+    """Return a `Pair` for each implementation of a campaign and each peer, by name, from the store's counts."""
     found = []
     for name, own in counts.items():
         for peer in peers:

@@ -1,12 +1,12 @@
-"""How much one check does."""
+"""Levels of a check: how many gates judge a case."""
 
 from enum import Enum
 
 
 class Depth(Enum):
-    """Which gates judge a case. Every further run costs what the first did, so a campaign draws them."""
+    """Which gates judge a case. Every further run costs as much as the first, so a campaign draws them."""
 
-    PLAIN = "plain"  # those that need one run
-    DRAWN = "drawn"  # and of those with further runs the ones that the case draws, where nothing is wrong with the first
-    CLEAN = "clean"  # and all of them, where nothing is wrong with the first
-    FULL = "full"  # and all of them
+    PLAIN = "plain"  # the gates that need one run
+    DRAWN = "drawn"  # and those with further runs that the case draws, if the first run passes
+    CLEAN = "clean"  # and all with further runs, if the first run passes
+    FULL = "full"  # and all with further runs

@@ -1,4 +1,4 @@
-"""Where the time of checks goes: running implementations and the reference, and the framework's own share."""
+"""The time of checks: in implementations, in the reference, and in the framework itself."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 @dataclass
 class Clock:
-    """Seconds, added up over checks.
+    """Sums of seconds over checks.
 
     Attributes:
         running: in implementations.
         reference: in the float64 reference.
-        comparing: waiting for implementations that results are compared with.
-        checking: in checks as a whole; what is in none of the others is making inputs and judging.
-        drawing: in strategies; added by whoever draws.
-        runs: how often the implementation was called. on_run: hears of each call before it is made.
+        comparing: waiting for peers.
+        checking: in checks as a whole, including making inputs and judging.
+        drawing: in strategies; the caller adds it.
+        runs: calls of the implementation. on_run: called before each of them with its number.
     """
 
     running: float = 0.0
@@ -42,6 +42,6 @@ class Clock:
 
     @property
     def framework(self) -> float:
-        """The share of everything but implementations and reference; 0 of nothing."""
+        """The share of time in neither implementations nor reference nor peers; 0 if no time was spent."""
         whole = self.checking + self.drawing
         return 1 - (self.running + self.reference + self.comparing) / whole if whole else 0.0

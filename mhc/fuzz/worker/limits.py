@@ -1,4 +1,4 @@
-"""What a worker process may use, and what it uses, as seen from outside."""
+"""Limits of a worker process, and its use of memory and disk, as seen from outside."""
 
 import os
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"  # PyTorch takes th
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a process may use.
+    """Limits of a process.
 
     Attributes:
         start: seconds to load the implementation. idle: between two cases, to draw the next.

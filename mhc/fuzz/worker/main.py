@@ -1,4 +1,4 @@
-"""What a worker process does: load its implementation, then answer request after request until the pipe closes."""
+"""The worker process: loads its implementation, then answers requests until the pipe closes."""
 
 import faulthandler
 import importlib.util
@@ -30,7 +30,7 @@ def serve(
     variables: Mapping[str, str],
     peers: "Peers | None" = None,
 ) -> None:
-    """Serve one implementation. An exception out of the harness is sent as a `Fault`, and ends the process.
+    """Serve one implementation. An exception of the harness is sent as a `Fault`, and ends the process.
 
     Args:
         peers: the implementations that it is compared with.
@@ -95,7 +95,7 @@ def serve(
 
 
 class _Sender:
-    """Sends messages. A process without a listener has nothing left to do; nor has a copy of it that a kernel forked."""
+    """Sends messages. It ends the process if the other end is closed, or if a kernel has forked the process."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -111,14 +111,14 @@ class _Sender:
 
 
 def _detach(log: str | None, connection: Connection) -> int | None:
-    """Begin a session, write to `log`, keep no descriptor but those needed, and die with the parent.
+    """Begin a session, redirect output to `log`, close inherited descriptors, and arrange to die with the parent.
 
-    Signals of the terminal do not reach another session, and all that a kernel starts is in it, unless it begins its own.
+    Signals of the terminal do not reach the new session. What a kernel starts is in it, unless it begins its own.
 
     Returns:
-        the descriptor of a file for what threads do, where the system has files in memory.
+        the descriptor of an in-memory file for stacks of threads, where the system has such files.
     """
-    with suppress(OSError):  # it leads one already
+    with suppress(OSError):  # it leads a session already
         os.setsid()
     _keep_only(connection)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -145,7 +145,7 @@ def _detach(log: str | None, connection: Connection) -> int | None:
 
 
 def _keep_only(connection: Connection) -> None:
-    """Close the descriptors of the server that this process was forked from: what is written there would end the server."""
+    """Close the descriptors of the fork server: a kernel that writes to them would end the server."""
     server: Any = getattr(forkserver, "_forkserver", None)
     tracker: Any = getattr(resource_tracker, "_resource_tracker", None)
     for owner, name in ((server, "_forkserver_alive_fd"), (tracker, "_fd")):
@@ -153,11 +153,11 @@ def _keep_only(connection: Connection) -> None:
         if inherited is not None and inherited != connection.fileno():
             with suppress(OSError):
                 os.close(inherited)
-            setattr(owner, name, None)  # whoever needs one starts its own
+            setattr(owner, name, None)  # a new one is started when it is needed
 
 
 def _leave() -> NoReturn:
-    """End a process whose device is lost, with nothing freed: that may abort it, and would look like a finding."""
+    """End a process whose device is lost without freeing anything: freeing may abort, which would look like a finding."""
     os._exit(0)
 
 

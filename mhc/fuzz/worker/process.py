@@ -1,7 +1,4 @@
-"""A process that serves one implementation, watched from outside: its end, time, memory and output.
-
-What a kernel does to its process is seen here and nowhere else, and becomes a verdict of the liveness gate.
-"""
+"""The watching side of a worker process: its crash, hang, memory and output become a verdict of the liveness gate."""
 
 import multiprocessing
 import os
@@ -36,23 +33,23 @@ from mhc.fuzz.worker.protocol import (
 from oracles import liveness
 from oracles.verdict import Verdict
 
-_NESTED: Any = multiprocessing.get_context("spawn")  # what such a process starts is a child of its own, and dies with it
-_WATCH = 0.25  # seconds between looks at a process that says nothing
-_LOOK = 0.1  # least seconds between looks at a process that talks: /proc costs as much as a message does
-_AWAY = 5.0  # seconds without a look after which whoever watches was stopped: that time is not the process's
-_KILLED = 5.0  # seconds that a killed process may take to end; one with a CUDA device takes its time
-_SAMPLES = 4  # times in a run limit that it is seen whether a compiler runs
+_NESTED: Any = multiprocessing.get_context("spawn")  # what such a process starts is its own child, and dies with it
+_WATCH = 0.25  # seconds between looks at a process that sends nothing
+_LOOK = 0.1  # least seconds between looks at a process that sends: reading /proc costs as much as a message
+_AWAY = 5.0  # seconds without a look that mean that this process was stopped; they do not count against the worker
+_KILLED = 5.0  # seconds that a killed process may take to end; with a CUDA device it takes long
+_SAMPLES = 4  # looks for a compiler within one run limit
 _CHILDREN = 64
 
 
 Target = Callable[[Connection, str, str, str | None, Mapping[str, str], Any], None]
-"""What a process does: see `mhc.fuzz.worker.main.serve`."""
+"""The function that a process runs: see `mhc.fuzz.worker.main.serve`."""
 Answer = TypeVar("Answer", Judged, PeerResult, Ready)
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A process ended with what was under it, a machine or a server: no case is to blame, and none is judged by it."""
+    """A process ended because its machine or server did: no case is to blame, and none is judged by it."""
 
     message: str
 
@@ -62,7 +59,7 @@ class HarnessError(Exception):
 
 
 class Process:
-    """One process. `receive` has what it said; `exit_verdict` says how it ended or that it must.
+    """A worker process. `receive` yields its messages; `exit_verdict` says how it ended, or why it must end.
 
     Args:
         spec: how the implementation is named; the process loads it itself, with `variables` set beforehand.
@@ -72,7 +69,7 @@ class Process:
         target: what the process does.
 
     Attributes:
-        doing: in a word, for displays. since: monotonic time when that began.
+        doing: its activity in a word, for displays. since: monotonic time when that began.
     """
 
     def __init__(
@@ -96,7 +93,9 @@ class Process:
         self._garbled = False
         self._compilers: Compilers | None = None
         self._compiled = self._sampled = 0.0  # when a compiler was last seen at work, and when one was last looked for
-        self._silent: float | None = None  # since when the pipe is closed: it has ended, or is about to, or has lost it
+        self._silent: float | None = (
+            None  # since when the pipe is closed: the process has ended, is about to end, or has closed it
+        )
         self._looked = 0.0
         context = FRESH if multiprocessing.parent_process() is None else _NESTED
         here, there = context.Pipe()
@@ -124,16 +123,16 @@ class Process:
 
     @property
     def silent(self) -> bool:
-        """Whether everything has been received that it can ever say."""
+        """Whether all messages that it can ever send were received."""
         return self._silent is not None
 
     @property
     def awaited(self) -> Connection | int:
-        """What to wait for: its next message, or its end."""
+        """What to wait for: the connection, or the process's end if that is closed."""
         return self.connection if self._silent is None else self._process.sentinel
 
     def receive(self) -> Iterator[Message]:
-        """What has arrived, without waiting."""
+        """Yield the messages that have arrived, without waiting."""
         while self._silent is None:
             try:
                 message: Message | None = self._reader.next()
@@ -147,18 +146,18 @@ class Process:
             yield message
 
     def answer(self, kind: type[Answer], waiting: Callable[[], None] = lambda: None) -> tuple[Answer | None, Verdict | None]:
-        """The next message of a kind, or the verdict on the end of the process.
+        """Wait for the next message of a kind, or the verdict on the end of the process.
 
         Args:
-            waiting: is called now and then.
+            waiting: called several times a second.
 
         Raises:
-            HarnessError: the process met a fault of the harness, or its end says nothing of a case.
+            HarnessError: a fault of the harness, or an end that is no case's fault.
         """
         answer: Answer | None = None
         ended: Verdict | Lost | None = None
         while answer is None and ended is None:
-            answer = self._next(kind)  # it may have arrived together with an earlier one
+            answer = self._next(kind)  # it may have arrived with an earlier message
             if answer is not None:
                 break
             attend([self], _WATCH)
@@ -166,7 +165,7 @@ class Process:
             answer = self._next(kind)
             ended = None if answer is not None else self.exit_verdict()
         if answer is None:
-            answer = self._next(kind)  # said between the last look and its end
+            answer = self._next(kind)  # sent between the last look and its end
         if isinstance(ended, Lost):
             raise HarnessError(f"worker of {self.spec}: {ended.message}")
         return answer, ended
@@ -180,10 +179,10 @@ class Process:
         return None
 
     def await_ready(self, waiting: Callable[[], None] = lambda: None) -> None:
-        """Wait until the implementation is loaded; `waiting` is called now and then.
+        """Wait until the implementation is loaded; `waiting` is called several times a second.
 
         Raises:
-            HarnessError: it cannot be; that is not a failing case.
+            HarnessError: it cannot be loaded, which is no failing case.
         """
         if self.ready:
             return
@@ -224,9 +223,9 @@ class Process:
         self._limit = seconds
 
     def exit_verdict(self) -> "Verdict | Lost | None":
-        """Why the process is at its end, or has to be: what it has in hand is to blame. None while all is well.
+        """Return the verdict on a process that has ended or must be ended, whose current case is to blame; None otherwise.
 
-        Everything that it sent must have been received before. Looks at most ten times a second.
+        Call it after all messages were received. It looks at most ten times a second.
         """
         now = time.monotonic()
         if not self.silent and now - self._looked < _LOOK:
@@ -253,9 +252,9 @@ class Process:
         return self._hung(now)
 
     def _hung(self, now: float) -> Verdict | None:
-        """The verdict on a process that has taken too long.
+        """Return the verdict on a process that has taken too long; None otherwise.
 
-        In a call, time does not count in which a compiler ran, or for which the process had no core to run on.
+        Within a call, time does not count in which a compiler ran, or in which no core was free for the process.
         """
         if now - self.since > self._limit:
             return liveness.hung(self._limit)
@@ -270,7 +269,7 @@ class Process:
         return liveness.hung(limits.run) if now - self._compiled > limits.run else None
 
     def _excuse(self, seconds: float) -> None:
-        """Take time off its account in which nobody watched it, since the watcher was stopped."""
+        """Do not count seconds in which this process was stopped, and the worker was not watched."""
         self.since += seconds
         self._compiled += seconds
         self._sampled += seconds
@@ -278,7 +277,7 @@ class Process:
             self._silent += seconds
 
     def _exit(self) -> str:
-        """How it ended, in a word."""
+        """Return how it ended, in a word."""
         code = self._process.exitcode
         if code is None or code >= 0:
             return f"exit {code}"
@@ -288,13 +287,13 @@ class Process:
             return f"signal {-code}"
 
     def pause(self, *, stopped: bool) -> None:
-        """Stop the process, or let it go on."""
+        """Stop or continue the process."""
         if self._process.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it, with all that it has started."""
+        """Kill the process and all that it has started."""
         if self._process.pid is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -304,7 +303,7 @@ class Process:
         self._reader.close()
         self.connection.close()
         if self.log is not None and size_of(self.log) > self.limits.output:
-            os.truncate(self.log, int(self.limits.output))  # what it wrote before the next look must not fill a disk
+            os.truncate(self.log, int(self.limits.output))  # output between two looks must not fill a disk
 
 
 class Awaited(Protocol):
