@@ -57,18 +57,18 @@ class Fault:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What a waiver goes by: it holds wherever the line stands."""
+        """The key of a waiver, which holds wherever the line stands."""
         return self.module, self.before.strip(), self.after.strip()
 
     def apply(self, source: str) -> str:
-        """The module's text with the fault."""
+        """Return the module's text with the fault."""
         lines = source.splitlines(keepends=True)
         assert lines[self.line - 1].rstrip("\n") == self.before, f"{self.name}: the module is another one"
         lines[self.line - 1] = f"{self.after}\n"
         return "".join(lines)
 
     def diff(self) -> str:
-        """Before and after in one line, the change as `[-old-]{+new+}`."""
+        """Return before and after in one line, the change as `[-old-]{+new+}`."""
         head = _shared(self.before, self.after)
         most = min(len(self.before), len(self.after)) - len(head)
         tail = _shared(self.before[::-1], self.after[::-1])[:most]
@@ -77,7 +77,7 @@ class Fault:
 
 
 def _shared(one: str, other: str) -> str:
-    """The beginning that two texts share, up to a whole word or operator."""
+    """Return the beginning that two texts share, up to a whole word or operator."""
     length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     following = one[length : length + 1] + other[length : length + 1]
     alike = next((kind for kind in (r"\w", r"[<>=!/*+%|&-]") if re.search(kind, following)), None)
@@ -85,13 +85,13 @@ def _shared(one: str, other: str) -> str:
 
 
 def targets(root: Path) -> list[str]:
-    """The modules that faults are planted in, relative to `root`."""
+    """Return the modules that faults are planted in, relative to `root`."""
     found = {path.relative_to(root).as_posix() for pattern in _PATTERNS for path in root.glob(pattern)}
     return sorted(found)
 
 
 def draw(root: Path, modules: Sequence[str], count: int, seed: int) -> list[Fault]:
-    """`count` faults, each module's share by its number of sites; all sites where there are no more."""
+    """Draw `count` faults, each module's share by its number of sites; all sites where there are no more."""
     sources = {module: (root / module).read_text(encoding="utf-8") for module in modules}
     by_module = {module: sites(module, source, seed) for module, source in sources.items()}
     total = sum(len(found) for found in by_module.values())
@@ -109,7 +109,7 @@ def draw(root: Path, modules: Sequence[str], count: int, seed: int) -> list[Faul
 
 
 def sites(module: str, source: str, seed: int) -> list[Fault]:
-    """Every fault that the operators make of a module; where one has a choice at a site, the seed makes it."""
+    """Return every fault of a module; where an operator has a choice at a site, the seed makes it."""
     found: dict[tuple[int, int, str], Fault] = {}
     finder = _Finder(source)
     for edit in finder.edits():
@@ -188,7 +188,7 @@ class _Finder:
         self._tree = ast.parse(source)
 
     def spliced(self, line: str, edit: _Edit, text: str) -> str:
-        """The line with its bytes from `begin` to `end` replaced; an `ast` column counts bytes."""
+        """Return the line with its bytes from `begin` to `end` replaced; an `ast` column counts bytes."""
         raw = line.encode()
         return (raw[: edit.begin] + text.encode() + raw[edit.end :]).decode()
 
@@ -264,7 +264,7 @@ class _Finder:
     def _between(
         self, left: ast.expr, right: ast.expr, swap: tuple[str, str], operator: str
     ) -> Iterator[tuple[tuple[int, int], tuple[int, int], str, tuple[str, ...]]]:
-        """The operator that stands between two operands."""
+        """Yield the operator that stands between two operands."""
         if _end(left)[0] != _begin(right)[0]:
             return
         raw = self.lines[_begin(right)[0] - 1].encode()[_end(left)[1] : _begin(right)[1]].decode()
@@ -274,7 +274,7 @@ class _Finder:
 
 
 def _in_call(node: ast.Call) -> Iterator[tuple[tuple[int, int], tuple[int, int], str, tuple[str, ...]]]:
-    """A function swapped for its opposite; a keyword left out."""
+    """Yield a function swapped for its opposite, and keywords left out."""
     function = node.func
     called = function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
     if called in _SWAPS:
@@ -304,13 +304,13 @@ def _is_words(node: ast.AST) -> bool:
 
 
 def _computes(node: ast.BinOp, *, top: bool) -> bool:
-    """Whether it is arithmetic, and neither words joined nor a union of types."""
+    """Return whether it is arithmetic, and neither words joined nor a union of types."""
     union = top and isinstance(node.op, (ast.BitOr, ast.BitAnd))
     return type(node.op) in _ARITHMETIC and not union and not (_is_words(node.left) or _is_words(node.right))
 
 
 def _is_text(node: ast.AST) -> bool:
-    """A docstring, or another statement that is nothing but text."""
+    """Return whether it is a docstring, or another statement that is nothing but text."""
     return isinstance(node, ast.Expr) and _is_words(node.value)
 
 
@@ -319,7 +319,7 @@ def _for_types_only(node: ast.AST) -> bool:
 
 
 def _empty(annotation: ast.expr) -> str:
-    """The empty collection of an annotated type; "" where it is none, or one of fixed length."""
+    """Return the empty collection of an annotated type; "" where it is none, or one of fixed length."""
     if not isinstance(annotation, ast.Subscript) or not isinstance(annotation.value, ast.Name):
         return ""
     if annotation.value.id == "tuple":
