@@ -80,7 +80,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Send the counts of a worker of xdist to the process that writes the summary."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["left out"] = {**session.config.stash[LEFT_OUT]}
+        counts: Counter[str] = session.config.stash[LEFT_OUT]
+        session.config.workeroutput["left out"] = dict(counts)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -111,23 +111,9 @@ def draw(root: Path, modules: Sequence[str], count: int, seed: int) -> list[Faul
 def sites(module: str, source: str, seed: int) -> list[Fault]:
     """Return every fault of a module; where an operator has a choice at a site, the seed makes it."""
     found: dict[tuple[int, int, str], Fault] = {}
-    finder = _Finder(source)
-    for edit in finder.edits():
-        chosen = random.Random(f"{seed} {module} {edit.line} {edit.begin} {edit.operator}").choice(edit.texts)
-        before = finder.lines[edit.line - 1]
-        after = finder.spliced(before, edit, chosen)
-        fault = Fault(
-            module=module,
-            line=edit.line,
-            column=edit.begin,
-            operator=edit.operator,
-            before=before,
-            after=after,
-            names=edit.names,
-            top=edit.top,
-        )
-        if after != before:
-            found.setdefault((edit.line, edit.begin, edit.operator), fault)
+    for fault in _Finder(module, source, seed).faults():
+        if fault.after != fault.before:
+            found.setdefault((fault.line, fault.column, fault.operator), fault)
     return list(found.values())
 
 
@@ -139,18 +125,10 @@ def _compiles(source: str) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Edit:
-    """Columns `begin` to `end` (in bytes) of a line, and the texts that may come there."""
-
-    line: int
-    begin: int
-    end: int
-    operator: str
-    texts: tuple[str, ...]
-    names: tuple[str, ...]
-    top: bool
-
+_Place = tuple[int, int]
+"""A line, and a column in bytes."""
+_Change = tuple[_Place, _Place, str, tuple[str, ...]]
+"""From where, to where, the operator, and the texts that may come there."""
 
 _COMPARISONS: Mapping[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
@@ -183,28 +161,34 @@ _WORDS = frozenset({"__repr__", "__str__", "__format__"})
 class _Finder:
     """Walks one module's tree."""
 
-    def __init__(self, source: str) -> None:
-        self.lines = source.splitlines()
+    def __init__(self, module: str, source: str, seed: int) -> None:
+        self._module, self._seed, self._lines = module, seed, source.splitlines()
         self._tree = ast.parse(source)
 
-    def spliced(self, line: str, edit: _Edit, text: str) -> str:
-        """Return the line with its bytes from `begin` to `end` replaced; an `ast` column counts bytes."""
-        raw = line.encode()
-        return (raw[: edit.begin] + text.encode() + raw[edit.end :]).decode()
-
-    def edits(self) -> Iterator[_Edit]:
+    def faults(self) -> Iterator[Fault]:
+        """Yield every fault, also those that change nothing."""
         for statement in self._tree.body:
             names = tuple(node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and _stored(node))
             if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
                 names = (statement.name,)
             yield from self._statement(statement, names, top=True)
 
-    def _statement(self, node: ast.AST, names: tuple[str, ...], *, top: bool) -> Iterator[_Edit]:
+    def _fault(self, change: _Change, names: tuple[str, ...], *, top: bool) -> Fault:
+        (line, begin), (_, end), operator, texts = change
+        chosen = random.Random(f"{self._seed} {self._module} {line} {begin} {operator}").choice(texts)
+        before = self._lines[line - 1]
+        raw = before.encode()  # a column counts bytes
+        after = (raw[:begin] + chosen.encode() + raw[end:]).decode()
+        return Fault(
+            module=self._module, line=line, column=begin, operator=operator, before=before, after=after, names=names, top=top
+        )
+
+    def _statement(self, node: ast.AST, names: tuple[str, ...], *, top: bool) -> Iterator[Fault]:
         if isinstance(node, _UNTOUCHED) or _is_text(node) or _for_types_only(node):
             return
-        for begin, end, operator, texts in self._here(node, top=top):
-            if begin[0] == end[0]:
-                yield _Edit(begin[0], begin[1], end[1], operator, texts, names, top)
+        for change in self._here(node, top=top):
+            if change[0][0] == change[1][0]:  # in one line
+                yield self._fault(change, names, top=top)
         if isinstance(node, (ast.FunctionDef, ast.Lambda)):
             if getattr(node, "name", "") in _WORDS:
                 return
@@ -223,7 +207,7 @@ class _Finder:
             if id(child) not in skipped and not decorator and not guard:
                 yield from self._statement(child, names, top=top)
 
-    def _here(self, node: ast.AST, *, top: bool) -> Iterator[tuple[tuple[int, int], tuple[int, int], str, tuple[str, ...]]]:
+    def _here(self, node: ast.AST, *, top: bool) -> Iterator[_Change]:
         match node:
             case ast.Compare():
                 for left, kind, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
@@ -261,19 +245,17 @@ class _Finder:
                 for this, following in zip(node.elts, node.elts[1:], strict=False):
                     yield _begin(this), _begin(following), "element dropped", ("",)
 
-    def _between(
-        self, left: ast.expr, right: ast.expr, swap: tuple[str, str], operator: str
-    ) -> Iterator[tuple[tuple[int, int], tuple[int, int], str, tuple[str, ...]]]:
+    def _between(self, left: ast.expr, right: ast.expr, swap: tuple[str, str], operator: str) -> Iterator[_Change]:
         """Yield the operator that stands between two operands."""
         if _end(left)[0] != _begin(right)[0]:
             return
-        raw = self.lines[_begin(right)[0] - 1].encode()[_end(left)[1] : _begin(right)[1]].decode()
+        raw = self._lines[_begin(right)[0] - 1].encode()[_end(left)[1] : _begin(right)[1]].decode()
         old, new = swap
         pattern = re.escape(old).replace(r"\ ", r"\s+")
         yield _end(left), _begin(right), operator, (re.sub(pattern, new, raw, count=1),)
 
 
-def _in_call(node: ast.Call) -> Iterator[tuple[tuple[int, int], tuple[int, int], str, tuple[str, ...]]]:
+def _in_call(node: ast.Call) -> Iterator[_Change]:
     """Yield a function swapped for its opposite, and keywords left out."""
     function = node.func
     called = function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
@@ -287,11 +269,11 @@ def _in_call(node: ast.Call) -> Iterator[tuple[tuple[int, int], tuple[int, int],
         ends.append(_end(keyword.value))
 
 
-def _begin(node: ast.AST) -> tuple[int, int]:
+def _begin(node: ast.AST) -> _Place:
     return node.lineno, node.col_offset  # type: ignore[attr-defined]
 
 
-def _end(node: ast.AST) -> tuple[int, int]:
+def _end(node: ast.AST) -> _Place:
     return node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
 
 
