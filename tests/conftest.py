@@ -74,19 +74,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not tiers[item]]
-    config.stash[LEFT_OUT] = Counter[str](min(tiers[item]) for item in left_out)
+    config.stash[LEFT_OUT].update(min(tiers[item]) for item in left_out)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Send the counts of a worker of xdist to the process that writes the summary."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["left out"] = dict(session.config.stash[LEFT_OUT])
+        counts: Counter[str] = session.config.stash[LEFT_OUT]
+        session.config.workeroutput["left out"] = dict(counts)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     """Take the counts of a worker of xdist; each worker collects every test."""
-    node.config.stash[LEFT_OUT] = Counter[str](getattr(node, "workeroutput", {}).get("left out", {}))
+    counts: Counter[str] = node.config.stash[LEFT_OUT]
+    counts |= Counter(getattr(node, "workeroutput", {}).get("left out", {}))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -12,7 +12,7 @@ from mhc.files import replace_text
 
 
 class Named(Protocol):
-    """What is worked on, and its result: each has a name."""
+    """An item of work."""
 
     @property
     def name(self) -> str: ...

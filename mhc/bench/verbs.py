@@ -91,7 +91,7 @@ SEED = whole("--seed", least=0, default=0, help="Of the drawn cases.")
 
 
 def refuse_unknown(names: Iterable[str], known: Collection[str], what: str) -> None:
-    """Refuse what `--only` names and nobody knows.
+    """Refuse a name of `--only` that is not known.
 
     Raises:
         click.UsageError: a name is not in `known`.

@@ -145,7 +145,8 @@ def last_lines(output: str, title: str) -> Sequence[str]:
 def test_a_failure_has_the_place_the_values_the_bound_and_a_command_that_shows_it_again(tmp_path: Path) -> None:
     (tmp_path / "fuzz_reports").mkdir()
     test = f"{ROOT}/tests/oracles/test_generated.py"
-    done = run_pytest(tmp_path, "--device", "cpu", test, "-k", "test_nothing_is_found and -0-usual]", plugin=WRONG_REGISTRY)
+    chosen = ("--device", "cpu", "--all", test, "-k", "test_nothing_is_found and -0-usual]")
+    done = run_pytest(tmp_path, *chosen, plugin=WRONG_REGISTRY)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
     lines = last_lines(done.stdout, f"test_nothing_is_found[{MUTANT}-0-usual]")
     assert len(lines) <= 5, done.stdout

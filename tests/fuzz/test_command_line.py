@@ -121,7 +121,7 @@ def test_a_campaign_is_blind_to_what_is_known_and_to_nothing_else(
     entry = in_the_ledger(condition)
     # with its own inputs the precision gate sees it too, where those of the case hide it
     ledger = (entry, in_the_ledger(condition, "precision", "imprecise"))
-    for module in ("ledger", "start"):
+    for module in ("findings.known_issues", "cli.run"):
         monkeypatch.setattr(f"mhc.fuzz.{module}.LEDGER", ledger)
     fixtures = tmp_path / "fixtures"
     chosen = ("--cases", 40, "--seed", 1, "--workers", 1, "--impl", f"{kernels}:{name}", "--fixtures", fixtures)

@@ -73,6 +73,7 @@ def test_programs_of_psi_fill_waves() -> None:
     assert whole_waves(1, 2, 132) == 1
 
 
+@pytest.mark.slow
 @needs_tilelang
 @pytest.mark.parametrize(("n", "vector"), [(5, 8), (5, 1)])
 def test_warps_of_ring_wait_for_no_others_than_they_must(n: int, vector: int) -> None:
@@ -95,6 +96,7 @@ def test_streams_plans_less_shared_memory_than_there_is() -> None:
     assert streams_shared(4, slots) <= H200.shared < streams_shared(4, 8 * slots)
 
 
+@pytest.mark.slow
 @needs_tilelang
 @pytest.mark.parametrize("n", [1, 3])
 def test_plain_counts_the_arrivals_at_its_barriers(n: int) -> None:

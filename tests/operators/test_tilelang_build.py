@@ -149,6 +149,7 @@ def test_a_call_that_fails_is_an_error() -> None:
         cache.Program("kernel", (), broken)()
 
 
+@pytest.mark.slow
 def test_two_processes_compile_one_program_once(tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import torch

@@ -100,6 +100,7 @@ SCRIPT = textwrap.dedent("""
 """)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(missing("cuda") is not None, reason="compiles with nvcc: it is not here")
 def test_a_program_of_two_kernels(tmp_path: Path) -> None:
     """Compiled as `prebuild` does, a process for each kernel; launched in order, on the stream, up to the first error."""

@@ -26,8 +26,16 @@ OFTEN = {(SM_80, "odd"), (SM_90, "many streams"), (SM_90, "float16")}
 """What every run lowers; float32 too, in tests/operators/test_tilelang_whole.py, which compiles it."""
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [
+        pytest.param(
+            target, name, id=f"{target.name}-{name}", marks=() if (target, name) == (SM_80, "odd") else pytest.mark.slow
+        )
+        for target in TARGETS
+        for name in CASES
+    ],
+)
 def test_lowers(target: Target, name: str) -> None:
     if (target, name) not in OFTEN and settings.get_current_profile_name() != "nightly":
         pytest.skip("lowered with --hypothesis-profile=nightly")
@@ -39,10 +47,8 @@ def test_lowers(target: Target, name: str) -> None:
         assert not undeclared(source)
 
 
-@pytest.mark.parametrize(
-    "target",
-    [pytest.param(one, id=one.name, marks=() if one is SM_90 else pytest.mark.slow) for one in TARGETS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_the_main_shape_compiles_to_machine_code(target: Target) -> None:
     """Lowered first, so that without nvcc that much is still checked."""
     jobs = programs(LARGE, target)

@@ -74,9 +74,8 @@ BROKEN = {
 
 
 @needs_tilelang
-@pytest.mark.parametrize(
-    "broken", [pytest.param(one, marks=() if one == "no barrier" else pytest.mark.slow) for one in BROKEN]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", BROKEN)
 def test_what_a_gpu_would_do_now_and_then_is_seen(broken: str, tmp_path: Path) -> None:
     edited = []
 

@@ -102,6 +102,7 @@ def cuda_source(target: str, dtype: str, tiles: Mapping[str, int]) -> str:
     return kernel_source("mhc.operators.mhc_pre.tir.kernels:forward", target, constants, PASSES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("target", "dtype"), [*((target, "bfloat16") for target in CUDA), (CUDA[0], "float64")])
 def test_lowers_for_gpus_that_are_not_here(target: str, dtype: str) -> None:
     tiles = TILES_FLOAT64 if dtype == "float64" else TILES

@@ -57,6 +57,7 @@ def test_the_interpreter_runs_in_a_process_of_its_own(worker: Worker) -> None:
 @runnable
 @settings(max_examples=8)
 @given(data=st.data())
+@pytest.mark.slow
 def test_any_schedule_is_right_or_refused(implementation: Implementation, data: st.DataObject) -> None:
     space = {implementation.name: {name: values for name, values in SPACE.items() if name != "forward_mode"}}
     case = data.draw(cases(max_elements=1 << 9, dtypes=("bfloat16", "float32", "float16"), special=False, spaces=space))

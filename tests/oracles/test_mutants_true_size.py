@@ -97,14 +97,14 @@ def test_every_one_that_runs_on_the_cpu_has_a_trigger() -> None:
     assert all(mutant.device == "cuda" for mutant in FAR)
 
 
-INTERPRETED = "t_h_in_past_2048_columns"
-"""Of those in Triton's interpreter, which takes seconds for each, the one that is no slow test."""
+QUICK = {"t_h_in_past_2048_columns", "c_wide_h_in_column"}
+"""Of those in Triton's interpreter and those that TileLang compiles, which take seconds each, the ones that are not slow."""
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(one, marks=pytest.mark.slow if ALL[one].base.startswith("triton") and one != INTERPRETED else ())
+        pytest.param(one, marks=pytest.mark.slow if ALL[one].base in {"triton", "tilelang"} and one not in QUICK else ())
         for one in TRIGGERS
     ],
 )

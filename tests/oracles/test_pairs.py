@@ -53,7 +53,7 @@ def told(apart: Apart, folder: Path) -> str:
     return "\n    ".join(lines)
 
 
-@pytest.mark.parametrize("block", range(BLOCKS))
+@pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in range(1, BLOCKS))])
 def test_no_two_are_too_far_apart(block: int, tmp_path: Path) -> None:
     those, compared = participants(), Counter[str]()
     assert len(those) > 1

@@ -44,6 +44,7 @@ sys.exit(1 if wrong else 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "fault", "heals"),
     [
@@ -58,7 +59,7 @@ sys.exit(1 if wrong else 0)
             'made.pass_configs.get("tl.disable_out_of_bound_warning")',
             ("no pass configs of its own",),
         ),
-        pytest.param("", "True", (), marks=pytest.mark.slow),
+        ("", "True", ()),
     ],
 )
 def test_what_heals_a_planted_fault_of_the_compiler_is_named(

@@ -6,7 +6,7 @@ import torch
 
 from mhc.bench import campaigns
 from mhc.bench.detection.hunt import Hunt, base_subject
-from mhc.fuzz.campaign.campaign import Budget
+from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.executors.local import Here
 from mhc.fuzz.findings.finding import Finding
@@ -18,12 +18,12 @@ from oracles.mutants.record import BASES
 
 
 def bases_on(device: str) -> list[str]:
-    """The bases of mutants that run on a device."""
+    """Return the bases of mutants that run on a device."""
     return [base for base in BASES if device in load(base_subject(base).spec).devices]
 
 
 def others_on(device: str) -> list[str]:
-    """The built-in implementations on a device that are no base of mutants."""
+    """Return the built-in implementations on a device that are no base of mutants."""
     hunted = {load(base_subject(base).spec).name for base in bases_on(device)}
     return [name for name, one in built_in().items() if device in one.devices and name not in hunted]
 
@@ -38,6 +38,7 @@ def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, j
     specs = {name: (spec, implementation)}
     first: list[tuple[int, float, Finding]] = []
     fault = ""
+    running: Campaign
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     with campaigns.campaign(
         specs,

@@ -1,4 +1,4 @@
-"""Every mutant hunted with drawn cases, and under the suites that one would otherwise write; several at a time."""
+"""Hunts for mutants with drawn cases, and with the suites that one would otherwise write; several at a time."""
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence

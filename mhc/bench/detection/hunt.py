@@ -44,14 +44,14 @@ class Subject:
 
 
 def subject(mutant: Mutant, device: str = "cpu") -> Subject:
-    """A mutant of the catalogue, or of drawn thresholds: these have cases of their own, so that they are so many samples."""
+    """Return a mutant as a subject; those of drawn thresholds have cases of their own, so that each is a sample."""
     own = 0 if mutant.name in ALL else zlib.crc32(mutant.name.encode())
     spec = SPEC.format(mutant.name)
     return Subject(name=mutant.name, spec=spec, base=mutant.base, clean=mutant.clean, device=device, own=own)
 
 
 def base_subject(base: str, device: str = "cpu") -> Subject:
-    """The base itself, under the name of its kind."""
+    """Return the base itself, under the name of its kind."""
     place = BASES[base]
     spec = f"{place.package}.{place.module}:{place.attribute}"
     return Subject(name=base, spec=spec, base=base, clean=True, device=device)
@@ -59,7 +59,7 @@ def base_subject(base: str, device: str = "cpu") -> Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class Hunt:
-    """What became of one subject.
+    """The hunt for one subject.
 
     Attributes:
         cases: drawn for it, up to the kill and a few more. refused: of these, not taken.
@@ -97,7 +97,7 @@ _MEMORY = {"cpu": Limits.memory, "cuda": 24 << 30}  # bytes of a worker on the h
 
 @dataclass(frozen=True)
 class Share:
-    """What a round of one reach draws. cases: in a round. elements: of the largest tensor."""
+    """The size of a round of one reach. cases: in a round. elements: of the largest tensor."""
 
     cases: int
     elements: int
@@ -116,12 +116,12 @@ _REACHES = {3: Reach.STRETCHED, 8: Reach.STRETCHED, 6: Reach.MODEL}
 
 
 def reach(number: int) -> Reach:
-    """What the `number`-th round reaches for, from 1."""
+    """Return the reach of the `number`-th round, from 1."""
     return _REACHES.get(number % 10, Reach.USUAL)
 
 
 def drawn_for(base: str, count: int, seed: int, device: str = "cpu") -> list[Case]:
-    """The cases of a base's hunts. In an interpreter they are small but for every eighth round, as in a campaign."""
+    """Draw the cases of a base's hunts. In an interpreter they are small but for every eighth round, as in a campaign."""
     quick = BASES[base].quick
     shares = SHARES["cuda" if device == "cuda" else "quick" if quick else "slow"]
     return draw(count, seed, load(base_subject(base).spec).schedule, ELEMENTS if quick else FIRST, shares)
@@ -134,7 +134,7 @@ def draw(
     usual_elements: int = ELEMENTS,
     shares: Mapping[Reach, Share] = MappingProxyType({}),
 ) -> list[Case]:
-    """`count` cases of the campaign's strategy, in short rounds with the seeds `seed`, `seed + 1`, ...
+    """Draw `count` cases of the campaign's strategy, in short rounds with the seeds `seed`, `seed + 1`, ...
 
     The first of a round is always the simplest of its reach, and kept once. Schedules are out of `space`, under the name "";
     `named` puts an implementation's there.
@@ -161,7 +161,7 @@ def draw(
 def _round(
     seed: int, space: Mapping[str, Sequence[ScheduleValue]], wanted: Reach, share: Share | None, usual: Share
 ) -> list[Case]:
-    """One round's cases."""
+    """Draw one round."""
     drawn: list[Case] = []
     reached = Reach.USUAL if share is None else wanted
     share = share or usual
@@ -178,7 +178,7 @@ def _round(
 
 
 def named(case: Case, name: str) -> Case:
-    """A drawn case with its schedule under the implementation's name."""
+    """Return a drawn case with its schedule under the implementation's name."""
     return replace(case, schedules={name: case.schedules[""]}) if case.schedules else case
 
 
@@ -218,7 +218,7 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seco
 
 
 def _failing(verdicts: Sequence[Verdict]) -> list[str]:
-    """The oracles that failed, by name."""
+    """Return the oracles that failed, by name."""
     return sorted({verdict.oracle for verdict in verdicts if verdict.status is Status.FAIL})
 
 

@@ -14,7 +14,7 @@ _OURS = "#1d4ed8"
 
 
 def draw(score: Score, count: int) -> str:
-    """An SVG; cases on a logarithmic axis from 1 to `count`."""
+    """Return an SVG, with cases on a logarithmic axis from 1 to `count`."""
     total = max(len(score.mutants), 1)
     firsts = sorted(row.hunt.first or 0 for row in score.killed)
     steps = [(1, 0.0)]
@@ -72,7 +72,7 @@ def _axes(count: int) -> str:
 
 
 def _labels(labels: Sequence[tuple[float, str, str, str]]) -> list[str]:
-    """Two lines of text for each curve at the right, from the top, kept apart."""
+    """Return two lines of text for each curve at the right, from the top, kept apart."""
     parts = []
     lowest = -math.inf
     for share, colour, first, second in sorted(labels, key=lambda label: -label[0]):

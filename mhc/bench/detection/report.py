@@ -33,7 +33,7 @@ def render(
     device: str = "cpu",
     thresholds: int | None = None,
 ) -> str:
-    """The whole document.
+    """Return the whole document.
 
     Args:
         thresholds: the seed of the mutants whose thresholds are drawn.
@@ -61,7 +61,7 @@ def render(
 
 
 def line(prey: Subject, hunt: Hunt) -> str:
-    """One hunt, for the terminal."""
+    """Return one hunt as a line for a terminal."""
     if prey.clean:
         verdict = f"clean, {hunt.checked} checks" if hunt.first is None else f"FALSE ALARM at case {hunt.first}"
     else:
@@ -137,7 +137,7 @@ What was known when strategies and gates were written:
 
 
 def _columns(score: Score) -> dict[str, list[Row]]:
-    """The mutants that a column counts, by its title."""
+    """Return the mutants that a column counts, by its title."""
     sample = {f"{name}, {_sample(name)}": rows for name, rows in score.sets.items()}
     return {**sample, "all": list(score.mutants), "hidden": [row for row in score.mutants if row.mutant.hidden]}
 
@@ -155,7 +155,7 @@ def _shapes(tests: Sequence[Fixed]) -> str:
 
 
 def _thresholds(score: Score, seed: int | None) -> str:
-    """How many are found, by the octave of the threshold, and each."""
+    """Return how many are found, by the octave of the threshold, and each."""
     rows = score.sets[THRESHOLDS]
     bands = []
     for low, high in zip(_BANDS, (*_BANDS[1:], 1 << 62), strict=True):
@@ -229,7 +229,7 @@ kill; for each of the fixed suites whether it finds it.
 
 
 def _elsewhere(elsewhere: Sequence[Elsewhere], device: str) -> str:
-    """Bug classes that have no mutant; on the CPU also mutants that need a GPU."""
+    """Return the bug classes that have no mutant; on the CPU also mutants that need a GPU."""
     lines = [f"- {one.bug}{_seen(one.source)}: {one.reason}." for one in elsewhere]
     if device == "cpu":
         far = [one for one in MUTANTS if one.device != "cpu"]

@@ -1,4 +1,4 @@
-"""What hunts add up to: kills, medians, false alarms, and what the fixed suites found of the same mutants."""
+"""The result of hunts: kills, medians, false alarms, and what the fixed suites found of the same mutants."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """Everything that the report shows.
+    """The numbers of the report.
 
     Attributes:
         mutants, clean: the rows. bases: the unedited implementations by kind, and built-in ones that are no base.
@@ -49,12 +49,12 @@ class Score:
 
     @property
     def survivors(self) -> list[Row]:
-        """Equivalent ones not among them."""
+        """Mutants that were not killed, without the equivalent ones."""
         return [row for row in self.mutants if not row.killed and not row.mutant.equivalent]
 
     @property
     def equivalent(self) -> list[Row]:
-        """Those that break no promise, and were not killed."""
+        """Mutants that break no promise, and were not killed."""
         return [row for row in self.mutants if not row.killed and row.mutant.equivalent]
 
     @property
@@ -79,7 +79,7 @@ class Score:
 
     @property
     def oracles(self) -> list[str]:
-        """Those that fired, the one that killed most mutants first."""
+        """Oracles that fired, the one that killed most mutants first."""
         counts: dict[str, int] = {}
         for row in self.mutants:
             for oracle in row.hunt.fired:
@@ -87,11 +87,11 @@ class Score:
         return sorted(counts, key=lambda oracle: (-counts[oracle], oracle))
 
     def kills(self, oracle: str) -> int:
-        """Mutants that an oracle failed, in any of their cases."""
+        """Return the number of mutants that an oracle failed, in any of their cases."""
         return sum(oracle in row.hunt.fired for row in self.mutants)
 
     def alone(self, oracle: str) -> int:
-        """Mutants that no other oracle failed."""
+        """Return the number of mutants that no other oracle failed."""
         return sum(list(row.hunt.fired) == [oracle] for row in self.mutants)
 
     @property
@@ -103,16 +103,16 @@ class Score:
         return found
 
     def by_suite(self, suite: str) -> int:
-        """Mutants that a fixed suite finds."""
+        """Return the number of mutants that a fixed suite finds."""
         return sum(suite not in row.missed for row in self.mutants)
 
     def suite_alarms(self, suite: str) -> int:
-        """Clean variants and unedited bases in which a fixed suite finds something."""
+        """Return the number of clean variants and unedited bases in which a fixed suite finds something."""
         return sum(bool(hunt.suites.get(suite)) for hunt in self._clean)
 
     @property
     def suite_clean_count(self) -> int:
-        """Clean variants and unedited bases that the fixed suites ran on."""
+        """The number of clean variants and unedited bases that the fixed suites ran on."""
         return sum(bool(hunt.suites) for hunt in self._clean)
 
     @property
@@ -144,7 +144,7 @@ def score(mutants: Sequence[Mutant], hunts: Mapping[str, Hunt], others: Sequence
 
 
 def _row(mutant: Mutant, hunt: Hunt, base: Hunt | None) -> Row:
-    """A suite's finding that the base shows as well is a false alarm, not a kill."""
+    """Return a row; a suite's finding that the base shows as well is a false alarm, not a kill."""
     real = {
         suite: set(hunt.suites.get(suite, ())) - set(() if base is None else base.suites.get(suite, ()))
         for suite in COMPARATORS

@@ -24,7 +24,7 @@ KNOWN: Mapping[str, str] = MappingProxyType(
 
 
 def set_of(mutant: Mutant) -> str:
-    """The set of a mutant, a key of `KNOWN`."""
+    """Return the set of a mutant, a key of `KNOWN`."""
     if thresholds.named(mutant.name) is not None:
         return THRESHOLDS
     return next(name for name, mutants in SETS.items() if any(one.name == mutant.name for one in mutants))

@@ -53,7 +53,7 @@ FULL_SIZE = (
 
 
 def defaults(got: Tensor, wanted: Tensor) -> bool:
-    """`torch.testing.assert_close` with its defaults: rtol 1.3e-6 and atol 1e-5 for float32, 1.6e-2 for bfloat16."""
+    """Apply `torch.testing.assert_close` with its defaults: rtol 1.3e-6 and atol 1e-5 for float32, 1.6e-2 for bfloat16."""
     try:
         torch.testing.assert_close(got, wanted)
     except AssertionError:
@@ -62,12 +62,12 @@ def defaults(got: Tensor, wanted: Tensor) -> bool:
 
 
 def one_percent(got: Tensor, wanted: Tensor) -> bool:
-    """`torch.allclose` with rtol and atol 1e-2."""
+    """Apply `torch.allclose` with rtol and atol 1e-2."""
     return torch.allclose(got, wanted, rtol=1e-2, atol=1e-2)
 
 
 def tilelang_close(got: Tensor, wanted: Tensor) -> bool:
-    """`tilelang.utils.tensor.torch_assert_close` with its defaults: one element in a thousand may be anything."""
+    """Apply `tilelang.utils.tensor.torch_assert_close` with its defaults: one element in a thousand may be anything."""
     mismatched = int((~torch.isclose(got, wanted, rtol=1e-2, atol=1e-3, equal_nan=True)).sum())
     return mismatched <= int(got.numel() * 0.001)
 
@@ -80,12 +80,12 @@ COMPARATORS: Mapping[str, Callable[[Tensor, Tensor], bool]] = {
 
 
 def place(fixed: Fixed) -> str:
-    """How a finding names its test, such as `B1S8n4D64 bfloat16`."""
+    """Return the name of a test, such as `B1S8n4D64 bfloat16`."""
     return f"B{fixed.B}S{fixed.S}n{fixed.n}D{fixed.D} {fixed.dtype}"
 
 
 def judge(implementation: Implementation, tests: Sequence[Fixed] = FIXED, device: str = "cpu") -> dict[str, list[str]]:
-    """For each comparator what fails under it, such as `dx at B1S8n4D64 bfloat16`; a test that raises has failed."""
+    """Return what fails under each comparator, such as `dx at B1S8n4D64 bfloat16`; a test that raises has failed."""
     found: dict[str, list[str]] = {name: [] for name in COMPARATORS}
     for fixed in tests:
         where = place(fixed)
@@ -126,7 +126,7 @@ def _golden(fixed: Fixed, device: str) -> Named:
 
 
 def _run(implementation: Implementation, inputs: Named) -> Named:
-    """Forward, then backward with what that forward saved."""
+    """Run the forward, then the backward with what that forward saved."""
     given = {name: None if tensor is None else tensor.clone() for name, tensor in inputs.items()}
     keywords = implementation.keywords(PRE.scalars)
     assert implementation.forward is not None

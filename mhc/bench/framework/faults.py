@@ -60,18 +60,18 @@ class Fault:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What a waiver goes by: it holds wherever the line stands."""
+        """The key of a waiver, which holds wherever the line stands."""
         return self.module, self.before.strip(), self.after.strip()
 
     def apply(self, source: str) -> str:
-        """The module's text with the fault."""
+        """Return the module's text with the fault."""
         lines = source.splitlines(keepends=True)
         assert lines[self.line - 1].rstrip("\n") == self.before, f"{self.name}: the module is another one"
         lines[self.line - 1] = f"{self.after}\n"
         return "".join(lines)
 
     def diff(self) -> str:
-        """Before and after in one line, the change as `[-old-]{+new+}`."""
+        """Return before and after in one line, the change as `[-old-]{+new+}`."""
         head = _shared(self.before, self.after)
         most = min(len(self.before), len(self.after)) - len(head)
         tail = _shared(self.before[::-1], self.after[::-1])[:most]
@@ -80,7 +80,7 @@ class Fault:
 
 
 def _shared(one: str, other: str) -> str:
-    """The beginning that two texts share, up to a whole word or operator."""
+    """Return the beginning that two texts share, up to a whole word or operator."""
     length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
     following = one[length : length + 1] + other[length : length + 1]
     alike = next((kind for kind in (r"\w", r"[<>=!/*+%|&-]") if re.search(kind, following)), None)
@@ -88,13 +88,13 @@ def _shared(one: str, other: str) -> str:
 
 
 def targets(root: Path) -> list[str]:
-    """The modules that faults are planted in, relative to `root`."""
+    """Return the modules that faults are planted in, relative to `root`."""
     found = {path.relative_to(root).as_posix() for pattern in _PATTERNS for path in root.glob(pattern)}
     return sorted(found)
 
 
 def draw(root: Path, modules: Sequence[str], count: int, seed: int) -> list[Fault]:
-    """`count` faults, each module's share by its number of sites; all sites where there are no more."""
+    """Draw `count` faults, each module's share by its number of sites; all sites where there are no more."""
     sources = {module: (root / module).read_text(encoding="utf-8") for module in modules}
     by_module = {module: sites(module, source, seed) for module, source in sources.items()}
     total = sum(len(found) for found in by_module.values())
@@ -112,25 +112,11 @@ def draw(root: Path, modules: Sequence[str], count: int, seed: int) -> list[Faul
 
 
 def sites(module: str, source: str, seed: int) -> list[Fault]:
-    """Every fault that the operators make of a module; where one has a choice at a site, the seed makes it."""
+    """Return every fault of a module; where an operator has a choice at a site, the seed makes it."""
     found: dict[tuple[int, int, str], Fault] = {}
-    finder = _Finder(source)
-    for edit in finder.edits():
-        chosen = random.Random(f"{seed} {module} {edit.line} {edit.begin} {edit.operator}").choice(edit.texts)
-        before = finder.lines[edit.line - 1]
-        after = finder.spliced(before, edit, chosen)
-        fault = Fault(
-            module=module,
-            line=edit.line,
-            column=edit.begin,
-            operator=edit.operator,
-            before=before,
-            after=after,
-            names=edit.names,
-            top=edit.top,
-        )
-        if after != before:
-            found.setdefault((edit.line, edit.begin, edit.operator), fault)
+    for fault in _Finder(module, source, seed).faults():
+        if fault.after != fault.before:
+            found.setdefault((fault.line, fault.column, fault.operator), fault)
     return list(found.values())
 
 
@@ -142,18 +128,10 @@ def _compiles(source: str) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Edit:
-    """Columns `begin` to `end` (in bytes) of a line, and the texts that may come there."""
-
-    line: int
-    begin: int
-    end: int
-    operator: str
-    texts: tuple[str, ...]
-    names: tuple[str, ...]
-    top: bool
-
+_Place = tuple[int, int]
+"""A line, and a column in bytes."""
+_Change = tuple[_Place, _Place, str, tuple[str, ...]]
+"""From where, to where, the operator, and the texts that may come there."""
 
 _COMPARISONS: Mapping[type[ast.cmpop], tuple[str, str]] = {
     ast.Lt: ("<", "<="),
@@ -186,28 +164,34 @@ _WORDS = frozenset({"__repr__", "__str__", "__format__"})
 class _Finder:
     """Walks one module's tree."""
 
-    def __init__(self, source: str) -> None:
-        self.lines = source.splitlines()
+    def __init__(self, module: str, source: str, seed: int) -> None:
+        self._module, self._seed, self._lines = module, seed, source.splitlines()
         self._tree = ast.parse(source)
 
-    def spliced(self, line: str, edit: _Edit, text: str) -> str:
-        """The line with its bytes from `begin` to `end` replaced; an `ast` column counts bytes."""
-        raw = line.encode()
-        return (raw[: edit.begin] + text.encode() + raw[edit.end :]).decode()
-
-    def edits(self) -> Iterator[_Edit]:
+    def faults(self) -> Iterator[Fault]:
+        """Yield every fault, also those that change nothing."""
         for statement in self._tree.body:
             names = tuple(node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and _stored(node))
             if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
                 names = (statement.name,)
             yield from self._statement(statement, names, top=True)
 
-    def _statement(self, node: ast.AST, names: tuple[str, ...], *, top: bool) -> Iterator[_Edit]:
+    def _fault(self, change: _Change, names: tuple[str, ...], *, top: bool) -> Fault:
+        (line, begin), (_, end), operator, texts = change
+        chosen = random.Random(f"{self._seed} {self._module} {line} {begin} {operator}").choice(texts)
+        before = self._lines[line - 1]
+        raw = before.encode()  # a column counts bytes
+        after = (raw[:begin] + chosen.encode() + raw[end:]).decode()
+        return Fault(
+            module=self._module, line=line, column=begin, operator=operator, before=before, after=after, names=names, top=top
+        )
+
+    def _statement(self, node: ast.AST, names: tuple[str, ...], *, top: bool) -> Iterator[Fault]:
         if isinstance(node, _UNTOUCHED) or _is_text(node) or _for_types_only(node):
             return
-        for begin, end, operator, texts in self._here(node, top=top):
-            if begin[0] == end[0]:
-                yield _Edit(begin[0], begin[1], end[1], operator, texts, names, top)
+        for change in self._here(node, top=top):
+            if change[0][0] == change[1][0]:  # in one line
+                yield self._fault(change, names, top=top)
         if isinstance(node, (ast.FunctionDef, ast.Lambda)):
             if getattr(node, "name", "") in _WORDS:
                 return
@@ -226,7 +210,7 @@ class _Finder:
             if id(child) not in skipped and not decorator and not guard:
                 yield from self._statement(child, names, top=top)
 
-    def _here(self, node: ast.AST, *, top: bool) -> Iterator[tuple[tuple[int, int], tuple[int, int], str, tuple[str, ...]]]:
+    def _here(self, node: ast.AST, *, top: bool) -> Iterator[_Change]:
         match node:
             case ast.Compare():
                 for left, kind, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
@@ -264,20 +248,18 @@ class _Finder:
                 for this, following in zip(node.elts, node.elts[1:], strict=False):
                     yield _begin(this), _begin(following), "element dropped", ("",)
 
-    def _between(
-        self, left: ast.expr, right: ast.expr, swap: tuple[str, str], operator: str
-    ) -> Iterator[tuple[tuple[int, int], tuple[int, int], str, tuple[str, ...]]]:
-        """The operator that stands between two operands."""
+    def _between(self, left: ast.expr, right: ast.expr, swap: tuple[str, str], operator: str) -> Iterator[_Change]:
+        """Yield the operator that stands between two operands."""
         if _end(left)[0] != _begin(right)[0]:
             return
-        raw = self.lines[_begin(right)[0] - 1].encode()[_end(left)[1] : _begin(right)[1]].decode()
+        raw = self._lines[_begin(right)[0] - 1].encode()[_end(left)[1] : _begin(right)[1]].decode()
         old, new = swap
         pattern = re.escape(old).replace(r"\ ", r"\s+")
         yield _end(left), _begin(right), operator, (re.sub(pattern, new, raw, count=1),)
 
 
-def _in_call(node: ast.Call) -> Iterator[tuple[tuple[int, int], tuple[int, int], str, tuple[str, ...]]]:
-    """A function swapped for its opposite; a keyword left out."""
+def _in_call(node: ast.Call) -> Iterator[_Change]:
+    """Yield a function swapped for its opposite, and keywords left out."""
     function = node.func
     called = function.id if isinstance(function, ast.Name) else function.attr if isinstance(function, ast.Attribute) else ""
     if called in _SWAPS:
@@ -290,11 +272,11 @@ def _in_call(node: ast.Call) -> Iterator[tuple[tuple[int, int], tuple[int, int],
         ends.append(_end(keyword.value))
 
 
-def _begin(node: ast.AST) -> tuple[int, int]:
+def _begin(node: ast.AST) -> _Place:
     return node.lineno, node.col_offset  # type: ignore[attr-defined]
 
 
-def _end(node: ast.AST) -> tuple[int, int]:
+def _end(node: ast.AST) -> _Place:
     return node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
 
 
@@ -307,13 +289,13 @@ def _is_words(node: ast.AST) -> bool:
 
 
 def _computes(node: ast.BinOp, *, top: bool) -> bool:
-    """Whether it is arithmetic, and neither words joined nor a union of types."""
+    """Return whether it is arithmetic, and neither words joined nor a union of types."""
     union = top and isinstance(node.op, (ast.BitOr, ast.BitAnd))
     return type(node.op) in _ARITHMETIC and not union and not (_is_words(node.left) or _is_words(node.right))
 
 
 def _is_text(node: ast.AST) -> bool:
-    """A docstring, or another statement that is nothing but text."""
+    """Return whether it is a docstring, or another statement that is nothing but text."""
     return isinstance(node, ast.Expr) and _is_words(node.value)
 
 
@@ -322,7 +304,7 @@ def _for_types_only(node: ast.AST) -> bool:
 
 
 def _empty(annotation: ast.expr) -> str:
-    """The empty collection of an annotated type; "" where it is none, or one of fixed length."""
+    """Return the empty collection of an annotated type; "" where it is none, or one of fixed length."""
     if not isinstance(annotation, ast.Subscript) or not isinstance(annotation.value, ast.Name):
         return ""
     if annotation.value.id == "tuple":

@@ -1,6 +1,6 @@
 """Plants faults in copies of this project, one at a time, and runs the tests that execute the line.
 
-First each test module runs once, unedited, and tells which lines each of its tests executes (`framework_trace`). A fault is
+First each test module runs once, unedited, which shows the lines that each of its tests executes (`trace`). A fault is
 then given to these tests, the quickest first, until one fails. Nothing is written in the folder where the project is.
 """
 
@@ -57,7 +57,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[| - |$)", re.MULTILINE)
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What a test module's tests execute.
+    """The lines that a test module's tests execute.
 
     Attributes:
         name: the test module, relative to the root.
@@ -74,7 +74,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """What became of a fault.
+    """The outcome of a fault.
 
     Attributes:
         name: the fault's. status: killed, hung (the tests did not end, which a person sees as well), survived, or uncovered:
@@ -93,21 +93,21 @@ class Attempt:
 
 
 class Measures(Results[Measured]):
-    """Kept from run to run, as long as no file of the project changes."""
+    """Results that are kept from run to run, as long as no file of the project changes."""
 
     key = "modules"
     kind = Measured
 
 
 class Attempts(Results[Attempt]):
-    """The same for faults."""
+    """Results of faults, which are kept in the same way."""
 
     key = "faults"
     kind = Attempt
 
 
 def digest(root: Path) -> int:
-    """A number that changes with any Python file that is copied."""
+    """Return a number that changes with any Python file that is copied."""
     text = hashlib.sha256()
     for name in COPIED[:4]:
         for path in sorted((root / name).rglob("*.py")):
@@ -116,7 +116,7 @@ def digest(root: Path) -> int:
 
 
 def usable_tests(root: Path) -> list[str]:
-    """The test modules that may be run."""
+    """Return the test modules that may be run."""
     folder = root / "tests"
     found = sorted(one.relative_to(folder).with_suffix("") for one in folder.rglob("test_*.py"))
     return [
@@ -125,7 +125,7 @@ def usable_tests(root: Path) -> list[str]:
 
 
 class Copies:
-    """Copies of the project in a temporary folder, lent one at a time to whoever needs one."""
+    """Copies of the project in a temporary folder, lent one at a time."""
 
     def __init__(self, root: Path, place: Path, count: int) -> None:
         self._free: queue.SimpleQueue[Path] = queue.SimpleQueue()
@@ -150,7 +150,7 @@ class Copies:
 
     @contextmanager
     def faulty(self, copy: Path, fault: Fault) -> Iterator[None]:
-        """The copy with the fault. Python goes by a file's time and size, so that each text gets a time of its own."""
+        """Plant the fault for the block. Python goes by a file's time and size: each text gets a time of its own."""
         path = copy / fault.module
         source = path.read_text(encoding="utf-8")
         self._write(path, fault.apply(source))
@@ -166,7 +166,7 @@ class Copies:
 
 
 def measure(copy: Path, module: str, targets: Sequence[str]) -> Measured:
-    """Run a test module in a copy, and see what its tests execute."""
+    """Run a test module in a copy, and return the lines that its tests execute."""
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         shutil.copy2(trace.__file__, place / "sitecustomize.py")
@@ -181,7 +181,7 @@ def measure(copy: Path, module: str, targets: Sequence[str]) -> Measured:
 
 
 def read_log(module: str, targets: Sequence[str], text: str) -> Measured:
-    """What `framework_trace` wrote."""
+    """Read the log that `trace` wrote."""
     lines: dict[str, dict[str, set[int]]] = {}
     seconds: dict[str, float] = {}
     failed: set[str] = set()
@@ -204,7 +204,7 @@ def read_log(module: str, targets: Sequence[str], text: str) -> Measured:
 
 
 def covering(fault: Fault, measures: Iterable[Measured], root: Path) -> list[str]:
-    """The test functions that execute a fault's line, those of modules that import its module first, then the quickest.
+    """Return the tests that execute a fault's line: those of modules that import its module first, then the quickest.
 
     A line that runs when its module is imported is executed by every test. It is given to those that execute a function
     which reads a name that the line defines, and to those of test modules that import the module.
@@ -264,14 +264,14 @@ def _last(output: str) -> str:
 
 
 def _function(test: str) -> str:
-    """A test's id without its parameters: a fault may change those."""
+    """Return a test's id without its parameters: a fault may change those."""
     return test.partition("[")[0]
 
 
 def _pytest(
     copy: Path, arguments: Sequence[str], limit: float, variables: Mapping[str, str] | None = None, first: Path | None = None
 ) -> tuple[int | None, str]:
-    """The exit status of pytest in a copy, None after `limit` seconds, and what it wrote."""
+    """Run pytest in a copy; return its exit status, None after `limit` seconds, and what it wrote."""
     path = os.pathsep.join(str(one) for one in (first, copy, os.environ.get("PYTHONPATH")) if one)
     environment = {**os.environ, "PYTHONPATH": path, "CI": "true", "OMP_NUM_THREADS": "1", **(variables or {})}
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
@@ -302,7 +302,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _readers(fault: Fault, root: Path) -> set[int]:
-    """Lines of functions that read a name which the fault's line defines; of the function or class itself, if it is one."""
+    """Return the lines of functions that read a name which the fault's line defines, or of that function or class itself."""
     tree = ast.parse((root / fault.module).read_text(encoding="utf-8"))
     lines: set[int] = set()
     for function in ast.walk(tree):
@@ -315,7 +315,7 @@ def _readers(fault: Fault, root: Path) -> set[int]:
 
 
 def _imports(test: Path, module: str) -> bool:
-    """Whether a test module imports from a target by name."""
+    """Return whether a test module imports from a target by name."""
     dotted = module.removesuffix(".py").replace("/", ".")
     package, _, last = dotted.rpartition(".")
     text = test.read_text(encoding="utf-8")

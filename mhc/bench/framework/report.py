@@ -1,4 +1,4 @@
-"""What planted faults add up to: score, by module, by operator, and every survivor with its reason."""
+"""The result of planted faults: score, by module, by operator, and every survivor with its reason."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from mhc.bench.verbs import version_of
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A fault and what became of it."""
+    """A fault and its attempt."""
 
     fault: Fault
     attempt: Attempt
 
     @property
     def reason(self) -> str:
-        """Why it may survive; "" where nobody has said."""
+        """Why it may survive; "" where no reason is known."""
         return WAIVERS.get(self.fault.key, "")
 
 
@@ -71,7 +71,7 @@ def measured_line(one: Measured) -> str:
 
 
 def render(result: Score, measures: Sequence[Measured], *, command: str, day: str, python: str) -> str:
-    """The report as Markdown."""
+    """Return the page."""
     count = len(result.rows)
     missing = f" {result.missing} more were drawn and not run." if result.missing else ""
     lines = [

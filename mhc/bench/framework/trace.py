@@ -51,7 +51,7 @@ def _on_frame(frame: FrameType, event: str, argument: object) -> Any:
 
 
 def _mark(test: str) -> None:
-    """From now on, what is executed belongs to `test`; with "", to every test of the module."""
+    """Attribute what is executed from now on to `test`; with "", to every test of the module."""
     _seen.clear()
     if _MONITORED:
         sys.monitoring.restart_events()  # type: ignore[attr-defined,unused-ignore]
@@ -59,24 +59,24 @@ def _mark(test: str) -> None:
 
 
 def pytest_runtest_setup(item: Any) -> None:
-    """What sets a test up may serve others too."""
+    """Attribute fixtures to every test: they may serve others too."""
     del item
     _mark("")
 
 
 def pytest_runtest_call(item: Any) -> None:
-    """The test itself."""
+    """Attribute the call to its test."""
     _mark(item.nodeid)
 
 
 def pytest_runtest_teardown(item: Any) -> None:
-    """Fixtures."""
+    """Attribute the end of fixtures to every test."""
     del item
     _mark("")
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """How long it took, and how it ended."""
+    """Log the duration and the outcome."""
     _write("D", report.nodeid, report.duration, report.outcome)
 
 

@@ -20,7 +20,7 @@ COPIES = 32
 def allowed(
     table: Operator, tensors: Mapping[str, Tensor | None], scalars: Mapping[str, float], *, recomputes_forward: bool
 ) -> Mapping[str, ErrorNumber]:
-    """For each output and gradient that is not absent, the float64 value and the error allowed.
+    """Return the float64 value and the error allowed, for each output and gradient that is not absent.
 
     Args:
         tensors: the inputs and upstream gradients by name, on any one device; they are taken as exact.
@@ -36,7 +36,7 @@ def allowed(
 def deviations(
     names: Sequence[str], results: Sequence[Tensor | None], wanted: Mapping[str, ErrorNumber]
 ) -> Mapping[str, Deviation]:
-    """The deviation of each result that was returned, in the order of `names`."""
+    """Return the deviation of each result that was returned, in the order of `names`."""
     return {
         name: _deviation(result, wanted[name])
         for name, result in zip(names, results, strict=True)
@@ -45,7 +45,7 @@ def deviations(
 
 
 def _deviation(result: Tensor, wanted: ErrorNumber) -> Deviation:
-    """An element without a finite bound is not judged; one that is not finite where it should be is infinitely off."""
+    """Return the deviation; an element without a finite bound is not judged, a wrong infinity or NaN is infinitely off."""
     value = result.detach().double()
     error = torch.where(value == wanted.value, 0.0, (value - wanted.value).abs()).nan_to_num(nan=torch.inf)
     error = torch.where(wanted.error.isinf(), 0.0, error)

@@ -58,7 +58,7 @@ def measure(
     compiled: bool = True,
     on_timing: Callable[[Shape, Timing], None] = lambda shape, timing: None,
 ) -> Row:
-    """Everything at one shape: golden, `torch.compile` if `compiled`, and `implementations`.
+    """Measure everything at one shape: golden, `torch.compile` if `compiled`, and `implementations`.
 
     An exception is recorded in what it belongs to, not raised. `on_timing` hears of each timing as it is there.
     """
@@ -81,7 +81,7 @@ def measure(
 
 
 def draw(shape: Shape, device: torch.device) -> dict[str, Tensor | None]:
-    """Inputs, upstream gradients and saved tensors by name, drawn on the device; h_mix * inv_rms is about N(0, 1).
+    """Draw inputs, upstream gradients and saved tensors on the device; h_mix * inv_rms is about N(0, 1).
 
     The saved tensors are the float64 forward's, rounded once, so that a backward is judged by itself.
     """
@@ -150,7 +150,7 @@ def _line(error: Exception) -> str:
 def _contenders(
     shape: Shape, implementations: Sequence[Implementation], tensors: Tensors, *, compiled: bool
 ) -> Iterator[Contender]:
-    """Stage by stage, so that what is compared is measured close together."""
+    """Yield the contenders stage by stage, so that what is compared is measured close together."""
     for stage in STAGES:
         if stage == "forward":
             yield _implementation(GOLDEN_IMPLEMENTATION, stage, shape, tensors, judged=False)
@@ -185,7 +185,7 @@ def _implementation(
 
 
 def _entry(implementation: Implementation, tensors: Tensors) -> Call:
-    """`mhc_pre` as a model calls it; without `impl` where it takes this implementation by itself."""
+    """Return `mhc_pre` as a model calls it; without `impl` where it chooses this implementation by itself."""
     x, phi, alpha, bias, gamma = _pick(tensors, PRE.forward_arguments)
     assert x is not None
     assert phi is not None
@@ -219,7 +219,7 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _compiled(stage: str, tensors: Tensors) -> Iterator[Contender]:
-    """The formula under `torch.compile`; its backward both as written by hand and as autograd derives it."""
+    """Yield the formula under `torch.compile`; its backward both as written by hand and as autograd derives it."""
 
     def direct(function: Callable[..., Any], names: Sequence[str]) -> Call:
         compiled, arguments = _compile(function), _pick(tensors, names)
@@ -241,7 +241,7 @@ def _compiled(stage: str, tensors: Tensors) -> Iterator[Contender]:
 
 
 def _autograd(forward: Callable[..., Any], tensors: Tensors) -> Call:
-    """Autograd's backward alone, through a forward that has run once and whose graph is kept."""
+    """Return autograd's backward alone, through a forward that has run once and whose graph is kept."""
     import torch._functorch.config as functorch  # noqa: PLC0415  private: a compiled graph gives its buffers away
 
     settings: Any = functorch

@@ -1,4 +1,4 @@
-"""The clocks: device time, host time and memory of a call. Nothing here knows what is called."""
+"""Device time, host time and memory of any call."""
 
 import gc
 import statistics
@@ -39,12 +39,12 @@ class Meter:
 
 
 def cuda_meter() -> Meter:
-    """The meter of the current CUDA device."""
+    """Return the meter of the current CUDA device."""
     return Meter(milliseconds=_milliseconds, host_us=host_us, scratch_mib=scratch_mib, free_bytes=_free_bytes)
 
 
 def _milliseconds(call: Call) -> float:
-    """Median of `triton.testing.do_bench`, which flushes the L2 cache before each call."""
+    """Return the median of `triton.testing.do_bench`, which flushes the L2 cache before each call."""
     from triton.testing import do_bench  # noqa: PLC0415  Triton is imported where it is used
 
     return float(do_bench(call, warmup=WARMUP_MS, rep=REPEAT_MS, return_mode="median"))
@@ -56,7 +56,7 @@ def host_us(
     synchronize: Callable[[], object] = torch.cuda.synchronize,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """CPU microseconds to issue a call: the median over batches, the device's queue drained between them.
+    """Return the CPU microseconds to issue a call: the median over batches, the device's queue drained between them.
 
     Of several blocks of batches the quickest, as `timeit` does it.
     """
@@ -77,7 +77,7 @@ def host_us(
 
 
 def scratch_mib(call: Call, *, memory: Any = torch.cuda) -> float:
-    """MiB at the peak of a call beyond what was allocated before it and the tensors that it returns."""
+    """Return MiB at the peak of a call beyond what was allocated before it and the tensors that it returns."""
     memory.synchronize()
     memory.reset_peak_memory_stats()
     before = memory.memory_allocated()

@@ -1,4 +1,4 @@
-"""What one benchmark run measured, as frozen records; and the least time that memory traffic allows."""
+"""The measurements of one run, as frozen records; and the least time that memory traffic allows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class Bound:
 
 
 def bound(shape: Shape, stage: str, bandwidth: float) -> Bound:
-    """The bounds of a stage in milliseconds, at `bandwidth` in TB/s (10**12 bytes a second).
+    """Return the bounds of a stage in milliseconds, at `bandwidth` in TB/s (10**12 bytes a second).
 
     forward   x once or twice, h_in once
     backward  x and dh_in once or twice, dx once
@@ -107,7 +107,7 @@ class Row:
     error: str | None = None
 
     def fastest(self, name: str, stage: str) -> Timing | None:
-        """The fastest variant that was timed; where none was, the first; None where there is none."""
+        """Return the fastest variant that was timed; where none was, the first; None where there is none."""
         found = [timing for timing in self.timings if (timing.name, timing.stage) == (name, stage)]
         timed = [timing for timing in found if timing.ms is not None]
         if timed:

@@ -11,7 +11,7 @@ _REFERENCES = (GOLDEN, COMPILE)
 
 
 def render(setting: Setting, rows: Sequence[Row]) -> str:
-    """The whole document: header, times of the forward and the backward, host time and scratch, accuracy, notes."""
+    """Return the whole document: header, times of the forward and the backward, host time and scratch, accuracy, notes."""
     parts = [_header(setting)]
     for title, stage in (("Forward", "forward"), ("Backward", "backward")):
         parts += [f"## {title}, median ms", _times(rows, stage, setting.bandwidth)]
@@ -24,7 +24,7 @@ def render(setting: Setting, rows: Sequence[Row]) -> str:
 
 
 def progress(shape: Shape, timing: Timing) -> str:
-    """One line for a timing as it is there."""
+    """Return a timing as a line for a terminal."""
     start = f"{shape!s:16} {timing.stage:8} {timing.label:20}"
     if timing.ms is None:
         return f"{start} {_cell(timing)}: {timing.error or timing.refused}"

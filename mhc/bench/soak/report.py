@@ -1,4 +1,4 @@
-"""What a soak has shown: each statement, whether it held and where it did not, and the page about it."""
+"""The statements that must hold of a soak, what contradicts each, and the page."""
 
 import re
 import signal
@@ -20,7 +20,7 @@ _SHOWN = 5  # of what contradicts a statement
 
 @dataclass(frozen=True)
 class Statement:
-    """What must hold of a soak, and what contradicts it."""
+    """A statement that must hold of a soak, and what contradicts it."""
 
     words: str
     against: Sequence[str]
@@ -37,7 +37,7 @@ class Statement:
 
 
 def statements(plan: Plan, legs: Sequence[Leg]) -> list[Statement]:
-    """All that must hold, each with what contradicts it."""
+    """Return all statements that must hold, each with what contradicts it."""
     last = legs[-1].after
     checks: Sequence[tuple[str, Iterator[str]]] = (
         ("nothing lost: findings stay, counts never shrink, the store is whole", _lost(legs)),
@@ -116,7 +116,7 @@ def _printed(legs: Sequence[Leg]) -> Iterator[str]:
 
 
 def line(number: int, leg: Leg) -> str:
-    """One leg, for a terminal."""
+    """Return one leg as a line for a terminal."""
     cases = sum(leg.after.cases.values())
     return f"leg {number}: {_ended(leg)}, {leg.seconds:.0f} s, {cases} cases, {len(leg.after.findings)} findings"
 
@@ -127,7 +127,7 @@ def _ended(leg: Leg) -> str:
 
 
 def render(plan: Plan, legs: Sequence[Leg], *, command: str, day: str) -> str:
-    """The page."""
+    """Return the page."""
     here, last = environment(), legs[-1].after
     versions = ", ".join([f"Python {here.python}", f"torch {here.packages['torch']}", *here.devices])
     return "\n".join(
@@ -182,12 +182,12 @@ def _rows(plan: Plan, last: Snapshot) -> Iterator[tuple[str, ...]]:
 
 
 def _first_line(message: str) -> str:
-    """What fits in a cell of a table; PyTorch tells of an error on CUDA in five lines."""
+    """Return what fits in a cell of a table; PyTorch's message for a CUDA error has five lines."""
     return next(iter(message.splitlines()), "")[:60]
 
 
 def expected(name: str) -> str:
-    """What must be said of an implementation, in words."""
+    """Return what a campaign must find in an implementation, in words."""
     if name in RIGHT or not MISBEHAVING[name].finds:
         return "nothing"
     one = MISBEHAVING[name]

@@ -1,4 +1,4 @@
-"""A campaign over misbehaving implementations and right ones, killed and gone on with at random moments; what was seen."""
+"""A campaign over misbehaving implementations and right ones, killed and resumed at random moments."""
 
 import os
 import random
@@ -21,10 +21,10 @@ from oracles.mutants.load import SPEC
 from oracles.mutants.misbehaving.state import PRIVATE
 
 RIGHT = ("golden", "manual")
-"""Implementations that nothing may be found of."""
+"""Correct implementations: a finding on one is false."""
 SUMMARY = "summary.md"
 _MARK = "MHC_SOAK"  # the environment variable by which processes of a soak are known; what they start inherits it
-_LATE = 120.0  # seconds that a leg may take to end, after which it is killed, and that is told
+_LATE = 120.0  # seconds that a leg may take to end, after which it is killed, and that is reported
 _SETTLE = 3.0  # seconds for processes to end after their campaign has
 _HARD = 0.7  # of the kills, how many are SIGKILL
 _ORDERLY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -37,7 +37,7 @@ _LIMITS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a soak does.
+    """The plan of a soak.
 
     Attributes:
         names: of misbehaving implementations. kills: how many legs are ended before their time.
@@ -53,7 +53,7 @@ class Plan:
     folder: Path
 
     def ends(self) -> list[tuple[float, signal.Signals]]:
-        """When each leg but the last is ended, in seconds from the start, and by which signal."""
+        """Return when each leg but the last is ended, in seconds from the start, and by which signal."""
         chance = random.Random(self.seed)
         moments = sorted(chance.uniform(0.0, 0.95 * self.seconds) for _ in range(self.kills))
         return [(at, signal.SIGKILL if chance.random() < _HARD else chance.choice(_ORDERLY)) for at in moments]
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """What a run's store has between two legs.
+    """The contents of a run's store between two legs.
 
     Attributes:
         findings: (implementation, oracle, symptom) by the text of the fingerprint. counts: what may only grow, by name.
@@ -84,7 +84,7 @@ class Leg:
     Attributes:
         end: the signal that ended it; None: its time was over. status: of its end; None: it had to be killed.
         seconds: that it lived. late: from the moment that it should end (the signal, or its time) to its end.
-        told: the findings that it told on standard output. output, errors: what it printed.
+        told: the findings that it printed on standard output. output, errors: what it printed.
         left: command lines of processes that outlived it. reported: it wrote its reports.
         after: what the store had then.
     """
@@ -124,7 +124,7 @@ def soak(plan: Plan, on_leg: Callable[[Leg], None] = lambda leg: None) -> list[L
 
 
 def command(plan: Plan, run: Path | None) -> list[str]:
-    """The command line of a leg. run: the folder of the campaign to go on with."""
+    """Return the command line of a leg. run: the folder of the campaign to resume."""
     limits = [*_LIMITS[plan.device], "--minutes", f"{plan.seconds / 60:g}", "--workers", str(plan.workers)]
     limits += ["--fixtures", str(plan.folder / "fixtures")]
     if run is not None:
@@ -177,13 +177,13 @@ def _leg(
 
 
 def _run_of(folder: Path) -> Path | None:
-    """The campaign's folder; None where the first leg ended before it made one that can be gone on with."""
+    """Return the campaign's folder; None where the first leg ended before it made one that can be resumed."""
     found = sorted(folder.glob(f"runs/*/{FILE}"))
     return next((path.parent for path in reversed(found) if snapshot(path.parent).counts), None)
 
 
 def snapshot(run: Path) -> Snapshot:
-    """What the store of a run has now."""
+    """Read the store of a run."""
     with closing(Store(run / FILE)) as store:
         counts: dict[str, float] = {}
         cases: dict[str, int] = {}
@@ -204,13 +204,13 @@ def snapshot(run: Path) -> Snapshot:
 
 
 def _faults(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The faults that a store has: of implementations, and the one that ended the last leg."""
+    """Return the faults in a store: of implementations, and the one that ended the last leg."""
     found = [(str(one["implementation"]), str(one["message"])) for one in meta.get("faults", ())]
     return found + ([("", str(meta["fault"]))] if meta.get("fault") else [])
 
 
 def _left(mark: str) -> list[str]:
-    """Command lines of processes that outlive their campaign; they are killed."""
+    """Kill the processes that outlive their campaign; return their command lines."""
     until = time.monotonic() + _SETTLE
     while marked(mark) and time.monotonic() < until:
         time.sleep(0.1)
@@ -221,7 +221,7 @@ def _left(mark: str) -> list[str]:
 
 
 def marked(mark: str) -> list[tuple[int, str]]:
-    """The processes that have the mark in the environment that they were started with, and their command lines."""
+    """Return the processes that were started with the mark in their environment, and their command lines."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

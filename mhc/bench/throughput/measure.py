@@ -57,7 +57,7 @@ class Lap:
 
 @dataclass(frozen=True)
 class Contender:
-    """What is measured, under a name."""
+    """A way of checking cases, and its name."""
 
     name: str
     lap: Callable[[int], Lap]
@@ -103,12 +103,12 @@ class Standing(Pool):
         return [number for number in super().free() if number < self.width]
 
     def stop(self) -> None:
-        """The end of a lap: what is idle stays."""
+        """End a lap: idle processes stay."""
         for slot in self.busy():
             self.replace(slot)
 
     def end(self) -> None:
-        """The end of all laps."""
+        """End all processes."""
         super().stop()
 
 
@@ -120,7 +120,7 @@ class Team:
         self._pool: Standing | None = None
 
     def lap(self, seed: int, *, workers: int, cases: int) -> Lap:
-        """A campaign of `cases` on each implementation, the same whatever the site.
+        """Run a campaign of `cases` on each implementation, the same on every site.
 
         Before the first, every worker loads what it needs: processes, and on a GPU every kernel at its first use.
         """
@@ -169,7 +169,7 @@ def _working(store: Store) -> float:
 
 
 def plain(specs: Specs, seed: int, *, cases: int, jobs: int) -> Lap:
-    """The same number of examples of the plain loop on each implementation, `jobs` loops at a time.
+    """Run as many examples of the plain loop on each implementation, `jobs` loops at a time.
 
     The seconds are those of all loops over `jobs`: as if none had to wait for the last.
     """
@@ -180,7 +180,7 @@ def plain(specs: Specs, seed: int, *, cases: int, jobs: int) -> Lap:
 
 
 def split(lap: Lap, materialising: float) -> dict[str, dict[str, float]]:
-    """Milliseconds of a case by implementation and phase, and `compiling`: what of it cases took that compiled something.
+    """Return milliseconds of a case by implementation and phase; `compiling` is the part of cases that compiled something.
 
     Args:
         materialising: seconds that it takes for a case, measured apart.

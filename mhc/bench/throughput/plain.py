@@ -29,7 +29,7 @@ _LARGE = 1 << 18
 
 
 def fixed() -> st.SearchStrategy[Fixed]:
-    """Shapes as one would draw them: of up to 2^15 elements of x, but for one of ten that is as large as a model's layer."""
+    """Return shapes of up to 2^15 elements of x; one of ten is as large as a model's layer."""
     small = st.builds(
         Fixed,
         B=st.integers(1, 2),
@@ -43,7 +43,7 @@ def fixed() -> st.SearchStrategy[Fixed]:
 
 @st.composite
 def _large(draw: st.DrawFn) -> Fixed:
-    """Streams, widths and tokens of models, of up to `_LARGE` elements of x."""
+    """Return streams, widths and tokens of models, of up to `_LARGE` elements of x."""
     n, D = draw(st.sampled_from((1, 2, 4))), draw(st.integers(1, 8192))
     S = draw(st.integers(1, max(1, min(4096, _LARGE // (n * D)))))
     return Fixed(1, S, n, D, draw(st.sampled_from(DTYPES)))
@@ -51,7 +51,7 @@ def _large(draw: st.DrawFn) -> Fixed:
 
 @dataclass(frozen=True, kw_only=True)
 class Loop:
-    """What a plain loop did.
+    """The result of a plain loop.
 
     Attributes:
         cases: examples run. seconds: that they took, with drawing.
@@ -118,7 +118,7 @@ def apart(
     correct: str | None = None,
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Loop:
-    """`loop` in a process of its own, which a bug may end or hang: that too is found, by every comparator.
+    """Run `loop` in a process of its own, which a bug may end or hang: that counts as found by every comparator.
 
     Args:
         variables: of the environment, beside those of the implementation.
@@ -136,7 +136,7 @@ def apart(
         if here.poll(seconds + _START_LIMIT):  # an example may be begun at the last moment, and take its time
             result: Loop = here.recv()
             return result
-        ended, at = "hangs", float("inf")  # nobody watches it: it is found when somebody looks
+        ended, at = "hangs", float("inf")  # without a limit, a hang is found only when a person looks
     except (EOFError, ConnectionResetError):
         ended, at = "ends the process", time.perf_counter() - started
     finally:

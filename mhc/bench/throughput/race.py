@@ -26,7 +26,7 @@ _RUN, _COMPILE = 30.0, 30.0  # seconds after which a run, or one that compiles, 
 
 @dataclass(frozen=True, kw_only=True)
 class Race:
-    """One mutant under both.
+    """One mutant under the campaign and under the plain loop.
 
     Attributes:
         campaign: seconds until it had a finding, without the start of its process; None where it had none.
@@ -53,7 +53,7 @@ class State(Results[Race]):
 
 @dataclass(frozen=True)
 class Score:
-    """What one of the two has found. seconds: of all mutants, each up to its kill or the limit. flagged: clean variants."""
+    """The findings of one of the two. seconds: of all mutants, each up to its kill or the limit. flagged: clean variants."""
 
     kills: int
     seconds: float

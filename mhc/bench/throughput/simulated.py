@@ -53,11 +53,11 @@ class Script:
 
 @dataclass(frozen=True, kw_only=True)
 class Ceiling:
-    """What a simulated fleet showed.
+    """The measurement of a simulated fleet.
 
     Attributes:
         seconds: that were measured, after the start of the workers; cases: in them. cpu: of the main process, in seconds.
-        reports: of bugs by workers. bugs: that were to be found; met: of them. told: how often one was; kept: in the store.
+        reports: of bugs by workers. bugs: that were to be found; met: of them. told: by the campaign; kept: in the store.
     """
 
     workers: int
@@ -81,18 +81,18 @@ class Ceiling:
 
     @property
     def right(self) -> bool:
-        """Whether every bug that was met is told and kept once."""
+        """Whether every bug that was met is reported and kept once."""
         return self.told == self.kept == self.met
 
 
 def simulated() -> dict[str, Implementation]:
-    """The implementations that the workers pretend to run."""
+    """Return the implementations that the workers pretend to run."""
     real = load("manual")
     return {name: replace(real, name=name) for name in (f"simulated-{number}" for number in range(IMPLEMENTATIONS))}
 
 
 def write_scripts(folder: Path, sleep: float, seed: int = 0) -> dict[str, tuple[str, Implementation]]:
-    """What the workers will tell, of real cases; how each implementation is then named, and the implementation."""
+    """Write the messages of the workers, of real cases; return the spec of each implementation, and the implementation."""
     drawn = draw(_CASES, seed, {})
     specs = {}
     for name, implementation in simulated().items():
@@ -133,13 +133,13 @@ def _messages(
 def serve(
     connection: Connection, spec: str, device: str, log: str | None, variables: Mapping[str, str], company: Any
 ) -> None:
-    """What a process of a simulated worker does, where it has one of its own: see `mhc.fuzz.worker.main.serve`."""
+    """Run a simulated worker in a process of its own, as `mhc.fuzz.worker.main.serve` runs a real one."""
     frames.send(connection, Ready())
     _answer(connection, {spec: pickle.loads(Path(spec).read_bytes())}, spec)
 
 
 def _host(connections: Sequence[Connection], specs: Sequence[str]) -> None:
-    """A process of many simulated workers, a thread each."""
+    """Run many simulated workers in one process, a thread each."""
     scripts = {spec: pickle.loads(Path(spec).read_bytes()) for spec in specs}
     threads = [threading.Thread(target=_answer, args=(connection, scripts)) for connection in connections]
     for thread in threads:
