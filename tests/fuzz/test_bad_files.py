@@ -13,20 +13,18 @@ from hypothesis import HealthCheck, given, settings
 
 from mhc import Case, CaseError, files
 from mhc.fuzz.cli.main import main
-from mhc.fuzz.findings.condition import Condition
 from mhc.fuzz.findings.finding import Finding, Reduction, read_against, read_case, read_finding
 from tests.fuzz.test_minimise import WRONG, found
 from tests.support.mutated import mutated
 
 REDUCED = Reduction(elements_before=9, elements=1, checks=3, seconds=1.5, reproduced=3, runs=3)
-CONDITION = Condition(dtypes=("float32",), least=(("n", 2),), below=(("x", 0.5),))
 GOOD = found(WRONG)
 GOOD = replace(
     GOOD,
     spec="manual",
     reduction=REDUCED,
     against="golden",
-    fingerprint=replace(GOOD.fingerprint, outside=(CONDITION,), against="golden"),
+    fingerprint=replace(GOOD.fingerprint, against="golden"),
 )
 DOCUMENT: dict[str, Any] = json.loads(GOOD.to_json())
 
@@ -52,10 +50,7 @@ BAD: dict[str, bytes] = {
     "a fingerprint that is a number": changed(fingerprint=7),
     "a fingerprint of numbers": changed(fingerprint=dict.fromkeys(DOCUMENT["fingerprint"], 7)),
     "a fingerprint of another operator": changed(fingerprint={**DOCUMENT["fingerprint"], "operator": "other"}),
-    "a condition on no symbol": changed(
-        fingerprint={**DOCUMENT["fingerprint"], "outside": [{"least": [["nothing", 1]]}]},
-    ),
-    "a condition of text": changed(fingerprint={**DOCUMENT["fingerprint"], "outside": ["text"]}),
+    "a fingerprint with another field": changed(fingerprint={**DOCUMENT["fingerprint"], "outside": []}),
     "a reduction with other fields": changed(reduction={"elements": 1}),
     "a reduction of text": changed(reduction=dict.fromkeys(DOCUMENT["reduction"], "1")),
     "a reduction that is a list": changed(reduction=[1]),
@@ -71,7 +66,7 @@ VERBS = {
     "export": ["export", "--to", "tilelang"],
 }
 # A replay asks a file for its case and for names, and for nothing else.
-_FOR_OTHERS = ("a fingerprint", "a condition", "a reduction", "a message", "variables")
+_FOR_OTHERS = ("a fingerprint", "a reduction", "a message", "variables")
 PAIRS = [(what, verb) for what in BAD for verb in VERBS if verb != "replay" or not what.startswith(_FOR_OTHERS)]
 
 
@@ -122,7 +117,6 @@ def test_any_document_is_a_finding_or_a_case_error(document: Any, tmp_path: Path
         assert len(one.fingerprint.id) == 8
         json.loads(one.to_json())
         assert isinstance(str(one.fingerprint), str)
-        assert not any(condition.holds(one.case) is None for condition in one.fingerprint.outside if not condition.below)
     with suppress(CaseError):
         case, spec = read_case(path)
         assert isinstance(case, Case)

@@ -8,28 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mhc.fuzz.findings.condition import Condition
 
 from mhc import Case, default_case, load, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.case_json import CaseError
 from mhc.fuzz.check import check as check_
-from mhc.fuzz.check.check import check, further, taken
+from mhc.fuzz.check.check import check, further
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.check.timing import Clock
 from mhc.fuzz.findings.finding import (
     Finding,
     Reduction,
     finding,
-    fingerprint,
     from_document,
     read_against,
     read_case,
     read_finding,
 )
 from mhc.fuzz.findings.fingerprint import Fingerprint
-from mhc.fuzz.findings.known_issues import Known, Outcome, expected, identified, known, outcome
-from mhc.fuzz.worker.protocol import Failure
+from mhc.fuzz.findings.known_issues import Known, Outcome, expected, known, outcome
 from mhc.implementation import Refused
 from mhc.upstream import verify
 from mhc.upstream.verify import ExportError
@@ -140,16 +137,16 @@ def test_errors_are_measured_where_they_are_asked_for() -> None:
 
 
 def test_a_refused_schedule_is_dropped_and_only_its_own() -> None:
-    def supports(case: Case) -> Any:
-        return Refused("too large") if case.schedules.get("mine") else True
-
-    picky = replace(MANUAL, supports=supports)
     case = replace(CASE, schedules={"mine": {"BLOCK": 8}, "other": {"BLOCK": 4}})
-    told = [refusal.unpinned("too large")]
-    assert dict(taken(picky, case, told).schedules) == {"other": {"BLOCK": 4}}
-    assert taken(picky, case, []) is case
-    assert taken(picky, case, [not_applicable("refusal", "case", "odd")]) is case
-    assert taken(picky, case, [not_applicable("memory", "schedule", "odd")]) is case
+    judged = check(MANUAL, case, "cpu", Depth.PLAIN)
+    assert judged.verdicts[0] == refusal.unpinned("its schedule has no BLOCK = 8")
+    assert judged.case == replace(case, schedules={"other": {"BLOCK": 4}})
+    assert not judged.failures
+    assert {one.oracle for one in judged.verdicts} > {"refusal", "bound"}
+    odd = replace(MANUAL, supports=lambda case: Refused("odd"))
+    assert check(odd, CASE, "cpu", Depth.PLAIN).case is CASE
+    wrong = check(altered(MANUAL, forward=lambda out, _: (out[0] + 1, *out[1:])), CASE, "cpu", Depth.PLAIN)
+    assert [one.subject for one in wrong.failures] == ["h_in"]
 
 
 def gate_of(*labels: str, implementation: Any = MANUAL, judge: Any = None) -> Gate:
@@ -214,30 +211,27 @@ def test_a_fingerprint_is_all_that_it_says() -> None:
     assert int(PRINT.id, 16) >= 0
     ids = {
         PRINT.id,
-        *(
-            replace(PRINT, **{name: "other"}).id  # type: ignore[arg-type]
-            for name in (*PRINT.document, "against")
-        ),
+        *(replace(PRINT, **{name: "other"}).id for name in (*PRINT.document, "against")),
     }
     assert len(ids) == 7
-    condition = Condition(dtypes=("float16",))
-    confined = replace(PRINT, outside=(condition,), against="golden")
-    assert confined.document["outside"] == [{"dtypes": ("float16",)}]
-    assert Fingerprint.read(json.loads(json.dumps(confined.document))) == confined
+    compared = replace(PRINT, against="golden")
+    assert "against" not in PRINT.document
+    assert compared.document == {**PRINT.document, "against": "golden"}
+    assert Fingerprint.read(json.loads(json.dumps(compared.document))) == compared
     assert Fingerprint.read(PRINT.document) == PRINT
-    assert str(confined) == "mine: dx: value (bound with golden), not: float16"
+    assert str(compared) == "mine: dx: value (bound with golden)"
     verdict = failed("bound", "dx", "value", "")
-    assert PRINT.fits(verdict, CASE)
-    assert not PRINT.fits(replace(verdict, status=Status.PASS), CASE)
+    assert Fingerprint.of(verdict, "mhc_pre", "mine") == PRINT
+    assert PRINT.fits(verdict)
+    assert not PRINT.fits(replace(verdict, status=Status.PASS))
     for change in ({"oracle": "algebra"}, {"subject": "dphi"}, {"symptom": "all zero"}, {"against": "golden"}):
-        assert not PRINT.fits(replace(verdict, **change), CASE)  # type: ignore[arg-type]
-    with_golden = replace(verdict, against="golden")
-    assert confined.fits(with_golden, CASE)
-    assert not confined.fits(with_golden, replace(CASE, dtype="float16"))
+        assert not PRINT.fits(replace(verdict, **change))  # type: ignore[arg-type]
+    assert compared.fits(replace(verdict, against="golden"))
+    assert not compared.fits(verdict)
 
 
 def test_a_finding_as_a_file(tmp_path: Path) -> None:
-    failure = Failure(oracle="bound", subject="dx", symptom="value", message="dx[0] = 1", against="golden")
+    failure = replace(failed("bound", "dx", "value", "dx[0] = 1"), against="golden")
     reduction = Reduction(elements_before=9, elements=3, checks=5, seconds=1.5, reproduced=2, runs=4)
     made = replace(finding("mine.py:IMPL", MANUAL, CASE, failure, "golden.py:IMPL"), reduction=reduction)
     path = tmp_path / "finding.json"
@@ -273,10 +267,6 @@ def test_a_finding_as_a_file(tmp_path: Path) -> None:
     assert replace(reduction, reproduced=4).stable
     assert replace(reduction, reproduced=0, runs=0).rate == 0.0
     assert not replace(reduction, reproduced=0, runs=0).stable
-    verdict = failed("bound", "dx", "value", "m")
-    assert fingerprint(MANUAL, CASE, verdict).outside == ()
-    condition = Condition(dtypes=("float16",))
-    assert fingerprint(MANUAL, CASE, replace(failure, outside=(condition,))).outside == (condition,)
     environment = replace(made, variables={"SOME_VARIABLE": "7"}).document["environment"]
     assert environment["variables"]["SOME_VARIABLE"] == "7"
 
@@ -284,10 +274,8 @@ def test_a_finding_as_a_file(tmp_path: Path) -> None:
 # ---- the ledger
 
 
-def entry(where: Condition | None = None, **fields: Any) -> Known:
-    print_ = fields.pop("fingerprint", PRINT)
-    reason = "the compiler is wrong"
-    return Known(fingerprint=print_, fixture=f"{print_.id}.json", issue="#1", reason=reason, where=where, **fields)
+def entry() -> Known:
+    return Known(fingerprint=PRINT, fixture=f"{PRINT.id}.json", issue="#1", reason="the compiler is wrong")
 
 
 def test_an_entry_says_enough() -> None:
@@ -300,33 +288,20 @@ def test_an_entry_says_enough() -> None:
     assert replace(entry(), fixture=f"{PRINT.id}-more.json").fixture
 
 
-def test_what_is_known_depends_on_the_case() -> None:
-    half, wide = Condition(dtypes=("float16",)), Condition(least=(("D", 9),))
-    narrow = replace(CASE, dtype="float16")
-    one, two = entry(half), entry(wide)
-    assert identified(PRINT, narrow, (one,)) == PRINT
-    assert identified(PRINT, CASE, (one,)) == replace(PRINT, outside=(half,))
-    assert identified(PRINT, CASE, (one, two)) == replace(PRINT, outside=(half, wide))
-    assert identified(PRINT, CASE, ()) == PRINT
-    assert identified(PRINT, CASE, (entry(),)) == PRINT
-    assert known(PRINT, narrow, (one, two)) is one
-    assert known(PRINT, CASE, (one, two)) is None
-    assert known(PRINT, replace(CASE, D=9), (one, two)) is two
-    beyond = replace(PRINT, outside=(half,))
-    rest = entry(fingerprint=beyond)
-    assert known(PRINT, CASE, (one, rest)) is rest
-    assert outcome(PRINT, CASE, True, (one, rest)) is Outcome.KNOWN
-    assert outcome(PRINT, CASE, True, (one,)) is Outcome.BROKEN
-    assert outcome(PRINT, CASE, False, (one,)) is Outcome.CLEAN
-    assert outcome(PRINT, narrow, False, (one,)) is Outcome.MENDED
+def test_what_is_known_depends_on_the_fingerprint() -> None:
+    one = entry()
+    assert known(PRINT, (one,)) is one
+    assert known(PRINT, ()) is None
+    assert known(replace(PRINT, against="golden"), (one,)) is None
+    assert outcome(PRINT, True, (one,)) is Outcome.KNOWN
+    assert outcome(PRINT, False, (one,)) is Outcome.MENDED
+    assert outcome(PRINT, True, ()) is Outcome.BROKEN
+    assert outcome(PRINT, False, ()) is Outcome.CLEAN
     assert {one_ for one_ in Outcome if one_.fails} == {Outcome.BROKEN, Outcome.MENDED}
-    assert one.covers(narrow)
-    assert not one.covers(CASE)
-    assert entry().covers(CASE)
     assert expected(one.fixture, "mine", (one,)) is one
     assert expected(one.fixture, "other", (one,)) is None
     assert expected("x.json", "mine", (one,)) is None
-    assert str(one) == "known: mine: dx: value (bound), where float16: the compiler is wrong (#1)"
+    assert str(one) == "known: mine: dx: value (bound): the compiler is wrong (#1)"
 
 
 # ---- repros by themselves

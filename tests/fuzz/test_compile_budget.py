@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hypothesis import Phase, given, settings
 
@@ -15,9 +16,10 @@ from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.executors.local import Here
 from mhc.fuzz.worker.limits import Limits
-from mhc.fuzz.worker.protocol import Checked
+from mhc.fuzz.worker.protocol import Checked, Round
 from strategies.cases import cases
 from strategies.rounds import ROUND
+from tests.support.fake_site import CASE, WRONG
 
 # Compiles 0.4 s for each (n, D, dtype).
 COMPILER = """
@@ -137,7 +139,7 @@ def test_a_campaign_opens_once_and_a_leg_that_goes_on_with_it_does_not(tmp_path:
             pool = Pool(specs, Here(specs, "cpu", 1, Limits()))
 
             def tick(campaign: Campaign, seen: set[str | None] = seen) -> None:
-                seen.update(slot.request.like for slot in campaign.pool.busy())
+                seen.update(slot.request.like for slot in campaign.pool.busy() if isinstance(slot.request, Round))
 
             Campaign([subject], store, pool, Budget(cases=cases), on_tick=tick).run()
     finally:
@@ -176,3 +178,41 @@ def test_what_triton_compiles_is_counted_and_what_its_cache_has_is_not(tmp_path:
     environment["TRITON_CACHE_DIR"] = str(tmp_path / "cache")
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("1 [False, True]\n", 0), done.stderr
+
+
+def result(case: Case, *, checking: float = 1.0, compiling: float = 0.0, compiled: int = 0, **fields: Any) -> Checked:
+    return Checked(case=case.json, seconds={"checking": checking, "compiling": compiling}, compiled=compiled, **fields)
+
+
+def test_programs_are_shared_where_compiling_takes_more_than_a_quarter() -> None:
+    assert COMPILING == 0.25
+    for compiling, wanted in ((1.0, Plan()), (1.1, Plan(count=50, like=CASE.json))):
+        programs = Programs()
+        programs.learn(result(CASE, checking=compiling, compiling=compiling, compiled=1))
+        programs.learn(result(CASE, checking=4.0 - compiling))
+        assert programs.next() == wanted
+    failing = Programs()
+    failing.learn(result(CASE, checking=1.0, compiling=1.0, compiled=1, findings=(WRONG,)))
+    assert failing.next() == Plan(), "what failed is no program to go on with"
+    other = replace(CASE, schedules={"mine": {"BLOCK": 8}})
+    each = Programs()
+    for case in (CASE, other, default_case(B=2, S=2, n=1, D=2, dtype="float16")):
+        each.learn(result(case, compiling=1.0, compiled=1))
+    assert [each.next().like for _ in range(4)] == [
+        *(CASE.json, other.json, default_case(B=2, S=2, n=1, D=2, dtype="float16").json, CASE.json)
+    ]
+    many = Programs()
+    for width in range(1, 67):
+        many.learn(result(default_case(D=width), compiling=1.0, compiled=1))
+    likes = {Case.from_json(str(many.next().like)).D for _ in range(70)}
+    assert likes == set(range(3, 67)), "64 are kept, the least recently used go"
+
+
+def test_where_cases_are_slow_and_nothing_is_compiled_more_rounds_open() -> None:
+    other = replace(OPENING, dtype="float16")
+    for checking, wanted in ((0.25, False), (0.26, True)):
+        programs = Programs([OPENING, other])
+        assert programs.next().opening
+        programs.learn(result(CASE, checking=checking))
+        assert programs.next().opening is wanted
+    assert (OPENING.n, OPENING.D, OPENING.dtype) == (4, 40, "float32")

@@ -20,10 +20,10 @@ from mhc.fuzz.check.level import Depth
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.options import load_pairs
 from mhc.fuzz.findings import fixtures
-from mhc.fuzz.findings.finding import finding, fingerprint, read_against, read_finding
+from mhc.fuzz.findings.finding import finding, read_against, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.minimise import minimise
-from mhc.fuzz.worker import peer as partner
+from mhc.fuzz.worker import peer as peer_module
 from mhc.fuzz.worker.client import Worker
 from mhc.fuzz.worker.limits import Limits, Peers
 from mhc.fuzz.worker.main import serve
@@ -90,24 +90,24 @@ def kernels(tmp_path: Path) -> Path:
 
 
 class Here:
-    """A partner without a process."""
+    """A peer without a process."""
 
     def __init__(self, implementation: Implementation) -> None:
-        self.partner = Peer.of(f"{implementation.name}.py:IMPL", implementation)
+        self.peer = Peer.of(f"{implementation.name}.py:IMPL", implementation)
         self._implementation = implementation
 
     def run(self, case: Case) -> PeerResult | Verdict:
         said: list[Message] = []
-        partner.run(self._implementation, case.json, "cpu", said.append)
+        peer_module.run(self._implementation, case.json, "cpu", said.append)
         answer = said[-1]
         assert isinstance(answer, PeerResult)
         return answer
 
 
 class Dead:
-    """A partner whose process is gone."""
+    """A peer whose process is gone."""
 
-    partner = Peer.of("dead.py:IMPL", replace(MANUAL, name="dead"))
+    peer = Peer.of("dead.py:IMPL", replace(MANUAL, name="dead"))
 
     def run(self, case: Case) -> Verdict:
         return liveness.died("SIGSEGV")
@@ -145,13 +145,13 @@ def test_what_the_bound_says_already_is_not_told_twice() -> None:
     assert (told.status, told.message) == (Status.NOT_APPLICABLE, "fails bound by itself")
 
 
-def test_the_partners_faults_are_nobody_elses() -> None:
+def test_a_peers_faults_are_not_the_subjects() -> None:
     def raises(*_: object, **__: object) -> Sequence[Any]:
         raise ZeroDivisionError("theirs")
 
     refuses = replace(MANUAL, name="refuses", supports=lambda case: Refused("never"))
-    partners: list[RunningPeer] = [Here(refuses), Here(replace(MANUAL, name="raises", forward=raises)), Dead()]
-    verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, peers=partners).verdicts
+    peers: list[RunningPeer] = [Here(refuses), Here(replace(MANUAL, name="raises", forward=raises)), Dead()]
+    verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, peers=peers).verdicts
     assert not [one for one in verdicts if one.status is Status.FAIL]
     assert [one.message for one in verdicts if one.against] == [
         "refuses refused: never",
@@ -165,7 +165,7 @@ def test_the_partners_faults_are_nobody_elses() -> None:
     )
 
 
-def test_what_fails_itself_asks_nobody() -> None:
+def test_what_fails_itself_asks_no_peer() -> None:
     def raises(*_: object, **__: object) -> Sequence[Any]:
         raise ZeroDivisionError("mine")
 
@@ -174,7 +174,7 @@ def test_what_fails_itself_asks_nobody() -> None:
     assert compared(verdicts) == ("not compared with dead: failed itself",)
 
 
-def test_a_partner_that_recomputes_is_allowed_its_own_tolerance() -> None:
+def test_a_peer_that_recomputes_is_allowed_its_own_tolerance() -> None:
     """Its gradients contain the forward's error."""
     case = scaled_case(B=1, S=1, n=1, D=1, dtype="float32")
     wrong = altered(MANUAL, backward=lambda returned, _: (returned[0] * 1.5, *returned[1:]))
@@ -186,20 +186,20 @@ def test_a_partner_that_recomputes_is_allowed_its_own_tolerance() -> None:
     assert bounds[0][0] == bounds[0][1] == bounds[1][0] < bounds[1][1]
 
 
-def test_without_a_partner_nothing_is_compared() -> None:
+def test_without_a_peer_nothing_is_compared() -> None:
     assert not [one for one in check(MANUAL, CASE, "cpu", Depth.FULL).verdicts if one.oracle == "pair" or one.against]
 
 
-def test_fingerprints_tell_partners_apart_and_are_what_they_were_without_one() -> None:
+def test_fingerprints_tell_peers_apart_and_are_what_they_were_without_one() -> None:
     verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, peers=[Here(off("one")), Here(off("two"))]).verdicts
-    one, two = (fingerprint(MANUAL, CASE, verdict) for verdict in verdicts if verdict.status is Status.FAIL)
+    one, two = (Fingerprint.of(verdict, CASE.operator, MANUAL.name) for verdict in verdicts if verdict.status is Status.FAIL)
     assert one.id != two.id
     assert replace(one, against="two") == two
     assert str(one) == "manual: h_post: value (pair with one)"
-    (first,) = [verdict for verdict in verdicts if one.fits(verdict, CASE)]
+    (first,) = [verdict for verdict in verdicts if one.fits(verdict)]
     assert first.against == "one"
     plain = Fingerprint(operator="mhc_pre", implementation="mine", oracle="bound", subject="dx", symptom="value")
-    fields = {name: value for name, value in asdict(plain).items() if name not in {"against", "outside"}}
+    fields = {name: value for name, value in asdict(plain).items() if name != "against"}
     assert plain.id == hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -229,14 +229,14 @@ Start = Callable[..., PeerProcess]
 
 @pytest.fixture
 def process(kernels: Path, tmp_path: Path) -> Iterator[Start]:
-    """Starts a partner; MHC_TEST_MINE is set here, as in a worker of MINE, and not among what it may inherit."""
+    """Start a peer; MHC_TEST_MINE is set here, as in a worker of MINE, and not among what it may inherit."""
     started: list[PeerProcess] = []
     bare = dict(os.environ)
 
     def start(name: str, limits: Limits | None = None) -> PeerProcess:
         spec = f"{kernels}:{name}"
-        company = Peers(peers=(Peer.of(spec, load(spec)),), limits=limits or Limits(), log=tmp_path / "mine.log", gpu=None)
-        started.extend(start_peers(company, "cpu", bare, lambda message: None, serve))
+        peers = Peers(peers=(Peer.of(spec, load(spec)),), limits=limits or Limits(), log=tmp_path / "mine.log", gpu=None)
+        started.extend(start_peers(peers, "cpu", bare, lambda message: None, serve))
         return started[-1]
 
     with pytest.MonkeyPatch.context() as patch:
@@ -259,7 +259,7 @@ def test_it_has_its_own_environment_and_log(process: Start, tmp_path: Path) -> N
 def test_one_that_ends_or_hangs_is_replaced_and_left_alone_in_the_end(
     process: Start, name: str, symptom: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(partner, "_PATIENCE", 2)
+    monkeypatch.setattr(peer_module, "_PATIENCE", 2)
     other = process(name, Limits(run=0.5, compile=0.0))
     fine = default_case(B=1, S=2, n=2, D=1, dtype="float32")
     answers = [other.run(case) for case in (CASE, fine, CASE, CASE, fine)]
@@ -287,11 +287,11 @@ def test_one_that_cannot_be_loaded_is_a_fault(process: Start, kernels: Path) -> 
         other.run(CASE)
 
 
-def test_a_worker_and_its_partners_have_each_their_own_process(kernels: Path) -> None:
+def test_a_worker_and_its_peers_have_each_their_own_process(kernels: Path) -> None:
     """Two that need different environments, and one that dies: none is blamed for another."""
     specs = {name: f"{kernels}:{name}" for name in ("MINE", "SAME", "ENDS")}
-    partners = [Peer.of(specs[name], load(specs[name])) for name in ("SAME", "ENDS")]
-    worker = Worker(specs["MINE"], load(specs["MINE"]), "cpu", peers=partners)
+    peers = [Peer.of(specs[name], load(specs[name])) for name in ("SAME", "ENDS")]
+    worker = Worker(specs["MINE"], load(specs["MINE"]), "cpu", peers=peers)
     worker.start(CASE, Depth.PLAIN)
     verdicts = worker.finish()
     worker.stop()
@@ -301,7 +301,7 @@ def test_a_worker_and_its_partners_have_each_their_own_process(kernels: Path) ->
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_partner_dies_with_its_worker(kernels: Path) -> None:
+def test_a_peer_dies_with_its_worker(kernels: Path) -> None:
     """Also one that hangs: nothing is left behind by a campaign that is at its end."""
     spec, other = f"{kernels}:MINE", f"{kernels}:SLEEPS"
     worker = Worker(spec, load(spec), "cpu", peers=[Peer.of(other, load(other))])
@@ -381,10 +381,10 @@ def test_bad_usage_exits_2_and_says_why(verb: list[str], arguments: list[str], m
 
 
 def test_without_impl_everything_else_is_compared_with_it() -> None:
-    alone, nobody = load_pairs((), (), "cpu")
-    chosen, partners = load_pairs((), ("golden",), "cpu")
-    assert [one.name for one in partners] == ["golden"]
-    assert nobody == ()
+    alone, none = load_pairs((), (), "cpu")
+    chosen, peers = load_pairs((), ("golden",), "cpu")
+    assert [one.name for one in peers] == ["golden"]
+    assert none == ()
     assert [name for name, _ in chosen] == [name for name, _ in alone if name != "golden"]
 
 

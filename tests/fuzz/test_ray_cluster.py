@@ -4,7 +4,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from mhc.fuzz.executors.ray_cluster import Fleet, join
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import Lost
-from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Request, Round
+from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Minimise, Request, Round
 
 MANUAL = load("manual")
 SPECS: Specs = {"manual": ("manual", MANUAL)}
@@ -53,7 +53,7 @@ class Pretend:
             self.told += 1
             yield self.messages.pop(0)
 
-    def fate(self) -> Lost | None:
+    def exit_verdict(self) -> Lost | None:
         lost = self.lost_after is not None and self.told >= self.lost_after
         if lost:
             self.machine.down_for[self.slot] = self.machine.recovery
@@ -86,6 +86,9 @@ class Machines:
     def start(self, slot: int, name: str) -> Pretend:
         assert self.up(slot)
         return Pretend(self, slot, self._lives.pop(0) if self._lives else None)
+
+    def minimise(self, slot: int, name: str, request: Minimise) -> Pretend:
+        raise AssertionError("nothing is found, and so nothing is minimised")
 
     def wait(self, processes: Sequence[Pretend], seconds: float) -> Collection[Pretend]:
         self.down_for = {slot: max(0, looks - 1) for slot, looks in self.down_for.items()}
@@ -121,7 +124,7 @@ def test_a_lost_machine_costs_the_case_in_hand_and_no_other(tmp_path: Path) -> N
     assert store.in_hand() == []
 
 
-def test_a_machine_lost_between_cases_is_nobodys_fault(tmp_path: Path) -> None:
+def test_a_machine_lost_between_cases_blames_none(tmp_path: Path) -> None:
     """Four times in a row, where a process that ends three times so on its own is a fault of the harness."""
     machines = Machines(1, lives=[0, 0, 0, 0, None], recovery=0)
     store = Store.create(tmp_path / FILE)
@@ -205,6 +208,52 @@ def test_on_ray_the_same_cases_give_the_same_counts(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
+def test_on_ray_a_finding_is_minimised_where_it_was_found_and_a_lost_node_leaves_it_as_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text(CRASHES, encoding="utf-8")
+    spec = f"{path}:IMPL"
+    specs = {"crashes": (spec, load(spec))}
+    store = Store.create(tmp_path / FILE)
+    minimal: list[Finding] = []
+
+    def leg(cases: float, on_tick: Callable[[Campaign, Fleet], None] = lambda campaign, fleet: None) -> Campaign:
+        fleet = Fleet(specs, "cpu", 1, Limits(), logs=tmp_path / "logs")
+        campaign = Campaign(
+            subjects(specs),
+            store,
+            Pool(specs, fleet),
+            Budget(cases=cases),
+            seed=1,
+            minimise=True,
+            on_minimal=minimal.append,
+            on_tick=lambda one: on_tick(one, fleet),
+        )
+        assert campaign.run() == "budget spent"
+        return campaign
+
+    def kill(campaign: Campaign, fleet: Fleet) -> None:
+        """Kill the agent once, while it minimises."""
+        (agent,) = fleet.agents
+        if agent is not None and not killed and any(isinstance(one.request, Minimise) for one in campaign.pool.busy()):
+            killed.append(agent.pid)
+            os.kill(agent.pid, signal.SIGKILL)
+
+    killed: list[int] = []
+    ran = leg(10, kill)
+    assert (len(killed), ran.found, minimal) == (1, 1, [])
+    assert [row["state"] for row in store.findings().values()] == ["raw"]
+    assert ("crashes", "node lost", 1) in store.table("restarts")
+    assert counted(store) == {"crashes": 10}
+    leg(10)
+    (found,) = minimal
+    assert (found.fingerprint.symptom, found.case.n, found.case.D) == ("SIGSEGV", 3, 1)
+    assert found.reduction is not None
+    assert found.reduction.stable
+    assert [row["state"] for row in store.findings().values()] == ["minimal"]
+    assert list((tmp_path / "logs").glob(f"minimise-{found.fingerprint.id}.log"))
+
+
+@pytest.mark.usefixtures("cluster")
 def test_an_actor_killed_at_random_loses_nothing_that_was_recorded(tmp_path: Path) -> None:
     specs = write_scripts(tmp_path, sleep=0.01)
     fleet = Fleet(specs, "cpu", 2, Limits(), target=serve)
@@ -226,7 +275,7 @@ def test_an_actor_killed_at_random_loses_nothing_that_was_recorded(tmp_path: Pat
         subjects(specs), store, Pool(specs, fleet), Budget(seconds=10**4), on_finding=told.append, on_tick=tick
     )
     assert campaign.run() == "budget spent"
-    assert campaign.now < 1.1 * campaign.budget.seconds + 1  # what is being shrunk has a tenth more
+    assert campaign.now < 1.1 * campaign.budget.seconds + 1  # what is being minimised has a tenth more
     assert {reason for _, reason, _ in store.table("restarts")} == {"node lost"}
     assert 1 <= sum(n for _, _, n in store.table("restarts")) <= 2  # its process, and one that waited for work there
     assert len(told) == len({found.fingerprint.id for found in told}) == len(store.findings()) > 0

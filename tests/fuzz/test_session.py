@@ -1,6 +1,7 @@
-"""A round in this process: what is drawn, told, shrunk and looked for."""
+"""A round in this process: what is drawn, sent and looked for."""
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,14 @@ import pytest
 from hypothesis import Phase
 
 from mhc import Case, Implementation, default_case, load
-from mhc.fuzz.check.check import check
+from mhc.fuzz.check.check import Judgement, check
+from mhc.fuzz.check.differential import Peer, PeerResult
 from mhc.fuzz.check.timing import Clock
-from mhc.fuzz.findings.finding import fingerprint
-from mhc.fuzz.worker import session
-from mhc.fuzz.worker.protocol import Begun, Checked, Done, Found, Message, Round, Running
-from mhc.fuzz.worker.session import play, shorten, summarise
+from mhc.fuzz.findings.finding import finding
+from mhc.fuzz.findings.fingerprint import Fingerprint
+from mhc.fuzz.worker import peer, session
+from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Round, Running
+from mhc.fuzz.worker.session import run_session, summarise
 from oracles import refusal
 from oracles.verdict import failed, not_applicable, passed
 from strategies.regions import regions
@@ -35,11 +38,18 @@ def wrong_from(width: int) -> Implementation:
     return replace(altered(MANUAL, forward=edit), name="mine")
 
 
-def played(implementation: Implementation, **fields: Any) -> tuple[list[Message], bool]:
+def sent(implementation: Implementation, **fields: Any) -> tuple[list[Message], bool]:
     told: list[Message] = []
     fields = {"seed": 0, "count": 6, "max_elements": SMALL, **fields}
-    alive = play(implementation, "cpu", Round(**fields), told.append)
+    alive = run_session("mine.py:IMPL", implementation, "cpu", Round(**fields), told.append)
     return told, alive
+
+
+@pytest.fixture
+def collecting() -> Iterator[None]:
+    """Garbage is collected again after the test."""
+    yield
+    gc.enable()
 
 
 def of(kind: type, told: list[Message]) -> list[Any]:
@@ -47,12 +57,13 @@ def of(kind: type, told: list[Message]) -> list[Any]:
 
 
 @pytest.mark.parametrize("ratio", [float("inf"), float("nan"), 1e300])
-def test_an_infinite_error_in_a_guided_round_is_a_bug_like_any_other(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
+def test_an_infinite_error_in_a_guided_round_is_a_finding(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
     """A wrong value where the bound is 0 has no finite ratio, and Hypothesis takes none but finite ones."""
     wrong = failed("bound", "h_in", "value", "h_in[0] = 1, float64 0, bound 0", ratio=ratio)
-    monkeypatch.setattr(session, "check", lambda *_, **__: [wrong])
-    told, _ = played(MANUAL, rare=frozenset({"n = 1"}), count=20)
-    assert {one.failure.subject for one in of(Found, told)} == {"h_in"}
+    monkeypatch.setattr(session, "check", lambda _, case, *rest, **__: Judgement(case, [wrong]))
+    told, _ = sent(MANUAL, rare=frozenset({"n = 1"}), count=20)
+    assert len(of(Checked, told)) == 20
+    assert {found.fingerprint.subject for one in of(Checked, told) for found in one.findings} == {"h_in"}
     assert isinstance(told[-1], Done)
 
 
@@ -66,21 +77,21 @@ def test_what_the_harness_raises_is_never_taken_for_a_flaky_test(
         calls["count"] += 1
         if calls["count"] == 3:
             raise error
-        return check(*arguments, **keywords).verdicts
+        return check(*arguments, **keywords)
 
     monkeypatch.setattr(session, "check", fails)
     with pytest.raises(type(error)):
-        played(MANUAL)
+        sent(MANUAL)
     assert calls["count"] == 3
 
 
 def test_each_case_is_begun_run_and_judged_in_its_turn() -> None:
-    told, alive = played(MANUAL)
+    told, alive = sent(MANUAL)
     assert alive
     begun = of(Begun, told)
     assert [one.number for one in begun] == list(range(6))
     assert [one.case for one in of(Checked, told)] == [one.case for one in begun]
-    assert not [one for one in of(Checked, told) if one.probe or one.failures]
+    assert not [one for one in of(Checked, told) if one.findings]
     for one in begun:
         at = told.index(one)
         assert told[at + 1] == Running(nth=1)
@@ -88,16 +99,15 @@ def test_each_case_is_begun_run_and_judged_in_its_turn() -> None:
     assert told[-1] == of(Done, told)[0]
     assert not told[-1].lost  # type: ignore[union-attr]
     assert 0 <= told[-1].drawing < 60  # type: ignore[union-attr]
-    assert not of(Found, told)
-    skipped, _ = played(MANUAL, skip=4)
+    skipped, _ = sent(MANUAL, skip=4)
     assert [(one.number, one.case) for one in of(Begun, skipped)] == [(one.number, one.case) for one in begun[4:]]
-    other, _ = played(MANUAL, seed=1)
+    other, _ = sent(MANUAL, seed=1)
     assert [one.case for one in of(Begun, other)][1:] != [one.case for one in begun][1:]
 
 
 def test_the_round_keeps_to_its_budget_and_to_the_case_it_is_to_be_like() -> None:
     like = default_case(n=2, D=3, dtype="float16")
-    told, _ = played(MANUAL, count=8, like=like.json, max_elements=64)
+    told, _ = sent(MANUAL, count=8, like=like.json, max_elements=64)
     cases = [Case.from_json(one.case) for one in of(Begun, told)]
     assert {(case.n, case.D, case.dtype) for case in cases} == {(2, 3, "float16")}
     assert all(case.N * 8 <= 64 for case in cases)
@@ -107,44 +117,73 @@ def test_the_round_keeps_to_its_budget_and_to_the_case_it_is_to_be_like() -> Non
         return MANUAL.forward(*arguments, **keywords)  # type: ignore[misc]
 
     space = replace(MANUAL, schedule={"BLOCK": (8, 16)}, forward=forward, backward=None)
-    told, _ = played(space, count=10)
+    told, _ = sent(space, count=10)
     assert {name for one in of(Begun, told) for name in Case.from_json(one.case).schedules} == {"mine"}
 
 
-def test_a_bug_is_shrunk_and_told_once_and_a_known_one_is_not_raised() -> None:
+def test_a_round_only_draws_and_a_failing_case_does_not_end_it() -> None:
+    """A kernel that is wrong draws the cases of one that is right, each once, and every failure is a finding."""
     wrong = wrong_from(3)
-    told, alive = played(wrong, count=30)
+    told, alive = sent(wrong, count=30)
     assert alive
-    (found,) = of(Found, told)
-    case = Case.from_json(found.case)
-    assert (case.B, case.S, case.n, case.D) == (1, 1, 1, 3)
-    assert (found.failure.oracle, found.failure.subject, found.failure.symptom) == ("bound", "h_post", "value")
-    numbers = [one.number for one in of(Begun, told)]
-    first = numbers.index(-1)
-    assert numbers[:first] == list(range(first))
-    assert set(numbers[first:]) == {-1}, "what follows is shrinking"
-    assert [one.probe for one in of(Checked, told)] == [number == -1 for number in numbers]
-    assert all(not one.regions for one in of(Checked, told) if one.probe)
-    id_ = fingerprint(wrong, case, found.failure).id
-    told, _ = played(wrong, count=30, known=frozenset({id_}))
-    assert not of(Found, told)
-    assert [one.number for one in of(Begun, told)] == list(range(30))
-    assert any(one.failures for one in of(Checked, told))
-    told, _ = played(wrong, count=30, shrink=-1.0)
-    assert [one.number for one in of(Begun, told)].count(-1) == 0, "no time to shrink"
-    assert len(of(Found, told)) == 1
+    begun, checked = of(Begun, told), of(Checked, told)
+    assert [one.number for one in begun] == list(range(30))
+    assert [one.case for one in begun] == [one.case for one in checked]
+    healthy, _ = sent(MANUAL, count=30)
+    assert [one.case for one in of(Begun, healthy)] == [one.case for one in begun]
+    wide = [one for one in checked if Case.from_json(one.case).D >= 3]
+    assert 1 < len(wide) < 30
+    assert [one for one in checked if one.findings] == [one for one in wide if one.outcomes["h_post"] == "judged"]
+    for one in checked:
+        for found in one.findings:
+            assert (found.spec, found.case, found.against) == ("mine.py:IMPL", Case.from_json(one.case), None)
+            assert found.fingerprint.implementation == "mine"
+            assert found.fingerprint.subject == "h_post"
+            assert found.reduction is None
+    assert {found.fingerprint.symptom for one in checked for found in one.findings} == {"value"}
+    assert told[-1] == of(Done, told)[0]
+    rest, _ = sent(wrong, count=30, skip=25)
+    assert [(one.number, one.case) for one in of(Begun, rest)] == [(one.number, one.case) for one in begun[25:]]
 
 
+class Beside:
+    """A peer in this process that answers with the results of an implementation."""
+
+    def __init__(self, implementation: Implementation) -> None:
+        self.peer = Peer.of("other.py:IMPL", implementation)
+        self._implementation = implementation
+
+    def run(self, case: Case) -> PeerResult:
+        said: list[Message] = []
+        peer.run(self._implementation, case.json, "cpu", said.append)
+        (answer,) = [one for one in said if isinstance(one, PeerResult)]
+        return answer
+
+
+def test_a_difference_from_a_peer_is_a_finding_that_names_it() -> None:
+    other = Beside(replace(wrong_from(1), name="other"))
+    told: list[Message] = []
+    request = Round(seed=0, count=4, max_elements=SMALL)
+    assert run_session("mine.py:IMPL", MANUAL, "cpu", request, told.append, (other,))
+    findings = [found for one in of(Checked, told) for found in one.findings]
+    assert findings
+    assert {(one.fingerprint.against, one.against, one.fingerprint.oracle) for one in findings} == {
+        ("other", "other.py:IMPL", "pair")
+    }
+
+
+@pytest.mark.usefixtures("collecting")
 def test_a_lost_device_ends_the_round_at_once() -> None:
     def lost(*_: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    told, alive = played(altered(MANUAL, forward=lost))
+    told, alive = sent(altered(MANUAL, forward=lost))
     assert not alive
     assert len(of(Begun, told)) == 1
-    (found,) = of(Found, told)
-    assert found.failure.symptom == "illegal address"
+    (checked,) = of(Checked, told)
+    assert [found.fingerprint.symptom for found in checked.findings] == ["illegal address"]
     assert told[-1].lost  # type: ignore[union-attr]
+    assert not gc.isenabled(), "what lies on a lost device is not freed"
 
 
 def test_a_guided_round_is_longer_and_looks_for_large_errors_and_rare_regions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,12 +196,12 @@ def test_a_guided_round_is_longer_and_looks_for_large_errors_and_rare_regions(mo
 
     monkeypatch.setattr(session, "quiet", settings)
     monkeypatch.setattr(hypothesis, "target", lambda value, label: targets.append((value, label)))
-    told, _ = played(MANUAL, count=7)
-    assert asked.pop() == (7, (Phase.generate, Phase.shrink))
+    told, _ = sent(MANUAL, count=7)
+    assert asked.pop() == (7, (Phase.generate,))
     assert not targets
     rare = frozenset({"dtype: float32", "streams: 1"})
-    told, _ = played(MANUAL, count=7, rare=rare)
-    assert asked.pop() == (50, (Phase.generate, Phase.target, Phase.shrink))
+    told, _ = sent(MANUAL, count=7, rare=rare)
+    assert asked.pop() == (50, (Phase.generate, Phase.target))
     checked = of(Checked, told)
     assert len(checked) == 7
     assert [value for value, label in targets if label == "rare regions"] == [len(one.regions & rare) for one in checked]
@@ -170,14 +209,14 @@ def test_a_guided_round_is_longer_and_looks_for_large_errors_and_rare_regions(mo
         max(one.ratios.values()) for one in checked if one.ratios
     ]
     assert {label for _, label in targets} == {"rare regions", "largest error / bound"}
-    played(MANUAL, count=60, rare=rare)
+    sent(MANUAL, count=60, rare=rare)
     assert asked.pop()[0] == 60
 
 
 def test_a_guided_round_climbs() -> None:
     """With the phase that climbs, Hypothesis draws other cases than without it, once it knows a few."""
-    plain, _ = played(replace(MANUAL, backward=None), count=50, max_elements=64)
-    guided, _ = played(replace(MANUAL, backward=None), count=50, max_elements=64, rare=frozenset())
+    plain, _ = sent(replace(MANUAL, backward=None), count=50, max_elements=64)
+    guided, _ = sent(replace(MANUAL, backward=None), count=50, max_elements=64, rare=frozenset())
     one, other = ([each.case for each in of(Begun, told)] for told in (plain, guided))
     assert one[:5] == other[:5]
     assert one != other
@@ -189,7 +228,7 @@ def test_a_fault_of_the_harness_is_not_swallowed(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(session, "check", fault)
     with pytest.raises(ZeroDivisionError, match="ours"):
-        played(MANUAL)
+        sent(MANUAL)
 
 
 def test_what_a_case_came_to() -> None:
@@ -202,27 +241,30 @@ def test_what_a_case_came_to() -> None:
         replace(passed("pair", "h_in", ratio=0.9), against="other"),
     ]
     clock = Clock(running=1.0, reference=2.0, checking=4.0, comparing=0.5)
-    told = summarise(case, verdicts, (), clock, 0, probe=False)
+    told = summarise("mine.py:IMPL", MANUAL, Judgement(case, verdicts), clock, 0)
     assert dict(told.ratios) == {"dx": 0.5, "h_in": 0.125}
-    assert (told.case, told.refused, told.probe, told.compiled) == (case.json, False, False, 0)
+    assert (told.case, told.refused, told.findings, told.compiled) == (case.json, False, (), 0)
+    assert dict(told.sizes) == dict(case.sizes)
     assert told.regions == regions(case)
     assert dict(told.seconds) == {"running": 1.0, "reference": 2.0, "checking": 4.0, "comparing": 0.5, "compiling": 0.0}
-    again = summarise(case, [not_applicable(refusal.NAME, refusal.CASE, "odd")], (), clock, 3, probe=True)
-    assert (again.refused, again.probe, again.regions, again.compiled) == (True, True, frozenset(), 3)
+    refused = Judgement(case, [not_applicable(refusal.NAME, refusal.CASE, "odd")])
+    again = summarise("mine.py:IMPL", MANUAL, refused, clock, 3)
+    assert (again.refused, dict(again.sizes), again.regions, again.compiled) == (True, {}, regions(case), 3)
     assert again.seconds["compiling"] == 4.0
 
 
 @pytest.mark.parametrize(("length", "kept"), [(2000, 2000), (2001, 2003)])
 def test_long_messages_are_cut(length: int, kept: int) -> None:
     verdict = replace(failed("bound", "dx", "value", "m" * length), against="other")
-    told = shorten(MANUAL, default_case(), verdict, ())
-    assert len(told.message) == kept
-    assert told.message.endswith("..." if kept > length else "m")
-    assert (told.oracle, told.subject, told.symptom, told.against, told.outside) == ("bound", "dx", "value", "other", ())
+    made = finding("mine.py:IMPL", MANUAL, default_case(), verdict, "other.py:IMPL")
+    assert len(made.message) == kept
+    assert made.message.endswith("..." if kept > length else "m")
+    assert made.fingerprint == Fingerprint.of(verdict, "mhc_pre", "mine")
+    assert (made.fingerprint.against, made.against, made.case) == ("other", "other.py:IMPL", default_case())
 
 
 @pytest.mark.parametrize(
-    ("verdict", "broken"),
+    ("verdict", "lost"),
     [
         (failed("liveness", "forward", "illegal address", ""), True),
         (failed("liveness", "forward", "kernel crash", ""), True),
@@ -231,8 +273,8 @@ def test_long_messages_are_cut(length: int, kept: int) -> None:
         (replace(passed("liveness", "forward"), symptom="illegal address"), False),
     ],
 )
-def test_when_a_process_is_of_no_more_use(verdict: Any, broken: bool) -> None:
-    assert session.broken([passed("bound", "dx"), verdict]) is broken
+def test_when_a_process_is_of_no_more_use(verdict: Any, lost: bool) -> None:
+    assert session.device_lost([passed("bound", "dx"), verdict]) is lost
 
 
 def test_constants_of_rounds() -> None:
@@ -244,10 +286,10 @@ def test_constants_of_rounds() -> None:
 
 
 def test_drawing_is_what_is_left_beside_checking(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slowly(implementation: Any, case: Case, device: str, depth: Any, clock: Clock, **_: Any) -> list[Any]:
+    def slowly(implementation: Any, case: Case, device: str, depth: Any, clock: Clock, **_: Any) -> Judgement:
         clock.checking += 1000.0
-        return [passed("bound", "h_in")]
+        return Judgement(case, [passed("bound", "h_in")])
 
     monkeypatch.setattr(session, "check", slowly)
-    told, _ = played(MANUAL)
+    told, _ = sent(MANUAL)
     assert told[-1] == Done(drawing=0.0)

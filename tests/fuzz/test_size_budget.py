@@ -1,5 +1,7 @@
 """The budget of elements follows the seconds that a case takes, and far reaches have their share of them."""
 
+import pytest
+
 from mhc.fuzz.campaign.size_budget import CASES, Sizes
 from strategies.reach import Reach
 
@@ -125,3 +127,15 @@ def test_a_far_round_has_fewer_cases_where_they_are_slow_and_never_the_simplest_
     for _ in range(60):
         sizes.learn(50.0, Reach.MODEL)
     assert sizes.count(Reach.MODEL) == 3
+
+
+def test_the_mean_of_seconds_forgets_a_tenth_each_time() -> None:
+    sizes = Sizes(1 << 15)._usual
+    sizes.learn(1.0)
+    assert sizes.mean == 1.0
+    sizes.learn(2.0)
+    assert sizes.mean == pytest.approx(1.1)
+    for mean, wanted in ((1.0, 1 << 11), (1.01, 1 << 10), (0.25, 1 << 10), (0.24, 1 << 11)):
+        sizes._mean = mean
+        assert sizes.next() == wanted
+    assert Sizes(1 << 9)._usual.next() == 1 << 9

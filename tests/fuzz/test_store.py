@@ -9,13 +9,14 @@ import pytest
 
 from mhc.fuzz.campaign import store as store_module
 from mhc.fuzz.campaign.store import FILE, Store
-from mhc.fuzz.worker.protocol import Checked, Failure
+from mhc.fuzz.worker.protocol import Checked
+from tests.fuzz.test_minimise import WRONG, found
 
-FAILURE = Failure(oracle="bound", subject="dx", symptom="value", message="dx[0] = 1")
+FINDING = found(WRONG)
 FIRST = Checked(case="a", regions=frozenset({"n = 1", "gamma"}), ratios={"dx": 0.5}, seconds={"running": 0.25}, compiled=2)
-SECOND = Checked(case="b", regions=frozenset({"gamma"}), ratios={"dx": 0.75}, seconds={"running": 0.5}, failures=(FAILURE,))
+SECOND = Checked(case="b", regions=frozenset({"gamma"}), ratios={"dx": 0.75}, seconds={"running": 0.5}, findings=(FINDING,))
 THIRD = Checked(case="c", ratios={"dx": 0.75, "h_in": 3.0}, refused=True, compared=("compared with golden",))
-PROBE = Checked(case="d", probe=True, regions=frozenset({"n = 1"}), ratios={"dx": 9.0}, seconds={"running": 1.0})
+FOURTH = Checked(case="d", regions=frozenset({"n = 1"}), ratios={"dx": 0.25}, findings=(FINDING, FINDING))
 
 
 def seen(path: Path) -> dict[str, list[tuple[object, ...]]]:
@@ -85,7 +86,7 @@ def test_a_batch_that_fails_for_another_reason_is_undone(tmp_path: Path) -> None
 
 
 def play(store: Store) -> None:
-    for slot, checked in ((0, FIRST), (1, SECOND), (0, THIRD), (1, PROBE)):
+    for slot, checked in ((0, FIRST), (1, SECOND), (0, THIRD), (1, FOURTH)):
         store.begin(slot, "manual", checked.case, 1.0)
         store.end(slot, "manual", checked, 12.0)
     store.begin(1, "manual", "e", 13.0)
@@ -105,19 +106,18 @@ def test_many_in_one_batch_are_the_same_rows_as_each_on_its_own(tmp_path: Path) 
     assert rows == {
         "hand": [(1, "manual", "e", 13.0)],
         "counts": [
-            ("manual", "checked", 2.0),
+            ("manual", "checked", 3.0),
             ("manual", "compared with golden", 1.0),
             ("manual", "compiled", 2.0),
             ("manual", "drawing", 0.125),
-            ("manual", "failing", 1.0),
-            ("manual", "probes", 1.0),
+            ("manual", "failing", 2.0),
             ("manual", "refused", 1.0),
-            ("manual", "running", 1.75),
+            ("manual", "running", 0.75),
         ],
-        "regions": [("manual", "gamma", 2), ("manual", "n = 1", 1)],
-        "ratios": [("manual", "dx", -1, 1), ("manual", "dx", 0, 2), ("manual", "h_in", 2, 1)],
+        "regions": [("manual", "gamma", 2), ("manual", "n = 1", 2)],
+        "ratios": [("manual", "dx", -2, 1), ("manual", "dx", -1, 1), ("manual", "dx", 0, 2), ("manual", "h_in", 2, 1)],
         "worst": [("manual", "dx", 0.75, "b"), ("manual", "h_in", 3.0, "c")],
-        "timeline": [("manual", 1, 3)],
+        "timeline": [("manual", 1, 4)],
         "restarts": [("manual", "hang", 1)],
     }
 

@@ -21,9 +21,11 @@ from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
 from mhc.fuzz.report.snapshot import Run
 from mhc.fuzz.report.unjudged import nothing_judged, summary, unjudged
-from mhc.fuzz.worker.protocol import Checked, Failure
+from mhc.fuzz.worker.protocol import Checked
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles.judge import outcomes
+from oracles.verdict import failed
+from tests.fuzz.test_minimise import found
 from tests.support.helpers import altered
 
 CASE = default_case(B=1, S=2, n=2, D=3, dtype="float32")
@@ -95,10 +97,10 @@ def campaign(folder: Path, outcomes_: Mapping[str, Mapping[str, str]], *, chosen
     """A run of some implementations, one case each; without outcomes it was refused."""
     store = Store.create(folder / FILE)
     store.set_meta(implementations=[{"name": name, "spec": name} for name in outcomes_], chosen=chosen)
-    failure = Failure(oracle="bound", subject="dx", symptom="value", message="")
+    wrong = found(failed("bound", "dx", "value", ""))
     for name, told_of in outcomes_.items():
-        failures = (failure,) if name == failing else ()
-        store.end(0, name, Checked(case=CASE.json, refused=not told_of, outcomes=told_of, failures=failures), 0.5)
+        findings = (wrong,) if name == failing else ()
+        store.end(0, name, Checked(case=CASE.json, refused=not told_of, outcomes=told_of, findings=findings), 0.5)
     store.tell_leg(store.begin_leg(0.0), 1.0, "budget spent")
     run = read(folder, store)
     store.close()

@@ -109,6 +109,7 @@ class Campaign:
         self.woken = False
         heard = [self._shielded(hear) for hear in (on_finding, on_minimal)]
         self._triage = Triage(store, ledger, *heard)
+        self._triage.waiting = [one for one in self._triage.waiting if one.fingerprint.implementation in self.subjects]
         self._share = Share(self.subjects)
         self._drawn = {name: _cases(store.counts().get(name, {})) for name in self.subjects}
         self._waiting: dict[str, list[Round]] = {name: [] for name in self.subjects}
@@ -227,14 +228,17 @@ class Campaign:
         minimising = sum(isinstance(slot.request, Minimise) for slot in self.pool.busy())
         if not self._to_minimise() or minimising >= max(1, self.pool.size // 2):
             return False
-        found = self._triage.waiting.pop(0)
-        request = Minimise(finding=found, checks=_MINIMISE_CHECKS, seconds=_MINIMISE_SECONDS)
+        found = self._triage.waiting[0]
         name = found.fingerprint.implementation
+        if self._troubles.resting(name):
+            return False
+        seconds = min(_MINIMISE_SECONDS, self.budget.seconds - self.now)  # confirming it takes a little longer
         try:
-            self.pool.minimise(number, name, request)
+            self.pool.minimise(number, name, Minimise(finding=found, checks=_MINIMISE_CHECKS, seconds=seconds))
         except Exception as error:
             self.note_fault(name, Fault.of(error), found.case.json)
             raise _NotStarted(error) from error
+        self._triage.waiting.remove(found)
         return True
 
     def _give_round(self, number: int) -> bool:
@@ -357,8 +361,6 @@ class Campaign:
             case Minimised():
                 self.pool.replace(slot)
                 self._triage.minimal(message.finding, self.now)
-                if message.fault is not None:
-                    self.note_fault(name, message.fault, message.finding.case.json)
             case Done():
                 self.store.count(name, "drawing", message.drawing)
                 self._end_round(slot, fresh=slot.fresh)
@@ -417,8 +419,15 @@ class Campaign:
         self._go_on(slot)
 
     def _record_fault(self, slot: Slot, fault: Fault) -> None:
-        """Record a fault of the harness, here or in the slot's process; its round goes on behind the case in hand."""
+        """Record a fault of the harness, here or in the slot's process.
+
+        A round goes on behind the case in hand; a finding stays as it was drawn, and the next leg minimises it.
+        """
         name = slot.name
+        if isinstance(slot.request, Minimise):
+            self.pool.replace(slot)
+            self.note_fault(name, fault, slot.request.finding.case.json)
+            return
         self.store.restart(name, "fault of the harness")
         self.store.drop(slot.number)
         self.pool.replace(slot)

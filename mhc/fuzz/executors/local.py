@@ -14,7 +14,7 @@ from mhc.fuzz.worker.forkserver import end_orphans
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import Lost, Process, Target, attend
-from mhc.fuzz.worker.protocol import Message, Minimise, Minimised, Request
+from mhc.fuzz.worker.protocol import Fault, Message, Minimise, Minimised, Request
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
 
@@ -22,6 +22,7 @@ Specs = Mapping[str, tuple[str, Implementation]]
 """How each implementation is named on the command line, and the implementation, by its name."""
 
 _LOOK = 0.25  # seconds between looks at processes that say nothing
+_KILLED = 10.0  # seconds that a killed `Minimising` may take to end its process; one with a CUDA device takes its time
 
 
 class Working(Protocol):
@@ -133,7 +134,13 @@ class Here:
         _, implementation = self._specs[name]
         log = None if self._logs is None else self._logs / f"minimise-{request.finding.fingerprint.id}.log"
         gpu = self.kin(slot) if self._gpus else None
-        return Minimising(lambda: run_minimise(request, implementation, self._device, self._limits, log, gpu))
+
+        def work(waiting: Callable[[], None]) -> Minimised | Fault:
+            return run_minimise(
+                request, lambda: implementation, self._device, self._limits, log=log, gpu=gpu, waiting=waiting
+            )
+
+        return Minimising(work)
 
     def wait(self, processes: "Sequence[Process | Minimising]", seconds: float) -> "Collection[Process | Minimising]":
         talking = attend(processes, min(seconds, _LOOK))
@@ -152,18 +159,26 @@ class Minimising:
     """A thread that minimises a finding: it waits for worker processes, which do the work.
 
     Args:
-        minimise: what it runs.
+        minimise: what it runs, with what that calls several times a second; it raises `_Ended` when the work is not wanted.
+
+    Attributes:
+        awaited: a descriptor that is at its end when there is an answer.
     """
 
     doing = "minimising"
 
-    def __init__(self, minimise: Callable[[], Minimised]) -> None:
+    def __init__(self, minimise: Callable[[Callable[[], None]], Minimised | Fault]) -> None:
         self.since = time.monotonic()
-        self._minimise = minimise
-        self._answer: Minimised | None = None
-        self.awaited, self._ended = os.pipe()
-        # a daemon: the end of the campaign does not wait for it, and its processes end with this one
-        threading.Thread(target=self._run, daemon=True).start()
+        self._answer: Minimised | Fault | None = None
+        self._killed = threading.Event()
+        self.awaited, self._end = os.pipe()
+        self._thread = threading.Thread(target=self._run, args=(minimise,), daemon=True)  # no exit waits for it
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system has no more threads
+            os.close(self.awaited)
+            os.close(self._end)
+            raise
 
     def send(self, request: Request) -> None:
         raise NotImplementedError("it takes one request, when it is made")
@@ -179,8 +194,19 @@ class Minimising:
         """Do nothing: its processes have limits of their own."""
 
     def kill(self) -> None:
+        """End the work and its processes."""
+        self._killed.set()
+        self._thread.join(_KILLED)
         os.close(self.awaited)
 
-    def _run(self) -> None:
-        self._answer = self._minimise()
-        os.close(self._ended)  # wakes who waits for `awaited`
+    def _run(self, minimise: Callable[[Callable[[], None]], Minimised | Fault]) -> None:
+        self._answer = minimise(self._go_on)
+        os.close(self._end)
+
+    def _go_on(self) -> None:
+        if self._killed.is_set():
+            raise _Ended
+
+
+class _Ended(Exception):
+    """The campaign has ended, or has no use for what is being minimised."""

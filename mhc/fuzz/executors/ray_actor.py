@@ -125,7 +125,7 @@ class Agent:
         """Minimise a finding, in processes that this one starts."""
         began = time.monotonic()
         log = self._logs / f"minimise-{request.finding.fingerprint.id}.log"
-        answer = run_minimise(request, load(start.spec), self._device, self._limits, log)
+        answer = run_minimise(request, lambda: load(start.spec), self._device, self._limits, log=log)
         return Said(messages=(answer,), ended=None, doing="minimising", seconds=time.monotonic() - began)
 
     def kill(self, key: int) -> None:

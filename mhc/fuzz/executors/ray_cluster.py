@@ -235,7 +235,7 @@ class Remote:
         self._said.extend(said.messages)
         self.doing, self.since = said.doing, time.monotonic() - said.seconds
         self._ended = said.ended
-        if said.ended is None and not any(isinstance(one, (Done, Minimised)) for one in said.messages):
+        if said.ended is None and not any(isinstance(one, (Done, Minimised, Fault)) for one in said.messages):
             self.call = self._actor.work.remote(self._key, None, None, _LISTEN)
 
     def receive(self) -> Iterator[Message]:

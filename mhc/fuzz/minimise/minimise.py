@@ -84,20 +84,30 @@ def minimise(
 
 
 def run_minimise(
-    request: Minimise, implementation: Implementation, device: str, limits: Limits, log: Path | None, gpu: int | None = None
-) -> Minimised:
-    """Minimise a campaign's finding, within the limits of its workers. An exception leaves the finding as it is.
+    request: Minimise,
+    implementation: Callable[[], Implementation],
+    device: str,
+    limits: Limits,
+    *,
+    log: Path | None,
+    gpu: int | None = None,
+    waiting: Callable[[], None] = lambda: None,
+) -> Minimised | Fault:
+    """Minimise a campaign's finding, within the limits of its workers. Return the fault where that cannot be done.
 
     Args:
+        implementation: returns the one that the finding is on.
         log: file for what the processes write. gpu: the one CUDA device that they see.
+        waiting: called several times a second; what it raises ends the work.
     """
     found = request.finding
     try:
-        start = processes(found.spec, implementation, device, found.against, limits=limits, log=log, gpu=gpu)
-        least = least_limit(implementation)
+        loaded = implementation()
+        start = processes(found.spec, loaded, device, found.against, limits=limits, log=log, gpu=gpu, waiting=waiting)
+        least = least_limit(loaded)
         smaller = minimise(found, device, start=start, least=least, checks=request.checks, seconds=request.seconds)
     except BaseException as error:  # the drawn case stands
-        return Minimised(finding=found, fault=Fault.of(error))
+        return Fault.of(error)
     return Minimised(finding=smaller)
 
 
@@ -117,8 +127,10 @@ def confirm(
     reproduced = done = 0
     message = found.message
     while done < runs or (done < _RUNS_FLAKY and 0 < reproduced < done):
-        verdict = sandbox.seen(found.case, found.fingerprint, depth)
-        sandbox.stop()
+        try:
+            verdict = sandbox.seen(found.case, found.fingerprint, depth)
+        finally:
+            sandbox.stop()
         if sandbox.faults:
             raise sandbox.faults[0]
         done += 1

@@ -105,17 +105,20 @@ def processes(
     limits: Limits | None = None,
     log: Path | None = None,
     gpu: int | None = None,
+    waiting: Callable[[], None] = lambda: None,
 ) -> Start:
     """Return a function that starts worker processes of an implementation.
 
     Args:
-        against: how the implementation is named that it is compared with. limits, log, gpu: as for `Worker`.
+        against: how the implementation is named that it is compared with. limits, log, gpu, waiting: as for `Worker`.
 
     Raises:
         ImplementationError: `against` cannot be loaded.
     """
     peers = () if against is None else (Peer.of(against, load(against)),)
-    return lambda limit: Worker(spec, implementation, device, limit=limit, limits=limits, log=log, gpu=gpu, peers=peers)
+    return lambda limit: Worker(
+        spec, implementation, device, limit=limit, limits=limits, log=log, gpu=gpu, peers=peers, waiting=waiting
+    )
 
 
 def least_limit(implementation: Implementation) -> float:

@@ -1,6 +1,6 @@
 """A worker: one process that checks cases on one implementation, so that its crash or hang is nobody else's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ class Worker:
         limits: what its process may use beside.
         log: file for what the process writes; the parent's own output where not given. gpu: the one CUDA device it sees.
         peers: what every case is compared with, within limits of their own: the case's limit is not theirs.
+        waiting: called several times a second while a case runs; what it raises ends the wait.
 
     Attributes:
         compiled: programs compiled for the cases so far, where the implementation counts them.
@@ -42,6 +43,7 @@ class Worker:
         log: Path | None = None,
         gpu: int | None = None,
         peers: Sequence[Peer] = (),
+        waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self.spec = spec
         self.implementation = implementation
@@ -53,13 +55,13 @@ class Worker:
         self.judged: Case | None = None
         self._log, self._gpu = log, gpu
         self._peers = peers
+        self._waiting = waiting
         self._process: Process | None = None
 
     def start(self, case: Case, depth: Depth = Depth.DRAWN, *, measure: bool = False) -> None:
         """Hand over a case; `finish` has its verdicts, and with `measure` the errors that they were judged by."""
-        if self._process is None:
-            self._process = self._begin()
-        self._process.send(Check(case=case.json, depth=depth, measure=measure))
+        process = self._process or self._begin()
+        process.send(Check(case=case.json, depth=depth, measure=measure))
 
     def finish(self) -> list[Verdict]:
         """The verdicts on the case that was handed over. A death or a hang is one too, and retires the worker.
@@ -67,7 +69,7 @@ class Worker:
         So does a case that loses the device: its process ends behind its answer.
         """
         assert self._process is not None
-        answer, ended = self._process.answer(Judged)
+        answer, ended = self._process.answer(Judged, self._waiting)
         if ended is not None or (answer is not None and device_lost(answer.verdicts)):
             self._retire()
         if answer is None:
@@ -87,7 +89,7 @@ class Worker:
         self.retired = True
 
     def _begin(self) -> Process:
-        process = Process(
+        self._process = Process(
             self.spec,
             self.implementation.env,
             self.device,
@@ -98,5 +100,9 @@ class Worker:
             peer_limits=Limits(),
             target=serve,
         )
-        process.await_ready()
-        return process
+        try:
+            self._process.await_ready(self._waiting)
+        except BaseException:
+            self.stop()
+            raise
+        return self._process

@@ -62,7 +62,7 @@ class Observe:
 
 @dataclass(frozen=True, kw_only=True)
 class Minimise:
-    """Minimise a finding; the answer is `Minimised`. An executor takes it, since each case needs a process that may die.
+    """Minimise a finding; the answer is `Minimised` or `Fault`. An executor does it: each case needs a process that may die.
 
     Attributes:
         checks, seconds: when to stop.
@@ -151,10 +151,9 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True)
 class Minimised:
-    """The answer to `Minimise`. fault: why the finding is as it was."""
+    """The answer to `Minimise`: the finding on the simplest case, with how often that fails."""
 
     finding: Finding
-    fault: "Fault | None" = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,67 @@
+"""Triage: each bug is kept once, as it was drawn and then as the minimiser leaves it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from mhc.fuzz.campaign.store import Store
+from mhc.fuzz.campaign.triage import Triage
+from mhc.fuzz.findings.finding import Finding, from_document
+from mhc.fuzz.findings.known_issues import Known
+from tests.support.fake_site import OTHER, WRONG
+
+ID, OTHER_ID = WRONG.fingerprint.id, OTHER.fingerprint.id
+
+
+def triage(store: Store, new: list[Finding], small: list[Finding], *known: Known) -> Triage:
+    return Triage(store, known, new.append, small.append)
+
+
+def test_a_finding_is_kept_as_it_was_drawn_and_then_as_it_is_minimal(tmp_path: Path) -> None:
+    store, new, small = Store.create(tmp_path / "run.db"), list[Finding](), list[Finding]()
+    one = triage(store, new, small)
+    assert not one.add((), 1.0)
+    assert one.add((WRONG,), 2.0)
+    assert (len(one), new, small, one.waiting) == (1, [WRONG], [], [WRONG])
+    row = store.findings()[ID]
+    assert (row["state"], row["seen"], row["at"]) == ("raw", 1, 2.0)
+    assert from_document(row["document"]) == WRONG
+    one.minimal(replace(WRONG, message="smaller"), 5.0)
+    row = store.findings()[ID]
+    assert (row["state"], row["seen"], row["at"]) == ("minimal", 1, 2.0)
+    assert from_document(row["document"]).message == "smaller"
+    assert (len(one), new, [found.message for found in small]) == (1, [WRONG], ["smaller"])
+
+
+def test_of_a_case_the_first_new_finding_is_kept_and_those_before_it_are_counted(tmp_path: Path) -> None:
+    store, new = Store.create(tmp_path / "run.db"), list[Finding]()
+    one = triage(store, new, [])
+    assert one.add((WRONG, OTHER), 1.0)
+    assert set(store.findings()) == {ID}, "the second may follow from the first"
+    assert one.add((WRONG, OTHER), 2.0)
+    assert {id_: row["seen"] for id_, row in store.findings().items()} == {ID: 2, OTHER_ID: 1}
+    assert not one.add((WRONG, OTHER), 3.0)
+    assert {id_: row["seen"] for id_, row in store.findings().items()} == {ID: 3, OTHER_ID: 2}
+    assert new == one.waiting == [WRONG, OTHER]
+
+
+def test_a_known_issue_is_no_finding_and_hides_no_other(tmp_path: Path) -> None:
+    store, new = Store.create(tmp_path / "run.db"), list[Finding]()
+    entry = Known(fingerprint=WRONG.fingerprint, fixture=f"{ID}.json", issue="#1", reason="the compiler is wrong")
+    one = triage(store, new, [], entry)
+    assert not one.add((WRONG,), 1.0)
+    assert store.findings() == {}
+    assert one.add((WRONG, OTHER), 1.0)
+    assert new == [OTHER]
+    assert set(store.findings()) == {OTHER_ID}
+
+
+def test_a_later_leg_has_the_findings_of_the_earlier_ones_and_minimises_what_is_not_minimal(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "run.db")
+    third = replace(WRONG, fingerprint=replace(WRONG.fingerprint, subject="h_in"))
+    for at, (found, state) in enumerate(((WRONG, "raw"), (third, "minimal"), (OTHER, "shrunk"))):
+        store.keep(found.fingerprint.id, found.document, state, float(at))
+    new = list[Finding]()
+    one = triage(store, new, [])
+    assert (len(one), one.waiting) == (3, [WRONG, OTHER])
+    assert not one.add((WRONG, third, OTHER), 9.0)
+    assert new == []
