@@ -285,51 +285,39 @@ def _weights(block, phi, gamma, right, has_gamma, n, V, C):
 
 
 @T.macro
-def gates_and_weights(
-    x,
-    dh_in,
-    h_mix,
-    h_pre,
-    h_post,
-    dh_post,
-    dh_res,
-    inv_rms,
-    alpha,
-    phi,
-    gamma,
-    left,
-    coef,
-    sums,
-    planes,
-    right,
-    hc_eps,
-    has_gamma,
-    *,
-    n,
-    V,
-    U,
-    C,
-    P,
-    STREAMS=0,
-    MERGED=True,
-    upstream=None,
-):
-    """Programs of `_gates` and of `_weights`, which need nothing of one another; MERGED: in one launch."""
-    blocks = T.ceildiv(right.shape[2], 128) * n * (-(-(n * n + 2 * n) // 8) * 8)
+def gates_and_weights(a, planes, *, n, V, U, C, P, STREAMS=0, MERGED=True, upstream=None):
+    """Programs of `gates` and of `_weights`, which need nothing of one another; MERGED: in one launch.
+
+    a: the parameters of a backward. planes: bfloat16 terms of x, of which P = 0 writes none.
+    """
+    blocks = T.ceildiv(a.right.shape[2], 128) * n * (-(-(n * n + 2 * n) // 8) * 8)
     if MERGED:
-        with T.Kernel(sums.shape[0] + blocks, threads=128) as pid:
-            if pid < sums.shape[0]:
+        with T.Kernel(a.sums.shape[0] + blocks, threads=128) as pid:
+            if pid < a.sums.shape[0]:
                 gates(
-                    *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes),
-                    *(hc_eps, n, V, U, C, P, STREAMS, upstream),
+                    *(
+                        pid,
+                        a.x,
+                        a.dh_in,
+                        a.h_mix,
+                        a.h_pre,
+                        a.h_post,
+                        a.dh_post,
+                        a.dh_res,
+                        a.inv_rms,
+                        a.alpha,
+                        a.left,
+                        a.coef,
+                    ),
+                    *(a.sums, planes, a.hc_eps, n, V, U, C, P, STREAMS, upstream),
                 )
             else:
-                _weights(pid - sums.shape[0], phi, gamma, right, has_gamma, n, V, C)
+                _weights(pid - a.sums.shape[0], a.phi, a.gamma, a.right, a.has_gamma, n, V, C)
     else:
-        with T.Kernel(sums.shape[0], threads=128) as pid:
+        with T.Kernel(a.sums.shape[0], threads=128) as pid:
             gates(
-                *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes),
-                *(hc_eps, n, V, U, C, P, STREAMS, upstream),
+                *(pid, a.x, a.dh_in, a.h_mix, a.h_pre, a.h_post, a.dh_post, a.dh_res, a.inv_rms, a.alpha, a.left, a.coef),
+                *(a.sums, planes, a.hc_eps, n, V, U, C, P, STREAMS, upstream),
             )
         with T.Kernel(blocks, threads=128) as block:
-            _weights(block, phi, gamma, right, has_gamma, n, V, C)
+            _weights(block, a.phi, a.gamma, a.right, a.has_gamma, n, V, C)

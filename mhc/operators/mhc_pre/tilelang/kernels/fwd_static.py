@@ -60,6 +60,7 @@ def two_pass(
     each = 8  # elements of h_in, that a thread makes
     across = each * finish_threads
     f32, dtype = "float32", "bfloat16"
+    orders = tuple(range(terms))
     rowwise = T.GemmWarpPolicy.FullRow  # two warp groups with all columns each, not half of them
 
     def weight(phi, gamma, m, k):
@@ -123,7 +124,7 @@ def two_pass(
             for step in T.Pipelined(T.cast(last - first, "int32"), num_stages=stages):
                 k0 = (first + step) * BK
                 T.copy(x[bt * BT, k0], x_0)
-                emit([T.copy(w[q, bm * BM, k0], (w_0, w_1, w_2)[q]) for q in range(terms)])
+                emit([T.copy(w[q, bm * BM, k0], (w_0, w_1, w_2)[q]) for q in orders])
                 for i, c in T.Parallel(BT, BK):
                     squares[i, c] += T.cast(x_0[i, c], f32) * T.cast(x_0[i, c], f32)
                 emit(
@@ -135,7 +136,7 @@ def two_pass(
                             transpose_B=True,
                             policy=rowwise,
                         )
-                        for q in range(terms)
+                        for q in orders
                     ]
                 )
             if overlap:
