@@ -89,8 +89,8 @@ FORWARD = (
         supports=_resident,
         preferred=lambda one: one.N >= RESIDENT_TOKENS and one.N * one.K >= RESIDENT_ELEMENTS,
         serves=_RESIDENT,
-        reason=f"for N >= {RESIDENT_TOKENS} and N K >= 2^{RESIDENT_ELEMENTS.bit_length() - 1}: x is read once; for less, its start"
-        " costs more than reading x twice",
+        reason=f"for N >= {RESIDENT_TOKENS} and N K >= 2^{RESIDENT_ELEMENTS.bit_length() - 1}: x is read once;"
+        " for less, its start costs more than reading x twice",
     ),
     Kernel("two_pass", supports=always, preferred=always, serves="every problem", reason="always"),
     Kernel(

@@ -3,8 +3,8 @@
 gates       reads x and dh_in once: dh_pre, the gates' gradients, dh_mix [N, M] in bfloat16 terms, one coefficient a token
 weights     phi * gamma in bfloat16 terms
 
-A float32 v is the exact sum v0 + v1 / 2**8 + v2 / 2**16 of bfloat16 terms, and a product keeps its orders 0, 1 and 2. A
-contraction over M is one over six blocks of MP = M rounded up to 8, side by side, and padded to C columns:
+Terms are those of `bf16_split`. A contraction over M is one over six blocks of MP = M rounded up to 8, side by side, and
+padded to C columns:
 
     left, of dh_mix       v0   v1         v2          f0        f1          f0
     right, of phi*gamma   w0   g0 / 2**8  g0 / 2**16  w1 / 2**8 w1 / 2**16  w2 / 2**16
@@ -15,18 +15,9 @@ macros, one `T.Kernel` each, so that a whole backward is one function. Each is c
 
 import tilelang.language as T
 
-BF16_MAX = 3.3895313892515355e38
+from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import finite, nearest
+
 LANES = 32
-
-
-def finite(v):
-    """Neither NaN nor infinite."""
-    return T.abs(v) < T.infinity("float32")
-
-
-def nearest(v):
-    """float32 -> bfloat16; what rounding would take to infinity stays the largest bfloat16."""
-    return T.cast(T.min(T.max(v, T.float32(-BF16_MAX)), T.float32(BF16_MAX)), "bfloat16")
 
 
 @T.macro
