@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 from mhc import Case, materialise, observe, reference
