@@ -90,8 +90,8 @@ CLEAN: tuple[Mutant, ...] = (
     _defaults(
         name="clean_small_tiles_backward",
         bug="tiles of 16 tokens, five splits in the backward",
-        old="            tile=(power_of_2(N, 16, 32 if double else 64), power_of_2(D, 16, 32 if double else 128), 1 if double else width),",
-        new="            tile=(16, power_of_2(D, 16, 32 if double else 128), 1 if double else width),",
+        old="            tokens=power_of_2(N, 16, 32 if double else 64),",
+        new="            tokens=16,",
     ),
     _gates(
         name="clean_coefficient_in_another_order",

@@ -7,6 +7,7 @@ import torch
 
 from mhc import mhc_forward_pre, mhc_pre_backward_manual
 from mhc.operators.mhc_pre.device import Chip
+from mhc.operators.mhc_pre.selection import Problem
 from mhc.operators.mhc_pre.tilelang.backward import FACTORIES
 from mhc.operators.mhc_pre.tilelang.backward_class import MHCBackwardTileLang
 from mhc.operators.mhc_pre.tilelang.backward_schedule import (
@@ -29,27 +30,27 @@ needs_tilelang = pytest.mark.skipif(missing("c") is not None, reason=str(missing
 def test_every_default_can_run(N: int, dtype: torch.dtype) -> None:
     for n in range(1, 17):
         for D in (1, 8, 17, 4096):
-            assert unfit(N, n, D, dtype, H200, {}) is None, (n, D)
+            assert unfit(Problem(N, n, D, dtype, H200), {}) is None, (n, D)
 
 
 def test_a_pinned_schedule_is_refused_with_the_reason() -> None:
-    assert "float64" in str(unfit(64, 4, 64, torch.float64, H200, {}))
-    assert "n at most 4" in str(unfit(64, 5, 64, torch.bfloat16, H200, {"backward_mode": "streams"}))
-    assert "float16 and D a multiple of 8" in str(unfit(64, 5, 65, torch.float16, H200, {"backward_mode": "ring"}))
-    assert "64 or 128, was 192" in str(unfit(64, 5, 65, torch.float16, H200, {"backward_psi_rows": 192}))
+    assert "float64" in str(unfit(Problem(64, 4, 64, torch.float64, H200), {}))
+    assert "n at most 4" in str(unfit(Problem(64, 5, 64, torch.bfloat16, H200), {"backward_mode": "streams"}))
+    assert "float16 and D a multiple of 8" in str(unfit(Problem(64, 5, 65, torch.float16, H200), {"backward_mode": "ring"}))
+    assert "64 or 128, was 192" in str(unfit(Problem(64, 5, 65, torch.float16, H200), {"backward_psi_rows": 192}))
     for mode in ("plain", "ring", "streams"):
-        assert "float32 takes no other" in str(unfit(64, 4, 64, torch.float32, H200, {"backward_mode": mode}))
-    assert "whole is for float32" in str(unfit(64, 4, 64, torch.bfloat16, H200, {"backward_mode": "whole"}))
-    assert "up to 64, was 128" in str(unfit(64, 5, 64, torch.float32, H200, {"backward_psi_rows": 128}))
+        assert "float32 takes no other" in str(unfit(Problem(64, 4, 64, torch.float32, H200), {"backward_mode": mode}))
+    assert "whole is for float32" in str(unfit(Problem(64, 4, 64, torch.bfloat16, H200), {"backward_mode": "whole"}))
+    assert "up to 64, was 128" in str(unfit(Problem(64, 5, 64, torch.float32, H200), {"backward_psi_rows": 128}))
     small = Chip(cores=48, shared=99 << 10, capability=89)
     pinned = {"backward_stages": 5, "backward_psi_rows": 64}
-    assert "need 122880 bytes" in str(unfit(64, 16, 64, torch.float32, small, pinned))
-    assert "shared memory" in str(unfit(5000, 4, 64, torch.bfloat16, H200, {"backward_stages": 6}))
+    assert "need 122880 bytes" in str(unfit(Problem(64, 16, 64, torch.float32, small), pinned))
+    assert "shared memory" in str(unfit(Problem(5000, 4, 64, torch.bfloat16, H200), {"backward_stages": 6}))
 
 
 def test_the_mode_of_a_shape() -> None:
     modes = {
-        (n, D, dtype): backward_schedule(4096, n, D, dtype, H200).mode
+        (n, D, dtype): backward_schedule(Problem(4096, n, D, dtype, H200)).mode
         for n, D, dtype in (
             (4, 4096, torch.bfloat16),
             (8, 2048, torch.bfloat16),
@@ -91,7 +92,7 @@ def test_warps_of_ring_wait_for_no_others_than_they_must(n: int, vector: int) ->
 
 def test_streams_plans_less_shared_memory_than_there_is() -> None:
     """What it takes is seen where it is lowered, in test_tilelang_targets.py: TileLang may put tensors on top of others."""
-    slots = backward_schedule(5000, 4, 4096, torch.bfloat16, H200).stages
+    slots = backward_schedule(Problem(5000, 4, 4096, torch.bfloat16, H200)).stages
     assert slots >= 2
     assert streams_shared(4, slots) <= H200.shared < streams_shared(4, 8 * slots)
 

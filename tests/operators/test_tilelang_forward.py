@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from mhc.operators.mhc_pre.selection import problem_of
 from mhc.operators.mhc_pre.tilelang.forward_schedule import SPACE, forward_plan, unfit
 from tests.support.helpers import scaled_case
 from tests.support.tilelang_targets import SM_90
@@ -15,13 +16,13 @@ TILED = ("forward_block_tokens", "forward_block_m", "forward_block_k", "forward_
 def test_every_schedule_that_is_taken_has_a_piece_of_each_tile_for_every_thread(dtype: str) -> None:
     """With 16 rows of phi and more threads than pieces, no thread wrote the tile, and h_mix was what lay there."""
     case = scaled_case(B=1, S=3, n=1, D=64, dtype=dtype)
-    taken = 0
+    problem, taken = problem_of(case, SM_90.chip), 0
     for values in itertools.product(*(SPACE[name] for name in TILED)):
         schedule = dict(zip(TILED, values, strict=True))
-        if unfit(case, schedule, SM_90.chip) is not None:
+        if unfit(problem, schedule) is not None:
             continue
         taken += 1
-        plan = forward_plan(case.N, case.n, case.D, dtype, SM_90.chip, schedule)
+        plan = forward_plan(problem, schedule)
         for rows in (plan.block_tokens, plan.block_m):
             assert rows * plan.block_k // 8 % plan.threads == 0, schedule
             assert rows * plan.block_k >= 8 * plan.threads, schedule
@@ -30,5 +31,6 @@ def test_every_schedule_that_is_taken_has_a_piece_of_each_tile_for_every_thread(
 
 def test_a_tile_too_small_for_its_threads_is_refused() -> None:
     case = scaled_case(B=1, S=1, n=1, D=1, dtype="float16")
-    assert "at least 8 * forward_threads" in str(unfit(case, {"forward_block_m": 16}, SM_90.chip))
-    assert unfit(case, {}, SM_90.chip) is None
+    problem = problem_of(case, SM_90.chip)
+    assert "at least 8 * forward_threads" in str(unfit(problem, {"forward_block_m": 16}))
+    assert unfit(problem, {}) is None

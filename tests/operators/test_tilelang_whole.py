@@ -5,12 +5,14 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import settings
 
 from mhc import Case, materialise, observe, reference
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.findings.finding import read_case
+from mhc.operators.mhc_pre.selection import Problem, problem_of
 from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing
 from mhc.operators.mhc_pre.tilelang.forward_schedule import forward_plan, unfit, whole_shared
 from mhc.operators.mhc_pre.tilelang.fp32_schedule import depth_of_dx, rows_of_tile, shares
@@ -128,7 +130,7 @@ def test_every_default_can_run(target: Target) -> None:
         for D in (1, 4, 33, 4096):
             for N in (1, 100, 5000):
                 case = scaled_case(B=1, S=N, n=n, D=D, dtype="float32")
-                assert unfit(case, {}, target.chip) is None, (n, D, N)
+                assert unfit(problem_of(case, target.chip), {}) is None, (n, D, N)
 
 
 def test_a_pinned_schedule_is_refused_with_the_reason() -> None:
@@ -141,10 +143,10 @@ def test_a_pinned_schedule_is_refused_with_the_reason() -> None:
         "more than the 232448 bytes": {"forward_stages": 8, "forward_block_k": 64, "forward_block_tokens": 128},
     }
     for reason, schedule in refusals.items():
-        assert reason in str(unfit(case, schedule, SM_90.chip))
+        assert reason in str(unfit(problem_of(case, SM_90.chip), schedule))
     taken: dict[str, int] = {"forward_block_m": 64, "forward_block_k": 64, "forward_stages": 3}
-    assert unfit(case, taken, SM_90.chip) is None
-    plan = forward_plan(5, 4, 8, "float32", SM_90.chip, taken)
+    assert unfit(problem_of(case, SM_90.chip), taken) is None
+    plan = forward_plan(Problem(5, 4, 8, torch.float32, SM_90.chip), taken)
     assert (plan.threads, whole_shared(plan)) == (256, 4 * 3 * (64 + 64) * 68)
 
 

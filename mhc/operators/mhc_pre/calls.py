@@ -1,6 +1,7 @@
 """Calls of one implementation with checked arguments, as functions that are differentiable."""
 
 import functools
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -115,6 +116,15 @@ class BackwardFunction:
         with torch.no_grad(), float32_matmuls(x.device.type):
             dx, dphi, dalpha, dbias, dgamma = implementation.backward(*given, **implementation.keywords(scalars, schedule))
         return dx, dphi, dalpha, dbias, dgamma
+
+
+def deferred(function: str) -> Callable[..., Any]:
+    """Return what calls "module:name" and imports the module at its first call: importing `mhc` imports no kernels."""
+    return functools.partial(_call, *function.split(":"))
+
+
+def _call(module: str, name: str, *arguments: Any, **keywords: Any) -> Any:
+    return getattr(importlib.import_module(module), name)(*arguments, **keywords)
 
 
 def by_device(cuda: Implementation, cpu: Implementation) -> _Choose:

@@ -96,7 +96,7 @@ def unsupported(kernels: Sequence[Kernel], name: str, problem: Problem) -> str |
 def markdown(kernels: Sequence[Kernel]) -> str:
     """Return the table of the documentation, in the order in which the default is looked for."""
     rows = [f"| `{one.name}` | {one.serves} | {one.reason} |" for one in kernels]
-    return "\n".join(["| mode | serves | is the default |", "|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| mode | serves | is the default, where no row above is |", "|---|---|---|", *rows]) + "\n"
 
 
 _S = TypeVar("_S", bound=Any)

@@ -13,7 +13,7 @@ mhc_forward_pre_tilelang = ForwardFunction(
     for bit the same on every run. The first call compiles, unless the disk has the program (docs/tilelang).
 
     Args:
-        schedule: pins tile sizes and the like, of `tilelang.schedule.SPACE`; what it leaves out is chosen from the
+        schedule: pins tile sizes and the like, of the two `SPACE`s in `tilelang`; what it leaves out is chosen from the
             shape. CUDA only.
 
     Raises:

@@ -7,16 +7,13 @@ import torch
 
 from mhc.case import Case, Schedule
 from mhc.implementation import Implementation, Refused
+from mhc.operators.mhc_pre.calls import deferred
 from mhc.operators.mhc_pre.device import chip
 from mhc.operators.mhc_pre.selection import problem_of
 from mhc.operators.mhc_pre.tensors import frozen
-from mhc.operators.mhc_pre.tilelang.backward_schedule import unfit as backward_unfit
+from mhc.operators.mhc_pre.tilelang import backward_schedule, forward_schedule
 from mhc.operators.mhc_pre.tilelang.compile.cache import Counts
 from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing
-from mhc.operators.mhc_pre.tilelang.forward_schedule import unfit as forward_unfit
-from mhc.operators.mhc_pre.tilelang.schedule import SPACE
-
-# Each stage's module is imported by its first call: importing `mhc` touches neither TileLang nor its kernels.
 
 
 def _forward(x: Any, *arguments: Any, schedule: Schedule | None, **keywords: Any) -> Any:
@@ -26,24 +23,6 @@ def _forward(x: Any, *arguments: Any, schedule: Schedule | None, **keywords: Any
     if x.numel() > 0:  # a backward follows, mostly: where it has to be compiled, both are at once
         start_building(tuple(x.shape), x.dtype, x.get_device(), frozen(schedule))
     return forward(x, *arguments, schedule=schedule, **keywords)
-
-
-def _backward(*arguments: Any, **keywords: Any) -> Any:
-    from mhc.operators.mhc_pre.tilelang.backward import backward  # noqa: PLC0415
-
-    return backward(*arguments, **keywords)
-
-
-def _serial_forward(*arguments: Any, **keywords: Any) -> Any:
-    from mhc.operators.mhc_pre.tilelang.cpu import forward  # noqa: PLC0415
-
-    return forward(*arguments, **keywords)
-
-
-def _serial_backward(*arguments: Any, **keywords: Any) -> Any:
-    from mhc.operators.mhc_pre.tilelang.cpu import backward  # noqa: PLC0415
-
-    return backward(*arguments, **keywords)
 
 
 def compiles() -> int:
@@ -65,7 +44,7 @@ def _supports_tiles(case: Case) -> Literal[True] | Refused:
     schedule = case.schedules.get("tilelang")
     if schedule:
         problem = problem_of(case, chip(torch.cuda.current_device()))
-        reason = forward_unfit(problem, schedule) or backward_unfit(problem, schedule)
+        reason = forward_schedule.unfit(problem, schedule) or backward_schedule.unfit(problem, schedule)
         if reason is not None:
             return Refused(f"its schedule: {reason}")
     return True
@@ -74,17 +53,17 @@ def _supports_tiles(case: Case) -> Literal[True] | Refused:
 TILELANG = Implementation(
     name="tilelang",
     forward=_forward,
-    backward=_backward,
+    backward=deferred("mhc.operators.mhc_pre.tilelang.backward:backward"),
     devices=("cuda",),
     dtypes=("bfloat16", "float16", "float32"),
     supports=_supports_tiles,
     compiles=compiles,
-    schedule=SPACE,
+    schedule={**forward_schedule.SPACE, **backward_schedule.SPACE},
 )
 TILELANG_C = Implementation(
     name="tilelang-c",
-    forward=_serial_forward,
-    backward=_serial_backward,
+    forward=deferred("mhc.operators.mhc_pre.tilelang.cpu:forward"),
+    backward=deferred("mhc.operators.mhc_pre.tilelang.cpu:backward"),
     devices=("cpu",),
     dtypes=("bfloat16", "float16", "float32", "float64"),
     supports=partial(supports, "c"),

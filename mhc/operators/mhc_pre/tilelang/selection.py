@@ -78,22 +78,23 @@ FORWARD = (
         supports=_resident,
         preferred=lambda one: one.N >= RESIDENT_TOKENS and one.N * one.K >= RESIDENT_ELEMENTS,
         serves=_RESIDENT,
-        reason=f"for N >= {RESIDENT_TOKENS} and N K >= {RESIDENT_ELEMENTS}: x is read once; for less, its start"
-        " costs more than reading x twice",
+        reason=f"for N >= {RESIDENT_TOKENS} and N K >= 2^{RESIDENT_ELEMENTS.bit_length() - 1}: x is read once;"
+        " for less, its start costs more than reading x twice",
     ),
     Kernel(
         "fixed",
         supports=_fixed,
         preferred=lambda one: one.N * one.K >= FIXED_ELEMENTS,
         serves=_FIXED,
-        reason=f"for N K >= {FIXED_ELEMENTS}: x and terms by TMA; for less, compiling for n and D is not worth it",
+        reason=f"for N K >= 2^{FIXED_ELEMENTS.bit_length() - 1}: x and terms by TMA;"
+        " for less, compiling for n and D is not worth it",
     ),
     Kernel(
         "general",
         supports=_terms,
         preferred=always,
         serves="bfloat16 and float16, any n, D, N",
-        reason="wherever no row above is",
+        reason="always",
     ),
 )
 """What `forward_schedule.program_of` names. A schedule pins `resident` as forward_mode, and `fixed` as forward_fixed."""
@@ -119,6 +120,6 @@ BACKWARD = (
         supports=_terms,
         preferred=always,
         serves="bfloat16 and float16, on any GPU",
-        reason="wherever no row above is",
+        reason="always",
     ),
 )

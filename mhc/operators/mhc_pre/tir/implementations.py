@@ -1,18 +1,13 @@
 """The forward of mHC Forward Pre as a TIR script, for the registry."""
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from mhc.case import Case
 from mhc.implementation import Implementation, Refused
+from mhc.operators.mhc_pre.calls import deferred
 from mhc.operators.mhc_pre.tilelang.implementations import compiles, supports
-
-
-def _forward(*arguments: Any, **keywords: Any) -> Any:
-    from mhc.operators.mhc_pre.tir.forward import forward  # noqa: PLC0415  imported by its first call
-
-    return forward(*arguments, **keywords)
 
 
 def _supports(case: Case) -> Literal[True] | Refused:
@@ -22,7 +17,7 @@ def _supports(case: Case) -> Literal[True] | Refused:
 
 TIR = Implementation(
     name="tir",
-    forward=_forward,
+    forward=deferred("mhc.operators.mhc_pre.tir.forward:forward"),
     devices=("cpu", "cuda"),
     dtypes=("bfloat16", "float16", "float32", "float64"),
     supports=_supports,

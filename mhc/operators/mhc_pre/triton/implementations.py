@@ -3,26 +3,15 @@
 import importlib.util
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, Literal
+from typing import Literal
 
 from mhc.case import Case
 from mhc.implementation import Implementation, Refused
+from mhc.operators.mhc_pre.calls import deferred
 from mhc.operators.mhc_pre.triton.constraints import unfit
 from mhc.operators.mhc_pre.triton.schedule import SPACE
 
 INTERPRETER = {"TRITON_INTERPRET": "1"}
-
-
-def _forward(*arguments: Any, **keywords: Any) -> Any:
-    from mhc.operators.mhc_pre.triton.forward import forward  # noqa: PLC0415  Triton is imported where it is used
-
-    return forward(*arguments, **keywords)
-
-
-def _backward(*arguments: Any, **keywords: Any) -> Any:
-    from mhc.operators.mhc_pre.triton.backward import backward  # noqa: PLC0415
-
-    return backward(*arguments, **keywords)
 
 
 @cache
@@ -50,8 +39,8 @@ def _supports(name: str, interpreted: bool, case: Case) -> Literal[True] | Refus
 
 TRITON = Implementation(
     name="triton",
-    forward=_forward,
-    backward=_backward,
+    forward=deferred("mhc.operators.mhc_pre.triton.forward:forward"),
+    backward=deferred("mhc.operators.mhc_pre.triton.backward:backward"),
     devices=("cuda",),
     dtypes=("bfloat16", "float16", "float32", "float64"),
     supports=partial(_supports, "triton", False),

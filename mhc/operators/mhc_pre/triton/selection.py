@@ -89,16 +89,16 @@ FORWARD = (
         supports=_resident,
         preferred=lambda one: one.N >= RESIDENT_TOKENS and one.N * one.K >= RESIDENT_ELEMENTS,
         serves=_RESIDENT,
-        reason=f"for N >= {RESIDENT_TOKENS} and N K >= {RESIDENT_ELEMENTS}: x is read once; for less, its start"
-        " costs more than reading x twice",
+        reason=f"for N >= {RESIDENT_TOKENS} and N K >= 2^{RESIDENT_ELEMENTS.bit_length() - 1}: x is read once;"
+        " for less, its start costs more than reading x twice",
     ),
-    Kernel("two_pass", supports=always, preferred=always, serves="every problem", reason="wherever no row above is"),
+    Kernel("two_pass", supports=always, preferred=always, serves="every problem", reason="always"),
     Kernel(
         "fused",
         supports=always,
         preferred=never,
         serves="every problem",
-        reason="never: one program for all of K leaves the device idle; it can be pinned",
+        reason="never: slower than `two_pass`, also for 128 tokens; it can be pinned",
     ),
 )
 BACKWARD = (
@@ -108,7 +108,7 @@ BACKWARD = (
         preferred=lambda one: one.n >= WIDE_STREAMS or (one.n >= WIDE_STREAMS_OF_MANY and one.N >= WIDE_TOKENS),
         serves=_WIDE,
         reason=f"for n >= {WIDE_STREAMS}, and for n >= {WIDE_STREAMS_OF_MANY} with N >= {WIDE_TOKENS}: the products outweigh"
-        " the memory traffic, and there they pay for two more launches",
+        " the memory traffic, and there they pay for three more launches",
     ),
     Kernel(
         "hopper",
@@ -117,5 +117,5 @@ BACKWARD = (
         serves=_HOPPER,
         reason="always: a loading warp keeps memory busy during the products",
     ),
-    Kernel("streams", supports=always, preferred=always, serves="every problem", reason="wherever no row above is"),
+    Kernel("streams", supports=always, preferred=always, serves="every problem", reason="always"),
 )

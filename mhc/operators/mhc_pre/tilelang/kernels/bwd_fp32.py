@@ -18,6 +18,7 @@ from mhc.operators.mhc_pre.tilelang.fp32_schedule import depth_of_dx
 from mhc.operators.mhc_pre.tilelang.kernels.bwd_gates import gates
 from mhc.operators.mhc_pre.tilelang.kernels.bwd_parameters import parameters
 from mhc.operators.mhc_pre.tilelang.kernels.fp32_lanes import COLUMNS, column_of, copy_row, store_4, take_4
+from mhc.operators.mhc_pre.tilelang.kernels.signature import backward_parameters, function
 
 TOKENS = 32  # that a step of psi adds up
 TOGETHER = 2  # tokens whose x and dh_in a lane of dx loads before it uses the first
@@ -239,43 +240,22 @@ def whole(*, n: int, vector: int, unroll: int, stages: int, psi_rows_block: int,
     MP = -(-M // 8) * 8
     N, Dv, programs, parts = (T.dynamic(name) for name in ("N", "Dv", "programs", "parts"))
 
-    @T.prim_func
-    def backward(
-        x: T.Tensor((N, n, Dv, V), F),
-        x_flat: T.Tensor((N, n, Dv * V), F),
-        dh_in: T.Tensor((N, Dv, V), F),
-        dh_in_flat: T.Tensor((N, Dv * V), F),
-        h_mix: T.Tensor((N, M), F),
-        h_pre: T.Tensor((N, n), F),
-        h_post: T.Tensor((N, n), F),
-        dh_post: T.Tensor((N, n), F),
-        dh_res: T.Tensor((N, n * n), F),
-        inv_rms: T.Tensor((N,), F),
-        alpha: T.Tensor((3,), F),
-        phi_flat: T.Tensor((M, n, Dv * V), F),
-        gamma_flat: T.Tensor((n, Dv * V), F),
-        left: T.Tensor((N, MP), F),
-        coef: T.Tensor((N,), F),
-        sums: T.Tensor((programs, M + 3), F),
-        psi: T.Tensor((parts, M, n, Dv * V), F),
-        dx: T.Tensor((N, n, Dv * V), F),
-        dphi: T.Tensor((M, n, Dv * V), F),
-        dgamma: T.Tensor((n, Dv * V), F),
-        dalpha: T.Tensor((3,), F),
-        dbias: T.Tensor((M,), F),
-        hc_eps: T.float32,
-        has_gamma: T.int32,
-    ):
+    scratch = {
+        "left": T.Tensor((N, MP), F),
+        "coef": T.Tensor((N,), F),
+        "sums": T.Tensor((programs, M + 3), F),
+        "psi": T.Tensor((parts, M, n, Dv * V), F),
+    }
+
+    @T.macro
+    def stages_of(a):
         with T.Kernel(programs, threads=128) as pid:
             gates(
-                *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, None),
-                *(hc_eps, n, V, unroll, MP, 0, 0, None),
+                *(pid, a.x, a.dh_in, a.h_mix, a.h_pre, a.h_post, a.dh_post, a.dh_res, a.inv_rms, a.alpha, a.left, a.coef),
+                *(a.sums, None, a.hc_eps, n, V, unroll, MP, 0, 0, None),
             )
-        psi_whole(x_flat, left, psi, n=n, V=V, BM=psi_rows_block, STAGES=stages)
-        dx_whole(x_flat, dh_in_flat, h_pre, coef, left, phi_flat, gamma_flat, dx, has_gamma, n=n, V=V)
-        parameters(
-            *(phi_flat, gamma_flat, psi, sums, dphi, dgamma, dalpha, dbias, has_gamma, 0),
-            **{"n": n, "X_TERMS": 0, "ROWS": rows, "COLUMNS": width},
-        )
+        psi_whole(a.x_flat, a.left, a.psi, n=n, V=V, BM=psi_rows_block, STAGES=stages)
+        dx_whole(*(a.x_flat, a.dh_in_flat, a.h_pre, a.coef, a.left, a.phi_flat, a.gamma_flat, a.dx, a.has_gamma), n=n, V=V)
+        parameters(a, 0, n=n, X_TERMS=0, ROWS=rows, COLUMNS=width)
 
-    return backward
+    return function("backward", backward_parameters(N, n, Dv, V, F, scratch, whole=True), stages_of)

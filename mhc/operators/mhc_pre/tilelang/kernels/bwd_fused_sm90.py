@@ -14,6 +14,7 @@ from tvm.script.ir_builder import IRBuilder
 
 from mhc.operators.mhc_pre.tilelang.kernels.bwd_gates import gates_and_weights
 from mhc.operators.mhc_pre.tilelang.kernels.bwd_parameters import parameters
+from mhc.operators.mhc_pre.tilelang.kernels.signature import backward_parameters, function
 
 TOKENS = 64
 PANEL = 64
@@ -226,55 +227,22 @@ def streams(*, n: int, columns: int, terms: int, unroll: int, slots: int, rows: 
     PSI_ROWS = terms * (-(-M // 8) * 8)
     few = panels_of(n, PSI_ROWS)[1]
 
-    @T.prim_func
-    def backward(
-        x: T.Tensor((N, n, Dv, V), dtype),
-        x_flat: T.Tensor((N, n, Dv * V), dtype),
-        dh_in: T.Tensor((N, Dv, V), dtype),
-        dh_in_flat: T.Tensor((N, Dv * V), dtype),
-        h_mix: T.Tensor((N, M), F),
-        h_pre: T.Tensor((N, n), F),
-        h_post: T.Tensor((N, n), F),
-        dh_post: T.Tensor((N, n), F),
-        dh_res: T.Tensor((N, n * n), F),
-        inv_rms: T.Tensor((N,), F),
-        alpha: T.Tensor((3,), F),
-        phi: T.Tensor((M, n, Dv, V), F),
-        phi_flat: T.Tensor((M, n, Dv * V), F),
-        gamma: T.Tensor((n, Dv, V), F),
-        gamma_flat: T.Tensor((n, Dv * V), F),
-        left: T.Tensor((N, C), "bfloat16"),
-        coef: T.Tensor((n // few, N, 4), F),
-        sums: T.Tensor((programs, M + 3), F),
-        right: T.Tensor((C, n, Dv, V), "bfloat16"),
-        right_flat: T.Tensor((C, n, Dv * V), "bfloat16"),
-        psi: T.Tensor((parts, PSI_ROWS, n, Dv * V), F),
-        dx: T.Tensor((N, n, Dv * V), dtype),
-        dphi: T.Tensor((M, n, Dv * V), F),
-        dgamma: T.Tensor((n, Dv * V), F),
-        dalpha: T.Tensor((3,), F),
-        dbias: T.Tensor((M,), F),
-        hc_eps: T.float32,
-        has_gamma: T.int32,
-    ):
-        gates_and_weights(
-            *(x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, phi, gamma, left, coef, sums, right, right),
-            *(hc_eps, has_gamma),
-            n=n,
-            V=V,
-            U=unroll,
-            C=C,
-            P=0,
-            STREAMS=few,
-        )
-        streams_tiles(x_flat, dh_in_flat, coef, left, right_flat, dx, psi, n=n, C=C, PSI_ROWS=PSI_ROWS, SLOTS=slots)
-        parameters(
-            *(phi_flat, gamma_flat, psi, sums, dphi, dgamma, dalpha, dbias, has_gamma, terms),
-            n=n,
-            X_TERMS=1,
-            OVERLAP=True,
-            ROWS=rows,
-            COLUMNS=width,
-        )
+    scratch = {
+        "left": T.Tensor((N, C), "bfloat16"),
+        "coef": T.Tensor((n // few, N, 4), F),
+        "sums": T.Tensor((programs, M + 3), F),
+        "right": T.Tensor((C, n, Dv, V), "bfloat16"),
+        "right_flat": T.Tensor((C, n, Dv * V), "bfloat16"),
+        "psi": T.Tensor((parts, PSI_ROWS, n, Dv * V), F),
+    }
 
-    return backward
+    @T.macro
+    def stages_of(a):
+        gates_and_weights(a, a.right, n=n, V=V, U=unroll, C=C, P=0, STREAMS=few)
+        streams_tiles(
+            *(a.x_flat, a.dh_in_flat, a.coef, a.left, a.right_flat, a.dx, a.psi),
+            **{"n": n, "C": C, "PSI_ROWS": PSI_ROWS, "SLOTS": slots},
+        )
+        parameters(a, terms, n=n, X_TERMS=1, OVERLAP=True, ROWS=rows, COLUMNS=width)
+
+    return function("backward", backward_parameters(N, n, Dv, V, dtype, scratch), stages_of)

@@ -3,8 +3,8 @@
 gates       reads x and dh_in once: dh_pre, the gates' gradients, dh_mix [N, M] in bfloat16 terms, one coefficient a token
 weights     phi * gamma in bfloat16 terms
 
-A float32 v is the exact sum v0 + v1 / 2**8 + v2 / 2**16 of bfloat16 terms, and a product keeps its orders 0, 1 and 2. A
-contraction over M is one over six blocks of MP = M rounded up to 8, side by side, and padded to C columns:
+Terms are those of `bf16_split`. A contraction over M is one over six blocks of MP = M rounded up to 8, side by side, and
+padded to C columns:
 
     left, of dh_mix       v0   v1         v2          f0        f1          f0
     right, of phi*gamma   w0   g0 / 2**8  g0 / 2**16  w1 / 2**8 w1 / 2**16  w2 / 2**16
@@ -15,18 +15,9 @@ macros, one `T.Kernel` each, so that a whole backward is one function. Each is c
 
 import tilelang.language as T
 
-BF16_MAX = 3.3895313892515355e38
+from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import finite, nearest
+
 LANES = 32
-
-
-def finite(v):
-    """Neither NaN nor infinite."""
-    return T.abs(v) < T.infinity("float32")
-
-
-def nearest(v):
-    """float32 -> bfloat16; what rounding would take to infinity stays the largest bfloat16."""
-    return T.cast(T.min(T.max(v, T.float32(-BF16_MAX)), T.float32(BF16_MAX)), "bfloat16")
 
 
 @T.macro
@@ -285,51 +276,39 @@ def _weights(block, phi, gamma, right, has_gamma, n, V, C):
 
 
 @T.macro
-def gates_and_weights(
-    x,
-    dh_in,
-    h_mix,
-    h_pre,
-    h_post,
-    dh_post,
-    dh_res,
-    inv_rms,
-    alpha,
-    phi,
-    gamma,
-    left,
-    coef,
-    sums,
-    planes,
-    right,
-    hc_eps,
-    has_gamma,
-    *,
-    n,
-    V,
-    U,
-    C,
-    P,
-    STREAMS=0,
-    MERGED=True,
-    upstream=None,
-):
-    """Programs of `_gates` and of `_weights`, which need nothing of one another; MERGED: in one launch."""
-    blocks = T.ceildiv(right.shape[2], 128) * n * (-(-(n * n + 2 * n) // 8) * 8)
+def gates_and_weights(a, planes, *, n, V, U, C, P, STREAMS=0, MERGED=True, upstream=None):
+    """Programs of `gates` and of `_weights`, which need nothing of one another; MERGED: in one launch.
+
+    a: the parameters of a backward. planes: bfloat16 terms of x, of which P = 0 writes none.
+    """
+    blocks = T.ceildiv(a.right.shape[2], 128) * n * (-(-(n * n + 2 * n) // 8) * 8)
     if MERGED:
-        with T.Kernel(sums.shape[0] + blocks, threads=128) as pid:
-            if pid < sums.shape[0]:
+        with T.Kernel(a.sums.shape[0] + blocks, threads=128) as pid:
+            if pid < a.sums.shape[0]:
                 gates(
-                    *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes),
-                    *(hc_eps, n, V, U, C, P, STREAMS, upstream),
+                    *(
+                        pid,
+                        a.x,
+                        a.dh_in,
+                        a.h_mix,
+                        a.h_pre,
+                        a.h_post,
+                        a.dh_post,
+                        a.dh_res,
+                        a.inv_rms,
+                        a.alpha,
+                        a.left,
+                        a.coef,
+                    ),
+                    *(a.sums, planes, a.hc_eps, n, V, U, C, P, STREAMS, upstream),
                 )
             else:
-                _weights(pid - sums.shape[0], phi, gamma, right, has_gamma, n, V, C)
+                _weights(pid - a.sums.shape[0], a.phi, a.gamma, a.right, a.has_gamma, n, V, C)
     else:
-        with T.Kernel(sums.shape[0], threads=128) as pid:
+        with T.Kernel(a.sums.shape[0], threads=128) as pid:
             gates(
-                *(pid, x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, left, coef, sums, planes),
-                *(hc_eps, n, V, U, C, P, STREAMS, upstream),
+                *(pid, a.x, a.dh_in, a.h_mix, a.h_pre, a.h_post, a.dh_post, a.dh_res, a.inv_rms, a.alpha, a.left, a.coef),
+                *(a.sums, planes, a.hc_eps, n, V, U, C, P, STREAMS, upstream),
             )
         with T.Kernel(blocks, threads=128) as block:
-            _weights(block, phi, gamma, right, has_gamma, n, V, C)
+            _weights(block, a.phi, a.gamma, a.right, a.has_gamma, n, V, C)

@@ -15,6 +15,7 @@ from tilelang.layout import make_swizzled_layout
 
 from mhc.operators.mhc_pre.tilelang.kernels.bwd_gates import gates_and_weights
 from mhc.operators.mhc_pre.tilelang.kernels.bwd_parameters import parameters
+from mhc.operators.mhc_pre.tilelang.kernels.signature import backward_parameters, function, product_scratch
 
 TOKENS = 128  # of a tile of dx
 HALF = 128  # columns of a tile of dx come in two halves
@@ -253,65 +254,24 @@ def ring(
     M, C, V, P, F = n * n + 2 * n, columns, vector, planes, "float32"
     PADDED = V == 1
     N, Dv, DPv, programs, parts, psi_rows = (T.dynamic(name) for name in ("N", "Dv", "DPv", "programs", "parts", "psi_rows"))
-    x_dx_shape = (1, N, n, DPv * 8) if PADDED else (N, n, Dv * V)
+    scratch = product_scratch(N, n, C, V, P, DPv, programs, parts, psi_rows)
+    scratch["upstream"] = T.Tensor((N, DPv * (8 // V), V), dtype)
+    parameters_of = backward_parameters(
+        *(N, n, Dv, V, dtype, scratch),
+        x_dx=T.Tensor((1, N, n, DPv * 8) if PADDED else (N, n, Dv * V), dtype),
+        dh_in_dx=T.Tensor((N, DPv * 8 if PADDED else Dv * V), dtype),
+    )
 
-    @T.prim_func
-    def backward(
-        x: T.Tensor((N, n, Dv, V), dtype),
-        x_dx: T.Tensor(x_dx_shape, dtype),
-        dh_in: T.Tensor((N, Dv, V), dtype),
-        dh_in_dx: T.Tensor((N, DPv * 8 if PADDED else Dv * V), dtype),
-        h_mix: T.Tensor((N, M), F),
-        h_pre: T.Tensor((N, n), F),
-        h_post: T.Tensor((N, n), F),
-        dh_post: T.Tensor((N, n), F),
-        dh_res: T.Tensor((N, n * n), F),
-        inv_rms: T.Tensor((N,), F),
-        alpha: T.Tensor((3,), F),
-        phi: T.Tensor((M, n, Dv, V), F),
-        phi_flat: T.Tensor((M, n, Dv * V), F),
-        gamma: T.Tensor((n, Dv, V), F),
-        gamma_flat: T.Tensor((n, Dv * V), F),
-        left: T.Tensor((N, C), "bfloat16"),
-        left_psi: T.Tensor((N, C), "bfloat16"),  # again: TileLang would give both products one TMA descriptor
-        coef: T.Tensor((N,), F),
-        sums: T.Tensor((programs, M + 3), F),
-        planes_out: T.Tensor((max(P, 1), N, n, DPv * (8 // V), V), "bfloat16"),
-        planes_in: T.Tensor((max(P, 1), N, n, DPv * 8), "bfloat16"),
-        upstream: T.Tensor((N, DPv * (8 // V), V), dtype),
-        right: T.Tensor((C, n, DPv * (8 // V), V), "bfloat16"),
-        right_flat: T.Tensor((C, n, DPv * 8), "bfloat16"),
-        right_units: T.Tensor((C, n, DPv, 8), "bfloat16"),  # TileLang passes on what is a dimension by itself: DPv
-        psi: T.Tensor((parts, psi_rows, n, DPv * 8), F),
-        dx: T.Tensor((N, n, Dv * V), dtype),
-        dphi: T.Tensor((M, n, Dv * V), F),
-        dgamma: T.Tensor((n, Dv * V), F),
-        dalpha: T.Tensor((3,), F),
-        dbias: T.Tensor((M,), F),
-        hc_eps: T.float32,
-        has_gamma: T.int32,
-        terms: T.int32,
-        dx_programs: T.int32,
-    ):
+    @T.macro
+    def stages_of(a):
         gates_and_weights(
-            *(x, dh_in, h_mix, h_pre, h_post, dh_post, dh_res, inv_rms, alpha, phi, gamma, left, coef, sums, planes_out),
-            *(right, hc_eps, has_gamma),
-            n=n,
-            V=V,
-            U=unroll,
-            C=C,
-            P=P,
-            MERGED=False,
-            upstream=upstream if PADDED else None,
+            a, a.planes_out, n=n, V=V, U=unroll, C=C, P=P, MERGED=False, upstream=a.upstream if PADDED else None
         )
-        psi_ring(planes_in, left_psi, psi, terms, n=n, X_TERMS=max(P, 1), GROUPS=psi_rows_block // 64, STAGES=stages)
-        dx_ring(x_dx, dh_in_dx, h_pre, coef, left, right_flat, dx, dx_programs, n=n, C=C, PADDED=PADDED, dtype=dtype)
-        parameters(
-            *(phi_flat, gamma_flat, psi, sums, dphi, dgamma, dalpha, dbias, has_gamma, terms),
-            n=n,
-            X_TERMS=max(P, 1),
-            ROWS=rows,
-            COLUMNS=width,
+        psi_ring(a.planes_in, a.left_psi, a.psi, a.terms, n=n, X_TERMS=max(P, 1), GROUPS=psi_rows_block // 64, STAGES=stages)
+        dx_ring(
+            *(a.x_dx, a.dh_in_dx, a.h_pre, a.coef, a.left, a.right_flat, a.dx, a.dx_programs),
+            **{"n": n, "C": C, "PADDED": PADDED, "dtype": dtype},
         )
+        parameters(a, a.terms, n=n, X_TERMS=max(P, 1), ROWS=rows, COLUMNS=width)
 
-    return backward
+    return function("backward", {**parameters_of, "terms": T.int32(), "dx_programs": T.int32()}, stages_of)

@@ -2,15 +2,15 @@
 
 import tilelang.language as T
 
-from mhc.operators.mhc_pre.tilelang.kernels.bwd_gates import LANES, finite, warp_sum
+from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import finite
+from mhc.operators.mhc_pre.tilelang.kernels.bwd_gates import LANES, warp_sum
 
 
 @T.macro
-def parameters(
-    phi, gamma, psi, sums, dphi, dgamma, dalpha, dbias, has_gamma, terms, *, n, X_TERMS, ROWS, COLUMNS, OVERLAP=False
-):
+def parameters(a, terms, *, n, X_TERMS, ROWS, COLUMNS, OVERLAP=False):
     """dphi = psi * gamma and dgamma = sum_M psi * phi, [M, n, D]; the last programs add up dbias and dalpha.
 
+    a: the parameters of the function.
     psi [parts, blocks * MP, n, DP] has a block of rows for each product of terms: v0 x0, v1 x0, v2 x0 (of terms = 3), then
     of X_TERMS = 2 f0 x1, f1 x1, and of X_TERMS = 3 v2 x1, f0 x1, f1 x1, f0 x2, f1 x2. X_TERMS = 0: it is the
     whole sum, [parts, M, n, D], and terms is 0.
@@ -19,7 +19,7 @@ def parameters(
     """
     M = n * n + 2 * n
     MP = -(-M // 8) * 8
-    D, parts, programs = phi.shape[2], psi.shape[0], sums.shape[0]
+    D, parts, programs = a.phi_flat.shape[2], a.psi.shape[0], a.sums.shape[0]
     each = -(-M // ROWS)  # rows a thread takes, U at a time: as many loads on their way
     U = -(-each // -(-each // 4))
     with T.Kernel(n * T.ceildiv(D, COLUMNS) + T.ceildiv(M + 3, 4), threads=ROWS * COLUMNS) as pid:
@@ -50,13 +50,13 @@ def parameters(
             dgam_small = 0.0
             if d < D:
                 weight = 1.0
-                if has_gamma != 0:
-                    weight = gamma[i, d]
+                if a.has_gamma != 0:
+                    weight = a.gamma_flat[i, d]
                 for m in T.serial(-(-each // U)):
                     # of rows past the last the last again, which is not used
                     for u in T.unroll(U):
                         j = T.min((m * U + u) * ROWS + row, M - 1)
-                        phi_l[u] = phi[j, i, d]
+                        phi_l[u] = a.phi_flat[j, i, d]
                         sum_0[u] = 0.0
                         if X_TERMS > 0:
                             sum_1[u] = 0.0
@@ -65,28 +65,28 @@ def parameters(
                     for s in T.serial(parts):
                         for u in T.unroll(U):
                             j = T.min((m * U + u) * ROWS + row, M - 1)
-                            sum_0[u] += psi[s, j, i, d]
+                            sum_0[u] += a.psi[s, j, i, d]
                             if X_TERMS > 0:
-                                sum_1[u] += psi[s, MP + j, i, d]
+                                sum_1[u] += a.psi[s, MP + j, i, d]
                             if X_TERMS == 2:
-                                sum_1[u] += psi[s, terms * MP + j, i, d]
-                                sum_2[u] += psi[s, (terms + 1) * MP + j, i, d]
+                                sum_1[u] += a.psi[s, terms * MP + j, i, d]
+                                sum_2[u] += a.psi[s, (terms + 1) * MP + j, i, d]
                             if X_TERMS == 3:
-                                sum_3[u] += psi[s, terms * MP + j, i, d]
-                                sum_1[u] += psi[s, (terms + 1) * MP + j, i, d]
-                                sum_2[u] += psi[s, (terms + 2) * MP + j, i, d]
-                                sum_2[u] += psi[s, (terms + 3) * MP + j, i, d]
-                                sum_3[u] += psi[s, (terms + 4) * MP + j, i, d]
+                                sum_3[u] += a.psi[s, terms * MP + j, i, d]
+                                sum_1[u] += a.psi[s, (terms + 1) * MP + j, i, d]
+                                sum_2[u] += a.psi[s, (terms + 2) * MP + j, i, d]
+                                sum_2[u] += a.psi[s, (terms + 3) * MP + j, i, d]
+                                sum_3[u] += a.psi[s, (terms + 4) * MP + j, i, d]
                         if terms == 3:
                             for u in T.unroll(U):
                                 j = T.min((m * U + u) * ROWS + row, M - 1)
-                                sum_2[u] += psi[s, 2 * MP + j, i, d]
+                                sum_2[u] += a.psi[s, 2 * MP + j, i, d]
                     for u in T.unroll(U):
                         j = (m * U + u) * ROWS + row
                         if X_TERMS == 0:
                             if j < M:
                                 dgam += sum_0[u] * phi_l[u]
-                                dphi[j, i, d] = sum_0[u] * weight
+                                a.dphi[j, i, d] = sum_0[u] * weight
                         elif j < M:
                             total = sum_0[u]
                             down = 1.0
@@ -102,17 +102,17 @@ def parameters(
                             else:
                                 dgam_small += total * phi_l[u]
                             # dphi = sum_tokens dh_mix^T (x * gamma)
-                            dphi[j, i, d] = total * weight * down
+                            a.dphi[j, i, d] = total * weight * down
             part_s[row, tx % COLUMNS] = dgam
             small_s[row, tx % COLUMNS] = dgam_small
             T.sync_threads()
-            if row == 0 and d < D and has_gamma != 0:
+            if row == 0 and d < D and a.has_gamma != 0:
                 dgam = 0.0
                 dgam_small = 0.0
                 for r in T.serial(ROWS):
                     dgam += part_s[r, tx % COLUMNS]
                     dgam_small += small_s[r, tx % COLUMNS]
-                dgamma[i, d] = dgam + dgam_small * 2.0**-64
+                a.dgamma[i, d] = dgam + dgam_small * 2.0**-64
         else:
             # dbias = sum_tokens cat(dh_pre2, dh_post2, dh_res);  dalpha = sum_tokens of the same times t; a warp a column
             j = (pid - n * T.ceildiv(D, COLUMNS)) * 4 + tx // LANES
@@ -123,12 +123,12 @@ def parameters(
                         d = (r * 8 + u) * LANES + tx % LANES
                         some[u] = 0.0
                         if d < programs:
-                            some[u] = sums[d, j]
+                            some[u] = a.sums[d, j]
                     for u in T.unroll(8):
                         total += some[u]
                 total = warp_sum(total)
                 if tx % LANES == 0:
                     if j < M:
-                        dbias[j] = total
+                        a.dbias[j] = total
                     else:
-                        dalpha[j - M] = total
+                        a.dalpha[j - M] = total

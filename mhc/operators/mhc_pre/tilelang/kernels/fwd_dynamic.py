@@ -28,6 +28,7 @@ from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import (
     with_lower,
 )
 from mhc.operators.mhc_pre.tilelang.kernels.fwd_finish import pieces, second_pass
+from mhc.operators.mhc_pre.tilelang.kernels.signature import forward_parameters, function
 
 
 def general(
@@ -43,11 +44,10 @@ def general(
     threads: int,
     finish_threads: int,
 ):
-    """The three kernels as one function of (x [N, K], phi [M, K], alpha [3], bias [M], gamma [K], h_in [N, D], h_post
-    [N, n], h_res [N, n * n], inv_rms [N], h_mix [N, M], h_pre [N, n], w [terms, rows, pitch], partials
-    [N, splits, rows + 1], norm_eps, hc_eps).
+    """The three kernels as one function of `forward_parameters`; scratch: w [terms, rows, pitch] and partials
+    [N, splits, rows + 1].
 
-    All sizes are dynamic. w and partials are scratch; rows = M rounded up to block_m, pitch = K rounded up to block_k.
+    All sizes are dynamic. rows = M rounded up to block_m, pitch = K rounded up to block_k.
     """
     N = T.dynamic("N", "int64")
     K, M, D, n, splits = (T.dynamic(name) for name in ("K", "M", "D", "n", "splits"))
@@ -98,24 +98,8 @@ def general(
                 if e < count:
                     to[at + e] = phi[wide(m), k + e] * gamma[k + e] if has_gamma else phi[wide(m), k + e]
 
-    @T.prim_func
-    def main(
-        x: T.Tensor((N, K), dtype),
-        phi: T.Tensor((M, K), f32),
-        alpha: T.Tensor((3,), f32),
-        bias: T.Tensor((M,), f32),
-        gamma: T.Tensor((K,), f32),
-        h_in: T.Tensor((N, D), dtype),
-        h_post: T.Tensor((N, n), f32),
-        h_res: T.Tensor((N, n * n), f32),
-        inv_rms: T.Tensor((N,), f32),
-        h_mix: T.Tensor((N, M), f32),
-        h_pre: T.Tensor((N, n), f32),
-        w: T.Tensor((terms, rows, pitch), bf16),
-        partials: T.Tensor((N, splits, rows + 1), f32),
-        norm_eps: T.float32,
-        hc_eps: T.float32,
-    ):
+    @T.macro
+    def main(x, phi, alpha, bias, gamma, h_in, h_post, h_res, inv_rms, h_mix, h_pre, w, partials, norm_eps, hc_eps):
         if presplit:
             with T.Kernel(T.ceildiv(pitch, 256), rows, threads=256) as (bk, wm):
                 wk = bk * 256 + T.get_thread_binding()
@@ -269,4 +253,5 @@ def general(
 
         finish(x, alpha, bias, partials, h_in, h_post, h_res, inv_rms, h_mix, h_pre, norm_eps, hc_eps)
 
-    return main
+    scratch = {"w": T.Tensor((terms, rows, pitch), bf16), "partials": T.Tensor((N, splits, rows + 1), f32)}
+    return function("main", forward_parameters(N, n, D, M, K, dtype, scratch), lambda a: main(**vars(a)))

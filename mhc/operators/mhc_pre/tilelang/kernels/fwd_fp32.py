@@ -21,6 +21,7 @@ import tilelang.language as T
 
 from mhc.operators.mhc_pre.tilelang.fp32_schedule import WARP_ROWS as ROWS
 from mhc.operators.mhc_pre.tilelang.kernels.fwd_finish import pieces, second_pass
+from mhc.operators.mhc_pre.tilelang.kernels.signature import forward_parameters, function
 
 PAD = 4  # floats between the rows of a tile: eight neighbouring rows are in different banks
 
@@ -36,10 +37,9 @@ def whole(
     stages: int,
     finish_threads: int,
 ):
-    """The two kernels as one function of (x [N, K], phi [M, K], alpha [3], bias [M], gamma [K], h_in [N, D], h_post [N, n],
-    h_res [N, n * n], inv_rms [N], h_mix [N, M], h_pre [N, n], partials [N, splits, rows + 1], norm_eps, hc_eps).
+    """The two kernels as one function of `forward_parameters`, with scratch partials [N, splits, rows + 1].
 
-    All sizes are dynamic. partials is scratch; rows = M rounded up to block_m. vector: elements of x in a load, 4 where D is
+    All sizes are dynamic. rows = M rounded up to block_m. vector: elements of x in a load, 4 where D is
     a multiple of 4, else 1.
     """
     N = T.dynamic("N", "int64")
@@ -114,23 +114,8 @@ def whole(
             for e in T.vectorized(4):
                 x_s[slot, r, column + e] = own[e]
 
-    @T.prim_func
-    def main(
-        x: T.Tensor((N, K), f32),
-        phi: T.Tensor((M, K), f32),
-        alpha: T.Tensor((3,), f32),
-        bias: T.Tensor((M,), f32),
-        gamma: T.Tensor((K,), f32),
-        h_in: T.Tensor((N, D), f32),
-        h_post: T.Tensor((N, n), f32),
-        h_res: T.Tensor((N, n * n), f32),
-        inv_rms: T.Tensor((N,), f32),
-        h_mix: T.Tensor((N, M), f32),
-        h_pre: T.Tensor((N, n), f32),
-        partials: T.Tensor((N, splits, rows + 1), f32),
-        norm_eps: T.float32,
-        hc_eps: T.float32,
-    ):
+    @T.macro
+    def main(x, phi, alpha, bias, gamma, h_in, h_post, h_res, inv_rms, h_mix, h_pre, partials, norm_eps, hc_eps):
         with T.Kernel(T.ceildiv(N, BT) * m_tiles * splits, threads=threads) as program:
             tid = T.get_thread_binding()
             warp = tid // 32
@@ -221,4 +206,5 @@ def whole(
 
         finish(x, alpha, bias, partials, h_in, h_post, h_res, inv_rms, h_mix, h_pre, norm_eps, hc_eps)
 
-    return main
+    scratch = {"partials": T.Tensor((N, splits, rows + 1), f32)}
+    return function("main", forward_parameters(N, n, D, M, K, f32, scratch), lambda a: main(**vars(a)))

@@ -33,6 +33,7 @@ import tilelang.language as T
 
 from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import ORDER_1, first_term, nearest, remainder, with_lower
 from mhc.operators.mhc_pre.tilelang.kernels.macros import gate_argument, inverse_rms, sigmoid
+from mhc.operators.mhc_pre.tilelang.kernels.signature import forward_parameters, function
 
 TOKENS = 16
 PLACES = 32
@@ -44,11 +45,10 @@ ROW = 40  # words between tokens in the warps' shares: conflicts of four lanes i
 
 
 def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: int):
-    """The forward as a function of (x [N, K / 2] words of two bfloat16, phi [M, K], alpha [3], bias [M], gamma [K], h_in
-    [N, D / 8, 4] words, h_post [N, n], h_res [N, n * n], inv_rms [N], h_mix [N, M], h_pre [N, n], shares
-    [groups, RING, G, 16, 32], norm_eps, hc_eps); N and groups are dynamic.
+    """The forward as a function of `forward_parameters`, with x [N, K / 2] and h_in [N, D / 8, 4] as words of two
+    bfloat16, and scratch shares [groups, RING, G, 16, 32]. N and groups are dynamic.
 
-    shares is scratch. All groups * G programs must fit on the device at once.
+    All groups * G programs must fit on the device at once.
     """
     M, K, W = n * n + 2 * n, n * D, width
     G, C = D // width, n * width
@@ -122,23 +122,8 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
         for s in T.unroll(G):
             total[0] = total[0] + T.reinterpret(words[s] & -2, f32)
 
-    @T.prim_func
-    def main(
-        x: T.Tensor((N, K // 2), u32),
-        phi: T.Tensor((M, K), f32),
-        alpha: T.Tensor((3,), f32),
-        bias: T.Tensor((M,), f32),
-        gamma: T.Tensor((K,), f32),
-        h_in: T.Tensor((N, D // 8, 4), u32),
-        h_post: T.Tensor((N, n), f32),
-        h_res: T.Tensor((N, n * n), f32),
-        inv_rms: T.Tensor((N,), f32),
-        h_mix: T.Tensor((N, M), f32),
-        h_pre: T.Tensor((N, n), f32),
-        shares: T.Tensor((groups, RING, G, TOKENS, PLACES), i32),
-        norm_eps: T.float32,
-        hc_eps: T.float32,
-    ):
+    @T.macro
+    def main(x, phi, alpha, bias, gamma, h_in, h_post, h_res, inv_rms, h_mix, h_pre, shares, norm_eps, hc_eps):
         with T.Kernel(groups * G, threads=threads + 256) as block:
             tid = T.get_thread_binding()
             warp = tid // 32
@@ -354,4 +339,6 @@ def resident(*, n: int, D: int, width: int, has_gamma: bool, slots: int, lag: in
                         if lane == 0:
                             T.mbarrier_arrive(written[j % 2])
 
-    return main
+    scratch = {"shares": T.Tensor((groups, RING, G, TOKENS, PLACES), i32)}
+    words = {"x": T.Tensor((N, K // 2), u32), "h_in": T.Tensor((N, D // 8, 4), u32)}
+    return function("main", forward_parameters(N, n, D, M, K, f32, scratch) | words, lambda a: main(**vars(a)))

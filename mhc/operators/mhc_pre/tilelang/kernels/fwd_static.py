@@ -24,6 +24,7 @@ from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import (
     with_lower,
 )
 from mhc.operators.mhc_pre.tilelang.kernels.macros import by_gate, gate_argument, inverse_rms, sigmoid
+from mhc.operators.mhc_pre.tilelang.kernels.signature import forward_parameters, function
 
 MAX_ROWS = 384  # of phi, rounded up to any block_m, with n at most 16
 
@@ -42,11 +43,10 @@ def two_pass(
     stages: int,
     finish_threads: int,
 ):
-    """The three kernels as one function of (x [N, K], phi [M, K], alpha [3], bias [M], gamma [K], h_in [N, D], h_post
-    [N, n], h_res [N, n * n], inv_rms [N], h_mix [N, M], h_pre [N, n], w [terms, rows, pitch], partials
-    [N, splits, rows + 1], norm_eps, hc_eps).
+    """The three kernels as one function of `forward_parameters`; scratch: w [terms, rows, pitch] and partials
+    [N, splits, rows + 1].
 
-    N and splits are dynamic. w and partials are scratch; rows = M rounded up to block_m, pitch = K. D is a multiple of 8, K
+    N and splits are dynamic. rows = M rounded up to block_m, pitch = K. D is a multiple of 8, K
     of block_k, so that x goes to shared memory as it is, by TMA or cp.async.
     """
     N, splits = (T.dynamic(name, "int64") for name in ("N", "splits"))
@@ -60,6 +60,7 @@ def two_pass(
     each = 8  # elements of h_in, that a thread makes
     across = each * finish_threads
     f32, dtype = "float32", "bfloat16"
+    orders = tuple(range(terms))
     rowwise = T.GemmWarpPolicy.FullRow  # two warp groups with all columns each, not half of them
 
     def weight(phi, gamma, m, k):
@@ -70,24 +71,8 @@ def two_pass(
         """A tensor [N, streams * D] with an axis for each 16 bytes of it; bound to a name it would take x's away."""
         return T.Tensor((N, streams, D // 8, 8), dtype, buffer.data)
 
-    @T.prim_func
-    def main(
-        x: T.Tensor((N, K), dtype),
-        phi: T.Tensor((M, K), f32),
-        alpha: T.Tensor((3,), f32),
-        bias: T.Tensor((M,), f32),
-        gamma: T.Tensor((K,), f32),
-        h_in: T.Tensor((N, D), dtype),
-        h_post: T.Tensor((N, n), f32),
-        h_res: T.Tensor((N, n * n), f32),
-        inv_rms: T.Tensor((N,), f32),
-        h_mix: T.Tensor((N, M), f32),
-        h_pre: T.Tensor((N, n), f32),
-        w: T.Tensor((terms, rows, pitch), "bfloat16"),
-        partials: T.Tensor((N, splits, rows + 1), f32),
-        norm_eps: T.float32,
-        hc_eps: T.float32,
-    ):
+    @T.macro
+    def main(x, phi, alpha, bias, gamma, h_in, h_post, h_res, inv_rms, h_mix, h_pre, w, partials, norm_eps, hc_eps):
         with T.Kernel(T.ceildiv(pitch, 256), rows, threads=256) as (bk, wm):
             wk = bk * 256 + T.get_thread_binding()
             if wk < pitch:
@@ -123,7 +108,7 @@ def two_pass(
             for step in T.Pipelined(T.cast(last - first, "int32"), num_stages=stages):
                 k0 = (first + step) * BK
                 T.copy(x[bt * BT, k0], x_0)
-                emit([T.copy(w[q, bm * BM, k0], (w_0, w_1, w_2)[q]) for q in range(terms)])
+                emit([T.copy(w[q, bm * BM, k0], (w_0, w_1, w_2)[q]) for q in orders])
                 for i, c in T.Parallel(BT, BK):
                     squares[i, c] += T.cast(x_0[i, c], f32) * T.cast(x_0[i, c], f32)
                 emit(
@@ -135,7 +120,7 @@ def two_pass(
                             transpose_B=True,
                             policy=rowwise,
                         )
-                        for q in range(terms)
+                        for q in orders
                     ]
                 )
             if overlap:
@@ -214,4 +199,5 @@ def two_pass(
                 for e in T.vectorized(each):
                     by_8(h_in, 1)[row, 0, d8, e] = out[e]
 
-    return main
+    scratch = {"w": T.Tensor((terms, rows, pitch), "bfloat16"), "partials": T.Tensor((N, splits, rows + 1), f32)}
+    return function("main", forward_parameters(N, n, D, M, K, dtype, scratch), lambda a: main(**vars(a)))

@@ -1,0 +1,60 @@
+"""The tables of kernels: the documentation shows what selects, and every default is a row that serves its problem."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mhc.operators.mhc_pre.device import Chip
+from mhc.operators.mhc_pre.selection import Kernel, Problem, default_kernel, markdown, unsupported
+from mhc.operators.mhc_pre.tilelang import selection as tilelang
+from mhc.operators.mhc_pre.triton import selection as triton
+from mhc.operators.mhc_pre.triton.heuristics import backward_schedule, forward_schedule
+
+DOCS = Path(__file__).parents[2] / "docs"
+TABLES: dict[str, tuple[tuple[Kernel, ...], str]] = {
+    "triton forward": (triton.FORWARD, "triton.md"),
+    "triton backward": (triton.BACKWARD, "triton.md"),
+    "tilelang forward": (tilelang.FORWARD, "tilelang/forward.md"),
+    "tilelang backward": (tilelang.BACKWARD, "tilelang/backward.md"),
+}
+CHIPS = (
+    Chip(cores=132, shared=227 << 10, capability=90),
+    Chip(cores=108, shared=163 << 10, capability=80),
+    Chip(cores=304, shared=64 << 10),
+)
+H200 = CHIPS[0]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_documentation_shows_the_table(name: str) -> None:
+    kernels, page = TABLES[name]
+    assert markdown(kernels) in (DOCS / page).read_text(), f"docs/{page} must have:\n\n{markdown(kernels)}"
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_every_problem_has_a_default_that_serves_it(name: str, dtype: torch.dtype) -> None:
+    kernels, _ = TABLES[name]
+    for chip in CHIPS:
+        for n in range(1, 17):
+            for N, D in ((1, 1), (100, 17), (1024, 1024), (8192, 4096)):
+                problem = Problem(N, n, D, dtype, chip)
+                assert unsupported(kernels, default_kernel(kernels, problem), problem) is None, problem
+
+
+def test_the_mode_of_a_schedule_is_the_row_of_the_table() -> None:
+    for n, N, dtype in ((8, 4096, torch.float16), (4, 8192, torch.bfloat16), (4, 64, torch.float32), (2, 9, torch.float64)):
+        problem = Problem(N, n, 4096, dtype, H200)
+        assert forward_schedule(problem).mode == default_kernel(triton.FORWARD, problem)
+        assert backward_schedule(problem).mode == default_kernel(triton.BACKWARD, problem)
+
+
+def test_a_row_that_does_not_serve_says_why() -> None:
+    problem = Problem(8192, 8, 4096, torch.float16, H200)
+    assert default_kernel(triton.FORWARD, problem) == "two_pass"
+    assert default_kernel(triton.BACKWARD, problem) == "wide"
+    reason = unsupported(triton.FORWARD, "resident", problem)
+    assert reason is not None
+    assert reason.startswith("resident is for bfloat16 on sm_90, n at most 4, n * D at least 1821")
+    assert reason.endswith("was float16, n = 8, D = 4096")
