@@ -83,7 +83,7 @@ def run(
     Args:
         python: the interpreter and its options. variables: environment variables beyond the few that a process needs.
     """
-    with apart() as (environment, place):
+    with isolated() as (environment, place):
         work = place / "work"
         work.mkdir()
         copy = work / repro.name
@@ -108,7 +108,7 @@ def run(
 
 
 @contextmanager
-def apart() -> Iterator[tuple[dict[str, str], Path]]:
+def isolated() -> Iterator[tuple[dict[str, str], Path]]:
     """The environment of a process with empty caches that cannot import this package, and a folder for it."""
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)

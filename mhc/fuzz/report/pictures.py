@@ -9,7 +9,7 @@ from mhc.fuzz.report.snapshot import Run
 from mhc.fuzz.report.words import ceiling, count, cut, duration, plural, step
 
 HUES = 8
-"""Colours that can be told apart; the names after the first eight share a grey."""
+"""Colours that can be distinguished; the names after the first eight share a grey."""
 
 _WIDTH, _HEIGHT = 960, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 22, 34

@@ -70,8 +70,8 @@ class Found:
 
     @property
     def reduction(self) -> Reduction | None:
-        told = self.document.get("reduction")
-        return None if told is None else Reduction.read(told)
+        reduction = self.document.get("reduction")
+        return None if reduction is None else Reduction.read(reduction)
 
     @property
     def elements(self) -> int | None:
@@ -197,13 +197,13 @@ class Run:
     @property
     def gaps(self) -> Mapping[str, str]:
         """What was not judged, in words, by implementation; those of which everything was judged are left out."""
-        told = {
+        unjudged = {
             name: f"nothing was judged: {why_nothing(self.counts.get(name, {}))}"
             if name in self.empty
             else summary(self.unjudged(name))
             for name in self.names
         }
-        return {name: words for name, words in told.items() if words}
+        return {name: words for name, words in unjudged.items() if words}
 
     @property
     def outcome(self) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The reports of a run's folder, each replaced as a whole: whoever reads one reads the old or the new one."""
+"""The reports of a run's folder, each replaced atomically, so that a reader sees the old or the new one."""
 
 import json
 from pathlib import Path
