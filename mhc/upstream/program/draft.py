@@ -12,7 +12,7 @@ from torch import Tensor
 from mhc.memory import NAN_FILL
 from mhc.upstream.program.kernels import Kernels, texts_of, tilelang_kernels, triton_kernels
 from mhc.upstream.program.reference import reference
-from mhc.upstream.program.script import STEADY, Call, Script, by_bits, by_exception, by_process, by_value, names_in
+from mhc.upstream.program.script import STEADY, Call, Script, by_bits, by_class, by_exception, by_process, by_value, names_in
 from mhc.upstream.source.definitions import closure
 from mhc.upstream.source.flat import flat
 from mhc.upstream.source.text import Text, shape_text, strided_text, tensor_text, unparse

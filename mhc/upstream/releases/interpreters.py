@@ -37,7 +37,7 @@ import tilelang.language as T
 import torch
 
 @T.prim_func
-def check_ready(x: T.Tensor((4,), "float32"), y: T.Tensor((4,), "float32")):
+def trial(x: T.Tensor((4,), "float32"), y: T.Tensor((4,), "float32")):
     with T.Kernel(1, is_cpu=True) as _:
         for i in T.serial(4):
             y[i] = x[i] + x[i]
@@ -53,7 +53,7 @@ import torch
 from tvm.target import Target
 
 @T.prim_func
-def check_ready(y: T.Tensor((32,), "float32")):
+def trial(y: T.Tensor((32,), "float32")):
     with T.Kernel(1, threads=32) as _:
         for i in T.Parallel(32):
             y[i] = 2.0
@@ -79,7 +79,7 @@ import triton
 import triton.language as tl
 
 @triton.jit
-def check_ready(x, y, n: tl.constexpr):
+def trial(x, y, n: tl.constexpr):
     i = tl.arange(0, n)
     tl.store(y + i, tl.load(x + i) + tl.load(x + i))
 
