@@ -11,7 +11,7 @@ _LARGEST = 3  # outputs in a row of the table; the page has all
 
 
 def markdown(run: Run) -> str:
-    """What ran, a row for each implementation, each finding with the command that replays it, and what was not judged."""
+    """Return what ran, a row for each implementation, each finding with its replay command, and what was not judged."""
     meta, device = run.meta, run.meta.get("device", "?")
     here = meta.get("environment", {})
     lines = [

@@ -1,4 +1,4 @@
-"""A campaign as its reports see it: one consistent reading of the store, and what follows from it."""
+"""Read the store of a campaign once, consistently, for its reports."""
 
 import json
 import math
@@ -257,7 +257,7 @@ class Run:
 
 
 def read(folder: Path, store: Store) -> Run:
-    """The run in `folder`, at one moment of it: a campaign may be writing.
+    """Read the run in `folder` in one transaction: its campaign may still run.
 
     Raises:
         StoreError: the store holds what no campaign writes.

@@ -1,4 +1,4 @@
-"""Cases beside a finding's, each with one thing changed: where it fails and where it does not."""
+"""Run cases that differ from a finding's in one respect: which fail and which pass."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace

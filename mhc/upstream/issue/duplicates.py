@@ -1,6 +1,6 @@
-"""Issues that are known upstream and may be the same as a finding, from a file beside this module.
+"""Compare a finding with issues that are known upstream, from a file beside this module.
 
-Nothing is asked of the network: the file is as old as it says, and a search by hand belongs to filing an issue.
+The network is not used: the file is as old as it says, so search the tracker by hand before you file an issue.
 """
 
 import json

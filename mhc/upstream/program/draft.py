@@ -1,4 +1,4 @@
-"""From a recording to the parts of a program."""
+"""Turn a recording into the parts of a program."""
 
 import ast
 import math

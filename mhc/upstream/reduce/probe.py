@@ -1,4 +1,4 @@
-"""A process that tries programs one after the other: what each does, as text that is the same where they do the same."""
+"""Run candidate programs in another process, and return what each does as text, equal for equal behaviour."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Tries programs, each in a fork of its own; a program by itself, which reads tasks and writes what was seen, as JSON lines.
+"""Run programs, each in its own fork; a standalone program that reads tasks and writes results, as JSON lines.
 
 It is started where this package cannot be imported (`mhc.upstream.reduce.probe`), and imports what the programs import once.
 """

@@ -1,7 +1,7 @@
-"""A program made smaller, statement by statement, while it does the same: delta debugging, with more than one witness.
+"""Make a program smaller, statement by statement, while it does the same: delta debugging on more than one input.
 
-A reducer that looks at the wrong number alone would delete what makes it: a compiler that loses a term gives the same number
-whether the term is in the source or not. So a smaller program must, bit for bit,
+Comparing the one wrong number is not enough: if a compiler drops a term, the number is the same with and without the term in
+the source. So a smaller program must, bit for bit,
 
 - give the whole of the wrong result, for what was found and for other numbers in its place (`mhc.upstream.program.witness`);
 - do what the larger one does under each other setting that is asked for: one that heals the compiler's fault, or an

@@ -1,4 +1,4 @@
-"""A repro on a list of releases: where it fails, where not, and between which two that changed.
+"""Run a repro on a list of releases: which fail, which pass, and between which two that changed.
 
 Each release gets several runs. Where the list is long, its ends are run first and then the middle of every stretch whose
 ends differ: a stretch whose ends agree is taken to agree within, and its releases are reported as not run.

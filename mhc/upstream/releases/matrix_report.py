@@ -1,4 +1,4 @@
-"""A matrix in words and as JSON: what goes into an exported folder."""
+"""Write a matrix in words and as JSON to an exported folder."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""The releases of a DSL that a repro is run on: which, and what each needs beside it.
+"""List the releases of a DSL on which a repro is run, and what each needs beside it.
 
 A wheel's own requirements do not do: several TileLang releases accept an `apache-tvm-ffi` with which they do not import.
 What is listed here was tried, on CPython 3.11 under Linux (docs/filing-upstream.md has the command): with it, TileLang runs
