@@ -1,7 +1,6 @@
-"""Export of a program that is not a case: a function in a file, and what is wrong with it, declared in words.
+"""Export a function of a file, with a symptom that is declared: for limitations of a DSL that no case of an operator shows.
 
-A limit of a DSL that somebody met while writing a kernel has no case of the operator. Its program is a function without
-arguments; it is exported with all that it leads to in its file, and verified like any other repro.
+The function has no arguments. It is exported with everything that it uses in its file, and verified like any other repro.
 """
 
 import ast
@@ -142,7 +141,7 @@ def text(program: str, symptom: Symptom, title: str) -> str:
     """The repro of `FILE:FUNCTION`: the function and all that it leads to, called once, and the judgement.
 
     Raises:
-        ExportError: there is no such function, or it leads to what not everybody has.
+        ExportError: there is no such function, or it uses modules that are not public.
     """
     key = _key(program)
     whole = closure([key])

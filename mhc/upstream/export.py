@@ -1,4 +1,4 @@
-"""Export a finding: make its program, see it fail where nothing of this package is, and only then write the words."""
+"""Export a finding: make its program, verify that it fails without this package, and only then write the issue."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ TARGETS = ("tilelang", "triton", "torch")
 
 
 def export(found: Finding, to: str, folder: Path, device: str) -> list[Outcome]:
-    """Write `repro.py`, `issue.md` and `export.json` to a new folder; the runs in which the program reproduced.
+    """Write `repro.py`, `issue.md` and `export.json` to a new folder; return the runs in which the program reproduced.
 
     Raises:
         ExportError: no program can be made, or it does not reproduce each time; nothing is written then.
@@ -64,7 +64,7 @@ def export(found: Finding, to: str, folder: Path, device: str) -> list[Outcome]:
 
 
 def program_of(found: Finding, to: str, device: str, repro: Path) -> Program:
-    """The first form of program that reproduces once, which `repro` holds then."""
+    """Write the first form of program that reproduces once to `repro`, and return it."""
     refusals = []
     for form in FORMS if to != "torch" else (HOST,):
         try:

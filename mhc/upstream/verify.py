@@ -1,4 +1,4 @@
-"""Run a repro as a stranger would: a fresh process, empty caches, and no way to import this package."""
+"""Run a repro by itself: in a fresh process with empty caches, where this package cannot be imported."""
 
 import os
 import subprocess
@@ -83,7 +83,7 @@ def run(
     Args:
         python: the interpreter and its options. variables: environment variables beyond the few that a process needs.
     """
-    with apart() as (environment, place):
+    with isolated() as (environment, place):
         work = place / "work"
         work.mkdir()
         copy = work / repro.name
@@ -108,8 +108,8 @@ def run(
 
 
 @contextmanager
-def apart() -> Iterator[tuple[dict[str, str], Path]]:
-    """The environment of a process with empty caches that cannot import this package, and a folder for it."""
+def isolated() -> Iterator[tuple[dict[str, str], Path]]:
+    """Yield the environment of a process with empty caches that cannot import this package, and a folder for it."""
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         (place / "sitecustomize.py").write_text(BLOCK, encoding="utf-8")
@@ -121,7 +121,7 @@ def apart() -> Iterator[tuple[dict[str, str], Path]]:
 
 
 def verify(repro: Path, runs: int = RUNS) -> list[Outcome]:
-    """So many runs, each in a process and with caches of its own; the first that does not reproduce is the last."""
+    """Run it up to `runs` times, each time in a fresh process with empty caches, until a run does not reproduce."""
     outcomes: list[Outcome] = []
     while len(outcomes) < runs and all(one.reproduced for one in outcomes):
         outcomes.append(run(repro))
@@ -129,7 +129,7 @@ def verify(repro: Path, runs: int = RUNS) -> list[Outcome]:
 
 
 def confirmed(repro: Path, runs: int = RUNS) -> list[Outcome]:
-    """The runs of a repro that reproduces each time.
+    """Return the runs of a repro that reproduces each time.
 
     Raises:
         ExportError: it does not; with what it said.
@@ -142,7 +142,7 @@ def confirmed(repro: Path, runs: int = RUNS) -> list[Outcome]:
 
 
 def rate(outcomes: Sequence[Outcome]) -> str:
-    """How often a repro failed that did each time, and whether with one value."""
+    """Return in words how often a repro failed, and whether with the same value each time."""
     values = {one.values for one in outcomes}
     how = "deterministic: the same value each time" if len(values) == 1 else "values differ from run to run: a race"
     return f"{len(outcomes)} of {len(outcomes)} runs in fresh processes with empty caches; {how}"

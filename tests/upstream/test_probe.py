@@ -50,23 +50,23 @@ def probe() -> Iterator[Probe]:
 
 
 def test_a_program_is_seen_on_what_it_is_given_and_on_the_witnesses(probe: Probe) -> None:
-    seen = json.loads(probe.sees(script(KERNEL)))["seen"]
+    seen = json.loads(probe.observe(script(KERNEL)))["seen"]
     assert seen[0] == seen[1] != seen[2], "the same between other pages, another result on the witness"
     assert len(seen) == 3
-    doubled = probe.sees(script(KERNEL.replace("2 * x", "x + x")))
+    doubled = probe.observe(script(KERNEL.replace("2 * x", "x + x")))
     assert json.loads(doubled)["seen"] == seen
-    other = probe.sees(script(KERNEL.replace("2 * x", "x + 1")), json.dumps({"seen": seen}))
+    other = probe.observe(script(KERNEL.replace("2 * x", "x + 1")), json.dumps({"seen": seen}))
     assert json.loads(other)["seen"][:2] == seen[:2]
     assert json.loads(other)["seen"][2:] != seen[2:], "right for what was found alone"
-    early = probe.sees(script(KERNEL.replace("2 * x", "x")), json.dumps({"seen": seen}))
+    early = probe.observe(script(KERNEL.replace("2 * x", "x")), json.dumps({"seen": seen}))
     assert len(json.loads(early)["seen"]) == 1, "the rest of it was not run"
 
 
 @pytest.mark.parametrize("at", [16, -4])
 def test_what_reads_beside_a_tensor_ends_where_that_would_not_be_seen_otherwise(probe: Probe, at: int) -> None:
     text = BESIDE.replace("AT", str(at))
-    assert probe.sees(script(text)) == '{"died": "SIGSEGV"}'
-    assert "seen" in probe.sees(script(BESIDE.replace("AT", "12")))
+    assert probe.observe(script(text)) == '{"died": "SIGSEGV"}'
+    assert "seen" in probe.observe(script(BESIDE.replace("AT", "12")))
 
 
 @pytest.mark.parametrize(
@@ -79,21 +79,21 @@ def test_what_reads_beside_a_tensor_ends_where_that_would_not_be_seen_otherwise(
     ],
 )
 def test_what_else_becomes_of_a_program(probe: Probe, text: str, said: dict[str, str] | None) -> None:
-    answer = json.loads(probe.sees(script(f"def kernel(x, out):\n    {text}")))
+    answer = json.loads(probe.observe(script(f"def kernel(x, out):\n    {text}")))
     assert "seen" in answer if said is None else answer == said
 
 
 def test_what_does_not_end_is_ended(probe: Probe) -> None:
     probe.seconds, before = 1.0, probe.seconds
     try:
-        assert probe.sees(script("def kernel(x, out):\n    while True: pass")) == '{"died": "hang"}'
+        assert probe.observe(script("def kernel(x, out):\n    while True: pass")) == '{"died": "hang"}'
     finally:
         probe.seconds = before
 
 
 def test_a_function_around_the_launches_is_called_for_what_is_observed(probe: Probe) -> None:
     twice = script(KERNEL, around="def run(x):", observed=("run(x)", "run(x + 1)"), result="out")
-    seen = json.loads(probe.sees(twice))["seen"]
+    seen = json.loads(probe.observe(twice))["seen"]
     assert len(seen[0]) == 2
     assert seen[0][0] != seen[0][1]
 

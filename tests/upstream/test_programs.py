@@ -14,9 +14,8 @@ import pytest
 from mhc import default_case
 from mhc.case import Case, with_tensor
 from mhc.recipe import Layout
-from mhc.upstream.program.endings import by_class
 from mhc.upstream.program.program import make
-from mhc.upstream.program.script import OTHER
+from mhc.upstream.program.script import OTHER, by_class
 from mhc.upstream.verify import ExportError, run
 from tests.support.exports import SELDOM, finding, outside, repro
 

@@ -59,7 +59,7 @@ class Stub:
         self._others, self._compiled, self._unsteady = others, compiled, unsteady
         self.tries = 0
 
-    def sees(self, script: Script, wanted: str = "") -> str:
+    def observe(self, script: Script, wanted: str = "") -> str:
         del wanted
         self.tries += 1
         seen = []

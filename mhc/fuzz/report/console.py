@@ -1,4 +1,4 @@
-"""What is told while a campaign runs: a finding's file and lines."""
+"""Describe findings and faults while a campaign runs, and write a finding's file."""
 
 from pathlib import Path
 

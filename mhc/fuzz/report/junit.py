@@ -1,4 +1,4 @@
-"""The campaign as JUnit's XML, for CI."""
+"""Write the campaign as JUnit's XML, for CI."""
 
 from xml.etree import ElementTree as ET
 
@@ -8,7 +8,7 @@ from mhc.terminal import safe
 
 
 def junit(run: Run) -> str:
-    """A test for each implementation, which passes where something was judged, and one for each fingerprint, which fails.
+    """Return a test for each implementation, which passes if something was judged, and a failing one for each fingerprint.
 
     An output that was not always returned, or never judged, is a test of its own, which is skipped. So is a pair that was
     never compared, a fingerprint that the ledger has, and an implementation of which nothing was judged. A fault of the

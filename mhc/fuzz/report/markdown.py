@@ -11,7 +11,7 @@ _LARGEST = 3  # outputs in a row of the table; the page has all
 
 
 def markdown(run: Run) -> str:
-    """What ran, a row for each implementation, each finding with the command that replays it, and what was not judged."""
+    """Return what ran, a row for each implementation, each finding with its replay command, and what was not judged."""
     meta, device = run.meta, run.meta.get("device", "?")
     here = meta.get("environment", {})
     lines = [
@@ -51,9 +51,9 @@ def _environment(here: Mapping[str, Any]) -> str:
 def _legs(run: Run) -> list[str]:
     if len(run.legs) == 1 and run.legs[0].ended != "killed":
         return []
-    told = "; ".join(f"{duration(leg.seconds)}, {leg.ended}" for leg in run.legs)
+    legs = "; ".join(f"{duration(leg.seconds)}, {leg.ended}" for leg in run.legs)
     hand = f"; {plural(len(run.in_hand), 'case')} begun and not counted" if run.in_hand else ""
-    return [f"Legs: {bounded(told)}{hand}."] if run.legs else []
+    return [f"Legs: {bounded(legs)}{hand}."] if run.legs else []
 
 
 def _row(run: Run, name: str) -> str:
@@ -73,7 +73,7 @@ def _reached(pair: tuple[str, Mapping[str, int]]) -> str:
 
 def _finding(found: Found) -> list[str]:
     elements = "" if found.elements is None else f", {plural(found.elements, 'element')}"
-    told = f"{found.state}, {found.stability}, seen {plural(found.seen, 'time')}"
+    state = f"{found.state}, {found.stability}, seen {plural(found.seen, 'time')}"
     block = [
         *([cut(found.known, 1000)] if found.known else []),
         *found.message.splitlines(),
@@ -82,7 +82,7 @@ def _finding(found: Found) -> list[str]:
     ]
     if found.fixture:
         block.append(f"fixture {cut(found.fixture, 300)}")
-    return [f"- **{_cell(found.id)}** {_cell(found.title)}: {told}", "", *(f"      {line}" for line in block)]
+    return [f"- **{_cell(found.id)}** {_cell(found.title)}: {state}", "", *(f"      {line}" for line in block)]
 
 
 def _cell(value: object) -> str:

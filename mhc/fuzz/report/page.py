@@ -1,4 +1,4 @@
-"""The page: `report.html`, one file that opens offline. It loads nothing and runs nothing."""
+"""Fill `report.html` into its templates: one file that opens offline, loads nothing and runs nothing."""
 
 import json
 import math
@@ -20,7 +20,7 @@ _ENDS = {"passed": "c0", "failing": "bad", "refused": "rest"}
 
 
 def page(run: Run) -> str:
-    """The campaign as HTML, which is XML too: the templates beside this module, filled with its numbers."""
+    """Return the campaign as HTML, which is also XML."""
     seconds = {name: run.spent(name) for name in run.names}
     aspects = run.aspects()
     labels = [label for listed in aspects.values() for label in listed]
@@ -70,14 +70,14 @@ def _template() -> Template:
 
 
 def _text(value: object) -> object:
-    """What a template writes for a value: text without control characters, and coordinates to a tenth."""
+    """Return what a template writes for a value: text without control characters, and floats to a tenth."""
     if hasattr(value, "__html__"):
         return value
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else safe(str(value))
 
 
 def _about(run: Run) -> dict[str, object]:
-    """What ran, by name; None where it is not known."""
+    """Return what ran, by name; None if it is not known."""
     meta, here = run.meta, run.meta.get("environment", {})
     specs = [
         str(one["name"]) if one["name"] == one.get("spec") else f"{one['name']} ({one.get('spec')})"
@@ -101,7 +101,7 @@ def _about(run: Run) -> dict[str, object]:
 
 
 def _ends(run: Run, name: str) -> dict[str, float]:
-    """How many cases of an implementation ended in each way."""
+    """Count the cases of an implementation that passed, failed and were refused."""
     checked, failing, refused = (float(run.count(name, what)) for what in ("checked", "failing", "refused"))
     return {"passed": max(0.0, checked - failing), "failing": failing, "refused": refused}
 
@@ -111,7 +111,7 @@ def _reasons(pair: Pair) -> str:
 
 
 def _shade(n: int, most: int) -> str:
-    """The class of a cell in a coverage map, on a logarithmic scale."""
+    """Return the class of a cell in a coverage map, on a logarithmic scale."""
     return "none" if n == 0 else f"h{min(_SHADES - 1, int(_SHADES * math.log1p(n) / math.log1p(max(most, 2))))}"
 
 
@@ -124,5 +124,5 @@ def _case_id(case: str) -> str:
 
 
 def _clock(at: float) -> str:
-    """In local time, as the names of run folders are."""
+    """Return a time of day in local time, as in the names of run folders."""
     return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))

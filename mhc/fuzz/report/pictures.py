@@ -1,4 +1,4 @@
-"""The pictures of a report as shapes, which a template writes as inline SVG. Colours are classes of the page's style."""
+"""Compute the pictures of a report as shapes, which a template writes as inline SVG; colours are classes of `style.css`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from mhc.fuzz.report.snapshot import Run
 from mhc.fuzz.report.words import ceiling, count, cut, duration, plural, step
 
 HUES = 8
-"""Colours that can be told apart; the names after the first eight share a grey."""
+"""Colours that can be distinguished; the names after the first eight share a grey."""
 
 _WIDTH, _HEIGHT = 960, 250
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 22, 34
@@ -67,13 +67,13 @@ class Picture:
 
 
 def hues(names: Sequence[str]) -> dict[str, str]:
-    """The class of each name's colour, for a legend."""
+    """Return the class of each name's colour, for a legend."""
     shown = {name: f"c{at}" for at, name in enumerate(names[:HUES])}
     return {**shown, **({f"{len(names) - HUES} others": "rest"} if len(names) > HUES else {})}
 
 
 def timeline(run: Run) -> Picture | None:
-    """Cases over campaign time, stacked by implementation; a triangle where a finding was first met, a line between legs."""
+    """Draw cases over campaign time, stacked by implementation, with a triangle for each finding and a line between legs."""
     ticks = [tick for by_tick in run.timeline.values() for tick in by_tick]
     if not ticks:
         return None
@@ -122,7 +122,7 @@ def timeline(run: Run) -> Picture | None:
 
 
 def distribution(subject: str, by_name: Mapping[str, Mapping[int, int]]) -> Picture:
-    """|error| / bound of an output: for each implementation, how many cases had it in each power of two."""
+    """Draw |error| / bound of an output: how many cases of each implementation had it in each power of two."""
     width, right, height = 370, 10, _ROW * len(by_name) + 24
     across = (width - _NAME - right) / (_MOST - _LEAST + 1)
 
@@ -146,14 +146,14 @@ def distribution(subject: str, by_name: Mapping[str, Mapping[int, int]]) -> Pict
 
 
 def interval(bin_: int) -> str:
-    """The ratios in a bin of `store.ratio_bin`."""
+    """Return the ratios in a bin of `store.ratio_bin`, in words."""
     if bin_ <= _LEAST:
         return f"at most 2^{_LEAST}"
     return f"over 2^{bin_ - 1}" + ("" if bin_ >= _MOST else f", at most 2^{bin_}")
 
 
 def shares(title: str, rows: Mapping[str, Mapping[str, float]], classes: Mapping[str, str]) -> Picture:
-    """A bar for each row, its parts as shares of the row's sum."""
+    """Draw a bar for each row, its parts as shares of the row's sum."""
     picture = Picture(title, 640, len(rows) * (_BAR + 6))
     for at, (name, row) in enumerate(rows.items()):
         y, total, begin = at * (_BAR + 6), sum(row.values()), float(_NAME + 4)

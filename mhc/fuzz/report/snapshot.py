@@ -1,4 +1,4 @@
-"""A campaign as its reports see it: one consistent reading of the store, and what follows from it."""
+"""Read the store of a campaign once, consistently, for its reports."""
 
 import json
 import math
@@ -70,8 +70,8 @@ class Found:
 
     @property
     def reduction(self) -> Reduction | None:
-        told = self.document.get("reduction")
-        return None if told is None else Reduction(**told)
+        reduction = self.document.get("reduction")
+        return None if reduction is None else Reduction(**reduction)
 
     @property
     def elements(self) -> int | None:
@@ -197,13 +197,13 @@ class Run:
     @property
     def gaps(self) -> Mapping[str, str]:
         """What was not judged, in words, by implementation; those of which everything was judged are left out."""
-        told = {
+        unjudged = {
             name: f"nothing was judged: {why_nothing(self.counts.get(name, {}))}"
             if name in self.empty
             else summary(self.unjudged(name))
             for name in self.names
         }
-        return {name: words for name, words in told.items() if words}
+        return {name: words for name, words in unjudged.items() if words}
 
     @property
     def outcome(self) -> tuple[str, str]:
@@ -257,7 +257,7 @@ class Run:
 
 
 def read(folder: Path, store: Store) -> Run:
-    """The run in `folder`, at one moment of it: a campaign may be writing.
+    """Read the run in `folder` in one transaction: its campaign may still run.
 
     Raises:
         StoreError: the store holds what no campaign writes.

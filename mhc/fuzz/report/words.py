@@ -76,7 +76,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def replay_command(path: Path, device: str = "cpu", spec: str | None = None, against: str | None = None) -> str:
-    """The command that shows a finding again. Replay is on the CPU, and runs what is built in, unless told otherwise.
+    """The command that shows a finding again. Without options, replay runs built-in implementations on the CPU.
 
     Args:
         spec, against: how its implementation, and what that was compared with, are named.

@@ -1,4 +1,4 @@
-"""The reports of a run's folder, each replaced as a whole: whoever reads one reads the old or the new one."""
+"""The reports of a run's folder, each replaced atomically, so that a reader sees the old or the new one."""
 
 import json
 from pathlib import Path
@@ -12,14 +12,14 @@ from mhc.fuzz.report.snapshot import Run, read
 
 
 def write_reports(folder: Path, store: Store) -> Run:
-    """Write `report.html`, `summary.md` and `junit.xml`, of a campaign that ended or that goes on; what they tell."""
+    """Write `report.html`, `summary.md` and `junit.xml` of a campaign, which may still run; return what was read."""
     run = read(folder, store)
     write(run)
     return run
 
 
 def write(run: Run) -> None:
-    """The same, of what was read already, and the file of each finding that has none: its campaign ended too soon."""
+    """Write the reports of a run that was read, and the file of each finding without one (its campaign was killed)."""
     texts = {"summary.md": markdown(run), "junit.xml": junit(run), "report.html": page(run)}  # all, before one is replaced
     for found in run.findings:
         path = run.folder / f"{found.id}.json"

@@ -10,7 +10,7 @@ import click
 
 from mhc.upstream.issue import duplicates
 from mhc.upstream.releases import matrix_report
-from mhc.upstream.releases.interpreters import Interpreters, Unavailable, cache_folder, installed, newest, trial
+from mhc.upstream.releases.interpreters import Interpreters, Unavailable, cache_folder, check_ready, installed, newest
 from mhc.upstream.releases.matrix import Matrix, Row
 from mhc.upstream.releases.recheck import ExportedFolder, Fate, find, read, recheck
 from mhc.upstream.releases.releases import NEEDS, RELEASES, Release, chosen, ordered, release
@@ -164,7 +164,7 @@ def releases_verb(to: str, wanted: tuple[str, ...], companions: tuple[str, ...],
             continue
         click.echo(f"{tried.version:12} {pins}")
         for need in NEEDS[to]:
-            lacks = trial(python, to, tried.version, need, seconds=seconds).lacks
+            lacks = check_ready(python, to, tried.version, need, seconds=seconds).lacks
             click.echo(f"    {need:12} {lacks or 'works'}")
             clean &= not lacks or need == "cuda"
     sys.exit(0 if clean else 1)

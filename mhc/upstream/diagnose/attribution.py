@@ -134,7 +134,7 @@ def settings(to: str, device: str) -> tuple[Setting, ...]:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What becomes of the finding's case with another schedule or on another implementation.
+    """The result of the finding's case with another schedule or on another implementation.
 
     Attributes:
         what: `schedule forward_splits = 2`, `golden`, `triton-interpreted on cpu`.

@@ -1,4 +1,4 @@
-"""Cases beside a finding's, each with one thing changed: where it fails and where it does not."""
+"""Run cases that differ from a finding's in one respect: which fail and which pass."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -74,7 +74,7 @@ def peers(found: Finding, device: str, log: Path) -> list[Elsewhere]:
 
 
 def schedules(found: Finding, start: Start) -> list[Elsewhere]:
-    """What becomes of the case where one choice of the implementation's schedule is pinned to another value."""
+    """Run the case with one choice of the implementation's schedule pinned to another value."""
     implementation = load(found.spec)
     pinned = dict(found.case.schedules.get(implementation.name, {}))
     changes = [

@@ -1,6 +1,6 @@
-"""Issues that are known upstream and may be the same as a finding, from a file beside this module.
+"""Compare a finding with issues that are known upstream, from a file beside this module.
 
-Nothing is asked of the network: the file is as old as it says, and a search by hand belongs to filing an issue.
+The network is not used: the file is as old as it says, so search the tracker by hand before you file an issue.
 """
 
 import json
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from mhc.files import replace_text
 from mhc.upstream.issue import text as issue
@@ -23,7 +24,7 @@ FAMILIES = {
     "triton": ("triton-lang/triton",),
     "torch": ("pytorch/pytorch",),
 }
-"""Where what is wrong with a DSL is told: its own repository first."""
+"""The repositories that take reports on a DSL, its own first."""
 
 _OTHER_SYMPTOM = 0.5
 _NAMED = 5
@@ -157,12 +158,12 @@ def write(folder: Path) -> list[Match]:
     text = "\n".join([issue.title(document), document["told"]["values"], _own(repro)])
     found = matches(text, document["symptom"], _subject(document), issues, to=document["to"])
     replace_text(folder / "duplicates.md", section(found, asked))
-    told = [
+    likely = [
         {"name": one.known.name, "address": one.known.address, "state": one.known.state, "score": round(one.score, 3)}
         for one in found
         if one.likely
     ]
-    replace_text(folder / "duplicates.json", json.dumps({"asked": asked, "likely": told[:_NAMED]}, indent=2) + "\n")
+    replace_text(folder / "duplicates.json", json.dumps({"asked": asked, "likely": likely[:_NAMED]}, indent=2) + "\n")
     issue.write(folder)
     return found
 
@@ -172,7 +173,6 @@ def _own(repro: str) -> str:
     return repro.partition("sys.excepthook = other\n")[2].partition('\nprint(f"')[0] or repro
 
 
-def _subject(document: Mapping[str, object]) -> str:
-    finding = document.get("finding")
-    fingerprint = finding.get("fingerprint") if isinstance(finding, Mapping) else None
-    return str(fingerprint.get("subject", "")) if isinstance(fingerprint, Mapping) else ""
+def _subject(document: Mapping[str, Any]) -> str:
+    subject: str = document.get("finding", {}).get("fingerprint", {}).get("subject", "")
+    return subject

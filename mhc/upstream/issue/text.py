@@ -1,4 +1,4 @@
-"""The text of an issue, in the form that maintainers act on: symptom, summary, program, values, what was ruled out."""
+"""Compose the text of an issue: symptom, summary, program, values, and what was ruled out."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ def title(document: Mapping[str, Any]) -> str:
 
 
 def command(document: Mapping[str, Any]) -> str:
-    """What would file the issue. Nothing here runs it."""
+    """Return the command that files the issue; it is never run here."""
     quoted = title(document).replace("'", "'\\''")
     return f"gh issue create --repo {REPOSITORIES[document['to']]} --title '{quoted}' --body-file issue.md"
 

@@ -1,4 +1,4 @@
-"""From a recording to the parts of a program."""
+"""Turn a recording into the parts of a program."""
 
 import ast
 import math
@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from mhc.memory import NAN_FILL
-from mhc.upstream.program import endings
 from mhc.upstream.program.kernels import Kernels, texts_of, tilelang_kernels, triton_kernels
 from mhc.upstream.program.reference import reference
-from mhc.upstream.program.script import Call, Script, names_in
+from mhc.upstream.program.script import STEADY, Call, Script, by_bits, by_class, by_exception, by_process, by_value, names_in
 from mhc.upstream.source.definitions import closure
 from mhc.upstream.source.flat import flat
 from mhc.upstream.source.text import Text, shape_text, strided_text, tensor_text, unparse
@@ -30,7 +29,7 @@ _CANARY = 7.0
 
 
 def kernels_of(recording: Recording, to: str, *, cut: bool) -> tuple[Script, str]:
-    """The program of the kernels as they were launched, and what they are; with `cut` without what nobody needs.
+    """The program of the kernels as they were launched, and what they are; with `cut` without what the result does not need.
 
     Raises:
         ExportError: it launched nothing of `to`, or what is wrong is not the kernels' doing.
@@ -151,22 +150,22 @@ def _script(recording: Recording, kernels: Kernels, result: str) -> Script:
         return replace(
             script,
             imports=[*script.imports, "import re"],
-            helpers=endings.STEADY,
+            helpers=STEADY,
             around="try:",
-            end=endings.by_exception(recording.stage, recording.said),
+            end=by_exception(recording.stage, recording.said),
         )
     if recording.band is not None:
         return _beside(script, *recording.band)
     if name := _wanted(recording):
         element = f"{list(recording.at)}.item()"
-        end = [f"expected, actual = before{element}, {name}{element}", *endings.by_bits(f"{name}{list(recording.at)}")]
+        end = [f"expected, actual = before{element}, {name}{element}", *by_bits(f"{name}{list(recording.at)}")]
         return replace(script, start=[f"before = {name}.clone()"], observed=[name], end=end)
     return _again(script, recording) if recording.again is not None else _wrong(script, recording)
 
 
 def _ended(script: Script, symptom: str) -> Script:
     imports = [*script.imports, "import signal", "import subprocess"]
-    end = endings.by_process(symptom)
+    end = by_process(symptom)
     return replace(script, imports=imports, around="def run():", observed=["run()"], end=end)
 
 
@@ -176,15 +175,15 @@ def _wrong(script: Script, recording: Recording) -> Script:
     present = {name: tensor is not None for name, tensor in recording.inputs.tensors.items()}
     function, parameters = reference(case, subject, present)
     assert recording.verdict is not None
-    by_class = recording.verdict.oracle == nonfinite.NAME
-    cast = f".to({recording.value.dtype!s})" if by_class else ""
+    class_alone = recording.verdict.oracle == nonfinite.NAME
+    cast = f".to({recording.value.dtype!s})" if class_alone else ""
     wide = f"*(one.double() for one in ({', '.join(parameters)}))" if len(parameters) > 1 else f"{parameters[0]}.double()"
     at = list(recording.at)
     value = recording.value[recording.at].item()
     judged = (
-        endings.by_class(f"{subject}{at}", value)
-        if by_class
-        else endings.by_value(f"{subject}{at}", float(recording.number.error[recording.at]))
+        by_class(f"{subject}{at}", value)
+        if class_alone
+        else by_value(f"{subject}{at}", float(recording.number.error[recording.at]))
     )
     needs = [name for name in parameters if bool((recording.inputs.tensors[name] != 0).any())]  # type: ignore[union-attr]
     return replace(
@@ -203,7 +202,7 @@ def _again(script: Script, recording: Recording) -> Script:
     assert recording.scene.again is not None
     at = f"{list(recording.at)}.item()"
     subject = recording.found.fingerprint.subject
-    judged = endings.by_bits(f"{subject}{list(recording.at)}")
+    judged = by_bits(f"{subject}{list(recording.at)}")
     if recording.found.fingerprint.oracle == determinism.NAME:
         end = [
             f"expected = run(){at}",
@@ -272,7 +271,7 @@ def _beside(script: Script, name: str, offset: int) -> Script:
         )
     }
     place = f"{at - size} elements after {name}" if at >= size else f"{-at} elements before {name}"
-    end = [f"expected, actual = {_CANARY}, {whole}[{pad + at}].item()", *endings.by_bits(place)]
+    end = [f"expected, actual = {_CANARY}, {whole}[{pad + at}].item()", *by_bits(place)]
     return replace(script, made=made, observed=[whole], end=end)
 
 

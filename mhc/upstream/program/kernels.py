@@ -1,4 +1,4 @@
-"""From launches to text: the kernels' definitions, and the lines that launch them."""
+"""Turn launches into text: the kernels' definitions, and the lines that launch them."""
 
 import ast
 import importlib

@@ -1,4 +1,4 @@
-"""The program of a finding: one file that needs the DSL alone. Made in a process of its own, where the kernel runs once."""
+"""Make the program of a finding, a file that imports only the DSL, in a separate process in which the kernel runs once."""
 
 import json
 import os
@@ -91,14 +91,14 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
                 raise ExportError(f"no kernel is launched in {SECONDS:.0f} s while it is recorded: the host code hangs")
             last = (errors.read_text(encoding="utf-8").strip().splitlines() or ["nothing said"])[-1]
             raise ExportError(f"its process ended while it was recorded, {status}: {last}")
-        told = json.loads(answer.read_text(encoding="utf-8"))
+        answered = json.loads(answer.read_text(encoding="utf-8"))
         others = answer.with_suffix(".pt")
         witnesses = others.read_bytes() if others.exists() else b""
-    if "refused" in told:
-        raise ExportError(told["refused"])
+    if "refused" in answered:
+        raise ExportError(answered["refused"])
     if ends and status != found.fingerprint.symptom:
         raise ExportError(f"its process ends otherwise while it is recorded: {status}")
-    program = Program(**{**told, "script": script(told["script"]), "witnesses": witnesses})
+    program = Program(**{**answered, "script": script(answered["script"]), "witnesses": witnesses})
     return replace(program, unreduced=program.text)
 
 
@@ -122,7 +122,7 @@ def _ended(status: int) -> str:
 
 
 def _child(task: dict[str, Any], path: Path, errors: Path) -> None:
-    """What `make` starts: the program or the refusal goes to the file `path`, what is said on the way to `errors`."""
+    """Write the program or the refusal to the file `path`, and standard error to `errors`; runs in the process of `make`."""
     with errors.open("w") as log, Path(os.devnull).open("w") as nowhere:
         os.dup2(log.fileno(), 2)
         os.dup2(nowhere.fileno(), 1)
@@ -134,24 +134,24 @@ def _child(task: dict[str, Any], path: Path, errors: Path) -> None:
         if form != HOST and not recording.capture.launches:  # a stage begins
             path.unlink(missing_ok=True)
         else:
-            replace_text(path, json.dumps(_told(recording, to, form)))
+            replace_text(path, json.dumps(_document(recording, to, form)))
 
     try:
         if found.fingerprint.subject == "process":
             record(found, task["device"], tell)
         recording = record(found, task["device"])
         others = witnesses(recording)
-        told = _told(recording, to, form)
+        answered = _document(recording, to, form)
         if others:
             torch.save(others, path.with_suffix(".pt"))
     except ExportError as error:
-        told = {"refused": str(error)}
-    except Exception as error:  # told, and not a traceback of a process that nobody sees
-        told = {"refused": f"cannot be recorded: {type(error).__name__}: {error}"}
-    path.write_text(json.dumps(told), encoding="utf-8")
+        answered = {"refused": str(error)}
+    except Exception as error:  # reported: the traceback of this process is not shown
+        answered = {"refused": f"cannot be recorded: {type(error).__name__}: {error}"}
+    path.write_text(json.dumps(answered), encoding="utf-8")
 
 
-def _told(recording: Recording, to: str, form: str) -> dict[str, Any]:
+def _document(recording: Recording, to: str, form: str) -> dict[str, Any]:
     """The fields of the program."""
     made, where = host_code_of(recording, to) if form == HOST else kernels_of(recording, to, cut=form == CUT)
     return {"script": asdict(made), "to": to, "form": form, "at": place(recording), "where": where}

@@ -1,4 +1,4 @@
-"""The operator's formula in float64, cut down to one output or gradient of one case."""
+"""Make the reference of a repro: the operator's formula in float64, for one output or gradient of one case."""
 
 import ast
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from mhc.upstream.source.simplify import Forward
 
 
 def reference(case: Case, subject: str, present: Mapping[str, bool]) -> tuple[ast.FunctionDef, tuple[str, ...]]:
-    """A function `reference` that returns `subject`, and the names of its parameters.
+    """Return a function `reference` that computes `subject`, and the names of its parameters.
 
     Args:
         present: of each input and upstream gradient, whether the case has it.

@@ -1,4 +1,4 @@
-"""Other values for what a stage is given, on which a smaller program must do what the whole one does."""
+"""Draw other inputs of a stage, on which a smaller program must give the results of the original one."""
 
 import torch
 from torch import Tensor

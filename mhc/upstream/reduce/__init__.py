@@ -1,1 +1,1 @@
-"""A program made smaller, statement by statement, while it does the same. Open `shorten.py` first."""
+"""Make a program smaller, statement by statement, while its behaviour stays the same. Open `reduction.py` first."""

@@ -1,4 +1,4 @@
-"""Smaller versions of kernels: statements left out, and expressions that are only there for cases that do not come up."""
+"""Propose smaller versions of kernels: without some statements, or with simpler expressions."""
 
 import ast
 import copy

@@ -1,4 +1,4 @@
-"""A process that tries programs one after the other: what each does, as text that is the same where they do the same."""
+"""Run candidate programs in another process, and return what each does as text, equal for equal behaviour."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from typing import Any
 
 from mhc.upstream.program.script import Script, assigned
 from mhc.upstream.reduce import prober
-from mhc.upstream.verify import apart
+from mhc.upstream.verify import isolated
 
 SECONDS = 120.0
 
@@ -31,7 +31,7 @@ class Probe:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         self._stack = ExitStack()
-        environment, self._place = self._stack.enter_context(apart())
+        environment, self._place = self._stack.enter_context(isolated())
         self._variants = ""
         if witnesses:
             path = self._place / "witnesses.pt"
@@ -54,7 +54,7 @@ class Probe:
         self._process.communicate()
         self._stack.close()
 
-    def sees(self, script: Script, wanted: str = "") -> str:
+    def observe(self, script: Script, wanted: str = "") -> str:
         """What the launches of a script do, on what it is given and on the witnesses; the end of it is not run.
 
         Args:

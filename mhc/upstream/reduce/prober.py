@@ -1,4 +1,4 @@
-"""Tries programs, each in a fork of its own; a program by itself, which reads tasks and writes what was seen, as JSON lines.
+"""Run programs, each in its own fork; a standalone program that reads tasks and writes results, as JSON lines.
 
 It is started where this package cannot be imported (`mhc.upstream.reduce.probe`), and imports what the programs import once.
 """
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 _GUARD = 1 << 20
-"""Bytes on either side of a tensor that nobody may touch."""
+"""Protected bytes on either side of a tensor."""
 
 
 def main() -> None:
@@ -85,7 +85,7 @@ def seen(task: dict[str, Any]) -> dict[str, Any]:
             digests.append([digest(eval(one, own)) for one in task["observed"]])
             if task["wanted"] and digests[-1] != task["wanted"][len(digests) - 1]:
                 break
-    except BaseException as error:  # whatever a program raises is told
+    except BaseException as error:  # reported, whatever a program raises
         traceback.print_exc()
         root = error
         while root.__cause__ is not None:
@@ -104,7 +104,7 @@ def digest(value: object) -> str:
 
 
 def guarded(tensor: Tensor, at_end: bool) -> Tensor:
-    """A copy directly before (or after) a page that nobody may touch: who reads or writes beside it ends its process."""
+    """Return a copy directly before (or after) a protected page: an access outside the tensor ends the process."""
     if tensor.numel() == 0:
         return tensor
     reach = 1 + sum((size - 1) * by for size, by in zip(tensor.shape, tensor.stride(), strict=True))

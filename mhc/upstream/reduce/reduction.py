@@ -1,13 +1,13 @@
-"""A program made smaller, statement by statement, while it does the same: delta debugging, with more than one witness.
+"""Make a program smaller, statement by statement, while it does the same: delta debugging on more than one input.
 
-A reducer that looks at the wrong number alone would delete what makes it: a compiler that loses a term gives the same number
-whether the term is in the source or not. So a smaller program must, bit for bit,
+Comparing the one wrong number is not enough: if a compiler drops a term, the number is the same with and without the term in
+the source. So a smaller program must, bit for bit,
 
 - give the whole of the wrong result, for what was found and for other numbers in its place (`mhc.upstream.program.witness`);
 - do what the larger one does under each other setting that is asked for: one that heals the compiler's fault, or an
   interpreter. There the result is what the source says;
 - read every input that the reference reads and that is not all zeros;
-- stay inside its tensors, which on a CPU lie between pages that nobody may touch.
+- stay inside its tensors, which on a CPU lie between protected pages.
 """
 
 import ast
@@ -68,7 +68,7 @@ def shortened(
 
 
 def _semantics(program: Program, heals: Sequence[Setting]) -> list[Setting]:
-    """Settings under which the program does what its source says, or shows that it reads what nobody wrote."""
+    """Settings under which the program does what its source says, or shows that it reads uninitialised memory."""
     if program.to == "triton" and "TRITON_INTERPRET" not in program.script.environment:
         return [_INTERPRETED, *heals[:1]]
     on_c = program.to == "tilelang" and program.script.device == "cpu"
@@ -81,7 +81,7 @@ def _under(program: Program, setting: Setting) -> Probe:
 
 
 @dataclass(frozen=True)
-class State:
+class Candidate:
     """Definitions and launches of a program."""
 
     definitions: Definitions
@@ -133,7 +133,7 @@ def reduced(whole: Script, probes: Sequence[Probe], *, seconds: float = SECONDS)
     tried: set[str] = set()
     texts = _Texts({name for line in whole.imports for name in line.split()[-1].split(".")[:1]} | set(vars(builtins)))
 
-    def same(state: State) -> bool:
+    def same(state: Candidate) -> bool:
         if time.monotonic() > deadline:
             return False
         if not texts.sound(state.definitions):
@@ -143,10 +143,10 @@ def reduced(whole: Script, probes: Sequence[Probe], *, seconds: float = SECONDS)
         if text in tried:  # what was tried is no better, and what the state is already no smaller
             return False
         tried.add(text)
-        return all(probe.sees(script, one) == one for probe, one in asked)
+        return all(probe.observe(script, one) == one for probe, one in asked)
 
     tried.add("\n".join([*whole.definitions.values(), *(call.line for call in whole.calls)]))
-    state = State({name: ast.parse(text).body[0] for name, text in whole.definitions.items()}, tuple(whole.calls))
+    state = Candidate({name: ast.parse(text).body[0] for name, text in whole.definitions.items()}, tuple(whole.calls))
     search = _Search(whole, state, same)
     search.shrink()
     text = ""
@@ -163,7 +163,7 @@ def _baseline(probe: Probe, whole: Script) -> str | None:
     for guarded in (True, False):
         probe.guarded = guarded
         started = time.monotonic()
-        seen = [probe.sees(whole) for _ in range(2)]
+        seen = [probe.observe(whole) for _ in range(2)]
         if seen[0] != seen[1] or ('"seen"' not in seen[0] and whole.result):
             continue
         probe.seconds = max(_LEAST, _PATIENCE * (time.monotonic() - started))
@@ -171,8 +171,8 @@ def _baseline(probe: Probe, whole: Script) -> str | None:
     return None
 
 
-def smaller(whole: Script, state: State, *, shrinks: bool) -> State | None:
-    """A state without what nobody needs any more; None where it leaves out an input that it must read.
+def smaller(whole: Script, state: Candidate, *, shrinks: bool) -> Candidate | None:
+    """A candidate without its unused parts; None if it does not read an input that it must read.
 
     Args:
         shrinks: it is written out and folded anew.
@@ -197,7 +197,7 @@ def smaller(whole: Script, state: State, *, shrinks: bool) -> State | None:
         for call in calls
         for kept in [set(parameters(prim_func(made.functions[call.kernel])))]
     ]
-    small = State(made.definitions, tuple(left))
+    small = Candidate(made.definitions, tuple(left))
     script = small.script(whole, _Texts(set()))
     read = names_in(
         "\n".join([*(call.line for call in left if call.head), *(one.expression for one in script.used.values())])
@@ -218,10 +218,10 @@ class _Search:
         same: whether a state does what the whole program does; False too of what was tried before.
     """
 
-    def __init__(self, whole: Script, state: State, same: Callable[[State], bool]) -> None:
+    def __init__(self, whole: Script, state: Candidate, same: Callable[[Candidate], bool]) -> None:
         self._whole, self.state, self._same = whole, state, same
 
-    def accepts(self, candidate: State) -> bool:
+    def accepts(self, candidate: Candidate) -> bool:
         """Whether a candidate does the same; then what is left of it without what it does not need any more is the state."""
         if not self._same(candidate):
             return False
@@ -244,20 +244,20 @@ class _Search:
             many = many // 2
             at, there = 0, sites(self.state.definitions)[::-1]
             while at < len(there):
-                if self.accepts(State(without(self.state.definitions, there[at : at + many]), self.state.calls)):
+                if self.accepts(Candidate(without(self.state.definitions, there[at : at + many]), self.state.calls)):
                     there = sites(self.state.definitions)[::-1]
                 else:
                     at += many
         for call in self.state.calls[::-1]:
             others = tuple(one for one in self.state.calls if one is not call)
             if others:
-                self.accepts(State(self.state.definitions, others))
+                self.accepts(Candidate(self.state.definitions, others))
 
     def simpler(self, *, addresses: bool) -> None:
         """With edits, one at a time."""
         at, there = 0, list(edits(self.state.definitions, addresses=addresses))
         while at < len(there):
-            if self.accepts(State(edited(self.state.definitions, there[at]), self.state.calls)):
+            if self.accepts(Candidate(edited(self.state.definitions, there[at]), self.state.calls)):
                 there = list(edits(self.state.definitions, addresses=addresses))
             else:
                 at += 1

@@ -1,1 +1,1 @@
-"""A repro on other releases of its DSL: where it fails, and between which two that changed. Open `matrix.py` first."""
+"""Run a repro on other releases of its DSL: which fail, and between which two that changed. Open `matrix.py` first."""

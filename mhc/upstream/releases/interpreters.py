@@ -168,10 +168,10 @@ def newest(to: str) -> str:
     Raises:
         Unavailable: it cannot be asked.
     """
-    told = _pip(["index", "versions", to])
-    line = next((line for line in told.splitlines() if line.startswith(f"{to} (")), "")
+    printed = _pip(["index", "versions", to])
+    line = next((line for line in printed.splitlines() if line.startswith(f"{to} (")), "")
     if not line:
-        raise Unavailable(f"pip names no newest {to}: {_last(told)}")
+        raise Unavailable(f"pip names no newest {to}: {_last(printed)}")
     return line.removeprefix(f"{to} (").rstrip(")")
 
 
@@ -222,11 +222,11 @@ def _last(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What an interpreter said.
+class Readiness:
+    """Whether an interpreter can run a repro.
 
     Attributes:
-        lacks: why it says nothing of a repro; empty where it is ready. packages: versions that it has.
+        lacks: why it cannot; empty if it can. packages: versions that it has.
     """
 
     lacks: str
@@ -238,7 +238,7 @@ def installed(python: Path, to: str) -> str | None:
     return _tell(python, to, "", SECONDS)[0].get(to)
 
 
-def trial(python: Path, to: str, version: str, need: str, *, seconds: float = SECONDS) -> Trial:
+def check_ready(python: Path, to: str, version: str, need: str, *, seconds: float = SECONDS) -> Readiness:
     """Run the trivial program of a need, by itself.
 
     Args:
@@ -248,11 +248,11 @@ def trial(python: Path, to: str, version: str, need: str, *, seconds: float = SE
     packages, outcome = _tell(python, to, text, seconds)
     has = packages.get(to)
     if packages and has != version:
-        return Trial(f"has {to} {has}" if has else f"has no {to}", packages)
+        return Readiness(f"has {to} {has}" if has else f"has no {to}", packages)
     if outcome.status == 0 and outcome.said == _READY:
-        return Trial("", packages)
+        return Readiness("", packages)
     last = (outcome.output.strip().splitlines() or [str(outcome)])[-1]
-    return Trial(f"no trivial program runs ({need}): {last[:200]}", packages)
+    return Readiness(f"no trivial program runs ({need}): {last[:200]}", packages)
 
 
 def _tell(python: Path, to: str, text: str, seconds: float) -> tuple[dict[str, str], Outcome]:
@@ -262,6 +262,6 @@ def _tell(python: Path, to: str, text: str, seconds: float) -> tuple[dict[str, s
         program = Path(name) / "trial.py"
         program.write_text(f"{_FIRST}{says}{text}print({_READY!r})\n", encoding="utf-8")
         outcome = run(program, python=(str(python),), seconds=seconds)
-    told = next((line.split()[1:] for line in outcome.output.splitlines() if line.startswith(f"{_HAS} ")), [])
-    pairs = (one.split("=", 1) for one in told)
+    printed = next((line.split()[1:] for line in outcome.output.splitlines() if line.startswith(f"{_HAS} ")), [])
+    pairs = (one.split("=", 1) for one in printed)
     return {one: version.partition("+")[0] for one, version in pairs if version}, outcome

@@ -1,4 +1,4 @@
-"""A repro on a list of releases: where it fails, where not, and between which two that changed.
+"""Run a repro on a list of releases: which fail, which pass, and between which two that changed.
 
 Each release gets several runs. Where the list is long, its ends are run first and then the middle of every stretch whose
 ends differ: a stretch whose ends agree is taken to agree within, and its releases are reported as not run.
@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mhc.upstream.releases.interpreters import Interpreters, Unavailable, trial
+from mhc.upstream.releases.interpreters import Interpreters, Unavailable, check_ready
 from mhc.upstream.releases.releases import Release, port
 from mhc.upstream.verify import RUNS, SECONDS, Outcome, run
 
@@ -47,7 +47,7 @@ class Row:
     """One release.
 
     Attributes:
-        outcomes: of the runs. packages: versions that the interpreter has, where it told them.
+        outcomes: of the runs. packages: versions that the interpreter has, if it printed them.
         reason: why it is skipped, or what else went wrong. ported: how the program was changed for it.
         install: what pip was asked for; empty for an interpreter that was given.
     """
@@ -164,7 +164,7 @@ class Matrix:
             python = self._interpreters.python(self._to, release)
         except Unavailable as reason:
             return Row(version=release.version, reason=str(reason), install=wanted)
-        ready = trial(python, self._to, release.version, self._need, seconds=self._seconds)
+        ready = check_ready(python, self._to, release.version, self._need, seconds=self._seconds)
         if ready.lacks:
             return Row(version=release.version, reason=ready.lacks, packages=ready.packages, install=wanted)
         text, ported = port(self._to, release.version, self._repro.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""A matrix in words and as JSON: what goes into an exported folder."""
+"""Write a matrix in words and as JSON to an exported folder."""
 
 import json
 import sys
@@ -119,14 +119,14 @@ def document(to: str, need: str, rows: Sequence[Row], notes: Sequence[str] = ())
 
 def write(folder: Path, to: str, need: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> None:
     """Put a matrix into an exported folder, with the program as the newest release takes it, and compose its issue anew."""
-    told = document(to, need, rows, notes)
+    as_json = document(to, need, rows, notes)
     for old in folder.glob(issue.PORTED.format("*")):
         old.unlink()
     newest = newest_judged(rows)
     if newest is not None and newest.ported:
         ported, _ = port(to, newest.version, (folder / "repro.py").read_text(encoding="utf-8"))
         replace_text(folder / issue.PORTED.format(newest.version), ported)
-    replace_text(folder / JSON, json.dumps(told, indent=2) + "\n")
+    replace_text(folder / JSON, json.dumps(as_json, indent=2) + "\n")
     replace_text(folder / MARKDOWN, text(to, rows, notes))
     issue.write(folder)
 

@@ -1,4 +1,4 @@
-"""ExportedFolder repros once more, on another version: which are healed, still failing, or changed."""
+"""Run exported repros on another release: which are healed, still failing, or changed."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class ExportedFolder:
 
     @property
     def needs(self) -> str:
-        """Of `releases.NEEDS`; folders of before it was told have a GPU in their environment or none."""
+        """Of `releases.NEEDS`; older folders do not have it: they need a GPU if their environment has one."""
         usual = "cuda" if self.document["environment"]["devices"] else NEEDS[self.to][0]
         return str(self.document.get("needs", usual))
 
@@ -68,8 +68,8 @@ class Checked:
         row = self.row
         if self.fate is Fate.UNKNOWN:
             return f"{self.fate.value}: {row.reason}"
-        told = f"{row.reproduced} of {len(row.outcomes)} runs reproduce"
-        return f"{self.fate.value}: {told}" + (f"; {row.reason}" if row.reason else "")
+        counted = f"{row.reproduced} of {len(row.outcomes)} runs reproduce"
+        return f"{self.fate.value}: {counted}" + (f"; {row.reason}" if row.reason else "")
 
 
 def read(folder: Path) -> ExportedFolder:

@@ -1,4 +1,4 @@
-"""The releases of a DSL that a repro is run on: which, and what each needs beside it.
+"""List the releases of a DSL on which a repro is run, and what each needs beside it.
 
 A wheel's own requirements do not do: several TileLang releases accept an `apache-tvm-ffi` with which they do not import.
 What is listed here was tried, on CPython 3.11 under Linux (docs/filing-upstream.md has the command): with it, TileLang runs
@@ -17,7 +17,7 @@ class Release:
     """One release of a DSL.
 
     Attributes:
-        companions: what is installed beside it, pinned; None where nobody has tried the release yet.
+        companions: what is installed beside it, pinned; None for a release that has not been tried.
         preload: shared libraries of the companions, under site-packages, that it wants loaded before it.
     """
 
@@ -102,7 +102,7 @@ def order(version: str) -> tuple[int, ...]:
 
 
 def release(to: str, version: str) -> Release:
-    """A release of a DSL: as it is listed, or one that nobody has tried."""
+    """A release of a DSL: as listed, or without companions if it has not been tried."""
     return next((one for one in RELEASES[to] if one.version == version), Release(version, None))
 
 

@@ -1,7 +1,7 @@
-"""The definitions that functions lead to, out of the modules they are in, as statements of one file.
+"""Collect the definitions that functions use, from all their modules, as statements of one file.
 
-Modules are read, not imported: what a name in a function means is what its module's top level binds it to. Definitions in
-modules that anybody has (the standard library, PyTorch, NumPy, the DSL) are left there, and imported.
+Modules are read, not imported: a name in a function stands for what its module's top level binds it to. Definitions in
+public modules (the standard library, PyTorch, NumPy, the DSL) are not collected, but imported.
 """
 
 import ast
@@ -19,10 +19,10 @@ from mhc.upstream.verify import ExportError
 Key = tuple[str, str]
 """A definition: the module it is in, and its name there."""
 
-Fold = Callable[[Key, ast.stmt], ast.stmt]
-"""What becomes of a definition before it is asked what it leads to."""
+Rewrite = Callable[[Key, ast.stmt], ast.stmt]
+"""A change of a definition before the names in it are followed."""
 
-_EVERYBODYS = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "triton", "tilelang", "tvm"}
+_PUBLIC = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "triton", "tilelang", "tvm"}
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Closure:
         return names
 
 
-def closure(entries: Sequence[Key], fold: Fold = lambda _, node: node) -> Closure:
-    """Everything that the entries lead to.
+def closure(entries: Sequence[Key], rewrite: Rewrite = lambda _, node: node) -> Closure:
+    """Return everything that the entries use.
 
     Raises:
         ExportError: a name that no module binds, or a module without a file.
@@ -82,10 +82,10 @@ def closure(entries: Sequence[Key], fold: Fold = lambda _, node: node) -> Closur
     def visit(key: Key) -> None:
         if key in made.definitions:
             return
-        node = fold(key, definition(key))
+        node = rewrite(key, definition(key))
         for one in _imports(node):
             names = [one.module or ""] if isinstance(one, ast.ImportFrom) else [alias.name for alias in one.names]
-            if not all(map(everybodys, names)):
+            if not all(map(is_public, names)):
                 raise ExportError(f"{key[0]}: {key[1]} imports {', '.join(names)} inside of itself")
         made.definitions[key] = node  # before what it leads to: it may lead to itself
         reached: set[Key] = set()
@@ -119,7 +119,7 @@ def definition(key: Key) -> ast.stmt:
 def resolve(module: str, name: str) -> Key | _Import | None:
     """What a module's top level binds a name to; None of a builtin."""
     found = _bindings(module).get(name)
-    if isinstance(found, _Import) and not everybodys(found.module):
+    if isinstance(found, _Import) and not is_public(found.module):
         if found.name is None:
             return found
         inner = f"{found.module}.{found.name}"
@@ -133,9 +133,9 @@ def resolve(module: str, name: str) -> Key | _Import | None:
     return module, name
 
 
-def everybodys(module: str) -> bool:
-    """Whether anybody who has PyTorch and the DSL has this module."""
-    return module.partition(".")[0] in _EVERYBODYS
+def is_public(module: str) -> bool:
+    """Return whether the module is in the standard library, or comes with PyTorch or the DSL."""
+    return module.partition(".")[0] in _PUBLIC
 
 
 def calls(module: str, node: ast.AST) -> Iterator[tuple[Key, ast.Call]]:
@@ -161,7 +161,7 @@ def _definition(module: str, node: ast.AST, inside: Collection[str]) -> Key | No
 def _holder(module: str, name: str, inside: Collection[str]) -> str | None:
     """The module that a name stands for, where its definitions are to be collected."""
     target = resolve(module, name) if name not in inside and name in _bindings(module) else None
-    return target.module if isinstance(target, _Import) and not everybodys(target.module) else None
+    return target.module if isinstance(target, _Import) and not is_public(target.module) else None
 
 
 def bound(node: ast.AST) -> set[str]:
@@ -178,7 +178,7 @@ def _imports(node: ast.AST) -> list[ast.Import | ast.ImportFrom]:
 
 
 def _reached(module: str, node: ast.stmt) -> Iterator[Key | str]:
-    """Keys of definitions, and lines that import what is everybody's."""
+    """Yield keys of definitions, and lines that import public modules."""
     inside = bound(node)
     own = _bound_to(node)
     for name, attribute in _loads(node):
@@ -187,7 +187,7 @@ def _reached(module: str, node: ast.stmt) -> Iterator[Key | str]:
         target = resolve(module, name)
         if isinstance(target, tuple):
             yield target
-        elif target is not None and everybodys(target.module):
+        elif target is not None and is_public(target.module):
             yield target.statement(name)
         elif target is not None:
             if attribute is None:

@@ -1,4 +1,4 @@
-"""Definitions of one file: each name stands for one function or constant, whatever module it came from."""
+"""Hold the definitions of one file, in which each name stands for one function or constant, from any module."""
 
 import ast
 from collections.abc import Callable, Collection, Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Functions specialised to values that are known: branches that are not taken go, and so do names that are literals."""
+"""Fold constants: branches that are not taken are removed, and names of known values are replaced by these."""
 
 import ast
 import copy

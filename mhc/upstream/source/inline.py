@@ -1,4 +1,4 @@
-"""Functions written out where they are called: those that only return an expression, and those that are called once."""
+"""Inline functions: those that only return an expression, and those that are called once or twice."""
 
 import ast
 import copy
@@ -13,7 +13,7 @@ _TIMES = 2
 
 
 def expressions(made: Flat, entries: Iterable[str]) -> None:
-    """Write out functions that, for what a call gives them, only return an expression."""
+    """Inline functions that only return an expression, once the arguments of a call are known."""
     entries = set(entries)
 
     def change() -> None:
@@ -27,7 +27,7 @@ def expressions(made: Flat, entries: Iterable[str]) -> None:
 
 
 def statements(made: Flat, entries: Iterable[str]) -> None:
-    """Write out the statements of functions that are called once or twice, as the whole right-hand side of a statement."""
+    """Inline the statements of functions whose one or two calls are each the whole right-hand side of a statement."""
     entries = set(entries)
 
     def change() -> None:

@@ -1,4 +1,4 @@
-"""Kernels made small: everything that is known written out, and what nobody needs left out."""
+"""Make kernels small: substitute everything that is known, inline functions, and remove what is unused."""
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ def _round(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]
 
 
 class _Unused(ast.NodeTransformer):
-    """Drops what is assigned to names that nobody reads, where computing it does nothing else."""
+    """Drop assignments to names that are never read, if computing the value has no other effect."""
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self._read = loads(function)

@@ -1,4 +1,4 @@
-"""What follows from sizes that are known: index arithmetic, loops that run once, and names that stand for a constant."""
+"""Simplify for known sizes: index arithmetic, loops that run once, and names that stand for a constant."""
 
 import ast
 from collections.abc import Callable, Mapping, Sequence

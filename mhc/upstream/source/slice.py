@@ -1,8 +1,8 @@
-"""Kernels without what one result does not need: stores to other tensors, and all that leads to those alone.
+"""Slice kernels for one result: stores to other tensors go, with everything that only they need.
 
 The slice goes from the end to the beginning: a statement stays where it writes, or calls something with, a name that is live
-after it, and then all that it reads is live before it. Elements of memory are not told apart. What is cut may have been what
-made a kernel fail; the program that is left is run, and where it does not reproduce, the whole one is.
+after it, and then all that it reads is live before it. The elements of a tensor are not distinguished. If the cut removes
+the cause of a failure, the program no longer reproduces, and the uncut one is used.
 """
 
 import ast
@@ -49,11 +49,11 @@ class Cutter:
     """Cuts kernels and what they call.
 
     Args:
-        whole: the kernels with everything that they lead to; `apply` changes it.
+        definitions: the kernels with everything that they use; `apply` changes it.
     """
 
-    def __init__(self, whole: Flat) -> None:
-        self._whole = whole
+    def __init__(self, definitions: Flat) -> None:
+        self._definitions = definitions
         self._addresses: Mapping[str, set[str]] = {}
 
     def reads(self, function: ast.FunctionDef, wanted: Iterable[str]) -> set[str]:
@@ -134,7 +134,7 @@ class Cutter:
             return set()
         if ast.unparse(call.func).rpartition(".")[2] in {"store", "atomic_add"} and call.args:
             return _leftmost(call.args[0])
-        function = next((one for one, found in self._whole.calls(call) if found is call), None)
+        function = next((one for one, found in self._definitions.calls(call) if found is call), None)
         if function is None:
             return _loaded(call)
         written = self.writes(function)

@@ -1,4 +1,4 @@
-"""Kernels with what they lead to, specialised to the launches that were seen."""
+"""Specialise kernels, and the functions that they use, to the recorded launches."""
 
 import ast
 import importlib

@@ -81,7 +81,7 @@ class Text:
     """An expression, and lines that must stand after the assignment of it, with `{}` for the variable.
 
     Attributes:
-        filled: the number in the expression that the whole tensor is filled with, where nobody has written to it.
+        filled: the number in the expression with which the tensor is filled, if nothing was written to it.
     """
 
     expression: str

@@ -1,4 +1,4 @@
-"""What a kernel launched while a finding's case ran.
+"""Record what a kernel launches while a finding's case runs.
 
 In: a finding. Out: a recording: launches with their tensors, and the check that fails. Open `recording.py` first.
 """

@@ -1,4 +1,4 @@
-"""What an implementation does with its DSL while one stage of a case runs: the launches, and the tensors they were given."""
+"""Record what an implementation launches while one stage of a case runs, with the tensors of each launch."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -54,11 +54,11 @@ class Capture:
     """The launches so far, and the variables that their tensors are.
 
     Args:
-        given: what the stage was given, by name. told: is called before each launch, which is among `launches` then.
+        given: what the stage was given, by name. on_launch: is called before each launch, once it is in `launches`.
     """
 
-    def __init__(self, given: Mapping[str, Tensor | None], told: "Callable[[Capture], None] | None" = None) -> None:
-        self._told = told
+    def __init__(self, given: Mapping[str, Tensor | None], on_launch: "Callable[[Capture], None] | None" = None) -> None:
+        self._on_launch = on_launch
         self.given = {name: tensor for name, tensor in given.items() if tensor is not None}
         self.launches: list[Launch] = []
         self.made: dict[str, Text] = {}
@@ -70,8 +70,8 @@ class Capture:
     def launch(self, launch: Launch) -> None:
         """Keep a launch that is about to be made."""
         self.launches.append(launch)
-        if self._told is not None:
-            self._told(self)
+        if self._on_launch is not None:
+            self._on_launch(self)
 
     def name_at(self, address: int) -> str | None:
         """The variable that starts at an address."""
@@ -157,13 +157,13 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 @contextmanager
-def capturing(given: Mapping[str, Tensor | None], told: Callable[[Capture], None] | None = None) -> Iterator[Capture]:
-    """Triton's launches and the calls of this package's TileLang programs, kept while they run as ever.
+def capturing(given: Mapping[str, Tensor | None], on_launch: Callable[[Capture], None] | None = None) -> Iterator[Capture]:
+    """Record Triton's launches and the calls of this package's TileLang programs, which run as usual.
 
     Args:
-        told: as for `Capture`.
+        on_launch: as for `Capture`.
     """
-    capture = Capture(given, told)
+    capture = Capture(given, on_launch)
     with ExitStack() as patches:
         for begin in (_triton, _tilelang):
             begin(capture, patches)
@@ -227,7 +227,7 @@ def _tilelang(capture: Capture, patches: ExitStack) -> None:
         try:
             program = original(factory, target, constants, pass_configs, flags, device)
         except Exception:
-            capture.launch(launch)  # it was compiled for one
+            capture.launch(launch)  # compiled for a launch
             raise
 
         def call(*values: Any) -> None:

@@ -1,7 +1,8 @@
-"""The stage that a finding is of, run once or twice: what it launched, and the check that it fails as it was found."""
+"""Run a finding's stage once or twice, record its launches, and check that it fails as in the finding."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -67,8 +68,16 @@ class Recording:
 
     @property
     def value(self) -> Tensor:
-        """What was returned for the subject."""
-        return subject_of(self.returned, self.outputs, self.found)
+        """What was returned for the subject.
+
+        Raises:
+            ExportError: None was returned.
+        """
+        subject = self.found.fingerprint.subject
+        value = self.returned[self.outputs.index(subject)]
+        if not isinstance(value, Tensor):
+            raise ExportError(f"{subject} was not returned while it was recorded")
+        return value
 
     @property
     def said(self) -> str:
@@ -81,7 +90,7 @@ def record(found: Finding, device: str, on_launch: Callable[[Recording], None] |
     """Run the finding's stage.
 
     Args:
-        on_launch: is told that a stage begins, and of each launch before it is made, for findings that end the process.
+        on_launch: is called when a stage begins and before each launch, for findings that end the process.
 
     Raises:
         ExportError: it does not fail as the finding says.
@@ -103,8 +112,11 @@ def record(found: Finding, device: str, on_launch: Callable[[Recording], None] |
             outputs=outputs if stage == "forward" else tuple(spec.name for spec in table.gradients),
             capture=Capture({}),
         )
-        told = None if on_launch is None else _teller(recording, on_launch)
-        recording, placed, allocations, raised = _run(recording, here.inputs, here.saved, told)
+        on_capture: Callable[[Capture], None] | None = None
+        if on_launch is not None:
+            on_launch(recording)
+            on_capture = partial(_on_capture, on_launch, recording)
+        recording, placed, allocations, raised = _run(recording, here.inputs, here.saved, on_capture)
         if ends:
             continue
         checked = _checked(recording, raised, placed, allocations)
@@ -120,21 +132,8 @@ def _of_stage(given: Mapping[str, Tensor | None], here: Scene, stage: str) -> di
     return {name: one for name, one in given.items() if stage == "backward" or name not in here.saved}
 
 
-def _teller(recording: Recording, on_launch: Callable[[Recording], None]) -> Callable[[Capture], None]:
-    on_launch(recording)
-    return lambda capture: on_launch(replace(recording, capture=capture))
-
-
-def subject_of(returned: Any, outputs: tuple[str, ...], found: Finding) -> Tensor:
-    """What a stage returned for the finding's subject.
-
-    Raises:
-        ExportError: None.
-    """
-    value = returned[outputs.index(found.fingerprint.subject)]
-    if not isinstance(value, Tensor):
-        raise ExportError(f"{found.fingerprint.subject} was not returned while it was recorded")
-    return value
+def _on_capture(on_launch: Callable[[Recording], None], recording: Recording, capture: Capture) -> None:
+    on_launch(replace(recording, capture=capture))
 
 
 def _stage(found: Finding) -> str:
@@ -151,7 +150,7 @@ def _run(
     recording: Recording,
     inputs: Inputs,
     saved: Mapping[str, Tensor],
-    told: Callable[[Capture], None] | None = None,
+    on_capture: Callable[[Capture], None] | None = None,
     fill: int = NAN_FILL,
 ) -> tuple[Recording, Mapping[str, Tensor | None], Allocations, Exception | None]:
     """The recording with what was launched and returned, what was given, and what was allocated and raised."""
@@ -162,7 +161,7 @@ def _run(
     keywords = implementation.keywords(case.scalars, case.schedules.get(implementation.name))
     returned, raised = None, None
     device = recording.inputs.device.type
-    with float32_matmuls(device), poisoned(fill) as allocations, capturing(given, told) as capture:
+    with float32_matmuls(device), poisoned(fill) as allocations, capturing(given, on_capture) as capture:
         try:
             returned = getattr(implementation, stage)(*arguments, **keywords)
             if device == "cuda":

@@ -1,4 +1,4 @@
-"""What a finding's gate ran, and on what: the inputs on which the kernels are wrong, and of two runs the other one."""
+"""Run what a finding's gate ran: find the inputs on which the kernels are wrong, and the second run if two are compared."""
 
 import re
 from collections.abc import Iterator, Mapping
