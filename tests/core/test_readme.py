@@ -1,4 +1,4 @@
-"""What the README says works: its tour runs as it stands, in both languages, and its commands exist."""
+"""What the README says works: its tour runs, in both languages, its commands exist, and the layout page names the tree."""
 
 import re
 import subprocess
@@ -36,6 +36,20 @@ def test_the_tour_runs_from_another_folder(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_layout_page_has_each_folder_once_and_names_files_that_exist() -> None:
+    page = (ROOT / "docs" / "layout.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w/]+)/` \| .* \| (.+) \|$", page, flags=re.MULTILINE)
+    folders = [folder for folder, _ in rows]
+    assert len(set(folders)) == len(folders)
+    code = (path.parent for name in ("mhc", "oracles", "strategies", "tests") for path in (ROOT / name).rglob("*.py"))
+    assert {folder.relative_to(ROOT).as_posix() for folder in code} <= set(folders)
+    named = [f"{folder}/{file}" for folder, first in rows for file in re.findall(r"`([\w/.-]+)`", first)]
+    named += [
+        path for path in re.findall(r"`([\w/.-]+)`", page) if path.split("/")[0] in {"mhc", "oracles", "strategies", "tests"}
+    ]
+    assert [path for path in named if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("name", READMES)
