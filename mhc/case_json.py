@@ -74,9 +74,7 @@ def decode(document: object) -> dict[str, Any]:
     document = _upgrade(_mapping(document, "case"))
     names = {"operator", "B", "S", "n", "D", "dtype", "scalars", "tensors", "schedules"}
     _only(document, names, "")
-    tensors = _mapping(document.get("tensors", {}), "tensors")
-    scalars = _mapping(document.get("scalars", {}), "scalars")
-    schedules = _mapping(document.get("schedules", {}), "schedules")
+    tensors, scalars, schedules = (_mapping(document.get(name, {}), name) for name in ("tensors", "scalars", "schedules"))
     return {
         **document,
         "tensors": {name: _decode_recipe(value, f"tensors.{name}") for name, value in tensors.items()},
@@ -106,7 +104,7 @@ def _readable() -> str:
 
 
 def _encode_recipe(recipe: Recipe) -> dict[str, Any]:
-    layout = recipe.layout
+    layout = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(recipe.layout).items()}
     thinned = {"period": recipe.period, "rows": recipe.rows} if recipe.period or recipe.rows else {}
     return {
         "kind": recipe.kind,
@@ -114,13 +112,7 @@ def _encode_recipe(recipe: Recipe) -> dict[str, Any]:
         "scale": recipe.scale,
         **thinned,
         "literals": [[list(index), _encode_float(value)] for index, value in recipe.literals],
-        "layout": {
-            "order": list(layout.order),
-            "step": layout.step,
-            "pad": layout.pad,
-            "offset": layout.offset,
-            "expand": list(layout.expand),
-        },
+        "layout": layout,
     }
 
 

@@ -35,32 +35,28 @@ class Condensed:
         inputs: the same case with these tokens alone, as one batch.
         chosen: their positions among the tokens of the whole, in order. stands_for: for each token of the whole, the
             position of the one that stands for it among `chosen`.
-        lead: sizes of the whole's token axes. tokens: their symbols.
+        lead: sizes of the whole's token axes.
     """
 
     inputs: Inputs
     chosen: Tensor
     stands_for: Tensor
     lead: tuple[int, ...]
-    tokens: tuple[str, ...]
 
     def take(self, tensor: Tensor, spec: TensorSpec) -> Tensor:
         """The chosen tokens' rows of a tensor of the whole; one without token axes as it is."""
-        if not self._has_tokens(spec):
+        if not self.inputs.case.table.per_token(spec):
             return tensor
         rows = tensor.reshape(-1, *tensor.shape[len(self.lead) :])
         return rows[self.chosen.to(tensor.device)].unsqueeze(0)  # [1, tokens chosen, ...]
 
-    def spread(self, tensor: Tensor, spec: TensorSpec) -> Tensor:
+    def expand(self, tensor: Tensor, spec: TensorSpec) -> Tensor:
         """The whole's tensor from that of the chosen tokens, where the whole is judged: each row where it belongs."""
         there = tensor.to(self.stands_for.device)
-        if not self._has_tokens(spec):
+        if not self.inputs.case.table.per_token(spec):
             return there
         rest = tensor.shape[len(self.lead) :]
         return there.reshape(-1, *rest)[self.stands_for].reshape(*self.lead, *rest)
-
-    def _has_tokens(self, spec: TensorSpec) -> bool:
-        return spec.symbols[: len(self.tokens)] == self.tokens
 
 
 def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
@@ -70,7 +66,7 @@ def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
     largest = max((tensor.numel() for tensor in inputs.tensors.values() if tensor is not None), default=0)
     if largest < LEAST or count != 2 or case.N < _GAIN:  # `derived` changes B and S
         return None
-    specs = [spec for spec in table.drawn if spec.symbols[:count] == table.tokens and inputs.tensors[spec.name] is not None]
+    specs = [spec for spec in table.drawn if table.per_token(spec) and inputs.tensors[spec.name] is not None]
     upstream = {spec.name for spec in table.upstream}
     active = torch.zeros(case.N, dtype=torch.bool, device=device)
     same = torch.zeros(case.N, dtype=torch.int64, device=device)
@@ -99,7 +95,7 @@ def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
         return None  # two rows with one digest
     taken = {name: tensor.reshape(case.N, *tensor.shape[count:])[chosen].unsqueeze(0) for name, tensor in tensors.items()}
     small = derived(inputs, {name: tensor.cpu() for name, tensor in taken.items()}, B=1, S=len(chosen))
-    return Condensed(inputs=small, chosen=chosen, stands_for=stands_for, lead=(case.B, case.S), tokens=table.tokens)
+    return Condensed(inputs=small, chosen=chosen, stands_for=stands_for, lead=(case.B, case.S))
 
 
 _PRIME = 1099511628211

@@ -33,15 +33,9 @@ class Environment:
     variables: Mapping[str, str]
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "python": self.python,
-            "platform": self.platform,
-            "processor": self.processor,
-            "packages": dict(self.packages),
-            "cuda": self.cuda,
-            "devices": list(self.devices),
-            "variables": dict(self.variables),
-        }
+        """Return JSON values by the fields' names."""
+        collections = {"packages": dict(self.packages), "devices": list(self.devices), "variables": dict(self.variables)}
+        return {**vars(self), **collections}
 
 
 @functools.cache

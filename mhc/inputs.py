@@ -154,6 +154,11 @@ def _one_in(many: int, seed: int, stream: int, count: int) -> np.ndarray:
     return np.asarray((_raw(seed, stream | _SCALE_STREAM, count) % np.uint64(many) == 0).astype(np.float64))
 
 
+def _alternating(count: int) -> np.ndarray:
+    """Return 1, -1, 1, ..."""
+    return np.asarray(1.0 - 2.0 * (np.arange(count) % 2))
+
+
 def _values(recipe: Recipe, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """The values in `dtype`, rounded once; expanded dimensions share theirs."""
     compact = tuple(1 if dim in recipe.layout.expand and size else size for dim, size in enumerate(shape))
@@ -161,14 +166,13 @@ def _values(recipe: Recipe, name: str, shape: tuple[int, ...], dtype: torch.dtyp
     stream = zlib.crc32(name.encode())
     kept = _kept_rows(recipe, stream, rows)
     if kept is not None:
-        few = torch.from_numpy(_base(recipe, stream, len(kept), columns) * recipe.scale).to(dtype)
         values = torch.zeros(rows, columns, dtype=dtype)
-        values[torch.from_numpy(kept)] = few.reshape(len(kept), columns)
+        values[torch.from_numpy(kept)] = _scaled(recipe, stream, len(kept), columns, dtype)
     elif 0 < recipe.period < count:
-        fresh = torch.from_numpy(_base(recipe, stream, -(-recipe.period // columns), columns) * recipe.scale).to(dtype)
+        fresh = _scaled(recipe, stream, -(-recipe.period // columns), columns, dtype).flatten()
         values = fresh[: recipe.period].repeat(-(-count // recipe.period))[:count]
     else:
-        values = torch.from_numpy(_base(recipe, stream, rows, columns) * recipe.scale).to(dtype)
+        values = _scaled(recipe, stream, rows, columns, dtype)
     values = values.reshape(compact)
     for index, value in recipe.literals:
         at = tuple(min(i, size - 1) for i, size in zip(index, compact, strict=True))
@@ -184,42 +188,41 @@ def _kept_rows(recipe: Recipe, stream: int, rows: int) -> np.ndarray | None:
     return np.unique(np.append(others[: max(0, recipe.rows - 2)], [0, rows - 1]).astype(np.int64))
 
 
+def _scaled(recipe: Recipe, stream: int, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """Return so many rows of values, [rows, columns], rounded to `dtype`."""
+    return torch.from_numpy(_base(recipe, stream, rows, columns).reshape(rows, columns) * recipe.scale).to(dtype)
+
+
 def _base(recipe: Recipe, stream: int, rows: int, columns: int) -> np.ndarray:
-    """The flattened values of so many rows before they are scaled, in float64."""
-    count = rows * columns
-    base: np.ndarray
+    """Return the values of so many rows before they are scaled, in float64, flattened or as [rows, columns]."""
+    count, seed = rows * columns, recipe.seed
     match recipe.kind:
         case "zero":
-            base = np.zeros(count)
+            return np.zeros(count)
         case "constant":
-            base = np.ones(count)
+            return np.ones(count)
         case "normal":
-            base = _normal(recipe.seed, stream, count)
+            return _normal(seed, stream, count)
         case "exact":
             choices = np.array([0.0, 1.0, -1.0, 0.5, -0.5, 0.25, -0.25])
-            base = choices[(_raw(recipe.seed, stream, count) % np.uint64(len(choices))).astype(np.int64)]
+            return np.asarray(choices[(_raw(seed, stream, count) % np.uint64(len(choices))).astype(np.int64)])
         case "sign":
-            base = 1.0 - 2.0 * (_raw(recipe.seed, stream, count) % np.uint64(2)).astype(np.float64)
+            return np.asarray(1.0 - 2.0 * (_raw(seed, stream, count) % np.uint64(2)).astype(np.float64))
         case "alternating":
-            base = 1.0 - 2.0 * (np.arange(count) % 2)
+            return _alternating(count)
         case "row_scaled":
-            scales = _powers(recipe.seed, stream, rows)[:, None]
-            base = (_normal(recipe.seed, stream, count).reshape(rows, columns) * scales).reshape(-1)
+            return np.asarray(_normal(seed, stream, count).reshape(rows, columns) * _powers(seed, stream, rows)[:, None])
         case "column_scaled":
-            scales = _powers(recipe.seed, stream, columns)[None, :]
-            base = (_normal(recipe.seed, stream, count).reshape(rows, columns) * scales).reshape(-1)
+            return np.asarray(_normal(seed, stream, count).reshape(rows, columns) * _powers(seed, stream, columns))
         case "cancelling":
-            base = np.repeat(_normal(recipe.seed, stream, (count + 1) // 2), 2)[:count] * (
-                1.0 - 2.0 * (np.arange(count) % 2)
-            )
+            return np.asarray(np.repeat(_normal(seed, stream, (count + 1) // 2), 2)[:count] * _alternating(count))
         case "sparse":
-            base = _normal(recipe.seed, stream, count) * _one_in(8, recipe.seed, stream, count)
+            return np.asarray(_normal(seed, stream, count) * _one_in(8, seed, stream, count))
         case "zero_rows":
-            kept = _one_in(2, recipe.seed, stream, rows)[:, None]
-            base = (_normal(recipe.seed, stream, count).reshape(rows, columns) * kept).reshape(-1)
+            kept = _one_in(2, seed, stream, rows)[:, None]
+            return np.asarray(_normal(seed, stream, count).reshape(rows, columns) * kept)
         case unknown:
             raise ValueError(f"recipe kind {unknown!r} has no rule here, though RECIPE_KINDS lists it")
-    return base
 
 
 def _strides(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:

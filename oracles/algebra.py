@@ -20,8 +20,8 @@ from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
-from oracles.relabel import Relabelling, index_map, shuffled
-from oracles.trial import Gate, Plan, Run, Trial, pick
+from oracles.reindex import Reindexing, index_map, shuffled
+from oracles.trial import Gate, Plan, Run, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 
 NAME = "algebra"
@@ -33,7 +33,7 @@ def permuted_tokens(trial: Trial) -> Plan | list[Verdict]:
     if case.N < 2:
         return [not_applicable(NAME, "permuted tokens", "fewer than two tokens")]
     order = shuffled(case, "permuted tokens", case.N).reshape(case.B, case.S)
-    return _moved(trial, "permuted tokens", Relabelling(table=case.table, tokens=order, axes={}))
+    return _moved(trial, "permuted tokens", Reindexing(table=case.table, tokens=order, axes={}))
 
 
 def sliced_tokens(trial: Trial) -> Plan | list[Verdict]:
@@ -41,9 +41,9 @@ def sliced_tokens(trial: Trial) -> Plan | list[Verdict]:
     case = trial.case
     if case.N < 2:
         return [not_applicable(NAME, "sliced tokens", "fewer than two tokens")]
-    begin = pick(case, "slice", case.N)
+    begin = hash_below(case, "slice", case.N)
     tokens = torch.arange(begin, max(begin + 1, case.N - 1)).reshape(1, -1)
-    return _moved(trial, "sliced tokens", Relabelling(table=case.table, tokens=tokens, axes={}), rows_only=True)
+    return _moved(trial, "sliced tokens", Reindexing(table=case.table, tokens=tokens, axes={}), rows_only=True)
 
 
 def repeated_tokens(trial: Trial) -> Plan | list[Verdict]:
@@ -55,7 +55,7 @@ def repeated_tokens(trial: Trial) -> Plan | list[Verdict]:
     if case.N < 1:
         return [not_applicable(NAME, "repeated tokens", "no tokens")]
     tokens = torch.arange(case.N).reshape(case.B, case.S).repeat(2, 1)
-    move = Relabelling(table=case.table, tokens=tokens, axes={})
+    move = Reindexing(table=case.table, tokens=tokens, axes={})
     return _moved(trial, "repeated tokens", move, times=2.0)
 
 
@@ -68,13 +68,12 @@ def permuted_streams(trial: Trial) -> Plan | list[Verdict]:
     order = shuffled(case, "permuted streams", count)
     blocks = {table.streams: ((table.streams,),), **table.blocks}
     axes = {symbol: index_map(parts, case.sizes, table.streams, order) for symbol, parts in blocks.items()}
-    return _moved(trial, "permuted streams", Relabelling(table=table, axes=axes))
+    return _moved(trial, "permuted streams", Reindexing(table=table, axes=axes))
 
 
-def _moved(trial: Trial, label: str, move: Relabelling, *, rows_only: bool = False, times: float = 1.0) -> Plan:
+def _moved(trial: Trial, label: str, move: Reindexing, *, rows_only: bool = False, times: float = 1.0) -> Plan:
     """The run on moved inputs; sums over tokens must come out `times` as large."""
-    count = len(trial.case.table.tokens)
-    sums = {spec.name for spec in trial.case.table.gradients if spec.symbols[:count] != trial.case.table.tokens}
+    sums = trial.case.table.token_sums
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         allowed, observation = move.tolerances(trial), observed[label]
@@ -94,7 +93,7 @@ def _moved(trial: Trial, label: str, move: Relabelling, *, rows_only: bool = Fal
 def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
     """Inputs multiplied as `relation` says."""
     case, table = trial.case, trial.case.table
-    power = relation.powers[pick(case, relation.name, len(relation.powers))]
+    power = relation.powers[hash_below(case, relation.name, len(relation.powers))]
     factors = relation.factors(case.sizes, power)
     tensors: dict[str, Tensor | None] = {}
     for spec in table.drawn:
@@ -117,18 +116,12 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        fresh = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward)
+        before = trial.allowed.results
 
-        def expected(anew: Mapping[str, ErrorNumber], before: Mapping[str, ErrorNumber]) -> dict[str, ErrorNumber]:
-            return {
-                name: _scale(one, before.get(name), None if name in relation.silent else factors.get(name, 1.0))
-                for name, one in anew.items()
-            }
+        def expected(name: str, fresh: ErrorNumber) -> ErrorNumber:
+            return _scale(fresh, before.get(name), None if name in relation.silent else factors.get(name, 1.0))
 
-        allowed = Tolerances(
-            outputs=expected(fresh.outputs, trial.allowed.outputs),
-            gradients=expected(fresh.gradients, trial.allowed.gradients),
-        )
+        allowed = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward).map(expected)
         return agree(NAME, relation.name, observed[relation.name], allowed)
 
     return Plan(runs=[Run(label=relation.name, inputs=inputs, saved=wanted.saved)], judge=judge)
@@ -139,8 +132,8 @@ def _scale(fresh: ErrorNumber, before: ErrorNumber | None, factor: Tensor | floa
     if before is None or factor is None:
         return fresh
     value = before.value * torch.as_tensor(factor, dtype=torch.float64).to(before.value.device)
-    if before.calm and fresh.calm and all_finite(value):
-        return ErrorNumber(value, fresh.error, fresh.dtype, calm=True)
+    if before.finite and fresh.finite and all_finite(value):
+        return ErrorNumber(value, fresh.error, fresh.dtype, finite=True)
     comparable = before.value.isfinite() & ~before.error.isinf() & ~fresh.error.isinf()
     return ErrorNumber(value, torch.where(comparable, fresh.error, torch.inf), fresh.dtype)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from mhc.observation import Observation
 from oracles.trial import Gate, Plan, Run, Trial, results, same_bits
-from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
+from oracles.verdict import Status, Verdict, element_name, failed, first, not_applicable, passed
 
 NAME = "determinism"
 REPEAT = "repeat"
@@ -20,6 +20,13 @@ def plan(trial: Trial) -> Plan:
         return compare(NAME, trial.observation, observed[REPEAT], "differs", "a second run on the same input")
 
     return Plan(runs=[repeat(trial)], judge=judge)
+
+
+def settled(trial: Trial, observed: Mapping[str, Observation], verdicts: list[Verdict], reason: str) -> list[Verdict]:
+    """Return `verdicts`, not applicable for `reason` on each result in which the first run and its repeat already differ."""
+    repeated = compare(NAME, trial.observation, observed[REPEAT], "", "")
+    unsteady = {one.subject for one in repeated if one.status is Status.FAIL}
+    return [not_applicable(one.oracle, one.subject, reason) if one.subject in unsteady else one for one in verdicts]
 
 
 def compare(oracle: str, base: Observation, other: Observation, symptom: str, what: str) -> list[Verdict]:
@@ -41,7 +48,7 @@ def compare(oracle: str, base: Observation, other: Observation, symptom: str, wh
             else:
                 at = first(~same)
                 pair = f"{float(value[at]):.9g}, and {float(again[at]):.9g} in {what}"
-                verdicts.append(failed(oracle, name, symptom, f"{place(name, at)} = {pair}"))
+                verdicts.append(failed(oracle, name, symptom, f"{element_name(name, at)} = {pair}"))
     return verdicts
 
 

@@ -1,7 +1,7 @@
 """The exact gate: on inputs whose sums and products need few digits, the result is the reference itself, bit for bit.
 
 The operator's table says how such inputs are made. The formula is read over error-carrying numbers that know of what power
-of two they are multiples (`ErrorNumber.grain`): an element is judged where every stage that leads to it is exact in any
+of two they are multiples (`ErrorNumber.quantum`): an element is judged where every stage that leads to it is exact in any
 order, and nothing is allowed there. So a single term that is missing in a sum of thousands shows, where the bound is wider.
 """
 
@@ -51,15 +51,8 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
 
 def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:
     """Nothing is allowed where every stage is exact in any order, and anything elsewhere."""
-    allowed = tolerances(inputs, wanted, recomputes_forward=recomputes_forward, grained=True)
-    return Tolerances(outputs=_exact(allowed.outputs), gradients=_exact(allowed.gradients))
-
-
-def _exact(numbers: Mapping[str, ErrorNumber]) -> dict[str, ErrorNumber]:
-    """Only the elements that have no error; no promise for the others."""
-    return {
-        name: ErrorNumber(one.value, torch.where(one.error == 0, 0.0, torch.inf), one.dtype) for name, one in numbers.items()
-    }
+    allowed = tolerances(inputs, wanted, recomputes_forward=recomputes_forward, with_quantum=True)
+    return allowed.map(lambda _, one: ErrorNumber(one.value, torch.where(one.error == 0, 0.0, torch.inf), one.dtype))
 
 
 GATE = Gate(name=NAME, plan=plan, every=12)

@@ -18,8 +18,8 @@ from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
-from oracles.relabel import Relabelling
-from oracles.trial import Gate, Plan, Trial, pick
+from oracles.reindex import Reindexing
+from oracles.trial import Gate, Plan, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 
 NAME = "gradient"
@@ -41,7 +41,7 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
     def judge(_: Mapping[str, Observation]) -> list[Verdict]:
         wanted = _autograd(trial, values)
         if few is not None:
-            wanted = {spec.name: few.spread(wanted[spec.name], spec) for spec in table.gradients if spec.name in wanted}
+            wanted = {spec.name: few.expand(wanted[spec.name], spec) for spec in table.gradients if spec.name in wanted}
         gradients = {name: _derived(wanted[name], one) for name, one in trial.allowed.gradients.items()}
         observation = replace(trial.observation, outputs={})
         return agree(NAME, "not the derivative", observation, Tolerances(outputs={}, gradients=gradients))
@@ -51,8 +51,8 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
 
 def _derived(wanted: Tensor, one: ErrorNumber) -> ErrorNumber:
     """Another reference with the same tolerance; no promise where it is not finite."""
-    if one.calm and all_finite(wanted):
-        return ErrorNumber(wanted, one.error, one.dtype, calm=True)
+    if one.finite and all_finite(wanted):
+        return ErrorNumber(wanted, one.error, one.dtype, finite=True)
     return ErrorNumber(wanted, torch.where(wanted.isfinite(), one.error, torch.inf), one.dtype)
 
 
@@ -82,16 +82,14 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
         return [not_applicable(NAME, "additive", "no backward")]
     if case.N < 2:
         return [not_applicable(NAME, "additive", "fewer than two tokens")]
-    cut = 1 + pick(case, "cut", case.N - 1)
+    cut = 1 + hash_below(case, "cut", case.N - 1)
     tokens = torch.arange(case.N)
-    parts = [Relabelling(table=table, tokens=part.reshape(1, -1), axes={}) for part in (tokens[:cut], tokens[cut:])]
+    parts = [Reindexing(table=table, tokens=part.reshape(1, -1), axes={}) for part in (tokens[:cut], tokens[cut:])]
     runs = [part.run(label, trial, stages=("backward",)) for label, part in zip(PARTS, parts, strict=True)]
-    count = len(table.tokens)
-    sums = {spec.name for spec in table.gradients if spec.symbols[:count] != table.tokens}
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         one, other = (observed[label].gradients for label in PARTS)
-        added = {name: _add(one[name], other[name]) for name in sums & one.keys()}
+        added = {name: _add(one[name], other[name]) for name in one if name in table.token_sums}
         allowed = Tolerances(outputs={}, gradients=trial.allowed.gradients)
         return agree(NAME, "not additive", replace(trial.observation, outputs={}, gradients=added), allowed)
 

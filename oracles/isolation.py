@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mhc.inputs import edited
 from mhc.observation import Observation
-from oracles.trial import Gate, Plan, Run, Trial, pick, results, same_bits
-from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
+from oracles.trial import Gate, Plan, Run, Trial, hash_below, results, same_bits
+from oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
 
 NAME = "isolation"
 LABEL = "one token NaN"
@@ -28,10 +28,10 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     shared = any(size > 1 and by == 0 for size, by in zip(tensor.shape[:count], tensor.stride()[:count], strict=True))
     if shared:
         return [not_applicable(NAME, "case", "tokens share their memory")]
-    token = divmod(pick(case, LABEL, case.N), case.S)
+    token = divmod(hash_below(case, LABEL, case.N), case.S)
 
     def spoil(row: Tensor) -> None:
-        flat = tuple(pick(case, f"{LABEL} {dim}", size) for dim, size in enumerate(row.shape))
+        flat = tuple(hash_below(case, f"{LABEL} {dim}", size) for dim, size in enumerate(row.shape))
         row[flat] = math.nan
 
     inputs = edited(trial.inputs, {lead: lambda tensor: spoil(tensor[token])})
@@ -43,7 +43,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
         specs = table.result_specs
         verdicts, after = [], results(observed[LABEL])
         for name, before in results(trial.observation).items():
-            if specs[name].symbols[:count] != table.tokens:
+            if not table.per_token(specs[name]):
                 continue
             now = after.get(name)
             if before is None or now is None:
@@ -54,7 +54,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
             if leaked.any():
                 at = first(leaked)
                 change = f"{float(before[at]):.9g}, and {float(now[at]):.9g} with a NaN in token {list(token)}"
-                verdicts.append(failed(NAME, name, "leak", f"{place(name, at)} = {change}"))
+                verdicts.append(failed(NAME, name, "leak", f"{element_name(name, at)} = {change}"))
             else:
                 verdicts.append(passed(NAME, name))
         return verdicts

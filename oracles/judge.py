@@ -20,12 +20,12 @@ def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
     """The verdicts of every gate that needs no other run. A refused case ran nothing, so that there is nothing to judge."""
     if observation.refused is not None:
         return [refusal.judge(observation.refused, observation.refused)]
-    verdicts = by_itself(observation)
+    verdicts = judge_without_reference(observation)
     for name, value, wanted in pairs(observation, allowed):
         if value is not None and wanted is not None:
             verdicts += bound.judge_class_and_magnitude(name, value, wanted)
         else:
-            verdicts.append(odd(bound.NAME, name, value, wanted))
+            verdicts.append(judge_missing(bound.NAME, name, value, wanted))
     if observation.failure is None:
         verdicts += _without_stage(observation, allowed)
     return verdicts
@@ -60,11 +60,11 @@ def outcomes(verdicts: Iterable[Verdict]) -> dict[str, str]:
     return found
 
 
-MANNERS = frozenset({aliasing.NAME, effects.NAME})
+SIDE_EFFECT_GATES = frozenset({aliasing.NAME, effects.NAME})
 """Gates whose failures say nothing against the numbers of a run: the other gates judge these all the same."""
 
 
-def by_itself(observation: Observation) -> list[Verdict]:
+def judge_without_reference(observation: Observation) -> list[Verdict]:
     """What a run shows without any reference."""
     return [one for gate in (liveness, memory, aliasing, effects) for one in gate.judge(observation)]
 
@@ -85,7 +85,7 @@ def agree(oracle: str, symptom: str, observation: Observation, allowed: Toleranc
     verdicts = []
     for name, value, wanted in pairs(observation, allowed):
         if value is None or wanted is None:
-            verdicts.append(odd(oracle, name, value, wanted))
+            verdicts.append(judge_missing(oracle, name, value, wanted))
             continue
         both = bound.judge_class_and_magnitude(name, value, wanted)
         worst = next((verdict for verdict in both if verdict.status is Status.FAIL), both[1])
@@ -103,7 +103,7 @@ def pairs(observation: Observation, allowed: Tolerances) -> Iterator[tuple[str, 
             yield name, value, wanted.get(name)
 
 
-def odd(oracle: str, name: str, value: Tensor | None, wanted: ErrorNumber | None) -> Verdict:
+def judge_missing(oracle: str, name: str, value: Tensor | None, wanted: ErrorNumber | None) -> Verdict:
     """The verdict where one of the two is missing."""
     if value is not None:
         return failed(oracle, name, "unwanted", f"{name} was returned, where it must be None")

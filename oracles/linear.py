@@ -11,13 +11,14 @@ from torch import Tensor
 from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
-from mhc.reference import condensed, judged_on, widen
-from oracles.bound import taken
+from mhc.reference import condensed, judging_device, widen
+from oracles.bound import chosen_rows, expand_number
+from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite, ceiling, unit_roundoff
 from oracles.bounds.underflow_number import UnderflowNumber
-from oracles.nonfinite import beside
+from oracles.nonfinite import as_float64
 from oracles.trial import Gate, Plan, Run, Trial
-from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
+from oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
 
 NAME = "gradient"
 LABEL = "upstream doubled"
@@ -47,7 +48,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
                 verdicts.append(not_applicable(NAME, name, "not returned"))
                 continue
             change = changes[name]
-            value, got = beside(before, change), beside(now, change)
+            value, got = as_float64(before, change), as_float64(now, change)
             wanted, held = value * 2, value.abs()
             size = torch.minimum(change.value.abs(), held)  # 0 in one of them: nothing is sure
             sure = change.error < NEGLIGIBLE * unit_roundoff(change.dtype) * size
@@ -57,7 +58,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
             wrong = sure & (got != wanted)
             if wrong.any():
                 at = first(wrong)
-                message = f"{place(name, at)} = {float(got[at]):.9g}, twice the gradient {float(wanted[at]):.9g}"
+                message = f"{element_name(name, at)} = {float(got[at]):.9g}, twice the gradient {float(wanted[at]):.9g}"
                 verdicts.append(failed(NAME, name, "not linear", f"upstream doubled: {message}"))
             elif sure.any():
                 verdicts.append(passed(NAME, name))
@@ -74,26 +75,21 @@ def _double(tensor: Tensor) -> None:
     compact.mul_(2)
 
 
-def _changes(trial: Trial) -> Mapping[str, UnderflowNumber]:
+def _changes(trial: Trial) -> Mapping[str, ErrorNumber]:
     """For each gradient, how much underflow alone may change of it."""
     case, table = trial.case, trial.case.table
     storage, specs = STORAGE_DTYPES[case.dtype], table.argument_specs
     given: dict[str, UnderflowNumber | None] = {}
     few = condensed(trial.inputs)
     inputs = trial.inputs if few is None else few.inputs
-    device = judged_on(inputs)
-    saved = trial.reference.saved if few is None else taken(few, trial.reference.saved, specs)
+    device = judging_device(inputs)
+    saved = trial.reference.saved if few is None else chosen_rows(few, trial.reference.saved, specs)
     wide = {name: tensor.to(device).double() for name, tensor in saved.items()}
     for name, value in {**widen(inputs), **wide}.items():
         given[name] = None if value is None else _number(value, specs[name].dtype(storage))
     results = table.backward(*(given[name] for name in table.backward_arguments), **case.scalars)
-    changes = {}
-    for spec, one in zip(table.gradients, results, strict=True):
-        if one is not None and few is not None:
-            changes[spec.name] = UnderflowNumber(few.spread(one.value, spec), few.spread(one.error, spec), one.dtype)
-        elif one is not None:
-            changes[spec.name] = one
-    return changes
+    changes = [(spec, one) for spec, one in zip(table.gradients, results, strict=True) if one is not None]
+    return {spec.name: one if few is None else expand_number(few, one, spec) for spec, one in changes}
 
 
 def _number(value: Tensor, dtype: torch.dtype) -> UnderflowNumber:

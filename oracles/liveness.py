@@ -21,7 +21,7 @@ _NAMED: tuple[tuple[str, str], ...] = (
      "compile error"),
 )  # fmt: skip
 
-LASTING = frozenset({"illegal address", "launch timeout", "kernel crash"})
+DEVICE_LOST = frozenset({"illegal address", "launch timeout", "kernel crash"})
 """Symptoms after which CUDA answers nothing else to the same process."""
 
 
@@ -52,17 +52,17 @@ def device_error(error: Exception) -> Verdict | None:
     """
     text = f"{type(error).__name__}: {error}"
     found = _symptom(text)
-    if found not in LASTING:
+    if found not in DEVICE_LOST:
         return None
     return failed(NAME, "process", found, f"the device was lost after a call had returned: {text.splitlines()[0]}")
 
 
-def lost(observation: Observation) -> bool:
+def device_lost(observation: Observation) -> bool:
     """Whether the device of a run answers nothing any more."""
-    return observation.failure is not None and symptom(observation.failure) in LASTING
+    return observation.failure is not None and symptom(observation.failure) in DEVICE_LOST
 
 
-_SLOWLY = frozenset({"out of memory", "floods its output", "leaves processes", "writes to its pipe"})
+_CUMULATIVE = frozenset({"out of memory", "floods its output", "leaves processes", "writes to its pipe"})
 """Symptoms that add up over cases, so that it does not matter in which they are seen."""
 
 
@@ -76,35 +76,35 @@ def died(how: str) -> Verdict:
     return failed(NAME, "process", how, f"its process ended in the middle of the case: {how}")
 
 
-def between(verdict: Verdict) -> Verdict:
+def after_judged(verdict: Verdict) -> Verdict:
     """The same verdict on a process, of a case that had been judged before: what it left running did it."""
-    if verdict.symptom in _SLOWLY:
+    if verdict.symptom in _CUMULATIVE:
         return verdict
     return failed(NAME, "process", f"{verdict.symptom}, late", f"after the case had been judged: {verdict.message}")
 
 
-def garbled() -> Verdict:
+def wrote_to_pipe() -> Verdict:
     """The verdict on a process that writes something else where messages are expected."""
     return failed(NAME, "process", "writes to its pipe", "wrote something else than messages to the pipe that it answers on")
 
 
-def crowded(count: int) -> Verdict:
+def left_processes(count: int) -> Verdict:
     """The verdict on a process that starts processes and leaves them running."""
     return failed(NAME, "process", "leaves processes", f"had {count} processes running that it had started")
 
 
-def deaf(limit: float) -> Verdict:
+def closed_pipe(limit: float) -> Verdict:
     """The verdict on a process that has closed what it is heard by, and lives on."""
     return failed(
         NAME, "process", "closes its pipe", f"closed the pipe that it answers on, and had not ended {limit:g} s later"
     )
 
 
-def overgrown(used: float, limit: float) -> Verdict:
+def exceeded_memory(used: float, limit: float) -> Verdict:
     """The verdict on a process that takes more memory than it may."""
     return failed(NAME, "process", "out of memory", f"took {used / 2**30:.1f} GiB, of {limit / 2**30:.1f} that it may")
 
 
-def flooded(limit: int) -> Verdict:
+def flooded_output(limit: int) -> Verdict:
     """The verdict on a process that writes without end."""
     return failed(NAME, "process", "floods its output", f"wrote more than {limit >> 20} MiB to standard output and error")

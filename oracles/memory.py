@@ -13,7 +13,7 @@ from mhc.observation import Observation
 from mhc.placement import fetch
 from oracles import determinism
 from oracles.trial import Gate, Plan, Run, Trial, results, same_bits
-from oracles.verdict import Status, Verdict, failed, first, not_applicable, passed, place
+from oracles.verdict import Verdict, element_name, failed, first, passed
 
 NAME = "memory"
 REFILLED = "other poison"
@@ -42,7 +42,7 @@ def judge_kept(observation: Observation, runs: Sequence[str]) -> list[Verdict]:
         if changed.any():
             at = first(changed)
             change = f"{float(was[at]):.9g}, and {float(value[at]):.9g} after later calls: {', '.join(runs)}"
-            verdicts.append(failed(NAME, name, "overwritten", f"{place(name, at)} = {change}"))
+            verdicts.append(failed(NAME, name, "overwritten", f"{element_name(name, at)} = {change}"))
     return verdicts
 
 
@@ -51,17 +51,10 @@ def plan(trial: Trial) -> Plan:
     refilled = Run(label=REFILLED, inputs=banded(trial.inputs, FINITE_FILL), saved=trial.reference.saved, fill=FINITE_FILL)
 
     def judge_fills(observed: Mapping[str, Observation]) -> list[Verdict]:
-        repeated = determinism.compare(NAME, trial.observation, observed[determinism.REPEAT], "", "")
-        unsteady = {verdict.subject for verdict in repeated if verdict.status is Status.FAIL}
         verdicts = determinism.compare(
             NAME, trial.observation, observed[REFILLED], "uninitialised", "memory that held another pattern"
         )
-        return [
-            not_applicable(NAME, one.subject, "two runs in the same memory differ already")
-            if one.subject in unsteady
-            else one
-            for one in verdicts
-        ]
+        return determinism.settled(trial, observed, verdicts, "two runs in the same memory differ already")
 
     return Plan(runs=[determinism.repeat(trial), refilled], judge=judge_fills)
 

@@ -18,7 +18,7 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     """Compare the classes of one tensor's elements with its reference's."""
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
-    value = beside(got, wanted)
+    value = as_float64(got, wanted)
     return passed(NAME, name) if surely_finite(value, wanted) else judge_classes(name, value, wanted)
 
 
@@ -33,14 +33,14 @@ def judge_classes(name: str, value: Tensor, wanted: ErrorNumber) -> Verdict:
     return passed(NAME, name)
 
 
-def beside(got: Tensor, wanted: ErrorNumber) -> Tensor:
+def as_float64(got: Tensor, wanted: ErrorNumber) -> Tensor:
     """A result in float64, on the device of its reference."""
     return got.detach().to(wanted.value.device).double()
 
 
 def surely_finite(value: Tensor, wanted: ErrorNumber) -> bool:
     """Whether every element is finite, and its reference with its tolerance too: the common case, told without a mask."""
-    if not wanted.calm or not all_finite(value):
+    if not wanted.finite or not all_finite(value):
         return False
     return float((wanted.value.abs() + wanted.error).max()) < overflow_threshold(wanted.dtype)
 

@@ -24,18 +24,13 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         first, late = trial.observation, observed[LATE]
-        repeated = determinism.compare(NAME, first, observed[determinism.REPEAT], "", "")
-        unsteady = {one.subject for one in repeated if one.status is Status.FAIL}
         outputs, gradients = ({name: late.early.get(name) for name in one} for one in (late.outputs, late.gradients))
         early = replace(late, outputs=outputs, gradients=gradients)
         what = "a run whose inputs came late on the current stream"
         behind = determinism.compare(NAME, first, early, "unordered", f"{what}, read as soon as the call had returned")
         in_the_end = determinism.compare(NAME, first, late, "unordered", f"{what} and were overwritten behind the call")
         verdicts = [one if one.status is Status.FAIL else other for one, other in zip(behind, in_the_end, strict=True)]
-        return [
-            not_applicable(NAME, one.subject, "two runs without delay differ already") if one.subject in unsteady else one
-            for one in verdicts
-        ]
+        return determinism.settled(trial, observed, verdicts, "two runs without delay differ already")
 
     late = Run(label=LATE, inputs=trial.inputs, saved=trial.reference.saved, late=True)
     return Plan(runs=[determinism.repeat(trial), late], judge=judge)

@@ -14,9 +14,9 @@ from torch import Tensor
 from mhc.observation import Observation
 from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
-from oracles.nonfinite import beside, class_fits, surely_finite
+from oracles.nonfinite import as_float64, class_fits, surely_finite
 from oracles.trial import results
-from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
+from oracles.verdict import Verdict, element_name, failed, first, largest, not_applicable, passed
 
 NAME = "pair"
 
@@ -43,7 +43,7 @@ def judge(one: Side, other: Side) -> list[Verdict]:
         if side.observation.failure is not None:
             return [not_applicable(NAME, "case", f"{name} raised {side.observation.failure.type}")]
     left, right = (results(side.observation) for side in sides)
-    wanted, also = ({**side.allowed.outputs, **side.allowed.gradients} for side in sides)
+    wanted, also = (side.allowed.results for side in sides)
     verdicts = []
     for subject in dict.fromkeys([*left, *right]):
         a, b = left.get(subject), right.get(subject)
@@ -78,7 +78,7 @@ def compare(
     """One tensor of the two: classes where both are promised one, and distances where both are finite."""
     if values[0].numel() == 0:
         return not_applicable(NAME, subject, "no elements")
-    a, b = (beside(value, wanted[0]) for value in values)
+    a, b = (as_float64(value, wanted[0]) for value in values)
     bound = wanted[0].error + wanted[1].error
     if surely_finite(a, wanted[0]) and surely_finite(b, wanted[1]):
         comparable = torch.ones_like(a, dtype=torch.bool)
@@ -98,8 +98,7 @@ def compare(
     ratio = torch.where(apart == 0, 0.0, apart / bound)
     worst = float(ratio.max())
     if worst > 1:
-        at = tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))
-        return failed(NAME, subject, "value", _describe(subject, at, (a, b), wanted, names), ratio=worst)
+        return failed(NAME, subject, "value", _describe(subject, largest(ratio), (a, b), wanted, names), ratio=worst)
     return passed(NAME, subject, ratio=worst)
 
 
@@ -124,4 +123,4 @@ def _describe(
     """Where, both values with whose they are, and both bounds, on one line."""
     got = ", ".join(f"{float(value[at]):.9g} {name}" for value, name in zip(values, names, strict=True))
     bounds = " + ".join(f"{float(number.error[at]):.3g}" for number in wanted)
-    return f"{place(subject, at)} = {got}, bound {bounds}"
+    return f"{element_name(subject, at)} = {got}, bound {bounds}"

@@ -1,7 +1,7 @@
 """The precision gate: over a whole tensor, errors no larger than float32 in some order of evaluation makes them.
 
 The bound holds for every single element, so it is wide: products in TF32 stay inside it where a sum is long. An average is
-sharper. The formula is read over numbers that carry the standard deviation of their error (`spread_number`), in the
+sharper. The formula is read over numbers that carry the standard deviation of their error (`deviation_number`), in the
 worst order of evaluation, and the root mean square of error / standard deviation must not exceed about 1.
 
 A long sum hides the precision of its factors behind its own roundings. So there is a run with inputs of the gate's own: the
@@ -23,13 +23,13 @@ from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import Recipe
 from mhc.reference import Reference, condensed, reference, widen
-from oracles.bound import Tolerances, read_formula, taken
+from oracles.bound import Tolerances, chosen_rows, expand_number, read_formula
+from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import overflow_threshold
-from oracles.bounds.spread_number import SpreadNumber, TruncatingSpreadNumber
-from oracles.nonfinite import beside
+from oracles.nonfinite import as_float64
 from oracles.trial import Gate, Plan, Run, Trial, results
-from oracles.verdict import Verdict, describe, failed, not_applicable, passed
+from oracles.verdict import Verdict, describe, failed, largest, not_applicable, passed
 
 NAME = "precision"
 LABEL = "short sums at model scale"
@@ -55,7 +55,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        numbers, few = spreads(inputs, wanted, recomputes_forward=trial.recomputes_forward), condensed(inputs)
+        numbers, few = deviations(inputs, wanted, recomputes_forward=trial.recomputes_forward), condensed(inputs)
         verdicts = []
         for name, got in results(observed[LABEL]).items():
             if got is not None and name in numbers:
@@ -84,7 +84,7 @@ def made(case: Case, device: torch.device) -> Inputs:
     count = len(table.tokens)
     edits: dict[str, Callable[[Tensor], object]] = {}
     for spec in table.drawn:
-        if spec.symbols[:count] == table.tokens and case.has(spec.name):
+        if table.per_token(spec) and case.has(spec.name):
             keep = _keep_tokens if spec in table.upstream else partial(_keep_elements, period=tensors[spec.name].period)
             edits[spec.name] = partial(keep, count=count)
     return edited(dense, edits)
@@ -109,7 +109,7 @@ def _keep_tokens(tensor: Tensor, count: int) -> None:
     tensor.masked_fill_(~kept.reshape(*tensor.shape[:count], *(1,) * (tensor.dim() - count)), 0.0)
 
 
-def spreads(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> dict[str, SpreadNumber]:
+def deviations(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> dict[str, DeviationNumber]:
     """The value and the standard deviation of each output and gradient, of the tokens that stand for all in a large case.
 
     The backward starts from the saved tensors as they are given, so their rounding is no error of its own.
@@ -120,67 +120,59 @@ def spreads(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> d
         widen(inputs if few is None else few.inputs),
         STORAGE_DTYPES[inputs.case.dtype],
         inputs.case.scalars,
-        saved=wanted.outputs if few is None else taken(few, wanted.outputs, inputs.case.table.result_specs),
+        saved=wanted.outputs if few is None else chosen_rows(few, wanted.outputs, inputs.case.table.result_specs),
         recomputes_forward=recomputes_forward,
-        number=TruncatingSpreadNumber if inputs.device.type == "cuda" else SpreadNumber,
+        number=TruncatingDeviationNumber if inputs.device.type == "cuda" else DeviationNumber,
     )
-    both = {**read.outputs, **read.gradients}
-    return {name: number for name, number in both.items() if isinstance(number, SpreadNumber)}
+    return {name: number for name, number in read.results.items() if isinstance(number, DeviationNumber)}
 
 
 def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:
     """The gate's verdict as a tolerance of each element: where it fails, the worst element is beyond it."""
-    numbers, few = spreads(inputs, wanted, recomputes_forward=recomputes_forward), condensed(inputs)
-    table, specs = inputs.case.table, inputs.case.table.result_specs
-    bounds = {}
+    numbers, few = deviations(inputs, wanted, recomputes_forward=recomputes_forward), condensed(inputs)
+    specs, bounds = inputs.case.table.result_specs, {}
     for name, one in numbers.items():
         judged = _judged(one)
-        limit = allowed(one.shared.expand(one.shape)[judged], one.spread[judged]) if judged.any() else math.inf
-        value, bound = one.value, torch.where(judged, limit * one.spread, math.inf)
-        if few is not None:
-            value, bound = few.spread(value, specs[name]), few.spread(bound, specs[name])
-        bounds[name] = ErrorNumber(value, bound, one.dtype)
-    gradients = {spec.name for spec in table.gradients}
-    return Tolerances(
-        outputs={name: one for name, one in bounds.items() if name not in gradients},
-        gradients={name: one for name, one in bounds.items() if name in gradients},
-    )
+        limit = allowed(one.shared.expand(one.shape)[judged], one.deviation[judged]) if judged.any() else math.inf
+        bound = ErrorNumber(one.value, torch.where(judged, limit * one.deviation, math.inf), one.dtype)
+        bounds[name] = bound if few is None else expand_number(few, bound, specs[name])
+    gradients = {spec.name: bounds.pop(spec.name) for spec in inputs.case.table.gradients if spec.name in bounds}
+    return Tolerances(outputs=bounds, gradients=gradients)
 
 
-def judge_tensor(name: str, got: Tensor, wanted: SpreadNumber) -> Verdict:
+def judge_tensor(name: str, got: Tensor, wanted: DeviationNumber) -> Verdict:
     """Compare the root mean square of error / standard deviation with what chance makes of it."""
-    value, spread = beside(got, wanted), wanted.spread
+    value, deviation = as_float64(got, wanted), wanted.deviation
     judged = _judged(wanted)
     elements = int(judged.sum())
     if elements == 0:
         return not_applicable(NAME, name, "no element has a rounding error")
-    errors = ((value - wanted.value).abs() / spread)[judged].nan_to_num(nan=math.inf)
-    rms = float(errors.square().mean().sqrt())
-    limit = allowed(wanted.shared.expand(wanted.shape)[judged], spread[judged])
+    errors = ((value - wanted.value).abs() / deviation).nan_to_num(nan=math.inf)
+    rms = float(errors[judged].square().mean().sqrt())
+    limit = allowed(wanted.shared.expand(wanted.shape)[judged], deviation[judged])
     if rms <= limit:
         return passed(NAME, name)
-    ratio = torch.where(judged, (value - wanted.value).abs() / spread, 0.0).nan_to_num(nan=math.inf)
-    at = tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))
-    worst = describe(name, at, value, wanted.value, limit * spread)
+    ratio = torch.where(judged, errors, 0.0)
+    worst = describe(name, largest(ratio), value, wanted.value, limit * deviation)
     said = f"{worst}; error / standard deviation of {elements} elements: {rms:.3g}, at most {limit:.3g}"
     return failed(NAME, name, SYMPTOM, said)
 
 
-def _judged(wanted: SpreadNumber) -> Tensor:
+def _judged(wanted: DeviationNumber) -> Tensor:
     """Where something is rounded, and nothing overflows."""
-    spread = wanted.spread
-    inside = wanted.size + 8 * spread < overflow_threshold(wanted.dtype)
-    return (spread > 0) & inside
+    deviation = wanted.deviation
+    inside = wanted.size + 8 * deviation < overflow_threshold(wanted.dtype)
+    return (deviation > 0) & inside
 
 
-def allowed(shared: Tensor, spread: Tensor) -> float:
-    """The largest root mean square that chance makes, but for `UNLIKELY`; from the elements' shared and whole spreads.
+def allowed(shared: Tensor, deviation: Tensor) -> float:
+    """The largest root mean square that chance makes, but for `UNLIKELY`; from the elements' shared and whole deviations.
 
     Hsu, Kakade and Zhang's tail of a quadratic form: 1 + 2 sqrt(tr(C^2) x) / E + 2 |C| x / E for the mean square of E errors
     of variance 1 and covariance C. Of C, E - s are independent and s are in the worst case one error.
     """
-    elements = spread.numel()
-    common = float((shared / spread).square().sum())
+    elements = deviation.numel()
+    common = float((shared / deviation).square().sum())
     mean = 1 + 2 * math.sqrt((elements + common**2) * UNLIKELY) / elements + 2 * (1 + common) * UNLIKELY / elements
     return math.sqrt(mean)
 

@@ -39,18 +39,18 @@ def others(trial: Trial) -> Plan | list[Verdict]:
 
 
 def _plan(trial: Trial, chosen: slice) -> Plan | list[Verdict]:
-    wanted = {**trial.allowed.outputs, **trial.allowed.gradients}
-    missing = [name for name, value in results(trial.observation).items() if value is None and name in wanted]
+    wanted, returned = trial.allowed.results, results(trial.observation)
+    missing = [name for name, value in returned.items() if value is None and name in wanted]
     if not missing:
         return [passed(NAME, "results")]
-    runs = {_told(probe.inputs.case): probe for probe in _probes(trial, chosen)}
+    runs = {_describe_case(probe.inputs.case): probe for probe in _probes(trial, chosen)}
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         verdicts = []
         for name in missing:
             there = [words for words in runs if results(observed[words]).get(name) is not None]
             if there:
-                message = f"{name} is None for {_told(trial.case)}, and is returned for {there[0]}"
+                message = f"{name} is None for {_describe_case(trial.case)}, and is returned for {there[0]}"
                 verdicts.append(failed(NAME, name, "missing", message))
             else:
                 verdicts.append(not_applicable(NAME, name, f"None for {'; '.join(runs)} too"))
@@ -83,7 +83,7 @@ def _probe(operator: str, device: str, dtype: str, absent: frozenset[str], shape
     return _Probe(inputs=inputs, reference=reference(inputs))
 
 
-def _told(case: Case) -> str:
+def _describe_case(case: Case) -> str:
     """A case as far as it matters: its shape, dtype, and the optional tensors that are absent."""
     shape = ", ".join(f"{name} = {getattr(case, name)}" for name in ("B", "S", "n", "D"))
     absent = [f", without {spec.name}" for spec in case.table.drawn if spec.optional and not case.has(spec.name)]

@@ -94,10 +94,10 @@ class Gate:
         """Whether `case` is one of those that this gate judges in a campaign."""
         large = max(case.sizes.values()) >= LARGE
         every = self.every_large if large and self.every_large is not None else self.every
-        return pick(case, f"{self.name} {self.variant}", every) == 0
+        return hash_below(case, f"{self.name} {self.variant}", every) == 0
 
 
-def pick(case: Case, purpose: str, many: int) -> int:
+def hash_below(case: Case, purpose: str, many: int) -> int:
     """A number below `many` that the case and a purpose determine."""
     digest = hashlib.sha256(f"{purpose} {case.json}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % many

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+import torch
 from torch import Tensor
 
 
@@ -71,7 +72,12 @@ def first(mask: Tensor) -> tuple[int, ...]:
     return tuple(int(i) for i in mask.nonzero()[0])
 
 
-def place(name: str, at: Iterable[int]) -> str:
+def largest(values: Tensor) -> tuple[int, ...]:
+    """Return the index of the largest element."""
+    return tuple(int(i) for i in torch.unravel_index(values.argmax(), values.shape))
+
+
+def element_name(name: str, at: Iterable[int]) -> str:
     """An element as a message names it: `dx[0, 17, 2, 640]`."""
     return f"{name}[{', '.join(map(str, at))}]"
 
@@ -79,4 +85,4 @@ def place(name: str, at: Iterable[int]) -> str:
 def describe(name: str, at: tuple[int, ...], got: Tensor, wanted: Tensor, error: Tensor) -> str:
     """Where, got, wanted and bound of one element, on one line."""
     numbers = (float(tensor[at]) for tensor in (got, wanted, error))
-    return "{} = {:.9g}, float64 {:.9g}, bound {:.3g}".format(place(name, at), *numbers)
+    return "{} = {:.9g}, float64 {:.9g}, bound {:.3g}".format(element_name(name, at), *numbers)

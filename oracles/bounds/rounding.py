@@ -64,6 +64,6 @@ def magnitude(value: Tensor) -> Tensor:
     return value.abs().nan_to_num(nan=0.0, posinf=0.0)
 
 
-def poison(error: Tensor) -> Tensor:
+def nan_to_inf(error: Tensor) -> Tensor:
     """0 * infinity is NaN; an error times an infinite error is infinite."""
     return error.nan_to_num(nan=torch.inf, posinf=torch.inf)

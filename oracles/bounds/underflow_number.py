@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.regroup import Regrouped
-from oracles.bounds.rounding import ceiling, half_subnormal, magnitude, poison
+from oracles.bounds.reassociation import Reassociated
+from oracles.bounds.rounding import ceiling, half_subnormal, magnitude, nan_to_inf
 
 MARGIN = 2.0**24
 """A product counts as surely normal from this many times the smallest normal number on: implementations multiply in other
@@ -33,25 +33,22 @@ class UnderflowNumber(ErrorNumber):
         propagated: Tensor | None,
         dtype: torch.dtype,
         *,
-        units: float | Tensor = 1.0,
         size: Tensor | None = None,
         underflows: float = 1,
-        regrouped: Regrouped = None,
-        grain: float = 0.0,
-        calm: bool = True,
+        reassociated: Reassociated = None,
+        **_: object,
     ) -> "UnderflowNumber":
-        del units, grain, calm
         if propagated is None:
             propagated = torch.zeros((), dtype=torch.float64, device=value.device)
         spread = (magnitude(value) if size is None else size) + propagated
-        products = MARGIN * (underflows if regrouped is None else regrouped())
+        products = MARGIN * (underflows if reassociated is None else reassociated())
         subnormal = products * half_subnormal(dtype)
         if size is None:
             normal = magnitude(value) - propagated >= products * torch.finfo(dtype).smallest_normal
             own = torch.where(normal | (spread == 0), 0.0, subnormal)
         else:
             own = torch.where(spread == 0, 0.0, subnormal)
-        error = poison(propagated + own)
+        error = nan_to_inf(propagated + own)
         return cls(value, torch.where(spread > ceiling(dtype), torch.inf, error), dtype)
 
     def _coerce(self, other: Any) -> ErrorNumber:

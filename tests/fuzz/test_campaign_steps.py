@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mhc.fuzz.campaign.background_minimiser import Minimise, Reducer
 
 from mhc import Case, default_case, load
 from mhc.fuzz.campaign import backoff
-from mhc.fuzz.campaign.background_minimiser import Minimise, Reducer
 from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
 from mhc.fuzz.campaign.compile_budget import COMPILING, OPENING, Plan, Programs
 from mhc.fuzz.campaign.harness_faults import FaultRecord, read_faults

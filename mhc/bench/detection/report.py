@@ -10,7 +10,7 @@ from mhc.bench.detection.score import Row, Score
 from mhc.bench.detection.sets import KNOWN, THRESHOLDS
 from mhc.bench.detection.suites import COMPARATORS, FIXED, FULL_SIZE, Fixed
 from oracles.mutants.catalogue import MUTANTS
-from oracles.mutants.record import Elsewhere
+from oracles.mutants.record import GpuOnly
 from oracles.mutants.thresholds import threshold
 
 _MESSAGE = 110
@@ -25,7 +25,7 @@ def render(
     count: int,
     seed: int,
     after: int,
-    elsewhere: Sequence[Elsewhere],
+    elsewhere: Sequence[GpuOnly],
     picture: str,
     device: str = "cpu",
     thresholds: int | None = None,
@@ -225,7 +225,7 @@ kill; for each of the fixed suites whether it finds it.
 {_table(head, lines)}"""
 
 
-def _elsewhere(elsewhere: Sequence[Elsewhere], device: str) -> str:
+def _elsewhere(elsewhere: Sequence[GpuOnly], device: str) -> str:
     """Bug classes that have no mutant; on the CPU also mutants that need a GPU."""
     lines = [f"- {one.bug}{_seen(one.source)}: {one.reason}." for one in elsewhere]
     if device == "cpu":

@@ -12,15 +12,14 @@ from mhc.inputs import derived
 from mhc.observation import STAGES
 from mhc.operator import Operator, TensorSpec
 from oracles.bound import Tolerances
-from oracles.bounds.error_number import ErrorNumber
-from oracles.trial import Run, Trial, pick
+from oracles.trial import Run, Trial, hash_below
 
 
 @dataclass(frozen=True, kw_only=True)
-class Relabelling:
+class Reindexing:
     """`tokens[i]` is the token of the case at position i of the run, [B', S']; `axes[symbol]` the same for another axis.
 
-    Where a token or an index is left out or occurs twice, sums over it change: see `Relabelling.whole`.
+    Where a token or an index is left out or occurs twice, sums over it change: see `Reindexing.whole`.
     """
 
     table: Operator
@@ -29,13 +28,11 @@ class Relabelling:
 
     def move(self, tensor: Tensor, spec: TensorSpec) -> Tensor:
         """The tensor that the run has in place of `tensor`."""
-        symbols: Sequence[str] = spec.symbols
         moved = tensor
-        count = len(self.table.tokens)
-        if self.tokens is not None and tuple(symbols[:count]) == self.table.tokens:
-            rest = moved.shape[count:]
+        if self.tokens is not None and self.table.per_token(spec):
+            rest = moved.shape[len(self.table.tokens) :]
             moved = moved.reshape(-1, *rest)[self.tokens.reshape(-1).to(moved.device)].reshape(*self.tokens.shape, *rest)
-        for dim, symbol in enumerate(symbols):
+        for dim, symbol in enumerate(spec.symbols):
             if symbol in self.axes:
                 moved = moved.index_select(dim, self.axes[symbol].to(moved.device))
         return moved.contiguous()
@@ -50,25 +47,13 @@ class Relabelling:
 
     def tolerances(self, trial: Trial) -> Tolerances:
         """What the run's outputs and gradients must be; right for each that no left-out or repeated token is summed in."""
-
-        def moved(numbers: Mapping[str, ErrorNumber], specs: Sequence[TensorSpec]) -> dict[str, ErrorNumber]:
-            by_name = {spec.name: spec for spec in specs}
-            return {
-                name: ErrorNumber(
-                    self.move(one.value, by_name[name]), self.move(one.error, by_name[name]), one.dtype, calm=one.calm
-                )
-                for name, one in numbers.items()
-            }
-
-        return Tolerances(
-            outputs=moved(trial.allowed.outputs, self.table.outputs),
-            gradients=moved(trial.allowed.gradients, self.table.gradients),
-        )
+        specs = self.table.result_specs
+        return trial.allowed.map(lambda name, one: one.mapped(lambda tensor: self.move(tensor, specs[name])))
 
 
 def shuffled(case: Case, purpose: str, count: int) -> Tensor:
     """A permutation of 0..count-1 that the case and a purpose determine; never the identity where there is another."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(pick(case, purpose, 2**32)))
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(hash_below(case, purpose, 2**32)))
     return order.roll(1) if torch.equal(order, torch.arange(count)) else order
 
 

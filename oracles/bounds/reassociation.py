@@ -20,7 +20,7 @@ _NEAR = 2.0**-60
 """A larger product loses nothing to underflow in another order, unless a factor beyond 2**66 is its last."""
 
 Later = Callable[[], Tensor]
-Regrouped = Later | None
+Reassociated = Later | None
 
 
 def near(sizes: Tensor, least: float) -> bool:
@@ -30,43 +30,43 @@ def near(sizes: Tensor, least: float) -> bool:
     return least > 0 or bool(((sizes > 0) & (sizes < _NEAR)).any())
 
 
-def of_product(a: Tensor, b: Tensor) -> Regrouped:
+def of_product(a: Tensor, b: Tensor) -> Reassociated:
     """Of a * b."""
     return lambda: 1 + torch.maximum(magnitude(a), magnitude(b))
 
 
-def of_matrix_product(a: Tensor, b: Tensor) -> Regrouped:
+def of_matrix_product(a: Tensor, b: Tensor) -> Reassociated:
     """Of a @ b; max(|a|, |b|) <= |a| + |b|."""
     return lambda: a.shape[-1] + magnitude(a).sum(-1, keepdim=True) + magnitude(b).sum(-2, keepdim=True)
 
 
-def of_sum(a: Regrouped, b: Regrouped) -> Regrouped:
+def of_sum(a: Reassociated, b: Reassociated) -> Reassociated:
     """Of a + b: both are multiplied."""
     if a is None and b is None:
         return None
     return lambda: (1 if a is None else a()) + (torch.ones(()) if b is None else b())
 
 
-def moved(a: Regrouped, move: Callable[[Tensor], Tensor]) -> Regrouped:
+def moved(a: Reassociated, move: Callable[[Tensor], Tensor]) -> Reassociated:
     """Of a number whose elements are moved or added up."""
     return None if a is None else lambda: move(a())
 
 
-def joined(parts: Sequence[tuple[Regrouped, Tensor]], dim: int = 0) -> Regrouped:
+def joined(parts: Sequence[tuple[Reassociated, Tensor]], dim: int = 0) -> Reassociated:
     """Of numbers side by side, each with its value."""
     if all(part is None for part, _ in parts):
         return None
     return lambda: torch.cat([torch.ones_like(value) if part is None else part() for part, value in parts], dim)
 
 
-def in_product(a: Regrouped, b: Regrouped) -> Regrouped:
+def in_product(a: Reassociated, b: Reassociated) -> Reassociated:
     """What multiplies the underflow of the product of two such numbers."""
     if a is None or b is None:
         return b if a is None else a
     return lambda: a() * b()
 
 
-def in_matrix_product(a: Regrouped, b: Regrouped, partial: int) -> Regrouped:
+def in_matrix_product(a: Reassociated, b: Reassociated, partial: int) -> Reassociated:
     """The same over the terms of a matrix product, each of `partial` products."""
     if a is not None and b is not None:
         return lambda: partial * (a() @ b())
