@@ -1,7 +1,7 @@
-"""The bound gate: every element within its own derived tolerance of the float64 reference.
+"""The bound gate: checks that every element lies within its own derived tolerance of the float64 reference.
 
-The tolerance is the operator's formula read over `ErrorNumber`. An element whose tolerance is infinite is not judged (an
-intermediate may leave the range of the working precision there); a tensor without one judged element is not applicable.
+The tolerance is the operator's formula evaluated on `ErrorNumber`s. An element with an infinite tolerance is not judged: an
+intermediate may leave the range of the working precision. A tensor without a judged element is not applicable.
 Classes (finite, infinite, NaN) are judged by `oracles.nonfinite`.
 """
 
@@ -26,7 +26,7 @@ NAME = "bound"
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerances:
-    """For each output and gradient, the float64 reference and the error allowed; an absent gradient is left out."""
+    """The float64 reference and the allowed error of each output and gradient; an absent gradient is left out."""
 
     outputs: Mapping[str, ErrorNumber]
     gradients: Mapping[str, ErrorNumber]
@@ -47,12 +47,12 @@ class Tolerances:
 def tolerances(
     inputs: Inputs, reference: Reference, *, recomputes_forward: bool = False, with_quantum: bool = False
 ) -> Tolerances:
-    """Read the operator's formula over error-carrying numbers, over the tokens that stand for all where there are such.
+    """Return the operator's formula evaluated on error-carrying numbers, for a large case on its representative tokens.
 
     Args:
-        recomputes_forward: the backward judged evaluates the forward again instead of using the saved tensors; its
-            tolerance then contains the forward's, not just the rounding with which the saved tensors were stored.
-        with_quantum: nothing is allowed where every step is exact in any order.
+        recomputes_forward: the backward evaluates the forward again instead of using the saved tensors; its tolerance
+            then contains the forward's, and not only the rounding of the saved tensors.
+        with_quantum: track the quantum, so that the tolerance is 0 where every step is exact in any order.
     """
     case, table = inputs.case, inputs.case.table
     storage, few = STORAGE_DTYPES[case.dtype], condensed(inputs)
@@ -66,7 +66,7 @@ def tolerances(
         recomputes_forward=recomputes_forward,
         with_quantum=with_quantum,
     )
-    # The reference is an evaluation too, in float64: its own error comes on top (it matters for float64 cases alone).
+    # The reference has an error too, that of float64; it matters only for float64 cases.
     own = 1 + unit_roundoff(torch.float64) / unit_roundoff(accumulation_dtype(storage))
 
     allowed = read.map(lambda _, one: ErrorNumber(one.value, one.error * own, one.dtype, finite=one.finite))
@@ -75,21 +75,20 @@ def tolerances(
 
 
 def chosen_rows(few: Condensed, values: Mapping[str, Tensor], specs: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
-    """The rows of the chosen tokens, where these are judged."""
+    """Return the rows of the representative tokens, on the device where they are judged."""
     device = judging_device(few.inputs)
     return {name: few.take(value, specs[name]).to(device) for name, value in values.items()}
 
 
 def expand_number(few: Condensed, number: ErrorNumber, spec: TensorSpec) -> ErrorNumber:
-    """Return the tolerance of all tokens from that of the chosen ones."""
+    """Return the number for all tokens from that of the representative ones."""
     return number.mapped(lambda tensor: few.expand(tensor, spec))
 
 
 def _common_factors(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Mapping[str, ErrorNumber]:
-    """No promise of a NaN in a sum over tokens where a parameter is infinite.
+    """Return the gradients without a promised NaN in sums over tokens where a parameter is infinite.
 
-    A factor that all tokens have in common may be taken out of their sum. An infinite one makes an infinity of it, where
-    the sum of infinities of both signs is NaN.
+    A common factor may be taken out of the sum: inf * (a - b) is infinite, inf * a - inf * b is NaN.
     """
     table = inputs.case.table
     common = [inputs.tensors[spec.name] for spec in table.inputs if not table.per_token(spec)]
@@ -103,7 +102,7 @@ def _common_factors(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Map
     }
 
 
-@torch.inference_mode()  # a fifth less time than with gradients merely off
+@torch.inference_mode()  # takes a fifth less time than no_grad
 def read_formula(
     table: Operator,
     tensors: Mapping[str, Tensor | None],
@@ -115,14 +114,14 @@ def read_formula(
     with_quantum: bool = False,
     number: type[ErrorNumber] = ErrorNumber,
 ) -> Tolerances:
-    """The operator's formula over error-carrying numbers, forward and backward, on whatever device the tensors are.
+    """Evaluate the operator's forward and backward on error-carrying numbers, on the tensors' device.
 
     Args:
         tensors: the inputs and upstream gradients by name, in float64 and contiguous, taken as exact in their dtypes.
         storage: the dtype of x.
-        saved: the values that were stored for the backward, where they are not the forward's own.
+        saved: the values stored for the backward; None for the forward's own.
         recomputes_forward, with_quantum: as for `tolerances`.
-        number: the kind of error-carrying numbers.
+        number: the class of error-carrying numbers.
     """
     specs = table.argument_specs
     given = {
@@ -144,12 +143,12 @@ def read_formula(
 
 
 def _given(number: ErrorNumber, spec: TensorSpec) -> ErrorNumber:
-    """An input, exact; the formula itself converts what has x's dtype."""
+    """Return an exact input in its dtype; the formula itself converts tensors in the storage dtype."""
     return number if spec.role is Role.STORAGE else number.to(number.dtype)
 
 
 def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
-    """Compare the magnitudes of one tensor's elements with its reference's; a wrong class is for the non-finite gate."""
+    """Compare one tensor's elements with its reference; a wrong class is left to the non-finite gate."""
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
     value = as_float64(got, wanted)
@@ -157,7 +156,7 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
 
 
 def judge_class_and_magnitude(name: str, got: Tensor, wanted: ErrorNumber) -> tuple[Verdict, Verdict]:
-    """What the non-finite gate and this one say of one tensor, in little more time than one of them takes."""
+    """Return the verdicts of the non-finite gate and of this one; shared work is done once."""
     if got.numel() == 0:
         return nonfinite.judge_tensor(name, got, wanted), judge_tensor(name, got, wanted)
     value = as_float64(got, wanted)
@@ -178,7 +177,7 @@ def _judge(name: str, value: Tensor, wanted: ErrorNumber, finite: bool) -> Verdi
 
 
 def measure(got: Tensor, wanted: ErrorNumber) -> Errors:
-    """The errors of one tensor beside its reference: for a table, and no part of the verdict."""
+    """Return the errors of one tensor, for tables; no verdict depends on them."""
     value = as_float64(got, wanted)
     finite = value.isfinite() & wanted.value.isfinite()
     differences = (value - wanted.value).abs()
@@ -194,12 +193,12 @@ def measure(got: Tensor, wanted: ErrorNumber) -> Errors:
 
 
 def _comparable(value: Tensor, wanted: ErrorNumber) -> Tensor:
-    """Where a tolerance is given and both are finite, as they may be."""
+    """Return where the tolerance is finite, and value and reference are both finite and of a permitted class."""
     return ~wanted.error.isinf() & value.isfinite() & wanted.value.isfinite() & class_fits(value, wanted)
 
 
 def _compare(name: str, value: Tensor, wanted: ErrorNumber, difference: Tensor) -> Verdict:
-    """The verdict on a tensor by its distances from the reference, 0 where they are not judged."""
+    """Return the verdict from the distances to the reference, which are 0 where not judged."""
     ratio = _ratio(difference, wanted)
     worst = float(ratio.max())
     if worst > 1:

@@ -1,4 +1,4 @@
-"""The determinism gate: the same input twice gives the same bits."""
+"""The determinism gate: checks that two runs on the same input return the same bits."""
 
 from collections.abc import Mapping
 
@@ -11,7 +11,7 @@ REPEAT = "repeat"
 
 
 def repeat(trial: Trial) -> Run:
-    """The same once more, in memory with the same fill."""
+    """Return a repetition of the first run, in memory with the same fill."""
     return Run(label=REPEAT, inputs=trial.inputs, saved=trial.reference.saved)
 
 
@@ -30,7 +30,7 @@ def settled(trial: Trial, observed: Mapping[str, Observation], verdicts: list[Ve
 
 
 def compare(oracle: str, base: Observation, other: Observation, symptom: str, what: str) -> list[Verdict]:
-    """One verdict for each output and gradient: bit for bit the same in both."""
+    """Compare two runs bit for bit; return one verdict for each output and gradient."""
     verdicts = []
     others = results(other)
     for name, value in results(base).items():

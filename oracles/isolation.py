@@ -1,6 +1,6 @@
-"""The isolation gate: a NaN in one token leaves every other token's rows as they were, bit for bit.
+"""The isolation gate: checks that a NaN in one token leaves the rows of all other tokens unchanged, bit for bit.
 
-Part of the non-finite contract. The bound gate cannot see a leak between tokens that are all finite, or all NaN.
+It is part of the non-finite contract. The bound gate cannot see a leak where all tokens are finite, or all are NaN.
 """
 
 import math
@@ -18,7 +18,7 @@ LABEL = "one token NaN"
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
-    """One element of one token's row of the first input NaN, and the rows of what the forward saved of it."""
+    """Plan a run with NaN in one element of one token of the first input and in all saved rows of that token."""
     case, table = trial.case, trial.case.table
     lead, count = table.inputs[0].name, len(table.tokens)
     if case.N < 2:

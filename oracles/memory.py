@@ -1,8 +1,7 @@
-"""The memory gate: inputs stay as they were, nothing beside an output is written, results outlast later calls, and no result
-depends on stale memory.
+"""The memory gate: checks for writes to inputs or beside outputs, results overwritten by later calls, and stale memory.
 
-Every run allocates in poisoned memory between canaries (`mhc.memory`). The further run has another poison, and its inputs
-lie between canaries too.
+Every run allocates memory filled with a known byte between canaries (`mhc.memory`). The further run uses another byte, and
+its inputs lie between canaries too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ REFILLED = "other poison"
 
 
 def judge(observation: Observation) -> list[Verdict]:
-    """What one run shows: its inputs unchanged, and the canaries of what it allocated."""
+    """Return the verdicts on one run: written inputs and changed canaries."""
     if observation.written:
         verdicts = [failed(NAME, "inputs", "written", f"wrote into its inputs: {', '.join(observation.written)}")]
     else:
@@ -31,7 +30,7 @@ def judge(observation: Observation) -> list[Verdict]:
 
 
 def judge_kept(observation: Observation, runs: Sequence[str]) -> list[Verdict]:
-    """Which of a run's results other `runs` have changed since: a buffer that the next call writes to; none, no verdict."""
+    """Return a failure for each result of a run that later `runs` overwrote, such as a buffer that calls share."""
     if not runs:
         return []
     verdicts, before = [], results(observation)
@@ -47,7 +46,7 @@ def judge_kept(observation: Observation, runs: Sequence[str]) -> list[Verdict]:
 
 
 def plan(trial: Trial) -> Plan:
-    """The same input with another pattern in uninitialised memory and beside the inputs: the same bits."""
+    """Plan a run with another pattern in uninitialised memory and beside the inputs, which must return the same bits."""
     refilled = Run(label=REFILLED, inputs=banded(trial.inputs, FINITE_FILL), saved=trial.reference.saved, fill=FINITE_FILL)
 
     def judge_fills(observed: Mapping[str, Observation]) -> list[Verdict]:
