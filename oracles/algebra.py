@@ -1,8 +1,8 @@
-"""The algebra gate: what must follow from one result for another (metamorphic relations), within the derived tolerance.
+"""The algebra gate: checks metamorphic relations between two results, within the derived tolerance.
 
-A run on moved inputs is judged against the moved reference with the moved tolerance: rounding error analysis knows no order
-of tokens or streams, so that nothing has to be derived again. Where inputs are scaled (`Operator.relations`), the tolerance
-is derived anew for the scaled inputs, and the value expected is the scaled reference of the case itself.
+A run on reindexed inputs is judged by the reindexed reference and tolerance: rounding error analysis does not depend on the
+order of tokens or streams. Where inputs are scaled (`Operator.relations`), the tolerance is derived again for the scaled
+inputs, and the expected value is the scaled reference of the original case.
 """
 
 import math
@@ -28,7 +28,7 @@ NAME = "algebra"
 
 
 def permuted_tokens(trial: Trial) -> Plan | list[Verdict]:
-    """Tokens in another order: their rows move along, and sums over tokens stay."""
+    """Plan a run with permuted tokens: rows are permuted with them, and sums over tokens stay."""
     case = trial.case
     if case.N < 2:
         return [not_applicable(NAME, "permuted tokens", "fewer than two tokens")]
@@ -37,7 +37,7 @@ def permuted_tokens(trial: Trial) -> Plan | list[Verdict]:
 
 
 def sliced_tokens(trial: Trial) -> Plan | list[Verdict]:
-    """Some of the tokens: their rows are what they were. Sums over tokens are not judged."""
+    """Plan a run with some of the tokens: their rows stay. Sums over tokens are not judged."""
     case = trial.case
     if case.N < 2:
         return [not_applicable(NAME, "sliced tokens", "fewer than two tokens")]
@@ -47,9 +47,9 @@ def sliced_tokens(trial: Trial) -> Plan | list[Verdict]:
 
 
 def repeated_tokens(trial: Trial) -> Plan | list[Verdict]:
-    """Every token twice: rows twice, and sums over tokens doubled.
+    """Plan a run with every token twice: rows come twice, and sums over tokens double.
 
-    A sum of 2L terms is allowed sqrt(2L) u sum |a|, at most 2 sqrt(2) times what L terms are.
+    The bound of 2L terms, sqrt(2L) u sum |a|, is at most 2 sqrt(2) times that of L terms.
     """
     case = trial.case
     if case.N < 1:
@@ -60,7 +60,7 @@ def repeated_tokens(trial: Trial) -> Plan | list[Verdict]:
 
 
 def permuted_streams(trial: Trial) -> Plan | list[Verdict]:
-    """Streams under other names, in every tensor that has an axis of them."""
+    """Plan a run with permuted streams, in every tensor with an axis of streams."""
     case = trial.case
     table, count = case.table, case.sizes.get(case.table.streams, 1)
     if count < 2:
@@ -72,7 +72,7 @@ def permuted_streams(trial: Trial) -> Plan | list[Verdict]:
 
 
 def _moved(trial: Trial, label: str, move: Reindexing, *, rows_only: bool = False, times: float = 1.0) -> Plan:
-    """The run on moved inputs; sums over tokens must come out `times` as large."""
+    """Plan a run on reindexed inputs; sums over tokens must be `times` as large."""
     sums = trial.case.table.token_sums
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
@@ -91,7 +91,7 @@ def _moved(trial: Trial, label: str, move: Reindexing, *, rows_only: bool = Fals
 
 
 def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
-    """Inputs multiplied as `relation` says."""
+    """Plan a run on inputs scaled by the factors of `relation`."""
     case, table = trial.case, trial.case.table
     power = relation.powers[hash_below(case, relation.name, len(relation.powers))]
     factors = relation.factors(case.sizes, power)
@@ -128,7 +128,7 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
 
 
 def _scale(fresh: ErrorNumber, before: ErrorNumber | None, factor: Tensor | float | None) -> ErrorNumber:
-    """The case's scaled reference, with the tolerance of the scaled inputs; their own reference where nothing is said."""
+    """Return the case's scaled reference with the tolerance of the scaled inputs; `fresh` where the relation is silent."""
     if before is None or factor is None:
         return fresh
     value = before.value * torch.as_tensor(factor, dtype=torch.float64).to(before.value.device)
@@ -139,7 +139,7 @@ def _scale(fresh: ErrorNumber, before: ErrorNumber | None, factor: Tensor | floa
 
 
 def _relation(name: str) -> Callable[[Trial], Plan | list[Verdict]]:
-    """The plan of the relation of that name, for the operators that have it."""
+    """Return the plan function of the relation `name`; it returns no verdict for operators without that relation."""
 
     def plan(trial: Trial) -> Plan | list[Verdict]:
         return next((related(trial, one) for one in trial.case.table.relations if one.name == name), [])

@@ -1,8 +1,9 @@
-"""The gradient gate: the backward is the derivative of the forward.
+"""The gradient gate: checks that the backward is the derivative of the forward, by three relations.
 
-Three relations. The gradients are those that automatic differentiation of the float64 forward gives: that judges the formula
-of the backward too, from which the bound gate's reference comes. Gradients of parts of the tokens add up. And the backward
-is linear in the upstream gradient (`oracles.linear`).
+1. The gradients equal those of automatic differentiation of the float64 forward. This also checks the backward formula, on
+   which the bound gate's reference relies.
+2. Gradients of two parts of the tokens add up to those of all tokens.
+3. The backward is linear in the upstream gradient (`oracles.linear`).
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ PARTS = ("first tokens", "other tokens")
 
 
 def differentiated(trial: Trial) -> Plan | list[Verdict]:
-    """Against float64 automatic differentiation of the forward formula, within the bound."""
+    """Plan a comparison with float64 automatic differentiation of the forward formula, within the bound."""
     case, table = trial.case, trial.case.table
     if not trial.observation.gradients:
         return [not_applicable(NAME, "autograd", "no backward")]
@@ -50,14 +51,14 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
 
 
 def _derived(wanted: Tensor, one: ErrorNumber) -> ErrorNumber:
-    """Another reference with the same tolerance; no promise where it is not finite."""
+    """Return another reference with the same tolerance, infinite where the reference is not finite."""
     if one.finite and all_finite(wanted):
         return ErrorNumber(wanted, one.error, one.dtype, finite=True)
     return ErrorNumber(wanted, torch.where(wanted.isfinite(), one.error, torch.inf), one.dtype)
 
 
 def _autograd(trial: Trial, values: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """Gradients in float64 by the order of the table: gradients[i] is inputs[i]'s, upstream[i] belongs to outputs[i]."""
+    """Return float64 gradients by name; in the table, gradients[i] belongs to inputs[i] and upstream[i] to outputs[i]."""
     table = trial.case.table
     leaves = {
         spec.name: None if value is None else value.detach().requires_grad_()
@@ -73,7 +74,7 @@ def _autograd(trial: Trial, values: Mapping[str, Tensor | None]) -> dict[str, Te
 
 
 def additive(trial: Trial) -> Plan | list[Verdict]:
-    """The tokens in two parts: rows as they were, and sums over tokens that add up to those of all.
+    """Plan two runs, each on a part of the tokens, whose sums over tokens must add up to those of all tokens.
 
     The parts' tolerances add up to no more than the whole's: sqrt(L1) a + sqrt(L2) b <= sqrt(L1 + L2) (a + b).
     """

@@ -81,7 +81,7 @@ def measured(verdicts: Iterable[Verdict], observation: Observation, allowed: Tol
 
 @torch.inference_mode()
 def agree(oracle: str, symptom: str, observation: Observation, allowed: Tolerances) -> list[Verdict]:
-    """Judge class and magnitude of each result of a further run; return one verdict each, under the name of gate `oracle`."""
+    """Return one verdict on each result of a further run, on class and magnitude, under the name of gate `oracle`."""
     verdicts = []
     for name, value, wanted in pairs(observation, allowed):
         if value is None or wanted is None:

@@ -1,9 +1,8 @@
-"""The pair gate: two implementations of one case are no further apart than both tolerances together, and of one class.
+"""The pair gate: checks that two implementations of one case differ by at most the sum of their tolerances.
 
-Each may be as far from float64 as its own tolerance allows, so the two may be the sum apart. Where the reference with a
-tolerance leaves one class alone (finite, +inf, -inf or NaN) to both, the class must be the same. The reference says only how
-large rounding errors may be: two implementations that agree here and fail `bound` accuse it, or share a mistake. Where the
-reference is right, `bound` is the sharper gate.
+Each may differ from float64 by its own tolerance, so the two may differ by the sum. Where the reference permits both only
+one class (finite, +inf, -inf or NaN), their classes must be equal. Where two implementations agree here and fail `bound`,
+either the reference is wrong or they share a mistake. Where the reference is right, `bound` is the sharper gate.
 """
 
 from dataclasses import dataclass
@@ -25,14 +24,14 @@ _PROBES = (float("nan"), 0.0, float("inf"), float("-inf"))
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two: what it did, and what it was allowed."""
+    """The observation and the tolerances of one of the two implementations."""
 
     observation: Observation
     allowed: Tolerances
 
 
 def judge(one: Side, other: Side) -> list[Verdict]:
-    """A verdict for each output and gradient of the two, which must have run the same case."""
+    """Return a verdict for each output and gradient. Both must have run the same case, else `ValueError`."""
     sides = (one, other)
     if one.observation.case != other.observation.case:
         raise ValueError(f"two cases: {one.observation.case.id} and {other.observation.case.id}")
@@ -58,14 +57,14 @@ def judge(one: Side, other: Side) -> list[Verdict]:
 
 
 def labels(one: Observation, other: Observation) -> tuple[str, str]:
-    """What a message calls the two: with their devices, where these differ."""
+    """Return the names of the two in messages, with their devices where these differ."""
     if one.device.type == other.device.type:
         return one.implementation, other.implementation
     return f"{one.implementation} on {one.device.type}", f"{other.implementation} on {other.device.type}"
 
 
 def _missing(subject: str, missing: list[str], *, present: bool) -> Verdict:
-    """The verdict where a tensor of this name is not in both."""
+    """Return the verdict on a tensor that at least one of the two did not return."""
     if not present and len(missing) == 1:
         return failed(NAME, subject, "unwanted", f"{subject} is None of {missing[0]} alone; it must be None")
     reason = f"not returned by {' and '.join(missing)}" if present else "absent in this case"
@@ -75,7 +74,7 @@ def _missing(subject: str, missing: list[str], *, present: bool) -> Verdict:
 def compare(
     subject: str, values: tuple[Tensor, Tensor], wanted: tuple[ErrorNumber, ErrorNumber], names: tuple[str, str]
 ) -> Verdict:
-    """One tensor of the two: classes where both are promised one, and distances where both are finite."""
+    """Compare one tensor of the two: classes where both are certain, distances where both are finite."""
     if values[0].numel() == 0:
         return not_applicable(NAME, subject, "no elements")
     a, b = (as_float64(value, wanted[0]) for value in values)
@@ -103,12 +102,12 @@ def compare(
 
 
 def _class(value: Tensor) -> Tensor:
-    """0 finite, 1 +inf, -1 -inf, 2 NaN."""
+    """Return 0 where finite, 1 for +inf, -1 for -inf, 2 for NaN."""
     return torch.where(value.isnan(), 2, torch.where(value.isfinite(), 0, value.sign().nan_to_num()).int())
 
 
 def _one_class(wanted: ErrorNumber) -> Tensor:
-    """Where the reference with its tolerance leaves one class alone."""
+    """Return where the reference with its tolerance permits exactly one class."""
     fits = [class_fits(torch.full_like(wanted.value, probe), wanted) for probe in _PROBES]
     return torch.stack(fits).sum(0) == 1
 
@@ -120,7 +119,7 @@ def _describe(
     wanted: tuple[ErrorNumber, ErrorNumber],
     names: tuple[str, str],
 ) -> str:
-    """Where, both values with whose they are, and both bounds, on one line."""
+    """Return one line with the element's name, both values with their implementations, and both bounds."""
     got = ", ".join(f"{float(value[at]):.9g} {name}" for value, name in zip(values, names, strict=True))
     bounds = " + ".join(f"{float(number.error[at]):.3g}" for number in wanted)
     return f"{element_name(subject, at)} = {got}, bound {bounds}"

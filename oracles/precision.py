@@ -1,12 +1,12 @@
-"""The precision gate: over a whole tensor, errors no larger than float32 in some order of evaluation makes them.
+"""The precision gate: checks that the errors of a whole tensor are no larger than those of float32 in the worst order.
 
-The bound holds for every single element, so it is wide: products in TF32 stay inside it where a sum is long. An average is
-sharper. The formula is read over numbers that carry the standard deviation of their error (`deviation_number`), in the
-worst order of evaluation, and the root mean square of error / standard deviation must not exceed about 1.
+The bound must hold for every single element, so it is wide: TF32 products of a long sum stay inside it. An average is
+sharper. The formula is evaluated on numbers that carry the standard deviation of their error (`deviation_number`), and the
+root mean square of error / standard deviation must not exceed about 1.
 
-A long sum hides the precision of its factors behind its own roundings. So there is a run with inputs of the gate's own: the
-case's shape and layouts, values of mixed sign at a model's scale, and so many zeros that about `TERMS` terms of each sum are
-left. Zeros add no rounding. docs/tolerances.md, "Precision", derives the numbers.
+The roundings of a long sum hide the precision of its factors. Therefore the gate runs on inputs of its own: the case's
+shape and layouts, values of mixed sign at a model's scale, and zeros in all but about `TERMS` terms of each sum. Zeros add
+no rounding. docs/tolerances.md, "Precision", derives the numbers.
 """
 
 import math
@@ -36,17 +36,17 @@ LABEL = "short sums at model scale"
 SYMPTOM = "imprecise"
 
 TERMS = 8
-"""About so many terms of a sum are not 0: enough to be a sum, too few to hide what its factors lost."""
+"""Nonzero terms of a sum, about: enough for a sum, too few to hide the precision of its factors."""
 
 UNLIKELY = 18.0
 """A tensor fails by chance with a probability of at most exp(-UNLIKELY) = 1.5e-8, half of what LAMBDA = 6 allows."""
 
 _STRIDE = 40507
-"""A prime beyond the usual group sizes: where in a group of elements the one lies that is not 0, from group to group."""
+"""A prime beyond the usual group sizes: the step from group to group of the position that is not 0."""
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
-    """One run on the gate's own inputs."""
+    """Plan one run on the gate's own inputs."""
     if trial.case.dtype == "float64":
         return [not_applicable(NAME, "case", "no reference is more precise than float64")]
     if trial.case.N == 0:
@@ -67,10 +67,10 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
 
 
 def made(case: Case, device: torch.device) -> Inputs:
-    """The case's shape, layouts, seeds and schedules with values of mixed sign at a model's scale, most of them 0.
+    """Return the case's shape, layouts, seeds and schedules with values of mixed sign at a model's scale, most of them 0.
 
-    Nothing is expanded: elements that are copies have the same error. In each token's row of an input, one element of each
-    group is kept, so that about `TERMS` are; of the upstream gradients, one token of each group.
+    No layout is expanded, since copies have equal errors. In each token's row of an input, one element of each group is
+    kept, about `TERMS` in all; in upstream gradients, one token of each group.
     """
     table = case.table
     exponents = table.usual_exponents(case.sizes)
@@ -91,17 +91,17 @@ def made(case: Case, device: torch.device) -> Inputs:
 
 
 def _keep_elements(tensor: Tensor, count: int, period: int) -> None:
-    """Keep one element of each group in each token's row, elsewhere from token to token; tokens repeat as before."""
+    """Zero all but one element of each group in each token's row; its position changes from token to token."""
     rows, row = math.prod(tensor.shape[:count]), math.prod(tensor.shape[count:])
     step = max(1, row // TERMS)
-    place = torch.arange(row)
+    position = torch.arange(row)
     token = torch.arange(rows).unsqueeze(-1) % (period // row or rows)
-    kept = place % step == (place // step + token) * _STRIDE % step
+    kept = position % step == (position // step + token) * _STRIDE % step
     tensor.masked_fill_(~kept.reshape(tensor.shape), 0.0)
 
 
 def _keep_tokens(tensor: Tensor, count: int) -> None:
-    """Keep one token of each group."""
+    """Zero all but one token of each group."""
     rows = math.prod(tensor.shape[:count])
     step = max(1, rows // TERMS)
     token = torch.arange(rows)
@@ -110,9 +110,9 @@ def _keep_tokens(tensor: Tensor, count: int) -> None:
 
 
 def deviations(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> dict[str, DeviationNumber]:
-    """The value and the standard deviation of each output and gradient, of the tokens that stand for all in a large case.
+    """Return value and standard deviation of each output and gradient, in a large case of the representative tokens.
 
-    The backward starts from the saved tensors as they are given, so their rounding is no error of its own.
+    The backward starts from the saved tensors as given, so their rounding is not part of its error.
     """
     few = condensed(inputs)
     read = read_formula(
@@ -128,7 +128,7 @@ def deviations(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -
 
 
 def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:
-    """The gate's verdict as a tolerance of each element: where it fails, the worst element is beyond it."""
+    """Return the gate's limit as a tolerance of each element; where the gate fails, the worst element exceeds it."""
     numbers, few = deviations(inputs, wanted, recomputes_forward=recomputes_forward), condensed(inputs)
     specs, bounds = inputs.case.table.result_specs, {}
     for name, one in numbers.items():
@@ -141,7 +141,7 @@ def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> 
 
 
 def judge_tensor(name: str, got: Tensor, wanted: DeviationNumber) -> Verdict:
-    """Compare the root mean square of error / standard deviation with what chance makes of it."""
+    """Compare the root mean square of error / standard deviation with the limit that `allowed` derives."""
     value, deviation = as_float64(got, wanted), wanted.deviation
     judged = _judged(wanted)
     elements = int(judged.sum())
@@ -154,22 +154,23 @@ def judge_tensor(name: str, got: Tensor, wanted: DeviationNumber) -> Verdict:
         return passed(NAME, name)
     ratio = torch.where(judged, errors, 0.0)
     worst = describe(name, largest(ratio), value, wanted.value, limit * deviation)
-    said = f"{worst}; error / standard deviation of {elements} elements: {rms:.3g}, at most {limit:.3g}"
-    return failed(NAME, name, SYMPTOM, said)
+    message = f"{worst}; error / standard deviation of {elements} elements: {rms:.3g}, at most {limit:.3g}"
+    return failed(NAME, name, SYMPTOM, message)
 
 
 def _judged(wanted: DeviationNumber) -> Tensor:
-    """Where something is rounded, and nothing overflows."""
+    """Return where the result is rounded and cannot overflow."""
     deviation = wanted.deviation
     inside = wanted.size + 8 * deviation < overflow_threshold(wanted.dtype)
     return (deviation > 0) & inside
 
 
 def allowed(shared: Tensor, deviation: Tensor) -> float:
-    """The largest root mean square that chance makes, but for `UNLIKELY`; from the elements' shared and whole deviations.
+    """Return the root mean square that chance exceeds with a probability of at most exp(-`UNLIKELY`).
 
-    Hsu, Kakade and Zhang's tail of a quadratic form: 1 + 2 sqrt(tr(C^2) x) / E + 2 |C| x / E for the mean square of E errors
-    of variance 1 and covariance C. Of C, E - s are independent and s are in the worst case one error.
+    Hsu, Kakade and Zhang bound the tail of a quadratic form: the mean square of E errors of variance 1 and covariance C
+    exceeds 1 + 2 sqrt(tr(C^2) x) / E + 2 |C| x / E with a probability of at most exp(-x). With s = sum (shared/deviation)^2,
+    the worst C has E independent errors and s that are one and the same.
     """
     elements = deviation.numel()
     common = float((shared / deviation).square().sum())

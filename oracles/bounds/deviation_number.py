@@ -3,7 +3,7 @@
 `error` and `shared` are two parts of it, for each element: `error` comes from roundings that no other element has, `shared`
 from roundings that other elements have as well, such as that of a factor that a whole row is multiplied by. Their squares
 add up. With u the unit roundoff, s(a) the whole standard deviation of a, T a sum's value, Q the sum of its terms' squares
-and c how many of them are not 0:
+and c the number of its nonzero terms:
 
     a + b             s(a) + s(b)                              and u/sqrt(3) sqrt(max((a + b)^2, a^2 + b^2)), per addition
     a * b             |a| s(b) + |b| s(a)                      and u/sqrt(3) |a b|      (no rounding for a power of two)
@@ -14,8 +14,8 @@ and c how many of them are not 0:
     sigmoid(a)        s(a) sigma'(a)                           and 9u sigma(a) + 2u |a| sigma'(a)
     to(narrower)      s(a)                                     and u_narrow/sqrt(3) |a|
 
-"and" joins two parts by the root of the sum of their squares. What the terms of a sum may have in common adds up instead,
-and is joined as well: |sum of shared sign(a)|, of a product |sum of s(a) sign(a) b|. docs/tolerances.md, "Precision",
+"and" means the root of the sum of squares. Errors that the terms of a sum share add up linearly and are a further part:
+|sum of shared sign(a)|, for a product |sum of s(a) sign(a) b|. docs/tolerances.md, "Precision",
 derives each line. They are valid for values that the precision gate makes: finite, of mixed sign, in an order that does not
 depend on them.
 """
@@ -36,11 +36,11 @@ UNIFORM = 3**-0.5
 class DeviationNumber(ErrorNumber):
     """A float64 value and the standard deviation of its error, in two parts.
 
-    `terms`: how many terms this is the elementwise sum of. They may be added in another order.
+    `terms`: the number of terms of which this is the elementwise sum. They may be added in another order.
     """
 
     truncates = False
-    """Whether sums may be made by units that round toward zero."""
+    """Whether sums may run on units that round toward zero."""
 
     __slots__ = ("shared", "terms")
 
@@ -62,7 +62,7 @@ class DeviationNumber(ErrorNumber):
 
     @classmethod
     def stored(cls, value: Tensor, dtype: torch.dtype, *, with_quantum: bool = False) -> "DeviationNumber":
-        """What is given to the implementation after rounding to `dtype`: the rounded value, without an error."""
+        """Return the value rounded to `dtype` without an error, as it is given to the implementation."""
         del with_quantum
         rounded = value.to(dtype).double()
         return cls(rounded, torch.zeros_like(rounded), dtype)
@@ -144,7 +144,7 @@ class DeviationNumber(ErrorNumber):
         return type(self)(self.value, error, dtype, shared=self.shared, terms=self.terms)
 
     def _of_sum(self, value: Tensor, squares: Tensor, count: Tensor, *, products: Tensor | float) -> Tensor:
-        """What the roundings of a sum make, in any order; a product that is rounded before it is added counts as well."""
+        """Return the deviation that the roundings of a sum cause in any order; `products`: those rounded before the addition."""
         u, partial = unit_roundoff(self.dtype), squares / 4 + value.square()
         variance = UNIFORM**2 * ((count - 1).clamp(min=0) * partial + products)
         if self.truncates:
@@ -154,10 +154,9 @@ class DeviationNumber(ErrorNumber):
     def _elementwise(
         self, value: Tensor, own: Tensor, *parts: tuple[Tensor | float, "DeviationNumber"], terms: int = 1
     ) -> "DeviationNumber":
-        """The result of an elementwise operation: its own rounding, and each operand's error times the slope there.
+        """Return the result of an elementwise operation: its own rounding, and each operand's error times its slope.
 
-        The operands' errors may depend on each other, so they are added. Of an operand that is broadcast, several elements
-        have the same error.
+        The operands' errors may be dependent, so they are added. Elements of a broadcast operand share their error.
         """
         error = torch.zeros_like(value)
         shared = torch.zeros_like(value)
@@ -190,7 +189,7 @@ class DeviationNumber(ErrorNumber):
 
 
 class TruncatingDeviationNumber(DeviationNumber):
-    """The same where a sum may be made by tensor cores, whose accumulators round toward zero."""
+    """The same where tensor cores may compute a sum; their accumulators round toward zero."""
 
     truncates = True
 
@@ -198,5 +197,5 @@ class TruncatingDeviationNumber(DeviationNumber):
 
 
 def _underflow(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """Half a subnormal where something was rounded."""
+    """Return half a subnormal where `value` is not 0."""
     return (value != 0).double() * half_subnormal(dtype)

@@ -1,4 +1,4 @@
-"""Quanta: the power of two of which every element of a tensor is a multiple, and what is exact by it.
+"""Quanta: powers of two of which every element of a tensor is a multiple, and which results are exact because of them.
 
 Sums and products of such numbers whose terms together stay below 2**p quanta, p the digits of the dtype, are exact in any
 order.
@@ -13,7 +13,7 @@ from oracles.bounds.rounding import all_finite, half_subnormal, unit_roundoff
 
 
 def quantum_of(value: Tensor) -> float:
-    """The largest power of two of which every element is a multiple; infinity for zeros, 0 where one is not finite."""
+    """Return the largest power of two that divides every element; infinity for zeros, 0 if an element is not finite."""
     if not all_finite(value):
         return 0.0
     mantissa, exponent = torch.frexp(value.double())
@@ -23,12 +23,12 @@ def quantum_of(value: Tensor) -> float:
 
 
 def product_quantum(a: float, b: float) -> float:
-    """The quantum of a product; 0 where one of the factors has none."""
+    """Return the quantum of a product; 0 where a factor has none."""
     return a * b if a and b else 0.0
 
 
-def representable(spread: Tensor, quantum: float, dtype: torch.dtype) -> Tensor:
-    """Where every multiple of `quantum` up to `spread` is a number of `dtype`."""
+def representable(largest: Tensor, quantum: float, dtype: torch.dtype) -> Tensor:
+    """Return where every multiple of `quantum` up to `largest` in magnitude is a number of `dtype`."""
     if quantum < 2 * half_subnormal(dtype):
-        return spread == 0
-    return spread <= quantum / unit_roundoff(dtype)
+        return largest == 0
+    return largest <= quantum / unit_roundoff(dtype)
