@@ -1,4 +1,4 @@
-"""What ran where: captured once a process, stored with every observation and report."""
+"""Versions, hardware and settings: captured once per process, stored with every observation and report."""
 
 import functools
 import os
@@ -19,9 +19,9 @@ class Environment:
     """Versions, hardware and settings that a result depends on.
 
     Attributes:
-        packages: installed version by distribution name; "absent" where it is not installed. Nothing is imported for it.
-        devices: one line for each CUDA device, empty without one.
-        variables: the environment variables that change how kernels run, where they are set.
+        packages: installed version by distribution name, "absent" if not installed; read without importing the package.
+        devices: one line for each CUDA device.
+        variables: those environment variables that change how kernels run and are set.
     """
 
     python: str
@@ -40,7 +40,7 @@ class Environment:
 
 @functools.cache
 def environment() -> Environment:
-    """The environment of this process."""
+    """Return the environment of this process."""
     return Environment(
         python=platform.python_version(),
         platform=platform.platform(),
