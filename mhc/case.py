@@ -1,4 +1,4 @@
-"""Case: everything that determines one check, except the implementation. Small, frozen, JSON, never tensor elements."""
+"""Case: everything that determines one check except the implementation. Small, frozen, stored as JSON."""
 
 import functools
 import hashlib
@@ -27,12 +27,12 @@ class Case:
         operator: a key of `mhc.operator.OPERATORS`.
         B, S, n, D: batch, sequence, residual streams, hidden size.
         dtype: x's, by name; the other dtypes follow from it.
-        tensors: a recipe for each input and upstream gradient of the operator; an optional one is absent by being left out.
-        scalars: the operator's hyper-parameters; the ones left out have the operator's defaults.
-        schedules: for an implementation's name, the kernel schedule it is to use; others take their default.
+        tensors: a recipe for each input and upstream gradient of the operator; absent optional tensors are left out.
+        scalars: the operator's hyper-parameters; missing ones take the operator's defaults.
+        schedules: pinned kernel schedules by implementation name; other implementations use their default.
 
     Raises:
-        CaseError: a field does not fit; the message begins with the field's path, as in `tensors.x.layout.step`.
+        CaseError: a field is invalid; the message begins with the field's path, as in `tensors.x.layout.step`.
     """
 
     operator: str = "mhc_pre"
@@ -79,7 +79,7 @@ class Case:
         return self.sizes["M"]
 
     def has(self, name: str) -> bool:
-        """Whether the tensor `name` is present."""
+        """Return whether the tensor `name` is present."""
         return name in self.tensors
 
     @functools.cached_property
@@ -96,7 +96,7 @@ class Case:
         return "-".join([self.operator.removeprefix("mhc_"), shape, _SHORT_DTYPE[self.dtype], *absent, digest])
 
     def to_json(self) -> str:
-        """Indented JSON, for a file that people read."""
+        """Return indented JSON, for files."""
         return json.dumps(encode(vars(self)), indent=2, allow_nan=False) + "\n"
 
     @staticmethod
@@ -104,7 +104,7 @@ class Case:
         """Read a case, of this schema version or an older one.
 
         Raises:
-            CaseError: names the field, or says which schema version was found and which ones can be read.
+            CaseError: names the invalid field, or the schema version found and those that can be read.
         """
         try:
             document = parse(text)
@@ -117,7 +117,7 @@ class Case:
         """Read a case from JSON values, as `from_json` does."""
         try:
             return Case(**decode(document))
-        except RecursionError:  # a bad value is quoted, however deep it is
+        except RecursionError:  # messages quote a bad value, at any depth
             raise CaseError("case", "is nested too deeply") from None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -131,7 +131,7 @@ class Case:
 
 
 def default_case(*, operator: str = "mhc_pre", absent: frozenset[str] = frozenset(), **fields: object) -> Case:
-    """A case with standard-normal tensors, each with a seed of its own; `absent` names the optional ones to leave out."""
+    """Return a case with standard-normal tensors, each with its own seed, without the optional tensors in `absent`."""
     _require(_is_one_of(operator, OPERATORS), "operator", f"one of {', '.join(OPERATORS)}", operator)
     drawn = OPERATORS[operator].drawn
     recipes = {spec.name: Recipe(seed=seed) for seed, spec in enumerate(drawn) if spec.name not in absent}
@@ -139,7 +139,7 @@ def default_case(*, operator: str = "mhc_pre", absent: frozenset[str] = frozense
 
 
 def with_tensor(case: Case, name: str, **changes: object) -> Case:
-    """`case` with some fields of one tensor's recipe replaced."""
+    """Return `case` with some fields of one tensor's recipe replaced."""
     recipe = replace(case.tensors[name], **changes)  # type: ignore[arg-type]  # checked by Case itself
     return replace(case, tensors={**case.tensors, name: recipe})
 
@@ -158,7 +158,7 @@ def _is_int(value: object) -> bool:
 
 
 def _require_size(value: object, least: int, path: str) -> None:
-    """That it is an integer which a tensor's sizes and strides can hold."""
+    """Require an integer from `least` to the largest size or stride of a tensor."""
     whole = value if isinstance(value, int) and not isinstance(value, bool) else least - 1
     _require(whole >= least, path, f"an integer >= {least}", value)
     _require(whole < 2**63, path, "below 2^63", value)

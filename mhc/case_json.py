@@ -1,10 +1,10 @@
 """The JSON form of a case and its versions. Numbers round-trip exactly; NaN and infinities are written as strings.
 
-A schema version is one step in `_UPGRADES`: a function from a document of version v to one of version v + 1. A change of
-what is written raises `SCHEMA` and adds the step, so that every fixture ever saved stays readable. A case is written in the
-oldest version that can hold it, so that its text, and with it its id, stays what it was.
+`_UPGRADES[v]` turns a document of version v into one of version v + 1. A change of the format increases `SCHEMA` and adds a
+step, so that every saved fixture stays readable. A case is written in the oldest version that can represent it, so that its
+text and its id never change.
 
-    1  the first
+    1  the first version
     2  recipes may have `period` and `rows`
 """
 
@@ -24,18 +24,18 @@ _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda do
 
 
 class CaseError(ValueError):
-    """A case, or a file with one, that cannot be used. The message begins with the path of the bad field."""
+    """Raised for an invalid case or case file. The message begins with the path of the invalid field."""
 
     def __init__(self, path: str, problem: str) -> None:
-        told = problem if len(problem) <= _LONGEST else f"{problem[:_LONGEST]}..."  # it quotes values of any size
-        super().__init__(f"{path}: {told}")
+        shown = problem if len(problem) <= _LONGEST else f"{problem[:_LONGEST]}..."  # it quotes values of any size
+        super().__init__(f"{path}: {shown}")
         self.path = path
 
 
 def encode(case: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a `Case` as JSON values.
 
-    Recipes and layouts are written whole, so that a later default cannot change a fixture.
+    All fields of recipes and layouts are written, so that new defaults cannot change a fixture.
     """
     thinned = any(recipe.period or recipe.rows for recipe in case["tensors"].values())
     return {
@@ -48,10 +48,10 @@ def encode(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse(text: str) -> object:
-    """The JSON values of a text. NaN and infinities are no numbers of JSON.
+    """Return the JSON values of a text. NaN and infinities are not valid JSON.
 
     Raises:
-        ValueError: it is not JSON, or nested too deeply; says where.
+        ValueError: the text is not JSON, or nested too deeply; the message says where.
     """
     try:
         return json.loads(text, parse_constant=_no_number)
@@ -66,17 +66,15 @@ def _no_number(name: str) -> float:
 
 
 def decode(document: object) -> dict[str, Any]:
-    """The fields of a `Case` from JSON values of this schema or an older one.
+    """Return the fields of a `Case` from JSON values of this schema version or an older one.
 
     Raises:
-        CaseError: an unknown field, or a schema version that cannot be read, with the reason.
+        CaseError: a field is unknown, or the schema version cannot be read.
     """
     document = _upgrade(_mapping(document, "case"))
     names = {"operator", "B", "S", "n", "D", "dtype", "scalars", "tensors", "schedules"}
     _only(document, names, "")
-    tensors = _mapping(document.get("tensors", {}), "tensors")
-    scalars = _mapping(document.get("scalars", {}), "scalars")
-    schedules = _mapping(document.get("schedules", {}), "schedules")
+    tensors, scalars, schedules = (_mapping(document.get(name, {}), name) for name in ("tensors", "scalars", "schedules"))
     return {
         **document,
         "tensors": {name: _decode_recipe(value, f"tensors.{name}") for name, value in tensors.items()},
@@ -106,7 +104,7 @@ def _readable() -> str:
 
 
 def _encode_recipe(recipe: Recipe) -> dict[str, Any]:
-    layout = recipe.layout
+    layout = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(recipe.layout).items()}
     thinned = {"period": recipe.period, "rows": recipe.rows} if recipe.period or recipe.rows else {}
     return {
         "kind": recipe.kind,
@@ -114,13 +112,7 @@ def _encode_recipe(recipe: Recipe) -> dict[str, Any]:
         "scale": recipe.scale,
         **thinned,
         "literals": [[list(index), _encode_float(value)] for index, value in recipe.literals],
-        "layout": {
-            "order": list(layout.order),
-            "step": layout.step,
-            "pad": layout.pad,
-            "offset": layout.offset,
-            "expand": list(layout.expand),
-        },
+        "layout": layout,
     }
 
 

@@ -1,4 +1,4 @@
-"""What the command lines of the package have in common."""
+"""The base class of the package's command lines."""
 
 import sys
 import traceback
@@ -10,9 +10,9 @@ from mhc.terminal import cleaned
 
 
 class Commands(click.Group):
-    """A group that prints nothing a terminal obeys, and ends with status 3 on unforeseen exceptions.
+    """A group that prints no terminal escapes and exits with status 3 on an unexpected exception.
 
-    A traceback's own status 1 would read as a finding.
+    Python's own status for a traceback, 1, means a finding here.
     """
 
     def main(self, *args: Any, **options: Any) -> Any:
@@ -22,11 +22,11 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:  # before or behind a campaign, which takes it for itself
+        except KeyboardInterrupt:  # before or after a campaign, which handles it itself
             click.echo("ended by SIGINT", err=True)
             sys.exit(130)
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
-        except Exception:  # whatever it is, it is shown, and it is the harness's
+        except Exception:  # a fault of the harness: shown in full
             traceback.print_exc()
             sys.exit(3)

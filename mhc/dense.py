@@ -1,4 +1,4 @@
-"""Tensors as kernels want them: contiguous and aligned."""
+"""Contiguous, aligned tensors for kernels."""
 
 import torch
 from torch import Tensor
@@ -8,10 +8,9 @@ _ON_GPU, _ON_CPU = 16, 64
 
 
 def dense(*tensors: Tensor) -> list[Tensor]:
-    """Each tensor, copied where it is strided or begins off a vector's boundary; differentiable. All are on one device.
+    """Return the tensors, copied where they are strided or misaligned; differentiable. All must be on one device.
 
-    So a view gives bit for bit what its copy gives: compilers and BLAS cut a tensor by strides and alignment, and with the
-    cut changes the order of a sum.
+    A view then gives the same bits as its copy: compilers and BLAS choose the order of a sum by strides and alignment.
     """
     alignment = _ON_GPU if tensors[0].is_cuda else _ON_CPU
     return [

@@ -1,4 +1,4 @@
-"""What ran where: captured once a process, stored with every observation and report."""
+"""Versions, hardware and settings: captured once per process, stored with every observation and report."""
 
 import functools
 import os
@@ -19,9 +19,9 @@ class Environment:
     """Versions, hardware and settings that a result depends on.
 
     Attributes:
-        packages: installed version by distribution name; "absent" where it is not installed. Nothing is imported for it.
-        devices: one line for each CUDA device, empty without one.
-        variables: the environment variables that change how kernels run, where they are set.
+        packages: installed version by distribution name, "absent" if not installed; read without importing the package.
+        devices: one line for each CUDA device.
+        variables: those environment variables that change how kernels run and are set.
     """
 
     python: str
@@ -33,20 +33,14 @@ class Environment:
     variables: Mapping[str, str]
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "python": self.python,
-            "platform": self.platform,
-            "processor": self.processor,
-            "packages": dict(self.packages),
-            "cuda": self.cuda,
-            "devices": list(self.devices),
-            "variables": dict(self.variables),
-        }
+        """Return JSON values by the fields' names."""
+        collections = {"packages": dict(self.packages), "devices": list(self.devices), "variables": dict(self.variables)}
+        return {**vars(self), **collections}
 
 
 @functools.cache
 def environment() -> Environment:
-    """The environment of this process."""
+    """Return the environment of this process."""
     return Environment(
         python=platform.python_version(),
         platform=platform.platform(),

@@ -1,4 +1,4 @@
-"""Files: read with a limit, replaced as a whole, named after anything, and never through a link."""
+"""Files: bounded reads, atomic replacement, safe names, locks, and no writes through links."""
 
 import fcntl
 import hashlib
@@ -11,21 +11,21 @@ from pathlib import Path
 from mhc.case_json import CaseError, parse
 
 LARGEST = 64 << 20
-"""Bytes of a JSON file that are read; a finding has some kilobytes."""
+"""The largest JSON file that is read, in bytes; a finding has a few kilobytes."""
 
 _ORDINARY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,79}")
 _KEPT = 40
 
 
 def read_json(path: Path) -> object:
-    """The JSON values in a file.
+    """Return the JSON values in a file.
 
     Raises:
-        CaseError: it cannot be read, is too large, or is not JSON in UTF-8.
+        CaseError: the file cannot be read, is too large, or is not JSON in UTF-8.
     """
     try:
         with path.open("rb") as file:
-            data = file.read(LARGEST + 1)  # a device or a pipe has no size to ask for
+            data = file.read(LARGEST + 1)  # devices and pipes have no size
     except OSError as error:
         raise CaseError("file", f"cannot be read ({error.strerror})") from error
     if len(data) > LARGEST:
@@ -39,9 +39,9 @@ def read_json(path: Path) -> object:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write `text` to `path`, all of it or nothing: whoever reads it reads the old or the new one.
+    """Write `text` to `path` atomically: a reader sees the old or the new text.
 
-    A link at `path` is replaced, and not followed.
+    A link at `path` is replaced, not followed.
     """
     beside = path.with_name(f".{path.name[:_KEPT]}.{secrets.token_hex(8)}")
     number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
@@ -54,7 +54,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def file_name(name: str) -> str:
-    """A file name for `name`, which may be anything: another one for each, and the name itself where it is ordinary."""
+    """Return a file name for any string: `name` itself where it is ordinary, else a readable form with a digest."""
     if _ORDINARY.fullmatch(name):
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
@@ -62,7 +62,7 @@ def file_name(name: str) -> str:
 
 
 def new_folder(path: Path) -> Path:
-    """Make a folder that was not there: `path`, or where that is taken the same with -2, -3, ..."""
+    """Make and return a new folder: `path`, or if that exists `path-2`, `path-3`, ..."""
     path.parent.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):
         folder = path if number == 1 else path.with_name(f"{path.name}-{number}")
@@ -75,7 +75,7 @@ def new_folder(path: Path) -> Path:
 
 
 def refuse_links(*paths: Path) -> None:
-    """Refuse what somebody else may have made a link out of a folder that is written to.
+    """Raise if one of `paths` is a link, which another user may have planted in a folder that is written to.
 
     Raises:
         OSError: one of `paths` is a link.
@@ -86,14 +86,14 @@ def refuse_links(*paths: Path) -> None:
 
 
 class Held(Exception):
-    """Another process holds the lock."""
+    """Raised where another process holds the lock."""
 
 
 def hold(path: Path) -> int:
-    """Take the lock on `path`, and give the descriptor that has it: the kernel gives it back when the process ends.
+    """Lock `path` and return the descriptor that holds the lock; the kernel releases it when the process ends.
 
     Raises:
-        Held: another process has it. OSError: it cannot be locked there.
+        Held: another process holds the lock. OSError: `path` cannot be locked.
     """
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:

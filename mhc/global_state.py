@@ -1,6 +1,6 @@
-"""State of the process and the thread that a kernel must leave as it was: generators, default modes, precision switches.
+"""State of the process and the thread that a kernel must not change: generators, default modes, precision switches.
 
-`unchanged` puts back what a call changed, and says what that was. So one case cannot affect the next one.
+`unchanged` restores and reports what a call changed, so that no case affects the next one.
 """
 
 import contextlib
@@ -24,9 +24,9 @@ class Setting:
     """One piece of global state.
 
     Attributes:
-        name: what reports call it.
-        read: its value, comparable by `==`. write: puts a value back that `read` gave.
-        opaque: the value means nothing to people: the state of a generator.
+        name: its name in reports.
+        read: returns the value, comparable by `==`. write: restores a value that `read` returned.
+        opaque: the value is not shown in reports, such as the state of a generator.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """A setting that a stage left changed; how: from what to what, in words; empty where a generator moved on."""
+    """A setting that a stage left changed. how: the old and the new value in words, empty for a generator."""
 
     stage: str
     setting: str
@@ -56,7 +56,7 @@ _KEY_AND_POSITION = 4 * 624 + 4  # bytes of numpy's mt19937_state
 
 
 def _read_numpy() -> tuple[Any, bytes]:
-    """NumPy's global generator, and its state from memory: `get_state` takes 40 microseconds."""
+    """Return NumPy's global generator and its state, read from memory, since `get_state` takes 40 microseconds."""
     generator = np.random.mtrand.get_bit_generator()
     known = isinstance(generator, np.random.MT19937)
     return generator, ctypes.string_at(generator.ctypes.state_address, _KEY_AND_POSITION) if known else b""
@@ -92,7 +92,7 @@ Named = tuple[tuple[str, Any], ...]
 
 
 def _read_precision() -> Named:
-    """The general switch, and those of the backends. Where they contradict one another, PyTorch refuses to say the first."""
+    """Return the general switch and those of the backends; PyTorch raises for the general one if these contradict."""
     try:
         general = torch.get_float32_matmul_precision()
     except RuntimeError:
@@ -135,7 +135,7 @@ def _write_autocast(value: Named) -> None:
 
 
 def _write_recursion_limit(limit: int) -> None:
-    with contextlib.suppress(RecursionError):  # it is deeper than that already
+    with contextlib.suppress(RecursionError):  # the stack is deeper than the limit
         sys.setrecursionlimit(limit)
 
 
@@ -152,7 +152,7 @@ def _write_working_directory(folder: str) -> None:
 
 
 def _read_function_modes() -> int:
-    """All but a default device, which is one too and a setting of its own."""
+    """Return the number of function modes without the default device, which is a setting of its own."""
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
     return sum(not isinstance(mode, DeviceContext) for mode in modes)
 
@@ -174,14 +174,14 @@ def _attribute(name: str, owner: Any, attribute: str) -> Setting:
 _MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn
 
 SETTINGS: tuple[Setting, ...] = (
-    # modes first: they could answer what the others ask PyTorch
+    # modes first: they may intercept the calls that read the other settings
     Setting(name="dispatch modes", read=torch._C._len_torch_dispatch_stack, write=_pop_dispatch_modes),
     Setting(name="function modes", read=_read_function_modes, write=_pop_function_modes),
     Setting(name="default device", read=_read_default_device, write=_write_default_device),
     Setting(name="PyTorch's generator on the CPU", read=_read_torch, write=_write_torch, opaque=True),
     Setting(name="Python's random generator", read=random.getstate, write=random.setstate, opaque=True),
     Setting(name="NumPy's global generator", read=_read_numpy, write=_write_numpy, opaque=True),
-    Setting(name="grad mode", read=_read_grad_mode, write=lambda mode: None),  # `unchanged` puts it back
+    Setting(name="grad mode", read=_read_grad_mode, write=lambda mode: None),  # restored by `unchanged`
     Setting(name="anomaly mode", read=torch.is_anomaly_enabled, write=torch.autograd.set_detect_anomaly),
     Setting(name="autocast", read=_read_autocast, write=_write_autocast),
     Setting(name="default dtype", read=torch.get_default_dtype, write=torch.set_default_dtype),
@@ -204,7 +204,7 @@ SETTINGS: tuple[Setting, ...] = (
     _attribute("cudnn.benchmark", _CUDNN, "benchmark"),
     _attribute("cudnn.deterministic", _CUDNN, "deterministic"),
 )
-"""What is there on every machine."""
+"""The settings of every machine."""
 
 CUDA_SETTINGS: tuple[Setting, ...] = (
     Setting(name="CUDA device", read=torch.cuda.current_device, write=torch.cuda.set_device),
@@ -216,16 +216,16 @@ CUDA_SETTINGS: tuple[Setting, ...] = (
         opaque=True,
     ),
 )
-"""In addition where the device is a GPU; the device first, since the others are read on the current one."""
+"""Further settings on a GPU; the device first, since the others are read from the current device."""
 
 
 @contextlib.contextmanager
 def unchanged(stage: str, device_type: str) -> Iterator[list[Change]]:
-    """Put back what the block changes of the global state; the list has it when the block has ended, however it ended."""
+    """Restore the global state after the block; the yielded list holds the changes once the block has ended."""
     settings = (*CUDA_SETTINGS, *SETTINGS) if device_type == "cuda" else SETTINGS
     changes: list[Change] = []
     grad = torch.is_grad_enabled()
-    # PyTorch has no switch for inference mode. Leaving a block of it puts back what was there before, grad mode too.
+    # PyTorch has no switch for inference mode; leaving such a block restores inference mode and grad mode.
     with torch.inference_mode(torch.is_inference_mode_enabled()):
         torch.set_grad_enabled(grad)
         before = [setting.read() for setting in settings]

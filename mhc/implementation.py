@@ -1,4 +1,4 @@
-"""Implementation: one way to compute an operator, as a frozen record. This is the interface for kernels from outside."""
+"""Implementation: one way to compute an operator, as a frozen record. It is the interface for external kernels."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,9 @@ _LONGEST_NAME = 200
 
 
 class Refused(Exception):
-    """A reason why an implementation does not take a case.
+    """A reason why an implementation does not accept a case: returned by `supports`, or raised by a kernel.
 
-    `supports` returns one; a kernel called with what it does not support raises one. It is false as a condition, so
-    `if implementation.supports(case)` reads as it should.
+    It is false as a condition, so that `if implementation.supports(case)` works.
     """
 
     def __init__(self, reason: str) -> None:
@@ -31,11 +30,11 @@ class Refused(Exception):
 
 
 class ImplementationError(ValueError):
-    """An implementation record, or the file it comes from, that cannot be used; says which and what was expected."""
+    """Raised for an invalid implementation record or file; the message names it and says what was expected."""
 
 
 def text_of(error: BaseException) -> str:
-    """What an exception says. Its `__str__` may be code from outside, and raise anything itself."""
+    """Return an exception's message; its `__str__` may be external code and raise itself."""
     try:
         return str(error)
     except BaseException as second:
@@ -54,28 +53,28 @@ class Implementation:
     With the operator `mhc_pre` (docs/bring-your-own.md has a worked example):
 
         forward(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps)
-            -> h_in, h_post, h_res, inv_rms, h_mix, h_pre          the last three may be None: then they are not judged
+            -> h_in, h_post, h_res, inv_rms, h_mix, h_pre          the last three may be None: not judged
         backward(x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma, *, norm_eps, hc_eps)
-            -> dx, dphi, dalpha, dbias, dgamma                     any may be None: not judged, and said so
+            -> dx, dphi, dalpha, dbias, dgamma                     any may be None: reported as not judged
 
     Attributes:
-        name: unique; what reports and fingerprints say.
-        forward, backward: either may be None; then it is not run.
-        devices: device types it runs on, of "cpu" and "cuda".
-        dtypes: dtypes of x that it takes, by name.
-        supports: True, or `Refused` with a reason, for a case whose device and dtype are listed.
-        env: environment variables of its worker process, set before anything is imported.
-        schedule: its tunable choices, name to allowed values; the functions then take a keyword `schedule` as well.
-        recomputes_forward: its backward evaluates the forward again instead of using the saved tensors, so the tolerance of
+        name: unique; used in reports and fingerprints.
+        forward, backward: one of them may be None; then it is not run.
+        devices: device types, of "cpu" and "cuda".
+        dtypes: accepted dtypes of x, by name.
+        supports: returns True or `Refused(reason)` for a case whose device and dtype are listed.
+        env: environment variables of its worker process, set before any import.
+        schedule: tunable parameters, name to allowed values; the functions then take a keyword `schedule`.
+        recomputes_forward: the backward evaluates the forward again instead of using the saved tensors, so the tolerance of
             its gradients contains the forward's.
-        aliases: pairs of names, an output or gradient and what it may share memory with: an input, an upstream gradient, a
-            saved tensor, another output or gradient. What is not declared may not.
-        compiles: how many programs this process has compiled so far, for reports; None where that is not counted.
-        operator: which operator it computes.
+        aliases: pairs of names: an output or gradient, and the input, upstream gradient, saved tensor, output or gradient
+            with which it may share memory. Undeclared sharing is a failure.
+        compiles: returns the number of programs compiled so far in this process, for reports; None where not counted.
+        operator: the operator that it computes.
         origin: where it was loaded from; error messages begin with it.
 
     Raises:
-        ImplementationError: a field does not fit, or a function cannot be called with the operator's arguments.
+        ImplementationError: a field is invalid, or a function does not accept the operator's arguments.
     """
 
     name: str
@@ -140,7 +139,7 @@ class Implementation:
         self._require(callable(function), f"{stage} must be a function {wanted}", function)
         try:
             signature = inspect.signature(function)
-        except (TypeError, ValueError):  # a compiled callable without one: the call itself will tell
+        except (TypeError, ValueError):  # a compiled callable without a signature: the call itself will show it
             return
         try:
             signature.bind(*arguments, **keywords)
@@ -150,13 +149,13 @@ class Implementation:
             ) from error
 
     def keywords(self, scalars: Mapping[str, float], schedule: Schedule | None = None) -> dict[str, Any]:
-        """The keyword arguments of a call: the scalars, and a schedule (None: the default) where choices are declared."""
+        """Return the keyword arguments of a call: the scalars, and the schedule (None: default) if there are any."""
         names = OPERATORS[self.operator].scalars
         keywords: dict[str, Any] = {name: scalars[name] for name in names}
         return {**keywords, "schedule": schedule} if self.schedule else keywords
 
     def refusal(self, case: Case, device: str) -> Refused | None:
-        """Why this implementation does not take `case` on `device` ("cpu" or "cuda"); None where it does."""
+        """Return why this implementation does not accept `case` on `device` ("cpu" or "cuda"); None if it does."""
         if case.operator != self.operator:
             return Refused(f"computes {self.operator}, not {case.operator}")
         if device not in self.devices:

@@ -1,9 +1,9 @@
-"""From a case to tensors: the same bits on every machine.
+"""Materialise a case as tensors, with the same bits on every machine.
 
 Values are built in float64 on the CPU from a counter-based integer generator (Philox, whose raw stream NumPy keeps stable)
-by integer arithmetic and exact float64 operations alone: no logarithm, no cosine, nothing whose last bit depends on a
-library. They are then rounded to the tensor's dtype (to the 16-bit ones by way of float32, as PyTorch does) and laid out.
-`tests/checksums.json` holds what must come out. `mhc.placement` takes them to where an implementation runs.
+by integer arithmetic and exact float64 operations only: no logarithm, no cosine, no function whose last bit depends on a
+library. They are then rounded to the tensor's dtype (to 16-bit dtypes through float32, as PyTorch does) and laid out.
+`tests/checksums.json` holds the expected checksums. `mhc.placement` copies the tensors to the device of a run.
 """
 
 import hashlib
@@ -24,16 +24,16 @@ from mhc.recipe import Layout, Recipe
 _SCALE_STREAM = 1 << 32
 _ROW_STREAM = 1 << 33
 _SCALE_RANGE = 12
-_TAIL = 1024  # elements after the last one, for whoever reads or writes past the end
+_TAIL = 1024  # elements after the last one, to detect access past the end
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The tensors of a case on the host: the operator's inputs and the upstream gradients; an absent optional one is None.
+    """The tensors of a case on the host: the operator's inputs and upstream gradients; an absent optional tensor is None.
 
-    `storages` holds, for each tensor, the whole allocation that it is a view of. What no index reaches is NaN there, also
-    after the last element, so that a kernel that reads beside its input shows it. No implementation gets these very tensors:
-    it is given copies on `device` (`mhc.placement.place`), so that what it writes does not change what is right.
+    `storages` holds the whole allocation of each tensor. Elements that no index reaches, also those after the last element,
+    are NaN, to detect reads outside the tensor. Implementations receive copies on `device` (`mhc.placement.place`), so that
+    their writes cannot change the reference.
     """
 
     case: Case
@@ -43,7 +43,7 @@ class Inputs:
 
 
 def materialise(case: Case, device: torch.device | str = "cpu") -> Inputs:
-    """Build the tensors of `case`, which are to run on `device`; deterministic, and the same bits on every machine."""
+    """Return the tensors of `case` for a run on `device`; deterministic, with the same bits on every machine."""
     tensors: dict[str, Tensor | None] = {}
     storages: dict[str, Tensor] = {}
     for spec in case.table.drawn:
@@ -67,10 +67,10 @@ def derived(
     S: int | None = None,
     scalars: Mapping[str, float] | None = None,
 ) -> Inputs:
-    """Other inputs for the same implementation: `tensors` in place of those of the same names, each newly allocated.
+    """Return inputs with `tensors` in place of those of the same names, each in a new allocation.
 
-    Their case says the shape, the dtype, the scalars and the schedules. Its recipes are blanks: they do not tell what the
-    tensors hold. What is not replaced is shared with `inputs`; B and S may change where everything they shape is replaced.
+    The returned case has the shape, dtype, scalars and schedules; its recipes are defaults and do not describe the values.
+    Other tensors are shared with `inputs`. B and S may change only if every tensor that depends on them is replaced.
     """
     every = {**inputs.tensors, **tensors}
     case = replace(
@@ -84,12 +84,12 @@ def derived(
     placed = dict(every)
     for name, tensor in tensors.items():
         if tensor is not None:
-            storages[name], placed[name] = _place(tensor)
+            storages[name], placed[name] = _with_tail(tensor)
     return Inputs(case=case, device=inputs.device, tensors=placed, storages=storages)
 
 
 def edited(inputs: Inputs, edits: Mapping[str, Callable[[Tensor], object]]) -> Inputs:
-    """A copy of `inputs` with some of its tensors written to in place, each by its edit; the layouts stay."""
+    """Return a copy of `inputs` with some tensors edited in place, each by its function; layouts stay."""
     tensors, storages = dict(inputs.tensors), dict(inputs.storages)
     for name, edit in edits.items():
         tensor = inputs.tensors[name]
@@ -102,7 +102,7 @@ def edited(inputs: Inputs, edits: Mapping[str, Callable[[Tensor], object]]) -> I
 
 
 def banded(inputs: Inputs, fill: int) -> Inputs:
-    """A copy of `inputs` in larger allocations: bands of the byte `fill` on both sides; layouts and alignment stay."""
+    """Return a copy of `inputs` with bands of the byte `fill` around each allocation; layouts and alignment stay."""
     tensors, storages = dict(inputs.tensors), dict(inputs.storages)
     for name, tensor in inputs.tensors.items():
         if tensor is not None:
@@ -116,8 +116,8 @@ def banded(inputs: Inputs, fill: int) -> Inputs:
     return replace(inputs, tensors=tensors, storages=storages)
 
 
-def _place(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """An allocation with a NaN tail, and a contiguous copy of `tensor` at its beginning."""
+def _with_tail(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Return an allocation with a NaN tail, and the contiguous copy of `tensor` at its beginning."""
     storage = tensor.new_full((tensor.numel() + _TAIL,), math.nan)
     placed = storage[: tensor.numel()].view(tensor.shape)
     placed.copy_(tensor)
@@ -125,50 +125,54 @@ def _place(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def checksum(tensor: Tensor) -> str:
-    """SHA-256 of the elements in index order, whatever the layout; the first 16 hexadecimal digits."""
+    """Return 16 hexadecimal digits of the SHA-256 of the elements in index order, independent of the layout."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     return hashlib.sha256(flat.numpy().tobytes()).hexdigest()[:16]
 
 
 def _raw(seed: int, stream: int, count: int) -> np.ndarray:
-    """`count` unsigned 64-bit integers of the random stream (seed, stream)."""
+    """Return `count` unsigned 64-bit integers of the random stream (seed, stream)."""
     generator = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64))
     return np.asarray(generator.random_raw(count), dtype=np.uint64)
 
 
 def _normal(seed: int, stream: int, count: int) -> np.ndarray:
-    """N(0, 1) as the sum of twelve 32-bit uniforms less 6 (Irwin-Hall): exact in float64, |value| <= 6, steps of 2^-32."""
+    """Return N(0, 1) values as sums of twelve 32-bit uniforms minus 6 (Irwin-Hall): exact in float64, multiples of 2^-32."""
     raw = _raw(seed, stream, 6 * count).reshape(6, count)
     total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0, dtype=np.uint64)
     return np.asarray((total.astype(np.float64) - 6.0 * 2.0**32) * 2.0**-32)
 
 
 def _powers(seed: int, stream: int, count: int) -> np.ndarray:
-    """2^u, u uniform in -12..12 (to within 2^-59)."""
+    """Return powers 2^u, u uniform in -12..12 (to within 2^-59)."""
     exponents = (_raw(seed, stream | _SCALE_STREAM, count) % np.uint64(2 * _SCALE_RANGE + 1)).astype(np.int64)
     return np.asarray(np.ldexp(1.0, exponents - _SCALE_RANGE))
 
 
 def _one_in(many: int, seed: int, stream: int, count: int) -> np.ndarray:
-    """1 for one element in `many`, at random, and 0 for the others."""
+    """Return 1 for one element in `many`, at random, and 0 for the others."""
     return np.asarray((_raw(seed, stream | _SCALE_STREAM, count) % np.uint64(many) == 0).astype(np.float64))
 
 
+def _alternating(count: int) -> np.ndarray:
+    """Return 1, -1, 1, ..."""
+    return np.asarray(1.0 - 2.0 * (np.arange(count) % 2))
+
+
 def _values(recipe: Recipe, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The values in `dtype`, rounded once; expanded dimensions share theirs."""
+    """Return the values in `dtype`, rounded once; expanded dimensions share their values."""
     compact = tuple(1 if dim in recipe.layout.expand and size else size for dim, size in enumerate(shape))
     count, rows, columns = math.prod(compact), math.prod(compact[:-1]), compact[-1]
     stream = zlib.crc32(name.encode())
     kept = _kept_rows(recipe, stream, rows)
     if kept is not None:
-        few = torch.from_numpy(_base(recipe, stream, len(kept), columns) * recipe.scale).to(dtype)
         values = torch.zeros(rows, columns, dtype=dtype)
-        values[torch.from_numpy(kept)] = few.reshape(len(kept), columns)
+        values[torch.from_numpy(kept)] = _scaled(recipe, stream, len(kept), columns, dtype)
     elif 0 < recipe.period < count:
-        fresh = torch.from_numpy(_base(recipe, stream, -(-recipe.period // columns), columns) * recipe.scale).to(dtype)
+        fresh = _scaled(recipe, stream, -(-recipe.period // columns), columns, dtype).flatten()
         values = fresh[: recipe.period].repeat(-(-count // recipe.period))[:count]
     else:
-        values = torch.from_numpy(_base(recipe, stream, rows, columns) * recipe.scale).to(dtype)
+        values = _scaled(recipe, stream, rows, columns, dtype)
     values = values.reshape(compact)
     for index, value in recipe.literals:
         at = tuple(min(i, size - 1) for i, size in zip(index, compact, strict=True))
@@ -177,53 +181,52 @@ def _values(recipe: Recipe, name: str, shape: tuple[int, ...], dtype: torch.dtyp
 
 
 def _kept_rows(recipe: Recipe, stream: int, rows: int) -> np.ndarray | None:
-    """The rows that keep their values, in order; None where all do."""
+    """Return the rows that keep their values, in order; None if all do."""
     if not 0 < recipe.rows < rows:
         return None
     others = _raw(recipe.seed, stream | _ROW_STREAM, recipe.rows) % np.uint64(rows)
     return np.unique(np.append(others[: max(0, recipe.rows - 2)], [0, rows - 1]).astype(np.int64))
 
 
+def _scaled(recipe: Recipe, stream: int, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+    """Return so many rows of values, [rows, columns], rounded to `dtype`."""
+    return torch.from_numpy(_base(recipe, stream, rows, columns).reshape(rows, columns) * recipe.scale).to(dtype)
+
+
 def _base(recipe: Recipe, stream: int, rows: int, columns: int) -> np.ndarray:
-    """The flattened values of so many rows before they are scaled, in float64."""
-    count = rows * columns
-    base: np.ndarray
+    """Return the values of so many rows before they are scaled, in float64, flattened or as [rows, columns]."""
+    count, seed = rows * columns, recipe.seed
     match recipe.kind:
         case "zero":
-            base = np.zeros(count)
+            return np.zeros(count)
         case "constant":
-            base = np.ones(count)
+            return np.ones(count)
         case "normal":
-            base = _normal(recipe.seed, stream, count)
+            return _normal(seed, stream, count)
         case "exact":
             choices = np.array([0.0, 1.0, -1.0, 0.5, -0.5, 0.25, -0.25])
-            base = choices[(_raw(recipe.seed, stream, count) % np.uint64(len(choices))).astype(np.int64)]
+            return np.asarray(choices[(_raw(seed, stream, count) % np.uint64(len(choices))).astype(np.int64)])
         case "sign":
-            base = 1.0 - 2.0 * (_raw(recipe.seed, stream, count) % np.uint64(2)).astype(np.float64)
+            return np.asarray(1.0 - 2.0 * (_raw(seed, stream, count) % np.uint64(2)).astype(np.float64))
         case "alternating":
-            base = 1.0 - 2.0 * (np.arange(count) % 2)
+            return _alternating(count)
         case "row_scaled":
-            scales = _powers(recipe.seed, stream, rows)[:, None]
-            base = (_normal(recipe.seed, stream, count).reshape(rows, columns) * scales).reshape(-1)
+            return np.asarray(_normal(seed, stream, count).reshape(rows, columns) * _powers(seed, stream, rows)[:, None])
         case "column_scaled":
-            scales = _powers(recipe.seed, stream, columns)[None, :]
-            base = (_normal(recipe.seed, stream, count).reshape(rows, columns) * scales).reshape(-1)
+            return np.asarray(_normal(seed, stream, count).reshape(rows, columns) * _powers(seed, stream, columns))
         case "cancelling":
-            base = np.repeat(_normal(recipe.seed, stream, (count + 1) // 2), 2)[:count] * (
-                1.0 - 2.0 * (np.arange(count) % 2)
-            )
+            return np.asarray(np.repeat(_normal(seed, stream, (count + 1) // 2), 2)[:count] * _alternating(count))
         case "sparse":
-            base = _normal(recipe.seed, stream, count) * _one_in(8, recipe.seed, stream, count)
+            return np.asarray(_normal(seed, stream, count) * _one_in(8, seed, stream, count))
         case "zero_rows":
-            kept = _one_in(2, recipe.seed, stream, rows)[:, None]
-            base = (_normal(recipe.seed, stream, count).reshape(rows, columns) * kept).reshape(-1)
+            kept = _one_in(2, seed, stream, rows)[:, None]
+            return np.asarray(_normal(seed, stream, count).reshape(rows, columns) * kept)
         case unknown:
             raise ValueError(f"recipe kind {unknown!r} has no rule here, though RECIPE_KINDS lists it")
-    return base
 
 
 def _strides(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
-    """Element strides of `layout`, from the fastest dimension to the slowest; 0 where expanded."""
+    """Return the element strides of `layout`; 0 for expanded dimensions."""
     strides = [0] * len(shape)
     next_stride = layout.step
     moved = 0
@@ -237,7 +240,7 @@ def _strides(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
 
 
 def _lay_out(values: Tensor, layout: Layout) -> tuple[Tensor, tuple[int, ...]]:
-    """An allocation filled with NaN that holds `values` at the layout's places, and the strides to view it by."""
+    """Return an allocation with `values` laid out in it and NaN elsewhere, and the strides of the view."""
     shape = tuple(values.shape)
     strides = _strides(shape, layout)
     reach = 0 if values.numel() == 0 else 1 + sum((size - 1) * by for size, by in zip(shape, strides, strict=True))

@@ -1,4 +1,4 @@
-"""Implementations from outside: `FILE.py:NAME`, `package.module:NAME`, and the entry-point group `mhc.implementations`."""
+"""External implementations: `FILE.py:NAME`, `package.module:NAME`, and the entry-point group `mhc.implementations`."""
 
 import importlib
 import importlib.util
@@ -18,16 +18,16 @@ ENTRY_POINT_GROUP = "mhc.implementations"
 
 
 def outside_names() -> tuple[str, ...]:
-    """The names that installed packages offer through entry points."""
+    """Return the names that installed packages provide through entry points."""
     return tuple(_entry_points())
 
 
 def load(spec: str, known: Sequence[Implementation]) -> Implementation:
-    """The implementation that `spec` names: one of `known`, an entry point, `FILE.py:NAME` or `package.module:NAME`.
+    """Return the implementation named by `spec`: one of `known`, an entry point, `FILE.py:NAME` or `package.module:NAME`.
 
     Raises:
-        ImplementationError: there is none, the file or module cannot be imported, the name is missing from it or is not an
-            `Implementation`; the message says which file and what was expected.
+        ImplementationError: no implementation has this name, or the file or module cannot be imported, or lacks the name,
+            or the name is not an `Implementation`. The message names the file and says what was expected.
     """
     by_name = {implementation.name: implementation for implementation in known}
     if spec in by_name:
@@ -55,7 +55,7 @@ def _entry_points() -> dict[str, EntryPoint]:
 def _import_file(path: Path) -> ModuleType:
     try:
         there = path.is_file()
-    except OSError as error:  # its name is too long, say
+    except OSError as error:  # such as a name that is too long
         raise ImplementationError(f"{str(path)[:200]}: {error.strerror}") from error
     if not there:
         raise ImplementationError(f"{path}: no such file")
@@ -82,10 +82,10 @@ def _import_module(name: str) -> ModuleType:
 
 @contextmanager
 def _importing(place: str) -> Iterator[None]:
-    """Turn whatever code from outside raises into an error that names it, and an attempt to end this process as well.
+    """Convert any exception of external code in the block, and any attempt to exit, to an error that names the code.
 
     Raises:
-        ImplementationError: it raised something, or called `sys.exit` or `os._exit`.
+        ImplementationError: the code raised an exception, or called `sys.exit` or `os._exit`.
     """
     end = os._exit
 
@@ -107,7 +107,7 @@ def _importing(place: str) -> Iterator[None]:
 
 
 def _pick(module: ModuleType, place: str, name: str, spec: str) -> Implementation:
-    with _importing(place):  # a module may have a `__getattr__` of its own
+    with _importing(place):  # a module may define `__getattr__`
         value = getattr(module, name, None)
         missing = not hasattr(module, name)
     if missing:
@@ -116,5 +116,5 @@ def _pick(module: ModuleType, place: str, name: str, spec: str) -> Implementatio
         raise ImplementationError(f"{place}: has no name {name!r}; {hint}")
     if not isinstance(value, Implementation):
         raise ImplementationError(f"{place}: {name} is {type(value).__name__}; expected an mhc.Implementation")
-    with _importing(place):  # so may a subclass
+    with _importing(place):  # as may a subclass
         return replace(value, origin=spec)

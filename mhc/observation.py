@@ -109,7 +109,7 @@ def observe(
         stream: the current one during the run; the inputs come late on it.
     """
     case, table = inputs.case, inputs.case.table
-    told = _Told()
+    record = _StageRecord()
     outputs: Mapping[str, Tensor | None] = {}
     gradients: Mapping[str, Tensor | None] = {}
     refused = failure = None
@@ -124,11 +124,11 @@ def observe(
             if refused is None and implementation.forward is not None and "forward" in stages:
                 stage = "forward"
                 arguments = [given[name] for name in table.forward_arguments]
-                outputs = _run(implementation, stage, arguments, table.outputs, inputs, stream, told)
+                outputs = _run(implementation, stage, arguments, table.outputs, inputs, stream, record)
             if refused is None and implementation.backward is not None and "backward" in stages:
                 stage = "backward"
                 arguments = [given[name] for name in table.backward_arguments]
-                gradients = _run(implementation, stage, arguments, table.gradients, inputs, stream, told)
+                gradients = _run(implementation, stage, arguments, table.gradients, inputs, stream, record)
     except Refused as refusal:
         # a pinned schedule may turn out too large for the device only when it is compiled; nothing else may refuse so late
         if implementation.name in case.schedules:
@@ -143,36 +143,36 @@ def observe(
         failure = _failure(stage, error)
     returned = {name: value for name, value in {**outputs, **gradients}.items() if value is not None}
     try:
-        back = _Back() if stage == "supports" else _bring_back(returned, placed, allocations, told.early)
+        copied = _HostCopies() if stage == "supports" else _fetch_all(returned, placed, allocations, record.early)
     except Exception as error:  # the device is lost, or a tensor raises; what was raised before says more
         failure = failure or _failure(stage, error)
-        outputs, gradients, returned, back = {}, {}, {}, _Back()
+        outputs, gradients, returned, copied = {}, {}, {}, _HostCopies()
     return Observation(
         implementation=implementation.name,
         case=case,
         device=inputs.device,
-        outputs={name: back.results.get(name) for name in outputs},
-        gradients={name: back.results.get(name) for name in gradients},
+        outputs={name: copied.results.get(name) for name in outputs},
+        gradients={name: copied.results.get(name) for name in gradients},
         returned=returned,
         refused=None if refused is None else refused.reason,
         failure=failure,
         written=tuple(
             name
-            for name, memory in back.memory.items()
+            for name, memory in copied.memory.items()
             if not _same_bits(memory, inputs.storages[name] if name in inputs.storages else saved[name])
             or (name in views and _metadata(views[name][0]) != views[name][1])
         ),
-        overrun=_overrun(allocations, back.canaries, returned),
-        seconds=told.seconds,
+        overrun=_overrun(allocations, copied.canaries, returned),
+        seconds=record.seconds,
         environment=environment(),
         aliased=_undeclared(implementation, shared(returned, {n: one for n, one in given.items() if one is not None})),
-        changes=tuple(told.changes),
-        early=back.early,
+        changes=tuple(record.changes),
+        early=copied.early,
     )
 
 
 @dataclass(frozen=True)
-class _Told:
+class _StageRecord:
     """What stages tell beside their results."""
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -186,7 +186,7 @@ def _undeclared(implementation: Implementation, pairs: Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Back:
+class _HostCopies:
     """Copies on the host: what was returned, early too, the memory of what was given, and the canaries."""
 
     results: Mapping[str, Tensor] = field(default_factory=dict)
@@ -195,12 +195,12 @@ class _Back:
     early: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-def _bring_back(
+def _fetch_all(
     returned: Mapping[str, Tensor], placed: Placed, allocations: Allocations, early: Mapping[str, Tensor]
-) -> _Back:
+) -> _HostCopies:
     copies = iter(fetch([*returned.values(), *placed.memory.values(), *early.values(), *allocations.canaries()]))
     results, memory, before = ({name: next(copies) for name in one} for one in (returned, placed.memory, early))
-    return _Back(results=results, memory=memory, early=before, canaries=list(copies))
+    return _HostCopies(results=results, memory=memory, early=before, canaries=list(copies))
 
 
 def _overrun(allocations: Allocations, canaries: Sequence[Tensor], returned: Mapping[str, Tensor]) -> tuple[str, ...]:
@@ -280,7 +280,7 @@ def _run(
     specs: Sequence[TensorSpec],
     inputs: Inputs,
     stream: Stream | None,
-    told: _Told,
+    record: _StageRecord,
 ) -> Mapping[str, Tensor | None]:
     keywords = implementation.keywords(inputs.case.scalars, inputs.case.schedules.get(implementation.name))
     function: Callable[..., Any] = getattr(implementation, stage)
@@ -296,11 +296,11 @@ def _run(
                     returned, early = call_late(function, arguments, keywords, stream)
             if inputs.device.type == "cuda":
                 torch.cuda.synchronize(inputs.device)
-            told.seconds[stage] = time.perf_counter() - start
+            record.seconds[stage] = time.perf_counter() - start
     finally:
-        told.changes.extend(changes)
+        record.changes.extend(changes)
     results = check_returned(implementation, stage, returned, specs, inputs)
-    told.early.update({spec.name: one for spec, one in zip(specs, early, strict=False) if one is not None})
+    record.early.update({spec.name: one for spec, one in zip(specs, early, strict=False) if one is not None})
     return results
 
 

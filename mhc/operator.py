@@ -165,6 +165,15 @@ class Operator:
         """Every output and gradient, by name."""
         return {spec.name: spec for spec in (*self.outputs, *self.gradients)}
 
+    def per_token(self, spec: TensorSpec) -> bool:
+        """Return whether a tensor has a row for each token."""
+        return spec.symbols[: len(self.tokens)] == self.tokens
+
+    @functools.cached_property
+    def token_sums(self) -> frozenset[str]:
+        """The names of the gradients that are sums over tokens."""
+        return frozenset(spec.name for spec in self.gradients if not self.per_token(spec))
+
     @property
     def drawn(self) -> tuple[TensorSpec, ...]:
         """The tensors that a case gives values to: the inputs and the upstream gradients."""

@@ -27,9 +27,9 @@ def overlap(one: Tensor, other: Tensor) -> bool:
     if _gapless(one) and _gapless(other):
         return True
     unit = math.gcd(one.element_size(), other.element_size(), low - start)
-    taken = torch.zeros((max(high, end) - min(low, start)) // unit, dtype=torch.bool)
-    _units(taken, one, (low - min(low, start)) // unit, unit).fill_(True)
-    return bool(_units(taken, other, (start - min(low, start)) // unit, unit).any())
+    occupied = torch.zeros((max(high, end) - min(low, start)) // unit, dtype=torch.bool)
+    _units(occupied, one, (low - min(low, start)) // unit, unit).fill_(True)
+    return bool(_units(occupied, other, (start - min(low, start)) // unit, unit).any())
 
 
 def _extent(tensor: Tensor) -> tuple[int, int]:
@@ -47,8 +47,8 @@ def _gapless(tensor: Tensor) -> bool:
     return tensor.permute(order).is_contiguous()
 
 
-def _units(taken: Tensor, tensor: Tensor, offset: int, unit: int) -> Tensor:
-    """The entries of `taken`, one for each unit of bytes, that the elements of `tensor` lie on."""
+def _units(occupied: Tensor, tensor: Tensor, offset: int, unit: int) -> Tensor:
+    """The entries of `occupied`, one for each unit of bytes, that the elements of `tensor` lie on."""
     many = tensor.element_size() // unit
     strides = [by * many for by in tensor.stride()]
-    return taken.as_strided((*tensor.shape, many), (*strides, 1), offset)
+    return occupied.as_strided((*tensor.shape, many), (*strides, 1), offset)

@@ -39,21 +39,21 @@ def condensed(inputs: Inputs) -> Condensed | None:
     """The tokens that stand for all of a large case where it is judged; None where it is judged whole. Made once."""
     kept = inputs.__dict__  # a cache: inputs never change
     if "condensed" not in kept:
-        kept["condensed"] = condense(inputs, judged_on(inputs))
+        kept["condensed"] = condense(inputs, judging_device(inputs))
     found: Condensed | None = kept["condensed"]
     return found
 
 
 def widen(inputs: Inputs) -> dict[str, Tensor | None]:
     """The inputs as dense float64 tensors, where they are judged; exact, every storage dtype being a subset of float64."""
-    device = judged_on(inputs)
+    device = judging_device(inputs)
     return {
         name: None if tensor is None else dense(tensor.detach().to(device).double())[0]
         for name, tensor in inputs.tensors.items()
     }
 
 
-def judged_on(inputs: Inputs) -> torch.device:
+def judging_device(inputs: Inputs) -> torch.device:
     """Where reference, tolerances and comparisons of a case are: on the host, or a large one's where it runs."""
     largest = max((tensor.numel() for tensor in inputs.tensors.values() if tensor is not None), default=0)
     return inputs.device if largest > ON_HOST else torch.device("cpu")
@@ -69,11 +69,11 @@ def reference(inputs: Inputs) -> Reference:
         return _evaluate(inputs)
     found, specs = _evaluate(few.inputs), inputs.case.table.result_specs
     return Reference(
-        outputs={name: few.spread(value, specs[name]) for name, value in found.outputs.items()},
+        outputs={name: few.expand(value, specs[name]) for name, value in found.outputs.items()},
         gradients={
-            name: None if value is None else few.spread(value, specs[name]) for name, value in found.gradients.items()
+            name: None if value is None else few.expand(value, specs[name]) for name, value in found.gradients.items()
         },
-        saved={name: few.spread(value, specs[name]).cpu() for name, value in found.saved.items()},
+        saved={name: few.expand(value, specs[name]).cpu() for name, value in found.saved.items()},
     )
 
 

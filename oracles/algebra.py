@@ -1,8 +1,8 @@
-"""The algebra gate: what must follow from one result for another (metamorphic relations), within the derived tolerance.
+"""The algebra gate: checks metamorphic relations between two results, within the derived tolerance.
 
-A run on moved inputs is judged against the moved reference with the moved tolerance: rounding error analysis knows no order
-of tokens or streams, so that nothing has to be derived again. Where inputs are scaled (`Operator.relations`), the tolerance
-is derived anew for the scaled inputs, and the value expected is the scaled reference of the case itself.
+A run on reindexed inputs is judged by the reindexed reference and tolerance: rounding error analysis does not depend on the
+order of tokens or streams. Where inputs are scaled (`Operator.relations`), the tolerance is derived again for the scaled
+inputs, and the expected value is the scaled reference of the original case.
 """
 
 import math
@@ -20,47 +20,47 @@ from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
-from oracles.relabel import Relabelling, index_map, shuffled
-from oracles.trial import Gate, Plan, Run, Trial, pick
+from oracles.reindex import Reindexing, index_map, shuffled
+from oracles.trial import Gate, Plan, Run, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 
 NAME = "algebra"
 
 
 def permuted_tokens(trial: Trial) -> Plan | list[Verdict]:
-    """Tokens in another order: their rows move along, and sums over tokens stay."""
+    """Plan a run with permuted tokens: rows are permuted with them, and sums over tokens stay."""
     case = trial.case
     if case.N < 2:
         return [not_applicable(NAME, "permuted tokens", "fewer than two tokens")]
     order = shuffled(case, "permuted tokens", case.N).reshape(case.B, case.S)
-    return _moved(trial, "permuted tokens", Relabelling(table=case.table, tokens=order, axes={}))
+    return _moved(trial, "permuted tokens", Reindexing(table=case.table, tokens=order, axes={}))
 
 
 def sliced_tokens(trial: Trial) -> Plan | list[Verdict]:
-    """Some of the tokens: their rows are what they were. Sums over tokens are not judged."""
+    """Plan a run with some of the tokens: their rows stay. Sums over tokens are not judged."""
     case = trial.case
     if case.N < 2:
         return [not_applicable(NAME, "sliced tokens", "fewer than two tokens")]
-    begin = pick(case, "slice", case.N)
+    begin = hash_below(case, "slice", case.N)
     tokens = torch.arange(begin, max(begin + 1, case.N - 1)).reshape(1, -1)
-    return _moved(trial, "sliced tokens", Relabelling(table=case.table, tokens=tokens, axes={}), rows_only=True)
+    return _moved(trial, "sliced tokens", Reindexing(table=case.table, tokens=tokens, axes={}), rows_only=True)
 
 
 def repeated_tokens(trial: Trial) -> Plan | list[Verdict]:
-    """Every token twice: rows twice, and sums over tokens doubled.
+    """Plan a run with every token twice: rows come twice, and sums over tokens double.
 
-    A sum of 2L terms is allowed sqrt(2L) u sum |a|, at most 2 sqrt(2) times what L terms are.
+    The bound of 2L terms, sqrt(2L) u sum |a|, is at most 2 sqrt(2) times that of L terms.
     """
     case = trial.case
     if case.N < 1:
         return [not_applicable(NAME, "repeated tokens", "no tokens")]
     tokens = torch.arange(case.N).reshape(case.B, case.S).repeat(2, 1)
-    move = Relabelling(table=case.table, tokens=tokens, axes={})
+    move = Reindexing(table=case.table, tokens=tokens, axes={})
     return _moved(trial, "repeated tokens", move, times=2.0)
 
 
 def permuted_streams(trial: Trial) -> Plan | list[Verdict]:
-    """Streams under other names, in every tensor that has an axis of them."""
+    """Plan a run with permuted streams, in every tensor with an axis of streams."""
     case = trial.case
     table, count = case.table, case.sizes.get(case.table.streams, 1)
     if count < 2:
@@ -68,13 +68,12 @@ def permuted_streams(trial: Trial) -> Plan | list[Verdict]:
     order = shuffled(case, "permuted streams", count)
     blocks = {table.streams: ((table.streams,),), **table.blocks}
     axes = {symbol: index_map(parts, case.sizes, table.streams, order) for symbol, parts in blocks.items()}
-    return _moved(trial, "permuted streams", Relabelling(table=table, axes=axes))
+    return _moved(trial, "permuted streams", Reindexing(table=table, axes=axes))
 
 
-def _moved(trial: Trial, label: str, move: Relabelling, *, rows_only: bool = False, times: float = 1.0) -> Plan:
-    """The run on moved inputs; sums over tokens must come out `times` as large."""
-    count = len(trial.case.table.tokens)
-    sums = {spec.name for spec in trial.case.table.gradients if spec.symbols[:count] != trial.case.table.tokens}
+def _moved(trial: Trial, label: str, move: Reindexing, *, rows_only: bool = False, times: float = 1.0) -> Plan:
+    """Plan a run on reindexed inputs; sums over tokens must be `times` as large."""
+    sums = trial.case.table.token_sums
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         allowed, observation = move.tolerances(trial), observed[label]
@@ -92,9 +91,9 @@ def _moved(trial: Trial, label: str, move: Relabelling, *, rows_only: bool = Fal
 
 
 def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
-    """Inputs multiplied as `relation` says."""
+    """Plan a run on inputs scaled by the factors of `relation`."""
     case, table = trial.case, trial.case.table
-    power = relation.powers[pick(case, relation.name, len(relation.powers))]
+    power = relation.powers[hash_below(case, relation.name, len(relation.powers))]
     factors = relation.factors(case.sizes, power)
     tensors: dict[str, Tensor | None] = {}
     for spec in table.drawn:
@@ -117,36 +116,30 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        fresh = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward)
+        before = trial.allowed.results
 
-        def expected(anew: Mapping[str, ErrorNumber], before: Mapping[str, ErrorNumber]) -> dict[str, ErrorNumber]:
-            return {
-                name: _scale(one, before.get(name), None if name in relation.silent else factors.get(name, 1.0))
-                for name, one in anew.items()
-            }
+        def expected(name: str, fresh: ErrorNumber) -> ErrorNumber:
+            return _scale(fresh, before.get(name), None if name in relation.silent else factors.get(name, 1.0))
 
-        allowed = Tolerances(
-            outputs=expected(fresh.outputs, trial.allowed.outputs),
-            gradients=expected(fresh.gradients, trial.allowed.gradients),
-        )
+        allowed = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward).map(expected)
         return agree(NAME, relation.name, observed[relation.name], allowed)
 
     return Plan(runs=[Run(label=relation.name, inputs=inputs, saved=wanted.saved)], judge=judge)
 
 
 def _scale(fresh: ErrorNumber, before: ErrorNumber | None, factor: Tensor | float | None) -> ErrorNumber:
-    """The case's scaled reference, with the tolerance of the scaled inputs; their own reference where nothing is said."""
+    """Return the case's scaled reference with the tolerance of the scaled inputs; `fresh` where the relation is silent."""
     if before is None or factor is None:
         return fresh
     value = before.value * torch.as_tensor(factor, dtype=torch.float64).to(before.value.device)
-    if before.calm and fresh.calm and all_finite(value):
-        return ErrorNumber(value, fresh.error, fresh.dtype, calm=True)
+    if before.finite and fresh.finite and all_finite(value):
+        return ErrorNumber(value, fresh.error, fresh.dtype, finite=True)
     comparable = before.value.isfinite() & ~before.error.isinf() & ~fresh.error.isinf()
     return ErrorNumber(value, torch.where(comparable, fresh.error, torch.inf), fresh.dtype)
 
 
 def _relation(name: str) -> Callable[[Trial], Plan | list[Verdict]]:
-    """The plan of the relation of that name, for the operators that have it."""
+    """Return the plan function of the relation `name`; it returns no verdict for operators without that relation."""
 
     def plan(trial: Trial) -> Plan | list[Verdict]:
         return next((related(trial, one) for one in trial.case.table.relations if one.name == name), [])

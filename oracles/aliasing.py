@@ -1,6 +1,6 @@
-"""The aliasing gate: no output shares memory with an input, a saved tensor or another output, unless that is declared.
+"""The aliasing gate: checks that no result shares memory with an input, a saved tensor or another result, unless declared.
 
-A result that is a view of something else changes when that is written to, which a caller may do at any time.
+A result that is a view of another tensor changes when the caller writes to that tensor.
 """
 
 from mhc.observation import Observation
@@ -11,7 +11,7 @@ NAME = "aliasing"
 
 
 def judge(observation: Observation) -> list[Verdict]:
-    """A failure for each result that shares memory, or one verdict on all of them."""
+    """Return a failure for each result that shares memory, or one verdict for all results."""
     others: dict[str, list[str]] = {}
     for name, other in observation.aliased:
         others.setdefault(name, []).append(other)

@@ -1,12 +1,12 @@
-"""The bound gate: every element within its own derived tolerance of the float64 reference.
+"""The bound gate: checks that every element lies within its own derived tolerance of the float64 reference.
 
-The tolerance is the operator's formula read over `ErrorNumber`. An element whose tolerance is infinite is not judged (an
-intermediate may leave the range of the working precision there); a tensor without one judged element is not applicable.
+The tolerance is the operator's formula evaluated on `ErrorNumber`s. An element with an infinite tolerance is not judged: an
+intermediate may leave the range of the working precision. A tensor without a judged element is not applicable.
 Classes (finite, infinite, NaN) are judged by `oracles.nonfinite`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -14,33 +14,45 @@ from torch import Tensor
 from mhc.condense import Condensed
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
-from mhc.reference import Reference, condensed, judged_on, widen
+from mhc.reference import Reference, condensed, judging_device, widen
 from oracles import nonfinite
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import unit_roundoff
-from oracles.nonfinite import beside, class_fits, surely_finite
-from oracles.verdict import Errors, Verdict, describe, failed, not_applicable, passed
+from oracles.nonfinite import as_float64, class_fits, surely_finite
+from oracles.verdict import Errors, Verdict, describe, failed, largest, not_applicable, passed
 
 NAME = "bound"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerances:
-    """For each output and gradient, the float64 reference and the error allowed; an absent gradient is left out."""
+    """The float64 reference and the allowed error of each output and gradient; an absent gradient is left out."""
 
     outputs: Mapping[str, ErrorNumber]
     gradients: Mapping[str, ErrorNumber]
 
+    @property
+    def results(self) -> Mapping[str, ErrorNumber]:
+        """Outputs and gradients together."""
+        return {**self.outputs, **self.gradients}
+
+    def map(self, change: Callable[[str, ErrorNumber], ErrorNumber]) -> "Tolerances":
+        """Return tolerances with `change(name, number)` in place of each number."""
+        outputs, gradients = (
+            {name: change(name, one) for name, one in some.items()} for some in (self.outputs, self.gradients)
+        )
+        return Tolerances(outputs=outputs, gradients=gradients)
+
 
 def tolerances(
-    inputs: Inputs, reference: Reference, *, recomputes_forward: bool = False, grained: bool = False
+    inputs: Inputs, reference: Reference, *, recomputes_forward: bool = False, with_quantum: bool = False
 ) -> Tolerances:
-    """Read the operator's formula over error-carrying numbers, over the tokens that stand for all where there are such.
+    """Return the operator's formula evaluated on error-carrying numbers, for a large case on its representative tokens.
 
     Args:
-        recomputes_forward: the backward judged evaluates the forward again instead of using the saved tensors; its
-            tolerance then contains the forward's, not just the rounding with which the saved tensors were stored.
-        grained: nothing is allowed where every step is exact in any order.
+        recomputes_forward: the backward evaluates the forward again instead of using the saved tensors; its tolerance
+            then contains the forward's, and not only the rounding of the saved tensors.
+        with_quantum: track the quantum, so that the tolerance is 0 where every step is exact in any order.
     """
     case, table = inputs.case, inputs.case.table
     storage, few = STORAGE_DTYPES[case.dtype], condensed(inputs)
@@ -50,60 +62,47 @@ def tolerances(
         widen(inputs if few is None else few.inputs),
         storage,
         case.scalars,
-        saved=reference.outputs if few is None else taken(few, reference.outputs, specs),
+        saved=reference.outputs if few is None else chosen_rows(few, reference.outputs, specs),
         recomputes_forward=recomputes_forward,
-        grained=grained,
+        with_quantum=with_quantum,
     )
-    # The reference is an evaluation too, in float64: its own error comes on top (it matters for float64 cases alone).
+    # The reference has an error too, that of float64; it matters only for float64 cases.
     own = 1 + unit_roundoff(torch.float64) / unit_roundoff(accumulation_dtype(storage))
 
-    def with_own(numbers: Mapping[str, ErrorNumber]) -> Mapping[str, ErrorNumber]:
-        return {
-            name: ErrorNumber(number.value, number.error * own, number.dtype, calm=number.calm)
-            for name, number in numbers.items()
-        }
-
-    outputs, gradients = with_own(read.outputs), _common_factors(inputs, with_own(read.gradients))
-    if few is not None:
-        outputs, gradients = (_spread(few, numbers, specs) for numbers in (outputs, gradients))
-    return Tolerances(outputs=outputs, gradients=gradients)
+    allowed = read.map(lambda _, one: ErrorNumber(one.value, one.error * own, one.dtype, finite=one.finite))
+    allowed = replace(allowed, gradients=_common_factors(inputs, allowed.gradients))
+    return allowed if few is None else allowed.map(lambda name, one: expand_number(few, one, specs[name]))
 
 
-def taken(few: Condensed, values: Mapping[str, Tensor], specs: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
-    """The rows of the chosen tokens, where these are judged."""
-    device = judged_on(few.inputs)
+def chosen_rows(few: Condensed, values: Mapping[str, Tensor], specs: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
+    """Return the rows of the representative tokens, on the device where they are judged."""
+    device = judging_device(few.inputs)
     return {name: few.take(value, specs[name]).to(device) for name, value in values.items()}
 
 
-def _spread(few: Condensed, numbers: Mapping[str, ErrorNumber], specs: Mapping[str, TensorSpec]) -> dict[str, ErrorNumber]:
-    """The tolerances of all tokens from those of the chosen ones."""
-    return {
-        name: ErrorNumber(few.spread(one.value, specs[name]), few.spread(one.error, specs[name]), one.dtype, calm=one.calm)
-        for name, one in numbers.items()
-    }
+def expand_number(few: Condensed, number: ErrorNumber, spec: TensorSpec) -> ErrorNumber:
+    """Return the number for all tokens from that of the representative ones."""
+    return number.mapped(lambda tensor: few.expand(tensor, spec))
 
 
 def _common_factors(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Mapping[str, ErrorNumber]:
-    """No promise of a NaN in a sum over tokens where a parameter is infinite.
+    """Return the gradients without a promised NaN in sums over tokens where a parameter is infinite.
 
-    A factor that all tokens have in common may be taken out of their sum. An infinite one makes an infinity of it, where
-    the sum of infinities of both signs is NaN.
+    A common factor may be taken out of the sum: inf * (a - b) is infinite, inf * a - inf * b is NaN.
     """
     table = inputs.case.table
-    count = len(table.tokens)
-    common = [inputs.tensors[spec.name] for spec in table.inputs if spec.symbols[:count] != table.tokens]
+    common = [inputs.tensors[spec.name] for spec in table.inputs if not table.per_token(spec)]
     if not any(tensor is not None and bool(tensor.isinf().any()) for tensor in common):
         return gradients
-    sums = {spec.name for spec in table.gradients if spec.symbols[:count] != table.tokens}
     return {
         name: ErrorNumber(one.value, torch.where(one.value.isnan(), torch.inf, one.error), one.dtype)
-        if name in sums
+        if name in table.token_sums
         else one
         for name, one in gradients.items()
     }
 
 
-@torch.inference_mode()  # a fifth less time than with gradients merely off
+@torch.inference_mode()  # takes a fifth less time than no_grad
 def read_formula(
     table: Operator,
     tensors: Mapping[str, Tensor | None],
@@ -112,23 +111,23 @@ def read_formula(
     *,
     saved: Mapping[str, Tensor] | None = None,
     recomputes_forward: bool = False,
-    grained: bool = False,
+    with_quantum: bool = False,
     number: type[ErrorNumber] = ErrorNumber,
 ) -> Tolerances:
-    """The operator's formula over error-carrying numbers, forward and backward, on whatever device the tensors are.
+    """Evaluate the operator's forward and backward on error-carrying numbers, on the tensors' device.
 
     Args:
         tensors: the inputs and upstream gradients by name, in float64 and contiguous, taken as exact in their dtypes.
         storage: the dtype of x.
-        saved: the values that were stored for the backward, where they are not the forward's own.
-        recomputes_forward, grained: as for `tolerances`.
-        number: the kind of error-carrying numbers.
+        saved: the values stored for the backward; None for the forward's own.
+        recomputes_forward, with_quantum: as for `tolerances`.
+        number: the class of error-carrying numbers.
     """
     specs = table.argument_specs
     given = {
         name: None
         if value is None
-        else _given(number.exact(value, specs[name].dtype(storage), grained=grained), specs[name])
+        else _given(number.exact(value, specs[name].dtype(storage), with_quantum=with_quantum), specs[name])
         for name, value in tensors.items()
     }
     results = table.forward(*(given[name] for name in table.forward_arguments), **scalars)
@@ -136,7 +135,7 @@ def read_formula(
     kept = {name: outputs[name] for name in table.saved}
     if not recomputes_forward:
         values = {name: one.value for name, one in kept.items()} if saved is None else saved
-        kept = {name: number.stored(values[name], one.dtype, grained=grained) for name, one in kept.items()}
+        kept = {name: number.stored(values[name], one.dtype, with_quantum=with_quantum) for name, one in kept.items()}
     arguments = {**given, **kept}
     results = table.backward(*(arguments[name] for name in table.backward_arguments), **scalars)
     gradients = zip((spec.name for spec in table.gradients), results, strict=True)
@@ -144,23 +143,23 @@ def read_formula(
 
 
 def _given(number: ErrorNumber, spec: TensorSpec) -> ErrorNumber:
-    """An input, exact; the formula itself converts what has x's dtype."""
+    """Return an exact input in its dtype; the formula itself converts tensors in the storage dtype."""
     return number if spec.role is Role.STORAGE else number.to(number.dtype)
 
 
 def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
-    """Compare the magnitudes of one tensor's elements with its reference's; a wrong class is for the non-finite gate."""
+    """Compare one tensor's elements with its reference; a wrong class is left to the non-finite gate."""
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
-    value = beside(got, wanted)
+    value = as_float64(got, wanted)
     return _judge(name, value, wanted, surely_finite(value, wanted))
 
 
 def judge_class_and_magnitude(name: str, got: Tensor, wanted: ErrorNumber) -> tuple[Verdict, Verdict]:
-    """What the non-finite gate and this one say of one tensor, in little more time than one of them takes."""
+    """Return the verdicts of the non-finite gate and of this one; shared work is done once."""
     if got.numel() == 0:
         return nonfinite.judge_tensor(name, got, wanted), judge_tensor(name, got, wanted)
-    value = beside(got, wanted)
+    value = as_float64(got, wanted)
     finite = surely_finite(value, wanted)
     classes = passed(nonfinite.NAME, name) if finite else nonfinite.judge_classes(name, value, wanted)
     return classes, _judge(name, value, wanted, finite)
@@ -178,8 +177,8 @@ def _judge(name: str, value: Tensor, wanted: ErrorNumber, finite: bool) -> Verdi
 
 
 def measure(got: Tensor, wanted: ErrorNumber) -> Errors:
-    """The errors of one tensor beside its reference: for a table, and no part of the verdict."""
-    value = beside(got, wanted)
+    """Return the errors of one tensor, for tables; no verdict depends on them."""
+    value = as_float64(got, wanted)
     finite = value.isfinite() & wanted.value.isfinite()
     differences = (value - wanted.value).abs()
     judged = _comparable(value, wanted)
@@ -187,23 +186,23 @@ def measure(got: Tensor, wanted: ErrorNumber) -> Errors:
     return Errors(
         largest=float(differences[finite].max()) if finite.any() else None,
         mean=float(differences[finite].mean()) if finite.any() else None,
-        bound=float(wanted.error[_worst(ratio)]) if judged.any() else None,
+        bound=float(wanted.error[largest(ratio)]) if judged.any() else None,
         judged=int(judged.sum()),
         elements=value.numel(),
     )
 
 
 def _comparable(value: Tensor, wanted: ErrorNumber) -> Tensor:
-    """Where a tolerance is given and both are finite, as they may be."""
+    """Return where the tolerance is finite, and value and reference are both finite and of a permitted class."""
     return ~wanted.error.isinf() & value.isfinite() & wanted.value.isfinite() & class_fits(value, wanted)
 
 
 def _compare(name: str, value: Tensor, wanted: ErrorNumber, difference: Tensor) -> Verdict:
-    """The verdict on a tensor by its distances from the reference, 0 where they are not judged."""
+    """Return the verdict from the distances to the reference, which are 0 where not judged."""
     ratio = _ratio(difference, wanted)
     worst = float(ratio.max())
     if worst > 1:
-        at = _worst(ratio)
+        at = largest(ratio)
         symptom = "all zero" if not value.any() else "value"
         return failed(NAME, name, symptom, describe(name, at, value, wanted.value, wanted.error), ratio=worst)
     return passed(NAME, name, ratio=worst)
@@ -211,8 +210,3 @@ def _compare(name: str, value: Tensor, wanted: ErrorNumber, difference: Tensor) 
 
 def _ratio(difference: Tensor, wanted: ErrorNumber) -> Tensor:
     return torch.where(difference == 0, 0.0, difference / wanted.error)
-
-
-def _worst(ratio: Tensor) -> tuple[int, ...]:
-    """The index of the largest element."""
-    return tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))

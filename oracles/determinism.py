@@ -1,17 +1,17 @@
-"""The determinism gate: the same input twice gives the same bits."""
+"""The determinism gate: checks that two runs on the same input return the same bits."""
 
 from collections.abc import Mapping
 
 from mhc.observation import Observation
 from oracles.trial import Gate, Plan, Run, Trial, results, same_bits
-from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
+from oracles.verdict import Status, Verdict, element_name, failed, first, not_applicable, passed
 
 NAME = "determinism"
 REPEAT = "repeat"
 
 
 def repeat(trial: Trial) -> Run:
-    """The same once more, in memory with the same fill."""
+    """Return a repetition of the first run, in memory with the same fill."""
     return Run(label=REPEAT, inputs=trial.inputs, saved=trial.reference.saved)
 
 
@@ -22,8 +22,15 @@ def plan(trial: Trial) -> Plan:
     return Plan(runs=[repeat(trial)], judge=judge)
 
 
+def settled(trial: Trial, observed: Mapping[str, Observation], verdicts: list[Verdict], reason: str) -> list[Verdict]:
+    """Return `verdicts`, not applicable for `reason` on each result in which the first run and its repeat already differ."""
+    repeated = compare(NAME, trial.observation, observed[REPEAT], "", "")
+    unsteady = {one.subject for one in repeated if one.status is Status.FAIL}
+    return [not_applicable(one.oracle, one.subject, reason) if one.subject in unsteady else one for one in verdicts]
+
+
 def compare(oracle: str, base: Observation, other: Observation, symptom: str, what: str) -> list[Verdict]:
-    """One verdict for each output and gradient: bit for bit the same in both."""
+    """Compare two runs bit for bit; return one verdict for each output and gradient."""
     verdicts = []
     others = results(other)
     for name, value in results(base).items():
@@ -41,7 +48,7 @@ def compare(oracle: str, base: Observation, other: Observation, symptom: str, wh
             else:
                 at = first(~same)
                 pair = f"{float(value[at]):.9g}, and {float(again[at]):.9g} in {what}"
-                verdicts.append(failed(oracle, name, symptom, f"{place(name, at)} = {pair}"))
+                verdicts.append(failed(oracle, name, symptom, f"{element_name(name, at)} = {pair}"))
     return verdicts
 
 

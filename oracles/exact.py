@@ -1,8 +1,8 @@
-"""The exact gate: on inputs whose sums and products need few digits, the result is the reference itself, bit for bit.
+"""The exact gate: checks that results equal the reference bit for bit on inputs whose sums and products need few digits.
 
-The operator's table says how such inputs are made. The formula is read over error-carrying numbers that know of what power
-of two they are multiples (`ErrorNumber.grain`): an element is judged where every stage that leads to it is exact in any
-order, and nothing is allowed there. So a single term that is missing in a sum of thousands shows, where the bound is wider.
+The operator's table has recipes for such inputs. The formula is evaluated on error-carrying numbers with a quantum, a power
+of two of which all elements are multiples (`ErrorNumber.quantum`). An element is judged, with tolerance 0, where every
+stage that leads to it is exact in any order. So the gate finds a single term missing from a sum of thousands.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ LABEL = "exact inputs"
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
-    """The case's shape, layouts and seeds with exact values."""
+    """Plan a run on the case's shape, layouts and seeds with exact values."""
     case, table = trial.case, trial.case.table
     if not table.exact_recipes:
         return [not_applicable(NAME, "case", f"{table.name} has no exact inputs")]
@@ -50,16 +50,9 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
 
 
 def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:
-    """Nothing is allowed where every stage is exact in any order, and anything elsewhere."""
-    allowed = tolerances(inputs, wanted, recomputes_forward=recomputes_forward, grained=True)
-    return Tolerances(outputs=_exact(allowed.outputs), gradients=_exact(allowed.gradients))
-
-
-def _exact(numbers: Mapping[str, ErrorNumber]) -> dict[str, ErrorNumber]:
-    """Only the elements that have no error; no promise for the others."""
-    return {
-        name: ErrorNumber(one.value, torch.where(one.error == 0, 0.0, torch.inf), one.dtype) for name, one in numbers.items()
-    }
+    """Return tolerances of 0 where every stage is exact in any order, infinite elsewhere."""
+    allowed = tolerances(inputs, wanted, recomputes_forward=recomputes_forward, with_quantum=True)
+    return allowed.map(lambda _, one: ErrorNumber(one.value, torch.where(one.error == 0, 0.0, torch.inf), one.dtype))
 
 
 GATE = Gate(name=NAME, plan=plan, every=12)

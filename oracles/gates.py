@@ -1,4 +1,4 @@
-"""The gates that ask for more than the first run, cheapest first."""
+"""The gates that may need further runs, cheapest first."""
 
 from oracles import algebra, determinism, exact, gradient, isolation, memory, ordering, precision, presence
 from oracles.trial import Gate

@@ -1,8 +1,9 @@
-"""The gradient gate: the backward is the derivative of the forward.
+"""The gradient gate: checks that the backward is the derivative of the forward, by three relations.
 
-Three relations. The gradients are those that automatic differentiation of the float64 forward gives: that judges the formula
-of the backward too, from which the bound gate's reference comes. Gradients of parts of the tokens add up. And the backward
-is linear in the upstream gradient (`oracles.linear`).
+1. The gradients equal those of automatic differentiation of the float64 forward. This also checks the backward formula, on
+   which the bound gate's reference relies.
+2. Gradients of two parts of the tokens add up to those of all tokens.
+3. The backward is linear in the upstream gradient (`oracles.linear`).
 """
 
 from collections.abc import Mapping
@@ -18,8 +19,8 @@ from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
-from oracles.relabel import Relabelling
-from oracles.trial import Gate, Plan, Trial, pick
+from oracles.reindex import Reindexing
+from oracles.trial import Gate, Plan, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 
 NAME = "gradient"
@@ -27,7 +28,7 @@ PARTS = ("first tokens", "other tokens")
 
 
 def differentiated(trial: Trial) -> Plan | list[Verdict]:
-    """Against float64 automatic differentiation of the forward formula, within the bound."""
+    """Plan a comparison with float64 automatic differentiation of the forward formula, within the bound."""
     case, table = trial.case, trial.case.table
     if not trial.observation.gradients:
         return [not_applicable(NAME, "autograd", "no backward")]
@@ -41,7 +42,7 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
     def judge(_: Mapping[str, Observation]) -> list[Verdict]:
         wanted = _autograd(trial, values)
         if few is not None:
-            wanted = {spec.name: few.spread(wanted[spec.name], spec) for spec in table.gradients if spec.name in wanted}
+            wanted = {spec.name: few.expand(wanted[spec.name], spec) for spec in table.gradients if spec.name in wanted}
         gradients = {name: _derived(wanted[name], one) for name, one in trial.allowed.gradients.items()}
         observation = replace(trial.observation, outputs={})
         return agree(NAME, "not the derivative", observation, Tolerances(outputs={}, gradients=gradients))
@@ -50,14 +51,14 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
 
 
 def _derived(wanted: Tensor, one: ErrorNumber) -> ErrorNumber:
-    """Another reference with the same tolerance; no promise where it is not finite."""
-    if one.calm and all_finite(wanted):
-        return ErrorNumber(wanted, one.error, one.dtype, calm=True)
+    """Return another reference with the same tolerance, infinite where the reference is not finite."""
+    if one.finite and all_finite(wanted):
+        return ErrorNumber(wanted, one.error, one.dtype, finite=True)
     return ErrorNumber(wanted, torch.where(wanted.isfinite(), one.error, torch.inf), one.dtype)
 
 
 def _autograd(trial: Trial, values: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """Gradients in float64 by the order of the table: gradients[i] is inputs[i]'s, upstream[i] belongs to outputs[i]."""
+    """Return float64 gradients by name; in the table, gradients[i] belongs to inputs[i] and upstream[i] to outputs[i]."""
     table = trial.case.table
     leaves = {
         spec.name: None if value is None else value.detach().requires_grad_()
@@ -73,7 +74,7 @@ def _autograd(trial: Trial, values: Mapping[str, Tensor | None]) -> dict[str, Te
 
 
 def additive(trial: Trial) -> Plan | list[Verdict]:
-    """The tokens in two parts: rows as they were, and sums over tokens that add up to those of all.
+    """Plan two runs, each on a part of the tokens, whose sums over tokens must add up to those of all tokens.
 
     The parts' tolerances add up to no more than the whole's: sqrt(L1) a + sqrt(L2) b <= sqrt(L1 + L2) (a + b).
     """
@@ -82,16 +83,14 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
         return [not_applicable(NAME, "additive", "no backward")]
     if case.N < 2:
         return [not_applicable(NAME, "additive", "fewer than two tokens")]
-    cut = 1 + pick(case, "cut", case.N - 1)
+    cut = 1 + hash_below(case, "cut", case.N - 1)
     tokens = torch.arange(case.N)
-    parts = [Relabelling(table=table, tokens=part.reshape(1, -1), axes={}) for part in (tokens[:cut], tokens[cut:])]
+    parts = [Reindexing(table=table, tokens=part.reshape(1, -1), axes={}) for part in (tokens[:cut], tokens[cut:])]
     runs = [part.run(label, trial, stages=("backward",)) for label, part in zip(PARTS, parts, strict=True)]
-    count = len(table.tokens)
-    sums = {spec.name for spec in table.gradients if spec.symbols[:count] != table.tokens}
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         one, other = (observed[label].gradients for label in PARTS)
-        added = {name: _add(one[name], other[name]) for name in sums & one.keys()}
+        added = {name: _add(one[name], other[name]) for name in one if name in table.token_sums}
         allowed = Tolerances(outputs={}, gradients=trial.allowed.gradients)
         return agree(NAME, "not additive", replace(trial.observation, outputs={}, gradients=added), allowed)
 

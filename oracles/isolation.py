@@ -1,6 +1,6 @@
-"""The isolation gate: a NaN in one token leaves every other token's rows as they were, bit for bit.
+"""The isolation gate: checks that a NaN in one token leaves the rows of all other tokens unchanged, bit for bit.
 
-Part of the non-finite contract. The bound gate cannot see a leak between tokens that are all finite, or all NaN.
+It is part of the non-finite contract. The bound gate cannot see a leak where all tokens are finite, or all are NaN.
 """
 
 import math
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from mhc.inputs import edited
 from mhc.observation import Observation
-from oracles.trial import Gate, Plan, Run, Trial, pick, results, same_bits
-from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
+from oracles.trial import Gate, Plan, Run, Trial, hash_below, results, same_bits
+from oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
 
 NAME = "isolation"
 LABEL = "one token NaN"
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
-    """One element of one token's row of the first input NaN, and the rows of what the forward saved of it."""
+    """Plan a run with NaN in one element of one token of the first input and in all saved rows of that token."""
     case, table = trial.case, trial.case.table
     lead, count = table.inputs[0].name, len(table.tokens)
     if case.N < 2:
@@ -28,10 +28,10 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     shared = any(size > 1 and by == 0 for size, by in zip(tensor.shape[:count], tensor.stride()[:count], strict=True))
     if shared:
         return [not_applicable(NAME, "case", "tokens share their memory")]
-    token = divmod(pick(case, LABEL, case.N), case.S)
+    token = divmod(hash_below(case, LABEL, case.N), case.S)
 
     def spoil(row: Tensor) -> None:
-        flat = tuple(pick(case, f"{LABEL} {dim}", size) for dim, size in enumerate(row.shape))
+        flat = tuple(hash_below(case, f"{LABEL} {dim}", size) for dim, size in enumerate(row.shape))
         row[flat] = math.nan
 
     inputs = edited(trial.inputs, {lead: lambda tensor: spoil(tensor[token])})
@@ -43,7 +43,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
         specs = table.result_specs
         verdicts, after = [], results(observed[LABEL])
         for name, before in results(trial.observation).items():
-            if specs[name].symbols[:count] != table.tokens:
+            if not table.per_token(specs[name]):
                 continue
             now = after.get(name)
             if before is None or now is None:
@@ -54,7 +54,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
             if leaked.any():
                 at = first(leaked)
                 change = f"{float(before[at]):.9g}, and {float(now[at]):.9g} with a NaN in token {list(token)}"
-                verdicts.append(failed(NAME, name, "leak", f"{place(name, at)} = {change}"))
+                verdicts.append(failed(NAME, name, "leak", f"{element_name(name, at)} = {change}"))
             else:
                 verdicts.append(passed(NAME, name))
         return verdicts

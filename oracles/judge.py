@@ -1,4 +1,4 @@
-"""What can be said of one observation: the gates that need no further run."""
+"""The gates that need no further run, applied to one observation."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,22 +17,22 @@ JUDGED, NOT_RETURNED, NOTHING, ABSENT = "judged", "not returned", "nothing to ju
 
 @torch.inference_mode()
 def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
-    """The verdicts of every gate that needs no other run. A refused case ran nothing, so that there is nothing to judge."""
+    """Return the verdicts of every gate that needs no further run; of a refused case, the refusal alone."""
     if observation.refused is not None:
         return [refusal.judge(observation.refused, observation.refused)]
-    verdicts = by_itself(observation)
+    verdicts = judge_without_reference(observation)
     for name, value, wanted in pairs(observation, allowed):
         if value is not None and wanted is not None:
             verdicts += bound.judge_class_and_magnitude(name, value, wanted)
         else:
-            verdicts.append(odd(bound.NAME, name, value, wanted))
+            verdicts.append(judge_missing(bound.NAME, name, value, wanted))
     if observation.failure is None:
         verdicts += _without_stage(observation, allowed)
     return verdicts
 
 
 def _without_stage(observation: Observation, allowed: Tolerances) -> Iterator[Verdict]:
-    """Nothing is returned by a stage that an implementation does not have."""
+    """Yield a verdict for each result of a stage that the implementation does not have."""
     for stage, given, wanted in (
         ("forward", observation.outputs, allowed.outputs),
         ("backward", observation.gradients, allowed.gradients),
@@ -43,9 +43,9 @@ def _without_stage(observation: Observation, allowed: Tolerances) -> Iterator[Ve
 
 
 def outcomes(verdicts: Iterable[Verdict]) -> dict[str, str]:
-    """What became of each output and gradient of a case: judged, not returned, or returned with nothing to judge.
+    """Return by output and gradient whether it was judged, not returned, or returned with nothing to judge.
 
-    Left out are outputs of a stage that did not run to its end, and those that must be None.
+    Results of a stage that did not finish, and those that must be None, are left out.
     """
     found: dict[str, str] = {}
     for one in verdicts:
@@ -60,17 +60,17 @@ def outcomes(verdicts: Iterable[Verdict]) -> dict[str, str]:
     return found
 
 
-MANNERS = frozenset({aliasing.NAME, effects.NAME})
-"""Gates whose failures say nothing against the numbers of a run: the other gates judge these all the same."""
+SIDE_EFFECT_GATES = frozenset({aliasing.NAME, effects.NAME})
+"""Gates whose failures leave the values of a run valid, so that the other gates still judge them."""
 
 
-def by_itself(observation: Observation) -> list[Verdict]:
-    """What a run shows without any reference."""
+def judge_without_reference(observation: Observation) -> list[Verdict]:
+    """Return the verdicts of the gates that need no reference."""
     return [one for gate in (liveness, memory, aliasing, effects) for one in gate.judge(observation)]
 
 
 def measured(verdicts: Iterable[Verdict], observation: Observation, allowed: Tolerances) -> list[Verdict]:
-    """The verdicts, those of the bound gate with what they were judged by."""
+    """Return the verdicts with the measured errors in those of the bound gate."""
     errors = {
         name: bound.measure(value, wanted)
         for name, value, wanted in pairs(observation, allowed)
@@ -81,30 +81,29 @@ def measured(verdicts: Iterable[Verdict], observation: Observation, allowed: Tol
 
 @torch.inference_mode()
 def agree(oracle: str, symptom: str, observation: Observation, allowed: Tolerances) -> list[Verdict]:
-    """Class and magnitude of everything in a further run, as one verdict each in the name of the gate that asked for it."""
+    """Return one verdict on each result of a further run, on class and magnitude, under the name of gate `oracle`."""
     verdicts = []
     for name, value, wanted in pairs(observation, allowed):
         if value is None or wanted is None:
-            verdicts.append(odd(oracle, name, value, wanted))
+            verdicts.append(judge_missing(oracle, name, value, wanted))
             continue
         both = bound.judge_class_and_magnitude(name, value, wanted)
         worst = next((verdict for verdict in both if verdict.status is Status.FAIL), both[1])
-        told = replace(worst, oracle=oracle)
         if worst.status is Status.FAIL:
-            told = replace(told, symptom=symptom, message=f"{symptom}: {worst.message}")
-        verdicts.append(told)
+            worst = replace(worst, symptom=symptom, message=f"{symptom}: {worst.message}")
+        verdicts.append(replace(worst, oracle=oracle))
     return verdicts
 
 
 def pairs(observation: Observation, allowed: Tolerances) -> Iterator[tuple[str, Tensor | None, ErrorNumber | None]]:
-    """Each output and gradient that was observed, with what it must be; None where it was not returned, or must not be."""
+    """Yield name, value and tolerance of each observed result; value or tolerance is None where it is missing."""
     for given, wanted in ((observation.outputs, allowed.outputs), (observation.gradients, allowed.gradients)):
         for name, value in given.items():
             yield name, value, wanted.get(name)
 
 
-def odd(oracle: str, name: str, value: Tensor | None, wanted: ErrorNumber | None) -> Verdict:
-    """The verdict where one of the two is missing."""
+def judge_missing(oracle: str, name: str, value: Tensor | None, wanted: ErrorNumber | None) -> Verdict:
+    """Return the verdict on a result without a value or without a tolerance."""
     if value is not None:
         return failed(oracle, name, "unwanted", f"{name} was returned, where it must be None")
     if wanted is None:

@@ -1,6 +1,6 @@
-"""Linearity of the backward in the upstream gradient: doubled, every gradient is doubled, bit for bit but for underflow.
+"""The linear part of the gradient gate: checks that doubled upstream gradients double every gradient, bit for bit.
 
-Part of the gradient gate. Where underflow may change a digit (`oracles.bounds.underflow_number`), nothing is judged.
+Elements in which underflow may change a digit (`oracles.bounds.underflow_number`) are not judged.
 """
 
 from collections.abc import Mapping
@@ -11,22 +11,23 @@ from torch import Tensor
 from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
-from mhc.reference import condensed, judged_on, widen
-from oracles.bound import taken
+from mhc.reference import condensed, judging_device, widen
+from oracles.bound import chosen_rows, expand_number
+from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite, ceiling, unit_roundoff
 from oracles.bounds.underflow_number import UnderflowNumber
-from oracles.nonfinite import beside
+from oracles.nonfinite import as_float64
 from oracles.trial import Gate, Plan, Run, Trial
-from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
+from oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
 
 NAME = "gradient"
 LABEL = "upstream doubled"
 NEGLIGIBLE = 2.0**-40
-"""Of a unit in the last place. A change so small can turn a rounding with that probability."""
+"""Fraction of a unit in the last place. A change this small alters a rounding with about this probability."""
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
-    """The backward with twice the upstream gradients, in the same layouts."""
+    """Plan a run of the backward with doubled upstream gradients in the same layouts."""
     table = trial.case.table
     if not trial.observation.gradients:
         return [not_applicable(NAME, LABEL, "no backward")]
@@ -47,19 +48,19 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
                 verdicts.append(not_applicable(NAME, name, "not returned"))
                 continue
             change = changes[name]
-            value, got = beside(before, change), beside(now, change)
+            value, got = as_float64(before, change), as_float64(now, change)
             wanted, held = value * 2, value.abs()
-            size = torch.minimum(change.value.abs(), held)  # 0 in one of them: nothing is sure
-            sure = change.error < NEGLIGIBLE * unit_roundoff(change.dtype) * size
-            # what is held may be subnormal in its dtype where float64's value is not, or be rounded up from there
-            sure &= held > torch.finfo(before.dtype).smallest_normal
-            sure &= wanted.isfinite() & (wanted.abs() <= torch.finfo(before.dtype).max)
-            wrong = sure & (got != wanted)
+            size = torch.minimum(change.value.abs(), held)  # 0 where one of them is 0: not judged
+            judged = change.error < NEGLIGIBLE * unit_roundoff(change.dtype) * size
+            # the result may be subnormal in its dtype, or rounded up from there, where float64's value is normal
+            judged &= held > torch.finfo(before.dtype).smallest_normal
+            judged &= wanted.isfinite() & (wanted.abs() <= torch.finfo(before.dtype).max)
+            wrong = judged & (got != wanted)
             if wrong.any():
                 at = first(wrong)
-                message = f"{place(name, at)} = {float(got[at]):.9g}, twice the gradient {float(wanted[at]):.9g}"
+                message = f"{element_name(name, at)} = {float(got[at]):.9g}, twice the gradient {float(wanted[at]):.9g}"
                 verdicts.append(failed(NAME, name, "not linear", f"upstream doubled: {message}"))
-            elif sure.any():
+            elif judged.any():
                 verdicts.append(passed(NAME, name))
             else:
                 verdicts.append(not_applicable(NAME, name, "underflow may change every element"))
@@ -69,35 +70,30 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
 
 
 def _double(tensor: Tensor) -> None:
-    """In place, through the elements that an expanded layout holds once."""
+    """Double in place; elements that an expanded layout repeats are doubled once."""
     compact = tensor[tuple(slice(0, 1) if by == 0 else slice(None) for by in tensor.stride())]
     compact.mul_(2)
 
 
-def _changes(trial: Trial) -> Mapping[str, UnderflowNumber]:
-    """For each gradient, how much underflow alone may change of it."""
+def _changes(trial: Trial) -> Mapping[str, ErrorNumber]:
+    """Return by gradient the change that underflow alone may cause."""
     case, table = trial.case, trial.case.table
     storage, specs = STORAGE_DTYPES[case.dtype], table.argument_specs
     given: dict[str, UnderflowNumber | None] = {}
     few = condensed(trial.inputs)
     inputs = trial.inputs if few is None else few.inputs
-    device = judged_on(inputs)
-    saved = trial.reference.saved if few is None else taken(few, trial.reference.saved, specs)
+    device = judging_device(inputs)
+    saved = trial.reference.saved if few is None else chosen_rows(few, trial.reference.saved, specs)
     wide = {name: tensor.to(device).double() for name, tensor in saved.items()}
     for name, value in {**widen(inputs), **wide}.items():
         given[name] = None if value is None else _number(value, specs[name].dtype(storage))
     results = table.backward(*(given[name] for name in table.backward_arguments), **case.scalars)
-    changes = {}
-    for spec, one in zip(table.gradients, results, strict=True):
-        if one is not None and few is not None:
-            changes[spec.name] = UnderflowNumber(few.spread(one.value, spec), few.spread(one.error, spec), one.dtype)
-        elif one is not None:
-            changes[spec.name] = one
-    return changes
+    changes = [(spec, one) for spec, one in zip(table.gradients, results, strict=True) if one is not None]
+    return {spec.name: one if few is None else expand_number(few, one, spec) for spec, one in changes}
 
 
 def _number(value: Tensor, dtype: torch.dtype) -> UnderflowNumber:
-    """A tensor that is given; no promise where doubling it may overflow."""
+    """Return a given tensor as a number, with an infinite error where doubling may overflow."""
     beyond = value.abs() > ceiling(dtype)
     return UnderflowNumber(value, torch.zeros_like(value).masked_fill(beyond, torch.inf), dtype)
 

@@ -1,6 +1,6 @@
-"""The liveness gate: an implementation that said it takes a case returns; however it does not is a symptom with a name.
+"""The liveness gate: checks that an implementation that accepted a case returns. Each way to fail has a symptom.
 
-What ends or hangs the whole process is seen from outside of it; `died` and `hung` are the verdicts then.
+The end or hang of a whole process is observed by its parent, which reports `died` or `hung`.
 """
 
 import re
@@ -21,12 +21,12 @@ _NAMED: tuple[tuple[str, str], ...] = (
      "compile error"),
 )  # fmt: skip
 
-LASTING = frozenset({"illegal address", "launch timeout", "kernel crash"})
-"""Symptoms after which CUDA answers nothing else to the same process."""
+DEVICE_LOST = frozenset({"illegal address", "launch timeout", "kernel crash"})
+"""Symptoms after which every CUDA call of the process fails."""
 
 
 def judge(observation: Observation) -> list[Verdict]:
-    """The verdict on an exception out of the implementation, if there was one."""
+    """Return the verdict on an exception that the implementation raised; an empty list without one."""
     failure = observation.failure
     if failure is None:
         return []
@@ -37,7 +37,7 @@ def judge(observation: Observation) -> list[Verdict]:
 
 
 def symptom(failure: Failure) -> str:
-    """What went wrong, in a word or two: by the message where the type says too little, else by the type."""
+    """Return the symptom of an exception: from its message where a pattern matches, else from its type."""
     return _symptom(f"{failure.type}: {failure.message}") or f"raises {failure.type}"
 
 
@@ -46,65 +46,65 @@ def _symptom(text: str) -> str | None:
 
 
 def device_error(error: Exception) -> Verdict | None:
-    """The verdict on an exception that the harness met, where it says that the device is lost; None where it does not.
+    """Return the verdict on an exception in the harness that reports a lost device; None for any other exception.
 
-    Kernels run behind the calls that start them, so an error on the device may show in any later call.
+    Kernels run asynchronously, so a device error may appear in any later call.
     """
     text = f"{type(error).__name__}: {error}"
     found = _symptom(text)
-    if found not in LASTING:
+    if found not in DEVICE_LOST:
         return None
     return failed(NAME, "process", found, f"the device was lost after a call had returned: {text.splitlines()[0]}")
 
 
-def lost(observation: Observation) -> bool:
-    """Whether the device of a run answers nothing any more."""
-    return observation.failure is not None and symptom(observation.failure) in LASTING
+def device_lost(observation: Observation) -> bool:
+    """Return whether a run lost its device."""
+    return observation.failure is not None and symptom(observation.failure) in DEVICE_LOST
 
 
-_SLOWLY = frozenset({"out of memory", "floods its output", "leaves processes", "writes to its pipe"})
-"""Symptoms that add up over cases, so that it does not matter in which they are seen."""
+_CUMULATIVE = frozenset({"out of memory", "floods its output", "leaves processes", "writes to its pipe"})
+"""Symptoms that accumulate over cases, so that the case in which they appear does not matter."""
 
 
 def hung(limit: float) -> Verdict:
-    """The verdict on a process that gave no answer."""
+    """Return the verdict on a process that did not answer within `limit` seconds."""
     return failed(NAME, "process", "hang", f"no answer within {limit:g} s")
 
 
 def died(how: str) -> Verdict:
-    """The verdict on a process that ended by a signal or with a status."""
+    """Return the verdict on a process that ended by a signal or with a status."""
     return failed(NAME, "process", how, f"its process ended in the middle of the case: {how}")
 
 
-def between(verdict: Verdict) -> Verdict:
-    """The same verdict on a process, of a case that had been judged before: what it left running did it."""
-    if verdict.symptom in _SLOWLY:
+def after_judged(verdict: Verdict) -> Verdict:
+    """Return the verdict on a process that failed after its case was judged, because of something left running."""
+    if verdict.symptom in _CUMULATIVE:
         return verdict
     return failed(NAME, "process", f"{verdict.symptom}, late", f"after the case had been judged: {verdict.message}")
 
 
-def garbled() -> Verdict:
-    """The verdict on a process that writes something else where messages are expected."""
+def wrote_to_pipe() -> Verdict:
+    """Return the verdict on a process that writes other bytes than messages to its pipe."""
     return failed(NAME, "process", "writes to its pipe", "wrote something else than messages to the pipe that it answers on")
 
 
-def crowded(count: int) -> Verdict:
-    """The verdict on a process that starts processes and leaves them running."""
+def left_processes(count: int) -> Verdict:
+    """Return the verdict on a process that leaves `count` child processes running."""
     return failed(NAME, "process", "leaves processes", f"had {count} processes running that it had started")
 
 
-def deaf(limit: float) -> Verdict:
-    """The verdict on a process that has closed what it is heard by, and lives on."""
+def closed_pipe(limit: float) -> Verdict:
+    """Return the verdict on a process that closed its pipe and did not end within `limit` seconds."""
     return failed(
         NAME, "process", "closes its pipe", f"closed the pipe that it answers on, and had not ended {limit:g} s later"
     )
 
 
-def overgrown(used: float, limit: float) -> Verdict:
-    """The verdict on a process that takes more memory than it may."""
+def exceeded_memory(used: float, limit: float) -> Verdict:
+    """Return the verdict on a process that used more memory than its limit; both in bytes."""
     return failed(NAME, "process", "out of memory", f"took {used / 2**30:.1f} GiB, of {limit / 2**30:.1f} that it may")
 
 
-def flooded(limit: int) -> Verdict:
-    """The verdict on a process that writes without end."""
+def flooded_output(limit: int) -> Verdict:
+    """Return the verdict on a process that wrote more than `limit` bytes of output."""
     return failed(NAME, "process", "floods its output", f"wrote more than {limit >> 20} MiB to standard output and error")

@@ -1,8 +1,7 @@
-"""The memory gate: inputs stay as they were, nothing beside an output is written, results outlast later calls, and no result
-depends on stale memory.
+"""The memory gate: checks for writes to inputs or beside outputs, results overwritten by later calls, and stale memory.
 
-Every run allocates in poisoned memory between canaries (`mhc.memory`). The further run has another poison, and its inputs
-lie between canaries too.
+Every run allocates memory filled with a known byte between canaries (`mhc.memory`). The further run uses another byte, and
+its inputs lie between canaries too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,14 +12,14 @@ from mhc.observation import Observation
 from mhc.placement import fetch
 from oracles import determinism
 from oracles.trial import Gate, Plan, Run, Trial, results, same_bits
-from oracles.verdict import Status, Verdict, failed, first, not_applicable, passed, place
+from oracles.verdict import Verdict, element_name, failed, first, passed
 
 NAME = "memory"
 REFILLED = "other poison"
 
 
 def judge(observation: Observation) -> list[Verdict]:
-    """What one run shows: its inputs unchanged, and the canaries of what it allocated."""
+    """Return the verdicts on one run: written inputs and changed canaries."""
     if observation.written:
         verdicts = [failed(NAME, "inputs", "written", f"wrote into its inputs: {', '.join(observation.written)}")]
     else:
@@ -31,7 +30,7 @@ def judge(observation: Observation) -> list[Verdict]:
 
 
 def judge_kept(observation: Observation, runs: Sequence[str]) -> list[Verdict]:
-    """Which of a run's results other `runs` have changed since: a buffer that the next call writes to; none, no verdict."""
+    """Return a failure for each result of a run that later `runs` overwrote, such as a buffer that calls share."""
     if not runs:
         return []
     verdicts, before = [], results(observation)
@@ -42,26 +41,19 @@ def judge_kept(observation: Observation, runs: Sequence[str]) -> list[Verdict]:
         if changed.any():
             at = first(changed)
             change = f"{float(was[at]):.9g}, and {float(value[at]):.9g} after later calls: {', '.join(runs)}"
-            verdicts.append(failed(NAME, name, "overwritten", f"{place(name, at)} = {change}"))
+            verdicts.append(failed(NAME, name, "overwritten", f"{element_name(name, at)} = {change}"))
     return verdicts
 
 
 def plan(trial: Trial) -> Plan:
-    """The same input with another pattern in uninitialised memory and beside the inputs: the same bits."""
+    """Plan a run with another pattern in uninitialised memory and beside the inputs, which must return the same bits."""
     refilled = Run(label=REFILLED, inputs=banded(trial.inputs, FINITE_FILL), saved=trial.reference.saved, fill=FINITE_FILL)
 
     def judge_fills(observed: Mapping[str, Observation]) -> list[Verdict]:
-        repeated = determinism.compare(NAME, trial.observation, observed[determinism.REPEAT], "", "")
-        unsteady = {verdict.subject for verdict in repeated if verdict.status is Status.FAIL}
         verdicts = determinism.compare(
             NAME, trial.observation, observed[REFILLED], "uninitialised", "memory that held another pattern"
         )
-        return [
-            not_applicable(NAME, one.subject, "two runs in the same memory differ already")
-            if one.subject in unsteady
-            else one
-            for one in verdicts
-        ]
+        return determinism.settled(trial, observed, verdicts, "two runs in the same memory differ already")
 
     return Plan(runs=[determinism.repeat(trial), refilled], judge=judge_fills)
 

@@ -1,7 +1,7 @@
-"""The non-finite gate: every element is finite, +inf, -inf or NaN as the reference rounded to its dtype would be.
+"""The non-finite gate: checks that each element has the class (finite, +inf, -inf, NaN) of the rounded reference.
 
-A reference within its tolerance of the dtype's overflow threshold may be either. NaN fits NaN alone, never by accident. An
-element whose tolerance is infinite is not judged.
+Where the overflow threshold lies within the tolerance, finite and infinite are both permitted. NaN must match NaN. An
+element with an infinite tolerance is not judged.
 """
 
 import torch
@@ -18,12 +18,12 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     """Compare the classes of one tensor's elements with its reference's."""
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
-    value = beside(got, wanted)
+    value = as_float64(got, wanted)
     return passed(NAME, name) if surely_finite(value, wanted) else judge_classes(name, value, wanted)
 
 
 def judge_classes(name: str, value: Tensor, wanted: ErrorNumber) -> Verdict:
-    """The same of a float64 value beside its reference, element by element."""
+    """Compare the classes of a float64 value and its reference element by element."""
     judged = ~wanted.error.isinf()
     if not judged.any():
         return not_applicable(NAME, name, "no element has a finite tolerance")
@@ -33,20 +33,20 @@ def judge_classes(name: str, value: Tensor, wanted: ErrorNumber) -> Verdict:
     return passed(NAME, name)
 
 
-def beside(got: Tensor, wanted: ErrorNumber) -> Tensor:
-    """A result in float64, on the device of its reference."""
+def as_float64(got: Tensor, wanted: ErrorNumber) -> Tensor:
+    """Return a result in float64 on the device of its reference."""
     return got.detach().to(wanted.value.device).double()
 
 
 def surely_finite(value: Tensor, wanted: ErrorNumber) -> bool:
-    """Whether every element is finite, and its reference with its tolerance too: the common case, told without a mask."""
-    if not wanted.calm or not all_finite(value):
+    """Return whether all elements and all references with their tolerances are finite; quick, since it needs no mask."""
+    if not wanted.finite or not all_finite(value):
         return False
     return float((wanted.value.abs() + wanted.error).max()) < overflow_threshold(wanted.dtype)
 
 
 def class_fits(value: Tensor, wanted: ErrorNumber) -> Tensor:
-    """Whether the class of each element of `value` is one that its reference may have."""
+    """Return where the class of `value` is one that the reference permits."""
     limit = overflow_threshold(wanted.dtype)
     high, low = wanted.value + wanted.error, wanted.value - wanted.error
     may_be_finite = wanted.value.isfinite() & (high > -limit) & (low < limit)

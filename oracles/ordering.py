@@ -1,7 +1,7 @@
-"""The ordering gate: all work is ordered on the current stream, so that nobody has to synchronise. On CUDA alone.
+"""The ordering gate, on CUDA only: checks that all work is ordered on the current stream.
 
-One more run, in which the inputs come late on the current stream and go as soon as the call has returned
-(`mhc.stream_order`). Work that another stream began too early, or that the current one did not wait for, gives other bits.
+In a further run the inputs are written late on the current stream and overwritten right after the call
+(`mhc.stream_order`). Work that starts too early on another stream, or is not waited for, changes the bits.
 """
 
 from collections.abc import Mapping
@@ -18,24 +18,19 @@ LATE = "late inputs"
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
-    """The results as the stream had them behind the call, and as they are in the end: both the bits of the first run."""
+    """Plan the late run; its results right after the call and at the end must both have the bits of the first run."""
     if new_stream(trial.inputs.device) is None:
         return [not_applicable(NAME, "case", "on this device a call returns when its work is done")]
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         first, late = trial.observation, observed[LATE]
-        repeated = determinism.compare(NAME, first, observed[determinism.REPEAT], "", "")
-        unsteady = {one.subject for one in repeated if one.status is Status.FAIL}
         outputs, gradients = ({name: late.early.get(name) for name in one} for one in (late.outputs, late.gradients))
         early = replace(late, outputs=outputs, gradients=gradients)
         what = "a run whose inputs came late on the current stream"
         behind = determinism.compare(NAME, first, early, "unordered", f"{what}, read as soon as the call had returned")
         in_the_end = determinism.compare(NAME, first, late, "unordered", f"{what} and were overwritten behind the call")
         verdicts = [one if one.status is Status.FAIL else other for one, other in zip(behind, in_the_end, strict=True)]
-        return [
-            not_applicable(NAME, one.subject, "two runs without delay differ already") if one.subject in unsteady else one
-            for one in verdicts
-        ]
+        return determinism.settled(trial, observed, verdicts, "two runs without delay differ already")
 
     late = Run(label=LATE, inputs=trial.inputs, saved=trial.reference.saved, late=True)
     return Plan(runs=[determinism.repeat(trial), late], judge=judge)

@@ -1,9 +1,8 @@
-"""The pair gate: two implementations of one case are no further apart than both tolerances together, and of one class.
+"""The pair gate: checks that two implementations of one case differ by at most the sum of their tolerances.
 
-Each may be as far from float64 as its own tolerance allows, so the two may be the sum apart. Where the reference with a
-tolerance leaves one class alone (finite, +inf, -inf or NaN) to both, the class must be the same. The reference says only how
-large rounding errors may be: two implementations that agree here and fail `bound` accuse it, or share a mistake. Where the
-reference is right, `bound` is the sharper gate.
+Each may differ from float64 by its own tolerance, so the two may differ by the sum. Where the reference permits both only
+one class (finite, +inf, -inf or NaN), their classes must be equal. Where two implementations agree here and fail `bound`,
+either the reference is wrong or they share a mistake. Where the reference is right, `bound` is the sharper gate.
 """
 
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from torch import Tensor
 from mhc.observation import Observation
 from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
-from oracles.nonfinite import beside, class_fits, surely_finite
+from oracles.nonfinite import as_float64, class_fits, surely_finite
 from oracles.trial import results
-from oracles.verdict import Verdict, failed, first, not_applicable, passed, place
+from oracles.verdict import Verdict, element_name, failed, first, largest, not_applicable, passed
 
 NAME = "pair"
 
@@ -25,14 +24,14 @@ _PROBES = (float("nan"), 0.0, float("inf"), float("-inf"))
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One of the two: what it did, and what it was allowed."""
+    """The observation and the tolerances of one of the two implementations."""
 
     observation: Observation
     allowed: Tolerances
 
 
 def judge(one: Side, other: Side) -> list[Verdict]:
-    """A verdict for each output and gradient of the two, which must have run the same case."""
+    """Return a verdict for each output and gradient. Both must have run the same case, else `ValueError`."""
     sides = (one, other)
     if one.observation.case != other.observation.case:
         raise ValueError(f"two cases: {one.observation.case.id} and {other.observation.case.id}")
@@ -43,7 +42,7 @@ def judge(one: Side, other: Side) -> list[Verdict]:
         if side.observation.failure is not None:
             return [not_applicable(NAME, "case", f"{name} raised {side.observation.failure.type}")]
     left, right = (results(side.observation) for side in sides)
-    wanted, also = ({**side.allowed.outputs, **side.allowed.gradients} for side in sides)
+    wanted, also = (side.allowed.results for side in sides)
     verdicts = []
     for subject in dict.fromkeys([*left, *right]):
         a, b = left.get(subject), right.get(subject)
@@ -58,14 +57,14 @@ def judge(one: Side, other: Side) -> list[Verdict]:
 
 
 def labels(one: Observation, other: Observation) -> tuple[str, str]:
-    """What a message calls the two: with their devices, where these differ."""
+    """Return the names of the two in messages, with their devices where these differ."""
     if one.device.type == other.device.type:
         return one.implementation, other.implementation
     return f"{one.implementation} on {one.device.type}", f"{other.implementation} on {other.device.type}"
 
 
 def _missing(subject: str, missing: list[str], *, present: bool) -> Verdict:
-    """The verdict where a tensor of this name is not in both."""
+    """Return the verdict on a tensor that at least one of the two did not return."""
     if not present and len(missing) == 1:
         return failed(NAME, subject, "unwanted", f"{subject} is None of {missing[0]} alone; it must be None")
     reason = f"not returned by {' and '.join(missing)}" if present else "absent in this case"
@@ -75,10 +74,10 @@ def _missing(subject: str, missing: list[str], *, present: bool) -> Verdict:
 def compare(
     subject: str, values: tuple[Tensor, Tensor], wanted: tuple[ErrorNumber, ErrorNumber], names: tuple[str, str]
 ) -> Verdict:
-    """One tensor of the two: classes where both are promised one, and distances where both are finite."""
+    """Compare one tensor of the two: classes where both are certain, distances where both are finite."""
     if values[0].numel() == 0:
         return not_applicable(NAME, subject, "no elements")
-    a, b = (beside(value, wanted[0]) for value in values)
+    a, b = (as_float64(value, wanted[0]) for value in values)
     bound = wanted[0].error + wanted[1].error
     if surely_finite(a, wanted[0]) and surely_finite(b, wanted[1]):
         comparable = torch.ones_like(a, dtype=torch.bool)
@@ -98,18 +97,17 @@ def compare(
     ratio = torch.where(apart == 0, 0.0, apart / bound)
     worst = float(ratio.max())
     if worst > 1:
-        at = tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))
-        return failed(NAME, subject, "value", _describe(subject, at, (a, b), wanted, names), ratio=worst)
+        return failed(NAME, subject, "value", _describe(subject, largest(ratio), (a, b), wanted, names), ratio=worst)
     return passed(NAME, subject, ratio=worst)
 
 
 def _class(value: Tensor) -> Tensor:
-    """0 finite, 1 +inf, -1 -inf, 2 NaN."""
+    """Return 0 where finite, 1 for +inf, -1 for -inf, 2 for NaN."""
     return torch.where(value.isnan(), 2, torch.where(value.isfinite(), 0, value.sign().nan_to_num()).int())
 
 
 def _one_class(wanted: ErrorNumber) -> Tensor:
-    """Where the reference with its tolerance leaves one class alone."""
+    """Return where the reference with its tolerance permits exactly one class."""
     fits = [class_fits(torch.full_like(wanted.value, probe), wanted) for probe in _PROBES]
     return torch.stack(fits).sum(0) == 1
 
@@ -121,7 +119,7 @@ def _describe(
     wanted: tuple[ErrorNumber, ErrorNumber],
     names: tuple[str, str],
 ) -> str:
-    """Where, both values with whose they are, and both bounds, on one line."""
+    """Return one line with the element's name, both values with their implementations, and both bounds."""
     got = ", ".join(f"{float(value[at]):.9g} {name}" for value, name in zip(values, names, strict=True))
     bounds = " + ".join(f"{float(number.error[at]):.3g}" for number in wanted)
-    return f"{place(subject, at)} = {got}, bound {bounds}"
+    return f"{element_name(subject, at)} = {got}, bound {bounds}"

@@ -1,12 +1,12 @@
-"""The precision gate: over a whole tensor, errors no larger than float32 in some order of evaluation makes them.
+"""The precision gate: checks that the errors of a whole tensor are no larger than those of float32 in the worst order.
 
-The bound holds for every single element, so it is wide: products in TF32 stay inside it where a sum is long. An average is
-sharper. The formula is read over numbers that carry the standard deviation of their error (`spread_number`), in the
-worst order of evaluation, and the root mean square of error / standard deviation must not exceed about 1.
+The bound must hold for every single element, so it is wide: TF32 products of a long sum stay inside it. An average is
+sharper. The formula is evaluated on numbers that carry the standard deviation of their error (`deviation_number`), and the
+root mean square of error / standard deviation must not exceed about 1.
 
-A long sum hides the precision of its factors behind its own roundings. So there is a run with inputs of the gate's own: the
-case's shape and layouts, values of mixed sign at a model's scale, and so many zeros that about `TERMS` terms of each sum are
-left. Zeros add no rounding. docs/tolerances.md, "Precision", derives the numbers.
+The roundings of a long sum hide the precision of its factors. Therefore the gate runs on inputs of its own: the case's
+shape and layouts, values of mixed sign at a model's scale, and zeros in all but about `TERMS` terms of each sum. Zeros add
+no rounding. docs/tolerances.md, "Precision", derives the numbers.
 """
 
 import math
@@ -23,30 +23,30 @@ from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import Recipe
 from mhc.reference import Reference, condensed, reference, widen
-from oracles.bound import Tolerances, read_formula, taken
+from oracles.bound import Tolerances, chosen_rows, expand_number, read_formula
+from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import overflow_threshold
-from oracles.bounds.spread_number import SpreadNumber, TruncatingSpreadNumber
-from oracles.nonfinite import beside
+from oracles.nonfinite import as_float64
 from oracles.trial import Gate, Plan, Run, Trial, results
-from oracles.verdict import Verdict, describe, failed, not_applicable, passed
+from oracles.verdict import Verdict, describe, failed, largest, not_applicable, passed
 
 NAME = "precision"
 LABEL = "short sums at model scale"
 SYMPTOM = "imprecise"
 
 TERMS = 8
-"""About so many terms of a sum are not 0: enough to be a sum, too few to hide what its factors lost."""
+"""Nonzero terms of a sum, about: enough for a sum, too few to hide the precision of its factors."""
 
 UNLIKELY = 18.0
 """A tensor fails by chance with a probability of at most exp(-UNLIKELY) = 1.5e-8, half of what LAMBDA = 6 allows."""
 
 _STRIDE = 40507
-"""A prime beyond the usual group sizes: where in a group of elements the one lies that is not 0, from group to group."""
+"""A prime beyond the usual group sizes: the step from group to group of the position that is not 0."""
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
-    """One run on the gate's own inputs."""
+    """Plan one run on the gate's own inputs."""
     if trial.case.dtype == "float64":
         return [not_applicable(NAME, "case", "no reference is more precise than float64")]
     if trial.case.N == 0:
@@ -55,7 +55,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        numbers, few = spreads(inputs, wanted, recomputes_forward=trial.recomputes_forward), condensed(inputs)
+        numbers, few = deviations(inputs, wanted, recomputes_forward=trial.recomputes_forward), condensed(inputs)
         verdicts = []
         for name, got in results(observed[LABEL]).items():
             if got is not None and name in numbers:
@@ -67,10 +67,10 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
 
 
 def made(case: Case, device: torch.device) -> Inputs:
-    """The case's shape, layouts, seeds and schedules with values of mixed sign at a model's scale, most of them 0.
+    """Return the case's shape, layouts, seeds and schedules with values of mixed sign at a model's scale, most of them 0.
 
-    Nothing is expanded: elements that are copies have the same error. In each token's row of an input, one element of each
-    group is kept, so that about `TERMS` are; of the upstream gradients, one token of each group.
+    No layout is expanded, since copies have equal errors. In each token's row of an input, one element of each group is
+    kept, about `TERMS` in all; in upstream gradients, one token of each group.
     """
     table = case.table
     exponents = table.usual_exponents(case.sizes)
@@ -84,24 +84,24 @@ def made(case: Case, device: torch.device) -> Inputs:
     count = len(table.tokens)
     edits: dict[str, Callable[[Tensor], object]] = {}
     for spec in table.drawn:
-        if spec.symbols[:count] == table.tokens and case.has(spec.name):
+        if table.per_token(spec) and case.has(spec.name):
             keep = _keep_tokens if spec in table.upstream else partial(_keep_elements, period=tensors[spec.name].period)
             edits[spec.name] = partial(keep, count=count)
     return edited(dense, edits)
 
 
 def _keep_elements(tensor: Tensor, count: int, period: int) -> None:
-    """Keep one element of each group in each token's row, elsewhere from token to token; tokens repeat as before."""
+    """Zero all but one element of each group in each token's row; its position changes from token to token."""
     rows, row = math.prod(tensor.shape[:count]), math.prod(tensor.shape[count:])
     step = max(1, row // TERMS)
-    place = torch.arange(row)
+    position = torch.arange(row)
     token = torch.arange(rows).unsqueeze(-1) % (period // row or rows)
-    kept = place % step == (place // step + token) * _STRIDE % step
+    kept = position % step == (position // step + token) * _STRIDE % step
     tensor.masked_fill_(~kept.reshape(tensor.shape), 0.0)
 
 
 def _keep_tokens(tensor: Tensor, count: int) -> None:
-    """Keep one token of each group."""
+    """Zero all but one token of each group."""
     rows = math.prod(tensor.shape[:count])
     step = max(1, rows // TERMS)
     token = torch.arange(rows)
@@ -109,10 +109,10 @@ def _keep_tokens(tensor: Tensor, count: int) -> None:
     tensor.masked_fill_(~kept.reshape(*tensor.shape[:count], *(1,) * (tensor.dim() - count)), 0.0)
 
 
-def spreads(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> dict[str, SpreadNumber]:
-    """The value and the standard deviation of each output and gradient, of the tokens that stand for all in a large case.
+def deviations(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> dict[str, DeviationNumber]:
+    """Return value and standard deviation of each output and gradient, in a large case of the representative tokens.
 
-    The backward starts from the saved tensors as they are given, so their rounding is no error of its own.
+    The backward starts from the saved tensors as given, so their rounding is not part of its error.
     """
     few = condensed(inputs)
     read = read_formula(
@@ -120,67 +120,60 @@ def spreads(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> d
         widen(inputs if few is None else few.inputs),
         STORAGE_DTYPES[inputs.case.dtype],
         inputs.case.scalars,
-        saved=wanted.outputs if few is None else taken(few, wanted.outputs, inputs.case.table.result_specs),
+        saved=wanted.outputs if few is None else chosen_rows(few, wanted.outputs, inputs.case.table.result_specs),
         recomputes_forward=recomputes_forward,
-        number=TruncatingSpreadNumber if inputs.device.type == "cuda" else SpreadNumber,
+        number=TruncatingDeviationNumber if inputs.device.type == "cuda" else DeviationNumber,
     )
-    both = {**read.outputs, **read.gradients}
-    return {name: number for name, number in both.items() if isinstance(number, SpreadNumber)}
+    return {name: number for name, number in read.results.items() if isinstance(number, DeviationNumber)}
 
 
 def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:
-    """The gate's verdict as a tolerance of each element: where it fails, the worst element is beyond it."""
-    numbers, few = spreads(inputs, wanted, recomputes_forward=recomputes_forward), condensed(inputs)
-    table, specs = inputs.case.table, inputs.case.table.result_specs
-    bounds = {}
+    """Return the gate's limit as a tolerance of each element; where the gate fails, the worst element exceeds it."""
+    numbers, few = deviations(inputs, wanted, recomputes_forward=recomputes_forward), condensed(inputs)
+    specs, bounds = inputs.case.table.result_specs, {}
     for name, one in numbers.items():
         judged = _judged(one)
-        limit = allowed(one.shared.expand(one.shape)[judged], one.spread[judged]) if judged.any() else math.inf
-        value, bound = one.value, torch.where(judged, limit * one.spread, math.inf)
-        if few is not None:
-            value, bound = few.spread(value, specs[name]), few.spread(bound, specs[name])
-        bounds[name] = ErrorNumber(value, bound, one.dtype)
-    gradients = {spec.name for spec in table.gradients}
-    return Tolerances(
-        outputs={name: one for name, one in bounds.items() if name not in gradients},
-        gradients={name: one for name, one in bounds.items() if name in gradients},
-    )
+        limit = allowed(one.shared.expand(one.shape)[judged], one.deviation[judged]) if judged.any() else math.inf
+        bound = ErrorNumber(one.value, torch.where(judged, limit * one.deviation, math.inf), one.dtype)
+        bounds[name] = bound if few is None else expand_number(few, bound, specs[name])
+    gradients = {spec.name: bounds.pop(spec.name) for spec in inputs.case.table.gradients if spec.name in bounds}
+    return Tolerances(outputs=bounds, gradients=gradients)
 
 
-def judge_tensor(name: str, got: Tensor, wanted: SpreadNumber) -> Verdict:
-    """Compare the root mean square of error / standard deviation with what chance makes of it."""
-    value, spread = beside(got, wanted), wanted.spread
+def judge_tensor(name: str, got: Tensor, wanted: DeviationNumber) -> Verdict:
+    """Compare the root mean square of error / standard deviation with the limit that `allowed` derives."""
+    value, deviation = as_float64(got, wanted), wanted.deviation
     judged = _judged(wanted)
     elements = int(judged.sum())
     if elements == 0:
         return not_applicable(NAME, name, "no element has a rounding error")
-    errors = ((value - wanted.value).abs() / spread)[judged].nan_to_num(nan=math.inf)
-    rms = float(errors.square().mean().sqrt())
-    limit = allowed(wanted.shared.expand(wanted.shape)[judged], spread[judged])
+    errors = ((value - wanted.value).abs() / deviation).nan_to_num(nan=math.inf)
+    rms = float(errors[judged].square().mean().sqrt())
+    limit = allowed(wanted.shared.expand(wanted.shape)[judged], deviation[judged])
     if rms <= limit:
         return passed(NAME, name)
-    ratio = torch.where(judged, (value - wanted.value).abs() / spread, 0.0).nan_to_num(nan=math.inf)
-    at = tuple(int(i) for i in torch.unravel_index(ratio.argmax(), ratio.shape))
-    worst = describe(name, at, value, wanted.value, limit * spread)
-    said = f"{worst}; error / standard deviation of {elements} elements: {rms:.3g}, at most {limit:.3g}"
-    return failed(NAME, name, SYMPTOM, said)
+    ratio = torch.where(judged, errors, 0.0)
+    worst = describe(name, largest(ratio), value, wanted.value, limit * deviation)
+    message = f"{worst}; error / standard deviation of {elements} elements: {rms:.3g}, at most {limit:.3g}"
+    return failed(NAME, name, SYMPTOM, message)
 
 
-def _judged(wanted: SpreadNumber) -> Tensor:
-    """Where something is rounded, and nothing overflows."""
-    spread = wanted.spread
-    inside = wanted.size + 8 * spread < overflow_threshold(wanted.dtype)
-    return (spread > 0) & inside
+def _judged(wanted: DeviationNumber) -> Tensor:
+    """Return where the result is rounded and cannot overflow."""
+    deviation = wanted.deviation
+    inside = wanted.size + 8 * deviation < overflow_threshold(wanted.dtype)
+    return (deviation > 0) & inside
 
 
-def allowed(shared: Tensor, spread: Tensor) -> float:
-    """The largest root mean square that chance makes, but for `UNLIKELY`; from the elements' shared and whole spreads.
+def allowed(shared: Tensor, deviation: Tensor) -> float:
+    """Return the root mean square that chance exceeds with a probability of at most exp(-`UNLIKELY`).
 
-    Hsu, Kakade and Zhang's tail of a quadratic form: 1 + 2 sqrt(tr(C^2) x) / E + 2 |C| x / E for the mean square of E errors
-    of variance 1 and covariance C. Of C, E - s are independent and s are in the worst case one error.
+    Hsu, Kakade and Zhang bound the tail of a quadratic form: the mean square of E errors of variance 1 and covariance C
+    exceeds 1 + 2 sqrt(tr(C^2) x) / E + 2 |C| x / E with a probability of at most exp(-x). With s = sum (shared/deviation)^2,
+    the worst C has E independent errors and s that are one and the same.
     """
-    elements = spread.numel()
-    common = float((shared / spread).square().sum())
+    elements = deviation.numel()
+    common = float((shared / deviation).square().sum())
     mean = 1 + 2 * math.sqrt((elements + common**2) * UNLIKELY) / elements + 2 * (1 + common) * UNLIKELY / elements
     return math.sqrt(mean)
 

@@ -1,7 +1,7 @@
-"""The presence gate: what an implementation returns for some cases it returns for all of them.
+"""The presence gate: checks that a result returned for some cases is returned for all cases.
 
-None says that an implementation does not compute an output at all. Where one is None that should be there, a few cases of
-other shapes, dtypes and optional tensors are run, and whether it is returned there is all that is judged of them.
+None means that an implementation never computes a result. Where a result is None, a few probes of other shapes, dtypes and
+optional tensors are run; the gate fails where one of them returns it. Nothing else of the probes is judged.
 """
 
 import functools
@@ -19,7 +19,7 @@ from oracles.verdict import Verdict, failed, not_applicable, passed
 NAME = "presence"
 
 _SHAPES = ({"B": 1, "S": 1, "n": 1, "D": 1}, {"B": 1, "S": 70, "n": 2, "D": 8}, {"B": 2, "S": 3, "n": 4, "D": 33})
-"""The simplest one; more than 64 tokens; another n and D. All are small: what is never returned is asked for often."""
+"""The simplest shape; more than 64 tokens; another n and D. All are small, since probes run often."""
 
 
 @dataclass(frozen=True)
@@ -29,28 +29,28 @@ class _Probe:
 
 
 def simplest(trial: Trial) -> Plan | list[Verdict]:
-    """Whether each result that is None here is returned for the simplest shape."""
+    """Check whether each result that is None here is returned for the simplest shape."""
     return _plan(trial, slice(1))
 
 
 def others(trial: Trial) -> Plan | list[Verdict]:
-    """Whether it is returned for any other probe."""
+    """Check whether each result that is None here is returned for any other probe."""
     return _plan(trial, slice(1, None))
 
 
 def _plan(trial: Trial, chosen: slice) -> Plan | list[Verdict]:
-    wanted = {**trial.allowed.outputs, **trial.allowed.gradients}
-    missing = [name for name, value in results(trial.observation).items() if value is None and name in wanted]
+    wanted, returned = trial.allowed.results, results(trial.observation)
+    missing = [name for name, value in returned.items() if value is None and name in wanted]
     if not missing:
         return [passed(NAME, "results")]
-    runs = {_told(probe.inputs.case): probe for probe in _probes(trial, chosen)}
+    runs = {_describe_case(probe.inputs.case): probe for probe in _probes(trial, chosen)}
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         verdicts = []
         for name in missing:
             there = [words for words in runs if results(observed[words]).get(name) is not None]
             if there:
-                message = f"{name} is None for {_told(trial.case)}, and is returned for {there[0]}"
+                message = f"{name} is None for {_describe_case(trial.case)}, and is returned for {there[0]}"
                 verdicts.append(failed(NAME, name, "missing", message))
             else:
                 verdicts.append(not_applicable(NAME, name, f"None for {'; '.join(runs)} too"))
@@ -64,7 +64,7 @@ def _plan(trial: Trial, chosen: slice) -> Plan | list[Verdict]:
 
 
 def _probes(trial: Trial, chosen: slice) -> list[_Probe]:
-    """Some of these: the case's dtype and optional tensors in several shapes; other dtypes; other optional tensors."""
+    """Return the probes at `chosen` in: other shapes, then other dtypes, then other sets of optional tensors."""
     case = trial.case
     optional = frozenset(spec.name for spec in case.table.drawn if spec.optional)
     absent = frozenset(name for name in optional if not case.has(name))
@@ -83,8 +83,8 @@ def _probe(operator: str, device: str, dtype: str, absent: frozenset[str], shape
     return _Probe(inputs=inputs, reference=reference(inputs))
 
 
-def _told(case: Case) -> str:
-    """A case as far as it matters: its shape, dtype, and the optional tensors that are absent."""
+def _describe_case(case: Case) -> str:
+    """Return a case's shape, dtype and absent optional tensors in words."""
     shape = ", ".join(f"{name} = {getattr(case, name)}" for name in ("B", "S", "n", "D"))
     absent = [f", without {spec.name}" for spec in case.table.drawn if spec.optional and not case.has(spec.name)]
     return f"{shape}, {case.dtype}{''.join(absent)}"

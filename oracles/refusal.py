@@ -1,6 +1,6 @@
-"""The refusal gate: what is refused is refused with a reason, the same one each time, and before anything runs.
+"""The refusal gate: checks that a refusal has a reason, is repeatable, and comes before any stage runs.
 
-A refused case is not applicable, never a pass. Bad input through the public entries is not drawn; test_contracts.py has it.
+A refused case is not applicable, never a pass. Invalid arguments of public functions are tested in test_contracts.py.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ CASE, SCHEDULE = "case", "schedule"
 
 
 def judge(reason: str, again: str | None) -> Verdict:
-    """The verdict on a case that the implementation does not take, asked twice; `again` is None where it then took it."""
+    """Return the verdict on a refused case; `again` is the reason on a second request, None where it was accepted then."""
     if not reason.strip():
         return failed(NAME, CASE, "no reason", "refused without a reason")
     if again != reason:
@@ -23,15 +23,15 @@ def judge(reason: str, again: str | None) -> Verdict:
 
 
 def unpinned(reason: str) -> Verdict:
-    """The verdict on a pinned schedule that the implementation does not take for this case; the case itself may be taken."""
+    """Return the verdict on a pinned schedule that is refused for this case; the case without it may be accepted."""
     return not_applicable(NAME, SCHEDULE, reason)
 
 
 def refused(verdicts: Iterable[Verdict]) -> bool:
-    """Whether a case was not taken, with or without its pinned schedule."""
+    """Return whether a case was refused, with or without its pinned schedule."""
     return any(one.oracle == NAME and one.subject == CASE and one.status is Status.NOT_APPLICABLE for one in verdicts)
 
 
 def late(failure: Failure) -> Verdict:
-    """The verdict on a refusal that came out of a stage, after the implementation had said that it takes the case."""
+    """Return the verdict on a refusal that a stage raised after the implementation accepted the case."""
     return failed(NAME, failure.stage, "late", f"{failure.stage} raised Refused: {failure.message}")

@@ -1,4 +1,4 @@
-"""What gates work with: a trial (one case, run once and with its tolerances) and the further runs that a gate asks for."""
+"""Records that gates share: `Trial`, one case with its first run and tolerances, and `Gate`, `Plan` and `Run`."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -18,10 +18,10 @@ from oracles.verdict import Verdict
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One case on one implementation: what it was given, what is right, and what it did.
+    """One case on one implementation: its inputs, its reference and tolerances, and the observation of its first run.
 
     Attributes:
-        recomputes_forward: the implementation's; a gate that derives tolerances of its own must know it.
+        recomputes_forward: as declared by the implementation; gates that derive their own tolerances need it.
     """
 
     inputs: Inputs
@@ -37,12 +37,12 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One more run of the same implementation. Two gates that ask for the same label share one run.
+    """One further run of the same implementation. Gates that request the same label share one run.
 
     Attributes:
-        saved: what the backward is given for the forward's saved tensors.
-        fill: the byte in memory that is allocated and not initialised.
-        late: the inputs come late on the current stream (`mhc.stream_order`).
+        saved: the values that the backward receives for the forward's saved tensors.
+        fill: the byte that fills uninitialised memory.
+        late: the inputs are written late on the current stream (`mhc.stream_order`).
     """
 
     label: str
@@ -54,17 +54,17 @@ class Run:
 
 
 LARGE = 1024
-"""A case is large from this size of some symbol on."""
+"""A case is large where some symbol has at least this size."""
 
 Judge = Callable[[Mapping[str, Observation]], list[Verdict]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a gate wants to see, and how it judges that: from the observations by the runs' labels. Without runs, of none.
+    """The further runs that a gate requests, and the function that judges their observations, by the runs' labels.
 
     Attributes:
-        probes: the runs are of other cases. One that is refused or fails is judged with the others, and is not told of.
+        probes: the runs are of other cases. A refusal or failure among them is passed to `judge` and not reported.
     """
 
     judge: Judge
@@ -74,13 +74,13 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """A gate.
+    """A check that may need further runs.
 
     Attributes:
-        name: what verdicts and fingerprints call it.
-        variant: what it does in particular, where several gates have one name.
-        plan: the plan for a trial, or the verdicts themselves where it does not apply.
-        every: in a campaign it judges one case in so many, since running costs; which ones, the case itself decides.
+        name: its name in verdicts and fingerprints.
+        variant: distinguishes gates that share a name.
+        plan: returns the plan for a trial, or verdicts where no run is needed.
+        every: in a campaign the gate judges one case in `every`, chosen by a hash of the case.
         every_large: the same for large cases; None for `every`.
     """
 
@@ -91,24 +91,24 @@ class Gate:
     every_large: int | None = None
 
     def drawn(self, case: Case) -> bool:
-        """Whether `case` is one of those that this gate judges in a campaign."""
+        """Return whether this gate judges `case` in a campaign."""
         large = max(case.sizes.values()) >= LARGE
         every = self.every_large if large and self.every_large is not None else self.every
-        return pick(case, f"{self.name} {self.variant}", every) == 0
+        return hash_below(case, f"{self.name} {self.variant}", every) == 0
 
 
-def pick(case: Case, purpose: str, many: int) -> int:
-    """A number below `many` that the case and a purpose determine."""
+def hash_below(case: Case, purpose: str, many: int) -> int:
+    """Return a number below `many`, a hash of the case and of `purpose`."""
     digest = hashlib.sha256(f"{purpose} {case.json}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % many
 
 
 def results(observation: Observation) -> dict[str, Tensor | None]:
-    """Outputs and gradients together."""
+    """Return outputs and gradients in one mapping."""
     return {**observation.outputs, **observation.gradients}
 
 
 def same_bits(a: Tensor, b: Tensor) -> Tensor:
-    """Where two tensors of one shape and dtype hold the same bits, NaN included."""
+    """Return where two tensors of one shape and dtype hold the same bits, NaN included."""
     integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
     return a.contiguous().view(integers) == b.contiguous().view(integers)

@@ -1,9 +1,10 @@
-"""Verdict: what one oracle says of one output of one observation."""
+"""Verdict: the result of one oracle for one output of one observation."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+import torch
 from torch import Tensor
 
 
@@ -15,12 +16,12 @@ class Status(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Errors:
-    """How far one tensor is from float64.
+    """The distance of one tensor from float64.
 
     Attributes:
-        largest, mean: |error| over the elements that are finite both there and in float64; None where there are none.
-        bound: what is allowed where |error| / bound is largest; None where nothing is judged.
-        judged: of how many elements something is promised. elements: how many there are.
+        largest, mean: |error| over the elements that are finite in both; None where there are none.
+        bound: the bound of the element with the largest |error| / bound; None where nothing is judged.
+        judged: number of elements with a finite bound. elements: number of elements.
     """
 
     largest: float | None
@@ -37,11 +38,11 @@ class Verdict:
     Attributes:
         oracle: the module that judged.
         subject: the output or gradient judged, or a stage, or "inputs".
-        symptom: what is wrong, in a word or two that stay the same from case to case; empty on a pass.
+        symptom: the kind of failure in one to three words, the same in every case; empty on a pass.
         message: where, got, wanted, bound; or the reason why it does not apply.
         ratio: the largest |error| / bound seen, where the oracle measures one.
-        errors: measured on demand, for tables; campaigns have no use for them.
-        against: the implementation that the one judged was compared with, where it was.
+        errors: measured on demand, for tables; campaigns leave it None.
+        against: the implementation compared with; empty for every gate but `pair`.
     """
 
     oracle: str
@@ -67,16 +68,21 @@ def not_applicable(oracle: str, subject: str, reason: str) -> Verdict:
 
 
 def first(mask: Tensor) -> tuple[int, ...]:
-    """The index of the first element that is True."""
+    """Return the index of the first element that is True."""
     return tuple(int(i) for i in mask.nonzero()[0])
 
 
-def place(name: str, at: Iterable[int]) -> str:
-    """An element as a message names it: `dx[0, 17, 2, 640]`."""
+def largest(values: Tensor) -> tuple[int, ...]:
+    """Return the index of the largest element."""
+    return tuple(int(i) for i in torch.unravel_index(values.argmax(), values.shape))
+
+
+def element_name(name: str, at: Iterable[int]) -> str:
+    """Return an element's name in messages: `dx[0, 17, 2, 640]`."""
     return f"{name}[{', '.join(map(str, at))}]"
 
 
 def describe(name: str, at: tuple[int, ...], got: Tensor, wanted: Tensor, error: Tensor) -> str:
-    """Where, got, wanted and bound of one element, on one line."""
+    """Return one line with an element's name, its value, the reference and the bound."""
     numbers = (float(tensor[at]) for tensor in (got, wanted, error))
-    return "{} = {:.9g}, float64 {:.9g}, bound {:.3g}".format(place(name, at), *numbers)
+    return "{} = {:.9g}, float64 {:.9g}, bound {:.3g}".format(element_name(name, at), *numbers)

@@ -92,13 +92,12 @@ def cases(
 
 def _thinned(recipe: Recipe, spec: TensorSpec, table: Operator, sizes: Mapping[str, int]) -> Recipe:
     """The recipe where there are many tokens: inputs repeat, upstream gradients are zero but for a few rows."""
-    count = len(table.tokens)
     tokens = math.prod(sizes[symbol] for symbol in table.tokens)
-    if spec.symbols[:count] != table.tokens or tokens <= PERIOD:
+    if not table.per_token(spec) or tokens <= PERIOD:
         return recipe
     if spec in table.upstream:
         return replace(recipe, rows=ACTIVE)
-    return replace(recipe, period=PERIOD * math.prod(spec.shape(sizes)[count:]))
+    return replace(recipe, period=PERIOD * math.prod(spec.shape(sizes)[len(table.tokens) :]))
 
 
 def _values(
@@ -107,11 +106,11 @@ def _values(
     """A recipe for each tensor, and the scalars that a regime sets."""
     first = draw(st.integers(0, 2**16 - 1))
     usual = table.usual_exponents(sizes)
-    odd = draw(choice((*(None,) * len(names), *names)))
-    exponent = draw(exponents()) if odd is not None else 0
+    rescaled = draw(choice((*(None,) * len(names), *names)))
+    exponent = draw(exponents()) if rescaled is not None else 0
     tensors = {}
     for at, name in enumerate(names):
-        scale = usual.get(name, 0) + (exponent if name == odd else 0)
+        scale = usual.get(name, 0) + (exponent if name == rescaled else 0)
         tensors[name] = Recipe(kind=draw(choice(KINDS)), scale=2.0**scale, seed=first + at)
     named = draw(choice((*(None,) * (2 * len(table.regimes) + 1), *table.regimes)))
     regime = Regime(tensors={}) if named is None else table.regimes[named]

@@ -7,7 +7,7 @@ its own, with u the unit roundoff of the dtype:
     a + b, a - b      ea + eb                                  + u |a + b|       (a + b + c: in any order)
     a * b             |a| eb + |b| ea + ea eb                  + u |a b|         (no rounding for a power of two)
     a / b             as a * (1/b)                             + 2u |a / b|
-    sum of L terms    sum e                                    + lambda sqrt(L) u sum |a|   (equal terms: `runs`;
+    sum of L terms    sum e                                    + lambda sqrt(L) u sum |a|   (equal terms: `repeated_terms`;
                                                                  a product with b @ c in it: |a| (|b| @ |c|) for it)
     a @ b, L terms    |a| @ eb + ea @ |b| + ea @ eb            + lambda sqrt(L) u |a| @ |b|
     rsqrt(a)          rsqrt(a - ea) - rsqrt(a)                 + 9u rsqrt(a)
@@ -15,16 +15,15 @@ its own, with u the unit roundoff of the dtype:
     to(narrower)      ea                                       + u_narrow |a|
     to(wider)         ea
 
-and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b), times what
-the factors' own factors make of it where (a b) c is computed as a (b c) (`regroup`), and for a sum of three what
-another order makes of its partial sums (`addends`). docs/tolerances.md derives each line.
+and half the smallest subnormal for each product or quotient that can be rounded at all (6 L of them in a @ b). Two more
+terms allow for another order of evaluation: (a b) c computed as a (b c) (`reassociation`), and a sum of three or more terms
+(`addends`). docs/tolerances.md derives each line.
 
-An error of infinity means that nothing is promised: an intermediate leaves the range of the dtype, or comes within a factor
-of `HEADROOM` of it, or infinity meets a number that rounding may have made 0; then even the class of the result is the
-implementation's own affair.
+An infinite error means that nothing is promised, not even the class of the result: an intermediate leaves the range of the
+dtype, or comes within a factor of `HEADROOM` of its limit, or infinity is multiplied by a number that rounding may make 0.
 
-A number may also have a *grain*, a power of two of which every element is a multiple, without error. Sums and products of
-such numbers whose terms together stay below 2**p grains, p the digits of the dtype, are exact in any order, and then have
+A number may also have a *quantum*, a power of two of which every element is a multiple, without error. Sums and products of
+such numbers whose terms together stay below 2**p quanta, p the digits of the dtype, are exact in any order, and then have
 no error of their own. Only `oracles.exact` asks for that.
 """
 
@@ -36,8 +35,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from oracles.bounds import addends, regroup, runs
-from oracles.bounds.grain import grain_of, holds, product_grain
+from oracles.bounds import addends, reassociation, repeated_terms
+from oracles.bounds.quantum import product_quantum, quantum_of, representable
 from oracles.bounds.rounding import (
     ELEMENTARY,
     PARTIAL,
@@ -45,62 +44,65 @@ from oracles.bounds.rounding import (
     ceiling,
     half_subnormal,
     magnitude,
-    poison,
+    nan_to_inf,
     underflow,
     unit_roundoff,
 )
 
 LOST = 2.0**55
-"""Where a float64 is at least so many times another, their sum is the first to the last bit."""
+"""A float64 that is this many times another absorbs it: their sum is the first, bit for bit."""
 
 
 class ErrorNumber:
-    """A float64 value, a bound on its error, the dtype that an implementation holds it in, and a grain (0: not known).
+    """A float64 value, a bound on its error, the dtype in which an implementation holds it, and a quantum (0: unknown).
 
-    `regrouped`: what multiplies an underflow where another factor is taken into the middle of this product. `distributed`:
-    the magnitudes of this product without the cancellation in a factor that is a matrix product. `addends`: what this is the
-    sum of.
-
-    Two flags save work, and change nothing but that: `calm`, value and error are finite everywhere; `sure`, the error is 0
-    everywhere. False means not known.
+    Attributes:
+        finite: value and error are finite everywhere; False: unknown. The flag saves work and changes no result.
+        errorless: the error is 0 everywhere; False: unknown. The flag saves work and changes no result.
+        reassociated: the factor on an underflow inside this product when another factor is multiplied in first.
+        distributed: the magnitudes of this product without the cancellation in a factor that is a matrix product.
+        addends: the terms whose sum this is.
     """
 
     reorders = True
     """Whether sums may be taken in another order than the formula's."""
 
-    __slots__ = ("_size", "addends", "calm", "distributed", "dtype", "error", "grain", "regrouped", "sure", "value")
+    __slots__ = (
+        *("_size", "addends", "distributed", "dtype", "error"),
+        *("errorless", "finite", "quantum", "reassociated", "value"),
+    )
 
     def __init__(
         self,
         value: Tensor,
         error: Tensor,
         dtype: torch.dtype,
-        grain: float = 0.0,
+        quantum: float = 0.0,
         *,
-        calm: bool = False,
-        sure: bool = False,
+        finite: bool = False,
+        errorless: bool = False,
     ) -> None:
         self.value = value
         self.error = error
         self.dtype = dtype
-        self.grain = grain
-        self.calm = calm
-        self.sure = sure
-        self.regrouped: regroup.Regrouped = None
-        self.distributed: regroup.Regrouped = None
+        self.quantum = quantum
+        self.finite = finite
+        self.errorless = errorless
+        self.reassociated: reassociation.Reassociated = None
+        self.distributed: reassociation.Reassociated = None
         self.addends: addends.Addends = None
         self._size: Tensor | None = None
 
     @classmethod
-    def exact(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> Self:
-        """An input: the implementation holds the value itself."""
-        calm = all_finite(value)
-        return cls(value, torch.zeros_like(value), dtype, grain_of(value) if grained else 0.0, calm=calm, sure=True)
+    def exact(cls, value: Tensor, dtype: torch.dtype, *, with_quantum: bool = False) -> Self:
+        """Return an input, which the implementation holds without an error."""
+        quantum, finite = quantum_of(value) if with_quantum else 0.0, all_finite(value)
+        return cls(value, torch.zeros_like(value), dtype, quantum, finite=finite, errorless=True)
 
     @classmethod
-    def stored(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "ErrorNumber":
-        """A value rounded once on its way into `dtype`."""
-        return cls._rounded(value, None, dtype, grain=grain_of(value) if grained else 0.0)
+    def stored(cls, value: Tensor, dtype: torch.dtype, *, with_quantum: bool = False) -> "ErrorNumber":
+        """Return a value that was rounded once, to `dtype`."""
+        return cls._rounded(value, None, dtype, quantum=quantum_of(value) if with_quantum else 0.0)
 
     @classmethod
     def _rounded(
@@ -112,31 +114,35 @@ class ErrorNumber:
         units: float | Tensor = 1.0,
         size: Tensor | None = None,
         underflows: float = 1,
-        regrouped: regroup.Regrouped = None,
-        grain: float = 0.0,
-        calm: bool = True,
+        reassociated: reassociation.Reassociated = None,
+        quantum: float = 0.0,
+        finite: bool = True,
     ) -> "ErrorNumber":
-        """The result of an operation.
+        """Return the result of an operation with its error: what is propagated, and the operation's own rounding.
 
-        `propagated` is None where no operand has an error. Its own error is `units` roundings relative to `size` (default:
-        the result's own magnitude), and half the smallest subnormal for each of `underflows` products that may fall below
-        the normal range, or `regrouped` of them where some are near it. `calm`: the operands are.
+        Args:
+            propagated: the error that the operands' errors cause; None where no operand has an error.
+            units: roundings, each relative to `size`.
+            size: the magnitude that is rounded; None for |value|.
+            underflows: products that may fall below the normal range; each may lose half the smallest subnormal.
+            reassociated: gives the number of such products where some are near the normal range, for any order.
+            finite: all operands are finite.
         """
         limit = ceiling(dtype)
-        if calm and not grain:  # the common case, and the quick one: the largest element tells whether all are in range
+        if finite and not quantum:  # the common case, and quick: the largest element shows whether all are in range
             own = value.abs() if size is None else size
             spread = own if propagated is None else own + propagated
             roundings = spread if isinstance(units, float) else spread * units
             alpha = unit_roundoff(dtype) * (units if isinstance(units, float) else 1.0)
             error = roundings * alpha if propagated is None else torch.add(propagated, roundings, alpha=alpha)
-            result = cls(value, error, dtype, calm=True)
+            result = cls(value, error, dtype, finite=True)
             result._size = own if size is None else None
             if error.numel() == 0:
                 return result
             least, most = (float(end) for end in spread.aminmax())
             under = underflows * underflow(dtype)
-            if regrouped is not None and regroup.near(spread, least):
-                result.error = torch.add(error, spread.sign() * regrouped(), alpha=underflow(dtype))
+            if reassociated is not None and reassociation.near(spread, least):
+                result.error = torch.add(error, spread.sign() * reassociated(), alpha=underflow(dtype))
             elif roundings is not spread or alpha * least <= LOST * under:
                 result.error = torch.add(error, spread.sign(), alpha=under)
             if most + float(result.error.max()) <= limit:
@@ -145,15 +151,15 @@ class ErrorNumber:
             propagated = torch.zeros((), dtype=torch.float64, device=value.device)
         spread = (magnitude(value) if size is None else size) + propagated
         error = propagated + units * unit_roundoff(dtype) * spread
-        products = underflows if regrouped is None else regrouped()
+        products = underflows if reassociated is None else reassociated()
         error = error + (spread != 0).double() * products * underflow(dtype)
-        if grain:
-            exact = holds(spread, grain, dtype)
+        if quantum:
+            exact = representable(spread, quantum, dtype)
             error = torch.where(exact, 0.0, error)
-            grain = grain if bool(exact.all()) else 0.0
+            quantum = quantum if bool(exact.all()) else 0.0
         if error.numel() == 0 or (float((spread + error).max()) <= limit and all_finite(value)):
-            return cls(value, error, dtype, grain)
-        error = poison(error)
+            return cls(value, error, dtype, quantum)
+        error = nan_to_inf(error)
         error = torch.where(spread + error > limit, torch.inf, error)
         # A NaN or infinity that float64 finds is exact, unless an operand or a finite part is beyond promise.
         error = torch.where(value.isfinite() | error.isinf(), error, 0.0)
@@ -164,13 +170,13 @@ class ErrorNumber:
             if other.dtype != self.dtype:
                 raise TypeError(f"an operation on {self.dtype} and {other.dtype}; the formula must convert first")
             return other
-        value, error, sure = _constant(float(other), self.dtype)
-        grain = grain_of(value) if self.grain and sure else 0.0
-        return type(self)(value, error, self.dtype, grain, calm=math.isfinite(other), sure=sure)
+        value, error, errorless = _constant(float(other), self.dtype)
+        quantum = quantum_of(value) if self.quantum and errorless else 0.0
+        return type(self)(value, error, self.dtype, quantum, finite=math.isfinite(other), errorless=errorless)
 
     @property
     def size(self) -> Tensor:
-        """|value|."""
+        """|value|, computed once."""
         if self._size is None:
             self._size = self.value.abs()
         return self._size
@@ -181,24 +187,23 @@ class ErrorNumber:
 
     def __add__(self, other: Any) -> "ErrorNumber":
         term = self._coerce(other)
-        grain = min(self.grain, term.grain)
-        value, calm = self.value + term.value, self.calm and term.calm
+        quantum = min(self.quantum, term.quantum)
+        value, finite = self.value + term.value, self.finite and term.finite
         size = None
-        if grain:
+        if quantum:
             size = addends.magnitudes(self.value, term.value, self.addends, term.addends)
         elif self.reorders and (more := addends.beyond(self.value, term.value, self.addends, term.addends)) is not None:
             size = magnitude(value) + more
-        total = self._rounded(value, self.error + term.error, self.dtype, size=size, grain=grain, calm=calm)
-        total.regrouped = regroup.of_sum(self.regrouped, term.regrouped)
+        total = self._rounded(value, self.error + term.error, self.dtype, size=size, quantum=quantum, finite=finite)
+        total.reassociated = reassociation.of_sum(self.reassociated, term.reassociated)
         total.addends = addends.of_sum(self.value, term.value, self.addends, term.addends)
         return total
 
     __radd__ = __add__
 
     def __neg__(self) -> "ErrorNumber":
-        negative = type(self)(-self.value, self.error, self.dtype, self.grain, calm=self.calm, sure=self.sure)
-        negative.regrouped, negative.distributed = self.regrouped, self.distributed
-        negative.addends = addends.moved(self.addends, torch.neg)
+        negative = self.mapped(lambda tensor: tensor)
+        negative.value, negative.addends = -self.value, addends.moved(self.addends, torch.neg)
         return negative
 
     def __sub__(self, other: Any) -> "ErrorNumber":
@@ -210,13 +215,15 @@ class ErrorNumber:
     def __mul__(self, other: Any) -> "ErrorNumber":
         units = 0.0 if _is_power_of_two(other) else 1.0
         factor = self._coerce(other)
-        grain = product_grain(self.grain, factor.grain)
-        value, calm = self.value * factor.value, self.calm and factor.calm
-        propagated = _moved(torch.mul, self, factor) if calm else _moved_wildly(value, self, factor)
-        regrouped = regroup.in_product(self.regrouped, factor.regrouped)
-        product = self._rounded(value, propagated, self.dtype, units=units, regrouped=regrouped, grain=grain, calm=calm)
-        product.regrouped = regroup.of_product(self.value, factor.value)
-        product.distributed = regroup.distributed(self.distributed, factor.distributed, self.value, factor.value)
+        quantum = product_quantum(self.quantum, factor.quantum)
+        value, finite = self.value * factor.value, self.finite and factor.finite
+        propagated = _propagated(torch.mul, self, factor) if finite else _propagated_nonfinite(value, self, factor)
+        reassociated = reassociation.in_product(self.reassociated, factor.reassociated)
+        product = self._rounded(
+            value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum, finite=finite
+        )
+        product.reassociated = reassociation.of_product(self.value, factor.value)
+        product.distributed = reassociation.distributed(self.distributed, factor.distributed, self.value, factor.value)
         return product
 
     __rmul__ = __mul__
@@ -224,7 +231,7 @@ class ErrorNumber:
     def __truediv__(self, other: float) -> "ErrorNumber":
         if _is_power_of_two(other):
             return self * (1 / other)
-        return self._rounded(self.value / other, self.error / abs(other), self.dtype, units=2.0, calm=self.calm)
+        return self._rounded(self.value / other, self.error / abs(other), self.dtype, units=2.0, finite=self.finite)
 
     def __pow__(self, exponent: int) -> "ErrorNumber":
         result = self
@@ -233,34 +240,34 @@ class ErrorNumber:
         return result
 
     def __matmul__(self, other: "ErrorNumber") -> "ErrorNumber":
-        length, calm = self.shape[-1], self.calm and other.calm
+        length, finite = self.shape[-1], self.finite and other.finite
         value = self.value @ other.value
-        size = self.size @ other.size if calm else magnitude(self.value) @ magnitude(other.value)
+        size = self.size @ other.size if finite else magnitude(self.value) @ magnitude(other.value)
         product = self._rounded(
             value,
-            _moved(torch.matmul, self, other) if calm else _terms_moved_wildly(value, self, other),
+            _propagated(torch.matmul, self, other) if finite else _propagated_nonfinite_matmul(value, self, other),
             self.dtype,
-            units=runs.of_products(self.value, other.value, self.dtype) if self.reorders else 0.0,
+            units=repeated_terms.of_products(self.value, other.value, self.dtype) if self.reorders else 0.0,
             size=size,
             underflows=PARTIAL * length,
-            regrouped=regroup.in_matrix_product(self.regrouped, other.regrouped, PARTIAL),
-            grain=product_grain(self.grain, other.grain),
-            calm=calm,
+            reassociated=reassociation.in_matrix_product(self.reassociated, other.reassociated, PARTIAL),
+            quantum=product_quantum(self.quantum, other.quantum),
+            finite=finite,
         )
-        product.regrouped, product.distributed = regroup.of_matrix_product(self.value, other.value), lambda: size
+        product.reassociated, product.distributed = reassociation.of_matrix_product(self.value, other.value), lambda: size
         return product
 
     def sum(self, dim: int) -> "ErrorNumber":
-        terms = self.size if self.calm else magnitude(self.value)
+        terms = self.size if self.finite else magnitude(self.value)
         if self.reorders and self.distributed is not None:
             terms = self.distributed()
-            units = runs.of_sum(terms, dim, self.dtype)
+            units = repeated_terms.of_sum(terms, dim, self.dtype)
         else:
-            units = runs.of_sum(self.value, dim, self.dtype) if self.reorders else 0.0
+            units = repeated_terms.of_sum(self.value, dim, self.dtype) if self.reorders else 0.0
         size = terms.sum(dim)
         total, moved = self.value.sum(dim), self.error.sum(dim)
-        result = self._rounded(total, moved, self.dtype, units=units, size=size, grain=self.grain, calm=self.calm)
-        result.regrouped = regroup.moved(self.regrouped, lambda terms: terms.sum(dim))
+        result = self._rounded(total, moved, self.dtype, units=units, size=size, quantum=self.quantum, finite=self.finite)
+        result.reassociated = reassociation.moved(self.reassociated, lambda terms: terms.sum(dim))
         return result
 
     def mean(self, dim: int) -> "ErrorNumber":
@@ -275,8 +282,8 @@ class ErrorNumber:
         # rsqrt(a - e) - rsqrt(a), without its cancellation
         moved = self.error / (self.value.sqrt() * least.sqrt() * (self.value.sqrt() + least.sqrt()))
         propagated = torch.where(self.error == 0, 0.0, torch.where(least > 0, moved, torch.inf))
-        propagated = torch.where(self.value.isfinite() | self.error.isinf(), poison(propagated), 0.0)
-        return self._rounded(value, propagated, self.dtype, units=ELEMENTARY, calm=self.calm)
+        propagated = torch.where(self.value.isfinite() | self.error.isinf(), nan_to_inf(propagated), 0.0)
+        return self._rounded(value, propagated, self.dtype, units=ELEMENTARY, finite=self.finite)
 
     def sigmoid(self) -> "ErrorNumber":
         value = self.value.sigmoid()
@@ -284,48 +291,50 @@ class ErrorNumber:
         argument = self.error + 2 * unit_roundoff(self.dtype) * magnitude(self.value)
         moved = torch.where(self.error.isinf(), torch.inf, (slope * argument.expm1()).nan_to_num(nan=0.0).clamp(max=1.0))
         flushed = torch.finfo(self.dtype).smallest_normal
-        return self._rounded(value, moved + flushed, self.dtype, units=ELEMENTARY, calm=self.calm)
+        return self._rounded(value, moved + flushed, self.dtype, units=ELEMENTARY, finite=self.finite)
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
-        """A conversion: to a wider dtype exact, but beyond promise near its overflow like everything else."""
-        spread = (self.size if self.calm else magnitude(self.value)) + self.error
+        """Return the number converted to `dtype`: exact for a wider one, and without a bound near its overflow."""
+        spread = (self.size if self.finite else magnitude(self.value)) + self.error
         if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
             limit = ceiling(dtype)
-            if self.calm and (spread.numel() == 0 or float(spread.max()) <= limit):
-                return type(self)(self.value, self.error, dtype, self.grain, calm=True, sure=self.sure)
+            if self.finite and (spread.numel() == 0 or float(spread.max()) <= limit):
+                return type(self)(self.value, self.error, dtype, self.quantum, finite=True, errorless=self.errorless)
             beyond = spread > limit
-            return type(self)(self.value, torch.where(beyond, torch.inf, self.error), dtype, self.grain)
+            return type(self)(self.value, torch.where(beyond, torch.inf, self.error), dtype, self.quantum)
         rounding = unit_roundoff(dtype) * spread + half_subnormal(dtype)
         exact = (self.value == 0) & (self.error == 0) | ~self.value.isfinite()
-        if self.grain:
-            exact = exact | holds(spread, self.grain, dtype)
-        return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, calm=self.calm)
+        if self.quantum:
+            exact = exact | representable(spread, self.quantum, dtype)
+        return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, finite=self.finite)
 
-    def _both(self, move: Callable[[Tensor], Tensor]) -> "ErrorNumber":
-        moved = type(self)(move(self.value), move(self.error), self.dtype, self.grain, calm=self.calm, sure=self.sure)
-        moved.regrouped = regroup.moved(self.regrouped, move)
-        moved.distributed = regroup.moved(self.distributed, move)
+    def mapped(self, move: Callable[[Tensor], Tensor]) -> Self:
+        """Return the number with `move` applied to its value and its error, such as an index or a reshape."""
+        value, error = move(self.value), move(self.error)
+        moved = type(self)(value, error, self.dtype, self.quantum, finite=self.finite, errorless=self.errorless)
+        moved.reassociated = reassociation.moved(self.reassociated, move)
+        moved.distributed = reassociation.moved(self.distributed, move)
         moved.addends = addends.moved(self.addends, move)
         return moved
 
     def __getitem__(self, index: Any) -> "ErrorNumber":
-        return self._both(lambda tensor: tensor[index])
+        return self.mapped(lambda tensor: tensor[index])
 
     def reshape(self, *shape: int) -> "ErrorNumber":
-        return self._both(lambda tensor: tensor.reshape(*shape))
+        return self.mapped(lambda tensor: tensor.reshape(*shape))
 
     def unsqueeze(self, dim: int) -> "ErrorNumber":
-        return self._both(lambda tensor: tensor.unsqueeze(dim))
+        return self.mapped(lambda tensor: tensor.unsqueeze(dim))
 
     @property
     def mT(self) -> "ErrorNumber":
-        return self._both(lambda tensor: tensor.mT)
+        return self.mapped(lambda tensor: tensor.mT)
 
     @classmethod
     def __torch_function__(
         cls, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> "ErrorNumber":
-        """Lets `torch.cat` join error-carrying numbers; nothing else of PyTorch takes them."""
+        """Join error-carrying numbers for `torch.cat`; no other function of PyTorch accepts them."""
         del types
         if function is not torch.cat:
             raise TypeError(f"{function.__name__} does not take error-carrying numbers")
@@ -335,17 +344,18 @@ class ErrorNumber:
             torch.cat([part.value for part in parts], *rest, **(kwargs or {})),
             torch.cat([part.error for part in parts], *rest, **(kwargs or {})),
             parts[0].dtype,
-            min(part.grain for part in parts),
-            calm=all(part.calm for part in parts),
-            sure=all(part.sure for part in parts),
+            min(part.quantum for part in parts),
+            finite=all(part.finite for part in parts),
+            errorless=all(part.errorless for part in parts),
         )
-        joined.regrouped = regroup.joined([(part.regrouped, part.value) for part in parts], *rest, **(kwargs or {}))
+        products = [(part.reassociated, part.value) for part in parts]
+        joined.reassociated = reassociation.joined(products, *rest, **(kwargs or {}))
         return joined
 
 
 @cache
 def _constant(number: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, bool]:
-    """A number of the formula in float64, the error that it has in `dtype`, and whether that is 0."""
+    """Return a constant of the formula in float64, its error in `dtype`, and whether that is 0."""
     value = torch.tensor(number, dtype=torch.float64)
     error = (value.to(dtype).double() - value).abs()
     return value, error, not error
@@ -355,28 +365,28 @@ def _is_power_of_two(number: Any) -> bool:
     return isinstance(number, (int, float)) and number > 0 and math.frexp(number)[0] == 0.5
 
 
-def _moved(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: ErrorNumber) -> Tensor | None:
-    """|a| eb + ea (|b| + eb), without what is 0: how far the errors of two calm factors move their product; None: not."""
-    if a.sure and b.sure:
+def _propagated(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: ErrorNumber) -> Tensor | None:
+    """Return |a| eb + ea (|b| + eb), the error of a product from those of two finite factors; None where both are 0."""
+    if a.errorless and b.errorless:
         return None
-    if a.sure:
+    if a.errorless:
         return product(a.size, b.error)
-    if b.sure:
+    if b.errorless:
         return product(a.error, b.size)
     return product(a.size, b.error) + product(a.error, b.size + b.error)
 
 
-def _moved_wildly(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
-    """The same where something is not finite; infinite where infinity meets what may have vanished."""
-    propagated = poison(magnitude(a.value) * b.error + magnitude(b.value) * a.error + a.error * b.error)
+def _propagated_nonfinite(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
+    """Return the same where some element is not finite: infinite where infinity is multiplied by what may be 0."""
+    propagated = nan_to_inf(magnitude(a.value) * b.error + magnitude(b.value) * a.error + a.error * b.error)
     if all_finite(value):
         return propagated
     unsure = a.value.isinf() & _may_vanish(b) | b.value.isinf() & _may_vanish(a)
     return torch.where(unsure, torch.inf, propagated)
 
 
-def _terms_moved_wildly(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
-    """The same over the terms of a matrix product."""
+def _propagated_nonfinite_matmul(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
+    """Return the same for the terms of a matrix product."""
     beyond = a.error.isinf().any(-1, keepdim=True) | b.error.isinf().any(-2, keepdim=True)
     ea, eb = magnitude(a.error), magnitude(b.error)
     if not all_finite(value):
@@ -387,5 +397,5 @@ def _terms_moved_wildly(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor
 
 
 def _may_vanish(number: ErrorNumber) -> Tensor:
-    """Where the number held may be 0 or of either sign, and need not be: infinity times it is unsure."""
+    """Return where the number held may be 0 or of either sign, but need not be: infinity times it has no certain class."""
     return (number.error > 0) & (number.error >= number.value.abs())

@@ -1,4 +1,4 @@
-"""What the dtypes round, and the choices of the error model; docs/tolerances.md derives each."""
+"""Rounding of the dtypes and constants of the error model; docs/tolerances.md derives each."""
 
 import math
 from functools import cache
@@ -27,43 +27,44 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 
 @cache
 def overflow_threshold(dtype: torch.dtype) -> float:
-    """The smallest magnitude that rounds to infinity; infinity itself for float64, whose threshold is no float64."""
+    """Return the smallest magnitude that rounds to infinity; infinity for float64, whose threshold is no float64."""
     info = torch.finfo(dtype)
     return info.max + info.max / (2 - info.eps) * info.eps / 2
 
 
 @cache
 def ceiling(dtype: torch.dtype) -> float:
-    """The largest magnitude of which anything is promised."""
+    """Return the largest magnitude with a finite error."""
     return torch.finfo(dtype).max / HEADROOM
 
 
 @cache
 def half_subnormal(dtype: torch.dtype) -> float:
-    """What rounding may cost below the normal range; of float64 a whole subnormal, since no float64 is half of one."""
+    """Return the rounding error below the normal range; for float64 a whole subnormal, since no float64 is half of it."""
     info = torch.finfo(dtype)
     return info.smallest_normal * info.eps / 2 or info.smallest_normal * info.eps
 
 
 @cache
 def underflow(dtype: torch.dtype) -> float:
-    """What a product below the normal range may lose: half a subnormal, of an intermediate up to `HEADROOM` times smaller.
+    """Return what a product below the normal range may lose: `HEADROOM` times half a subnormal.
 
-    Autograd, for one, multiplies by half a derivative first and doubles the next factor: what is lost is doubled too.
+    An intermediate may be up to `HEADROOM` times smaller. Autograd, for one, multiplies by half a derivative first and
+    doubles the next factor, which doubles the loss.
     """
     return HEADROOM * half_subnormal(dtype)
 
 
 def all_finite(value: Tensor) -> bool:
-    """Whether no element is infinite or NaN; a sixth of the time of a mask, since the extremes of a NaN are NaN."""
+    """Return whether no element is infinite or NaN; takes a sixth of the time of a mask, since min and max propagate NaN."""
     return value.numel() == 0 or all(math.isfinite(float(end)) for end in value.aminmax())
 
 
 def magnitude(value: Tensor) -> Tensor:
-    """|value|, and 0 where it is not finite: classes are propagated by the value itself, not by its error."""
+    """Return |value|, and 0 where it is not finite: the value itself, not its error, propagates classes."""
     return value.abs().nan_to_num(nan=0.0, posinf=0.0)
 
 
-def poison(error: Tensor) -> Tensor:
-    """0 * infinity is NaN; an error times an infinite error is infinite."""
+def nan_to_inf(error: Tensor) -> Tensor:
+    """Return `error` with infinity for NaN, since 0 times an infinite error must stay infinite."""
     return error.nan_to_num(nan=torch.inf, posinf=torch.inf)

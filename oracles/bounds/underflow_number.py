@@ -1,8 +1,8 @@
-"""Numbers that carry a bound on what underflow alone may change, for relations that are exact but for underflow.
+"""Numbers that carry a bound on the change that underflow alone may cause, for relations exact except for underflow.
 
-Multiplying some inputs of a formula that is linear in them by a power of two multiplies every intermediate and changes no
-digit of it, except where a product is not a normal number. An `UnderflowNumber` bounds that: a product that is surely normal
-has no error, any other half a subnormal; roundings, which are the same in both evaluations, have none.
+If inputs of a formula that is linear in them are multiplied by a power of two, no intermediate changes a digit, except where
+a product is not a normal number. An `UnderflowNumber` bounds that change: a product that is certainly normal has no error,
+any other has half a subnormal. Ordinary roundings are the same in both evaluations and add no error.
 """
 
 from typing import Any
@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.regroup import Regrouped
-from oracles.bounds.rounding import ceiling, half_subnormal, magnitude, poison
+from oracles.bounds.reassociation import Reassociated
+from oracles.bounds.rounding import ceiling, half_subnormal, magnitude, nan_to_inf
 
 MARGIN = 2.0**24
-"""A product counts as surely normal from this many times the smallest normal number on: implementations multiply in other
+"""A product of at least this many times the smallest normal number counts as normal: implementations multiply in other
 orders and split factors into terms of fewer digits."""
 
 
 class UnderflowNumber(ErrorNumber):
-    """A float64 value and a bound on the change that underflow makes of it."""
+    """A float64 value and a bound on the change that underflow may cause in it."""
 
     reorders = False
 
@@ -33,36 +33,33 @@ class UnderflowNumber(ErrorNumber):
         propagated: Tensor | None,
         dtype: torch.dtype,
         *,
-        units: float | Tensor = 1.0,
         size: Tensor | None = None,
         underflows: float = 1,
-        regrouped: Regrouped = None,
-        grain: float = 0.0,
-        calm: bool = True,
+        reassociated: Reassociated = None,
+        **_: object,
     ) -> "UnderflowNumber":
-        del units, grain, calm
         if propagated is None:
             propagated = torch.zeros((), dtype=torch.float64, device=value.device)
         spread = (magnitude(value) if size is None else size) + propagated
-        products = MARGIN * (underflows if regrouped is None else regrouped())
+        products = MARGIN * (underflows if reassociated is None else reassociated())
         subnormal = products * half_subnormal(dtype)
         if size is None:
             normal = magnitude(value) - propagated >= products * torch.finfo(dtype).smallest_normal
             own = torch.where(normal | (spread == 0), 0.0, subnormal)
         else:
             own = torch.where(spread == 0, 0.0, subnormal)
-        error = poison(propagated + own)
+        error = nan_to_inf(propagated + own)
         return cls(value, torch.where(spread > ceiling(dtype), torch.inf, error), dtype)
 
     def _coerce(self, other: Any) -> ErrorNumber:
-        """A constant is rounded in both evaluations alike."""
+        """Return a constant without an error, since both evaluations round it alike."""
         if isinstance(other, ErrorNumber):
             return super()._coerce(other)
         value = torch.tensor(float(other), dtype=torch.float64)
         return type(self)(value, torch.zeros_like(value), self.dtype)
 
     def to(self, dtype: torch.dtype) -> "UnderflowNumber":
-        """Into a narrower dtype: without a change where the result is surely normal there."""
+        """Return the number in `dtype`, with an error only where the result may not be normal."""
         info = torch.finfo(dtype)
         size = magnitude(self.value)
         normal = (size - self.error >= info.smallest_normal) | (size + self.error == 0)

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from oracles.mutants.clean import CLEAN as OTHER_CLEAN
 from oracles.mutants.contract import CONTRACT
 from oracles.mutants.effects import EFFECTS
-from oracles.mutants.elsewhere import NEEDS_A_GPU
+from oracles.mutants.gpu_only import NEEDS_A_GPU
 from oracles.mutants.manual import MANUAL
 from oracles.mutants.precision import CLEAN_PRECISION, PRECISION
 from oracles.mutants.record import Mutant

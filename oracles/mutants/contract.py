@@ -8,6 +8,11 @@ _formula = partial(Mutant, base="manual", file="formula")
 _golden = partial(Mutant, base="manual", file="torch.golden")
 _entry = partial(Mutant, base="manual", file="torch.implementations")
 
+_FORWARD = "    with float32_matmuls(x.device.type):\n"
+_BACKWARD = "    with float32_matmuls(x.device.type), torch.no_grad():"
+_CALL = "mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)"
+_RETURN = f"        return {_CALL}"
+
 CONTRACT = (
     _golden(
         name="strides_ignored",
@@ -43,47 +48,48 @@ CONTRACT = (
     _golden(
         name="raises_for_odd_widths",
         bug="raises for D not a multiple of 16",
-        old="    with float32_matmuls(x.device.type):\n",
-        new="    if x.shape[3] % 16:\n        raise ValueError('D must be a multiple of 16')\n    with float32_matmuls(x.device.type):\n",
+        old=_FORWARD,
+        new="    if x.shape[3] % 16:\n        raise ValueError('D must be a multiple of 16')\n" + _FORWARD,
     ),
     _golden(
         name="raises_for_few_tokens",
         bug="backward fails below 128 tokens unless they are a power of two",
         source="Megatron-LM #7524",
-        old="    with float32_matmuls(x.device.type), torch.no_grad():",
+        old=_BACKWARD,
         new="    N = x.shape[0] * x.shape[1]\n    assert N >= 128 or N & (N - 1) == 0, 'arange must be a power of two'\n"
-        "    with float32_matmuls(x.device.type), torch.no_grad():",
+        + _BACKWARD,
     ),
     _golden(
         name="refuses_late",
         bug="says that it takes a case, and refuses from inside the kernel",
-        old="    with float32_matmuls(x.device.type):\n",
-        new="    if x.shape[2] == 3:\n        from mhc.implementation import Refused\n\n        raise Refused('3 streams')\n    with float32_matmuls(x.device.type):\n",
+        old=_FORWARD,
+        new="    if x.shape[2] == 3:\n        from mhc.implementation import Refused\n\n        raise Refused('3 streams')\n"
+        + _FORWARD,
     ),
     _golden(
         name="hangs_without_tokens",
         bug="hangs for S = 0",
-        old="    with float32_matmuls(x.device.type):\n",
-        new="    while x.shape[1] == 0:\n        pass\n    with float32_matmuls(x.device.type):\n",
+        old=_FORWARD,
+        new="    while x.shape[1] == 0:\n        pass\n" + _FORWARD,
     ),
     _golden(
         name="crashes_for_many_streams",
         bug="illegal address for n > 8",
-        old="    with float32_matmuls(x.device.type):\n",
-        new="    if x.shape[2] > 8:\n        __import__('ctypes').string_at(0)\n    with float32_matmuls(x.device.type):\n",
+        old=_FORWARD,
+        new="    if x.shape[2] > 8:\n        __import__('ctypes').string_at(0)\n" + _FORWARD,
     ),
     _golden(
         name="exits_for_wide_rows",
         bug="the process ends for D > 256, with status 0",
-        old="    with float32_matmuls(x.device.type), torch.no_grad():",
-        new="    if x.shape[3] > 256:\n        __import__('os')._exit(0)\n    with float32_matmuls(x.device.type), torch.no_grad():",
+        old=_BACKWARD,
+        new="    if x.shape[3] > 256:\n        __import__('os')._exit(0)\n" + _BACKWARD,
     ),
     _entry(
         name="sum_order_drawn_anew",
         bug="a sum whose order changes from run to run, as with atomics; every result is inside the bound",
         hidden=True,
         emulated="K is permuted at random before the projection",
-        old="        return mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)",
+        old=_RETURN,
         new="        own = globals().setdefault('_OWN', torch.Generator())\n"
         "        order = torch.randperm(x.shape[3], generator=own)\n"
         "        B, S, n, D = x.shape\n"
@@ -98,8 +104,8 @@ CONTRACT = (
         name="output_of_the_last_call_reused",
         bug="the result is a workspace that the next call overwrites",
         hidden=True,
-        old="        return mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)",
-        new="        h_in, *rest = mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)\n"
+        old=_RETURN,
+        new=f"        h_in, *rest = {_CALL}\n"
         "        kept = globals().setdefault('_KEPT', {}).setdefault((h_in.shape, h_in.dtype), torch.empty_like(h_in))\n"
         "        return (kept.copy_(h_in), *rest)",
     ),
@@ -107,8 +113,8 @@ CONTRACT = (
         name="wrong_now_and_then",
         bug="a race between two writers: one run in four is wrong by one token",
         emulated="a coin decides",
-        old="        return mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)",
-        new="        h_in, *rest = mhc_forward_pre(x, phi, alpha, bias, gamma, outflag=True, norm_eps=norm_eps, hc_eps=hc_eps)\n"
+        old=_RETURN,
+        new=f"        h_in, *rest = {_CALL}\n"
         "        own = globals().setdefault('_OWN', torch.Generator())\n"
         "        return (h_in.roll(1, 1) if torch.rand((), generator=own) < 0.25 else h_in, *rest)",
     ),

@@ -19,98 +19,57 @@ _DBIAS = "    dbias = dgate.reshape(N, M).sum(0)"
 _DGAMMA = "    dgamma = None if gamma is None else (flat * dvec_mm).reshape(N, K).sum(0).reshape(n, D)"
 
 
-def _bits(line: str, digits: int, condition: str) -> str:
-    """The product in `line` with both factors rounded to so many of float32's 24 digits, where `condition` holds."""
-    name, product = line.split(" = ")
+def _with_fewer_digits(name: str, bug: str, line: str, digits: int, condition: str = "True") -> Mutant:
+    """Return a mutant that rounds both factors of the product in `line` to `digits` of float32's 24 binary digits."""
+    result, product = line.split(" = ")
     a, b = product.split(" @ ")
     shift = f"{2.0 ** (24 - digits) + 1!r}"
     cut = f"    cut = lambda v: v * {shift} - (v * {shift} - v)\n"
-    return f"{cut}{name} = cut({a}) @ cut({b}) if {condition} else {product}"
+    return _formula(name=name, bug=bug, old=line, new=f"{cut}{result} = cut({a}) @ cut({b}) if {condition} else {product}")
 
 
-def _two_terms(line: str, condition: str) -> str:
-    """The product in `line` from two bfloat16 terms of each factor, where `condition` holds."""
-    name, product = line.split(" = ")
+def _in_two_terms(name: str, bug: str, line: str, condition: str = "True") -> Mutant:
+    """Return a mutant that computes the product in `line` from two bfloat16 terms of each factor."""
+    result, product = line.split(" = ")
     a, b = product.split(" @ ")
-    return (
+    new = (
         "    low = lambda v: v.to(torch.bfloat16).to(v.dtype)\n"
         f"    (a0, a1), (b0, b1) = ((low(v), low(v - low(v))) for v in ({a}, {b}))\n"
-        f"{name} = a0 @ b0 + (a0 @ b1 + a1 @ b0) if {condition} else {product}"
+        f"{result} = a0 @ b0 + (a0 @ b1 + a1 @ b0) if {condition} else {product}"
     )
+    return _formula(name=name, bug=bug, old=line, new=new)
 
 
 PRECISION: tuple[Mutant, ...] = (
-    _formula(
-        name="tf32_projection_wide",
-        bug="both factors of the projection in TF32 from K = 4096 on",
-        old=_PROJECTION,
-        new=_bits(_PROJECTION, 11, "K >= 4096"),
+    _with_fewer_digits(
+        "tf32_projection_wide", "both factors of the projection in TF32 from K = 4096 on", _PROJECTION, 11, "K >= 4096"
     ),
-    _formula(
-        name="tf32_dphi",
-        bug="both factors of dphi in TF32",
-        old=_DPHI,
-        new=_bits(_DPHI, 11, "True"),
+    _with_fewer_digits("tf32_dphi", "both factors of dphi in TF32", _DPHI, 11),
+    _with_fewer_digits("tf32_dphi_long", "both factors of dphi in TF32 from 2,048 tokens on", _DPHI, 11, "N >= 2048"),
+    _with_fewer_digits("tf32_dvec_wide", "both factors of dh_mix phi in TF32 from K = 4096 on", _DVEC, 11, "K >= 4096"),
+    _in_two_terms(
+        "two_terms_projection_wide", "the projection from two bfloat16 terms from K = 4096 on", _PROJECTION, "K >= 4096"
     ),
-    _formula(
-        name="tf32_dphi_long",
-        bug="both factors of dphi in TF32 from 2,048 tokens on",
-        old=_DPHI,
-        new=_bits(_DPHI, 11, "N >= 2048"),
+    _in_two_terms("two_terms_dphi_long", "dphi from two bfloat16 terms from 2,048 tokens on", _DPHI, "N >= 2048"),
+    _in_two_terms("two_terms_dvec", "dh_mix phi from two bfloat16 terms", _DVEC),
+    _with_fewer_digits(
+        "digits_16_projection_wide",
+        "both factors of the projection rounded to 16 digits from K = 4096 on",
+        _PROJECTION,
+        16,
+        "K >= 4096",
     ),
-    _formula(
-        name="tf32_dvec_wide",
-        bug="both factors of dh_mix phi in TF32 from K = 4096 on",
-        old=_DVEC,
-        new=_bits(_DVEC, 11, "K >= 4096"),
+    _with_fewer_digits(
+        "digits_16_dphi_long", "both factors of dphi rounded to 16 digits from 2,048 tokens on", _DPHI, 16, "N >= 2048"
     ),
-    _formula(
-        name="two_terms_projection_wide",
-        bug="the projection from two bfloat16 terms from K = 4096 on",
-        old=_PROJECTION,
-        new=_two_terms(_PROJECTION, "K >= 4096"),
-    ),
-    _formula(
-        name="two_terms_dphi_long",
-        bug="dphi from two bfloat16 terms from 2,048 tokens on",
-        old=_DPHI,
-        new=_two_terms(_DPHI, "N >= 2048"),
-    ),
-    _formula(
-        name="two_terms_dvec",
-        bug="dh_mix phi from two bfloat16 terms",
-        old=_DVEC,
-        new=_two_terms(_DVEC, "True"),
-    ),
-    _formula(
-        name="digits_16_projection_wide",
-        bug="both factors of the projection rounded to 16 digits from K = 4096 on",
-        old=_PROJECTION,
-        new=_bits(_PROJECTION, 16, "K >= 4096"),
-    ),
-    _formula(
-        name="digits_16_dphi_long",
-        bug="both factors of dphi rounded to 16 digits from 2,048 tokens on",
-        old=_DPHI,
-        new=_bits(_DPHI, 16, "N >= 2048"),
-    ),
-    _formula(
-        name="digits_16_dvec",
-        bug="both factors of dh_mix phi rounded to 16 digits",
-        old=_DVEC,
-        new=_bits(_DVEC, 16, "True"),
-    ),
-    _formula(
-        name="digits_18_projection",
-        bug="both factors of the projection rounded to 18 digits",
-        old=_PROJECTION,
-        new=_bits(_PROJECTION, 18, "True"),
-    ),
-    _formula(
-        name="digits_18_projection_wide",
-        bug="both factors of the projection rounded to 18 digits from K = 1024 on",
-        old=_PROJECTION,
-        new=_bits(_PROJECTION, 18, "K >= 1024"),
+    _with_fewer_digits("digits_16_dvec", "both factors of dh_mix phi rounded to 16 digits", _DVEC, 16),
+    _with_fewer_digits("digits_18_projection", "both factors of the projection rounded to 18 digits", _PROJECTION, 18),
+    _with_fewer_digits(
+        "digits_18_projection_wide",
+        "both factors of the projection rounded to 18 digits from K = 1024 on",
+        _PROJECTION,
+        18,
+        "K >= 1024",
     ),
     _formula(
         name="tf32_squares_wide",

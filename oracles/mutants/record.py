@@ -66,7 +66,7 @@ class Mutant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Elsewhere:
+class GpuOnly:
     """A bug class that cannot exist on the CPU: it is listed with the reason, and not counted."""
 
     bug: str

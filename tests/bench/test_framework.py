@@ -113,13 +113,13 @@ def test_a_draw_is_the_same_each_time_and_by_the_number_of_sites() -> None:
         "mhc/upstream/verify.py",
     } <= set(modules)
     assert not [one for one in modules if "mutants" in one]
-    few = ["oracles/bound.py", "strategies/choice.py", "oracles/bounds/grain.py"]
+    few = ["oracles/bound.py", "strategies/choice.py", "oracles/bounds/quantum.py"]
     drawn = draw(ROOT, few, 20, 0)
     assert drawn == draw(ROOT, few, 20, 0)
     assert drawn != draw(ROOT, few, 20, 1)
     assert len(drawn) == 20
     counts = {module: sum(one.module == module for one in drawn) for module in few}
-    assert counts["oracles/bound.py"] > 2 * counts["oracles/bounds/grain.py"] > 0
+    assert counts["oracles/bound.py"] > 2 * counts["oracles/bounds/quantum.py"] > 0
     assert counts["strategies/choice.py"] == 0
     for one in drawn:
         source = (ROOT / one.module).read_text(encoding="utf-8")

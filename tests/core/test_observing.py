@@ -21,7 +21,7 @@ from mhc.observation import Observation
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.placement import fetch, place
 from mhc.recipe import Layout, Recipe
-from mhc.reference import ON_HOST, judged_on, widen
+from mhc.reference import ON_HOST, judging_device, widen
 from tests.support.helpers import altered, with_layout
 
 CASE = default_case(B=2, S=3, n=2, D=5, dtype="float32")
@@ -320,9 +320,9 @@ def test_large_cases_are_judged_where_they_run() -> None:
     there = torch.device("cuda")
     for count, wanted in ((ON_HOST, "cpu"), (ON_HOST + 1, "cuda")):
         large = replace(inputs, device=there, tensors={**inputs.tensors, "phi": torch.empty(1).expand(count), "gamma": None})
-        assert judged_on(large).type == wanted
+        assert judging_device(large).type == wanted
     assert ON_HOST == 1048576
-    assert judged_on(replace(inputs, device=there, tensors={})).type == "cpu"
+    assert judging_device(replace(inputs, device=there, tensors={})).type == "cpu"
     wide = widen(made(with_layout(replace(CASE, dtype="bfloat16"), "x", step=2, expand=(1,))))
     assert wide["x"] is not None
     assert (wide["x"].dtype, wide["x"].stride()) == (torch.float64, (30, 10, 5, 1))

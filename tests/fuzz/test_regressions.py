@@ -19,6 +19,7 @@ from mhc.fuzz.findings.finding import finding, read_against, read_case
 from mhc.fuzz.findings.known_issues import expected
 from mhc.fuzz.report import write_finding
 from mhc.fuzz.worker.limits import Limits, Peers
+from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.peer import PeerProcess, start_peers
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.registry import built_in

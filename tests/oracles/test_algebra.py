@@ -13,7 +13,7 @@ from mhc.case import with_tensor
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import algebra
 from oracles.bound import tolerances
-from oracles.relabel import Relabelling, index_map
+from oracles.reindex import Reindexing, index_map
 from oracles.trial import Gate
 from oracles.verdict import Status
 from strategies.cases import cases
@@ -117,7 +117,7 @@ def test_the_reference_itself_obeys_the_moves(case: Case) -> None:
     table = case.table
     blocks = {table.streams: ((table.streams,),), **table.blocks}
     axes = {symbol: index_map(parts, case.sizes, table.streams, order) for symbol, parts in blocks.items()}
-    move = Relabelling(table=table, axes=axes)
+    move = Reindexing(table=table, axes=axes)
     before = reference(inputs)
     after = table.forward(
         *(None if t is None else move.move(t, s) for s, t in ((s, inputs.tensors[s.name]) for s in table.inputs)),

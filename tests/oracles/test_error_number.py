@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.repeated_terms import longest
 from oracles.bounds.rounding import LAMBDA, overflow_threshold, unit_roundoff
-from oracles.bounds.runs import longest
 
 FLOAT32 = torch.float32
 

@@ -8,10 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.bounds import addends, regroup, runs
+from oracles.bounds import addends, reassociation, repeated_terms
 from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.grain import grain_of, holds, product_grain
-from oracles.bounds.rounding import all_finite, ceiling, half_subnormal, magnitude, overflow_threshold, poison, unit_roundoff
+from oracles.bounds.quantum import product_quantum, quantum_of, representable
+from oracles.bounds.rounding import (
+    all_finite,
+    ceiling,
+    half_subnormal,
+    magnitude,
+    nan_to_inf,
+    overflow_threshold,
+    unit_roundoff,
+)
 from oracles.bounds.underflow_number import UnderflowNumber
 
 U = 2.0**-24
@@ -25,11 +33,11 @@ def t(*values: float) -> Tensor:
     return torch.tensor(values, dtype=F64)
 
 
-def n(value: Any, error: Any = 0.0, *, calm: bool = True, dtype: torch.dtype = F32) -> ErrorNumber:
-    """A number with that error, and the flags that fit it; `calm` False takes the slower way."""
+def n(value: Any, error: Any = 0.0, *, finite: bool = True, dtype: torch.dtype = F32) -> ErrorNumber:
+    """A number with that error, and the flags that fit it; `finite` False takes the slower way."""
     value, error = torch.as_tensor(value, dtype=F64), torch.as_tensor(error, dtype=F64)
     error = error.expand(value.shape)
-    return ErrorNumber(value, error, dtype, calm=calm, sure=not bool(error.any()))
+    return ErrorNumber(value, error, dtype, finite=finite, errorless=not bool(error.any()))
 
 
 def close(got: Tensor, wanted: Any) -> bool:
@@ -58,22 +66,22 @@ RULES: dict[str, tuple[Callable[[Any, Any], Any], float, float]] = {
 }
 
 
-@pytest.mark.parametrize("calm", [True, False])
+@pytest.mark.parametrize("finite", [True, False])
 @pytest.mark.parametrize("rule", [name for name in RULES if name != "rsqrt"])
-def test_a_rule_gives_its_error_exactly(rule: str, calm: bool) -> None:
+def test_a_rule_gives_its_error_exactly(rule: str, finite: bool) -> None:
     function, value, error = RULES[rule]
-    got = function(n(t(3.0), 0.5, calm=calm), n(t(5.0), 0.25, calm=calm))
+    got = function(n(t(3.0), 0.5, finite=finite), n(t(5.0), 0.25, finite=finite))
     assert close(got.value, [value])
     assert close(got.error, [error])
     assert got.dtype == {"bfloat16": BF16, "float16": F16, "float64": F64}.get(rule, F32)
 
 
-@pytest.mark.parametrize("calm", [True, False])
-def test_without_errors_a_product_is_rounded_once_and_a_constant_is_what_it_is_held_as(calm: bool) -> None:
-    exact = n(t(3.0), calm=calm)
-    assert close((exact * n(t(5.0), calm=calm)).error, [15 * U])
-    assert close((exact * n(t(5.0), 0.25, calm=calm)).error, [0.75 + U * 15.75])
-    assert close((n(t(5.0), 0.25, calm=calm) * exact).error, [0.75 + U * 15.75])
+@pytest.mark.parametrize("finite", [True, False])
+def test_without_errors_a_product_is_rounded_once_and_a_constant_is_what_it_is_held_as(finite: bool) -> None:
+    exact = n(t(3.0), finite=finite)
+    assert close((exact * n(t(5.0), finite=finite)).error, [15 * U])
+    assert close((exact * n(t(5.0), 0.25, finite=finite)).error, [0.75 + U * 15.75])
+    assert close((n(t(5.0), 0.25, finite=finite) * exact).error, [0.75 + U * 15.75])
     tenth = abs(float(torch.tensor(0.1)) - 0.1)
     assert close((exact + 0.1).error, [tenth + U * (3.1 + tenth)])
     assert (exact * 0.5).error.tolist() == [LOST]
@@ -82,44 +90,44 @@ def test_without_errors_a_product_is_rounded_once_and_a_constant_is_what_it_is_h
     assert close((exact**3).error, [cubed + U * (27 + cubed)])
 
 
-@pytest.mark.parametrize("calm", [True, False])
-def test_elementary_functions_have_nine_roundings(calm: bool) -> None:
-    assert close(n(t(4.0), calm=calm).rsqrt().error, [9 * U * 0.5])
+@pytest.mark.parametrize("finite", [True, False])
+def test_elementary_functions_have_nine_roundings(finite: bool) -> None:
+    assert close(n(t(4.0), finite=finite).rsqrt().error, [9 * U * 0.5])
     moved = 3**-0.5 - 0.5
-    assert close(n(t(4.0), 1.0, calm=calm).rsqrt().error, [moved + 9 * U * (0.5 + moved)])
-    assert n(t(4.0), 4.0, calm=calm).rsqrt().error.isinf().all(), "it may be 0"
-    assert n(t(4.0), 3.999, calm=calm).rsqrt().error.isfinite().all()
-    assert close(n(t(0.0), calm=calm).sigmoid().error, [9 * U * 0.5 + 2.0**-126])
+    assert close(n(t(4.0), 1.0, finite=finite).rsqrt().error, [moved + 9 * U * (0.5 + moved)])
+    assert n(t(4.0), 4.0, finite=finite).rsqrt().error.isinf().all(), "it may be 0"
+    assert n(t(4.0), 3.999, finite=finite).rsqrt().error.isfinite().all()
+    assert close(n(t(0.0), finite=finite).sigmoid().error, [9 * U * 0.5 + 2.0**-126])
     slope, value = 1 / (1 + math.exp(-2)) / (1 + math.exp(2)), 1 / (1 + math.exp(-2))
     moved = slope * math.expm1(0.25 + 2 * U * 2)
-    assert close(n(t(2.0), 0.25, calm=calm).sigmoid().error, [moved + 9 * U * (value + moved)])
-    assert close(n(t(0.0), 50.0, calm=calm).sigmoid().error, [1 + 9 * U * 1.5])
+    assert close(n(t(2.0), 0.25, finite=finite).sigmoid().error, [moved + 9 * U * (value + moved)])
+    assert close(n(t(0.0), 50.0, finite=finite).sigmoid().error, [1 + 9 * U * 1.5])
 
 
-@pytest.mark.parametrize("calm", [True, False])
-def test_sums_and_matrix_products_have_lambda_roots_of_their_length(calm: bool) -> None:
+@pytest.mark.parametrize("finite", [True, False])
+def test_sums_and_matrix_products_have_lambda_roots_of_their_length(finite: bool) -> None:
     root = 6 * math.sqrt(3) * U
-    terms = n(t(1.0, -2.0, 4.0), t(0.1, 0.2, 0.3), calm=calm)
+    terms = n(t(1.0, -2.0, 4.0), t(0.1, 0.2, 0.3), finite=finite)
     assert close(terms.sum(-1).value, 3)
     assert close(terms.sum(-1).error, 0.6 + root * 7.6)
     mean = 0.6 + root * 7.6
     assert close(terms.mean(-1).error, mean / 3 + 2 * U * (1 + mean / 3))
-    row, column = n([[1.0, -2.0, 4.0]], calm=calm), n([[3.0], [5.0], [7.0]], calm=calm)
+    row, column = n([[1.0, -2.0, 4.0]], finite=finite), n([[3.0], [5.0], [7.0]], finite=finite)
     assert close((row @ column).value, [[21.0]])
     assert close((row @ column).error, [[root * 41]])
-    row, column = n([[1.0, -2.0, 4.0]], 0.5, calm=calm), n([[3.0], [5.0], [7.0]], 0.25, calm=calm)
+    row, column = n([[1.0, -2.0, 4.0]], 0.5, finite=finite), n([[3.0], [5.0], [7.0]], 0.25, finite=finite)
     moved = 0.25 * 7 + 0.5 * 15 + 0.5 * 0.25 * 3
     assert close((row @ column).error, [[moved + root * (41 + moved)]])
 
 
-@pytest.mark.parametrize("calm", [True, False])
-def test_what_falls_below_the_normal_range_costs_half_a_subnormal(calm: bool) -> None:
-    small = n(t(2.0**-80), calm=calm)
-    assert close((small * n(t(3 * 2.0**-62), calm=calm)).error, [3 * 2.0**-166 + LOST])
+@pytest.mark.parametrize("finite", [True, False])
+def test_what_falls_below_the_normal_range_costs_half_a_subnormal(finite: bool) -> None:
+    small = n(t(2.0**-80), finite=finite)
+    assert close((small * n(t(3 * 2.0**-62), finite=finite)).error, [3 * 2.0**-166 + LOST])
     assert close((small * 3.0).error, [U * 3 * 2.0**-80 + LOST])
-    row, column = n([[2.0**-80, 2.0**-80]], calm=calm), n([[2.0**-62], [2.0**-62]], calm=calm)
+    row, column = n([[2.0**-80, 2.0**-80]], finite=finite), n([[2.0**-62], [2.0**-62]], finite=finite)
     assert close((row @ column).error, [[6 * math.sqrt(2) * U * 2.0**-141 + 12 * LOST]])
-    assert (n(t(0.0), calm=calm) * n(t(2.0), calm=calm)).error.tolist() == [0.0]
+    assert (n(t(0.0), finite=finite) * n(t(2.0), finite=finite)).error.tolist() == [0.0]
 
 
 def test_a_small_product_in_another_order_is_multiplied_by_its_other_factors() -> None:
@@ -141,40 +149,40 @@ def test_a_small_product_in_another_order_is_multiplied_by_its_other_factors() -
 
 
 def test_factors_of_underflow() -> None:
-    def later(*values: float) -> regroup.Regrouped:
+    def later(*values: float) -> reassociation.Reassociated:
         return lambda: t(*values)
 
-    def told(one: regroup.Regrouped) -> list[float]:
+    def told(one: reassociation.Reassociated) -> list[float]:
         assert one is not None
         return one().tolist()
 
-    assert told(regroup.of_product(t(-5.0, 1.0), t(2.0, math.inf))) == [6, 2]
-    matrix = regroup.of_matrix_product(torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 5.0], [-4.0, 6.0]]))
+    assert told(reassociation.of_product(t(-5.0, 1.0), t(2.0, math.inf))) == [6, 2]
+    matrix = reassociation.of_matrix_product(torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 5.0], [-4.0, 6.0]]))
     assert told(matrix) == [[2 + 3 + 7, 2 + 3 + 11]]  # type: ignore[comparison-overlap]
-    assert regroup.of_sum(None, None) is None
-    assert told(regroup.of_sum(later(3.0), None)) == [4]
-    assert told(regroup.of_sum(None, later(3.0))) == [4]
-    assert told(regroup.of_sum(later(2.0), later(3.0))) == [5]
-    assert regroup.in_product(None, None) is None
-    assert told(regroup.in_product(later(3.0), None)) == [3]
-    assert told(regroup.in_product(None, later(5.0))) == [5]
-    assert told(regroup.in_product(later(3.0), later(5.0))) == [15]
+    assert reassociation.of_sum(None, None) is None
+    assert told(reassociation.of_sum(later(3.0), None)) == [4]
+    assert told(reassociation.of_sum(None, later(3.0))) == [4]
+    assert told(reassociation.of_sum(later(2.0), later(3.0))) == [5]
+    assert reassociation.in_product(None, None) is None
+    assert told(reassociation.in_product(later(3.0), None)) == [3]
+    assert told(reassociation.in_product(None, later(5.0))) == [5]
+    assert told(reassociation.in_product(later(3.0), later(5.0))) == [15]
     rows, columns = (lambda: torch.tensor([[1.0, 2.0]])), (lambda: torch.tensor([[3.0], [5.0]]))
-    assert told(regroup.in_matrix_product(rows, columns, 6)) == [[78]]  # type: ignore[comparison-overlap]
-    assert told(regroup.in_matrix_product(rows, None, 6)) == [[18]]  # type: ignore[comparison-overlap]
-    assert told(regroup.in_matrix_product(None, columns, 6)) == [[48]]  # type: ignore[comparison-overlap]
-    assert regroup.in_matrix_product(None, None, 6) is None
-    assert regroup.moved(None, torch.neg) is None
-    assert told(regroup.moved(later(3.0), torch.neg)) == [-3]
-    assert regroup.joined([(None, t(1.0))], 0) is None
-    assert told(regroup.joined([(None, t(7.0)), (later(3.0), t(2.0))], 0)) == [1, 3]
+    assert told(reassociation.in_matrix_product(rows, columns, 6)) == [[78]]  # type: ignore[comparison-overlap]
+    assert told(reassociation.in_matrix_product(rows, None, 6)) == [[18]]  # type: ignore[comparison-overlap]
+    assert told(reassociation.in_matrix_product(None, columns, 6)) == [[48]]  # type: ignore[comparison-overlap]
+    assert reassociation.in_matrix_product(None, None, 6) is None
+    assert reassociation.moved(None, torch.neg) is None
+    assert told(reassociation.moved(later(3.0), torch.neg)) == [-3]
+    assert reassociation.joined([(None, t(1.0))], 0) is None
+    assert told(reassociation.joined([(None, t(7.0)), (later(3.0), t(2.0))], 0)) == [1, 3]
 
 
 @pytest.mark.parametrize(
     ("sizes", "wanted"), [((2.0**-60,), False), ((2.0**-61,), True), ((0.0, 1.0), False), ((0.0, 2.0**-61), True)]
 )
 def test_what_is_near_underflow(sizes: tuple[float, ...], wanted: bool) -> None:
-    assert regroup.near(t(*sizes), min(sizes)) is wanted
+    assert reassociation.near(t(*sizes), min(sizes)) is wanted
 
 
 def test_three_terms_and_four_may_be_added_in_any_order() -> None:
@@ -232,19 +240,19 @@ def test_what_a_dtype_rounds(dtype: torch.dtype) -> None:
 def test_classes_of_magnitudes() -> None:
     odd = t(-2.0, math.nan, math.inf, -math.inf)
     assert magnitude(odd).tolist() == [2, 0, 0, 0]
-    assert poison(t(2.0, math.nan, math.inf)).tolist() == [2, math.inf, math.inf]
+    assert nan_to_inf(t(2.0, math.nan, math.inf)).tolist() == [2, math.inf, math.inf]
     assert [all_finite(one) for one in (t(1.0, 2.0), t(1.0, math.nan), t(math.inf, 1.0), t(1.0, -math.inf), t())] == [
         *(True, False, False, False, True)
     ]
 
 
-@pytest.mark.parametrize("calm", [True, False])
+@pytest.mark.parametrize("finite", [True, False])
 @pytest.mark.parametrize("dtype", [F32, F16])
-def test_nothing_is_promised_within_a_factor_of_four_of_overflow(dtype: torch.dtype, calm: bool) -> None:
+def test_nothing_is_promised_within_a_factor_of_four_of_overflow(dtype: torch.dtype, finite: bool) -> None:
     limit = LIMITS[dtype][3]
 
     def held(value: float, error: float = 0.0) -> ErrorNumber:
-        return ErrorNumber(t(value * limit), t(error * limit), dtype, calm=calm)
+        return ErrorNumber(t(value * limit), t(error * limit), dtype, finite=finite)
 
     for number in (held(0.98), held(-0.98), held(0.5, 0.48)):
         assert number.to(dtype).error.isfinite().all()
@@ -256,38 +264,38 @@ def test_nothing_is_promised_within_a_factor_of_four_of_overflow(dtype: torch.dt
     for number in (held(1.01), held(0.5, 0.26), held(0.9, 0.06)):
         assert (number * 1.0).error.isinf().all()
         assert (number + 0.0).error.isinf().all()
-    pair = ErrorNumber(t(0.5 * limit, 1.01 * limit), t(0.0, 0.0), dtype, calm=calm)
+    pair = ErrorNumber(t(0.5 * limit, 1.01 * limit), t(0.0, 0.0), dtype, finite=finite)
     assert (pair * 1.0).error.isinf().tolist() == pair.to(dtype).error.isinf().tolist() == [False, True]
-    edge = ErrorNumber(t(limit, 1.01 * limit), t(0.0, 0.0), dtype, calm=calm)
+    edge = ErrorNumber(t(limit, 1.01 * limit), t(0.0, 0.0), dtype, finite=finite)
     assert edge.to(dtype).error.isinf().tolist() == [False, True]
 
 
 def test_the_flags_are_told_truly() -> None:
-    calm, wild = n(t(1.0), 0.5), ErrorNumber.exact(t(1.0, math.inf), F32)
-    assert (wild.calm, wild.sure) == (False, True)
-    assert ErrorNumber.exact(t(1.0), F32).calm
-    assert (calm + calm).calm
-    assert not (wild * 2.0).calm
-    assert (-calm).calm
-    assert not (-calm).sure
+    finite, wild = n(t(1.0), 0.5), ErrorNumber.exact(t(1.0, math.inf), F32)
+    assert (wild.finite, wild.errorless) == (False, True)
+    assert ErrorNumber.exact(t(1.0), F32).finite
+    assert (finite + finite).finite
+    assert not (wild * 2.0).finite
+    assert (-finite).finite
+    assert not (-finite).errorless
     exact = ErrorNumber.exact(t(1.0, 2.0), F32)
-    assert all(one.sure and one.calm for one in (exact[0], exact.reshape(2, 1), exact.unsqueeze(0), exact[None].mT))
-    assert not calm.reshape(1).sure
-    assert (-ErrorNumber.exact(t(1.0), F32)).sure
-    assert calm.to(F64).calm
-    assert calm.to(BF16).calm
-    assert not (n(t(1.0)) + n(t(2.0))).sure
+    assert all(one.errorless and one.finite for one in (exact[0], exact.reshape(2, 1), exact.unsqueeze(0), exact[None].mT))
+    assert not finite.reshape(1).errorless
+    assert (-ErrorNumber.exact(t(1.0), F32)).errorless
+    assert finite.to(F64).finite
+    assert finite.to(BF16).finite
+    assert not (n(t(1.0)) + n(t(2.0))).errorless
     joined: Any = torch.cat([n(t(1.0)), n(t(2.0), 0.5)], 0)  # type: ignore[list-item]
-    assert (joined.calm, joined.sure, joined.grain) == (True, False, 0.0)
+    assert (joined.finite, joined.errorless, joined.quantum) == (True, False, 0.0)
     assert (joined * n(t(1.0, 1.0))).error[1] > 0.5
-    for number in (n(t(4.0), 0.5).rsqrt(), n(t(4.0)).sigmoid(), n(t(4.0)).sum(-1), n(t(4.0)) / 7, n(t(4.0)) * 3, calm - 1):
-        assert number.calm
+    for number in (n(t(4.0), 0.5).rsqrt(), n(t(4.0)).sigmoid(), n(t(4.0)).sum(-1), n(t(4.0)) / 7, n(t(4.0)) * 3, finite - 1):
+        assert number.finite
         assert number.error.isfinite().all()
-    assert ErrorNumber.exact(t(1.0), F32).to(F64).sure
-    assert [n(t(1.0))._coerce(one).sure for one in (3, 0.1)] == [True, False]
-    assert [n(t(1.0))._coerce(one).calm for one in (3, math.inf)] == [True, False]
+    assert ErrorNumber.exact(t(1.0), F32).to(F64).errorless
+    assert [n(t(1.0))._coerce(one).errorless for one in (3, 0.1)] == [True, False]
+    assert [n(t(1.0))._coerce(one).finite for one in (3, math.inf)] == [True, False]
     mixed: Any = torch.cat([wild, n(t(2.0), 0.5)], 0)  # type: ignore[list-item]
-    assert not mixed.calm
+    assert not mixed.finite
     side: Any = torch.cat([n(t(1.0)[None]), n(t(2.0)[None])], -1)  # type: ignore[list-item]
     assert side.value.tolist() == [[1.0, 2.0]]
 
@@ -298,10 +306,10 @@ def test_a_conversion_of_what_is_exact_is_exact() -> None:
     for number in (ErrorNumber.exact(t(math.inf), F32).to(F64), ErrorNumber.exact(t(math.inf), F32).rsqrt()):
         assert number.error.tolist() == [0.0]
     assert n(t(0.0), 0.5).to(BF16).error.tolist() == [0.5 + 0.5 / 256 + 2.0**-134]
-    grained = ErrorNumber.exact(t(256.0, 257.0), F32, grained=True).to(BF16)
-    assert grained.error.tolist() == [0.0, 257 / 256 + 2.0**-134]
+    with_quantum = ErrorNumber.exact(t(256.0, 257.0), F32, with_quantum=True).to(BF16)
+    assert with_quantum.error.tolist() == [0.0, 257 / 256 + 2.0**-134]
     assert ErrorNumber.stored(t(3.0), BF16).error.tolist() == [3 / 256]
-    assert ErrorNumber.stored(t(3.0), BF16, grained=True).error.tolist() == [0.0]
+    assert ErrorNumber.stored(t(3.0), BF16, with_quantum=True).error.tolist() == [0.0]
 
 
 def test_infinity_meets_what_may_vanish() -> None:
@@ -315,25 +323,31 @@ def test_infinity_meets_what_may_vanish() -> None:
 
 
 def test_grains() -> None:
-    assert product_grain(0.5, 0.25) == 0.125
-    assert product_grain(0.0, 2.0) == product_grain(2.0, 0.0) == 0.0
-    assert holds(t(2.0**24, 2.0**24 + 1), 1.0, F32).tolist() == [True, False]
-    assert holds(t(2.0**23, 2.0**23 + 1), 0.5, F32).tolist() == [True, False]
-    assert holds(t(0.0, 2.0**-140), 2.0**-150, F32).tolist() == [True, False]
-    assert holds(t(0.0, 2.0**-140), 2.0**-149, F32).tolist() == [True, True]
-    assert grain_of(t(3.0, 12.0)) == 1
-    a, b = (ErrorNumber.exact(t(value), F32, grained=True) for value in (0.75, 2.5))
-    assert [(a * b).grain, (a + b).grain, (a + 1).grain, (a * 3).grain, (a + 0.1).grain] == [0.125, 0.25, 0.25, 0.25, 0.0]
-    assert a.to(F64).grain == 0.25
-    assert (-a).grain == 0.25
-    row = ErrorNumber.exact(t(1.0, 3.0)[None], F32, grained=True)
-    assert ((row @ row.mT).grain, row.sum(-1).grain) == (1.0, 1.0)
+    assert product_quantum(0.5, 0.25) == 0.125
+    assert product_quantum(0.0, 2.0) == product_quantum(2.0, 0.0) == 0.0
+    assert representable(t(2.0**24, 2.0**24 + 1), 1.0, F32).tolist() == [True, False]
+    assert representable(t(2.0**23, 2.0**23 + 1), 0.5, F32).tolist() == [True, False]
+    assert representable(t(0.0, 2.0**-140), 2.0**-150, F32).tolist() == [True, False]
+    assert representable(t(0.0, 2.0**-140), 2.0**-149, F32).tolist() == [True, True]
+    assert quantum_of(t(3.0, 12.0)) == 1
+    a, b = (ErrorNumber.exact(t(value), F32, with_quantum=True) for value in (0.75, 2.5))
+    assert [(a * b).quantum, (a + b).quantum, (a + 1).quantum, (a * 3).quantum, (a + 0.1).quantum] == [
+        0.125,
+        0.25,
+        0.25,
+        0.25,
+        0.0,
+    ]
+    assert a.to(F64).quantum == 0.25
+    assert (-a).quantum == 0.25
+    row = ErrorNumber.exact(t(1.0, 3.0)[None], F32, with_quantum=True)
+    assert ((row @ row.mT).quantum, row.sum(-1).quantum) == (1.0, 1.0)
     assert not (row @ row.mT).error.any()
     # magnitudes of all addends must fit, in whatever order they are added
-    partly = ErrorNumber.exact(t(2.0**24, 1.0), F32, grained=True) * 3
+    partly = ErrorNumber.exact(t(2.0**24, 1.0), F32, with_quantum=True) * 3
     assert partly.error[0] > 0
-    assert (float(partly.error[1]), partly.grain) == (0.0, 0.0)
-    large, one = (ErrorNumber.exact(t(value), F32, grained=True) for value in (2.0**23, 1.0))
+    assert (float(partly.error[1]), partly.quantum) == (0.0, 0.0)
+    large, one = (ErrorNumber.exact(t(value), F32, with_quantum=True) for value in (2.0**23, 1.0))
     assert not ((large - large) + one).error.isnan().any()
     assert ((large - large) + one).error > 0
     assert not ((one - one) + large).error.any()
@@ -341,53 +355,55 @@ def test_grains() -> None:
 
 def test_rows_that_repeat_are_found_in_any_order() -> None:
     rows = torch.arange(1.0, 41.0).reshape(4, 10)
-    assert runs.repeated(rows, 0) is None
+    assert repeated_terms.repeated(rows, 0) is None
     many = torch.cat([rows, rows.flip(0)] * 40)
-    found = runs.repeated(many, 0)
+    found = repeated_terms.repeated(many, 0)
     assert found is not None
     assert found.tolist() == [[80.0] * 10]
-    assert runs.repeated(torch.cat([rows] * 64), 0) is None, "so few are inside"
+    assert repeated_terms.repeated(torch.cat([rows] * 64), 0) is None, "so few are inside"
     partly = torch.cat([rows] * 65)
     partly[4:, :4] += 0.5 + torch.arange(256.0)[:, None] / 512
-    found = runs.repeated(partly.mT, 1)
+    found = repeated_terms.repeated(partly.mT, 1)
     assert found is not None
     assert found.flatten().tolist() == [1.0] * 4 + [65.0] * 6
     partly[4:, 4] += 0.5 + torch.arange(256.0) / 512  # half of a row is not enough
-    assert runs.repeated(partly, 0) is None
-    assert runs.repeated(torch.zeros(600, 3), 0) is None
-    assert runs.repeated(torch.ones(1, 3), 0) is None
-    assert runs.repeated(torch.ones(0, 5), -1) is None
+    assert repeated_terms.repeated(partly, 0) is None
+    assert repeated_terms.repeated(torch.zeros(600, 3), 0) is None
+    assert repeated_terms.repeated(torch.ones(1, 3), 0) is None
+    assert repeated_terms.repeated(torch.ones(0, 5), -1) is None
     apart = torch.arange(400.0).reshape(-1, 1).repeat(1, 3)
     apart[200::2] = 7.0
-    found = runs.repeated(apart, 0)
+    found = repeated_terms.repeated(apart, 0)
     assert found is not None
     assert found.tolist() == [[101.0] * 3], "7 was there once before"
 
 
 def test_roundings_of_a_sum_with_runs() -> None:
     alike = torch.full((36,), 0.1, dtype=F64)
-    assert runs.of_sum(alike, 0, F32) == 36
-    assert close(torch.as_tensor(runs.of_sum(torch.full((49,), 0.1, dtype=F64), 0, F32)), 49)
+    assert repeated_terms.of_sum(alike, 0, F32) == 36
+    assert close(torch.as_tensor(repeated_terms.of_sum(torch.full((49,), 0.1, dtype=F64), 0, F32)), 49)
     pairs = torch.arange(50, dtype=F64).repeat_interleave(2) + 1
-    assert close(torch.as_tensor(runs.of_sum(pairs, 0, F32)), 6 * math.sqrt(200))
-    assert runs.of_sum(torch.arange(100.0), 0, F32) == 60
+    assert close(torch.as_tensor(repeated_terms.of_sum(pairs, 0, F32)), 6 * math.sqrt(200))
+    assert repeated_terms.of_sum(torch.arange(100.0), 0, F32) == 60
     a, b = (torch.arange(1.0, 101.0).div(many, rounding_mode="floor").add(1).double() for many in (4, 2))
-    both = runs.of_products(a[None], -b[:, None], F32)
+    both = repeated_terms.of_products(a[None], -b[:, None], F32)
     assert close(torch.as_tensor(both), [[6 * math.sqrt(200)]])
-    assert runs.of_products(a[None], torch.arange(100.0)[:, None], F32) == 60
-    assert runs.of_products(torch.arange(100.0)[None], b[:, None], F32) == 60
+    assert repeated_terms.of_products(a[None], torch.arange(100.0)[:, None], F32) == 60
+    assert repeated_terms.of_products(torch.arange(100.0)[None], b[:, None], F32) == 60
     signs = 1 - 2 * (torch.arange(64.0) % 2)
-    assert close(torch.as_tensor(runs.of_products(signs[None], signs[:, None], F32)), [[64.0]])
+    assert close(torch.as_tensor(repeated_terms.of_products(signs[None], signs[:, None], F32)), [[64.0]])
     batch = torch.stack([signs[:, None], torch.arange(64.0)[:, None]])
-    assert close(torch.as_tensor(runs.of_products(signs.expand(2, 1, 64), batch, F32)), [[[64.0]], [[48.0]]])
+    assert close(torch.as_tensor(repeated_terms.of_products(signs.expand(2, 1, 64), batch, F32)), [[[64.0]], [[48.0]]])
     in_turn = (torch.arange(4000, dtype=F64) + 0.1).repeat(100)
-    assert close(torch.as_tensor(runs.of_sum(in_turn, 0, F32)), 6 * math.sqrt(400_000 * 100))
-    assert close(torch.as_tensor(runs.of_products(in_turn[None], in_turn[:, None], F32)), [[6 * math.sqrt(400_000 * 100)]])
-    assert runs.of_products(in_turn[None], torch.arange(400_000.0)[:, None], F32) == 6 * math.sqrt(400_000)
-    assert runs.longest(torch.ones(1, 1), -1) is None
-    assert runs.longest(torch.ones(0, 5), -1) is None
-    assert runs.longest(torch.zeros(1, 5), -1) is None
-    two = runs.longest(torch.tensor([3.0, 3.0]), 0)
+    assert close(torch.as_tensor(repeated_terms.of_sum(in_turn, 0, F32)), 6 * math.sqrt(400_000 * 100))
+    assert close(
+        torch.as_tensor(repeated_terms.of_products(in_turn[None], in_turn[:, None], F32)), [[6 * math.sqrt(400_000 * 100)]]
+    )
+    assert repeated_terms.of_products(in_turn[None], torch.arange(400_000.0)[:, None], F32) == 6 * math.sqrt(400_000)
+    assert repeated_terms.longest(torch.ones(1, 1), -1) is None
+    assert repeated_terms.longest(torch.ones(0, 5), -1) is None
+    assert repeated_terms.longest(torch.zeros(1, 5), -1) is None
+    two = repeated_terms.longest(torch.tensor([3.0, 3.0]), 0)
     assert two is not None
     assert two.tolist() == [2.0]
 
@@ -441,10 +457,10 @@ def test_underflow_alone() -> None:
 
 def test_what_multiplies_the_underflow_of_a_product_is_that_of_the_factors_that_have_one() -> None:
     one, two = (lambda: torch.tensor(3.0)), (lambda: torch.tensor(5.0))
-    assert regroup.in_product(None, None) is None
-    assert regroup.in_product(one, None) is one
-    assert regroup.in_product(None, two) is two
-    both = regroup.in_product(one, two)
+    assert reassociation.in_product(None, None) is None
+    assert reassociation.in_product(one, None) is one
+    assert reassociation.in_product(None, two) is two
+    both = reassociation.in_product(one, two)
     assert both is not None
     assert float(both()) == 15
 
@@ -452,8 +468,8 @@ def test_what_multiplies_the_underflow_of_a_product_is_that_of_the_factors_that_
 def test_a_product_with_a_sum_in_one_factor_is_distributed_over_its_terms() -> None:
     a, b = torch.tensor(-3.0), torch.tensor(5.0)
     terms = lambda: torch.tensor(7.0)  # noqa: E731
-    assert regroup.distributed(None, None, a, b) is None
+    assert reassociation.distributed(None, None, a, b) is None
     for left, right, wanted in ((terms, None, 35.0), (None, terms, 21.0), (terms, terms, 49.0)):
-        found = regroup.distributed(left, right, a, b)
+        found = reassociation.distributed(left, right, a, b)
         assert found is not None
         assert float(found()) == wanted

@@ -1,4 +1,4 @@
-"""The exact gate, and numbers with a grain."""
+"""The exact gate, and numbers with a quantum."""
 
 import math
 from typing import Any
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import exact
 from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.grain import grain_of
+from oracles.bounds.quantum import quantum_of
 from oracles.verdict import Status
 from tests.support.helpers import altered, failing, gate_symptoms, gate_verdicts, judged, scaled_case
 
@@ -41,7 +41,7 @@ def test_what_is_exact_for_a_backward_that_uses_what_was_saved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "grain"),
+    ("values", "quantum"),
     [
         ([1.0, -3.0], 1.0),
         ([0.75, 2.0], 0.25),
@@ -51,28 +51,28 @@ def test_what_is_exact_for_a_backward_that_uses_what_was_saved() -> None:
         ([2**-60], 2**-60),
     ],
 )
-def test_grain(values: list[float], grain: float) -> None:
-    assert grain_of(torch.tensor(values, dtype=torch.float64)) == grain
+def test_grain(values: list[float], quantum: float) -> None:
+    assert quantum_of(torch.tensor(values, dtype=torch.float64)) == quantum
 
 
 @given(st.lists(st.integers(-(2**11), 2**11), min_size=1, max_size=64), st.integers(0, 5))
 def test_a_sum_within_its_digits_has_no_error_and_floats_agree(terms: list[int], exponent: int) -> None:
     value = torch.tensor(terms, dtype=torch.float64) * 2.0**-exponent
-    number = ErrorNumber.exact(value, torch.float32, grained=True)
+    number = ErrorNumber.exact(value, torch.float32, with_quantum=True)
     total, product = number.sum(0), (number * number).sum(0)
     assert not total.error.any()
     assert float(value.float().flip(0).cumsum(0)[-1]) == float(total.value)
-    fits = float(value.square().sum()) <= product.grain * 2**24 if product.grain else False
+    fits = float(value.square().sum()) <= product.quantum * 2**24 if product.quantum else False
     assert not fits or not product.error.any()
 
 
 def test_digits_that_do_not_fit_have_an_error() -> None:
     large = torch.tensor([2.0**24, 1.0], dtype=torch.float64)
-    assert ErrorNumber.exact(large, torch.float32, grained=True).sum(0).error > 0
-    narrow = ErrorNumber.exact(torch.tensor([257.0], dtype=torch.float64), torch.float32, grained=True)
+    assert ErrorNumber.exact(large, torch.float32, with_quantum=True).sum(0).error > 0
+    narrow = ErrorNumber.exact(torch.tensor([257.0], dtype=torch.float64), torch.float32, with_quantum=True)
     assert narrow.to(torch.bfloat16).error > 0
     assert (
-        not ErrorNumber.exact(torch.tensor([256.0], dtype=torch.float64), torch.float32, grained=True)
+        not ErrorNumber.exact(torch.tensor([256.0], dtype=torch.float64), torch.float32, with_quantum=True)
         .to(torch.bfloat16)
         .error
     )
@@ -81,4 +81,4 @@ def test_digits_that_do_not_fit_have_an_error() -> None:
 def test_the_bound_knows_no_grain_unless_it_is_asked_to() -> None:
     _, allowed, _ = judged(MANUAL, scaled_case(B=1, S=2, n=2, D=4, dtype="float32"))
     assert all((one.error > 0).all() for one in allowed.outputs.values())
-    assert all(one.grain == 0 for one in allowed.gradients.values())
+    assert all(one.quantum == 0 for one in allowed.gradients.values())

@@ -19,8 +19,8 @@ from oracles.bounds.error_number import ErrorNumber
 from oracles.gates import GATES
 from oracles.judge import agree, judge, measured
 from oracles.nonfinite import class_fits, judge_classes, surely_finite
-from oracles.relabel import shuffled
-from oracles.trial import Gate, Plan, Trial, pick, same_bits
+from oracles.reindex import shuffled
+from oracles.trial import Gate, Plan, Trial, hash_below, same_bits
 from oracles.verdict import Status, Verdict, failed, passed
 from tests.support.helpers import scaled_case
 
@@ -29,10 +29,10 @@ CASE = scaled_case(B=2, S=3, n=3, D=5, dtype="float32")
 F32 = torch.float32
 
 
-def number(*pairs: tuple[float, float], dtype: torch.dtype = F32, calm: bool = False) -> ErrorNumber:
+def number(*pairs: tuple[float, float], dtype: torch.dtype = F32, finite: bool = False) -> ErrorNumber:
     """Values and errors."""
     value, error = (torch.tensor([one[at] for one in pairs], dtype=torch.float64) for at in (0, 1))
-    return ErrorNumber(value, error, dtype, calm=calm)
+    return ErrorNumber(value, error, dtype, finite=finite)
 
 
 def values(*got: float) -> Tensor:
@@ -89,17 +89,17 @@ def test_which_classes_a_reference_may_have(value: float, error: float, fits: tu
 
 def test_the_common_case_is_told_without_a_mask() -> None:
     one = values(1.0)
-    assert surely_finite(one, number((1.0, 0.5), calm=True))
+    assert surely_finite(one, number((1.0, 0.5), finite=True))
     assert not surely_finite(one, number((1.0, 0.5)))
-    assert not surely_finite(values(math.nan), number((1.0, 0.5), calm=True))
+    assert not surely_finite(values(math.nan), number((1.0, 0.5), finite=True))
     for sign in (1, -1):
-        assert not surely_finite(one, number((sign * 65519.0, 1.0), dtype=torch.float16, calm=True))
-        assert surely_finite(one, number((sign * 65519.0, 0.5), dtype=torch.float16, calm=True))
+        assert not surely_finite(one, number((sign * 65519.0, 1.0), dtype=torch.float16, finite=True))
+        assert surely_finite(one, number((sign * 65519.0, 0.5), dtype=torch.float16, finite=True))
 
 
-@pytest.mark.parametrize("calm", [True, False])
-def test_an_element_is_judged_by_its_own_tolerance(calm: bool) -> None:
-    wanted = number((1.0, 0.25), (10.0, 4.0), (0.0, 0.0), calm=calm)
+@pytest.mark.parametrize("finite", [True, False])
+def test_an_element_is_judged_by_its_own_tolerance(finite: bool) -> None:
+    wanted = number((1.0, 0.25), (10.0, 4.0), (0.0, 0.0), finite=finite)
     for got, status, ratio in (
         ((1.25, 10.0, 0.0), PASS, 1.0),
         ((1.0, 6.5, 0.0), PASS, 0.875),
@@ -182,7 +182,7 @@ def test_the_references_own_rounding_comes_on_top() -> None:
         for with_own, without in ((allowed.outputs, plain.outputs), (allowed.gradients, plain.gradients)):
             for name, one in without.items():
                 assert torch.equal(with_own[name].error, one.error * own), name
-        assert all(one.calm for one in allowed.outputs.values())
+        assert all(one.finite for one in allowed.outputs.values())
 
 
 # ---- an observation
@@ -328,8 +328,8 @@ def test_how_often_each_gate_judges() -> None:
     drawn = [gate for gate in GATES for seed in range(48) if gate.drawn(with_tensor(CASE, "x", seed=seed))]
     for gate in GATES:
         assert 48 / gate.every / 4 <= drawn.count(gate) <= 48 / gate.every * 3, gate
-    assert pick(CASE, "cut", 1) == 0
-    assert {pick(with_tensor(CASE, "x", seed=seed), "cut", 3) for seed in range(40)} == {0, 1, 2}
+    assert hash_below(CASE, "cut", 1) == 0
+    assert {hash_below(with_tensor(CASE, "x", seed=seed), "cut", 3) for seed in range(40)} == {0, 1, 2}
 
 
 def moved_by(error: ErrorNumber, factor: float, times: float = 1.0, larger: float = 1.0) -> Tensor:
@@ -419,9 +419,9 @@ def test_scaled_inputs_have_the_tolerance_of_their_own(variant: str) -> None:
 
 
 def test_the_reference_of_a_relation_is_the_cases_own_scaled() -> None:
-    fresh, before = number((6.0, 0.5), calm=True), number((2.0, 0.25), calm=True)
+    fresh, before = number((6.0, 0.5), finite=True), number((2.0, 0.25), finite=True)
     scaled = algebra._scale(fresh, before, 4.0)
-    assert (float(scaled.value), float(scaled.error), scaled.calm) == (8.0, 0.5, True)
+    assert (float(scaled.value), float(scaled.error), scaled.finite) == (8.0, 0.5, True)
     assert float(algebra._scale(fresh, before, 2.0**200).value) == 2.0**201
     assert algebra._scale(fresh, None, 4.0) is fresh
     assert algebra._scale(fresh, before, None) is fresh
@@ -560,22 +560,22 @@ def test_exact_inputs_allow_nothing() -> None:
 def test_pairs_are_judged_by_both_tolerances() -> None:
     narrow, wide = number((1.0, 0.25), (5.0, 0.25)), number((1.0, 0.5), (5.0, 0.5))
 
-    def found(a: Tensor, b: Tensor, calm: bool = True) -> Verdict:
-        sides = [ErrorNumber(one.value, one.error, F32, calm=calm) for one in (narrow, wide)]
+    def found(a: Tensor, b: Tensor, finite: bool = True) -> Verdict:
+        sides = [ErrorNumber(one.value, one.error, F32, finite=finite) for one in (narrow, wide)]
         return pair.compare("h", (a, b), (sides[0], sides[1]), ("one", "other"))
 
-    for calm in (True, False):
-        assert found(values(0.75, 5.0), values(1.5, 5.0), calm).ratio == 1.0
-        assert found(values(0.75, 5.0), values(1.5, 5.0), calm).status is PASS
-        assert found(values(1.0, 4.75), values(1.0, 5.125), calm).ratio == 0.5
-        far = found(values(1.0, 4.5), values(1.0, 5.5), calm)
+    for finite in (True, False):
+        assert found(values(0.75, 5.0), values(1.5, 5.0), finite).ratio == 1.0
+        assert found(values(0.75, 5.0), values(1.5, 5.0), finite).status is PASS
+        assert found(values(1.0, 4.75), values(1.0, 5.125), finite).ratio == 0.5
+        far = found(values(1.0, 4.5), values(1.0, 5.5), finite)
         assert (far.status, far.message) == (FAIL, "h[1] = 4.5 one, 5.5 other, bound 0.25 + 0.5")
     assert found(values(1.0, math.nan), values(1.0, 5.0)).symptom == "class"
     assert found(values(1.0, math.inf), values(1.0, -math.inf)).symptom == "class"
     unsure = number((1.0, math.inf), (2.0, 0.25))
     odd = pair.compare("h", (values(math.nan, 2.0), values(1.0, 2.0)), (unsure, unsure), ("one", "other"))
     assert (odd.status, odd.ratio) == (PASS, 0.0)
-    nothing, calm_one = number((1.0, math.inf)), number((1.0, 0.5), calm=True)
+    nothing, calm_one = number((1.0, math.inf)), number((1.0, 0.5), finite=True)
     for sides_ in ((nothing, calm_one), (calm_one, nothing)):
         assert pair.compare("h", (values(1.0), values(1.0)), sides_, ("one", "other")).status is NONE
     both_nan = number((math.nan, 0.0))
@@ -605,16 +605,16 @@ def test_more_symptoms(type_: str, message: str, symptom: str) -> None:
     observation = trial_of(default_case(B=1, S=1, n=1, D=1)).observation
     failure = Failure(stage="forward", type=type_, message=message, traceback="")
     assert liveness.symptom(failure) == symptom
-    gone = liveness.lost(replace(observation, failure=failure))
+    gone = liveness.device_lost(replace(observation, failure=failure))
     assert gone is (symptom in {"illegal address", "launch timeout", "kernel crash"})
-    assert not liveness.lost(observation)
+    assert not liveness.device_lost(observation)
 
 
 def test_what_ends_a_process_is_told_in_numbers() -> None:
     assert liveness.hung(2.5).message == "no answer within 2.5 s"
-    assert liveness.overgrown(3.2 * 2**30, 2 * 2**30).message == "took 3.2 GiB, of 2.0 that it may"
-    assert liveness.flooded(64 << 20).message == "wrote more than 64 MiB to standard output and error"
-    assert liveness.deaf(5).symptom == "closes its pipe"
+    assert liveness.exceeded_memory(3.2 * 2**30, 2 * 2**30).message == "took 3.2 GiB, of 2.0 that it may"
+    assert liveness.flooded_output(64 << 20).message == "wrote more than 64 MiB to standard output and error"
+    assert liveness.closed_pipe(5).symptom == "closes its pipe"
     assert liveness.died("SIGSEGV").symptom == "SIGSEGV"
     silent = Failure(stage="forward", type="IndexError", message="", traceback="")
     (found,) = liveness.judge(replace(trial_of().observation, failure=silent))

@@ -38,12 +38,17 @@ def test_an_error_of_the_device_that_the_harness_meets_is_one_of_the_kernel() ->
 
 @pytest.mark.parametrize("symptom", ["exit 9", "SIGSEGV"])
 def test_an_end_after_a_case_has_a_symptom_of_its_own(symptom: str) -> None:
-    assert liveness.between(liveness.died(symptom)).symptom == f"{symptom}, late"
+    assert liveness.after_judged(liveness.died(symptom)).symptom == f"{symptom}, late"
 
 
 def test_what_adds_up_over_cases_is_the_same_in_and_after_one() -> None:
-    for verdict in (liveness.overgrown(2e9, 1e9), liveness.flooded(1 << 24), liveness.crowded(65), liveness.garbled()):
-        assert liveness.between(verdict) == verdict
+    for verdict in (
+        liveness.exceeded_memory(2e9, 1e9),
+        liveness.flooded_output(1 << 24),
+        liveness.left_processes(65),
+        liveness.wrote_to_pipe(),
+    ):
+        assert liveness.after_judged(verdict) == verdict
 
 
 def test_an_exception_in_any_stage_fails_once() -> None:

@@ -13,8 +13,8 @@ from mhc import Case, default_case, materialise, reference
 from mhc.case import with_tensor
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from oracles import precision
+from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
 from oracles.bounds.rounding import unit_roundoff
-from oracles.bounds.spread_number import SpreadNumber, TruncatingSpreadNumber
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.edit import implementation
 from oracles.mutants.precision import CLEAN_PRECISION, PRECISION
@@ -72,14 +72,14 @@ def test_what_it_does_not_judge() -> None:
     for S, dtype in ((3, "float64"), (0, "float32")):
         (verdict,) = gate_verdicts(precision.GATE, MANUAL, default_case(B=1, S=S, n=2, D=5, dtype=dtype))
         assert verdict.status is Status.NOT_APPLICABLE
-    nothing = SpreadNumber.exact(torch.ones(3, dtype=torch.float64), FLOAT32)
+    nothing = DeviationNumber.exact(torch.ones(3, dtype=torch.float64), FLOAT32)
     assert judge_tensor("y", torch.zeros(3), nothing).status is Status.NOT_APPLICABLE
-    beyond = SpreadNumber(torch.full((3,), 65515.0).double(), torch.ones(3).double(), torch.float16)
+    beyond = DeviationNumber(torch.full((3,), 65515.0).double(), torch.ones(3).double(), torch.float16)
     assert judge_tensor("y", torch.full((3,), torch.inf), beyond).status is Status.NOT_APPLICABLE
 
 
 def test_a_failure_says_how_far_and_of_how_many() -> None:
-    wanted = SpreadNumber(torch.ones(100).double(), torch.full((100,), 0.25).double(), FLOAT32)
+    wanted = DeviationNumber(torch.ones(100).double(), torch.full((100,), 0.25).double(), FLOAT32)
     got = torch.ones(100)
     got[7] = 11.0
     verdict = judge_tensor("y", got, wanted)
@@ -135,8 +135,8 @@ def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(FLOAT32)
 
 
-def exact(value: Tensor) -> SpreadNumber:
-    return SpreadNumber.exact(value.double(), FLOAT32)
+def exact(value: Tensor) -> DeviationNumber:
+    return DeviationNumber.exact(value.double(), FLOAT32)
 
 
 def in_sequence(terms: Tensor) -> Tensor:
@@ -147,8 +147,8 @@ def in_sequence(terms: Tensor) -> Tensor:
     return total
 
 
-def rms(got: Tensor, number: SpreadNumber) -> float:
-    return float(((got.double() - number.value) / number.spread).square().mean().sqrt())
+def rms(got: Tensor, number: DeviationNumber) -> float:
+    return float(((got.double() - number.value) / number.deviation).square().mean().sqrt())
 
 
 ELEMENTWISE: dict[str, Callable[[Any, Any], Any]] = {
@@ -177,7 +177,7 @@ def test_an_operation_s_rounding(name: str) -> None:
 def test_what_operands_errors_make(name: str) -> None:
     a, b = drawn(20000).double(), drawn(20000, seed=1).double()
     errors = [1e-4 * drawn(20000, seed=seed).double() for seed in (2, 3)]
-    numbers = [SpreadNumber(one, torch.full_like(one, 1e-4), FLOAT32) for one in (a, b)]
+    numbers = [DeviationNumber(one, torch.full_like(one, 1e-4), FLOAT32) for one in (a, b)]
     got = ELEMENTWISE[name](a + errors[0], b + errors[1])
     assert 0.6 < rms(got, ELEMENTWISE[name](*numbers)) < 1.02
 
@@ -198,7 +198,7 @@ def test_a_sum_in_any_order(length: int, order: str) -> None:
             terms = terms * (torch.arange(length) % 4 == 1)
     number = exact(terms).sum(-1)
     if order == "with zeros" and length == 2:  # one term is left, which nothing rounds
-        assert float(number.spread.max()) < 1e-43
+        assert float(number.deviation.max()) < 1e-43
         assert torch.equal(in_sequence(terms).double(), number.value)
         return
     assert (0.3 if order == "random" else 0.05) < rms(in_sequence(terms), number) < 0.95
@@ -210,21 +210,21 @@ def test_a_matrix_product(length: int) -> None:
     number = exact(a) @ exact(b)
     assert 0.2 < rms(in_sequence(a.unsqueeze(1) * b.mT), number) < 0.95
     ea, eb = (1e-4 * drawn(*one.shape, seed=seed).double() for seed, one in ((2, a), (3, b)))
-    moved = SpreadNumber(a.double(), torch.full(a.shape, 1e-4).double(), FLOAT32) @ SpreadNumber(
+    moved = DeviationNumber(a.double(), torch.full(a.shape, 1e-4).double(), FLOAT32) @ DeviationNumber(
         b.double(), torch.full(b.shape, 1e-4).double(), FLOAT32
     )
     assert 0.5 < rms((a.double() + ea) @ (b.double() + eb), moved) < 1.05
-    assert float((moved.shared / moved.spread).min()) > 0.9
+    assert float((moved.shared / moved.deviation).min()) > 0.9
 
 
 def test_an_error_that_elements_share_is_known_as_such() -> None:
-    row = SpreadNumber(torch.ones(5, 1).double(), torch.full((5, 1), 1e-3).double(), FLOAT32)
+    row = DeviationNumber(torch.ones(5, 1).double(), torch.full((5, 1), 1e-3).double(), FLOAT32)
     product = row * exact(drawn(5, 200).abs())
-    assert float((product.shared / product.spread).min()) > 0.99
+    assert float((product.shared / product.deviation).min()) > 0.99
     total = product.sum(-1)  # of one sign: what they share adds up, it does not average out
-    assert total.spread / total.value == pytest.approx(1e-3, rel=1e-2)
+    assert total.deviation / total.value == pytest.approx(1e-3, rel=1e-2)
     onward = product @ exact(drawn(200, 6).abs())
-    assert onward.spread / onward.value == pytest.approx(1e-3, rel=1e-2)
+    assert onward.deviation / onward.value == pytest.approx(1e-3, rel=1e-2)
     parts: Any = [product, exact(drawn(5, 3))]
     both: Any = torch.cat(parts, -1)
     assert torch.equal(both[:, :200].shared, product.shared)
@@ -233,10 +233,10 @@ def test_an_error_that_elements_share_is_known_as_such() -> None:
 
 
 def test_saved_tensors_have_no_error_of_their_own() -> None:
-    stored = SpreadNumber.stored(torch.tensor([1 / 3], dtype=torch.float64), FLOAT32)
+    stored = DeviationNumber.stored(torch.tensor([1 / 3], dtype=torch.float64), FLOAT32)
     assert float(stored.value) == float(torch.tensor(1 / 3, dtype=FLOAT32))
-    assert not stored.spread.any()
-    assert SpreadNumber.exact(torch.tensor([1 / 3]).double(), FLOAT32).to(torch.bfloat16).error > 1e-4
+    assert not stored.deviation.any()
+    assert DeviationNumber.exact(torch.tensor([1 / 3]).double(), FLOAT32).to(torch.bfloat16).error > 1e-4
 
 
 def toward_zero(value: Tensor) -> Tensor:
@@ -251,7 +251,7 @@ def test_an_accumulator_that_truncates() -> None:
     for one, other in zip(a.mT, b, strict=True):
         total = toward_zero(total.double() + one.double().unsqueeze(-1) * other.double())
     assert rms(total, exact(a) @ exact(b)) > 0.8
-    truncating = [TruncatingSpreadNumber.exact(one.double(), FLOAT32) for one in (a, b)]
+    truncating = [TruncatingDeviationNumber.exact(one.double(), FLOAT32) for one in (a, b)]
     assert rms(total, truncating[0] @ truncating[1]) < 0.5
     assert rms(total, truncating[0] @ truncating[1]) > 0.01
 
@@ -275,9 +275,9 @@ def test_what_it_promises_of_each_element_is_its_limit() -> None:
     inputs = materialise(with_tensor(default_case(B=1, S=8, n=2, D=6, dtype="float32"), "x", kind="zero_rows"))
     wanted = reference(inputs)
     bounds = precision.promised(inputs, wanted, recomputes_forward=False)
-    numbers = precision.spreads(inputs, wanted, recomputes_forward=False)
+    numbers = precision.deviations(inputs, wanted, recomputes_forward=False)
     for name, one in {**bounds.outputs, **bounds.gradients}.items():
-        spread = numbers[name].spread
+        spread = numbers[name].deviation
         judged = spread > 0
         assert judged.any()
         assert one.error[judged].isfinite().all()
@@ -288,7 +288,7 @@ def test_what_it_promises_of_each_element_is_its_limit() -> None:
 
 def test_what_is_rounded_below_the_normal_range_is_off_by_half_a_subnormal() -> None:
     least = 2.0**-149
-    tiny = SpreadNumber.exact(torch.tensor([3 * least, 0.0]).double(), FLOAT32)
-    for result in (tiny / 5.0, tiny * SpreadNumber.exact(torch.tensor([0.3, 0.3]).double(), FLOAT32)):
+    tiny = DeviationNumber.exact(torch.tensor([3 * least, 0.0]).double(), FLOAT32)
+    for result in (tiny / 5.0, tiny * DeviationNumber.exact(torch.tensor([0.3, 0.3]).double(), FLOAT32)):
         assert float(result.error[0]) >= least / 2
         assert float(result.error[1]) == 0, "0 is exact"

@@ -12,7 +12,7 @@ from mhc.bench.detection.suites import COMPARATORS, FIXED, FULL_SIZE, Fixed
 from mhc.bench.markdown import table
 from mhc.bench.verbs import today
 from oracles.mutants.catalogue import MUTANTS
-from oracles.mutants.record import Elsewhere
+from oracles.mutants.record import GpuOnly
 from oracles.mutants.thresholds import threshold
 
 _table = partial(table, rule=" --- ")
@@ -28,7 +28,7 @@ def render(
     count: int,
     seed: int,
     after: int,
-    elsewhere: Sequence[Elsewhere],
+    elsewhere: Sequence[GpuOnly],
     picture: str,
     device: str = "cpu",
     thresholds: int | None = None,
@@ -228,7 +228,7 @@ kill; for each of the fixed suites whether it finds it.
 {_table(head, lines)}"""
 
 
-def _elsewhere(elsewhere: Sequence[Elsewhere], device: str) -> str:
+def _elsewhere(elsewhere: Sequence[GpuOnly], device: str) -> str:
     """Return the bug classes that have no mutant; on the CPU also mutants that need a GPU."""
     lines = [f"- {one.bug}{_seen(one.source)}: {one.reason}." for one in elsewhere]
     if device == "cpu":

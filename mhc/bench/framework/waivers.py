@@ -8,8 +8,8 @@ _GPU = "on a GPU it saves a wait; here and there the result is the same"
 WAIVERS: Mapping[tuple[str, str, str], str] = {
     (
         "mhc/case.py",
-        'return json.dumps(encode(self), sort_keys=True, separators=(",", ":"), allow_nan=False)',
-        'return json.dumps(encode(self), sort_keys=True, separators=(",", ":"), allow_nan=True)',
+        'return json.dumps(encode(vars(self)), sort_keys=True, separators=(",", ":"), allow_nan=False)',
+        'return json.dumps(encode(vars(self)), sort_keys=True, separators=(",", ":"), allow_nan=True)',
     ): "a guard that nothing reaches: encode writes NaN and infinities as strings",
     (
         "mhc/fuzz/campaign/campaign.py",
@@ -48,54 +48,34 @@ WAIVERS: Mapping[tuple[str, str, str], str] = {
     ): "adds half a subnormal where it is lost in float64, or leaves it out where it is",
     (
         "oracles/bounds/error_number.py",
-        "size = self.size @ other.size if calm else magnitude(self.value) @ magnitude(other.value)",
+        "size = self.size @ other.size if finite else magnitude(self.value) @ magnitude(other.value)",
         "size = self.size @ other.size if False else magnitude(self.value) @ magnitude(other.value)",
     ): _SPEED,
     (
         "oracles/bounds/error_number.py",
-        "_moved(torch.matmul, self, other) if calm else _terms_moved_wildly(value, self, other),",
-        "_moved(torch.matmul, self, other) if False else _terms_moved_wildly(value, self, other),",
+        "_propagated(torch.matmul, self, other) if finite else _propagated_nonfinite_matmul(value, self, other),",
+        "_propagated(torch.matmul, self, other) if False else _propagated_nonfinite_matmul(value, self, other),",
     ): _SPEED,
     (
         "oracles/bounds/error_number.py",
-        "return self._rounded(value, propagated, self.dtype, units=ELEMENTARY, calm=self.calm)",
+        "return self._rounded(value, propagated, self.dtype, units=ELEMENTARY, finite=self.finite)",
         "return self._rounded(value, propagated, self.dtype, units=ELEMENTARY)",
     ): "the quick way sees what is not finite by the largest element, and goes the other one",
     (
-        "oracles/bounds/underflow_number.py",
-        "units: float | Tensor = 1.0,",
-        "units: float | Tensor = 0,",
-    ): "the parameter is one of the base class, and not used here",
-    (
-        "oracles/bounds/underflow_number.py",
-        "units: float | Tensor = 1.0,",
-        "units: float | Tensor = (1.0 * 10),",
-    ): "the parameter is one of the base class, and not used here",
-    (
-        "oracles/bounds/underflow_number.py",
-        "units: float | Tensor = 1.0,",
-        "units: float | Tensor = (1.0 + 1),",
-    ): "the parameter is one of the base class, and not used here",
-    (
-        "oracles/bounds/runs.py",
+        "oracles/bounds/repeated_terms.py",
         "times = _repeats(terms.to(dtype), dim) if length > _CERTAIN else None",
         "times = _repeats(terms.to(dtype), dim) if length >= _CERTAIN else None",
     ): "of 36 terms LAMBDA sqrt(L) is 36, with a run or without",
     (
-        "oracles/bounds/runs.py",
+        "oracles/bounds/repeated_terms.py",
         "columns = None if rows is None else _repeats(b.abs().to(dtype), -2)",
         "columns = None if False else _repeats(b.abs().to(dtype), -2)",
     ): _SPEED,
     (
-        "oracles/bounds/runs.py",
+        "oracles/bounds/repeated_terms.py",
         "if terms.shape[-1] < 2 or terms.numel() == 0:",
         "if terms.shape[-1] < 2 and terms.numel() == 0:",
     ): _SPEED,
-    (
-        "oracles/bounds/underflow_number.py",
-        "calm: bool = True,",
-        "calm: bool = False,",
-    ): "the parameter is one of the base class, and not used here",
     (
         "mhc/condense.py",
         "_PRIME = 1099511628211",
@@ -113,8 +93,8 @@ WAIVERS: Mapping[tuple[str, str, str], str] = {
     ): "NumPy sums unsigned 64-bit numbers as such anyway",
     (
         "mhc/overlap.py",
-        "taken = torch.zeros((max(high, end) - min(low, start)) // unit, dtype=torch.bool)",
-        "taken = torch.zeros((max(high, end) - min(low, start)) // unit)",
+        "occupied = torch.zeros((max(high, end) - min(low, start)) // unit, dtype=torch.bool)",
+        "occupied = torch.zeros((max(high, end) - min(low, start)) // unit)",
     ): "it takes four times the memory; ones and zeros are told apart all the same",
     (
         "mhc/stream_order.py",
@@ -133,17 +113,17 @@ WAIVERS: Mapping[tuple[str, str, str], str] = {
     ): "any finite number stands for all of them",
     (
         "oracles/precision.py",
-        "inside = wanted.size + 8 * spread < overflow_threshold(wanted.dtype)",
-        "inside = wanted.size + 8 * spread <= overflow_threshold(wanted.dtype)",
+        "inside = wanted.size + 8 * deviation < overflow_threshold(wanted.dtype)",
+        "inside = wanted.size + 8 * deviation <= overflow_threshold(wanted.dtype)",
     ): "eight standard deviations below the threshold or nearly so: both leave out what may overflow",
     (
-        "oracles/bounds/spread_number.py",
-        "super().__init__(value, error, dtype, grain, calm=calm, sure=sure)",
-        "super().__init__(value, error, dtype, grain, sure=sure)",
+        "oracles/bounds/deviation_number.py",
+        "super().__init__(value, error, dtype, quantum, finite=finite, errorless=errorless)",
+        "super().__init__(value, error, dtype, quantum, errorless=errorless)",
     ): _SPEED,
     (
         "strategies/cases.py",
-        "exponent = draw(exponents()) if odd is not None else 0",
+        "exponent = draw(exponents()) if rescaled is not None else 0",
         "exponent = draw(exponents()) if True else 0",
     ): "draws an exponent that no tensor is given",
 }

@@ -404,7 +404,7 @@ class Campaign:
         if (
             blamed is None and slot.last is not None and verdict.symptom != "SIGKILL"
         ):  # which the system sends, short of memory
-            blamed, verdict = slot.last, liveness.between(verdict)
+            blamed, verdict = slot.last, liveness.after_judged(verdict)
         if blamed is None:
             self._trouble(name, f"a worker ended between cases: {verdict.message}")
         else:

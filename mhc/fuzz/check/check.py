@@ -15,7 +15,7 @@ from mhc.stream_order import new_stream
 from oracles import liveness, memory, refusal
 from oracles.bound import tolerances
 from oracles.gates import GATES
-from oracles.judge import MANNERS, by_itself, judge, measured
+from oracles.judge import SIDE_EFFECT_GATES, judge, judge_without_reference, measured
 from oracles.trial import Gate, Run, Trial
 from oracles.verdict import Status, Verdict, not_applicable
 
@@ -47,7 +47,7 @@ def check(
 
     Where only the schedule that the case pins is refused, the case without it is judged. Gates with further runs judge what
     ran to its end in the first run; in campaigns only where nothing was wrong with it, since they would report the same bug
-    in other words. Shared memory and changed settings (`MANNERS`) do not count there: they would hide all else.
+    in other words. Shared memory and changed settings (`SIDE_EFFECT_GATES`) do not count there: they would hide all else.
 
     An error of the device that the harness meets later counts against the case too: its kernel runs asynchronously.
 
@@ -102,13 +102,13 @@ def _check(
         return [refusal.unpinned(observation.refused)]
     if observation.refused is not None:
         return [refusal.judge(observation.refused, _refused_again(implementation, case, observation.device.type))]
-    if liveness.lost(observation):
-        return by_itself(observation)
+    if liveness.device_lost(observation):
+        return judge_without_reference(observation)
     allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
     verdicts = judge(observation, allowed)
     if measure:
         verdicts = measured(verdicts, observation, allowed)
-    fails = [verdict for verdict in verdicts if verdict.status is Status.FAIL and verdict.oracle not in MANNERS]
+    fails = [verdict for verdict in verdicts if verdict.status is Status.FAIL and verdict.oracle not in SIDE_EFFECT_GATES]
     wrong = depth is not Depth.FULL and bool(fails)
     trial = Trial(
         inputs=inputs,
@@ -151,10 +151,10 @@ def further(
                 clock.running += sum(done[run.label].seconds.values())
             if not plan.probes:
                 wrong = [one for one in _failing(done[run.label]) if fresh and _key(one) not in reported]
-                verdicts += [one for one in wrong if one.oracle in MANNERS]
-                reported |= {_key(one) for one in wrong if one.oracle in MANNERS}
+                verdicts += [one for one in wrong if one.oracle in SIDE_EFFECT_GATES]
+                reported |= {_key(one) for one in wrong if one.oracle in SIDE_EFFECT_GATES}
                 broken += _unfit(gate, run, done[run.label], fresh)
-            if liveness.lost(done[run.label]):
+            if liveness.device_lost(done[run.label]):
                 return verdicts + broken
         verdicts += broken or plan.judge(done)
     return verdicts + memory.judge_kept(trial.observation, list(done))
@@ -168,7 +168,7 @@ def rerun(implementation: Implementation, run: Run) -> Observation:
 
 def _failing(observation: Observation) -> list[Verdict]:
     """Return the failures of a run by itself."""
-    return [one for one in by_itself(observation) if one.status is Status.FAIL]
+    return [one for one in judge_without_reference(observation) if one.status is Status.FAIL]
 
 
 def _key(verdict: Verdict) -> tuple[str, str, str]:
@@ -179,7 +179,7 @@ def _unfit(gate: Gate, run: Run, observation: Observation, fresh: bool) -> list[
     """Return why the gate cannot judge a further run. The run's own failures are reported once."""
     if observation.refused is not None:
         return [not_applicable(gate.name, run.label, f"refused: {observation.refused}")]
-    wrong = [one for one in _failing(observation) if one.oracle not in MANNERS]
+    wrong = [one for one in _failing(observation) if one.oracle not in SIDE_EFFECT_GATES]
     if wrong and fresh:
         return wrong
     return [not_applicable(gate.name, run.label, "its run failed")] if observation.failure is not None else []

@@ -234,21 +234,21 @@ class Process:
             self._excuse(now - self._watched)
         self._looked = self._watched = now
         if self._garbled:
-            return liveness.garbled()
+            return liveness.wrote_to_pipe()
         if not self._process.is_alive():
             if self._process.exitcode == UNKNOWN:
                 return Lost("the server that its process was forked from has ended")
             return liveness.died(self._exit())
         if self._silent is not None and now - self._silent > self.limits.parting:
-            return liveness.deaf(self.limits.parting)
+            return liveness.closed_pipe(self.limits.parting)
         used = resident(self._process.pid)
         if used > self.limits.memory:
-            return liveness.overgrown(used, self.limits.memory)
+            return liveness.exceeded_memory(used, self.limits.memory)
         if self.log is not None and size_of(self.log) > self.limits.output:
-            return liveness.flooded(self.limits.output)
+            return liveness.flooded_output(self.limits.output)
         started = len(children(self._process.pid)) if self._process.pid is not None else 0
         if started > _CHILDREN:
-            return liveness.crowded(started)
+            return liveness.left_processes(started)
         return self._hung(now)
 
     def _hung(self, now: float) -> Verdict | None:

@@ -140,4 +140,4 @@ def summarise(
 
 def device_lost(verdicts: Sequence[Verdict]) -> bool:
     """Return whether the device is of no more use to this process: an error on CUDA stays."""
-    return any(verdict.status is Status.FAIL and verdict.symptom in liveness.LASTING for verdict in verdicts)
+    return any(verdict.status is Status.FAIL and verdict.symptom in liveness.DEVICE_LOST for verdict in verdicts)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mhc.case import Case
 from mhc.implementation import Refused
-from oracles.mutants.misbehaving.record import Misbehaviour, Outputs, always, odd_width
+from oracles.mutants.misbehaving.record import Misbehaviour, Outputs, always, many_tokens, odd_width
 
 NO_EXCEPTION = "raises what is not an `Exception`: SystemExit, GeneratorExit, KeyboardInterrupt, CancelledError, its own"
 UNPRINTABLE = "raises an exception that cannot be printed, or whose message is huge or has control characters"
@@ -56,11 +56,15 @@ class _Raising(Tensor):
         raise RuntimeError("a tensor that does nothing")
 
 
-def _raises(error: Callable[[], BaseException]) -> Callable[[], None]:
+def _raising(
+    kind: str, name: str, symptom: str, error: Callable[[], BaseException], when: Callable[[Tensor], bool] = many_tokens
+) -> Misbehaviour:
+    """Return an implementation that raises `error()`, which the liveness gate reports as `symptom`."""
+
     def act() -> None:
         raise error()
 
-    return act
+    return Misbehaviour(name=name, kind=kind, finds=(f"liveness: {symptom}",), act=act, when=when)
 
 
 def _now_and_then() -> None:
@@ -108,10 +112,6 @@ def _supports(error: Callable[[], BaseException]) -> Callable[[Case], bool]:
     return supports
 
 
-_no_exception = partial(Misbehaviour, kind=NO_EXCEPTION)
-_unprintable = partial(Misbehaviour, kind=UNPRINTABLE)
-_hypothesis = partial(Misbehaviour, kind=HYPOTHESIS)
-_resources = partial(Misbehaviour, kind=RESOURCES)
 _no_tensors = partial(Misbehaviour, kind=NO_TENSORS)
 _odd_tensors = partial(Misbehaviour, kind=ODD_TENSORS)
 _supporting = partial(Misbehaviour, kind=SUPPORTS)
@@ -120,53 +120,28 @@ _BY_VALUE = ("precision: *", "algebra: *", "exact: *")
 """What other gates say of a wrong value, where they come to judge it."""
 
 RAISING = (
-    _no_exception(
-        name="raises_system_exit", finds=("liveness: raises SystemExit",), act=_raises(SystemExit), when=odd_width
+    _raising(NO_EXCEPTION, "raises_system_exit", "raises SystemExit", SystemExit, when=odd_width),
+    _raising(NO_EXCEPTION, "raises_generator_exit", "raises GeneratorExit", GeneratorExit, when=odd_width),
+    _raising(NO_EXCEPTION, "raises_keyboard_interrupt", "raises KeyboardInterrupt", KeyboardInterrupt),
+    _raising(NO_EXCEPTION, "raises_cancelled", "raises CancelledError", asyncio.CancelledError),
+    _raising(NO_EXCEPTION, "raises_its_own", "raises _Own", _Own),
+    _raising(UNPRINTABLE, "raises_unprintable", "raises _Unprintable", _Unprintable, when=odd_width),
+    _raising(UNPRINTABLE, "raises_nameless", "raises _Nameless", _Nameless),
+    _raising(UNPRINTABLE, "raises_a_long_message", "raises ValueError", lambda: ValueError("x" * (1 << 25))),
+    _raising(
+        UNPRINTABLE, "raises_escapes", "raises ValueError", lambda: ValueError("\x1b]52;c;AAAA\x07\x1b[2J\u202e\r\0 escapes")
     ),
-    _no_exception(
-        name="raises_generator_exit", finds=("liveness: raises GeneratorExit",), act=_raises(GeneratorExit), when=odd_width
-    ),
-    _no_exception(
-        name="raises_keyboard_interrupt", finds=("liveness: raises KeyboardInterrupt",), act=_raises(KeyboardInterrupt)
-    ),
-    _no_exception(name="raises_cancelled", finds=("liveness: raises CancelledError",), act=_raises(asyncio.CancelledError)),
-    _no_exception(name="raises_its_own", finds=("liveness: raises _Own",), act=_raises(_Own)),
-    _unprintable(
-        name="raises_unprintable", finds=("liveness: raises _Unprintable",), act=_raises(_Unprintable), when=odd_width
-    ),
-    _unprintable(name="raises_nameless", finds=("liveness: raises _Nameless",), act=_raises(_Nameless)),
-    _unprintable(
-        name="raises_a_long_message",
-        finds=("liveness: raises ValueError",),
-        act=_raises(lambda: ValueError("x" * (1 << 25))),
-    ),
-    _unprintable(
-        name="raises_escapes",
-        finds=("liveness: raises ValueError",),
-        act=_raises(lambda: ValueError("\x1b]52;c;AAAA\x07\x1b[2J\u202e\r\0 escapes")),
-    ),
-    _hypothesis(
-        name="raises_stop_test",
-        finds=("liveness: raises StopTest",),
-        act=_raises(lambda: hypothesis.errors.StopTest(0)),
-        when=odd_width,
-    ),
-    _hypothesis(
-        name="raises_unsatisfied",
-        finds=("liveness: raises UnsatisfiedAssumption",),
-        act=_raises(hypothesis.errors.UnsatisfiedAssumption),
-    ),
-    _hypothesis(
-        name="raises_flaky", finds=("liveness: raises Flaky",), act=_raises(lambda: hypothesis.errors.Flaky("as if"))
-    ),
+    _raising(HYPOTHESIS, "raises_stop_test", "raises StopTest", lambda: hypothesis.errors.StopTest(0), when=odd_width),
+    _raising(HYPOTHESIS, "raises_unsatisfied", "raises UnsatisfiedAssumption", hypothesis.errors.UnsatisfiedAssumption),
+    _raising(HYPOTHESIS, "raises_flaky", "raises Flaky", lambda: hypothesis.errors.Flaky("as if")),
     Misbehaviour(
         name="raises_now_and_then",
         kind=NOW_AND_THEN,
         finds=("liveness: raises ValueError",),
         act=_now_and_then,
     ),
-    _resources(name="recurses", finds=("liveness: raises RecursionError",), act=_recurses),
-    _resources(name="raises_memory_error", finds=("liveness: out of memory",), act=_raises(MemoryError)),
+    Misbehaviour(name="recurses", kind=RESOURCES, finds=("liveness: raises RecursionError",), act=_recurses),
+    _raising(RESOURCES, "raises_memory_error", "out of memory", MemoryError),
 )
 
 RETURNING = (

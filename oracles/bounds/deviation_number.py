@@ -3,7 +3,7 @@
 `error` and `shared` are two parts of it, for each element: `error` comes from roundings that no other element has, `shared`
 from roundings that other elements have as well, such as that of a factor that a whole row is multiplied by. Their squares
 add up. With u the unit roundoff, s(a) the whole standard deviation of a, T a sum's value, Q the sum of its terms' squares
-and c how many of them are not 0:
+and c the number of its nonzero terms:
 
     a + b             s(a) + s(b)                              and u/sqrt(3) sqrt(max((a + b)^2, a^2 + b^2)), per addition
     a * b             |a| s(b) + |b| s(a)                      and u/sqrt(3) |a b|      (no rounding for a power of two)
@@ -14,14 +14,14 @@ and c how many of them are not 0:
     sigmoid(a)        s(a) sigma'(a)                           and 9u sigma(a) + 2u |a| sigma'(a)
     to(narrower)      s(a)                                     and u_narrow/sqrt(3) |a|
 
-"and" joins two parts by the root of the sum of their squares. What the terms of a sum may have in common adds up instead,
-and is joined as well: |sum of shared sign(a)|, of a product |sum of s(a) sign(a) b|. docs/tolerances.md, "Precision",
+"and" means the root of the sum of squares. Errors that the terms of a sum share add up linearly and are a further part:
+|sum of shared sign(a)|, for a product |sum of s(a) sign(a) b|. docs/tolerances.md, "Precision",
 derives each line. They are valid for values that the precision gate makes: finite, of mixed sign, in an order that does not
 depend on them.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -30,17 +30,17 @@ from oracles.bounds.error_number import ErrorNumber, _is_power_of_two
 from oracles.bounds.rounding import ELEMENTARY, PARTIAL, half_subnormal, unit_roundoff
 
 UNIFORM = 3**-0.5
-"""The standard deviation of a rounding error, relative to its largest magnitude: it is spread evenly."""
+"""The standard deviation of a rounding error, relative to its largest magnitude: it is distributed uniformly."""
 
 
-class SpreadNumber(ErrorNumber):
+class DeviationNumber(ErrorNumber):
     """A float64 value and the standard deviation of its error, in two parts.
 
-    `terms`: how many terms this is the elementwise sum of. They may be added in another order.
+    `terms`: the number of terms of which this is the elementwise sum. They may be added in another order.
     """
 
     truncates = False
-    """Whether sums may be made by units that round toward zero."""
+    """Whether sums may run on units that round toward zero."""
 
     __slots__ = ("shared", "terms")
 
@@ -49,72 +49,72 @@ class SpreadNumber(ErrorNumber):
         value: Tensor,
         error: Tensor,
         dtype: torch.dtype,
-        grain: float = 0.0,
+        quantum: float = 0.0,
         *,
-        calm: bool = False,
-        sure: bool = False,
+        finite: bool = False,
+        errorless: bool = False,
         shared: Tensor | None = None,
         terms: int = 1,
     ) -> None:
-        super().__init__(value, error, dtype, grain, calm=calm, sure=sure)
+        super().__init__(value, error, dtype, quantum, finite=finite, errorless=errorless)
         self.shared = torch.zeros((), dtype=torch.float64, device=value.device) if shared is None else shared
         self.terms = terms
 
     @classmethod
-    def stored(cls, value: Tensor, dtype: torch.dtype, *, grained: bool = False) -> "SpreadNumber":
-        """What is given to the implementation after rounding to `dtype`: the rounded value, without an error."""
-        del grained
+    def stored(cls, value: Tensor, dtype: torch.dtype, *, with_quantum: bool = False) -> "DeviationNumber":
+        """Return the value rounded to `dtype` without an error, as it is given to the implementation."""
+        del with_quantum
         rounded = value.to(dtype).double()
         return cls(rounded, torch.zeros_like(rounded), dtype)
 
     @property
-    def spread(self) -> Tensor:
+    def deviation(self) -> Tensor:
         """The whole standard deviation."""
         return torch.hypot(self.error, self.shared)
 
-    def __add__(self, other: Any) -> "SpreadNumber":
+    def __add__(self, other: Any) -> "DeviationNumber":
         term = self._coerce(other)
         value = self.value + term.value
         size = torch.maximum(value.square(), self.value.square() + term.value.square()).sqrt()
         terms = self.terms + term.terms
         own = UNIFORM * (terms - 1) ** 0.5 * unit_roundoff(self.dtype) * size
-        return self._moved(value, own, (1.0, self), (1.0, term), terms=terms)
+        return self._elementwise(value, own, (1.0, self), (1.0, term), terms=terms)
 
     __radd__ = __add__
 
-    def __neg__(self) -> "SpreadNumber":
+    def __neg__(self) -> "DeviationNumber":
         return type(self)(-self.value, self.error, self.dtype, shared=self.shared, terms=self.terms)
 
-    def __mul__(self, other: Any) -> "SpreadNumber":
+    def __mul__(self, other: Any) -> "DeviationNumber":
         units = 0.0 if _is_power_of_two(other) else UNIFORM
         factor = self._coerce(other)
         value = self.value * factor.value
         own = units * unit_roundoff(self.dtype) * value.abs() + _underflow(value, self.dtype)
-        return self._moved(value, own, (factor.size, self), (self.size, factor))
+        return self._elementwise(value, own, (factor.size, self), (self.size, factor))
 
     __rmul__ = __mul__
 
-    def __truediv__(self, other: float) -> "SpreadNumber":
+    def __truediv__(self, other: float) -> "DeviationNumber":
         if _is_power_of_two(other):
             return self * (1 / other)
         value = self.value / other
         own = 2 * unit_roundoff(self.dtype) * value.abs() + _underflow(value, self.dtype)
-        return self._moved(value, own, (1 / abs(other), self))
+        return self._elementwise(value, own, (1 / abs(other), self))
 
-    def __matmul__(self, other: ErrorNumber) -> "SpreadNumber":
+    def __matmul__(self, other: ErrorNumber) -> "DeviationNumber":
         b = self._coerce(other)
         value, squares = self.value @ b.value, self.value.square() @ b.value.square()
         count = (self.value != 0).double() @ (b.value != 0).double()
         moved = torch.zeros_like(value)
         for at, whole, product in ((self, b, torch.matmul), (b, self, lambda one, two: two @ one)):
             if at.error.any() or at.shared.any():
-                spread = at.spread
-                common = product(spread * at.value.sign(), whole.value)
-                moved = moved + product(spread.square(), whole.value.square()) + common.square()
+                deviation = at.deviation
+                common = product(deviation * at.value.sign(), whole.value)
+                moved = moved + product(deviation.square(), whole.value.square()) + common.square()
         own = self._of_sum(value, squares, count, products=squares)
         return type(self)(value, own, self.dtype, shared=moved.sqrt())
 
-    def sum(self, dim: int) -> "SpreadNumber":
+    def sum(self, dim: int) -> "DeviationNumber":
         value, squares = self.value.sum(dim), self.value.square().sum(dim)
         count = (self.value != 0).sum(dim).double()
         own = self._of_sum(value, squares, count, products=0.0)
@@ -127,37 +127,36 @@ class SpreadNumber(ErrorNumber):
             shared=torch.hypot(shared.square().sum(dim).sqrt(), common),
         )
 
-    def rsqrt(self) -> "SpreadNumber":
+    def rsqrt(self) -> "DeviationNumber":
         value = self.value.rsqrt()
-        return self._moved(value, ELEMENTARY * unit_roundoff(self.dtype) * value, (value**3 / 2, self))
+        return self._elementwise(value, ELEMENTARY * unit_roundoff(self.dtype) * value, (value**3 / 2, self))
 
-    def sigmoid(self) -> "SpreadNumber":
+    def sigmoid(self) -> "DeviationNumber":
         value = self.value.sigmoid()
         slope = value * (-self.value).sigmoid()
         own = unit_roundoff(self.dtype) * (ELEMENTARY * value + 2 * slope * self.size)
-        return self._moved(value, own + torch.finfo(self.dtype).smallest_normal, (slope, self))
+        return self._elementwise(value, own + torch.finfo(self.dtype).smallest_normal, (slope, self))
 
-    def to(self, dtype: torch.dtype) -> "SpreadNumber":
+    def to(self, dtype: torch.dtype) -> "DeviationNumber":
         error = self.error
         if unit_roundoff(dtype) > unit_roundoff(self.dtype):
             error = torch.hypot(error, UNIFORM * unit_roundoff(dtype) * self.size + _underflow(self.value, dtype))
         return type(self)(self.value, error, dtype, shared=self.shared, terms=self.terms)
 
     def _of_sum(self, value: Tensor, squares: Tensor, count: Tensor, *, products: Tensor | float) -> Tensor:
-        """What the roundings of a sum make, in any order; a product that is rounded before it is added counts as well."""
+        """Return the deviation that the roundings of a sum cause in any order. products: those rounded before it."""
         u, partial = unit_roundoff(self.dtype), squares / 4 + value.square()
         variance = UNIFORM**2 * ((count - 1).clamp(min=0) * partial + products)
         if self.truncates:
             variance = variance + (PARTIAL * count).square() * partial
         return u * variance.sqrt() + PARTIAL * count * half_subnormal(self.dtype)
 
-    def _moved(
-        self, value: Tensor, own: Tensor, *parts: tuple[Tensor | float, "SpreadNumber"], terms: int = 1
-    ) -> "SpreadNumber":
-        """The result of an elementwise operation: its own rounding, and each operand's error times the slope there.
+    def _elementwise(
+        self, value: Tensor, own: Tensor, *parts: tuple[Tensor | float, "DeviationNumber"], terms: int = 1
+    ) -> "DeviationNumber":
+        """Return the result of an elementwise operation: its own rounding, and each operand's error times its slope.
 
-        The operands' errors may depend on each other, so they are added. Of an operand that is broadcast, several elements
-        have the same error.
+        The operands' errors may be dependent, so they are added. Elements of a broadcast operand share their error.
         """
         error = torch.zeros_like(value)
         shared = torch.zeros_like(value)
@@ -169,28 +168,28 @@ class SpreadNumber(ErrorNumber):
                 shared = shared + slope * (number.error + number.shared)
         return type(self)(value, torch.hypot(error, own), self.dtype, shared=shared, terms=terms)
 
-    def _coerce(self, other: Any) -> "SpreadNumber":
+    def _coerce(self, other: Any) -> "DeviationNumber":
         number = super()._coerce(other)
-        assert isinstance(number, SpreadNumber)
+        assert isinstance(number, DeviationNumber)
         return number
 
-    def _both(self, move: Callable[[Tensor], Tensor]) -> "SpreadNumber":
+    def mapped(self, move: Callable[[Tensor], Tensor]) -> Self:
         shared = move(self.shared.expand(self.shape))
         return type(self)(move(self.value), move(self.error), self.dtype, shared=shared, terms=self.terms)
 
     @classmethod
     def __torch_function__(
         cls, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
-    ) -> "SpreadNumber":
+    ) -> "DeviationNumber":
         joined = super().__torch_function__(function, types, args, kwargs)
-        parts: Sequence[SpreadNumber] = args[0]
+        parts: Sequence[DeviationNumber] = args[0]
         shared = torch.cat([part.shared.expand(part.shape) for part in parts], *args[1:], **(kwargs or {}))
         terms = max(part.terms for part in parts)
         return cls(joined.value, joined.error, joined.dtype, shared=shared, terms=terms)
 
 
-class TruncatingSpreadNumber(SpreadNumber):
-    """The same where a sum may be made by tensor cores, whose accumulators round toward zero."""
+class TruncatingDeviationNumber(DeviationNumber):
+    """The same where tensor cores may compute a sum; their accumulators round toward zero."""
 
     truncates = True
 
@@ -198,5 +197,5 @@ class TruncatingSpreadNumber(SpreadNumber):
 
 
 def _underflow(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """Half a subnormal where something was rounded."""
+    """Return half a subnormal where `value` is not 0."""
     return (value != 0).double() * half_subnormal(dtype)

@@ -1,4 +1,4 @@
-"""Renaming of indices: which token, stream or gate of a case each position of another run's tensors holds."""
+"""Reindexing of tensors: another order or selection of a case's tokens, streams or gates."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,15 @@ from mhc.inputs import derived
 from mhc.observation import STAGES
 from mhc.operator import Operator, TensorSpec
 from oracles.bound import Tolerances
-from oracles.bounds.error_number import ErrorNumber
-from oracles.trial import Run, Trial, pick
+from oracles.trial import Run, Trial, hash_below
 
 
 @dataclass(frozen=True, kw_only=True)
-class Relabelling:
-    """`tokens[i]` is the token of the case at position i of the run, [B', S']; `axes[symbol]` the same for another axis.
+class Reindexing:
+    """A map from positions of a further run to those of the case.
 
-    Where a token or an index is left out or occurs twice, sums over it change: see `Relabelling.whole`.
+    `tokens[b, s]` is the case's token at position (b, s) of the run; `axes[symbol]` is the same for another axis. Sums over
+    an axis change where an index is left out or repeated.
     """
 
     table: Operator
@@ -28,20 +28,18 @@ class Relabelling:
     axes: Mapping[str, Tensor]
 
     def move(self, tensor: Tensor, spec: TensorSpec) -> Tensor:
-        """The tensor that the run has in place of `tensor`."""
-        symbols: Sequence[str] = spec.symbols
+        """Return the tensor of the further run for a tensor of the case."""
         moved = tensor
-        count = len(self.table.tokens)
-        if self.tokens is not None and tuple(symbols[:count]) == self.table.tokens:
-            rest = moved.shape[count:]
+        if self.tokens is not None and self.table.per_token(spec):
+            rest = moved.shape[len(self.table.tokens) :]
             moved = moved.reshape(-1, *rest)[self.tokens.reshape(-1).to(moved.device)].reshape(*self.tokens.shape, *rest)
-        for dim, symbol in enumerate(symbols):
+        for dim, symbol in enumerate(spec.symbols):
             if symbol in self.axes:
                 moved = moved.index_select(dim, self.axes[symbol].to(moved.device))
         return moved.contiguous()
 
     def run(self, label: str, trial: Trial, stages: Sequence[str] = STAGES) -> Run:
-        """The case's tensors, moved."""
+        """Return the further run on the reindexed tensors."""
         inputs, specs = trial.inputs, self.table.argument_specs
         tensors = {name: None if t is None else self.move(t, specs[name]) for name, t in inputs.tensors.items()}
         B, S = (None, None) if self.tokens is None else self.tokens.shape
@@ -49,31 +47,19 @@ class Relabelling:
         return Run(label=label, inputs=derived(inputs, tensors, B=B, S=S), saved=saved, stages=stages)
 
     def tolerances(self, trial: Trial) -> Tolerances:
-        """What the run's outputs and gradients must be; right for each that no left-out or repeated token is summed in."""
-
-        def moved(numbers: Mapping[str, ErrorNumber], specs: Sequence[TensorSpec]) -> dict[str, ErrorNumber]:
-            by_name = {spec.name: spec for spec in specs}
-            return {
-                name: ErrorNumber(
-                    self.move(one.value, by_name[name]), self.move(one.error, by_name[name]), one.dtype, calm=one.calm
-                )
-                for name, one in numbers.items()
-            }
-
-        return Tolerances(
-            outputs=moved(trial.allowed.outputs, self.table.outputs),
-            gradients=moved(trial.allowed.gradients, self.table.gradients),
-        )
+        """Return the reindexed tolerances, valid for results that sum over no left-out or repeated token."""
+        specs = self.table.result_specs
+        return trial.allowed.map(lambda name, one: one.mapped(lambda tensor: self.move(tensor, specs[name])))
 
 
 def shuffled(case: Case, purpose: str, count: int) -> Tensor:
-    """A permutation of 0..count-1 that the case and a purpose determine; never the identity where there is another."""
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(pick(case, purpose, 2**32)))
+    """Return a permutation of 0..count-1, a hash of the case and `purpose`; not the identity where count > 1."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(hash_below(case, purpose, 2**32)))
     return order.roll(1) if torch.equal(order, torch.arange(count)) else order
 
 
 def index_map(blocks: Sequence[Sequence[str]], sizes: Mapping[str, int], symbol: str, order: Tensor) -> Tensor:
-    """How an axis that is a concatenation of `blocks`, each a product of symbols, is moved where `symbol` is by `order`."""
+    """Return the index map of an axis, a concatenation of `blocks` of symbols, where `symbol` is permuted by `order`."""
     parts, begin = [], 0
     for block in blocks:
         shape = [sizes[name] for name in block]

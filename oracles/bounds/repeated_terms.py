@@ -1,7 +1,7 @@
 """Equal terms in a sum, whose rounding errors do not average out.
 
-Adding the same number again rounds it the same way again, as long as the sum stays between two powers of two: the errors of
-its repeats add up like their number, not like its root. docs/tolerances.md, "Equal terms", derives the factor.
+Adding the same number again rounds the same way again while the sum stays between two powers of two. So the errors of R
+repeats add up like R, not like sqrt(R). docs/tolerances.md, "Equal terms", derives the factor.
 """
 
 import torch
@@ -10,18 +10,18 @@ from torch import Tensor
 from oracles.bounds.rounding import LAMBDA
 
 _CERTAIN = LAMBDA**2
-"""Up to so many terms LAMBDA sqrt(L) is at least L."""
+"""LAMBDA sqrt(L) >= L for up to this many terms."""
 _ALIKE = 0.5
-"""Of what is not 0 in one row of terms, the share that another must equal to repeat it."""
+"""A row repeats another where it equals more than this share of its nonzero elements."""
 _FEW = 64
-"""Up to so many repeats stay inside: 1,079 made 1.23 times LAMBDA sqrt(L), and it goes with their root."""
+"""Up to this many repeats need no factor: 1,079 repeats gave 1.23 LAMBDA sqrt(L), and the error grows with their root."""
 
 
 def longest(terms: Tensor, dim: int) -> Tensor | None:
-    """The longest run of equal terms along `dim`, which is kept with size 1; None where no two neighbours are equal.
+    """Return the length of the longest run of equal terms along `dim`, kept with size 1; None without a run.
 
-    Zeros make no run: adding them rounds nothing. Terms are to come as an implementation holds them: in float64,
-    numbers that are meant to be equal may differ in their last digits.
+    Zeros make no run, since adding 0 rounds nothing. Pass the terms in the implementation's dtype: in float64, terms that
+    are meant to be equal may differ in their last digits.
     """
     terms = terms.movedim(dim, -1)
     if terms.shape[-1] < 2 or terms.numel() == 0:
@@ -32,17 +32,17 @@ def longest(terms: Tensor, dim: int) -> Tensor | None:
     same &= terms[..., 1:] != 0
     if not same.any():
         return None
-    place = torch.arange(1, terms.shape[-1], device=terms.device, dtype=torch.float64)
-    broken = torch.where(same, 0.0, place).cummax(-1).values  # where the run that goes through a place began
-    runs = (place - broken).max(-1, keepdim=True).values + 1
-    return runs.movedim(-1, dim)
+    index = torch.arange(1, terms.shape[-1], device=terms.device, dtype=torch.float64)
+    broken = torch.where(same, 0.0, index).cummax(-1).values  # the index at which the run through each index began
+    lengths = (index - broken).max(-1, keepdim=True).values + 1
+    return lengths.movedim(-1, dim)
 
 
 def repeated(terms: Tensor, dim: int) -> Tensor | None:
-    """How often a term along `dim` comes in rows that repeat one of four, the first two and the middle two; None: seldom.
+    """Return how often terms along `dim` repeat, in rows equal to the first two or the middle two; None where they do not.
 
-    A row is all terms at one place of `dim`. Whole rows repeat, in whatever order, where a tensor is expanded or its recipe
-    has a period. Single values that come again are not looked for: among numbers of 8 bits some always do.
+    A row is all terms at one index of `dim`. Whole rows repeat, in any order, where a tensor is expanded or its recipe has a
+    period. Repeats of single values are not counted: with 8 bits of mantissa some values always repeat.
     """
     terms = terms.movedim(dim, -1)
     length = terms.shape[-1]
@@ -50,8 +50,8 @@ def repeated(terms: Tensor, dim: int) -> Tensor | None:
         return None
     rows = terms.reshape(-1, length)
     times = None
-    for place in (0, 1, length // 2, length // 2 + 1):
-        row = rows[:, place : place + 1]
+    for index in (0, 1, length // 2, length // 2 + 1):
+        row = rows[:, index : index + 1]
         there = row != 0
         same = (rows == row) & there
         alike = same.sum(0) > _ALIKE * there.sum()
@@ -67,17 +67,17 @@ def _repeats(terms: Tensor, dim: int) -> Tensor | None:
 
 
 def of_sum(terms: Tensor, dim: int, dtype: torch.dtype) -> float | Tensor:
-    """Roundings of a sum over `dim`, relative to its magnitudes: LAMBDA sqrt(L R), at most L, where terms come R times."""
+    """Return the roundings of a sum over `dim`, in units of sum |a|: min(LAMBDA sqrt(L R), L) for R repeats."""
     length = terms.shape[dim]
     times = _repeats(terms.to(dtype), dim) if length > _CERTAIN else None
     return _roundings(length, None if times is None else times.squeeze(dim))
 
 
 def of_products(a: Tensor, b: Tensor, dtype: torch.dtype) -> float | Tensor:
-    """The same of the sums in a @ b: a product comes as often as the magnitude of that factor which comes less often.
+    """Return the same for the sums in a @ b: a product repeats as often as the magnitude of its less repeated factor.
 
-    Two factors that alternate in sign together have equal products. Factors that change against one another, so that their
-    products stay, are not seen.
+    Factors that alternate in sign together have equal products. Factors that change inversely, so that their products are
+    equal, are not detected.
     """
     length = a.shape[-1]
     rows = _repeats(a.abs().to(dtype), -1) if length > _CERTAIN else None

@@ -1,0 +1,81 @@
+"""Reassociated products below the normal range: the factor on an underflow in the middle of a product.
+
+(a b) c may be computed as a (b c). Where b c underflows, it loses half a subnormal, which a then multiplies. So the factor
+of a b is 1 + max(|a|, |b|), that of a sum of products the sum of theirs, and None stands for 1, where there is no product.
+docs/tolerances.md derives it. Few cases come near underflow, so each factor is a function, called when it is needed.
+
+Distributivity exchanges two sums: sum_k x_k (a_k @ b) may be summed as (sum_k x_k a_k) @ b. Its partial sums are as large as
+the terms without the cancellation inside a_k @ b: `distributed`, |x_k| (|a_k| @ |b|), also a function.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from oracles.bounds.rounding import magnitude
+
+_NEAR = 2.0**-60
+"""Larger products lose nothing to underflow in another order, unless the last factor exceeds 2**66."""
+
+Later = Callable[[], Tensor]
+Reassociated = Later | None
+
+
+def near(sizes: Tensor, least: float) -> bool:
+    """Return whether a nonzero product is small enough for the order to matter; `least` is the smallest of `sizes`."""
+    if least >= _NEAR:
+        return False
+    return least > 0 or bool(((sizes > 0) & (sizes < _NEAR)).any())
+
+
+def of_product(a: Tensor, b: Tensor) -> Reassociated:
+    """Return the factor of a * b."""
+    return lambda: 1 + torch.maximum(magnitude(a), magnitude(b))
+
+
+def of_matrix_product(a: Tensor, b: Tensor) -> Reassociated:
+    """Return the factor of a @ b, from max(|a|, |b|) <= |a| + |b|."""
+    return lambda: a.shape[-1] + magnitude(a).sum(-1, keepdim=True) + magnitude(b).sum(-2, keepdim=True)
+
+
+def of_sum(a: Reassociated, b: Reassociated) -> Reassociated:
+    """Return the factor of a + b, the sum of both."""
+    if a is None and b is None:
+        return None
+    return lambda: (1 if a is None else a()) + (torch.ones(()) if b is None else b())
+
+
+def moved(a: Reassociated, move: Callable[[Tensor], Tensor]) -> Reassociated:
+    """Return the factor of a number that is indexed, reshaped or summed by `move`."""
+    return None if a is None else lambda: move(a())
+
+
+def joined(parts: Sequence[tuple[Reassociated, Tensor]], dim: int = 0) -> Reassociated:
+    """Return the factor of concatenated numbers, each given with its value."""
+    if all(part is None for part, _ in parts):
+        return None
+    return lambda: torch.cat([torch.ones_like(value) if part is None else part() for part, value in parts], dim)
+
+
+def in_product(a: Reassociated, b: Reassociated) -> Reassociated:
+    """Return the factor on the underflow of the product of two such numbers."""
+    if a is None or b is None:
+        return b if a is None else a
+    return lambda: a() * b()
+
+
+def in_matrix_product(a: Reassociated, b: Reassociated, partial: int) -> Reassociated:
+    """Return the same for a matrix product, whose terms are `partial` products each."""
+    if a is not None and b is not None:
+        return lambda: partial * (a() @ b())
+    if a is not None:
+        return lambda: partial * a().sum(-1, keepdim=True)
+    return None if b is None else lambda: partial * b().sum(-2, keepdim=True)
+
+
+def distributed(a: Later | None, b: Later | None, a_value: Tensor, b_value: Tensor) -> Later | None:
+    """Return |a * b| without the cancellation inside a factor that contains a matrix product; None without such a factor."""
+    if a is None and b is None:
+        return None
+    return lambda: (magnitude(a_value) if a is None else a()) * (magnitude(b_value) if b is None else b())
