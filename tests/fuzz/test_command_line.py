@@ -86,7 +86,7 @@ def test_a_clean_run_exits_0_and_writes_a_summary(kernels: Path, tmp_path: Path)
     assert min(checked, refused) > 0
 
 
-def test_a_wrong_value_is_found_once_shrunk_saved_and_replayed(kernels: Path, tmp_path: Path) -> None:
+def test_a_wrong_value_is_found_once_minimised_saved_and_replayed(kernels: Path, tmp_path: Path) -> None:
     result = fuzz("--cases", 30, "--seed", 2, "--impl", f"{kernels}:WRONG", out=tmp_path / "runs")
     assert result.exit_code == 1, result.output
     path, document = only_finding(tmp_path / "runs")

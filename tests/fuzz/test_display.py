@@ -5,6 +5,7 @@ import os
 import select
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TextIO
 
@@ -14,7 +15,9 @@ from rich.console import Console
 
 from mhc.fuzz.campaign.campaign import Budget
 from mhc.fuzz.cli.display import Lines, Rows, Snapshot, Watch, Work, display, line, rows
+from mhc.fuzz.worker.protocol import Minimise, Round
 from mhc.terminal import cleaned
+from tests.support.fake_site import WRONG
 
 FOUND = "FOUND mine: dx: value (bound)\n    dx[0] = 1, float64 0\n    python -m mhc.fuzz replay " + "x" * 200 + ".json"
 
@@ -30,9 +33,15 @@ class Clock:
 
 def campaign(**changes: Any) -> Any:
     """As much of a campaign as a display looks at."""
+    small = replace(WRONG, fingerprint=replace(WRONG.fingerprint, implementation="tir"))
+    requests = {
+        ("triton-interpreted", "running"): Round(seed=0, count=10),
+        ("tir", "starting"): Round(seed=0, count=10),
+        ("tir", "minimising"): Minimise(finding=small, checks=1, seconds=1.0),
+    }
     slots = [
-        SimpleNamespace(name=name, process=SimpleNamespace(doing=doing, since=97.0))
-        for name, doing in (("triton-interpreted", "running"), ("tir", "starting"))
+        SimpleNamespace(name=name, process=SimpleNamespace(doing=doing, since=97.0), request=request)
+        for (name, doing), request in requests.items()
     ]
     told = {
         "cases": 1234,
@@ -42,7 +51,6 @@ def campaign(**changes: Any) -> Any:
         "budget": Budget(seconds=3600.0),
         "subjects": {"triton-interpreted": None, "tir": None},
         "pool": SimpleNamespace(busy=lambda: slots),
-        "reducer": SimpleNamespace(working=(SimpleNamespace(fingerprint="tir: dx: value (bound)"),)),
     }
     return SimpleNamespace(**{**told, **changes})
 

@@ -55,8 +55,8 @@ def test_a_server_that_was_stopped_is_woken() -> None:
         time.sleep(0.01)
     process = Process("golden", load("golden").env, "cpu", Limits(), target=serve)
     try:
-        answer, fate = process.answer(Ready)
-        assert answer is not None, fate
+        answer, ended = process.answer(Ready)
+        assert answer is not None, ended
     finally:
         process.kill()
 
@@ -90,12 +90,12 @@ def test_an_implementation_that_is_never_loaded_is_at_the_end_of_the_limit_of_st
     try:
         process.send(Round(seed=0, count=1))
         started = time.monotonic()
-        while (fate := process.exit_verdict()) is None:
+        while (ended := process.exit_verdict()) is None:
             list(process.receive())
             assert time.monotonic() - started < 30
             time.sleep(0.05)
-        assert isinstance(fate, Verdict)
-        assert fate.symptom == "hang"
+        assert isinstance(ended, Verdict)
+        assert ended.symptom == "hang"
     finally:
         process.kill()
 
@@ -163,10 +163,10 @@ def test_a_process_that_closes_its_pipe_and_lives_on_is_at_its_end_before_any_li
         process.await_ready()
         started, spent = time.monotonic(), time.process_time()
         process.send(Round(seed=0, count=1))
-        answer, fate = process.answer(Judged)
+        answer, ended = process.answer(Judged)
         assert answer is None
-        assert fate is not None
-        assert (fate.subject, fate.symptom) == ("process", "closes its pipe")
+        assert ended is not None
+        assert (ended.subject, ended.symptom) == ("process", "closes its pipe")
         assert 1.5 < time.monotonic() - started < 30
         assert time.process_time() - spent < 0.5
     finally:
@@ -255,10 +255,10 @@ def running(tmp_path: Path, work: str, **limits: Any) -> Process:
 def test_each_end_has_a_symptom(tmp_path: Path, work: str, symptom: str) -> None:
     process = running(tmp_path, work)
     try:
-        answer, fate = process.answer(Judged)
+        answer, ended = process.answer(Judged)
         assert answer is None
-        assert fate is not None
-        assert fate.symptom == symptom
+        assert ended is not None
+        assert ended.symptom == symptom
     finally:
         process.kill()
 
@@ -267,9 +267,9 @@ def test_a_call_that_never_ends_is_told_after_its_limit_where_no_compiler_runs(t
     process = running(tmp_path, "time.sleep(600)", run=1.0, compile=600.0)
     try:
         started = time.monotonic()
-        _, fate = process.answer(Judged)
-        assert fate is not None
-        assert (fate.symptom, fate.message) == ("hang", "no answer within 1 s")
+        _, ended = process.answer(Judged)
+        assert ended is not None
+        assert (ended.symptom, ended.message) == ("hang", "no answer within 1 s")
         assert time.monotonic() - started < 20
     finally:
         process.kill()
@@ -288,9 +288,9 @@ def test_time_in_which_nobody_watched_is_not_the_process_s(tmp_path: Path, monke
         assert process.exit_verdict() is None
         for _ in range(20):  # with somebody who watches it is a hang
             away["seconds"] += 4.0
-            fate = process.exit_verdict()
-        assert isinstance(fate, Verdict)
-        assert fate.symptom == "hang"
+            ended = process.exit_verdict()
+        assert isinstance(ended, Verdict)
+        assert ended.symptom == "hang"
     finally:
         process.kill()
 
@@ -318,9 +318,9 @@ def test_what_a_kernel_starts_does_not_outlive_its_process(tmp_path: Path, start
     )
     try:
         if crashes:
-            _, fate = process.answer(Judged)
-            assert fate is not None
-            assert fate.symptom == "SIGABRT"
+            _, ended = process.answer(Judged)
+            assert ended is not None
+            assert ended.symptom == "SIGABRT"
         while not crashes and not (tmp_path / "begun").exists():
             time.sleep(0.05)
             assert process.exit_verdict() is None

@@ -22,7 +22,7 @@ START = Start(name="manual", spec="manual", variables={})
 
 
 def tell(
-    connection: Connection, spec: str, device: str, log: str | None, variables: Mapping[str, str], company: object
+    connection: Connection, spec: str, device: str, log: str | None, variables: Mapping[str, str], peers: object
 ) -> None:
     """Tell of a round. Where it goes on behind a case that was lost, each waits until the one before is known to be."""
     frames.send(connection, Ready())

@@ -43,8 +43,8 @@ def replayed(path: Path, implementation: Implementation) -> str:
     """What fails first, and the command that shows everything again; empty where nothing does."""
     case, found_on = read_case(path)
     device = device_of(implementation)
-    with company(read_against(path), implementation, device) as partners:
-        verdicts = check(implementation, case, device, depth(implementation, found_on), peers=partners).verdicts
+    with peer_processes(read_against(path), implementation, device) as peers:
+        verdicts = check(implementation, case, device, depth(implementation, found_on), peers=peers).verdicts
     failures = [one for one in verdicts if one.status is Status.FAIL]
     if not failures:
         return ""
@@ -56,17 +56,17 @@ def replayed(path: Path, implementation: Implementation) -> str:
 
 
 @contextmanager
-def company(against: str | None, implementation: Implementation, device: str) -> Iterator[list[PeerProcess]]:
+def peer_processes(against: str | None, implementation: Implementation, device: str) -> Iterator[list[PeerProcess]]:
     """What the finding was compared with, where this is not it and it runs there."""
     if against is None or against == implementation.name or device not in load(against).devices:
         yield []
         return
     beside = Peers(peers=(Peer.of(against, load(against)),), limits=Limits(), log=None, gpu=None)
-    (partner,) = start_peers(beside, device, os.environ, lambda message: None, serve)
+    (peer,) = start_peers(beside, device, os.environ, lambda message: None, serve)
     try:
-        yield [partner]
+        yield [peer]
     finally:
-        partner.stop()
+        peer.stop()
 
 
 @pytest.mark.parametrize("implementation", [*ON_CPU, *ON_CUDA], ids=lambda one: one.name)
