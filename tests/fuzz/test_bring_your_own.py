@@ -101,7 +101,7 @@ class Beside:
     """An implementation that another is compared with, in this process."""
 
     def __init__(self, implementation: Implementation) -> None:
-        self.partner = Peer.of("off.py:IMPL", implementation)
+        self.peer = Peer.of("off.py:IMPL", implementation)
         self._implementation = implementation
 
     def run(self, case: Case) -> PeerResult:
