@@ -502,7 +502,7 @@ def test_a_case_as_json() -> None:
     layout = Layout(order=(1, 0, 2, 3), step=2, pad=3, offset=4, expand=(0,))
     x = Recipe(kind="sparse", seed=9, scale=0.5, literals=(((1, 2, 0, 3), math.inf), ((0, 0, 0, 0), 2.5)), layout=layout)
     case = replace(CASE, tensors={**CASE.tensors, "x": x}, schedules={"triton": {"block": 8}})
-    document = encode(case)
+    document = encode(vars(case))
     assert {name: value for name, value in document.items() if name != "tensors"} == {
         "schema": 1,
         "operator": "mhc_pre",

@@ -20,7 +20,7 @@ INF = float("inf")
 
 def number(values: list[float], errors: list[float]) -> ErrorNumber:
     return ErrorNumber(
-        torch.tensor(values, dtype=torch.float64), torch.tensor(errors, dtype=torch.float64), torch.float32, calm=False
+        torch.tensor(values, dtype=torch.float64), torch.tensor(errors, dtype=torch.float64), torch.float32, finite=False
     )
 
 
