@@ -49,7 +49,7 @@ def cases(
         spaces: declared schedule spaces by implementation.
         like: a case whose n, D, dtype, optional tensors and schedules are kept, so that compiled programs can be reused;
             for `Reach.USUAL` only.
-        reach: the kind of sizes. At model sizes, values repeat and few tokens have a gradient, so that the reference is cheap.
+        reach: the kind of sizes. At model sizes, values repeat and few tokens have a gradient, for a cheap reference.
     """
     table = OPERATORS[operator]
     match reach:

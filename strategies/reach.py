@@ -39,7 +39,7 @@ def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> 
     few = axis in {
         "S",
         "B",
-    }  # for many tokens, few streams and columns: a token has n*D elements in x and n*n + 2*n in gates
+    }  # many tokens need few streams and columns: a token has n*D elements in x, n*n + 2*n in gates
     n = draw(choice(tuple(one for one in ((1, 1, 1, 2, 4) if few else (1, 1, 2, 4, 3, 5, 8)) if one <= table.max_n)))
     B, S, D = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 3 if few else 6))
     match axis:

@@ -15,7 +15,7 @@ KINDS = (
         "zero",
         "sign",
         "exact",
-    ),  # constant first: zero hides more bugs, and Hypothesis draws the first more often
+    ),  # not zero first: it hides more bugs, and the first is drawn more often
     *("normal",) * 6,
     *("alternating", "row_scaled", "row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows"),
 )
