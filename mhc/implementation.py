@@ -149,7 +149,7 @@ class Implementation:
             ) from error
 
     def keywords(self, scalars: Mapping[str, float], schedule: Schedule | None = None) -> dict[str, Any]:
-        """Return the keyword arguments of a call: the scalars, and the schedule (None: default) if there are any."""
+        """Return the keyword arguments of a call: the scalars, and a schedule (None: default) if one is declared."""
         names = OPERATORS[self.operator].scalars
         keywords: dict[str, Any] = {name: scalars[name] for name in names}
         return {**keywords, "schedule": schedule} if self.schedule else keywords

@@ -1,4 +1,4 @@
-"""Poisoned memory: what an implementation allocates and does not initialise holds a pattern, between canaries."""
+"""Poisoned memory: uninitialised allocations hold a byte pattern and lie between canaries."""
 
 import functools
 import math
@@ -17,7 +17,7 @@ FINITE_FILL = 0x40
 """The byte whose repetition is 3.004 in float32, 3.0 in bfloat16, 2.125 in float16 and 32.5 in float64."""
 
 BAND = 8192
-"""Bytes of canary on either side of an allocation: a row or more of most shapes, and a multiple of every alignment."""
+"""Bytes of canary on each side of an allocation: at least a row of most shapes, and a multiple of every alignment."""
 
 _PATCHED: Sequence[tuple[Any, str, bool]] = (
     (torch, "empty", False),
@@ -34,17 +34,17 @@ _PATCHED: Sequence[tuple[Any, str, bool]] = (
 
 @dataclass(frozen=True)
 class Allocations:
-    """What was allocated while memory was poisoned: each allocation with its bands, and the bytes between them."""
+    """The allocations made while memory was poisoned: each with its canaries, and the number of bytes between them."""
 
     fill: int
     made: list[tuple[Tensor, int]] = field(default_factory=list)
 
     def canaries(self) -> list[Tensor]:
-        """The bands of all allocations end to end, one tensor for each device that there are any on."""
+        """Return the canaries of all allocations, concatenated to one tensor per device."""
         return [torch.cat([band for one in made for band in _bands(*one)]) for made in self._by_device()]
 
     def overrun(self, canaries: Sequence[Tensor]) -> list[tuple[int, str]]:
-        """(address of the tensor, which side) of each allocation whose `canaries` changed, wherever they were copied."""
+        """Return (address of the tensor, sides) of each allocation whose `canaries`, perhaps copied elsewhere, changed."""
         changed = []
         for made, bands in zip(self._by_device(), canaries, strict=True):
             wrong = bands != self.fill
@@ -64,16 +64,16 @@ class Allocations:
 
 
 def _bands(raw: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """What lies before and behind `size` bytes of a tensor."""
+    """Return the canaries before and after the `size` bytes of a tensor."""
     return raw[:BAND], raw[BAND + size :]
 
 
 @contextmanager
 def poisoned(fill: int) -> Iterator[Allocations]:
-    """Fill what PyTorch's factories leave uninitialised with the byte `fill`, with canaries of the same byte around it.
+    """Fill memory that PyTorch's factories leave uninitialised with the byte `fill`, between canaries of the same byte.
 
-    Zeroed allocations stay zero and get canaries too. Allocations inside operators, in compiled code and with `out`, pinned
-    or sparse memory are left alone. The factories are put back on the way out.
+    Zeroed allocations stay zero and get canaries too. Allocations inside operators, in compiled code, with `out`, and of
+    pinned or sparse memory are not changed. The factories are restored after the block.
     """
     allocations = Allocations(fill)
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in _PATCHED]
@@ -85,13 +85,13 @@ def poisoned(fill: int) -> Iterator[Allocations]:
     finally:
         for owner, name, original in before:
             if owner is torch.Tensor and name not in own:
-                delattr(owner, name)  # inherited: it was never an attribute of Tensor itself
+                delattr(owner, name)  # inherited: not an attribute of Tensor itself
             else:
                 setattr(owner, name, original)
 
 
 def _banded(original: Callable[..., Any], allocations: Allocations, zeroed: bool) -> Callable[..., Any]:
-    """A factory that gives what `original` would, out of a larger allocation."""
+    """Return a factory that returns what `original` would, inside a larger allocation."""
 
     @functools.wraps(original)
     def factory(*arguments: Any, **keywords: Any) -> Any:
@@ -112,4 +112,4 @@ def _banded(original: Callable[..., Any], allocations: Allocations, zeroed: bool
     return factory
 
 
-_EMPTY = torch.empty  # the original, whatever is patched
+_EMPTY = torch.empty  # the original, also while it is patched

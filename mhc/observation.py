@@ -1,4 +1,4 @@
-"""Observation: what one implementation did with one case."""
+"""Observation: the results and effects of one run of an implementation on one case."""
 
 import mmap
 import os
@@ -28,12 +28,12 @@ from mhc.stream_order import Stream, call_late
 
 
 class ContractError(TypeError):
-    """An implementation returned something else than its interface promises; says what and what was expected."""
+    """Raised where an implementation breaks its interface; the message says what it returned and what was expected."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An exception out of an implementation, as text (exceptions from outside need not survive pickling)."""
+    """An exception of an implementation, as text, since external exceptions may not be picklable."""
 
     stage: str
     type: str
@@ -43,23 +43,21 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """Everything that the oracles may look at.
+    """All data of a run that oracles may use.
 
     Attributes:
-        outputs, gradients: by name, copies on the host of what was returned; an entry is None where the implementation gave
-            none. A stage that did not run, or failed, leaves its mapping empty, and so does a device that is lost.
-        returned: what was returned itself, where it is, with what a later call may have written to it by now.
-        refused: the reason, where the implementation does not take the case, or the device has no room for the schedule that
-            the case pins.
-        failure: the exception, where there was one; the first stage that fails ends the run.
-        written: inputs whose memory was not the same afterwards, or that are another view of it.
-        overrun: outputs and gradients with memory beside them that was written; "scratch" for other allocations.
+        outputs, gradients: host copies of the results by name; None where the implementation returned None. Empty for a
+            stage that did not run or failed, and where the device was lost.
+        returned: the returned tensors themselves, on their device, which later calls may have overwritten.
+        refused: the reason why the implementation does not accept the case, or the device cannot run the pinned schedule.
+        failure: the exception, if any; the first stage that fails ends the run.
+        written: inputs whose memory or metadata changed.
+        overrun: outputs and gradients whose canaries changed; "scratch" for other allocations.
         seconds: wall time by stage, device work included.
-        aliased: (result, other) where a result shares memory with an input, a saved tensor or another result, and is not
-            declared to.
-        changes: of the global state, which was put back.
-        early: where the inputs came late (`mhc.stream_order`), copies on the host of the results as the stream had them
-            when the call had returned; the other fields tell of the results as they are in the end.
+        aliased: (result, other) for each undeclared sharing of memory with an input, a saved tensor or another result.
+        changes: changes of the global state, which were undone.
+        early: after a run with late inputs (`mhc.stream_order`), host copies of the results as they were on the stream when
+            the call returned; all other fields describe the final results.
     """
 
     implementation: str
@@ -83,7 +81,7 @@ STAGES = ("forward", "backward")
 
 
 class DeviceFull(RuntimeError):
-    """A kernel got no memory on a GPU whose memory others have: that says nothing of the kernel."""
+    """Raised where a kernel got no memory because other processes use the GPU: not a fault of the kernel."""
 
 
 def observe(
@@ -95,18 +93,18 @@ def observe(
     fill: int = NAN_FILL,
     stream: Stream | None = None,
 ) -> Observation:
-    """Run forward and backward of `implementation` on copies of `inputs` on their device, and bring back what it did.
+    """Run forward and backward of `implementation` on device copies of `inputs`, and return the observation.
 
-    An exception out of the implementation is recorded, not raised.
+    An exception of the implementation is recorded, not raised.
 
     Raises:
-        DeviceFull: it got no memory because other processes have it.
+        DeviceFull: the implementation got no memory because other processes use it.
 
     Args:
-        saved: what the backward gets for the forward's saved tensors, not its own forward's; on the host.
-        stages: the ones to run, of those that there are.
-        fill: the byte that fills what the implementation allocates and does not initialise.
-        stream: the current one during the run; the inputs come late on it.
+        saved: the values, on the host, that the backward receives for the forward's saved tensors.
+        stages: the stages to run, if the implementation has them.
+        fill: the byte that fills uninitialised allocations.
+        stream: the current stream of the run, on which the inputs are written late; None for a plain run.
     """
     case, table = inputs.case, inputs.case.table
     record = _StageRecord()
@@ -130,12 +128,12 @@ def observe(
                 arguments = [given[name] for name in table.backward_arguments]
                 gradients = _run(implementation, stage, arguments, table.gradients, inputs, stream, record)
     except Refused as refusal:
-        # a pinned schedule may turn out too large for the device only when it is compiled; nothing else may refuse so late
+        # only a pinned schedule may be refused this late: compilation may show that it is too large for the device
         if implementation.name in case.schedules:
             refused = refusal
         else:
             failure = _failure(stage, refusal)
-    except BaseException as error:  # whatever a kernel raises is a finding, not an end
+    except BaseException as error:  # any exception of a kernel is a finding
         if _interrupted(error):
             raise
         if inputs.device.type == "cuda" and _taken_by_others(error):
@@ -144,7 +142,7 @@ def observe(
     returned = {name: value for name, value in {**outputs, **gradients}.items() if value is not None}
     try:
         copied = _HostCopies() if stage == "supports" else _fetch_all(returned, placed, allocations, record.early)
-    except Exception as error:  # the device is lost, or a tensor raises; what was raised before says more
+    except Exception as error:  # the device is lost, or a tensor raises; an earlier exception is more precise
         failure = failure or _failure(stage, error)
         outputs, gradients, returned, copied = {}, {}, {}, _HostCopies()
     return Observation(
@@ -173,7 +171,7 @@ def observe(
 
 @dataclass(frozen=True)
 class _StageRecord:
-    """What stages tell beside their results."""
+    """What stages record besides their results."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
@@ -187,7 +185,7 @@ def _undeclared(implementation: Implementation, pairs: Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, kw_only=True)
 class _HostCopies:
-    """Copies on the host: what was returned, early too, the memory of what was given, and the canaries."""
+    """Host copies of the results, the early results, the memory of the arguments, and the canaries."""
 
     results: Mapping[str, Tensor] = field(default_factory=dict)
     memory: Mapping[str, Tensor] = field(default_factory=dict)
@@ -204,7 +202,7 @@ def _fetch_all(
 
 
 def _overrun(allocations: Allocations, canaries: Sequence[Tensor], returned: Mapping[str, Tensor]) -> tuple[str, ...]:
-    """Whose canaries changed: names of what was returned, and "scratch"."""
+    """Return the names of results whose canaries changed, and "scratch" for other allocations."""
     if not canaries:
         return ()
     owners = {value.data_ptr(): name for name, value in returned.items()}
@@ -216,43 +214,43 @@ def _failure(stage: str, error: BaseException) -> Failure:
     message = text_of(error)
     try:
         trace = "".join(traceback.format_exception(error))
-    except BaseException:  # it formats the exception again, and what it has inside
+    except BaseException:  # formatting calls the exception's own code
         trace = message
     return Failure(stage=stage, type=kind, message=message[:_LONGEST], traceback=trace[-_LONGEST:])
 
 
-_LONGEST = 20_000  # characters of what an exception says that are looked at
+_LONGEST = 20_000  # characters of an exception's message and traceback that are kept
 
 
-_FULL = 64  # less than that part of a GPU's memory is free where it is full
+_FULL = 64  # a GPU is full where less than 1/_FULL of its memory is free
 _NO_MEMORY = re.compile(r"out of memory|ALLOC_FAILED", re.IGNORECASE)
 
 
 def _taken_by_others(error: BaseException) -> bool:
-    """Whether `error` tells of a lack of memory on a GPU that is full, and less than half of it is this process's."""
+    """Return whether `error` reports lack of memory on a full GPU of which this process uses less than half."""
     if not isinstance(error, torch.OutOfMemoryError) and not _NO_MEMORY.search(text_of(error)):
         return False
     try:
         free, whole = torch.cuda.mem_get_info()
-    except RuntimeError:  # the device is lost: something else went wrong
+    except RuntimeError:  # the device is lost, which is another error
         return False
     return free < whole / _FULL and torch.cuda.memory_reserved() < (whole - free) / 2
 
 
 def _interrupted(error: BaseException) -> bool:
-    """Whether a person ended the run by Ctrl-C: workers ignore it, so what they see comes from the implementation."""
+    """Return whether the user pressed Ctrl-C; workers ignore SIGINT, so there it comes from the implementation."""
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
-_CHILD_LEFT = mmap.mmap(-1, 1)  # shared with forked children: not 0 once one has left the call that it was forked in
-_CHILD_SECONDS = 0.2  # that a child gets to show whether it leaves the call
+_CHILD_LEFT = mmap.mmap(-1, 1)  # shared with forked children: 1 once a child has left the call in which it was forked
+_CHILD_SECONDS = 0.2  # time given to a child to return from the call
 _forks: list[None] = []
 os.register_at_fork(after_in_parent=lambda: _forks.append(None))
 
 
 @contextmanager
 def _one_process(where: str) -> Iterator[None]:
-    """End a forked child that leaves the block: two processes would go on with one run, and both would report.
+    """End a forked child that leaves the block, since both processes would continue the run and report.
 
     Raises:
         ContractError: a child left the block.
@@ -307,10 +305,10 @@ def _run(
 def check_returned(
     implementation: Implementation, stage: str, returned: Any, specs: Sequence[TensorSpec], inputs: Inputs
 ) -> Mapping[str, Tensor | None]:
-    """Name what a stage returned.
+    """Return the results of a stage by name.
 
     Raises:
-        ContractError: the number of values, or one's type, shape, dtype or device, is not what the interface promises.
+        ContractError: the number of values, or a value's type, shape, dtype or device, breaks the interface.
     """
     where = f"{implementation.origin}: {implementation.name}.{stage}"
     names = ", ".join(spec.name for spec in specs)
@@ -334,19 +332,16 @@ def check_returned(
         if tuple(value.shape) != shape or value.dtype != dtype or value.device.type != inputs.device.type:
             was = f"{tuple(value.shape)}, {value.dtype}, on {value.device.type}"
             raise ContractError(f"{where} returned {spec.name} of shape {was}; {expected}")
-    return {spec.name: _plain(value) for spec, value in zip(specs, returned, strict=True)}
-
-
-def _plain(value: Tensor | None) -> Tensor | None:
-    return None if value is None else value.detach()
+    values = zip(specs, returned, strict=True)
+    return {spec.name: None if value is None else value.detach() for spec, value in values}
 
 
 def _metadata(tensor: Tensor) -> tuple[object, ...]:
-    """All of a tensor but its elements: a kernel must not move, reshape or mark what it is given either."""
+    """Return a tensor's properties except its elements; a kernel must not change them either."""
     where = tensor.data_ptr(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device
     return *where, tensor.requires_grad, tensor.grad is None
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:
-    # an empty tensor may have strides that no view of bytes takes
+    # an empty tensor may have strides that do not allow a view of bytes
     return a.numel() == 0 or torch.equal(a.view(torch.uint8), b.view(torch.uint8))

@@ -1,7 +1,7 @@
-"""The record of one operator: its tensors, its scalars and its formula, as a table that the machinery reads.
+"""The record of one operator: its tensors, scalars and formula, as a table.
 
-Nothing outside an operator's own folder needs to know its tensors by name: materialising a case, checking arguments,
-running an implementation and judging it all go through this table.
+No module outside an operator's folder names its tensors: materialising a case, checking arguments, running an
+implementation and judging it all use this table.
 """
 
 import functools
@@ -26,12 +26,12 @@ STORAGE_DTYPES: Mapping[str, torch.dtype] = {
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of parameters, sums and gates for an `x` of `dtype`: float64 for float64, else float32."""
+    """Return the dtype of parameters, sums and gates for an `x` of `dtype`: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 class Role(Enum):
-    """Which of the two dtypes of a case a tensor has."""
+    """Which of a case's two dtypes a tensor has."""
 
     STORAGE = "storage"  # the dtype of x
     ACCUMULATE = "accumulate"  # float64 where x is float64, else float32
@@ -47,7 +47,7 @@ class TensorSpec:
     optional: bool = False
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """The shape for given symbol sizes; a symbol made of digits is that number."""
+        """Return the shape for given symbol sizes; a symbol of digits is that number."""
         return tuple(int(symbol) if symbol.isdigit() else sizes[symbol] for symbol in self.symbols)
 
     def dtype(self, storage: torch.dtype) -> torch.dtype:
@@ -56,16 +56,16 @@ class TensorSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Relation:
-    """What follows where tensors are multiplied by factors: a metamorphic relation of an operator.
+    """A metamorphic relation of an operator: how its results scale where its inputs are multiplied by factors.
 
     Attributes:
-        name: what verdicts say, in two or three words.
-        factors: from the sizes and a power of two, the factor of each tensor that changes, by name; inputs and upstream
-            gradients are multiplied by it, outputs and gradients must come out so multiplied.
-        scalars: from the power of two, the factors of scalars.
+        name: its name in verdicts, two or three words.
+        factors: returns, from the sizes and a power of two, the factors by tensor name: those by which inputs and upstream
+            gradients are multiplied, and those by which outputs and gradients must change.
+        scalars: returns the factors of scalars from the power of two.
         powers: the powers of two to choose from.
-        ones: optional inputs that are given as ones where the case has none, before they are multiplied.
-        silent: outputs and gradients of which the relation says nothing.
+        ones: optional inputs that are ones, before they are multiplied, where the case has none.
+        silent: outputs and gradients for which the relation predicts nothing.
     """
 
     name: str
@@ -78,11 +78,11 @@ class Relation:
 
 @dataclass(frozen=True, kw_only=True)
 class Production:
-    """The shapes of an operator in models, and how far a single size is stretched.
+    """The shapes of an operator in models, and the largest single sizes.
 
     Attributes:
-        streams, widths: values of n and D that models have, the most usual first. tokens: the most of a call, N.
-        longest: for B, S and D, the largest size that is drawn where all others are small.
+        streams, widths: values of n and D in models, the most common first. tokens: the largest N of a call.
+        longest: for B, S and D, the largest size drawn while all others are small.
     """
 
     streams: tuple[int, ...] = (1,)
@@ -93,10 +93,10 @@ class Production:
 
 @dataclass(frozen=True, kw_only=True)
 class Regime:
-    """A state that a model gets into.
+    """A state of a model, such as saturated gates.
 
     Attributes:
-        tensors: by name, another kind of values (None: any) and the range of log2 of the scale.
+        tensors: by name, the recipe kind (None: any) and the range of log2 of the scale.
         scalars: values of scalars.
     """
 
@@ -113,13 +113,13 @@ class Operator:
     Both are polymorphic in the number type. `upstream[i]` is the gradient of `outputs[i]`, `gradients[i]` that of
     `inputs[i]`. Outputs named in `optional_outputs` may be None from an implementation.
 
-    What the oracles can know without knowing the operator: `tokens` are the leading symbols of every tensor that has a row
-    for each token, and tokens do not depend on one another. `streams` is the symbol of interchangeable streams, and `blocks`
-    says how a symbol is put together: a concatenation of products of symbols. `relations` are its metamorphic relations.
-    `exact_recipes`, with `exact_scalars`, make inputs on which as many stages as possible are exact.
+    For the oracles: `tokens` are the leading symbols of every tensor with a row for each token; tokens are independent.
+    `streams` is the symbol of interchangeable streams, and `blocks` defines a symbol as a concatenation of products of
+    symbols. `relations` are its metamorphic relations. `exact_recipes` and `exact_scalars` give inputs on which as many
+    stages as possible are exact.
 
-    What the strategies can know: `usual_exponents` gives, from the sizes, log2 of the scale of a tensor in a model where
-    that is not 1, `regimes` names states that a model gets into, and `production` the shapes that models have.
+    For the strategies: `usual_exponents` returns, from the sizes, log2 of the scale of tensors in a model (0 if missing),
+    `regimes` names states of a model, and `production` gives the shapes of models.
     """
 
     name: str
@@ -176,16 +176,16 @@ class Operator:
 
     @property
     def drawn(self) -> tuple[TensorSpec, ...]:
-        """The tensors that a case gives values to: the inputs and the upstream gradients."""
+        """The tensors that a case defines: the inputs and the upstream gradients."""
         return (*self.inputs, *self.upstream)
 
     def check(self, arguments: Mapping[str, Tensor | None], scalars: Mapping[str, float]) -> None:
-        """Refuse bad input before any kernel runs.
+        """Raise for invalid arguments before any kernel runs.
 
         Raises:
-            TypeError: not a tensor, or a dtype that the operator does not take, or a scalar that is not a number.
-            ValueError: a rank, shape, device or scalar that does not fit. The message names the argument, what it was
-                and what it must be.
+            TypeError: an argument is not a tensor, has a dtype that the operator does not accept, or is a scalar that is
+                not a number.
+            ValueError: a rank, shape, device or scalar is invalid. Messages name the argument, its value and the rule.
         """
         specs = self.argument_specs
         lead = self.inputs[0]
@@ -233,7 +233,7 @@ def _check_tensor(spec: TensorSpec, value: Tensor, x: Tensor, sizes: Mapping[str
 
 _REGISTERED: dict[str, Operator] = {}
 OPERATORS: Mapping[str, Operator] = MappingProxyType(_REGISTERED)
-"""The operators there are, by name: `mhc.operators` registers those that come with the package."""
+"""All operators by name; `mhc.operators` registers those of the package."""
 
 
 def register(operator: Operator) -> None:

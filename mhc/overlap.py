@@ -1,4 +1,4 @@
-"""Whether two tensors share memory: an element of one and an element of the other at the same address."""
+"""Shared memory of two tensors: an element of each at the same address."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def shared(results: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[tuple[str, str]]:
-    """(result, other) for each result that shares memory with something given, or with a result that comes later."""
+    """Return (result, other) for each result that shares memory with a given tensor or a later result."""
     left, right = ([(name, one, _extent(one)) for name, one in some.items()] for some in (results, given))
     return [
         (name, other)
@@ -19,7 +19,7 @@ def shared(results: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[t
 
 
 def overlap(one: Tensor, other: Tensor) -> bool:
-    """Whether any byte belongs to an element of both. Views that interleave in one allocation do not overlap."""
+    """Return whether any byte belongs to elements of both; interleaved views of one allocation do not overlap."""
     (low, high), (start, end) = _extent(one), _extent(other)
     first, last = max(low, start), min(high, end)
     if first >= last or one.device != other.device:
@@ -33,7 +33,7 @@ def overlap(one: Tensor, other: Tensor) -> bool:
 
 
 def _extent(tensor: Tensor) -> tuple[int, int]:
-    """The address of its first byte, and the one behind its last: the same where it has no memory, as some subclasses."""
+    """Return the addresses of the first byte and after the last; equal for tensors without memory, as some subclasses."""
     address = tensor.data_ptr()
     if not tensor.numel() or not address:
         return address, address
@@ -42,13 +42,13 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
 
 
 def _gapless(tensor: Tensor) -> bool:
-    """Whether its elements surely fill its extent."""
+    """Return whether the elements are known to fill the extent."""
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     return tensor.permute(order).is_contiguous()
 
 
 def _units(occupied: Tensor, tensor: Tensor, offset: int, unit: int) -> Tensor:
-    """The entries of `occupied`, one for each unit of bytes, that the elements of `tensor` lie on."""
+    """Return the entries of `occupied`, one per unit of bytes, that the elements of `tensor` cover."""
     many = tensor.element_size() // unit
     strides = [by * many for by in tensor.stride()]
     return occupied.as_strided((*tensor.shape, many), (*strides, 1), offset)

@@ -1,8 +1,7 @@
-"""Between the host and the device of a run: what an implementation is given goes there, what it did comes back, each once.
+"""Copies between the host and the device of a run.
 
-Inputs are made and results are judged on the host; the implementation alone runs on its device. For small tensors a wait for
-a GPU costs more than what is waited for, and more again where other processes share it: so copies are started together, and
-waited for once.
+Inputs are made and results are judged on the host; only the implementation runs on its device. For small tensors, waiting
+for a GPU costs more than the copy itself, and still more on a shared GPU. So copies start together, with one wait for all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,8 +18,8 @@ class Placed:
     """Copies on a device, each in memory of its own.
 
     Attributes:
-        tensors: the inputs, upstream gradients and saved tensors by name, laid out as on the host; an absent one is None.
-        memory: for each tensor, the whole allocation that it is a view of.
+        tensors: inputs, upstream gradients and saved tensors by name, laid out as on the host; absent ones are None.
+        memory: the whole allocation of each tensor.
     """
 
     tensors: Mapping[str, Tensor | None]
@@ -28,9 +27,9 @@ class Placed:
 
 
 def place(inputs: Inputs, saved: Mapping[str, Tensor]) -> Placed:
-    """What an implementation is given for `inputs` and the forward's `saved` tensors, on `inputs.device`.
+    """Return copies of `inputs` and of the forward's `saved` tensors on `inputs.device`.
 
-    It is there when this returns: no time of a run is spent on it, on whatever stream the run works.
+    The copies are complete on return, so that no stream of the run waits for them.
     """
     originals = {**inputs.storages, **saved}
     memory = {name: whole.to(inputs.device, non_blocking=True, copy=True) for name, whole in originals.items()}
@@ -43,10 +42,10 @@ def place(inputs: Inputs, saved: Mapping[str, Tensor]) -> Placed:
 
 
 def fetch(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Copies on the host, in memory of their own; those on the host are copied too.
+    """Return copies on the host in new memory, also of tensors that are on the host.
 
     Raises:
-        RuntimeError: the device answers nothing any more.
+        RuntimeError: the device is lost.
     """
     there = list(tensors)
     here = [tensor.detach().to("cpu", non_blocking=True, copy=True) for tensor in there]

@@ -1,4 +1,4 @@
-"""The one place where PyTorch's global precision switches are touched, and put back."""
+"""The only module that changes PyTorch's global precision switches; it restores them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def float32_matmuls(device_type: str) -> Iterator[None]:
-    """Float32 matrix products in float32: no TF32, no bf16 passes, no autocast, whatever the caller has set."""
+    """Compute float32 matrix products of the block in float32: no TF32, no bfloat16 passes, no autocast."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:

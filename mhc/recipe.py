@@ -1,4 +1,4 @@
-"""How one tensor of a case is made: a value recipe and a memory layout. Data only; `mhc.inputs` carries it out."""
+"""Recipe and layout of one tensor of a case: data only, materialised by `mhc.inputs`."""
 
 from dataclasses import dataclass
 
@@ -12,14 +12,14 @@ RECIPE_KINDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Where the elements of a tensor lie in its storage.
+    """The positions of a tensor's elements in its storage.
 
     Attributes:
-        order: the dimensions from slowest to fastest in memory; empty means as they stand.
+        order: the dimensions from slowest to fastest in memory; empty for the tensor's own order.
         step: stride of the fastest dimension, in elements; 2 is what `t[..., ::2]` gives.
-        pad: elements between one row and the next, that no index reaches; a slice of a wider tensor.
+        pad: unused elements between one row and the next, as in a slice of a wider tensor.
         offset: elements of storage before the first one.
-        expand: dimensions with stride 0, as `Tensor.expand` gives; all positions along them share their values.
+        expand: dimensions with stride 0, as in `Tensor.expand`; all indices along them share one value.
     """
 
     order: Index = ()
@@ -36,7 +36,7 @@ CONTIGUOUS = Layout()
 class Recipe:
     """Values and layout of one tensor.
 
-    The kinds, simplest first; u is pseudo-random, from the tensor's own stream:
+    The kinds, simplest first; u is pseudo-random, from the tensor's own random stream:
 
         zero           0
         constant       scale
@@ -50,18 +50,18 @@ class Recipe:
         sparse         scale * N(0, 1) for one element in eight, 0 for the others
         zero_rows      scale * N(0, 1) for every other row along the last dimension, at random; 0 for the others
 
-    Large tensors are thinned out, so that the reference stays cheap (`mhc.condense`): `period` repeats the values, `rows`
-    leaves all but a few rows zero.
+    `period` repeats the values and `rows` zeroes all but a few rows, so that the reference of a large case stays cheap
+    (`mhc.condense`).
 
     Attributes:
         kind: one of `RECIPE_KINDS`.
-        seed: of the tensor's own random stream; two tensors of one case never share a stream.
+        seed: seed of the tensor's own random stream; tensors of one case never share a stream.
         scale: multiplies every value.
-        period: the flattened tensor repeats its first so many elements; 0: it does not repeat.
-        rows: about this many rows along the last dimension, two at least, keep their values: the first, the last, and others
-            at random; all others are 0. 0: all rows keep theirs.
-        literals: (index, value) pairs written last, in order; the place for a NaN, an infinity or one outlier.
-        layout: where the elements lie.
+        period: the flattened tensor repeats its first `period` elements; 0: no repetition.
+        rows: about this many rows along the last dimension, at least two, keep their values: the first, the last, and
+            random others; all other rows are 0. 0: all rows keep their values.
+        literals: (index, value) pairs written last, in order, such as a NaN, an infinity or an outlier.
+        layout: the memory layout.
     """
 
     kind: str = "normal"

@@ -12,22 +12,22 @@ from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES
 
 ON_HOST = 1 << 20
-"""Elements of a case's largest tensor up to which it is judged on the host.
+"""A case whose largest tensor has at most this many elements is judged on the host.
 
-Reference and tolerances are hundreds of operations in float64 on tensors of that size: about a second on one core, and in
-proportion to it beyond. On a GPU each is a launch, and some are waits, whatever the size.
+Reference and tolerances are hundreds of float64 operations on tensors of that size: about a second on one core at this size,
+and proportional to it. On a GPU each operation costs a launch, and some a wait, at any size.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """What is right for one case.
+    """The float64 reference of one case.
 
     Attributes:
         outputs: the forward in float64, unrounded, by name.
-        gradients: the backward in float64 of exactly those outputs, unrounded; an absent one is None.
-        saved: what every implementation's backward is given for the forward's saved tensors: `outputs` rounded once to
-            their dtype, so that a backward is judged by itself and not by the forward that ran before it; on the host.
+        gradients: the backward in float64 of these unrounded outputs, by name; an absent one is None.
+        saved: the saved tensors that every implementation's backward receives, on the host: `outputs` rounded once to their
+            dtype, so that a backward is judged independently of the forward before it.
     """
 
     outputs: Mapping[str, Tensor]
@@ -36,7 +36,7 @@ class Reference:
 
 
 def condensed(inputs: Inputs) -> Condensed | None:
-    """The tokens that stand for all of a large case where it is judged; None where it is judged whole. Made once."""
+    """Return the representative tokens of a large case, None where it is judged whole; computed once per inputs."""
     kept = inputs.__dict__  # a cache: inputs never change
     if "condensed" not in kept:
         kept["condensed"] = condense(inputs, judging_device(inputs))
@@ -45,7 +45,7 @@ def condensed(inputs: Inputs) -> Condensed | None:
 
 
 def widen(inputs: Inputs) -> dict[str, Tensor | None]:
-    """The inputs as dense float64 tensors, where they are judged; exact, every storage dtype being a subset of float64."""
+    """Return the inputs as dense float64 tensors on the judging device; exact, since float64 contains all storage dtypes."""
     device = judging_device(inputs)
     return {
         name: None if tensor is None else dense(tensor.detach().to(device).double())[0]
@@ -54,15 +54,15 @@ def widen(inputs: Inputs) -> dict[str, Tensor | None]:
 
 
 def judging_device(inputs: Inputs) -> torch.device:
-    """Where reference, tolerances and comparisons of a case are: on the host, or a large one's where it runs."""
+    """Return the device of reference, tolerances and comparisons: the host, or for a large case the device of its run."""
     largest = max((tensor.numel() for tensor in inputs.tensors.values() if tensor is not None), default=0)
     return inputs.device if largest > ON_HOST else torch.device("cpu")
 
 
 def reference(inputs: Inputs) -> Reference:
-    """Evaluate the operator's formula in float64 on what was materialised (so input rounding is not an error).
+    """Return the operator's formula evaluated in float64 on the materialised inputs, so that input rounding is no error.
 
-    A large case whose tokens repeat is evaluated on those that differ (`mhc.condense`).
+    A large case whose tokens repeat is evaluated on its representative tokens (`mhc.condense`).
     """
     few = condensed(inputs)
     if few is None:

@@ -1,4 +1,4 @@
-"""The built-in implementations, as an explicit tuple, and how a name on the command line becomes one."""
+"""The built-in implementations, and the lookup of implementations by name."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,14 +11,14 @@ BUILT_IN: tuple[Implementation, ...] = PRE_IMPLEMENTATIONS
 
 
 def built_in() -> Mapping[str, Implementation]:
-    """The built-in implementations by name."""
+    """Return the built-in implementations by name."""
     return MappingProxyType({implementation.name: implementation for implementation in BUILT_IN})
 
 
 def load(spec: str) -> Implementation:
-    """The implementation that `spec` names: a built-in, an entry point, `FILE.py:NAME` or `package.module:NAME`.
+    """Return the implementation named by `spec`: a built-in, an entry point, `FILE.py:NAME` or `package.module:NAME`.
 
     Raises:
-        ImplementationError: there is none, or it cannot be used; the message says which file and what was expected.
+        ImplementationError: no implementation has this name, or it is invalid; the message says what was expected.
     """
     return load_from(spec, BUILT_IN)

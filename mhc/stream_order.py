@@ -1,7 +1,7 @@
-"""A call whose inputs come late on the current stream, and go again as soon as the call has returned.
+"""A call whose inputs are written late on the current stream and overwritten right after the call returns.
 
-A kernel that launches on another stream and does not wait, or is not waited for, gives the right result wherever the device
-is idle or the caller synchronises. Here the stream is kept busy, and nobody synchronises: what is out of order reads NaN.
+A kernel that uses another stream without proper waits still gives the right result where the device is idle or the caller
+synchronises. Here the stream is kept busy without any synchronisation, so that unordered work reads NaN.
 """
 
 import time
@@ -16,17 +16,17 @@ from torch import Tensor
 from mhc.memory import NAN_FILL
 
 _LEAST, _MOST = 1e-3, 0.5  # seconds of a delay
-_CYCLES = 2_000_000_000  # of a second at 2 GHz; where the clock is faster the delay, twice the time of a call, is shorter
+_CYCLES = 2_000_000_000  # per second at 2 GHz; a faster clock shortens the delay
 
 
 class Stream(Protocol):
-    """A stream of a device: what is asked of it happens later, in order, but for `entered` and `wait`."""
+    """A stream of a device. All methods but `entered` and `wait` enqueue work that runs later, in order."""
 
     def entered(self) -> AbstractContextManager[object]:
-        """Make it the current one."""
+        """Return a context in which it is the current stream."""
 
     def delay(self, seconds: float) -> None:
-        """Be busy for so long."""
+        """Keep the stream busy for this long."""
 
     def copy(self, to: Tensor, of: Tensor) -> None: ...
 
@@ -35,12 +35,12 @@ class Stream(Protocol):
     def clone(self, tensor: Tensor) -> Tensor: ...
 
     def wait(self) -> None:
-        """Return when the device has done everything, on whatever stream."""
+        """Return when the device has finished all work on all streams."""
 
 
 @dataclass(frozen=True)
 class CudaStream:
-    """A stream that waits for no other one, not even the default stream."""
+    """A stream that waits for no other stream, not even the default stream."""
 
     stream: torch.cuda.Stream
 
@@ -64,7 +64,7 @@ class CudaStream:
 
 
 def new_stream(device: torch.device) -> Stream | None:
-    """A stream on which work on `device` can be late; None where a call returns when its work is done, as on the CPU."""
+    """Return a new stream of `device`; None where calls return after their work is done, as on the CPU."""
     if device.type != "cuda":
         return None
     return CudaStream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
@@ -72,7 +72,7 @@ def new_stream(device: torch.device) -> Stream | None:
 
 @dataclass(frozen=True)
 class _Late:
-    """A tensor that a kernel is given: a view of `memory`, which will hold what is in `true`."""
+    """An argument of a kernel: `view`, a view of `memory`, to which `true` is copied late."""
 
     true: Tensor
     memory: Tensor
@@ -82,12 +82,12 @@ class _Late:
 def call_late(
     function: Callable[..., Any], arguments: Sequence[Tensor | None], keywords: dict[str, Any], stream: Stream
 ) -> tuple[Any, list[Tensor | None]]:
-    """What `function` returns, and copies of it that `stream` made as the next thing after the call.
+    """Return the results of `function`, and copies of them that `stream` made right after the call.
 
-    The function is called twice. First on NaN: so everything is compiled, memory that PyTorch hands out again holds nothing
-    that is right, and it is known how long the call takes on the host. Then the stream is busy for longer than that (half a
-    second at most), copies the true inputs, does what the call asks of it, copies the results, and overwrites the inputs
-    with NaN, but for those that a result is a view of.
+    The function is called twice. The first call, on NaN, compiles everything, leaves no right values in memory that PyTorch
+    reuses, and shows how long the call takes on the host. Then the stream is kept busy for twice that time (at most half a
+    second), copies the true inputs, runs the second call, copies its results, and overwrites the inputs with NaN, except
+    those whose memory a result shares.
     """
     with stream.entered():
         late = [None if argument is None else _late(argument) for argument in arguments]
@@ -100,7 +100,7 @@ def call_late(
         function(*given, **keywords)
         seconds = time.perf_counter() - started
         stream.wait()
-        for one in there:  # a kernel may have written to what it was given
+        for one in there:  # a kernel may have written to its arguments
             stream.fill(one.memory, NAN_FILL)
         stream.wait()
         stream.delay(min(_MOST, max(_LEAST, 2 * seconds)))
@@ -118,7 +118,7 @@ def call_late(
 
 
 def _late(view: Tensor) -> _Late:
-    """A copy of the whole allocation of a view, and the same view of it."""
+    """Return a copy of the whole allocation of a view, and the same view of the copy."""
     size = view.untyped_storage().nbytes() // view.element_size()
     true = view.as_strided((size,), (1,), 0)
     memory = true.clone()

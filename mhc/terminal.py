@@ -1,8 +1,8 @@
-"""What is printed: text without what a terminal obeys, on a standard output that may be lost.
+"""Printed text: without terminal escapes, on a standard output that may be closed.
 
-Names, messages and files may be anybody's. They reach the terminal as results, usage errors and tracebacks alike, so they
-are cleaned in one place: the streams themselves, while a command runs. A standard output that is closed, full or no longer
-read takes nothing more and ends nothing: what a campaign has found is in its files.
+Names, messages and files may come from untrusted sources. They reach the terminal as results, usage errors and tracebacks,
+so the streams themselves are cleaned while a command runs. Output to a standard output that is closed, full or no longer
+read is dropped and ends nothing: the findings of a campaign are in its files.
 """
 
 import errno
@@ -17,7 +17,7 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?
 
 
 def safe(text: str) -> str:
-    """Without terminal escapes, and with what cannot be printed written out: a kernel's message may hold anything."""
+    """Return text without terminal escapes, with unprintable characters written as escapes such as `\\x07`."""
     plain = _ANSI.sub("", text).replace("\r\n", "\n")
     if plain.isprintable():
         return plain
@@ -25,7 +25,7 @@ def safe(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """`safe`, with line breaks written out too."""
+    """Return `safe(text)` with line breaks written as `\\n`."""
     return safe(text).replace("\n", "\\n")
 
 
@@ -34,7 +34,7 @@ def _written(char: str) -> str:
 
 
 class Guarded:
-    """A text stream that is dropped once it cannot be written to."""
+    """A text stream that drops all output once writing has failed."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -52,7 +52,7 @@ class Guarded:
         self._unless_lost(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "buffer":  # below it, nothing is guarded
+        if name == "buffer":  # the raw buffer would not be guarded
             raise AttributeError(name)
         return getattr(self._stream, name)
 
@@ -69,7 +69,7 @@ class Guarded:
                 sys.stderr.write(f"standard output is lost: {error}\n")
 
     def _to_nowhere(self) -> None:
-        """Point its descriptor at /dev/null: the flush at exit would fail again, and change the exit status."""
+        """Redirect its descriptor to /dev/null, since the flush at exit would fail again and change the exit status."""
         with suppress(OSError, ValueError):
             number = self._stream.fileno()
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -78,7 +78,7 @@ class Guarded:
 
 
 class Cleaned(Guarded):
-    """A guarded stream with nothing on it that a terminal obeys. raw: the same one for who draws on the terminal."""
+    """A guarded stream without terminal escapes. raw: the same stream, for output that draws with escapes."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
@@ -90,18 +90,18 @@ class Cleaned(Guarded):
 
 
 def drawn_on(stream: TextIO) -> TextIO:
-    """`stream` for who draws on a terminal with escapes of its own; guarded as well."""
+    """Return `stream`, guarded, for output that draws on the terminal with its own escapes."""
     return cast(TextIO, stream.raw if isinstance(stream, Cleaned) else Guarded(stream))
 
 
 @contextmanager
 def cleaned() -> Iterator[None]:
-    """Standard output and error, cleaned and guarded, for as long as the block runs."""
+    """Clean and guard standard output and error during the block."""
     open_standard()
     before = sys.stdout, sys.stderr
     for stream in before:
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a character that its encoding lacks is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # print characters that the encoding lacks as escapes
     sys.stdout, sys.stderr = (cast(TextIO, Cleaned(stream)) for stream in before)
     try:
         yield
@@ -112,7 +112,7 @@ def cleaned() -> Iterator[None]:
 
 
 def open_standard() -> None:
-    """Open what is closed of the standard descriptors on /dev/null: the next file would get the number of one of them."""
+    """Open closed standard descriptors on /dev/null, since the next opened file would take their numbers."""
     for number in range(3):
         try:
             os.fstat(number)

@@ -1,4 +1,4 @@
-"""Whole cases of an operator, drawn from its table."""
+"""The strategy for whole cases of an operator, built from its table."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -38,18 +38,18 @@ def cases(
     like: Case | None = None,
     reach: Reach = Reach.USUAL,
 ) -> Case:
-    """One case: shape, dtype, hyper-parameters, for each tensor a recipe and a layout, and now and then a kernel schedule.
+    """Draw a case: shape, dtype, hyper-parameters, a recipe and a layout for each tensor, and sometimes kernel schedules.
 
-    Scales are as in a model (`Operator.usual_exponents`) but for one tensor in some cases, and for a regime in some.
+    Scales are as in a model (`Operator.usual_exponents`), except for one tensor or for a regime in some cases.
 
     Args:
-        dtypes: of x, simplest first.
-        max_elements: of the largest tensor; at model sizes of x.
-        special: admit NaN, infinities and outliers.
-        spaces: by implementation, the schedules that it declares.
-        like: a case whose n, D, dtype, optional tensors and schedules are taken, which compiled programs depend on; of
-            usual reach alone.
-        reach: which sizes. At model sizes values repeat and few tokens have a gradient, so that the reference stays cheap.
+        dtypes: dtypes of x, simplest first.
+        max_elements: elements of the largest tensor; at model sizes, of x.
+        special: allow NaN, infinities and outliers.
+        spaces: declared schedule spaces by implementation.
+        like: a case whose n, D, dtype, optional tensors and schedules are kept, so that compiled programs can be reused;
+            for `Reach.USUAL` only.
+        reach: the kind of sizes. At model sizes, values repeat and few tokens have a gradient, for a cheap reference.
     """
     table = OPERATORS[operator]
     match reach:
@@ -75,7 +75,7 @@ def cases(
         ranks = {spec.name: len(spec.symbols) for spec in present}
         tensors = draw(laid_out(tensors, ranks, expand=reach is not Reach.MODEL))
     if special and draw(st.integers(0, 3)) == 3:
-        # x above all, and what comes from outside at run time more often than parameters
+        # x most often, and tensors of run time more often than parameters
         spec = draw(st.sampled_from([*(present[0],) * 3, *present, *table.upstream * 2]))
         tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
     scalars = {**{name: draw(choice(EPSILONS)) for name in table.scalars}, **regime_scalars}
@@ -91,7 +91,7 @@ def cases(
 
 
 def _thinned(recipe: Recipe, spec: TensorSpec, table: Operator, sizes: Mapping[str, int]) -> Recipe:
-    """The recipe where there are many tokens: inputs repeat, upstream gradients are zero but for a few rows."""
+    """Return the recipe for many tokens: inputs repeat, and all but a few rows of upstream gradients are zero."""
     tokens = math.prod(sizes[symbol] for symbol in table.tokens)
     if not table.per_token(spec) or tokens <= PERIOD:
         return recipe
@@ -103,7 +103,7 @@ def _thinned(recipe: Recipe, spec: TensorSpec, table: Operator, sizes: Mapping[s
 def _values(
     draw: st.DrawFn, table: Operator, sizes: Mapping[str, int], names: Sequence[str]
 ) -> tuple[dict[str, Recipe], Mapping[str, float]]:
-    """A recipe for each tensor, and the scalars that a regime sets."""
+    """Draw a recipe for each tensor; return the recipes and the scalars of a regime."""
     first = draw(st.integers(0, 2**16 - 1))
     usual = table.usual_exponents(sizes)
     rescaled = draw(choice((*(None,) * len(names), *names)))

@@ -1,4 +1,4 @@
-"""Choices out of a tuple that is the same for every case, made once: Hypothesis inspects each strategy that is made."""
+"""Cached choices from constant tuples, since Hypothesis inspects each new strategy."""
 
 from functools import cache
 from typing import TypeVar
@@ -10,5 +10,5 @@ T = TypeVar("T")
 
 @cache
 def choice(options: tuple[T, ...]) -> st.SearchStrategy[T]:
-    """One of `options`, simplest first."""
+    """Return the strategy that draws one of `options`, simplest first."""
     return st.sampled_from(options)

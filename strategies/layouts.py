@@ -1,4 +1,4 @@
-"""Memory layouts, simplest first: what views come with."""
+"""Memory layouts of views, simplest first."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,7 +19,7 @@ EXPANSIONS = ("none", "none", "none", "first", "last", "all")
 def laid_out(
     draw: st.DrawFn, tensors: Mapping[str, Recipe], ranks: Mapping[str, int], *, expand: bool = True
 ) -> dict[str, Recipe]:
-    """One of `tensors`, or all of them, in another layout: offset, stepped, padded, transposed, expanded."""
+    """Draw a layout (offset, stepped, padded, transposed, expanded) for one or all tensors; return all recipes."""
     which = draw(st.sampled_from([*tensors, *([None] * len(tensors))]))
     base = Layout(step=draw(choice(STEPS)), pad=draw(choice(PADS)), offset=draw(choice(OFFSETS)))
     order, expansion = draw(choice(ORDERS)), draw(choice(EXPANSIONS)) if expand else "none"
@@ -30,7 +30,7 @@ def laid_out(
 
 
 def _fitted(base: Layout, order: str, expansion: str, rank: int) -> Layout:
-    """The layout for a tensor of that rank."""
+    """Return the layout for a tensor of the given rank."""
     dims = tuple(range(rank))
     orders = {"as it stands": (), "first two swapped": (*dims[:2][::-1], *dims[2:]), "backwards": dims[::-1]}
     expansions = {"none": (), "first": dims[:1], "last": dims[-1:], "all": dims}

@@ -1,4 +1,4 @@
-"""How far the sizes of a case reach: as usual, one of them stretched to its limit, or as in a model."""
+"""The kinds of sizes of a case: usual, one size stretched to its limit, or as in a model."""
 
 import math
 from enum import Enum
@@ -9,14 +9,14 @@ from mhc.operator import Operator, Production
 from strategies.choice import choice
 
 STEPS = 256
-"""Of a log-uniform draw."""
+"""Steps of a log-uniform draw."""
 PERIOD = 61
-"""Tokens after which the inputs repeat at model sizes: the reference is read over these (`mhc.condense`).
+"""Tokens after which inputs repeat at model sizes, so that the reference needs only these (`mhc.condense`).
 
-A prime, so that an offset that wraps at a power of two, or a tile read twice, meets other values.
+It is prime, so that an offset that wraps at a power of two, or a tile read twice, gives other values.
 """
 ACTIVE = 32
-"""Rows of an upstream gradient that are not zero at model sizes."""
+"""Nonzero rows of an upstream gradient at model sizes."""
 
 _AXES = ("S", "D", "S", "D", "S", "B", "B", "n and D")
 _BESIDE = (0, 0, 0, 1, -1)
@@ -25,18 +25,21 @@ _WHOLE = (False, False, False, False, False, False, False, True)
 
 
 class Reach(Enum):
-    """Which sizes are drawn. Every kind has a share of a campaign's time (`mhc.fuzz.campaign.size_budget`)."""
+    """The kind of sizes drawn; each has a share of a campaign's time (`mhc.fuzz.campaign.size_budget`)."""
 
-    USUAL = "usual"  # small, and where kernels change their path: most bugs show there, and cases are quick
-    STRETCHED = "stretched"  # one size log-uniformly up to its limit, the others small: whatever goes wrong past a size
+    USUAL = "usual"  # small sizes and those at which kernels change their path: finds most bugs, and is quick
+    STRETCHED = "stretched"  # one size log-uniform up to its limit, the others small: finds failures beyond a size
     MODEL = "model"  # n, D and tokens as in production
 
 
 @st.composite
 def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
-    """(B, S, n, D) with one size up to its longest and the others small; a bug past any size has a fair chance."""
+    """Draw (B, S, n, D) with one size log-uniform up to its limit and the others small."""
     longest, axis = table.production.longest, draw(choice(_AXES))
-    few = axis in {"S", "B"}  # with many tokens few streams and columns: x has n*D elements a token, gates n*n + 2*n
+    few = axis in {
+        "S",
+        "B",
+    }  # many tokens need few streams and columns: a token has n*D elements in x, n*n + 2*n in gates
     n = draw(choice(tuple(one for one in ((1, 1, 1, 2, 4) if few else (1, 1, 2, 4, 3, 5, 8)) if one <= table.max_n)))
     B, S, D = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 3 if few else 6))
     match axis:
@@ -47,7 +50,7 @@ def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> 
             B = draw(log_uniform(257, min(longest["B"], max_elements // (S * max(n * D, n * n + 2 * n)))))
         case "D":
             D = draw(log_uniform(257, min(longest["D"], max_elements // ((n * n + 2 * n) * n))))
-        case _:  # n up to the most streams; only K = n*D is long
+        case _:  # any n; only K = n*D is large
             n = draw(st.integers(1, table.max_n))
             D = draw(log_uniform(65, min(longest["D"], max_elements // ((n * n + 2 * n) * n))))
     return B, S, n, D
@@ -55,7 +58,7 @@ def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> 
 
 @st.composite
 def model_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
-    """(B, S, n, D) as in a model, or one off from that, with an x of at most `max_elements`; few tokens first."""
+    """Draw (B, S, n, D) as in a model or close to it, with at most `max_elements` in x; few tokens first."""
     made: Production = table.production
     least = min(made.widths)
     streams = [one for one in made.streams if one <= table.max_n and (one * one + 2 * one) * one * least <= 2 * max_elements]
@@ -63,7 +66,7 @@ def model_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tupl
     fitting = tuple(one for one in made.widths if (n * n + 2 * n) * n * one <= 2 * max_elements) or (least,)
     D = draw(choice(fitting)) + draw(choice(_ODD))
     fitting_tokens = max(1, max_elements // (n * D))
-    if draw(choice(_WHOLE)):  # all elements there may be: where offsets wrap
+    if draw(choice(_WHOLE)):  # as many elements as allowed: offsets may overflow
         B = draw(choice(tuple(size for size in (1, 2) if size <= fitting_tokens)))
         return B, fitting_tokens // B, n, D
     tokens = min(made.tokens, fitting_tokens)
@@ -73,7 +76,7 @@ def model_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tupl
 
 @st.composite
 def log_uniform(draw: st.DrawFn, least: int, most: int) -> int:
-    """A size between the two, each factor of 2 as likely as the next; a power of 2 or one beside it in half of them."""
+    """Draw a log-uniform size from `least` to `most`; half of the sizes are a power of 2 or next to one."""
     if most <= least:
         return max(1, most)
     step: int = draw(st.integers(0, STEPS))

@@ -1,4 +1,4 @@
-"""Which regions of the space of cases a case lies in: labels, for `hypothesis.event` and for reports."""
+"""Labels of the regions in which a case lies, for `hypothesis.event` and for reports."""
 
 import math
 
@@ -15,7 +15,7 @@ _SPECIAL = ("NaN", "infinity", "outlier")
 
 
 def regions(case: Case) -> frozenset[str]:
-    """The labels of `case`, each "aspect: value"; a function of the case alone."""
+    """Return the labels of `case`, each "aspect: value"; they depend on the case only."""
     labels = {f"tokens: {_size(case.N)}", f"width: {_size(case.D)}", f"streams: {case.n}", f"dtype: {case.dtype}"}
     if case.D % 16 == 8:
         labels.add("width: 8 mod 16")
@@ -40,9 +40,9 @@ def regions(case: Case) -> frozenset[str]:
 
 
 def labels(operator: Operator) -> tuple[str, ...]:
-    """Every label that a drawn case can have, in the order of reports, so that a region without a case can be told.
+    """Return every label that a drawn case can have, in the order of reports, so that reports can list empty regions.
 
-    Only a pinned schedule is left out: whether there can be one is the implementation's to say.
+    "schedule: pinned" is left out, since only implementations with a schedule can have it.
     """
     sizes = [name for _, name in _SIZES]
     aspects: dict[str, list[str]] = {

@@ -1,13 +1,13 @@
-"""How Hypothesis is run here: short rounds, nothing kept on disk, and what is found is told by the caller."""
+"""Settings of Hypothesis: short rounds, no database, and no report of its own."""
 
 from hypothesis import HealthCheck, Phase, settings
 
 ROUND = 10
-"""Cases. A longer run Hypothesis fills up, after ten, with variations of what it drew: five of six would be near copies."""
+"""Cases of a round. After ten cases Hypothesis mostly varies earlier ones: five of six would be near copies."""
 
 
 def quiet(count: int, *, phases: tuple[Phase, ...] = (Phase.generate, Phase.shrink)) -> settings:
-    """`count` cases, with no database, deadline or health check, and no blob to reproduce a failure by."""
+    """Return settings for `count` cases without database, deadline, health checks or reproduction blob."""
     return settings(
         max_examples=count,
         database=None,

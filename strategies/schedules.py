@@ -1,4 +1,4 @@
-"""Kernel schedules out of the space that an implementation declares, simplest first: its own default."""
+"""Kernel schedules from the space that an implementation declares; the default is the simplest."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,10 +9,10 @@ from mhc.case import ScheduleValue
 
 @st.composite
 def schedules(draw: st.DrawFn, space: Mapping[str, Sequence[ScheduleValue]]) -> dict[str, ScheduleValue]:
-    """In half of the cases a value for one or two of the space's names; the others have the implementation's default.
+    """Draw values for one or two parameters of the space, in half of the cases; the others keep their default.
 
-    Few at once, since most combinations of more do not fit a shape and are refused. Names whose choices are words or truth
-    values, which select a path, are drawn as often together as the sizes are. Shrinks to none.
+    Most combinations of more parameters are refused. Parameters with words or truth values, which select a code path, are
+    together drawn as often as the sizes. Shrinks to an empty schedule.
     """
     if not space or not draw(st.booleans()):
         return {}
@@ -24,6 +24,6 @@ def schedules(draw: st.DrawFn, space: Mapping[str, Sequence[ScheduleValue]]) -> 
 
 
 def tiles(spaces: Mapping[str, Mapping[str, Sequence[ScheduleValue]]]) -> tuple[int, ...]:
-    """The integers among the declared choices that can be the size of a tile."""
+    """Return the integers among the declared values that can be tile sizes."""
     choices = {value for space in spaces.values() for values in space.values() for value in values}
     return tuple(sorted({value for value in choices if isinstance(value, int) and 8 <= value <= 4096}))

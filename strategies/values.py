@@ -1,4 +1,4 @@
-"""Values of one tensor, simplest first: kinds, scales, and single elements that are special."""
+"""Values of one tensor, simplest first: kinds, scales and special elements."""
 
 import math
 
@@ -10,26 +10,31 @@ from strategies.choice import choice
 Literal = tuple[Index, float]
 
 KINDS = (
-    *("constant", "zero", "sign", "exact"),  # zero hides more than one, and the simplest is drawn more often than its share
+    *(
+        "constant",
+        "zero",
+        "sign",
+        "exact",
+    ),  # not zero first: it hides more bugs, and the first is drawn more often
     *("normal",) * 6,
     *("alternating", "row_scaled", "row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows"),
 )
-"""Each as often as it is here; most tensors as a model has them, lest the odd ones hide one another's effects."""
+"""Repeated by weight; most tensors have values as in a model, so that unusual ones do not hide each other's effects."""
 EXPONENTS = (0, -1, 1, -4, 4, -10, 10, -20, 20)
 SMALLEST, LARGEST = -130, 20
-"""log2 of the least and the largest scale. The least is below the normal range of float32.
+"""log2 of the smallest and the largest scale. The smallest is below the normal range of float32.
 
-Above the largest the same products in another order may overflow, which the bound does not describe (docs/tolerances.md).
+Above the largest, products in another order may overflow, which the bound does not cover (docs/tolerances.md).
 """
 SPECIAL = (math.nan, math.inf, -math.inf, math.nan, math.inf, -math.inf, math.nan, 1e4, 65504.0, 1e-40, 3e38, -3e38)
-"""NaN and the infinities in more than half: what a kernel does with them is a contract of its own."""
+"""NaN and infinities in more than half, since the contract defines their propagation."""
 
 assert set(KINDS) == set(RECIPE_KINDS)
 
 
 @st.composite
 def exponents(draw: st.DrawFn) -> int:
-    """log2 of a scale: a usual one, or in one of three any from SMALLEST to LARGEST."""
+    """Draw log2 of a scale: a common one, or in one case of three any from SMALLEST to LARGEST."""
     usual = draw(st.integers(0, 2)) < 2
     exponent: int = draw(choice(EXPONENTS) if usual else st.integers(SMALLEST, LARGEST))
     return exponent
@@ -37,7 +42,7 @@ def exponents(draw: st.DrawFn) -> int:
 
 @st.composite
 def special_values(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Literal, ...]:
-    """One NaN, infinity or outlier somewhere in a tensor of `shape`; nothing where it has no elements."""
+    """Draw one NaN, infinity or outlier at an index of `shape`; nothing for an empty tensor."""
     if 0 in shape:
         return ()
     index = tuple(draw(st.integers(0, size - 1)) for size in shape)
@@ -46,7 +51,7 @@ def special_values(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Literal, ..
 
 @st.composite
 def one_hot(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Literal, ...]:
-    """A 1 somewhere in a tensor of `shape`, for a tensor of zeros."""
+    """Draw one index of `shape` with the value 1, for a tensor of zeros."""
     if 0 in shape:
         return ()
     return ((tuple(draw(st.integers(0, size - 1)) for size in shape), 1.0),)

@@ -144,7 +144,7 @@ class DeviationNumber(ErrorNumber):
         return type(self)(self.value, error, dtype, shared=self.shared, terms=self.terms)
 
     def _of_sum(self, value: Tensor, squares: Tensor, count: Tensor, *, products: Tensor | float) -> Tensor:
-        """Return the deviation that the roundings of a sum cause in any order. products: those rounded before it."""
+        """Return the deviation due to the roundings of a sum in any order; `products` are rounded before the addition."""
         u, partial = unit_roundoff(self.dtype), squares / 4 + value.square()
         variance = UNIFORM**2 * ((count - 1).clamp(min=0) * partial + products)
         if self.truncates:

@@ -22,11 +22,11 @@ SETS: Mapping[str, tuple[Mutant, ...]] = MappingProxyType(
         "effects": EFFECTS,
     }
 )
-"""By what was known of them: `mhc.bench.detection.sets` says it of each set, and reports count them apart."""
+"""Sets that reports count separately; `mhc.bench.detection.sets` describes each."""
 MUTANTS: tuple[Mutant, ...] = tuple(mutant for mutants in SETS.values() for mutant in mutants)
 CLEAN: tuple[Mutant, ...] = OTHER_CLEAN + CLEAN_PRECISION
 ON_CPU: tuple[Mutant, ...] = tuple(mutant for mutant in MUTANTS if mutant.device == "cpu")
-"""Those that a machine without a GPU can hunt."""
+"""Mutants that run without a GPU."""
 
 __all__ = ["ALL", "CLEAN", "MUTANTS", "NEEDS_A_GPU", "ON_CPU", "SETS"]
 

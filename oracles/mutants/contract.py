@@ -1,4 +1,4 @@
-"""Mutants of the plain PyTorch implementation that keep the mathematics and break the contract around it."""
+"""Mutants of the plain PyTorch implementation with right mathematics that break the contract of an implementation."""
 
 from functools import partial
 

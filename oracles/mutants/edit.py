@@ -1,7 +1,7 @@
 """A mutant's modules: a copy of the base's, in a private package on disk, with the one edit applied.
 
-On disk, since Triton reads the source of its kernels from a file, and TileLang's cache of programs reads it for its key.
-Copied is every module that leads from the base's `Implementation` to the edited one; the rest is imported as it is.
+The copy is on disk, since Triton reads kernel sources from files, and TileLang's cache reads them for its keys. Every module
+that leads from the base's `Implementation` to the edited one is copied; other modules are imported unchanged.
 """
 
 import hashlib
@@ -23,11 +23,11 @@ from oracles.mutants.record import BASES, Base, Mutant
 
 
 class EditError(ValueError):
-    """An edit that does not apply exactly once: the source has moved on, and the mutant must follow."""
+    """Raised where an edit does not apply exactly once, since the source has changed."""
 
 
 def implementation(mutant: Mutant) -> Implementation:
-    """The mutant as an implementation named after it, with its own copy of the modules.
+    """Return the mutant as an implementation of the same name, with its own copy of the modules.
 
     Raises:
         EditError: the edit does not apply exactly once.
@@ -48,7 +48,7 @@ def implementation(mutant: Mutant) -> Implementation:
 
 
 def sources(mutant: Mutant, package: str) -> Mapping[str, str]:
-    """The text of each copied module by name, imports between them redirected to `package`.
+    """Return the text of each copied module by name, with imports among them redirected to `package`.
 
     Raises:
         EditError: the edit does not apply exactly once.
@@ -68,7 +68,7 @@ def sources(mutant: Mutant, package: str) -> Mapping[str, str]:
 
 
 def _closure(base: Base) -> dict[str, str]:
-    """The base's module and every module of its package that is reached from it, by name within the package."""
+    """Return the texts of the base's module and of all modules reachable from it, by name within the package."""
     folder = importlib.util.find_spec(base.package)
     assert folder is not None
     assert folder.submodule_search_locations is not None
@@ -86,7 +86,7 @@ def _closure(base: Base) -> dict[str, str]:
 
 
 def _named(text: str, package: str) -> set[str]:
-    """What may be modules of `package` in a text: in imports, and in strings such as TileLang's factories."""
+    """Return names of possible modules of `package` in a text: in imports and in strings such as TileLang's factories."""
     dotted = re.escape(package)
     found = set(re.findall(rf"\b{dotted}\.([\w.]+\w)", text))
     for inner, names in re.findall(rf"^\s*from {dotted}((?:\.\w+)*) import (.+)$", text, re.MULTILINE):
@@ -95,7 +95,7 @@ def _named(text: str, package: str) -> set[str]:
 
 
 def _leading(base: Base, texts: Mapping[str, str], edited: str) -> set[str]:
-    """The edited module and all that lead to it."""
+    """Return the edited module and all modules that lead to it."""
     leading = {edited}
     while True:
         more = {name for name, text in texts.items() if _named(text, base.package) & leading} - leading
@@ -105,7 +105,7 @@ def _leading(base: Base, texts: Mapping[str, str], edited: str) -> set[str]:
 
 
 def _redirect(text: str, old: str, new: str, names: set[str]) -> str:
-    """`text` with `new` in place of package `old` wherever it names one of the modules `names`."""
+    """Return `text` with package `new` in place of `old` wherever it names one of the modules `names`."""
     for name in names:
         folder, _, module = name.rpartition(".")
         before, after = (f"{package}.{folder}".rstrip(".") for package in (old, new))
@@ -115,7 +115,7 @@ def _redirect(text: str, old: str, new: str, names: set[str]) -> str:
 
 
 def _write(package: str, texts: Mapping[str, str]) -> Path:
-    """The folder that holds `package`, made if it is not there: its name is a digest of what it holds."""
+    """Return the folder that holds `package`, created if missing; its name is a digest of the contents."""
     digest = hashlib.sha256(repr(sorted(texts.items())).encode()).hexdigest()[:16]
     cache = Path(os.environ.get("MHC_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mhc")
     place = cache / "mutants" / digest
@@ -132,14 +132,14 @@ def _write(package: str, texts: Mapping[str, str]) -> Path:
     for folder in {inside, *(path.parent for path in inside.rglob("*.py"))}:
         (folder / "__init__.py").touch()
     try:
-        making.rename(place)  # at once: another process sees all of it or none
+        making.rename(place)  # atomic, for other processes
     except OSError:
         shutil.rmtree(making)
     return place
 
 
 def _renamed(base: Implementation, name: str) -> Implementation:
-    """`base` under another name; its `supports` looks for a schedule under the base's."""
+    """Return `base` under another name, whose schedules `supports` passes on under the base's name."""
 
     def supports(case: Case) -> Literal[True] | Refused:
         schedule = case.schedules.get(name)

@@ -1,6 +1,6 @@
-"""Mutants of the plain PyTorch implementation whose numbers are right and whose manners are not.
+"""Mutants of the plain PyTorch implementation with right values and wrong side effects.
 
-Results that share memory, global state left changed, results that come and go, and work that is not ordered on the stream.
+Results share memory, global state stays changed, results are missing in some cases, or work is unordered on the stream.
 """
 
 from functools import partial

@@ -1,4 +1,4 @@
-"""Mutants by name, for whoever loads implementations: `oracles.mutants.load:NAME`; of `thresholds` and `misbehaving` too."""
+"""Implementations by name as `oracles.mutants.load:NAME`: mutants, those of `thresholds`, and `misbehaving` ones."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Mutants of the formula in plain PyTorch: the mathematics wrong, or its precision."""
+"""Mutants of the formula in plain PyTorch, with wrong mathematics or too little precision."""
 
 from functools import partial
 

@@ -1,7 +1,7 @@
-"""Mutants of precision: factors and sums of fewer digits than float32, most of them from a true size on.
+"""Mutants of precision: factors and sums with fewer digits than float32, most of them only at model sizes.
 
-A kernel switches to a faster path where a tensor is large, so a small case never takes it. Values differ from the right ones
-by less than a long sum's own bound; only their average tells. In bfloat16 and float16, x itself is exact in most of them.
+A kernel may switch to a faster path for large tensors, which small cases never take. The errors stay inside the bound of a
+long sum; only their average reveals them. In bfloat16 and float16, x itself is exact in most of them.
 """
 
 from functools import partial

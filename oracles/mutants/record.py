@@ -1,4 +1,4 @@
-"""What a mutant is: one edit of a module of a real implementation, and the bug class that it stands for."""
+"""Records of mutants: one edit of a real implementation's module, and the bug class that it represents."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ class Base:
     """A real implementation whose modules are edited.
 
     Attributes:
-        package: where its modules are. module, attribute: where its `Implementation` is.
-        quick: a case judged by every gate, some twenty runs, takes a second or two.
+        package: the package of its modules. module, attribute: the location of its `Implementation`.
+        quick: judging a case by every gate, about twenty runs, takes at most two seconds.
     """
 
     package: str
@@ -40,14 +40,14 @@ class Mutant:
         name: unique, a Python identifier.
         base: a key of `BASES`. file: the module edited, without `.py`.
         bug: the bug class; on a clean variant, what differs.
-        source: where that bug was seen, if it was.
+        source: where that bug was seen, if known.
         old, new: the edit; `old` must occur exactly once in the module.
-        clean: a correct variant, which must not be flagged.
-        hidden: a bug that x ~ N(0, 1), alpha about 1 or a tolerance of 1e-2 hides.
-        emulated: what stands for a defect that only a GPU shows; empty for the defect itself.
-        gap: why it survived when that was last looked into; empty where it should not.
-        equivalent: why it breaks no promise, so that no oracle may flag it; empty where one must.
-        device: what a hunt runs it on, "cpu" or "cuda".
+        clean: a correct variant, which no oracle may report.
+        hidden: inputs x ~ N(0, 1), alpha about 1 or a tolerance of 1e-2 hide the bug.
+        emulated: how the edit emulates a defect that only a GPU shows; empty for the defect itself.
+        gap: why it survives at present; empty where it must not.
+        equivalent: why it breaks no promise, so that no oracle may report it; empty where one must.
+        device: the device of its hunt, "cpu" or "cuda".
     """
 
     name: str
@@ -67,7 +67,7 @@ class Mutant:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuOnly:
-    """A bug class that cannot exist on the CPU: it is listed with the reason, and not counted."""
+    """A bug class that cannot exist on the CPU: listed with the reason, and not counted."""
 
     bug: str
     reason: str

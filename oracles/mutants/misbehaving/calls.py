@@ -1,4 +1,4 @@
-"""What a call can do that Python sees: it raises, returns what it should not, or refuses without a rule."""
+"""Misbehaviour that Python sees: exceptions, invalid results, and refusals without a rule."""
 
 import asyncio
 import random
@@ -77,7 +77,7 @@ def _recurses() -> None:
 
 
 def _first(change: Callable[[Tensor], object]) -> Callable[[Outputs], object]:
-    """The outputs with the first one, h_in, changed."""
+    """Return a function that changes the first output, h_in."""
     return lambda outputs: (change(outputs[0]), *outputs[1:])
 
 
@@ -117,7 +117,7 @@ _odd_tensors = partial(Misbehaviour, kind=ODD_TENSORS)
 _supporting = partial(Misbehaviour, kind=SUPPORTS)
 
 _BY_VALUE = ("precision: *", "algebra: *", "exact: *")
-"""What other gates say of a wrong value, where they come to judge it."""
+"""Findings of other gates on a wrong value."""
 
 RAISING = (
     _raising(NO_EXCEPTION, "raises_system_exit", "raises SystemExit", SystemExit, when=odd_width),

@@ -1,4 +1,4 @@
-"""Every misbehaving implementation, by name: `oracles.mutants.load:NAME`; docs/campaigns.md has them by kind."""
+"""All misbehaving implementations by name, loaded as `oracles.mutants.load:NAME`; docs/campaigns.md lists the kinds."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -28,4 +28,4 @@ FILES: Mapping[str, bytes] = MappingProxyType(
         "no_implementation": b"IMPL = 1\n",
     }
 )
-"""Files that `FILE:IMPL` names: the command line says what is wrong with them, and ends with status 2."""
+"""Invalid files for `FILE:IMPL`: the command line reports the error and exits with status 2."""

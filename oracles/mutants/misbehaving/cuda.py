@@ -1,4 +1,4 @@
-"""What a kernel can do to a GPU."""
+"""Misbehaviour towards a GPU."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ HANGS = "launches a kernel that never ends"
 MEMORY = "leaks memory of the device, or asks for more than there is"
 
 ABORTS = "liveness: SIGABRT"
-"""What PyTorch may do instead where it frees memory of a device that is lost."""
+"""The symptom where PyTorch aborts as it frees memory of a lost device."""
 
 _KEPT: list[torch.Tensor] = []
 _FAR = 1 << 40  # bytes from a tensor, past all that a device has

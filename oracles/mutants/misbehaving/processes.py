@@ -1,4 +1,4 @@
-"""What a kernel can do to its process and to the machine: it ends, hangs, forks, floods, takes all there is."""
+"""Misbehaviour towards the process and the machine: exits, hangs, forks, floods, exhausted resources."""
 
 import ctypes
 import os
@@ -31,12 +31,12 @@ DESCRIPTORS = "opens descriptors until there are none"
 LIMITS = "limits its own memory, descriptors or processor time"
 
 SLEEP = 1000
-"""Seconds that a process which is left behind would live."""
+"""Lifetime of a process that is left behind, in seconds."""
 _KEPT: list[object] = []
 
 
 def once(act: Callable[[], object]) -> Callable[[], object]:
-    """`act` for the first call in a process only: a machine has room for so many processes."""
+    """Return `act` limited to the first call in a process, to bound the number of processes."""
     return cache(act)
 
 
@@ -69,7 +69,7 @@ def _exit_later() -> None:
 
 
 def _loop() -> None:
-    os.nice(19)  # it hangs as surely behind what others do
+    os.nice(19)  # lowest priority: it hangs all the same
     while True:
         pass
 

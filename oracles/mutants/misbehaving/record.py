@@ -1,4 +1,4 @@
-"""What a misbehaving implementation is: right, but for what it does to its process or returns where a condition holds."""
+"""Records of misbehaving implementations: right, except for an action or a result in cases that meet a condition."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,18 +15,18 @@ Outputs = tuple[Tensor, ...]
 
 
 def always(x: Tensor) -> bool:
-    """Whether any case will do."""
+    """Return True: every case takes part."""
     del x
     return True
 
 
 def many_tokens(x: Tensor) -> bool:
-    """Whether there are more than four tokens: about half of all cases."""
+    """Return whether there are more than four tokens, as in about half of all cases."""
     return x.shape[0] * x.shape[1] > 4
 
 
 def odd_width(x: Tensor) -> bool:
-    """Whether D is odd: a minority, and none of the first ten cases of a campaign."""
+    """Return whether D is odd, as in a minority of cases and none of the first ten of a campaign."""
     return x.shape[3] % 2 == 1
 
 
@@ -45,18 +45,18 @@ def _everything(case: Case) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Misbehaviour:
-    """One implementation, and what a campaign has to say of it.
+    """One implementation, and what a campaign must report of it.
 
     Attributes:
         name: unique, a Python identifier.
-        kind: what it does, in the words of the table in docs/campaigns.md.
-        finds: the findings that may be told of it, as patterns of `oracle: symptom`; empty: none, the campaign goes on.
-        must: one of them must be told; else nothing may be.
-        faults: a fault of the harness may be told as well: it breaks what the harness needs in its process.
-        act: called before the forward. result: what is returned for the forward's right outputs. supports: as in
-            `Implementation`, but free to answer anything.
-        when: the cases on which `act` and `result` take part.
-        device: what it runs on, "cpu" or "cuda".
+        kind: its row in the table of docs/campaigns.md.
+        finds: the findings permitted for it, as patterns of `oracle: symptom`; empty: none, and the campaign continues.
+        must: one of them must be reported; otherwise a campaign may also report nothing.
+        faults: a fault of the harness may be reported too, since it breaks what the harness needs in its process.
+        act: called before the forward. result: returns the results in place of the right outputs. supports: as in
+            `Implementation`, but with any answer.
+        when: selects the cases in which `act` and `result` are applied.
+        device: its device, "cpu" or "cuda".
     """
 
     name: str
@@ -71,17 +71,17 @@ class Misbehaviour:
     device: str = "cpu"
 
     def allows(self, oracle: str, symptom: str) -> bool:
-        """Whether a finding is a right one."""
+        """Return whether a finding is permitted."""
         return any(fnmatchcase(f"{oracle}: {symptom}", pattern) for pattern in self.finds)
 
     @property
     def missable(self) -> bool:
-        """Whether a campaign may say nothing of it."""
+        """Return whether a campaign may report nothing."""
         return not (self.finds and self.must)
 
 
 def implementation(one: Misbehaviour) -> Implementation:
-    """The forward of `manual`, which misbehaves."""
+    """Return the forward of `manual` with the misbehaviour."""
 
     def forward(x: Tensor, *arguments: Tensor | None, norm_eps: float, hc_eps: float) -> Any:
         spoilt = one.when(x)

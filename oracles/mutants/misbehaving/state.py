@@ -1,4 +1,4 @@
-"""What a kernel can leave changed in its process that the next call, or the harness, comes to feel."""
+"""Misbehaviour towards the state of the process, which affects the next call or the harness."""
 
 import os
 import random
@@ -26,7 +26,7 @@ THREAD = "starts a thread that raises"
 FOLDER = "deletes its folder for temporary files"
 
 PRIVATE = "misbehaving-"
-"""How the name of a folder for temporary files begins that may be deleted."""
+"""Prefix of folders for temporary files that may be deleted."""
 
 
 def _clear_streams() -> None:
