@@ -1,48 +1,27 @@
-"""A check, and what is made of its verdicts: gates that judge, fingerprints, findings, the ledger, repros by themselves."""
+"""A check: which gates judge, what is run again, and where the time goes."""
 
-import json
-import os
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mhc import Case, default_case, load, materialise, observe, reference
 from mhc.case import with_tensor
-from mhc.case_json import CaseError
 from mhc.fuzz.check import check as check_
 from mhc.fuzz.check.check import check, further
 from mhc.fuzz.check.level import Depth
 from mhc.fuzz.check.timing import Clock
-from mhc.fuzz.findings.finding import (
-    Finding,
-    Reduction,
-    finding,
-    from_document,
-    read_against,
-    read_case,
-    read_finding,
-)
-from mhc.fuzz.findings.fingerprint import Fingerprint
-from mhc.fuzz.findings.known_issues import Known, Outcome, expected, known, outcome
 from mhc.implementation import Refused
-from mhc.upstream import verify
-from mhc.upstream.verify import ExportError
 from oracles import refusal
 from oracles.bound import tolerances
 from oracles.gates import GATES
 from oracles.trial import Gate, Plan, Run, Trial
-from oracles.verdict import Status, Verdict, failed, not_applicable, passed
+from oracles.verdict import Status, Verdict, not_applicable, passed
 from tests.support.helpers import altered, symptoms
 
 MANUAL = replace(load("manual"), name="mine")
 CASE = default_case(B=2, S=3, n=2, D=4, dtype="float32")
 MARK = "the gate was asked"
-
-
-# ---- a check
 
 
 def asked(depth: Depth, implementation: Any = MANUAL, case: Case = CASE, monkeypatch: Any = None) -> list[str]:
@@ -197,243 +176,10 @@ def test_a_run_that_loses_the_device_is_the_last() -> None:
     assert len(verdicts) == 1
 
 
-# ---- fingerprints and findings
-
-
-PRINT = Fingerprint(operator="mhc_pre", implementation="mine", oracle="bound", subject="dx", symptom="value")
-
-
-def test_a_fingerprint_is_all_that_it_says() -> None:
-    assert PRINT.document == {
-        **{"operator": "mhc_pre", "implementation": "mine", "oracle": "bound", "subject": "dx", "symptom": "value"}
-    }
-    assert len(PRINT.id) == 8
-    assert int(PRINT.id, 16) >= 0
-    ids = {
-        PRINT.id,
-        *(replace(PRINT, **{name: "other"}).id for name in (*PRINT.document, "against")),
-    }
-    assert len(ids) == 7
-    compared = replace(PRINT, against="golden")
-    assert "against" not in PRINT.document
-    assert compared.document == {**PRINT.document, "against": "golden"}
-    assert Fingerprint(**json.loads(json.dumps(compared.document))) == compared
-    assert Fingerprint(**PRINT.document) == PRINT
-    assert str(compared) == "mine: dx: value (bound with golden)"
-    verdict = failed("bound", "dx", "value", "")
-    assert Fingerprint.of(verdict, "mhc_pre", "mine") == PRINT
-    assert PRINT.fits(verdict)
-    assert not PRINT.fits(replace(verdict, status=Status.PASS))
-    for change in ({"oracle": "algebra"}, {"subject": "dphi"}, {"symptom": "all zero"}, {"against": "golden"}):
-        assert not PRINT.fits(replace(verdict, **change))  # type: ignore[arg-type]
-    assert compared.fits(replace(verdict, against="golden"))
-    assert not compared.fits(verdict)
-
-
-def test_a_finding_as_a_file(tmp_path: Path) -> None:
-    failure = replace(failed("bound", "dx", "value", "dx[0] = 1"), against="golden")
-    reduction = Reduction(elements_before=9, elements=3, checks=5, seconds=1.5, reproduced=2, runs=4)
-    made = replace(finding("mine.py:IMPL", MANUAL, CASE, failure, "golden.py:IMPL"), reduction=reduction)
-    path = tmp_path / "finding.json"
-    path.write_text(made.to_json(), encoding="utf-8")
-    assert read_finding(path) == replace(made, variables={})
-    assert read_case(path) == (CASE, "mine.py:IMPL")
-    assert read_against(path) == "golden.py:IMPL"
-    document = json.loads(made.to_json())
-    assert list(document) == [*("fingerprint", "implementation", "against", "message", "reduction", "environment", "case")]
-    assert made.to_json().startswith('{\n  "fingerprint"')
-    bare = replace(made, against=None, reduction=None)
-    assert "against" not in bare.document
-    assert bare.document["reduction"] is None
-    path.write_text(bare.to_json(), encoding="utf-8")
-    assert read_against(path) is None
-    assert read_finding(path).reduction is None
-    path.write_text(CASE.to_json(), encoding="utf-8")
-    assert read_case(path) == (CASE, None)
-    assert read_against(path) is None
-    with pytest.raises(CaseError, match=r"^fingerprint: missing"):
-        read_finding(path)
-    path.write_text("{", encoding="utf-8")
-    with pytest.raises(CaseError, match="is not JSON"):
-        read_case(path)
-    for name, value in (("fingerprint", {"operator": "x"}), ("reduction", {"elements": 1})):
-        with pytest.raises(CaseError, match="has other fields than expected"):
-            from_document({**document, name: value})
-    with pytest.raises(CaseError, match=r"^case\.|^n|^D|schema"):
-        from_document({**document, "case": {}})
-    assert made.hung is False
-    assert replace(made, fingerprint=replace(made.fingerprint, symptom="hang")).hung
-    assert (reduction.rate, reduction.stable) == (0.5, False)
-    assert replace(reduction, reproduced=4).stable
-    assert replace(reduction, reproduced=0, runs=0).rate == 0.0
-    assert not replace(reduction, reproduced=0, runs=0).stable
-    environment = replace(made, variables={"SOME_VARIABLE": "7"}).document["environment"]
-    assert environment["variables"]["SOME_VARIABLE"] == "7"
-
-
-# ---- the ledger
-
-
-def entry() -> Known:
-    return Known(fingerprint=PRINT, fixture=f"{PRINT.id}.json", issue="#1", reason="the compiler is wrong")
-
-
-def test_an_entry_says_enough() -> None:
-    with pytest.raises(ValueError, match="reason must say why"):
-        replace(entry(), reason="compiler wrong")
-    assert replace(entry(), reason="it is so").reason
-    for fixture in (f"x{PRINT.id}.json", f"{PRINT.id}.txt"):
-        with pytest.raises(ValueError, match="fixture must be"):
-            replace(entry(), fixture=fixture)
-    assert replace(entry(), fixture=f"{PRINT.id}-more.json").fixture
-
-
-def test_what_is_known_depends_on_the_fingerprint() -> None:
-    one = entry()
-    assert known(PRINT, (one,)) is one
-    assert known(PRINT, ()) is None
-    assert known(replace(PRINT, against="golden"), (one,)) is None
-    assert outcome(PRINT, True, (one,)) is Outcome.KNOWN
-    assert outcome(PRINT, False, (one,)) is Outcome.MENDED
-    assert outcome(PRINT, True, ()) is Outcome.BROKEN
-    assert outcome(PRINT, False, ()) is Outcome.CLEAN
-    assert {one_ for one_ in Outcome if one_.fails} == {Outcome.BROKEN, Outcome.MENDED}
-    assert expected(one.fixture, "mine", (one,)) is one
-    assert expected(one.fixture, "other", (one,)) is None
-    assert expected("x.json", "mine", (one,)) is None
-    assert str(one) == "known: mine: dx: value (bound): the compiler is wrong (#1)"
-
-
-# ---- repros by themselves
-
-
-def program(folder: Path, text: str) -> Path:
-    path = folder / "repro.py"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-SAYS = 'print("x: expected 1.0, actual {}, bound 0.1"); print("REPRODUCED"); raise SystemExit(1)'
-
-
-def test_a_repro_may_import_nothing_of_this_project(tmp_path: Path) -> None:
-    for name in ("mhc", "oracles", "strategies", "tests", "mhc.fuzz"):
-        outcome = verify.run(program(tmp_path, f"import {name}"))
-        assert outcome.status == 1
-        assert outcome.said == f"ModuleNotFoundError: {name.partition('.')[0]} is not there for a repro"
-    assert verify.run(program(tmp_path, "import json")).status == 0
-
-
-def test_a_repro_has_few_variables_and_empty_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MHC_SECRET", "1")
-    monkeypatch.setenv("LANG", "C")
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    outcome = verify.run(
-        program(tmp_path, "import json, os; print(json.dumps([dict(os.environ), os.listdir('.'), os.getcwd()]))"),
-        variables={"MORE": "2"},
-    )
-    seen, files, folder = json.loads(outcome.output)
-    assert "MHC_SECRET" not in seen
-    assert (seen["MORE"], seen["LANG"], seen["PYTHONDONTWRITEBYTECODE"]) == ("2", "C", "1")
-    caches = ("TRITON_CACHE_DIR", "TILELANG_CACHE_DIR", "TILELANG_TMP_DIR", "MHC_CACHE", "XDG_CACHE_HOME", "HOME", "TMPDIR")
-    assert {Path(seen[name]).name for name in caches} == {name.lower() for name in caches}
-    assert "PATH" in seen
-    assert files == ["repro.py"]
-    assert Path(folder).name == "work"
-    assert not Path(folder).exists()
-    for name in ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LANG", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"):
-        monkeypatch.setenv(name, os.environ.get(name, ""))
-        with verify.isolated() as (environment, place):
-            assert name in environment
-            assert all(Path(environment[cache]).is_dir() and Path(environment[cache]).parent == place for cache in caches)
-            assert environment["PYTHONPATH"] == str(place)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    with verify.isolated() as (environment, _):
-        assert environment["CUDA_VISIBLE_DEVICES"] == "3"
-
-
-@pytest.mark.parametrize(
-    ("text", "status", "said", "values"),
-    [
-        (SAYS.format("2.0"), 1, "REPRODUCED", "x: expected 1.0, actual 2.0, bound 0.1"),
-        ('print("NOT REPRODUCED")', 0, "NOT REPRODUCED", ""),
-        ('print("OTHER: no"); import sys; print("e", file=sys.stderr); sys.exit(2)', 2, "OTHER: no", ""),
-        ('print("NOT REPRODUCED"); import sys; print("e", file=sys.stderr); sys.exit(2)', 2, "NOT REPRODUCED", ""),
-        ('print("REPRODUCED"); import sys; print("e", file=sys.stderr); sys.exit(1)', 1, "REPRODUCED", ""),
-        ('print("hm"); raise SystemExit(3)', 3, "hm", ""),
-        ('print("a"); print("OTHER: no"); import sys; print("e", file=sys.stderr); sys.exit(2)', 2, "OTHER: no", ""),
-        ('import sys; print("hm"); print("first\\nlast", file=sys.stderr); sys.exit(3)', 3, "last", ""),
-        ('import sys; print("fine"); print("warning", file=sys.stderr)', 0, "fine", ""),
-        ("", 0, "", ""),
-        ('print("a: expected 1"); print("b: expected 2"); print("end")', 0, "end", "b: expected 2"),
-    ],
-)
-def test_what_a_repro_said(text: str, status: int, said: str, values: str, tmp_path: Path) -> None:
-    outcome = verify.run(program(tmp_path, text))
-    assert (outcome.status, outcome.said, outcome.values) == (status, said, values)
-    assert outcome.reproduced is (said == "REPRODUCED" and status == 1)
-    assert outcome.healed is (said == "NOT REPRODUCED" and status == 0)
-
-
-def told(status: int | None, said: str, values: str = "") -> verify.Outcome:
-    return verify.Outcome(status, "output", said, values)
-
-
-def test_outcomes_in_words() -> None:
-    assert str(told(None, "")) == "no end in its time"
-    assert str(told(1, "REPRODUCED")) == "exit 1, REPRODUCED"
-    assert str(told(0, "")) == "exit 0, nothing said"
-    assert [told(*one).reproduced for one in ((1, "REPRODUCED"), (0, "REPRODUCED"), (1, "NOT REPRODUCED"))] == [
-        *(True, False, False)
-    ]
-    assert [told(*one).healed for one in ((0, "NOT REPRODUCED"), (1, "NOT REPRODUCED"), (0, "REPRODUCED"))] == [
-        *(True, False, False)
-    ]
-    same, other = told(1, "REPRODUCED", "2.0"), told(1, "REPRODUCED", "3.0")
-    deterministic = "fresh processes with empty caches; deterministic: the same value each time"
-    assert verify.rate([same, same, same]) == f"3 of 3 runs in {deterministic}"
-    assert verify.rate([same, other]).endswith("values differ from run to run: a race")
-
-
-def test_runs_end_with_the_first_that_does_not_reproduce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = [told(1, "REPRODUCED"), told(0, "NOT REPRODUCED"), told(1, "REPRODUCED")]
-    given: list[Path] = []
-
-    def run(repro: Path) -> verify.Outcome:
-        given.append(repro)
-        return answers[len(given) - 1]
-
-    monkeypatch.setattr(verify, "run", run)
-    assert verify.verify(tmp_path) == answers[:2]
-    assert given == [tmp_path, tmp_path]
-    given.clear()
-    answers[1] = answers[0]
-    assert verify.verify(tmp_path) == answers
-    given.clear()
-    assert verify.confirmed(tmp_path, runs=2) == answers[:2]
-    given.clear()
-    long = "\n".join(f"line {number}" for number in range(20))
-    answers[1] = verify.Outcome(2, long, "OTHER: x", "")
-    with pytest.raises(ExportError) as caught:
-        verify.confirmed(tmp_path)
-    lines = str(caught.value).splitlines()
-    assert lines[0] == "run 2 of 3 of its program by itself: exit 2, OTHER: x"
-    assert lines[1:] == [f"    line {number}" for number in range(8, 20)]
-    assert (verify.RUNS, verify.SECONDS) == (3, 300.0)
-
-
-def test_a_repro_that_does_not_end_is_stopped(tmp_path: Path) -> None:
-    outcome = verify.run(program(tmp_path, "import time; time.sleep(60)"), seconds=1.0)
-    assert (outcome.status, outcome.output, outcome.said, outcome.values) == (None, "", "", "")
-    quiet = verify.run(program(tmp_path, "import sys; print(sys.flags.optimize)"), python=(sys.executable, "-O"))
-    assert quiet.said == "1"
-
-
 def test_the_same_case_is_judged_by_the_same_gates_everywhere() -> None:
     drawn = [gate.drawn(with_tensor(CASE, "x", seed=seed)) for seed in range(20) for gate in GATES]
     again = [gate.drawn(with_tensor(CASE, "x", seed=seed)) for seed in range(20) for gate in GATES]
     assert drawn == again
-    assert isinstance(Finding(fingerprint=PRINT, spec="", variables={}, case=CASE, message="").to_json(), str)
 
 
 def test_further_runs_are_time_of_the_implementation(monkeypatch: pytest.MonkeyPatch) -> None:

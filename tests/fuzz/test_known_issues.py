@@ -114,3 +114,20 @@ def test_an_entry_must_say_why_and_name_its_own_fixture() -> None:
         entry(reason="flaky")
     with pytest.raises(ValueError, match="fixture must be"):
         entry(fixture=f"{OTHER.id}.json")
+
+
+def test_an_entry_says_enough() -> None:
+    with pytest.raises(ValueError, match="reason must say why"):
+        entry(reason="compiler wrong")
+    assert entry(reason="it is so").reason
+    for fixture in (f"x{FINGERPRINT.id}.json", f"{FINGERPRINT.id}.txt"):
+        with pytest.raises(ValueError, match="fixture must be"):
+            entry(fixture=fixture)
+    assert entry(fixture=f"{FINGERPRINT.id}-more.json").fixture
+
+
+def test_an_entry_is_of_its_own_fingerprint_only() -> None:
+    ledger = (entry(),)
+    assert known(replace(FINGERPRINT, against="golden"), ledger) is None
+    assert outcome(OTHER, True, ledger) is Outcome.BROKEN
+    assert outcome(OTHER, False, ledger) is Outcome.CLEAN
