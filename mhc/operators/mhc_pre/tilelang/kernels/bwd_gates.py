@@ -15,9 +15,19 @@ macros, one `T.Kernel` each, so that a whole backward is one function. Each is c
 
 import tilelang.language as T
 
-from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import finite, nearest
-
+BF16_MAX = 3.3895313892515355e38
 LANES = 32
+
+
+# As in `bf16_split`, but plain functions: a macro would bind its argument, and the generated source would be another.
+def finite(v):
+    """Neither NaN nor infinite."""
+    return T.abs(v) < T.infinity("float32")
+
+
+def nearest(v):
+    """float32 -> bfloat16; what rounding would take to infinity stays the largest bfloat16."""
+    return T.cast(T.min(T.max(v, T.float32(-BF16_MAX)), T.float32(BF16_MAX)), "bfloat16")
 
 
 @T.macro

@@ -2,8 +2,7 @@
 
 import tilelang.language as T
 
-from mhc.operators.mhc_pre.tilelang.kernels.bf16_split import finite
-from mhc.operators.mhc_pre.tilelang.kernels.bwd_gates import LANES, warp_sum
+from mhc.operators.mhc_pre.tilelang.kernels.bwd_gates import LANES, finite, warp_sum
 
 
 @T.macro
