@@ -38,8 +38,8 @@ def test_a_fingerprint_is_all_that_it_says() -> None:
     compared = replace(PRINT, against="golden")
     assert "against" not in PRINT.document
     assert compared.document == {**PRINT.document, "against": "golden"}
-    assert Fingerprint.read(json.loads(json.dumps(compared.document))) == compared
-    assert Fingerprint.read(PRINT.document) == PRINT
+    assert Fingerprint(**json.loads(json.dumps(compared.document))) == compared
+    assert Fingerprint(**PRINT.document) == PRINT
     assert str(compared) == "mine: dx: value (bound with golden)"
     verdict = failed("bound", "dx", "value", "")
     assert Fingerprint.of(verdict, "mhc_pre", "mine") == PRINT

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mhc.upstream import verify
-from mhc.upstream.errors import ExportError
+from mhc.upstream.verify import ExportError
 
 
 def program(folder: Path, text: str) -> Path:
@@ -47,12 +47,12 @@ def test_a_repro_has_few_variables_and_empty_folders(tmp_path: Path, monkeypatch
     assert not Path(folder).exists()
     for name in ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LANG", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
-        with verify.apart() as (environment, place):
+        with verify.isolated() as (environment, place):
             assert name in environment
             assert all(Path(environment[cache]).is_dir() and Path(environment[cache]).parent == place for cache in caches)
             assert environment["PYTHONPATH"] == str(place)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    with verify.apart() as (environment, _):
+    with verify.isolated() as (environment, _):
         assert environment["CUDA_VISIBLE_DEVICES"] == "3"
 
 
