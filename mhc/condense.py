@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mhc.dense import dense
+from mhc.dense import bits, dense
 from mhc.inputs import Inputs, derived
 from mhc.operator import TensorSpec
 
@@ -99,7 +99,6 @@ def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
 
 _PRIME = 1099511628211
 _CHUNK = 1 << 22  # elements compared at a time
-_BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _digests(rows: Tensor) -> Tensor:
@@ -108,18 +107,17 @@ def _digests(rows: Tensor) -> Tensor:
     factors = torch.randint(-(2**62), 2**62, (width,), generator=torch.Generator().manual_seed(width)) * 2 + 1
     factors = factors.to(rows.device)
     parts = []
-    for part in torch.split(rows.view(_BITS[rows.element_size()]), max(1, _CHUNK // max(1, width))):
-        bits = part.long()
+    for part in torch.split(bits(rows), max(1, _CHUNK // max(1, width))):
+        whole = part.long()
         # a sign bit alone would be lost modulo 2**64; not in place, since float64 bits are the tensor's own memory
-        bits = bits ^ (bits >> 29)
-        parts.append((bits * factors).sum(1))
+        parts.append(((whole ^ (whole >> 29)) * factors).sum(1))
     return torch.cat(parts)
 
 
 def _same(rows: Tensor, chosen: Tensor, stands_for: Tensor, judged: Tensor) -> bool:
     """Return whether each `judged` row has the same bits as its representative."""
-    bits, step = rows.view(_BITS[rows.element_size()]), max(1, _CHUNK // max(1, rows.shape[1]))
+    whole, step = bits(rows), max(1, _CHUNK // max(1, rows.shape[1]))
     return all(
-        bool(((bits[at : at + step] == bits[chosen[stands_for[at : at + step]]]).all(1) | ~judged[at : at + step]).all())
-        for at in range(0, len(bits), step)
+        bool(((whole[at : at + step] == whole[chosen[stands_for[at : at + step]]]).all(1) | ~judged[at : at + step]).all())
+        for at in range(0, len(whole), step)
     )

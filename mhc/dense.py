@@ -1,10 +1,18 @@
-"""Contiguous, aligned tensors for kernels."""
+"""Contiguous, aligned tensors for kernels, and the bits of elements."""
 
 import torch
 from torch import Tensor
 
 _ON_GPU, _ON_CPU = 16, 64
 """Bytes: on CUDA the widest load, on the CPU a vector of AVX-512."""
+
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """Return a contiguous tensor's elements as integers with the same bits."""
+    return tensor.view(_INTEGERS[tensor.element_size()])
 
 
 def dense(*tensors: Tensor) -> list[Tensor]:

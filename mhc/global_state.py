@@ -44,14 +44,6 @@ class Change:
     how: str
 
 
-def _read_torch() -> bytes:
-    return torch.get_rng_state().numpy().tobytes()
-
-
-def _write_torch(state: bytes) -> None:
-    torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
-
-
 _KEY_AND_POSITION = 4 * 624 + 4  # bytes of numpy's mt19937_state
 
 
@@ -171,6 +163,16 @@ def _attribute(name: str, owner: Any, attribute: str) -> Setting:
     return Setting(name=name, read=lambda: getattr(owner, attribute), write=lambda value: setattr(owner, attribute, value))
 
 
+def _generator(name: str, read: Callable[[], torch.Tensor], write: Callable[[torch.Tensor], object]) -> Setting:
+    """Return the state of a generator of PyTorch as a setting whose values are bytes."""
+    return Setting(
+        name=name,
+        read=lambda: read().numpy().tobytes(),
+        write=lambda state: write(torch.frombuffer(bytearray(state), dtype=torch.uint8)),
+        opaque=True,
+    )
+
+
 _MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn
 
 SETTINGS: tuple[Setting, ...] = (
@@ -178,7 +180,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="dispatch modes", read=torch._C._len_torch_dispatch_stack, write=_pop_dispatch_modes),
     Setting(name="function modes", read=_read_function_modes, write=_pop_function_modes),
     Setting(name="default device", read=_read_default_device, write=_write_default_device),
-    Setting(name="PyTorch's generator on the CPU", read=_read_torch, write=_write_torch, opaque=True),
+    _generator("PyTorch's generator on the CPU", torch.get_rng_state, torch.set_rng_state),
     Setting(name="Python's random generator", read=random.getstate, write=random.setstate, opaque=True),
     Setting(name="NumPy's global generator", read=_read_numpy, write=_write_numpy, opaque=True),
     Setting(name="grad mode", read=_read_grad_mode, write=lambda mode: None),  # restored by `unchanged`
@@ -209,12 +211,7 @@ SETTINGS: tuple[Setting, ...] = (
 CUDA_SETTINGS: tuple[Setting, ...] = (
     Setting(name="CUDA device", read=torch.cuda.current_device, write=torch.cuda.set_device),
     Setting(name="CUDA stream", read=torch.cuda.current_stream, write=torch.cuda.set_stream),
-    Setting(
-        name="PyTorch's generator on CUDA",
-        read=lambda: torch.cuda.get_rng_state().numpy().tobytes(),
-        write=lambda state: torch.cuda.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8)),
-        opaque=True,
-    ),
+    _generator("PyTorch's generator on CUDA", torch.cuda.get_rng_state, torch.cuda.set_rng_state),
 )
 """Further settings on a GPU; the device first, since the others are read from the current device."""
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
-from mhc.operator import OPERATORS, STORAGE_DTYPES, Operator
+from mhc.operator import OPERATORS, STAGES, STORAGE_DTYPES, Operator
 
 DEVICES = ("cpu", "cuda")
 
@@ -114,8 +114,8 @@ class Implementation:
         self._require(not both_none, "one of forward and backward must be given", None)
         table = OPERATORS[self.operator]
         self._check_aliases(table)
-        self._check_signature("forward", table.forward_arguments, table.scalars)
-        self._check_signature("backward", table.backward_arguments, table.scalars)
+        for stage in self.stages(STAGES):
+            self._check_signature(stage, table.interface(stage)[0], table.scalars)
 
     def _require(self, condition: bool, wanted: str, was: object) -> None:
         if not condition:
@@ -132,8 +132,6 @@ class Implementation:
 
     def _check_signature(self, stage: str, arguments: Sequence[str], scalars: Mapping[str, float]) -> None:
         function = getattr(self, stage)
-        if function is None:
-            return
         keywords = dict.fromkeys([*scalars, "schedule"] if self.schedule else scalars)
         wanted = f"{stage}({', '.join(arguments)}, *, {', '.join(keywords)})"
         self._require(callable(function), f"{stage} must be a function {wanted}", function)
@@ -147,6 +145,10 @@ class Implementation:
             raise ImplementationError(
                 f"implementation {self.name!r}: {stage}{signature} cannot be called as {wanted}: {error}"
             ) from error
+
+    def stages(self, wanted: Sequence[str]) -> list[str]:
+        """Return those of the `wanted` stages that this implementation has, the forward first."""
+        return [stage for stage in STAGES if stage in wanted and getattr(self, stage) is not None]
 
     def keywords(self, scalars: Mapping[str, float], schedule: Schedule | None = None) -> dict[str, Any]:
         """Return the keyword arguments of a call: the scalars, and a schedule (None: default) if one is declared."""

@@ -20,7 +20,7 @@ from mhc.global_state import Change, unchanged
 from mhc.implementation import Implementation, Refused, text_of
 from mhc.inputs import Inputs
 from mhc.memory import NAN_FILL, Allocations, poisoned
-from mhc.operator import STORAGE_DTYPES, TensorSpec
+from mhc.operator import STAGES, STORAGE_DTYPES, TensorSpec
 from mhc.overlap import shared
 from mhc.placement import Placed, fetch, place
 from mhc.precision import float32_matmuls
@@ -77,9 +77,6 @@ class Observation:
     early: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-STAGES = ("forward", "backward")
-
-
 class DeviceFull(RuntimeError):
     """Raised where a kernel got no memory because other processes use the GPU: not a fault of the kernel."""
 
@@ -108,8 +105,7 @@ def observe(
     """
     case, table = inputs.case, inputs.case.table
     record = _StageRecord()
-    outputs: Mapping[str, Tensor | None] = {}
-    gradients: Mapping[str, Tensor | None] = {}
+    results: dict[str, Mapping[str, Tensor | None]] = {}
     refused = failure = None
     placed = place(inputs, saved)
     given = placed.tensors
@@ -119,14 +115,9 @@ def observe(
     try:
         refused = implementation.refusal(case, inputs.device.type)
         with poisoned(fill) as allocations:
-            if refused is None and implementation.forward is not None and "forward" in stages:
-                stage = "forward"
-                arguments = [given[name] for name in table.forward_arguments]
-                outputs = _run(implementation, stage, arguments, table.outputs, inputs, stream, record)
-            if refused is None and implementation.backward is not None and "backward" in stages:
-                stage = "backward"
-                arguments = [given[name] for name in table.backward_arguments]
-                gradients = _run(implementation, stage, arguments, table.gradients, inputs, stream, record)
+            for stage in implementation.stages(stages) if refused is None else ():
+                names, specs = table.interface(stage)
+                results[stage] = _run(implementation, stage, [given[one] for one in names], specs, inputs, stream, record)
     except Refused as refusal:
         # only a pinned schedule may be refused this late: compilation may show that it is too large for the device
         if implementation.name in case.schedules:
@@ -139,6 +130,7 @@ def observe(
         if inputs.device.type == "cuda" and _taken_by_others(error):
             raise DeviceFull(f"other processes have the GPU's memory: {text_of(error)}") from error
         failure = _failure(stage, error)
+    outputs, gradients = (results.get(one, {}) for one in STAGES)
     returned = {name: value for name, value in {**outputs, **gradients}.items() if value is not None}
     try:
         copied = _HostCopies() if stage == "supports" else _fetch_all(returned, placed, allocations, record.early)
@@ -343,5 +335,5 @@ def _metadata(tensor: Tensor) -> tuple[object, ...]:
 
 
 def _same_bits(a: Tensor, b: Tensor) -> bool:
-    # an empty tensor may have strides that do not allow a view of bytes
+    """Return whether two tensors hold the same bits; an empty one may have strides that do not allow a view of bytes."""
     return a.numel() == 0 or torch.equal(a.view(torch.uint8), b.view(torch.uint8))

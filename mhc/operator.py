@@ -25,6 +25,9 @@ STORAGE_DTYPES: Mapping[str, torch.dtype] = {
 }
 
 
+STAGES = ("forward", "backward")
+
+
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype of parameters, sums and gates for an `x` of `dtype`: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
@@ -153,6 +156,11 @@ class Operator:
         required = [spec.name for spec in self.inputs if not spec.optional]
         optional = [spec.name for spec in self.inputs if spec.optional]
         return (*required, *self.saved, *(spec.name for spec in self.upstream), *optional)
+
+    def interface(self, stage: str) -> tuple[tuple[str, ...], tuple[TensorSpec, ...]]:
+        """Return the names of a stage's arguments and the specs of its results, both in order."""
+        forward = stage == STAGES[0]
+        return (self.forward_arguments, self.outputs) if forward else (self.backward_arguments, self.gradients)
 
     @functools.cached_property
     def argument_specs(self) -> Mapping[str, TensorSpec]:

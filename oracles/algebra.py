@@ -33,7 +33,7 @@ def permuted_tokens(trial: Trial) -> Plan | list[Verdict]:
     if case.N < 2:
         return [not_applicable(NAME, "permuted tokens", "fewer than two tokens")]
     order = shuffled(case, "permuted tokens", case.N).reshape(case.B, case.S)
-    return _moved(trial, "permuted tokens", Reindexing(table=case.table, tokens=order, axes={}))
+    return _moved(trial, "permuted tokens", Reindexing(table=case.table, tokens=order))
 
 
 def sliced_tokens(trial: Trial) -> Plan | list[Verdict]:
@@ -43,7 +43,7 @@ def sliced_tokens(trial: Trial) -> Plan | list[Verdict]:
         return [not_applicable(NAME, "sliced tokens", "fewer than two tokens")]
     begin = hash_below(case, "slice", case.N)
     tokens = torch.arange(begin, max(begin + 1, case.N - 1)).reshape(1, -1)
-    return _moved(trial, "sliced tokens", Reindexing(table=case.table, tokens=tokens, axes={}), rows_only=True)
+    return _moved(trial, "sliced tokens", Reindexing(table=case.table, tokens=tokens), rows_only=True)
 
 
 def repeated_tokens(trial: Trial) -> Plan | list[Verdict]:
@@ -55,8 +55,7 @@ def repeated_tokens(trial: Trial) -> Plan | list[Verdict]:
     if case.N < 1:
         return [not_applicable(NAME, "repeated tokens", "no tokens")]
     tokens = torch.arange(case.N).reshape(case.B, case.S).repeat(2, 1)
-    move = Reindexing(table=case.table, tokens=tokens, axes={})
-    return _moved(trial, "repeated tokens", move, times=2.0)
+    return _moved(trial, "repeated tokens", Reindexing(table=case.table, tokens=tokens), times=2.0)
 
 
 def permuted_streams(trial: Trial) -> Plan | list[Verdict]:

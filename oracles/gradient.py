@@ -85,7 +85,7 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
         return [not_applicable(NAME, "additive", "fewer than two tokens")]
     cut = 1 + hash_below(case, "cut", case.N - 1)
     tokens = torch.arange(case.N)
-    parts = [Reindexing(table=table, tokens=part.reshape(1, -1), axes={}) for part in (tokens[:cut], tokens[cut:])]
+    parts = [Reindexing(table=table, tokens=part.reshape(1, -1)) for part in (tokens[:cut], tokens[cut:])]
     runs = [part.run(label, trial, stages=("backward",)) for label, part in zip(PARTS, parts, strict=True)]
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:

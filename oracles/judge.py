@@ -10,6 +10,7 @@ from mhc.observation import Observation
 from oracles import aliasing, bound, effects, liveness, memory, nonfinite, refusal
 from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
+from oracles.trial import results
 from oracles.verdict import Status, Verdict, failed, not_applicable
 
 JUDGED, NOT_RETURNED, NOTHING, ABSENT = "judged", "not returned", "nothing to judge", "absent"
@@ -97,9 +98,9 @@ def agree(oracle: str, symptom: str, observation: Observation, allowed: Toleranc
 
 def pairs(observation: Observation, allowed: Tolerances) -> Iterator[tuple[str, Tensor | None, ErrorNumber | None]]:
     """Yield name, value and tolerance of each observed result; value or tolerance is None where it is missing."""
-    for given, wanted in ((observation.outputs, allowed.outputs), (observation.gradients, allowed.gradients)):
-        for name, value in given.items():
-            yield name, value, wanted.get(name)
+    wanted = allowed.results
+    for name, value in results(observation).items():
+        yield name, value, wanted.get(name)
 
 
 def judge_missing(oracle: str, name: str, value: Tensor | None, wanted: ErrorNumber | None) -> Verdict:

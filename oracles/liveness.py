@@ -54,7 +54,7 @@ def device_error(error: Exception) -> Verdict | None:
     found = _symptom(text)
     if found not in DEVICE_LOST:
         return None
-    return failed(NAME, "process", found, f"the device was lost after a call had returned: {text.splitlines()[0]}")
+    return _process_failed(found, f"the device was lost after a call had returned: {text.splitlines()[0]}")
 
 
 def device_lost(observation: Observation) -> bool:
@@ -66,45 +66,47 @@ _CUMULATIVE = frozenset({"out of memory", "floods its output", "leaves processes
 """Symptoms that accumulate over cases, so that the case in which they appear does not matter."""
 
 
+def _process_failed(symptom: str, message: str) -> Verdict:
+    return failed(NAME, "process", symptom, message)
+
+
 def hung(limit: float) -> Verdict:
     """Return the verdict on a process that did not answer within `limit` seconds."""
-    return failed(NAME, "process", "hang", f"no answer within {limit:g} s")
+    return _process_failed("hang", f"no answer within {limit:g} s")
 
 
 def died(how: str) -> Verdict:
     """Return the verdict on a process that ended by a signal or with a status."""
-    return failed(NAME, "process", how, f"its process ended in the middle of the case: {how}")
+    return _process_failed(how, f"its process ended in the middle of the case: {how}")
 
 
 def after_judged(verdict: Verdict) -> Verdict:
     """Return the verdict on a process that failed after its case was judged, because of something left running."""
     if verdict.symptom in _CUMULATIVE:
         return verdict
-    return failed(NAME, "process", f"{verdict.symptom}, late", f"after the case had been judged: {verdict.message}")
+    return _process_failed(f"{verdict.symptom}, late", f"after the case had been judged: {verdict.message}")
 
 
 def wrote_to_pipe() -> Verdict:
     """Return the verdict on a process that writes other bytes than messages to its pipe."""
-    return failed(NAME, "process", "writes to its pipe", "wrote something else than messages to the pipe that it answers on")
+    return _process_failed("writes to its pipe", "wrote something else than messages to the pipe that it answers on")
 
 
 def left_processes(count: int) -> Verdict:
     """Return the verdict on a process that leaves `count` child processes running."""
-    return failed(NAME, "process", "leaves processes", f"had {count} processes running that it had started")
+    return _process_failed("leaves processes", f"had {count} processes running that it had started")
 
 
 def closed_pipe(limit: float) -> Verdict:
     """Return the verdict on a process that closed its pipe and did not end within `limit` seconds."""
-    return failed(
-        NAME, "process", "closes its pipe", f"closed the pipe that it answers on, and had not ended {limit:g} s later"
-    )
+    return _process_failed("closes its pipe", f"closed the pipe that it answers on, and had not ended {limit:g} s later")
 
 
 def exceeded_memory(used: float, limit: float) -> Verdict:
     """Return the verdict on a process that used more memory than its limit; both in bytes."""
-    return failed(NAME, "process", "out of memory", f"took {used / 2**30:.1f} GiB, of {limit / 2**30:.1f} that it may")
+    return _process_failed("out of memory", f"took {used / 2**30:.1f} GiB, of {limit / 2**30:.1f} that it may")
 
 
 def flooded_output(limit: int) -> Verdict:
     """Return the verdict on a process that wrote more than `limit` bytes of output."""
-    return failed(NAME, "process", "floods its output", f"wrote more than {limit >> 20} MiB to standard output and error")
+    return _process_failed("floods its output", f"wrote more than {limit >> 20} MiB to standard output and error")

@@ -6,13 +6,12 @@ optional tensors are run; the gate fails where one of them returns it. Nothing e
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mhc.case import Case, default_case
-from mhc.inputs import Inputs, materialise
+from mhc.inputs import materialise
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
-from mhc.reference import Reference, reference
+from mhc.reference import reference
 from oracles.trial import Gate, Plan, Run, Trial, results
 from oracles.verdict import Verdict, failed, not_applicable, passed
 
@@ -20,12 +19,6 @@ NAME = "presence"
 
 _SHAPES = ({"B": 1, "S": 1, "n": 1, "D": 1}, {"B": 1, "S": 70, "n": 2, "D": 8}, {"B": 2, "S": 3, "n": 4, "D": 33})
 """The simplest shape; more than 64 tokens; another n and D. All are small, since probes run often."""
-
-
-@dataclass(frozen=True)
-class _Probe:
-    inputs: Inputs
-    reference: Reference
 
 
 def simplest(trial: Trial) -> Plan | list[Verdict]:
@@ -43,7 +36,7 @@ def _plan(trial: Trial, chosen: slice) -> Plan | list[Verdict]:
     missing = [name for name, value in returned.items() if value is None and name in wanted]
     if not missing:
         return [passed(NAME, "results")]
-    runs = {_describe_case(probe.inputs.case): probe for probe in _probes(trial, chosen)}
+    runs = {probe.label: probe for probe in _probes(trial, chosen)}
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         verdicts = []
@@ -57,13 +50,13 @@ def _plan(trial: Trial, chosen: slice) -> Plan | list[Verdict]:
         return verdicts
 
     return Plan(
-        runs=[Run(label=words, inputs=one.inputs, saved=one.reference.saved) for words, one in runs.items()],
+        runs=list(runs.values()),
         judge=judge,
         probes=True,
     )
 
 
-def _probes(trial: Trial, chosen: slice) -> list[_Probe]:
+def _probes(trial: Trial, chosen: slice) -> list[Run]:
     """Return the probes at `chosen` in: other shapes, then other dtypes, then other sets of optional tensors."""
     case = trial.case
     optional = frozenset(spec.name for spec in case.table.drawn if spec.optional)
@@ -77,10 +70,10 @@ def _probes(trial: Trial, chosen: slice) -> list[_Probe]:
 
 
 @functools.lru_cache(maxsize=64)
-def _probe(operator: str, device: str, dtype: str, absent: frozenset[str], shape: tuple[tuple[str, int], ...]) -> _Probe:
+def _probe(operator: str, device: str, dtype: str, absent: frozenset[str], shape: tuple[tuple[str, int], ...]) -> Run:
     case = default_case(operator=operator, dtype=dtype, absent=absent, **dict(shape))
     inputs = materialise(case, device)
-    return _Probe(inputs=inputs, reference=reference(inputs))
+    return Run(label=_describe_case(case), inputs=inputs, saved=reference(inputs).saved)
 
 
 def _describe_case(case: Case) -> str:

@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from mhc.case import Case
 from mhc.inputs import derived
-from mhc.observation import STAGES
-from mhc.operator import Operator, TensorSpec
+from mhc.operator import STAGES, Operator, TensorSpec
 from oracles.bound import Tolerances
 from oracles.trial import Run, Trial, hash_below
 
@@ -25,7 +24,7 @@ class Reindexing:
 
     table: Operator
     tokens: Tensor | None = None
-    axes: Mapping[str, Tensor]
+    axes: Mapping[str, Tensor] = field(default_factory=dict)
 
     def move(self, tensor: Tensor, spec: TensorSpec) -> Tensor:
         """Return the tensor of the further run for a tensor of the case."""

@@ -4,13 +4,14 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from mhc.case import Case
+from mhc.dense import bits
 from mhc.inputs import Inputs
 from mhc.memory import NAN_FILL
-from mhc.observation import STAGES, Observation
+from mhc.observation import Observation
+from mhc.operator import STAGES
 from mhc.reference import Reference
 from oracles.bound import Tolerances
 from oracles.verdict import Verdict
@@ -110,5 +111,4 @@ def results(observation: Observation) -> dict[str, Tensor | None]:
 
 def same_bits(a: Tensor, b: Tensor) -> Tensor:
     """Return where two tensors of one shape and dtype hold the same bits, NaN included."""
-    integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[a.element_size()]
-    return a.contiguous().view(integers) == b.contiguous().view(integers)
+    return bits(a.contiguous()) == bits(b.contiguous())

@@ -112,7 +112,7 @@ def _supports(error: Callable[[], BaseException]) -> Callable[[Case], bool]:
     return supports
 
 
-_no_tensors = partial(Misbehaviour, kind=NO_TENSORS)
+_no_tensors = partial(Misbehaviour, kind=NO_TENSORS, finds=("liveness: raises *",))
 _odd_tensors = partial(Misbehaviour, kind=ODD_TENSORS)
 _supporting = partial(Misbehaviour, kind=SUPPORTS)
 
@@ -145,25 +145,14 @@ RAISING = (
 )
 
 RETURNING = (
+    _no_tensors(name="returns_sparse", result=_first(Tensor.to_sparse), when=odd_width),
+    _no_tensors(name="returns_meta", result=_first(lambda value: value.to("meta"))),
     _no_tensors(
-        name="returns_sparse",
-        finds=("liveness: raises *",),
-        result=_first(lambda value: value.to_sparse()),
-        when=odd_width,
+        name="returns_quantised", result=_first(lambda value: torch.quantize_per_tensor(value.float(), 0.1, 0, torch.qint8))
     ),
-    _no_tensors(name="returns_meta", finds=("liveness: raises *",), result=_first(lambda value: value.to("meta"))),
-    _no_tensors(
-        name="returns_quantised",
-        finds=("liveness: raises *",),
-        result=_first(lambda value: torch.quantize_per_tensor(value.float(), 0.1, 0, torch.qint8)),
-    ),
-    _no_tensors(
-        name="returns_a_tensor_that_raises",
-        finds=("liveness: raises *",),
-        result=_first(lambda value: value.as_subclass(_Raising)),
-    ),
-    _no_tensors(name="returns_too_few", finds=("liveness: raises *",), result=lambda outputs: list(outputs[:2])),
-    _no_tensors(name="returns_not_implemented", finds=("liveness: raises *",), result=lambda outputs: NotImplemented),
+    _no_tensors(name="returns_a_tensor_that_raises", result=_first(lambda value: value.as_subclass(_Raising))),
+    _no_tensors(name="returns_too_few", result=lambda outputs: list(outputs[:2])),
+    _no_tensors(name="returns_not_implemented", result=lambda outputs: NotImplemented),
     _odd_tensors(name="returns_leaves", result=_first(lambda value: value.clone().requires_grad_())),
     _odd_tensors(name="returns_without_stride", result=_first(_without_stride), when=lambda x: x.shape[0] <= 1),
     _odd_tensors(name="returns_in_a_huge_storage", result=_first(_in_a_huge_storage)),
