@@ -348,7 +348,7 @@ def test_a_campaign_finds_it_once_makes_it_small_and_replays_it(
     small = json.loads(path.read_text(encoding="utf-8"))
     assert list(small["fingerprint"].values()) == ["mhc_pre", "mine", "pair", "h_post", "value", "off"]
     assert small["against"] == f"{kernels}:OFF"
-    assert [small["case"][name] for name in ("B", "S", "n", "D")] == [1, 1, 2, 3]
+    assert [small["case"][name] for name in ("B", "S", "n", "D")] == [1, 1, 2, 3], result.output
     assert small["reduction"]["reproduced"] == small["reduction"]["runs"] == 1
     command = f"replay {path} --impl {kernels}:MINE --against {kernels}:OFF"
     assert f"python -m mhc.fuzz {command}\n" in result.output
