@@ -17,10 +17,10 @@ from mhc.bench.detection.hunt import drawn_for, named
 from mhc.bench.markdown import table
 from mhc.bench.state import Results
 from mhc.case import Case
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.minimise.minimise import minimise
-from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import ImplementationError
 from mhc.registry import load
@@ -168,7 +168,7 @@ def _one(mutant: Mutant, drawn: Sequence[Case], limit: float, hunting: float, se
 def _first(spec: str, drawn: Sequence[Case], limit: float, seconds: float) -> tuple[int, Finding | None]:
     """Return the number of the first drawn case that fails, and its finding."""
     implementation = load(spec)
-    worker = Worker(spec, implementation, "cpu", limit=limit)
+    worker = WorkerClient(spec, implementation, "cpu", limit=limit)
     started = time.monotonic()
     number = 0
     try:
@@ -176,7 +176,7 @@ def _first(spec: str, drawn: Sequence[Case], limit: float, seconds: float) -> tu
             if time.monotonic() - started > seconds:
                 break
             case = named(one, implementation.name)
-            worker.start(case, Depth.DRAWN)
+            worker.start(case, Level.DRAWN)
             for verdict in worker.finish():
                 if verdict.status is Status.FAIL:
                     return number, finding(spec, implementation, case, verdict)

@@ -21,7 +21,7 @@ from mhc.bench.detection.hunt import Hunt, Share, Subject, base_subject, draw, d
 from mhc.bench.detection.score import Score, score
 from mhc.bench.detection.sets import KNOWN, THRESHOLDS, set_of
 from mhc.bench.detection.suites import COMPARATORS
-from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.client import WorkerClient
 from mhc.implementation import Implementation
 from oracles.mutants import thresholds
 from oracles.mutants.catalogue import ALL, CLEAN, MUTANTS, NEEDS_A_GPU, SETS
@@ -232,7 +232,7 @@ def test_what_does_not_run_is_refused(names: tuple[str, ...], device: str, messa
 def test_a_hunt_runs_where_its_subject_says(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
-    class Watched(Worker):
+    class Watched(WorkerClient):
         def __init__(self, spec: str, implementation: Implementation, device: str, **others: Any) -> None:
             seen.append(device)
             super().__init__(spec, implementation, "cpu", **others)

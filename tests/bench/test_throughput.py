@@ -21,7 +21,7 @@ from mhc.bench.throughput.plain import apart, fixed, loop
 from mhc.bench.throughput.race import Race, Score, State, race, scores
 from mhc.bench.throughput.simulated import Ceiling, Simulated, measure
 from mhc.bench.throughput.unled import unled
-from mhc.fuzz.executors.local import Here
+from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError, Process
 from oracles.mutants.catalogue import ALL
@@ -230,7 +230,7 @@ def test_workers_are_busy_with_cases_most_of_a_lap() -> None:
     specs = {"manual": ("manual", load("manual"))}
     started: list[int] = []
 
-    class Counted(Here):
+    class Counted(LocalExecutor):
         def start(self, slot: int, name: str) -> Process:
             started.append(slot)
             return super().start(slot, name)

@@ -8,7 +8,7 @@ from mhc import Case, default_case, materialise, reference
 from mhc.case import with_tensor
 from mhc.condense import LEAST, condense
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.inputs import Inputs, edited
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.reference import condensed
@@ -112,7 +112,7 @@ def test_a_nan_in_a_token_without_a_gradient_reaches_the_sums() -> None:
 def test_right_implementations_pass_every_gate_on_a_large_case() -> None:
     for implementation in (MANUAL, GOLDEN):
         for dtype in ("float32", "float16"):
-            verdicts = check(implementation, large(dtype=dtype), "cpu", Depth.FULL).verdicts
+            verdicts = check(implementation, large(dtype=dtype), "cpu", Level.FULL).verdicts
             assert [one for one in verdicts if one.status is Status.FAIL] == []
 
 
@@ -123,6 +123,6 @@ def test_one_wrong_token_in_thousands_is_found() -> None:
         h_in[1, 431, 7] += 1
         return (h_in, *rest)
 
-    verdicts = check(replace(MANUAL, name="wrong", forward=forward), large(), "cpu", Depth.PLAIN).verdicts
+    verdicts = check(replace(MANUAL, name="wrong", forward=forward), large(), "cpu", Level.PLAIN).verdicts
     assert [(one.oracle, one.subject) for one in verdicts if one.status is Status.FAIL] == [("bound", "h_in")]
     assert "h_in[1, 431, 7]" in next(one.message for one in verdicts if one.status is Status.FAIL)

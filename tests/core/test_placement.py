@@ -14,7 +14,7 @@ import oracles.memory
 from mhc import Implementation, default_case
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.placement import fetch, place
 from oracles.verdict import Verdict
@@ -58,21 +58,21 @@ def told(verdicts: list[Verdict]) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("implementation", [GOLDEN, MANUAL], ids=lambda one: one.name)
 def test_every_gate_judges_on_the_host(implementation: Implementation, name: str, watch: Watch) -> None:
-    verdicts = check(far(implementation, watch), CASES[name], str(DEVICE), Depth.FULL).verdicts
+    verdicts = check(far(implementation, watch), CASES[name], str(DEVICE), Level.FULL).verdicts
     assert {where for where, _ in watch.asked} == {"place", "run", "fetch"}
     assert {what for where, what in watch.asked if where == "place"} == {"_to_copy"}
     assert {what for where, what in watch.asked if where == "fetch"} == {"wait"}
     assert watch.entered["fetch"] == watch.entered["place"] + 1  # once a run, and once to see what later runs changed
-    assert told(verdicts) == told(check(implementation, CASES[name], "cpu", Depth.FULL).verdicts)
+    assert told(verdicts) == told(check(implementation, CASES[name], "cpu", Level.FULL).verdicts)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_large_case_is_judged_where_it_runs(name: str, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """No tensor of the judging is left on the host by mistake: those of two devices do not mix."""
     monkeypatch.setattr(import_module("mhc.reference"), "ON_HOST", 0)  # mhc.reference is the function
-    verdicts = check(far(MANUAL, watch), CASES[name], str(DEVICE), Depth.FULL).verdicts
+    verdicts = check(far(MANUAL, watch), CASES[name], str(DEVICE), Level.FULL).verdicts
     assert watch.asked["elsewhere", "mul"]
-    assert told(verdicts) == told(check(MANUAL, CASES[name], "cpu", Depth.FULL).verdicts)
+    assert told(verdicts) == told(check(MANUAL, CASES[name], "cpu", Level.FULL).verdicts)
 
 
 @pytest.mark.parametrize("last", [1, 3])
@@ -92,6 +92,6 @@ def test_a_lost_device_is_told_once_and_asked_nothing_more(last: int, monkeypatc
         assert MANUAL.forward is not None
         return MANUAL.forward(*arguments, **keywords)
 
-    verdicts = check(replace(MANUAL, forward=forward), CASES["infinite"], "cpu", Depth.FULL).verdicts
+    verdicts = check(replace(MANUAL, forward=forward), CASES["infinite"], "cpu", Level.FULL).verdicts
     assert symptoms(verdicts) == {("liveness", "forward", "illegal address")}
     assert len(runs) == last

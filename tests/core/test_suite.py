@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import finding, read_case
 from mhc.registry import built_in, load
 from oracles.verdict import failed
@@ -161,7 +161,7 @@ def test_a_failure_has_the_place_the_values_the_bound_and_a_command_that_shows_i
     assert [len(line) <= TERMINAL for line in summary] == [True]
     replayed, spec = read_case(tmp_path / command.split()[4])
     assert spec is not None
-    assert where.strip() in {one.message for one in check(load(spec), replayed, "cpu", Depth.PLAIN).verdicts}
+    assert where.strip() in {one.message for one in check(load(spec), replayed, "cpu", Level.PLAIN).verdicts}
 
 
 def test_a_long_message_is_cut_and_the_command_never() -> None:

@@ -13,7 +13,7 @@ from mhc.case import with_tensor
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.differential import Pair, Peer, PeerResult
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.replay_table import replay_table
 from mhc.fuzz.findings.finding import finding
@@ -75,7 +75,7 @@ def test_the_summary_of_a_campaign(tmp_path: Path) -> None:
 
 def test_what_it_finds_where_dx_is_wrong(mine: Implementation) -> None:
     case = smallest(dh_in="constant")
-    failure = next(one for one in check(mine, case, "cpu", Depth.PLAIN).verdicts if one.status is Status.FAIL)
+    failure = next(one for one in check(mine, case, "cpu", Level.PLAIN).verdicts if one.status is Status.FAIL)
     found = finding("mine.py:IMPL", mine, case, failure)
     printed = describe(found, Path(f"fuzz_reports/now-seed1/{found.fingerprint.id}.json")).replace("FOUND", "MINIMAL", 1)
     lines = block("MINIMAL mine: dx")
@@ -85,7 +85,7 @@ def test_what_it_finds_where_dx_is_wrong(mine: Implementation) -> None:
 
 def test_the_table_of_its_replay(mine: Implementation) -> None:
     case = smallest(dh_in="constant")
-    printed = replay_table(case, "mine", check(mine, case, "cpu", Depth.FULL, measure=True).verdicts)
+    printed = replay_table(case, "mine", check(mine, case, "cpu", Level.FULL, measure=True).verdicts)
     lines = block("mine on pre-")
     assert len(lines) > 12
     assert missing(lines, printed) == []
@@ -93,8 +93,8 @@ def test_the_table_of_its_replay(mine: Implementation) -> None:
 
 def test_the_smallest_case_fails_and_nothing_simpler(mine: Implementation) -> None:
     """It is what the minimiser ends at: without the 1 in dh_in, dx is right."""
-    assert any(one.status is Status.FAIL for one in check(mine, smallest(dh_in="constant"), "cpu", Depth.PLAIN).verdicts)
-    assert not any(one.status is Status.FAIL for one in check(mine, smallest(), "cpu", Depth.PLAIN).verdicts)
+    assert any(one.status is Status.FAIL for one in check(mine, smallest(dh_in="constant"), "cpu", Level.PLAIN).verdicts)
+    assert not any(one.status is Status.FAIL for one in check(mine, smallest(), "cpu", Level.PLAIN).verdicts)
 
 
 class Beside:
@@ -114,7 +114,7 @@ class Beside:
 def test_what_it_finds_against_another(mine: Implementation) -> None:
     off = replace(altered(EXAMPLE, forward=lambda out, _: (out[0], out[1] + 0.001, *out[2:])), name="off")
     right = replace(EXAMPLE, name="mine")
-    verdicts = check(right, smallest(), "cpu", Depth.PLAIN, peers=[Beside(off)]).verdicts
+    verdicts = check(right, smallest(), "cpu", Level.PLAIN, peers=[Beside(off)]).verdicts
     failure = next(one for one in verdicts if one.status is Status.FAIL)
     printed = describe(finding("mine.py:IMPL", right, smallest(), failure), Path("here")).replace("FOUND", "MINIMAL", 1)
     assert missing(block("MINIMAL mine: h_post"), printed) == []
@@ -189,7 +189,7 @@ def test_findings_about_the_interface() -> None:
     messages = joined(block("forward raised ContractError: ret.py"))
     printed = []
     for name in ("ret", "shape", "supp"):
-        verdicts = check(load(f"{name}.py:IMPL"), default_case(), "cpu", Depth.PLAIN).verdicts
+        verdicts = check(load(f"{name}.py:IMPL"), default_case(), "cpu", Level.PLAIN).verdicts
         printed += [one.message for one in verdicts if one.status is Status.FAIL]
     assert messages[:3] == printed
     assert messages[3:] == [

@@ -13,7 +13,7 @@ from mhc.fuzz.campaign.harness_faults import FaultRecord, read_faults
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store_validation import check as check_store
 from mhc.fuzz.findings.finding import Finding
-from mhc.fuzz.worker.process import HarnessError, Lost
+from mhc.fuzz.worker.process import HarnessError, WorkerLost
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Fault, Message, Minimise, Ready, Round
 from oracles import liveness
 from strategies.reach import Reach
@@ -278,7 +278,12 @@ def test_a_machine_that_is_gone_blames_no_case(tmp_path: Path) -> None:
     def answer(request: Round) -> list[Any]:
         if request.skip:
             return healthy(request)
-        return [Begun(case=CASE.json, number=0), Checked(case=CASE.json), Begun(case=CASE.json, number=1), Lost("gone")]
+        return [
+            Begun(case=CASE.json, number=0),
+            Checked(case=CASE.json),
+            Begun(case=CASE.json, number=1),
+            WorkerLost("gone"),
+        ]
 
     place = FakeSite(answer)
     ran = campaign(place, tmp_path, Budget(cases=6))

@@ -9,8 +9,8 @@ from mhc import Case, default_case, load, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.fuzz.check import check as check_
 from mhc.fuzz.check.check import check, further
-from mhc.fuzz.check.level import Depth
-from mhc.fuzz.check.timing import Clock
+from mhc.fuzz.check.level import Level
+from mhc.fuzz.check.timing import Timing
 from mhc.implementation import Refused
 from oracles import refusal
 from oracles.bound import tolerances
@@ -24,7 +24,7 @@ CASE = default_case(B=2, S=3, n=2, D=4, dtype="float32")
 MARK = "the gate was asked"
 
 
-def asked(depth: Depth, implementation: Any = MANUAL, case: Case = CASE, monkeypatch: Any = None) -> list[str]:
+def asked(depth: Level, implementation: Any = MANUAL, case: Case = CASE, monkeypatch: Any = None) -> list[str]:
     """The variants of gates that were asked for a plan."""
     seen: list[str] = []
 
@@ -48,11 +48,11 @@ def test_a_device_that_is_lost_behind_a_call_is_a_finding_on_the_case(monkeypatc
         raise RuntimeError("CUDA error: device-side assert triggered")
 
     monkeypatch.setattr(check_, "tolerances", lost)
-    (verdict,) = check(MANUAL, CASE, "cpu", Depth.PLAIN).verdicts
+    (verdict,) = check(MANUAL, CASE, "cpu", Level.PLAIN).verdicts
     assert (verdict.oracle, verdict.subject, verdict.symptom) == ("liveness", "process", "kernel crash")
     monkeypatch.setattr(check_, "tolerances", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        check(MANUAL, CASE, "cpu", Depth.PLAIN)
+        check(MANUAL, CASE, "cpu", Level.PLAIN)
 
 
 def test_a_supports_that_fails_when_asked_again_is_unsteady() -> None:
@@ -61,7 +61,7 @@ def test_a_supports_that_fails_when_asked_again_is_unsteady() -> None:
     def supports(case: Case) -> Any:
         return next(asked_)  # StopIteration the second time
 
-    (verdict,) = check(replace(MANUAL, supports=supports), CASE, "cpu", Depth.PLAIN).verdicts
+    (verdict,) = check(replace(MANUAL, supports=supports), CASE, "cpu", Level.PLAIN).verdicts
     assert (verdict.oracle, verdict.status, verdict.symptom) == ("refusal", Status.FAIL, "unsteady")
 
 
@@ -69,26 +69,26 @@ def test_which_gates_judge(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = altered(MANUAL, forward=lambda out, _: (out[0] + 1, *out[1:]))
     broken = altered(MANUAL, forward=lambda out, _: 1 / 0)
     for depth, implementation, wanted in (
-        (Depth.DRAWN, MANUAL, ["drawn"]),
-        (Depth.FULL, MANUAL, ["drawn", "not drawn"]),
-        (Depth.CLEAN, MANUAL, ["drawn", "not drawn"]),
-        (Depth.PLAIN, MANUAL, []),
-        (Depth.DRAWN, wrong, []),
-        (Depth.CLEAN, wrong, []),
-        (Depth.FULL, wrong, ["drawn", "not drawn"]),
-        (Depth.FULL, broken, []),
+        (Level.DRAWN, MANUAL, ["drawn"]),
+        (Level.FULL, MANUAL, ["drawn", "not drawn"]),
+        (Level.CLEAN, MANUAL, ["drawn", "not drawn"]),
+        (Level.PLAIN, MANUAL, []),
+        (Level.DRAWN, wrong, []),
+        (Level.CLEAN, wrong, []),
+        (Level.FULL, wrong, ["drawn", "not drawn"]),
+        (Level.FULL, broken, []),
     ):
         assert asked(depth, implementation, monkeypatch=monkeypatch) == wanted, (depth, implementation.name)
 
 
 def test_a_clock_hears_of_every_run_and_where_time_went() -> None:
     heard: list[int] = []
-    clock = Clock(on_run=heard.append)
-    check(MANUAL, CASE, "cpu", Depth.PLAIN, clock)
+    clock = Timing(on_run=heard.append)
+    check(MANUAL, CASE, "cpu", Level.PLAIN, clock)
     assert heard == [1]
     assert 0 < clock.running < clock.checking
     assert 0 < clock.reference < clock.checking
-    check(MANUAL, CASE, "cpu", Depth.FULL, clock)
+    check(MANUAL, CASE, "cpu", Level.FULL, clock)
     assert heard == list(range(1, len(heard) + 1))
     trial = trial_of()
     named = set()
@@ -111,20 +111,20 @@ def trial_of(case: Case = CASE, implementation: Any = MANUAL) -> Trial:
 
 def test_errors_are_measured_where_they_are_asked_for() -> None:
     for measure in (True, False):
-        verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, measure=measure).verdicts
+        verdicts = check(MANUAL, CASE, "cpu", Level.PLAIN, measure=measure).verdicts
         assert any(one.errors is not None for one in verdicts) is measure
 
 
 def test_a_refused_schedule_is_dropped_and_only_its_own() -> None:
     case = replace(CASE, schedules={"mine": {"BLOCK": 8}, "other": {"BLOCK": 4}})
-    judged = check(MANUAL, case, "cpu", Depth.PLAIN)
+    judged = check(MANUAL, case, "cpu", Level.PLAIN)
     assert judged.verdicts[0] == refusal.unpinned("its schedule has no BLOCK = 8")
     assert judged.case == replace(case, schedules={"other": {"BLOCK": 4}})
     assert not judged.failures
     assert {one.oracle for one in judged.verdicts} > {"refusal", "bound"}
     odd = replace(MANUAL, supports=lambda case: Refused("odd"))
-    assert check(odd, CASE, "cpu", Depth.PLAIN).case is CASE
-    wrong = check(altered(MANUAL, forward=lambda out, _: (out[0] + 1, *out[1:])), CASE, "cpu", Depth.PLAIN)
+    assert check(odd, CASE, "cpu", Level.PLAIN).case is CASE
+    wrong = check(altered(MANUAL, forward=lambda out, _: (out[0] + 1, *out[1:])), CASE, "cpu", Level.PLAIN)
     assert [one.subject for one in wrong.failures] == ["h_in"]
 
 
@@ -185,7 +185,7 @@ def test_the_same_case_is_judged_by_the_same_gates_everywhere() -> None:
 def test_further_runs_are_time_of_the_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
     rerun = check_.rerun
     monkeypatch.setattr(check_, "rerun", lambda *given: replace(rerun(*given), seconds={"forward": 100.0}))
-    clock = Clock()
-    check(MANUAL, CASE, "cpu", Depth.FULL, clock)
+    clock = Timing()
+    check(MANUAL, CASE, "cpu", Level.FULL, clock)
     assert clock.runs > 2
     assert 100 * (clock.runs - 1) <= clock.running < 100 * clock.runs

@@ -11,12 +11,12 @@ from click.testing import CliRunner, Result
 
 from mhc import default_case, load
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.findings.finding import read_case, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
-from mhc.fuzz.findings.known_issues import Known
-from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.findings.known_issues import KnownIssue
+from mhc.fuzz.worker.client import WorkerClient
 from oracles import refusal
 from oracles.verdict import Status
 from tests.support.helpers import ROOT
@@ -104,10 +104,10 @@ def test_a_wrong_value_is_found_once_minimised_saved_and_replayed(kernels: Path,
     assert not [verdict for verdict in healthy if verdict.status is Status.FAIL]
 
 
-def in_the_ledger(oracle: str = "bound", symptom: str = "value") -> Known:
+def in_the_ledger(oracle: str = "bound", symptom: str = "value") -> KnownIssue:
     """That `mine` has a wrong h_post."""
     kind = Fingerprint(operator="mhc_pre", implementation="mine", oracle=oracle, subject="h_post", symptom=symptom)
-    return Known(fingerprint=kind, fixture=f"{kind.id}.json", issue="#12", reason="waits for a compiler")
+    return KnownIssue(fingerprint=kind, fixture=f"{kind.id}.json", issue="#12", reason="waits for a compiler")
 
 
 @pytest.mark.parametrize("symptom", ["value", "all zero"])
@@ -116,7 +116,7 @@ def test_a_campaign_is_blind_to_what_is_known_and_to_nothing_else(
 ) -> None:
     # with its own inputs the precision gate sees it too, where those of the case hide it
     ledger = (in_the_ledger(symptom=symptom), in_the_ledger("precision", "imprecise"))
-    monkeypatch.setattr("mhc.fuzz.cli.run.LEDGER", ledger)
+    monkeypatch.setattr("mhc.fuzz.cli.run.KNOWN_ISSUES", ledger)
     kept = tmp_path / "fixtures"
     chosen = ("--cases", 40, "--seed", 1, "--workers", 1, "--impl", f"{kernels}:WRONG", "--fixtures", kept)
     result = fuzz(*chosen, out=tmp_path / "runs")
@@ -164,7 +164,7 @@ def test_a_crash_is_found_and_ends_neither_the_campaign_nor_the_others(kernels: 
 def test_however_a_kernel_misbehaves_it_is_a_verdict(
     kernels: Path, name: str, subject: str, symptom: str, retired: bool
 ) -> None:
-    worker = Worker(f"{kernels}:{name}", load(f"{kernels}:{name}"), "cpu", limit=1.0)
+    worker = WorkerClient(f"{kernels}:{name}", load(f"{kernels}:{name}"), "cpu", limit=1.0)
     worker.start(default_case(n=2, D=3))
     failures = [verdict for verdict in worker.finish() if verdict.status is Status.FAIL]
     worker.stop()
@@ -173,8 +173,8 @@ def test_however_a_kernel_misbehaves_it_is_a_verdict(
 
 
 def test_the_limit_is_for_one_run_and_not_for_all_that_the_gates_ask_for(kernels: Path) -> None:
-    worker = Worker(f"{kernels}:SLOW", load(f"{kernels}:SLOW"), "cpu", limit=1.5)
-    worker.start(default_case(B=1, S=2, n=2, D=3, dtype="float32"), Depth.FULL)
+    worker = WorkerClient(f"{kernels}:SLOW", load(f"{kernels}:SLOW"), "cpu", limit=1.5)
+    worker.start(default_case(B=1, S=2, n=2, D=3, dtype="float32"), Level.FULL)
     started = time.monotonic()
     verdicts = worker.finish()
     worker.stop()

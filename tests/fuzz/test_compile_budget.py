@@ -11,10 +11,10 @@ from hypothesis import Phase, given, settings
 
 from mhc import Case, default_case, load
 from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
-from mhc.fuzz.campaign.compile_budget import COMPILING, OPENING, Plan, Programs, opening
+from mhc.fuzz.campaign.compile_budget import COMPILING, OPENING, CompileBudget, RoundPlan, opening
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store
-from mhc.fuzz.executors.local import Here
+from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Checked, Round
 from strategies.cases import cases
@@ -47,30 +47,35 @@ def checked(case: Case, *, seconds: float, compiled: int) -> Checked:
 
 
 def test_free_until_compiling_takes_too_much_then_like_what_is_compiled_in_turn() -> None:
-    programs = Programs()
-    assert programs.next() == Plan()
+    programs = CompileBudget()
+    assert programs.next() == RoundPlan()
     one, two = default_case(B=1, S=2, n=1, D=3), default_case(B=1, S=2, n=2, D=3)
     programs.learn(checked(one, seconds=3.0, compiled=4))
     programs.learn(checked(two, seconds=3.0, compiled=2))
-    assert [programs.next() for _ in range(3)] == [Plan(count=5 * ROUND, like=case.json) for case in (one, two, one)]
+    assert [programs.next() for _ in range(3)] == [RoundPlan(count=5 * ROUND, like=case.json) for case in (one, two, one)]
     programs.learn(checked(default_case(B=2, S=2, n=1, D=3), seconds=6.0 / COMPILING - 6.0, compiled=0))
-    assert programs.next() == Plan()
+    assert programs.next() == RoundPlan()
 
 
 def test_the_first_round_is_of_one_program_and_the_second_free_whatever_that_took() -> None:
-    programs = Programs([OPENING, replace(OPENING, dtype="float16")])
-    assert programs.next() == Plan(like=OPENING.json, opening=True)
+    programs = CompileBudget([OPENING, replace(OPENING, dtype="float16")])
+    assert programs.next() == RoundPlan(like=OPENING.json, opening=True)
     programs.learn(checked(replace(OPENING, B=2, S=3), seconds=9.0, compiled=4))
-    assert programs.next() == Plan()
+    assert programs.next() == RoundPlan()
     programs.learn(checked(default_case(), seconds=9.0, compiled=4))
     assert programs.next().like == replace(OPENING, B=2, S=3).json
 
 
 def test_slow_cases_that_compile_nothing_open_in_every_dtype_and_quick_ones_in_one() -> None:
     openings = opening(replace(load("manual"), dtypes=("bfloat16", "float32")))
-    for seconds, wanted in ((0.7, [Plan(like=openings[1].json, opening=True), Plan()]), (0.03, [Plan(), Plan()])):
-        programs = Programs(openings)
-        assert [programs.next(), programs.next()] == [Plan(like=openings[0].json, opening=True), Plan()], "nothing is known"
+    for seconds, wanted in (
+        (0.7, [RoundPlan(like=openings[1].json, opening=True), RoundPlan()]),
+        (0.03, [RoundPlan(), RoundPlan()]),
+    ):
+        programs = CompileBudget(openings)
+        assert [programs.next(), programs.next()] == [RoundPlan(like=openings[0].json, opening=True), RoundPlan()], (
+            "nothing is known"
+        )
         programs.learn(checked(OPENING, seconds=seconds, compiled=0))
         assert [programs.next(), programs.next()] == wanted
 
@@ -84,12 +89,12 @@ def test_openings_have_the_dtypes_that_are_taken_the_simplest_first() -> None:
 
 
 def test_without_compiling_and_without_a_program_that_worked_it_stays_free() -> None:
-    programs = Programs()
+    programs = CompileBudget()
     programs.learn(checked(default_case(), seconds=9.0, compiled=0))
-    assert programs.next() == Plan()
+    assert programs.next() == RoundPlan()
     refused = checked(default_case(), seconds=9.0, compiled=1)
     programs.learn(Checked(case=refused.case, seconds=refused.seconds, compiled=1, refused=True))
-    assert programs.next() == Plan()
+    assert programs.next() == RoundPlan()
 
 
 def test_cases_like_another_differ_in_what_programs_do_not_depend_on() -> None:
@@ -116,7 +121,7 @@ def test_a_campaign_spends_its_time_on_cases(tmp_path: Path) -> None:
     spec = f"{file}:IMPL"
     store = Store.create(tmp_path / FILE)
     specs = {"compiler": (spec, load(spec))}
-    pool = Pool(specs, Here(specs, "cpu", 1, Limits()))
+    pool = Pool(specs, LocalExecutor(specs, "cpu", 1, Limits()))
     try:
         Campaign([Subject(spec=spec, implementation=load(spec))], store, pool, Budget(cases=110), seed=3).run()
         counts = store.counts()["compiler"]
@@ -136,7 +141,7 @@ def test_a_campaign_opens_once_and_a_leg_that_goes_on_with_it_does_not(tmp_path:
         for cases in (ROUND, 2 * ROUND):
             seen: set[str | None] = set()
             legs.append(seen)
-            pool = Pool(specs, Here(specs, "cpu", 1, Limits()))
+            pool = Pool(specs, LocalExecutor(specs, "cpu", 1, Limits()))
 
             def tick(campaign: Campaign, seen: set[str | None] = seen) -> None:
                 seen.update(slot.request.like for slot in campaign.pool.busy() if isinstance(slot.request, Round))
@@ -154,7 +159,7 @@ import triton, triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from mhc import load
-from mhc.fuzz.worker.compile_count import compiles, listen
+from mhc.fuzz.worker.compile_count import compile_count, count_triton
 
 @triton.jit
 def twice(pointer, N: tl.constexpr):
@@ -163,11 +168,11 @@ def twice(pointer, N: tl.constexpr):
 
 told = []
 triton.knobs.compilation.listener = lambda **what: told.append(what["cache_hit"])
-listen()
+count_triton()
 for _ in range(2):
     source = ASTSource(twice, signature={"pointer": "*fp32", "N": "constexpr"}, constexprs={"N": 16})
     triton.compile(source, target=GPUTarget("cuda", 90, 32))
-print(compiles(load("manual")), told)
+print(compile_count(load("manual")), told)
 """
 
 
@@ -186,22 +191,22 @@ def result(case: Case, *, checking: float = 1.0, compiling: float = 0.0, compile
 
 def test_programs_are_shared_where_compiling_takes_more_than_a_quarter() -> None:
     assert COMPILING == 0.25
-    for compiling, wanted in ((1.0, Plan()), (1.1, Plan(count=50, like=CASE.json))):
-        programs = Programs()
+    for compiling, wanted in ((1.0, RoundPlan()), (1.1, RoundPlan(count=50, like=CASE.json))):
+        programs = CompileBudget()
         programs.learn(result(CASE, checking=compiling, compiling=compiling, compiled=1))
         programs.learn(result(CASE, checking=4.0 - compiling))
         assert programs.next() == wanted
-    failing = Programs()
+    failing = CompileBudget()
     failing.learn(result(CASE, checking=1.0, compiling=1.0, compiled=1, findings=(WRONG,)))
-    assert failing.next() == Plan(), "what failed is no program to go on with"
+    assert failing.next() == RoundPlan(), "what failed is no program to go on with"
     other = replace(CASE, schedules={"mine": {"BLOCK": 8}})
-    each = Programs()
+    each = CompileBudget()
     for case in (CASE, other, default_case(B=2, S=2, n=1, D=2, dtype="float16")):
         each.learn(result(case, compiling=1.0, compiled=1))
     assert [each.next().like for _ in range(4)] == [
         *(CASE.json, other.json, default_case(B=2, S=2, n=1, D=2, dtype="float16").json, CASE.json)
     ]
-    many = Programs()
+    many = CompileBudget()
     for width in range(1, 67):
         many.learn(result(default_case(D=width), compiling=1.0, compiled=1))
     likes = {Case.from_json(str(many.next().like)).D for _ in range(70)}
@@ -211,7 +216,7 @@ def test_programs_are_shared_where_compiling_takes_more_than_a_quarter() -> None
 def test_where_cases_are_slow_and_nothing_is_compiled_more_rounds_open() -> None:
     other = replace(OPENING, dtype="float16")
     for checking, wanted in ((0.25, False), (0.26, True)):
-        programs = Programs([OPENING, other])
+        programs = CompileBudget([OPENING, other])
         assert programs.next().opening
         programs.learn(result(CASE, checking=checking))
         assert programs.next().opening is wanted

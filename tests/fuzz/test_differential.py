@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from mhc import Case, Implementation, Refused, default_case, load
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.differential import Peer, PeerResult, RunningPeer, compared
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.options import load_pairs
 from mhc.fuzz.findings import fixtures
@@ -24,7 +24,7 @@ from mhc.fuzz.findings.finding import finding, read_against, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.minimise import minimise
 from mhc.fuzz.worker import peer as peer_module
-from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.limits import Limits, Peers
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.peer import PeerProcess, start_peers
@@ -126,8 +126,8 @@ def pairs(verdicts: list[Verdict]) -> dict[str, Verdict]:
     return {one.subject: one for one in verdicts if one.oracle == "pair"}
 
 
-@pytest.mark.parametrize("depth", list(Depth))
-def test_a_disagreement_fails_and_says_who_is_wrong_by_itself(depth: Depth) -> None:
+@pytest.mark.parametrize("depth", list(Level))
+def test_a_disagreement_fails_and_says_who_is_wrong_by_itself(depth: Level) -> None:
     told = pairs(check(MANUAL, CASE, "cpu", depth, peers=[Here(off("other"))]).verdicts)
     failures = [one for one in told.values() if one.status is Status.FAIL]
     assert [(one.subject, one.symptom, one.against) for one in failures] == [("h_post", "value", "other")]
@@ -138,7 +138,7 @@ def test_a_disagreement_fails_and_says_who_is_wrong_by_itself(depth: Depth) -> N
 
 
 def test_what_the_bound_says_already_is_not_told_twice() -> None:
-    verdicts = check(off("mine"), CASE, "cpu", Depth.PLAIN, peers=[Here(MANUAL), Here(off("other", index=0))]).verdicts
+    verdicts = check(off("mine"), CASE, "cpu", Level.PLAIN, peers=[Here(MANUAL), Here(off("other", index=0))]).verdicts
     failures = [(one.oracle, one.subject, one.against) for one in verdicts if one.status is Status.FAIL]
     assert failures == [("bound", "h_post", ""), ("pair", "h_in", "other")]
     (told,) = [one for one in verdicts if one.against == "manual" and one.subject == "h_post"]
@@ -151,7 +151,7 @@ def test_a_peers_faults_are_not_the_subjects() -> None:
 
     refuses = replace(MANUAL, name="refuses", supports=lambda case: Refused("never"))
     peers: list[RunningPeer] = [Here(refuses), Here(replace(MANUAL, name="raises", forward=raises)), Dead()]
-    verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, peers=peers).verdicts
+    verdicts = check(MANUAL, CASE, "cpu", Level.PLAIN, peers=peers).verdicts
     assert not [one for one in verdicts if one.status is Status.FAIL]
     assert [one.message for one in verdicts if one.against] == [
         "refuses refused: never",
@@ -181,17 +181,17 @@ def test_a_peer_that_recomputes_is_allowed_its_own_tolerance() -> None:
     bounds = []
     for recomputes in (False, True):
         other = replace(wrong, name="other", recomputes_forward=recomputes)
-        told = pairs(check(MANUAL, case, "cpu", Depth.PLAIN, peers=[Here(other)]).verdicts)["dx"]
+        told = pairs(check(MANUAL, case, "cpu", Level.PLAIN, peers=[Here(other)]).verdicts)["dx"]
         bounds.append([float(number) for number in told.message.split("bound ")[1].split(";")[0].split(" + ")])
     assert bounds[0][0] == bounds[0][1] == bounds[1][0] < bounds[1][1]
 
 
 def test_without_a_peer_nothing_is_compared() -> None:
-    assert not [one for one in check(MANUAL, CASE, "cpu", Depth.FULL).verdicts if one.oracle == "pair" or one.against]
+    assert not [one for one in check(MANUAL, CASE, "cpu", Level.FULL).verdicts if one.oracle == "pair" or one.against]
 
 
 def test_fingerprints_tell_peers_apart_and_are_what_they_were_without_one() -> None:
-    verdicts = check(MANUAL, CASE, "cpu", Depth.PLAIN, peers=[Here(off("one")), Here(off("two"))]).verdicts
+    verdicts = check(MANUAL, CASE, "cpu", Level.PLAIN, peers=[Here(off("one")), Here(off("two"))]).verdicts
     one, two = (Fingerprint.of(verdict, CASE.operator, MANUAL.name) for verdict in verdicts if verdict.status is Status.FAIL)
     assert one.id != two.id
     assert replace(one, against="two") == two
@@ -206,7 +206,7 @@ def test_fingerprints_tell_peers_apart_and_are_what_they_were_without_one() -> N
 def test_a_finding_remembers_what_it_was_compared_with(tmp_path: Path) -> None:
     (failure,) = [
         one
-        for one in check(MANUAL, CASE, "cpu", Depth.PLAIN, peers=[Here(off("other"))]).verdicts
+        for one in check(MANUAL, CASE, "cpu", Level.PLAIN, peers=[Here(off("other"))]).verdicts
         if one.status is Status.FAIL
     ]
     found = finding("manual", MANUAL, CASE, failure, "other.py:IMPL")
@@ -291,8 +291,8 @@ def test_a_worker_and_its_peers_have_each_their_own_process(kernels: Path) -> No
     """Two that need different environments, and one that dies: none is blamed for another."""
     specs = {name: f"{kernels}:{name}" for name in ("MINE", "SAME", "ENDS")}
     peers = [Peer.of(specs[name], load(specs[name])) for name in ("SAME", "ENDS")]
-    worker = Worker(specs["MINE"], load(specs["MINE"]), "cpu", peers=peers)
-    worker.start(CASE, Depth.PLAIN)
+    worker = WorkerClient(specs["MINE"], load(specs["MINE"]), "cpu", peers=peers)
+    worker.start(CASE, Level.PLAIN)
     verdicts = worker.finish()
     worker.stop()
     assert not worker.retired
@@ -304,8 +304,8 @@ def test_a_worker_and_its_peers_have_each_their_own_process(kernels: Path) -> No
 def test_a_peer_dies_with_its_worker(kernels: Path) -> None:
     """Also one that hangs: nothing is left behind by a campaign that is at its end."""
     spec, other = f"{kernels}:MINE", f"{kernels}:SLEEPS"
-    worker = Worker(spec, load(spec), "cpu", peers=[Peer.of(other, load(other))])
-    worker.start(CASE, Depth.PLAIN)
+    worker = WorkerClient(spec, load(spec), "cpu", peers=[Peer.of(other, load(other))])
+    worker.start(CASE, Level.PLAIN)
     assert worker._process is not None
     pid = worker._process._process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children")

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from mhc.fuzz.campaign.campaign import Budget
-from mhc.fuzz.cli.display import Lines, Rows, Snapshot, Watch, Work, display, line, rows
+from mhc.fuzz.cli.display import Lines, Rows, Snapshot, Watcher, Work, display, line, rows
 from mhc.fuzz.worker.protocol import Minimise, Round
 from mhc.terminal import cleaned
 from tests.support.fake_site import WRONG
@@ -63,7 +63,7 @@ def drawn(seen: Snapshot, width: int) -> list[str]:
 
 
 def test_rows_tell_time_left_cases_rate_findings_and_each_worker() -> None:
-    assert drawn(Watch(Clock()).look(campaign()), 80) == [
+    assert drawn(Watcher(Clock()).look(campaign()), 80) == [
         "59 min left, 1,234 cases, 0.0/s, 1 finding",
         "  triton-interpreted  running 3 s",
         "  tir                 starting 3 s",
@@ -73,7 +73,7 @@ def test_rows_tell_time_left_cases_rate_findings_and_each_worker() -> None:
 
 @pytest.mark.parametrize("width", [1, 8, 20, 40])
 def test_rows_never_wrap(width: int) -> None:
-    found = drawn(Watch(Clock()).look(campaign()), width)
+    found = drawn(Watcher(Clock()).look(campaign()), width)
     assert len(found) == 4
     assert all(len(one) <= width for one in found)
 
@@ -96,12 +96,12 @@ def test_hostile_names_are_one_row_each_of_what_can_be_printed() -> None:
     ],
 )
 def test_what_is_left(changes: dict[str, Any], told: str) -> None:
-    assert Watch(Clock()).look(campaign(**changes)).left == told
+    assert Watcher(Clock()).look(campaign(**changes)).left == told
 
 
 def test_the_rate_is_that_of_the_last_half_minute_of_this_leg() -> None:
     clock = Clock()
-    watch = Watch(clock)
+    watch = Watcher(clock)
     rates = []
     for second in range(121):
         clock.now = 100.0 + second

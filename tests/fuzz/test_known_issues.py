@@ -10,7 +10,7 @@ from mhc import default_case
 from mhc.fuzz.findings.finding import Finding, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.fixtures import REGRESSIONS
-from mhc.fuzz.findings.known_issues import LEDGER, Known, Outcome, expected, known, outcome
+from mhc.fuzz.findings.known_issues import KNOWN_ISSUES, KnownIssue, Outcome, expected, known, outcome
 from mhc.fuzz.minimise.minimise import confirm
 from mhc.fuzz.minimise.sandbox import Start, processes
 from mhc.registry import load
@@ -23,11 +23,11 @@ OTHER = Fingerprint(operator="mhc_pre", implementation="mine", oracle="bound", s
 REASON = "the compiler of this version is wrong"
 
 
-def entry(issue: str = "#12", reason: str = REASON, fixture: str = f"{FINGERPRINT.id}.json") -> Known:
-    return Known(fingerprint=FINGERPRINT, fixture=fixture, issue=issue, reason=reason)
+def entry(issue: str = "#12", reason: str = REASON, fixture: str = f"{FINGERPRINT.id}.json") -> KnownIssue:
+    return KnownIssue(fingerprint=FINGERPRINT, fixture=fixture, issue=issue, reason=reason)
 
 
-def disagreeing(ledger: Sequence[Known], folder: Path, start: Start | None = None) -> list[str]:
+def disagreeing(ledger: Sequence[KnownIssue], folder: Path, start: Start | None = None) -> list[str]:
     """The entries whose fixture does not fail as they say, or is not there."""
     told = []
     for one in ledger:
@@ -47,7 +47,7 @@ def disagreeing(ledger: Sequence[Known], folder: Path, start: Start | None = Non
 
 
 def test_every_entry_still_fails() -> None:
-    assert disagreeing(LEDGER, ROOT / REGRESSIONS) == []
+    assert disagreeing(KNOWN_ISSUES, ROOT / REGRESSIONS) == []
 
 
 @pytest.mark.parametrize("fails", [True, False])

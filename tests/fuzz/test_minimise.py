@@ -12,19 +12,19 @@ import pytest
 
 from mhc import Case, Implementation, Recipe, default_case, load
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding, Reduction, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.minimise.minimise import confirm, minimise
 from mhc.fuzz.minimise.sandbox import Sandbox, Start
-from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
 from oracles import liveness
 from oracles.verdict import Verdict, failed, passed
 from tests.fuzz.test_search import BIG, one_hot, plain
 from tests.support.helpers import altered
 
-Answer = Callable[[Case, Depth], Verdict]
+Answer = Callable[[Case, Level], Verdict]
 
 WRONG = failed("bound", "h_in", "value", "h_in[0, 0, 0] = 1")
 DEAD = liveness.died("SIGSEGV")
@@ -41,7 +41,7 @@ class Stub:
         self.retired = False
         started.append(limit)
 
-    def start(self, case: Case, depth: Depth) -> None:
+    def start(self, case: Case, depth: Level) -> None:
         assert not self.retired
         self._given = case, depth
 
@@ -91,7 +91,7 @@ def test_a_wrong_value_in_one_process_and_confirmed_in_three_more() -> None:
 def test_a_crash_costs_a_process_each_time_and_no_more() -> None:
     deaths = []
 
-    def answer(case: Case, depth: Depth) -> Verdict:
+    def answer(case: Case, depth: Level) -> Verdict:
         if case.S >= 2:
             deaths.append(case)
             return DEAD
@@ -112,16 +112,16 @@ def test_another_symptom_is_another_bug() -> None:
 def test_gates_with_further_runs_judge_only_where_the_bug_shows_in_no_other_way() -> None:
     depths = []
 
-    def answer(case: Case, depth: Depth) -> Verdict:
+    def answer(case: Case, depth: Level) -> Verdict:
         depths.append(depth)
-        return GATE if depth is Depth.FULL and case.D >= 2 else FINE
+        return GATE if depth is Level.FULL and case.D >= 2 else FINE
 
     assert minimal(GATE, answer)[0] == plain(D=2)
-    assert depths[0] is Depth.PLAIN
-    assert set(depths[1:]) == {Depth.FULL}
+    assert depths[0] is Level.PLAIN
+    assert set(depths[1:]) == {Level.FULL}
     depths.clear()
     minimal(WRONG, lambda case, depth: depths.append(depth) or WRONG)  # type: ignore[func-returns-value]
-    assert set(depths) == {Depth.PLAIN}
+    assert set(depths) == {Level.PLAIN}
 
 
 def test_a_flaky_one_is_asked_again_and_its_rate_told() -> None:
@@ -167,7 +167,7 @@ def test_hangs_are_given_a_few_times_what_healthy_cases_take() -> None:
 
 
 def test_time_and_checks_run_out_with_the_best_so_far() -> None:
-    def answer(case: Case, depth: Depth) -> Verdict:
+    def answer(case: Case, depth: Level) -> Verdict:
         return WRONG if case.D >= 5 else FINE
 
     start, _ = stubs(answer)
@@ -182,7 +182,7 @@ def test_time_and_checks_run_out_with_the_best_so_far() -> None:
 
 
 def test_a_fault_of_the_harness_is_no_failing_case_and_is_raised_where_nothing_can_be_checked() -> None:
-    def faulty(case: Case, depth: Depth) -> Verdict:
+    def faulty(case: Case, depth: Level) -> Verdict:
         if case.n == 1:
             raise HarnessError("out of paper")
         return WRONG
@@ -190,7 +190,7 @@ def test_a_fault_of_the_harness_is_no_failing_case_and_is_raised_where_nothing_c
     case, _, _ = minimal(WRONG, faulty)
     assert case == plain(n=2)
 
-    def hopeless(case: Case, depth: Depth) -> Verdict:
+    def hopeless(case: Case, depth: Level) -> Verdict:
         raise HarnessError("out of paper")
 
     with pytest.raises(HarnessError, match="out of paper"):
@@ -245,12 +245,12 @@ def test_a_real_crash_ends_its_process_and_the_next_case_gets_another(tmp_path: 
         encoding="utf-8",
     )
     spec = f"{kernels}:IMPL"
-    sandbox = Sandbox(lambda limit: Worker(spec, load(spec), "cpu", limit=limit), limit=60.0)
+    sandbox = Sandbox(lambda limit: WorkerClient(spec, load(spec), "cpu", limit=limit), limit=60.0)
     aborted = liveness.died("SIGABRT")
     try:
-        assert sandbox.seen(default_case(D=3), found(aborted).fingerprint, Depth.PLAIN) == aborted
+        assert sandbox.seen(default_case(D=3), found(aborted).fingerprint, Level.PLAIN) == aborted
         began = time.monotonic()
-        assert sandbox.seen(default_case(D=2), found(aborted).fingerprint, Depth.PLAIN) is None
+        assert sandbox.seen(default_case(D=2), found(aborted).fingerprint, Level.PLAIN) is None
         assert time.monotonic() - began < 60
     finally:
         sandbox.stop()
@@ -277,8 +277,8 @@ def test_what_loses_its_device_ends_its_process_too(tmp_path: Path) -> None:
     )
     spec = f"{kernels}:IMPL"
     lost = failed(liveness.NAME, "forward", "illegal address", "")
-    sandbox = Sandbox(lambda limit: Worker(spec, load(spec), "cpu", limit=limit), limit=60.0)
+    sandbox = Sandbox(lambda limit: WorkerClient(spec, load(spec), "cpu", limit=limit), limit=60.0)
     try:
-        assert all(sandbox.seen(default_case(), found(lost).fingerprint, Depth.PLAIN) is not None for _ in range(3))
+        assert all(sandbox.seen(default_case(), found(lost).fingerprint, Level.PLAIN) is not None for _ in range(3))
     finally:
         sandbox.stop()

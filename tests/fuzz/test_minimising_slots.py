@@ -15,11 +15,11 @@ from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
 from mhc.fuzz.campaign.harness_faults import read_faults
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import Store
-from mhc.fuzz.cli.display import Watch
-from mhc.fuzz.executors.local import Here, Minimising
+from mhc.fuzz.cli.display import Watcher
+from mhc.fuzz.executors.local import LocalExecutor, Minimising
 from mhc.fuzz.findings.finding import Finding, finding, from_document
 from mhc.fuzz.worker.limits import Limits
-from mhc.fuzz.worker.process import Lost, attend
+from mhc.fuzz.worker.process import WorkerLost, attend
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised, Round
 from oracles.verdict import failed
 from tests.support.fake_site import CASE, MINE, OTHER, WRONG, FakeSite, campaign, healthy
@@ -62,7 +62,7 @@ def test_at_most_half_of_the_slots_minimise_and_at_least_one(tmp_path: Path, slo
     ran._hand_out()
     assert [one.finding for one in site.requests] == [WRONG, OTHER, THIRD][:wanted]
     assert len(site.made) == slots - wanted, "the others draw"
-    seen = Watch().look(ran)
+    seen = Watcher().look(ran)
     assert (len(seen.work), len(seen.minimising)) == (slots - wanted, wanted)
     assert seen.minimising[0] == "mine: dx: value (bound)"
     ran._hand_out()
@@ -85,7 +85,7 @@ def test_a_resumed_run_minimises_what_is_not_minimal_and_is_on_its_own_implement
 
 @pytest.mark.parametrize(
     ("answer", "faults"),
-    [(Fault(message="out of paper", trace="line 7"), [("mine", "out of paper", CASE.json)]), (Lost("gone"), [])],
+    [(Fault(message="out of paper", trace="line 7"), [("mine", "out of paper", CASE.json)]), (WorkerLost("gone"), [])],
     ids=["fault", "lost node"],
 )
 def test_what_cannot_be_minimised_stays_as_it_was_drawn(
@@ -257,7 +257,7 @@ def test_at_the_end_of_a_campaign_its_minimiser_ends_in_the_middle_of_a_case(tmp
     found = finding(spec, slow, CASE, failed("bound", "h_in", "value", ""))
     store.keep(found.fingerprint.id, found.document, "raw", 0.0)
     before = threading.active_count()
-    site = Here({"slow": (spec, slow)}, "cpu", 1, Limits(), logs=tmp_path)
+    site = LocalExecutor({"slow": (spec, slow)}, "cpu", 1, Limits(), logs=tmp_path)
     ran = Campaign(
         [Subject(spec=spec, implementation=slow)],
         store,

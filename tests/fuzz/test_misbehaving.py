@@ -9,7 +9,7 @@ import pytest
 from mhc.bench.soak import run as soak
 from mhc.bench.soak.report import statements
 from mhc.bench.soak.run import RIGHT, Leg, Plan
-from mhc.fuzz.worker.forkserver import FRESH
+from mhc.fuzz.worker.forkserver import FORKSERVER
 from oracles.mutants.misbehaving.catalogue import FILES, FILES_KIND, MISBEHAVING, ON_CPU
 from tests.support.helpers import ROOT
 
@@ -76,7 +76,7 @@ def test_the_campaign_ends_as_it_must(words: str, ended: Ended) -> None:
 def test_a_file_that_misbehaves_when_imported_is_wrong_usage(name: str, tmp_path: Path) -> None:
     path, said = tmp_path / f"{name}.py", tmp_path / "said"
     path.write_bytes(FILES[name])
-    process = FRESH.Process(target=_on_file, args=(path, said))
+    process = FORKSERVER.Process(target=_on_file, args=(path, said))
     process.start()
     process.join()
     text = said.read_text(encoding="utf-8", errors="replace")

@@ -9,14 +9,14 @@ import pytest
 
 from mhc import Case, default_case, load
 from mhc.case import with_tensor
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.minimise import minimise as minimise_
 from mhc.fuzz.minimise.minimise import confirm, minimise
 from mhc.fuzz.minimise.passes import dtypes, early, late, nothing_special, scalar, unpinned
 from mhc.fuzz.minimise.sandbox import Sandbox
-from mhc.fuzz.minimise.search import reduce
+from mhc.fuzz.minimise.search import search
 from mhc.fuzz.minimise.shape_passes import DIMENSIONS, merged, resized, sizes_below, smaller, to_ones
 from mhc.fuzz.minimise.value_passes import (
     contiguous,
@@ -270,14 +270,14 @@ def test_numbers_on_the_way() -> None:
 
 def test_checks_and_seconds_are_counted_exactly() -> None:
     asked = itertools.count()
-    reduce(CASE, lambda case: bool(next(asked) < 0), checks=3)
+    search(CASE, lambda case: bool(next(asked) < 0), checks=3)
     assert next(asked) == 3
     asked = itertools.count()
-    reduce(CASE, lambda case: bool(next(asked) < 0), checks=0)
+    search(CASE, lambda case: bool(next(asked) < 0), checks=0)
     assert next(asked) == 0
     ticks = itertools.count()
     asked = itertools.count()
-    reduce(CASE, lambda case: bool(next(asked) < 0), seconds=3.0, clock=lambda: float(next(ticks)))
+    search(CASE, lambda case: bool(next(asked) < 0), seconds=3.0, clock=lambda: float(next(ticks)))
     assert next(asked) == 2, "at 1 and 2; at 3 the time is over"
 
 
@@ -327,7 +327,7 @@ def probe(answers: Callable[[int], Verdict]) -> tuple[minimise_._Probe, int]:
 
 def test_how_often_a_flaky_case_is_asked() -> None:
     steady, checks = probe(lambda at: WRONG)
-    assert (steady._tries, steady.depth, steady.runs, checks) == (1, Depth.PLAIN, 3, 3)
+    assert (steady._tries, steady.depth, steady.runs, checks) == (1, Level.PLAIN, 3, 3)
     half, checks = probe(lambda at: WRONG if at % 2 == 0 else FINE)  # 1 of the first, then FINE, WRONG, ... eight in all
     assert checks == 1 + 8
     assert half._tries == 4, "log(0.1) / log(1 - 4/9)"
@@ -337,7 +337,7 @@ def test_how_often_a_flaky_case_is_asked() -> None:
     gone, checks = probe(lambda at: WRONG if at == 0 else FINE)
     assert (gone.depth, checks) == (None, 9)
     deep, checks = probe(lambda at: WRONG if at else FINE)
-    assert (deep.depth, deep._tries, checks) == (Depth.FULL, 1, 3)
+    assert (deep.depth, deep._tries, checks) == (Level.FULL, 1, 3)
     often, _ = probe(lambda at: FINE if at == 1 else WRONG)
     assert often._tries == 2, "log(0.1) / log(1 - 7/9)"
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from mhc import default_case, load
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.worker import forkserver as fresh
-from mhc.fuzz.worker.client import Worker
-from mhc.fuzz.worker.forkserver import FRESH
+from mhc.fuzz.worker.client import WorkerClient
+from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import HarnessError, Process
@@ -125,7 +125,7 @@ def test_it_begins_with_all_that_every_case_needs_and_nothing_of_a_dsl(tmp_path:
 @pytest.mark.skipif("forkserver" not in multiprocessing.get_all_start_methods(), reason="the system tells each who asks")
 def test_two_threads_that_look_at_its_end_see_the_same_status(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second to read the status from the pipe would find nothing: whoever starts a process polls all others."""
-    process = FRESH.Process(target=os._exit, args=(7,))
+    process = FORKSERVER.Process(target=os._exit, args=(7,))
     process.start()
     assert multiprocessing.connection.wait([process.sentinel], 60)
     read = forkserver.read_signed
@@ -193,7 +193,7 @@ def test_a_worker_of_its_own_has_a_limit_of_memory_too(tmp_path: Path) -> None:
     file = tmp_path / "greedy.py"
     file.write_text(GREEDY, encoding="utf-8")
     spec = f"{file}:IMPL"
-    worker = Worker(spec, load(spec), "cpu", limits=Limits(memory=0.6 * 2**30))
+    worker = WorkerClient(spec, load(spec), "cpu", limits=Limits(memory=0.6 * 2**30))
     try:
         worker.start(default_case(B=1, S=1, n=1, D=1))
         (verdict,) = worker.finish()
@@ -208,8 +208,8 @@ def _tell_method(connection: multiprocessing.connection.Connection) -> None:
 
 
 def test_a_fresh_process_makes_locks_as_a_script_would() -> None:
-    here, there = FRESH.Pipe()
-    process = FRESH.Process(target=_tell_method, args=(there,))
+    here, there = FORKSERVER.Pipe()
+    process = FORKSERVER.Process(target=_tell_method, args=(there,))
     process.start()
     assert here.poll(60)
     assert here.recv() is None, "semaphores of another method outlive a process that is killed"
@@ -240,7 +240,7 @@ def running(tmp_path: Path, work: str, **limits: Any) -> Process:
     file.write_text(KERNEL.format(work=work), encoding="utf-8")
     process = Process(f"{file}:IMPL", {}, "cpu", Limits(**limits), target=serve)
     process.await_ready()
-    process.send(Check(case=default_case(B=1, S=1, n=1, D=1).json, depth=Depth.PLAIN))
+    process.send(Check(case=default_case(B=1, S=1, n=1, D=1).json, depth=Level.PLAIN))
     return process
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from mhc import default_case
 from mhc.fuzz.executors import ray_actor
-from mhc.fuzz.executors.ray_actor import Agent, Said, Start
+from mhc.fuzz.executors.ray_actor import ActorAnswer, RayActor, Start
 from mhc.fuzz.worker import frames
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Ready, Round
@@ -42,20 +42,20 @@ def _known(folder: Path, number: int) -> Path:
 
 
 @pytest.fixture
-def watching(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Agent]:
+def watching(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[RayActor]:
     monkeypatch.setattr(ray_actor, "_APART", 1e9)  # but for what it must tell, it tells nothing
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(vars(sys.modules["__main__"]), "__file__", "")
-    one = Agent("cpu", Limits(), (), tmp_path, 0, tell)
+    one = RayActor("cpu", Limits(), (), tmp_path, 0, tell)
     yield one
     one.kill(0)
 
 
-def numbers(said: Said) -> list[int]:
+def numbers(said: ActorAnswer) -> list[int]:
     return [one.number for one in said.messages if isinstance(one, Begun)]
 
 
-def test_a_round_is_told_in_few_answers_and_its_end_at_once(watching: Agent) -> None:
+def test_a_round_is_told_in_few_answers_and_its_end_at_once(watching: RayActor) -> None:
     started = time.monotonic()
     said = watching.work(0, START, Round(seed=1, count=COUNT), LONG)
     assert said is not None
@@ -64,7 +64,7 @@ def test_a_round_is_told_in_few_answers_and_its_end_at_once(watching: Agent) -> 
     assert time.monotonic() - started < LONG
 
 
-def test_behind_a_lost_case_every_case_is_told_before_the_next_begins(watching: Agent, tmp_path: Path) -> None:
+def test_behind_a_lost_case_every_case_is_told_before_the_next_begins(watching: RayActor, tmp_path: Path) -> None:
     started = time.monotonic()
     told: list[int] = []
     said = watching.work(0, START, Round(seed=1, count=COUNT, skip=2), LONG)

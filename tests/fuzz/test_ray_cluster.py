@@ -17,11 +17,11 @@ from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.cli.main import main
-from mhc.fuzz.executors.local import Here, Specs
-from mhc.fuzz.executors.ray_cluster import Fleet, join
+from mhc.fuzz.executors.local import LocalExecutor, Specs
+from mhc.fuzz.executors.ray_cluster import RayExecutor, join
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.worker.limits import Limits
-from mhc.fuzz.worker.process import Lost
+from mhc.fuzz.worker.process import WorkerLost
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Minimise, Request, Round
 
 MANUAL = load("manual")
@@ -53,11 +53,11 @@ class Pretend:
             self.told += 1
             yield self.messages.pop(0)
 
-    def exit_verdict(self) -> Lost | None:
+    def exit_verdict(self) -> WorkerLost | None:
         lost = self.lost_after is not None and self.told >= self.lost_after
         if lost:
             self.machine.down_for[self.slot] = self.machine.recovery
-        return Lost("gone") if lost else None
+        return WorkerLost("gone") if lost else None
 
     def pause(self, *, stopped: bool) -> None:
         return
@@ -194,8 +194,8 @@ def test_on_ray_the_same_cases_give_the_same_counts(tmp_path: Path) -> None:
     specs = {"crashes": (spec, load(spec)), "manual": ("manual", MANUAL)}
     tables = []
     for name, site in (
-        ("here", Here(specs, "cpu", 1, Limits())),
-        ("fleet", Fleet(specs, "cpu", 1, Limits(), logs=tmp_path / "logs")),
+        ("here", LocalExecutor(specs, "cpu", 1, Limits())),
+        ("fleet", RayExecutor(specs, "cpu", 1, Limits(), logs=tmp_path / "logs")),
     ):
         store = Store.create(tmp_path / f"{name}.sqlite")
         Campaign(subjects(specs), store, Pool(specs, site), Budget(cases=10), seed=1).run()
@@ -216,8 +216,8 @@ def test_on_ray_a_finding_is_minimised_where_it_was_found_and_a_lost_node_leaves
     store = Store.create(tmp_path / FILE)
     minimal: list[Finding] = []
 
-    def leg(cases: float, on_tick: Callable[[Campaign, Fleet], None] = lambda campaign, fleet: None) -> Campaign:
-        fleet = Fleet(specs, "cpu", 1, Limits(), logs=tmp_path / "logs")
+    def leg(cases: float, on_tick: Callable[[Campaign, RayExecutor], None] = lambda campaign, fleet: None) -> Campaign:
+        fleet = RayExecutor(specs, "cpu", 1, Limits(), logs=tmp_path / "logs")
         campaign = Campaign(
             subjects(specs),
             store,
@@ -231,7 +231,7 @@ def test_on_ray_a_finding_is_minimised_where_it_was_found_and_a_lost_node_leaves
         assert campaign.run() == "budget spent"
         return campaign
 
-    def kill(campaign: Campaign, fleet: Fleet) -> None:
+    def kill(campaign: Campaign, fleet: RayExecutor) -> None:
         """Kill the agent once, while it minimises."""
         (agent,) = fleet.agents
         if agent is not None and not killed and any(isinstance(one.request, Minimise) for one in campaign.pool.busy()):
@@ -256,7 +256,7 @@ def test_on_ray_a_finding_is_minimised_where_it_was_found_and_a_lost_node_leaves
 @pytest.mark.usefixtures("cluster")
 def test_an_actor_killed_at_random_loses_nothing_that_was_recorded(tmp_path: Path) -> None:
     specs = write_scripts(tmp_path, sleep=0.01)
-    fleet = Fleet(specs, "cpu", 2, Limits(), target=serve)
+    fleet = RayExecutor(specs, "cpu", 2, Limits(), target=serve)
     store = Store.create(tmp_path / FILE)
     told: list[Finding] = []
     luck, killed, until = random.Random(), 0, random.randrange(100, 200)

@@ -14,7 +14,7 @@ import pytest
 from mhc import CaseError, Implementation, load
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.differential import Peer
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import finding, read_against, read_case
 from mhc.fuzz.findings.known_issues import expected
 from mhc.fuzz.report import write_finding
@@ -33,10 +33,10 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.json"))
 
 
-def depth(implementation: Implementation, found_on: str | None) -> Depth:
+def depth(implementation: Implementation, found_on: str | None) -> Level:
     """All gates; of what others found one run in Triton's interpreter, where every further one takes up to a second."""
     slow = implementation.name == "triton-interpreted" and found_on != implementation.name
-    return Depth.PLAIN if slow else Depth.FULL
+    return Level.PLAIN if slow else Level.FULL
 
 
 def replayed(path: Path, implementation: Implementation) -> str:
@@ -101,7 +101,7 @@ CASE = scaled_case(B=1, S=1, n=2, D=3, dtype="float32")
 
 def test_a_finding_and_a_bare_case_are_replayed(tmp_path: Path) -> None:
     wrong = load("oracles.mutants.load:post_without_its_2")
-    (failure,) = [one for one in check(wrong, CASE, "cpu", Depth.PLAIN).verdicts if one.status is Status.FAIL]
+    (failure,) = [one for one in check(wrong, CASE, "cpu", Level.PLAIN).verdicts if one.status is Status.FAIL]
     found = write_finding(tmp_path, finding("manual", MANUAL, CASE, failure))
     bare = tmp_path / "bare.json"
     bare.write_text(CASE.to_json(), encoding="utf-8")

@@ -7,7 +7,7 @@ import torch
 
 from mhc import load
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.replay_table import WIDTH, replay_table
 from oracles.bound import measure
 from oracles.bounds.error_number import ErrorNumber
@@ -42,7 +42,7 @@ def test_the_mean_is_over_what_is_finite_in_both_and_the_bound_where_one_is_give
 
 def test_every_output_has_its_row_and_every_other_gate_its_line() -> None:
     wrong = altered(load("manual"), backward=lambda returned, _: (returned[0] * 1.5, *returned[1:]))
-    verdicts = check(wrong, CASE, "cpu", Depth.FULL, measure=True).verdicts
+    verdicts = check(wrong, CASE, "cpu", Level.FULL, measure=True).verdicts
     lines = replay_table(CASE, "altered", verdicts).splitlines()
     assert lines[0] == f"altered on {CASE.id}"
     assert lines[1].split() == ["output", "max", "error", "mean", "error", "bound", "error/bound"]
@@ -79,7 +79,7 @@ def test_a_death_has_no_table_of_outputs() -> None:
     assert table.splitlines()[1:] == ["  liveness    process: FAIL: its process ended", "  liveness    1 fail"]
 
 
-@pytest.mark.parametrize("depth", [Depth.DRAWN, Depth.FULL])
-def test_nothing_is_measured_that_nobody_asked_for(depth: Depth) -> None:
+@pytest.mark.parametrize("depth", [Level.DRAWN, Level.FULL])
+def test_nothing_is_measured_that_nobody_asked_for(depth: Level) -> None:
     verdicts = check(load("manual"), CASE, "cpu", depth).verdicts
     assert not [one for one in verdicts if one.errors is not None or one.status is Status.FAIL]

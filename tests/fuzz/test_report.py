@@ -13,7 +13,7 @@ from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.findings.finding import read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
-from mhc.fuzz.findings.known_issues import Known
+from mhc.fuzz.findings.known_issues import KnownIssue
 from mhc.fuzz.report import Run, markdown, read, write_reports
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
@@ -212,14 +212,14 @@ def test_what_the_ledger_knows_is_known_and_no_failure(tmp_path: Path, monkeypat
     store = killed(tmp_path)
     store.count("manual", "checked", 3)
     ((id_, row),) = store.findings().items()
-    entry = Known(
+    entry = KnownIssue(
         fingerprint=Fingerprint(**row["document"]["fingerprint"]),
         fixture=f"{id_}.json",
         issue="#12",
         reason="waits for a release",
     )
     assert read(tmp_path, store).status == 1
-    monkeypatch.setattr("mhc.fuzz.findings.known_issues.LEDGER", (entry,))
+    monkeypatch.setattr("mhc.fuzz.findings.known_issues.KNOWN_ISSUES", (entry,))
     run = read(tmp_path, store)
     assert run.status == 0
     root = ci(junit(run))

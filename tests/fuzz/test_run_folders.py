@@ -13,7 +13,7 @@ from mhc.fuzz.campaign.store import FILE, LOCK, Store, StoreError
 from mhc.fuzz.cli import run
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.run import run_campaign, settings_of
-from mhc.fuzz.worker.forkserver import FRESH
+from mhc.fuzz.worker.forkserver import FORKSERVER
 from tests.fuzz.test_hostile_stores import made
 
 
@@ -73,8 +73,8 @@ def holding(path: Path, connection: Connection) -> None:
 
 
 def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
-    here, there = FRESH.Pipe()
-    process = FRESH.Process(target=holding, args=(tmp_path / LOCK, there))
+    here, there = FORKSERVER.Pipe()
+    process = FORKSERVER.Process(target=holding, args=(tmp_path / LOCK, there))
     process.start()
     assert here.recv() == "held"
     with pytest.raises(Held):

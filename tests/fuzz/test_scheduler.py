@@ -2,13 +2,13 @@
 
 import pytest
 
-from mhc.fuzz.campaign.scheduler import Share
+from mhc.fuzz.campaign.scheduler import Scheduler
 
 
 def test_the_one_with_least_time_for_its_weight_is_next() -> None:
-    share = Share(["a", "b"])
+    share = Scheduler(["a", "b"])
     assert [share.next(["a", "b"]) for _ in range(4)] == ["a", "b", "a", "b"]
-    share = Share(["a", "b"])
+    share = Scheduler(["a", "b"])
     share.next(["a"])
     share.done("a", 4.0, fresh=True)  # weight 1.25, claim 3.2
     share.next(["b"])
@@ -27,6 +27,6 @@ def test_the_one_with_least_time_for_its_weight_is_next() -> None:
     assert share._crashes["b"] == 8
     share.done("b", 0.0, fresh=True)
     assert share._crashes["b"] == 7
-    fresh = Share(["c"])
+    fresh = Scheduler(["c"])
     fresh.done("c", 0.0, fresh=False)
     assert fresh._crashes["c"] == 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mhc import Case, Layout, Recipe, default_case
 from mhc.case import with_tensor
 from mhc.fuzz.findings.ordering import number_rank, rank
-from mhc.fuzz.minimise.search import reduce
+from mhc.fuzz.minimise.search import search
 from mhc.fuzz.minimise.shape_passes import resized, sizes_below
 from mhc.fuzz.minimise.value_passes import numbers_below
 from mhc.operator import OPERATORS
@@ -114,18 +114,18 @@ def one_hot(*index: int, value: float = 1.0) -> Recipe:
 def test_the_smallest_case_is(holds: Callable[[Case], bool], smallest: Case) -> None:
     assert holds(BIG)
     assert holds(smallest), "the test is wrong"
-    assert reduce(BIG, holds) == smallest
+    assert search(BIG, holds) == smallest
 
 
 def test_an_empty_case_stays_empty_where_that_is_the_bug() -> None:
     empty = default_case(B=3, S=0, n=4, D=40)
-    assert reduce(empty, lambda case: case.N == 0) == plain(S=0)
-    assert reduce(empty, lambda case: case.n == 4) == plain(n=4)
+    assert search(empty, lambda case: case.N == 0) == plain(S=0)
+    assert search(empty, lambda case: case.n == 4) == plain(n=4)
 
 
 def test_a_batch_of_single_tokens_becomes_one_sequence_and_streams_one_wide_stream() -> None:
-    assert reduce(default_case(B=5), lambda case: case.N >= 4) == plain(S=4)
-    assert reduce(default_case(n=16), lambda case: case.K >= 12) == plain(D=12)
+    assert search(default_case(B=5), lambda case: case.N >= 4) == plain(S=4)
+    assert search(default_case(n=16), lambda case: case.K >= 12) == plain(D=12)
 
 
 def test_random_values_of_a_small_tensor_are_written_out() -> None:
@@ -135,7 +135,7 @@ def test_random_values_of_a_small_tensor_are_written_out() -> None:
         recipe = case.tensors["bias"]
         return recipe.kind == "normal" or len({value for _, value in recipe.literals}) > 1
 
-    found = reduce(default_case(n=1), holds)
+    found = search(default_case(n=1), holds)
     assert found.tensors["bias"].kind == "zero"
     assert len(found.tensors["bias"].literals) == 2
     assert {number_rank(value)[0] for _, value in found.tensors["bias"].literals} == {1}, "both powers of two"
@@ -148,7 +148,7 @@ def test_nothing_is_asked_twice_nor_of_a_case_that_is_no_simpler() -> None:
         asked.append(case)
         return case.D >= 3 and case.tensors["x"].kind != "zero"
 
-    reduce(BIG, holds)
+    search(BIG, holds)
     assert BIG not in asked
     assert len(set(asked)) == len(asked)
     assert all(rank(case) < rank(BIG) for case in asked)
@@ -158,16 +158,16 @@ def test_where_it_stops_no_single_step_is_left() -> None:
     def holds(case: Case) -> bool:
         return case.D * case.S >= 7 and nonzero(case, "dh_in")
 
-    smallest = reduce(BIG, holds)
-    assert reduce(smallest, holds) == smallest
+    smallest = search(BIG, holds)
+    assert search(smallest, holds) == smallest
 
 
 def test_budgets_end_it_with_the_best_so_far() -> None:
     count = itertools.count(1)
-    reduce(BIG, lambda case: bool(next(count)) and case.D >= 5, checks=4)
+    search(BIG, lambda case: bool(next(count)) and case.D >= 5, checks=4)
     assert next(count) == 5
     ticks = itertools.count()
-    best = reduce(BIG, lambda case: case.D >= 5, seconds=10.0, clock=lambda: float(next(ticks)))
+    best = search(BIG, lambda case: case.D >= 5, seconds=10.0, clock=lambda: float(next(ticks)))
     assert best.D >= 5
     assert rank(best) < rank(BIG)
     assert next(ticks) < 20
@@ -184,7 +184,7 @@ def test_whatever_holds_the_result_holds_and_is_no_less_simple(case: Case, ask: 
             held.add(candidate)
         return candidate in held
 
-    smallest = reduce(case, holds, checks=60)
+    smallest = search(case, holds, checks=60)
     assert smallest in held
     assert rank(smallest) <= rank(case)
 

@@ -12,7 +12,7 @@ from hypothesis import Phase
 from mhc import Case, Implementation, default_case, load
 from mhc.fuzz.check.check import Judgement, check
 from mhc.fuzz.check.differential import Peer, PeerResult
-from mhc.fuzz.check.timing import Clock
+from mhc.fuzz.check.timing import Timing
 from mhc.fuzz.findings.finding import finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker import peer, session
@@ -240,7 +240,7 @@ def test_what_a_case_came_to() -> None:
         passed("memory", "inputs"),
         replace(passed("pair", "h_in", ratio=0.9), against="other"),
     ]
-    clock = Clock(running=1.0, reference=2.0, checking=4.0, comparing=0.5)
+    clock = Timing(running=1.0, reference=2.0, checking=4.0, comparing=0.5)
     told = summarise("mine.py:IMPL", MANUAL, Judgement(case, verdicts), clock, 0)
     assert dict(told.ratios) == {"dx": 0.5, "h_in": 0.125}
     assert (told.case, told.refused, told.findings, told.compiled) == (case.json, False, (), 0)
@@ -286,7 +286,7 @@ def test_constants_of_rounds() -> None:
 
 
 def test_drawing_is_what_is_left_beside_checking(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slowly(implementation: Any, case: Case, device: str, depth: Any, clock: Clock, **_: Any) -> Judgement:
+    def slowly(implementation: Any, case: Case, device: str, depth: Any, clock: Timing, **_: Any) -> Judgement:
         clock.checking += 1000.0
         return Judgement(case, [passed("bound", "h_in")])
 

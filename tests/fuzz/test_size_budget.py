@@ -2,11 +2,11 @@
 
 import pytest
 
-from mhc.fuzz.campaign.size_budget import CASES, Sizes
+from mhc.fuzz.campaign.size_budget import CASES, SizeBudget
 from strategies.reach import Reach
 
 
-def usual(sizes: Sizes) -> int:
+def usual(sizes: SizeBudget) -> int:
     """The elements of the next usual round; rounds that reach far are ended without a case."""
     while True:
         reach, elements = sizes.next()
@@ -15,7 +15,7 @@ def usual(sizes: Sizes) -> int:
 
 
 def test_it_begins_small_and_slow_cases_make_it_smaller_and_every_eighth_round_has_all_of_it() -> None:
-    sizes = Sizes(1 << 15)
+    sizes = SizeBudget(1 << 15)
     assert usual(sizes) == 1 << 11, "nothing is known yet"
     sizes.learn(4.0)
     drawn = [usual(sizes) for _ in range(15)]
@@ -25,7 +25,7 @@ def test_it_begins_small_and_slow_cases_make_it_smaller_and_every_eighth_round_h
 
 
 def test_quick_cases_make_it_larger_and_what_is_between_leaves_it() -> None:
-    sizes = Sizes(1 << 12)
+    sizes = SizeBudget(1 << 12)
     assert [usual(sizes) for _ in range(2)] == [1 << 11, 1 << 11]
     sizes.learn(2.0)
     assert usual(sizes) == 1 << 10
@@ -38,20 +38,20 @@ def test_quick_cases_make_it_larger_and_what_is_between_leaves_it() -> None:
 
 
 def test_where_little_is_all_there_is_every_round_has_it() -> None:
-    sizes = Sizes(1 << 8)
+    sizes = SizeBudget(1 << 8)
     sizes.learn(0.01)
     assert {usual(sizes) for _ in range(10)} == {1 << 8}
 
 
 def test_a_case_that_compiled_costs_time_and_says_nothing_about_elements() -> None:
-    sizes = Sizes(1 << 15)
+    sizes = SizeBudget(1 << 15)
     sizes.learn(9.0, compiled=True)
     assert sizes.next()[0] is not Reach.USUAL, "far reaches have a share of that time"
     assert usual(sizes) == 1 << 11
 
 
 def test_far_cases_that_compile_grow_by_what_judging_them_takes() -> None:
-    sizes = Sizes(1 << 15)
+    sizes = SizeBudget(1 << 15)
     drawn: list[int] = []
     while len(drawn) < 4:
         reach, elements = sizes.next()
@@ -62,7 +62,7 @@ def test_far_cases_that_compile_grow_by_what_judging_them_takes() -> None:
 
 
 def test_each_far_reach_gets_its_share_of_the_time() -> None:
-    sizes = Sizes(1 << 15)
+    sizes = SizeBudget(1 << 15)
     assert sizes.next()[0] is Reach.USUAL, "the first round is quick"
     seconds = {Reach.USUAL: 0.03, Reach.STRETCHED: 0.2, Reach.MODEL: 0.6}
     spent: dict[Reach, float] = dict.fromkeys(Reach, 0.0)
@@ -77,7 +77,7 @@ def test_each_far_reach_gets_its_share_of_the_time() -> None:
 
 
 def test_rounds_on_their_way_count_as_if_they_had_ended() -> None:
-    sizes = Sizes(1 << 15)
+    sizes = SizeBudget(1 << 15)
     sizes.learn(10.0)
     given = [sizes.next()[0] for _ in range(6)]
     assert given.count(Reach.USUAL) >= 3, "1.2 s is the share of either: a round or two of quarters of a second"
@@ -85,7 +85,7 @@ def test_rounds_on_their_way_count_as_if_they_had_ended() -> None:
 
 
 def test_far_reaches_begin_small_and_grow_to_what_suits_the_device() -> None:
-    sizes = Sizes(1 << 15)
+    sizes = SizeBudget(1 << 15)
     drawn = []
     for _ in range(60):
         reach, elements = sizes.next()
@@ -103,7 +103,7 @@ def test_far_reaches_begin_small_and_grow_to_what_suits_the_device() -> None:
 
 
 def test_what_the_user_asks_for_is_drawn_in_every_third_round_at_model_sizes_however_slow() -> None:
-    def model_rounds(sizes: Sizes) -> list[int]:
+    def model_rounds(sizes: SizeBudget) -> list[int]:
         sizes.learn(1e6)
         found: list[int] = []
         while len(found) < 7:
@@ -113,13 +113,13 @@ def test_what_the_user_asks_for_is_drawn_in_every_third_round_at_model_sizes_how
             found += [elements] if reach is Reach.MODEL else []
         return found
 
-    asked, default = model_rounds(Sizes(1 << 15, 1 << 30, "cuda")), model_rounds(Sizes(1 << 15, None, "cuda"))
+    asked, default = model_rounds(SizeBudget(1 << 15, 1 << 30, "cuda")), model_rounds(SizeBudget(1 << 15, None, "cuda"))
     assert [at for at, elements in enumerate(asked, 1) if elements == 1 << 30] == [3, 6]
     assert max(default) == 1 << 16
 
 
 def test_a_far_round_has_fewer_cases_where_they_are_slow_and_never_the_simplest_alone() -> None:
-    sizes = Sizes(1 << 15)
+    sizes = SizeBudget(1 << 15)
     for _ in range(60):
         sizes.learn(0.1, Reach.STRETCHED)
         sizes.learn(2.0, Reach.MODEL)
@@ -130,7 +130,7 @@ def test_a_far_round_has_fewer_cases_where_they_are_slow_and_never_the_simplest_
 
 
 def test_the_mean_of_seconds_forgets_a_tenth_each_time() -> None:
-    sizes = Sizes(1 << 15)._usual
+    sizes = SizeBudget(1 << 15)._usual
     sizes.learn(1.0)
     assert sizes.mean == 1.0
     sizes.learn(2.0)
@@ -138,4 +138,4 @@ def test_the_mean_of_seconds_forgets_a_tenth_each_time() -> None:
     for mean, wanted in ((1.0, 1 << 11), (1.01, 1 << 10), (0.25, 1 << 10), (0.24, 1 << 11)):
         sizes._mean = mean
         assert sizes.next() == wanted
-    assert Sizes(1 << 9)._usual.next() == 1 << 9
+    assert SizeBudget(1 << 9)._usual.next() == 1 << 9

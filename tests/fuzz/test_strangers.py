@@ -17,7 +17,7 @@ from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.cli import run as start
 from mhc.fuzz.cli import trust
 from mhc.fuzz.cli.main import main
-from mhc.fuzz.executors.local import Here
+from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding, Reduction, read_finding
 from mhc.fuzz.report.words import replay_command
@@ -210,7 +210,7 @@ def test_the_log_of_a_worker_stays_in_its_folder(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("mhc.fuzz.executors.local.Process", process)
     folder = tmp_path / "logs"
     for name in NAMES:
-        Here({name: ("x", MANUAL)}, "cpu", 1, Limits(), logs=folder, target=serve).start(0, name)
+        LocalExecutor({name: ("x", MANUAL)}, "cpu", 1, Limits(), logs=folder, target=serve).start(0, name)
     assert [log.parent if log is not None else None for log in logs] == [folder] * len(NAMES)
 
 

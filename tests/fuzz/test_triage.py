@@ -6,13 +6,13 @@ from pathlib import Path
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.campaign.triage import Triage
 from mhc.fuzz.findings.finding import Finding, from_document
-from mhc.fuzz.findings.known_issues import Known
+from mhc.fuzz.findings.known_issues import KnownIssue
 from tests.support.fake_site import OTHER, WRONG
 
 ID, OTHER_ID = WRONG.fingerprint.id, OTHER.fingerprint.id
 
 
-def triage(store: Store, new: list[Finding], small: list[Finding], *known: Known) -> Triage:
+def triage(store: Store, new: list[Finding], small: list[Finding], *known: KnownIssue) -> Triage:
     return Triage(store, known, new.append, small.append)
 
 
@@ -46,7 +46,7 @@ def test_of_a_case_the_first_new_finding_is_kept_and_those_before_it_are_counted
 
 def test_a_known_issue_is_no_finding_and_hides_no_other(tmp_path: Path) -> None:
     store, new = Store.create(tmp_path / "run.db"), list[Finding]()
-    entry = Known(fingerprint=WRONG.fingerprint, fixture=f"{ID}.json", issue="#1", reason="the compiler is wrong")
+    entry = KnownIssue(fingerprint=WRONG.fingerprint, fixture=f"{ID}.json", issue="#1", reason="the compiler is wrong")
     one = triage(store, new, [], entry)
     assert not one.add((WRONG,), 1.0)
     assert store.findings() == {}

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from mhc import default_case
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.report import markdown, read
 from mhc.fuzz.report.junit import junit
@@ -33,7 +33,7 @@ EVERY = [spec.name for spec in (*CASE.table.outputs, *CASE.table.gradients)]
 
 
 def told(implementation: Any, case: Any = CASE) -> dict[str, str]:
-    return outcomes(check(implementation, case, "cpu", Depth.PLAIN).verdicts)
+    return outcomes(check(implementation, case, "cpu", Level.PLAIN).verdicts)
 
 
 def test_what_becomes_of_each_output() -> None:

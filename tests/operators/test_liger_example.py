@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from mhc import Case, default_case, load
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.main import main
-from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.client import WorkerClient
 from oracles import refusal
 from oracles.verdict import Status, Verdict
 from tests.support.helpers import ROOT, symptoms
@@ -27,21 +27,21 @@ def case(dtype: str, n: int = 2, *, gamma: bool = False) -> Case:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[dict[str, Worker]]:
-    made = {name: Worker(f"{EXAMPLE}:{name}", load(f"{EXAMPLE}:{name}"), "cpu") for name in ("IMPL", "WIDE")}
+def workers() -> Iterator[dict[str, WorkerClient]]:
+    made = {name: WorkerClient(f"{EXAMPLE}:{name}", load(f"{EXAMPLE}:{name}"), "cpu") for name in ("IMPL", "WIDE")}
     yield made
     for one in made.values():
         one.stop()
 
 
-def checked(worker: Worker, case: Case) -> list[Verdict]:
-    worker.start(case, Depth.PLAIN)
+def checked(worker: WorkerClient, case: Case) -> list[Verdict]:
+    worker.start(case, Level.PLAIN)
     return worker.finish()
 
 
 @installed
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
-def test_it_is_right_but_for_dx_which_is_rounded_twice(dtype: str, workers: dict[str, Worker]) -> None:
+def test_it_is_right_but_for_dx_which_is_rounded_twice(dtype: str, workers: dict[str, WorkerClient]) -> None:
     """And in float32, or where Liger is given float32, once: docs/results/liger.md."""
     wide, verdicts = checked(workers["WIDE"], case(dtype)), checked(workers["IMPL"], case(dtype))
     assert symptoms(wide) == set()
@@ -52,7 +52,7 @@ def test_it_is_right_but_for_dx_which_is_rounded_twice(dtype: str, workers: dict
 
 
 @installed
-def test_the_page_shows_what_it_finds(workers: dict[str, Worker]) -> None:
+def test_the_page_shows_what_it_finds(workers: dict[str, WorkerClient]) -> None:
     page = (ROOT / "docs" / "bring-your-own.md").read_text(encoding="utf-8")
     (failure,) = [one for one in checked(workers["IMPL"], case("float16")) if one.status is Status.FAIL]
     shown = f"        {failure.message}\n        {case('float16').id}\n"
@@ -61,7 +61,7 @@ def test_the_page_shows_what_it_finds(workers: dict[str, Worker]) -> None:
 
 @installed
 @pytest.mark.parametrize(("n", "gamma", "reason"), [(3, False, "n must be a power of two"), (2, True, "there is no gamma")])
-def test_what_liger_has_not_is_refused(n: int, gamma: bool, reason: str, workers: dict[str, Worker]) -> None:
+def test_what_liger_has_not_is_refused(n: int, gamma: bool, reason: str, workers: dict[str, WorkerClient]) -> None:
     verdicts = checked(workers["IMPL"], case("float32", n, gamma=gamma))
     assert refusal.refused(verdicts)
     assert [one.message for one in verdicts] == [reason]

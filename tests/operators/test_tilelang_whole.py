@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from mhc import Case, materialise, observe, reference
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import read_case
 from mhc.operators.mhc_pre.selection import Problem, problem_of
 from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing
@@ -39,7 +39,7 @@ def results(on_gpu: Emulated, case: Case) -> dict[str, bytes]:
 
 
 def failures(on_gpu: Emulated, case: Case) -> list[str]:
-    verdicts = check(on_gpu.implementation, case, "cpu", Depth.PLAIN).verdicts
+    verdicts = check(on_gpu.implementation, case, "cpu", Level.PLAIN).verdicts
     return [f"{one.oracle}: {one.message}" for one in verdicts if one.status is Status.FAIL]
 
 

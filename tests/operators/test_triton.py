@@ -20,7 +20,7 @@ from mhc import (
     reference,
 )
 from mhc.fuzz.check.check import check
-from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.client import WorkerClient
 from mhc.operators.mhc_pre.device import Chip
 from mhc.operators.mhc_pre.selection import Problem, pinned, problem_of
 from mhc.operators.mhc_pre.triton.constraints import unfit
@@ -39,13 +39,13 @@ INTERPRETER = Chip(cores=1, shared=1 << 30, interpreted=True)
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    started = Worker("triton-interpreted", load("triton-interpreted"), "cpu")
+def worker() -> Iterator[WorkerClient]:
+    started = WorkerClient("triton-interpreted", load("triton-interpreted"), "cpu")
     yield started
     started.stop()
 
 
-def test_the_interpreter_runs_in_a_process_of_its_own(worker: Worker) -> None:
+def test_the_interpreter_runs_in_a_process_of_its_own(worker: WorkerClient) -> None:
     """Where this process has Triton for a GPU, TRITON_INTERPRET must be set before the import."""
     for dtype in ("bfloat16", "float64"):
         worker.start(scaled_case(B=1, S=3, n=2, D=5, dtype=dtype))

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mhc import default_case
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.global_state import SETTINGS, Change, unchanged
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles.verdict import Status
@@ -147,7 +147,7 @@ def test_it_hides_no_other_bug_and_is_told_once() -> None:
     verdicts = judge_all(altered(MANUAL, forward=forward), CASE)
     assert {("isolation", "h_in", "leak"), ("effects", "PyTorch's generator on the CPU", "changed")} <= symptoms(verdicts)
     assert sum(one.oracle == "effects" and one.status is Status.FAIL for one in verdicts) == 1
-    drawn = check(altered(MANUAL, forward=forward), CASE, "cpu", Depth.CLEAN).verdicts
+    drawn = check(altered(MANUAL, forward=forward), CASE, "cpu", Level.CLEAN).verdicts
     assert ("isolation", "h_in", "leak") in symptoms(drawn)
 
 

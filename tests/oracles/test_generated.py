@@ -15,8 +15,8 @@ from hypothesis import settings
 
 from mhc import Case, Implementation
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
-from mhc.fuzz.check.timing import Clock
+from mhc.fuzz.check.level import Level
+from mhc.fuzz.check.timing import Timing
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.report import write_finding
 from oracles.judge import outcomes
@@ -63,14 +63,14 @@ def test_nothing_is_found(
     record_property: Callable[[str, object], None],
     tmp_path: Path,
 ) -> None:
-    clock, found, drawn, became = Clock(), list[Finding](), 0, Counter[str]()
+    clock, found, drawn, became = Timing(), list[Finding](), 0, Counter[str]()
     device = device_of(implementation)
     spec = implementation.name if implementation.origin == "built in" else implementation.origin
 
     def body(case: Case) -> None:
         nonlocal drawn
         drawn += 1
-        verdicts = check(implementation, case, device, Depth.FULL if found else Depth.DRAWN, clock).verdicts
+        verdicts = check(implementation, case, device, Level.FULL if found else Level.DRAWN, clock).verdicts
         became.update(f"{outcome}: {name}" for name, outcome in outcomes(verdicts).items())
         failures = [verdict for verdict in verdicts if verdict.status is Status.FAIL]
         same = [
@@ -102,9 +102,9 @@ def test_nothing_is_found(
 
 
 def test_the_clock_adds_up() -> None:
-    clock = Clock(running=3.0, reference=1.0, checking=4.5, drawing=0.5)
+    clock = Timing(running=3.0, reference=1.0, checking=4.5, drawing=0.5)
     assert clock.framework == pytest.approx(0.2)
     with clock.spent("running"):
         pass
     assert clock.running > 3.0
-    assert Clock().framework == 0.0
+    assert Timing().framework == 0.0

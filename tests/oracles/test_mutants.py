@@ -12,7 +12,7 @@ import pytest
 
 from mhc import Case, default_case, load
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing
 from oracles.mutants.catalogue import ALL, CLEAN, MUTANTS, NEEDS_A_GPU
 from oracles.mutants.edit import EditError, implementation, sources
@@ -43,7 +43,7 @@ def killers(mutant: Mutant) -> list[str]:
     if mutant.base == "tilelang":
         subject = replace(subject, backward=None)
     for case in cases(mutant):
-        failures = [one for one in check(subject, case, "cpu", Depth.PLAIN).verdicts if one.status is Status.FAIL]
+        failures = [one for one in check(subject, case, "cpu", Level.PLAIN).verdicts if one.status is Status.FAIL]
         if failures:
             return [f"{one.subject}: {one.symptom} ({one.oracle}): {one.message}" for one in failures]
     return []

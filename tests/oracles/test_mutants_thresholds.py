@@ -8,7 +8,7 @@ import pytest
 from mhc import Case, default_case, load
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.edit import implementation
 from oracles.mutants.load import SPEC
@@ -27,7 +27,7 @@ def case_of(symbol: str, size: int) -> Case:
 def fails(mutant_name: str, case: Case) -> bool:
     mutant = named(mutant_name)
     assert mutant is not None
-    return any(one.status is Status.FAIL for one in check(implementation(mutant), case, "cpu", Depth.PLAIN).verdicts)
+    return any(one.status is Status.FAIL for one in check(implementation(mutant), case, "cpu", Level.PLAIN).verdicts)
 
 
 def test_a_seed_draws_the_same_mutants_and_another_seed_others() -> None:

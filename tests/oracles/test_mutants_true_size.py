@@ -10,7 +10,7 @@ import pytest
 from mhc import Case, default_case
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.edit import implementation
@@ -87,7 +87,7 @@ def failing(name: str, sizes: Sizes) -> list[str]:
         subject = replace(subject, forward=None)
     elif ALL[name].base == "tilelang":
         subject = replace(subject, backward=None)
-    verdicts = check(subject, witness(sizes), "cpu", Depth.PLAIN).verdicts
+    verdicts = check(subject, witness(sizes), "cpu", Level.PLAIN).verdicts
     assert verdicts
     return [f"{one.subject}: {one.message}" for one in verdicts if one.status is Status.FAIL]
 
@@ -132,5 +132,5 @@ def test_what_needs_a_gpu_is_wrong_past_a_smaller_threshold(mutant: Mutant) -> N
     assert true in mutant.new
     smaller = implementation(replace(mutant, name=f"{mutant.name}_small", new=mutant.new.replace(true, small)))
     for subject, S, wrong in ((smaller, 64, False), (smaller, 65, True), (implementation(mutant), 65, False)):
-        verdicts = check(subject, witness({"S": S, "D": 64}), "cpu", Depth.PLAIN).verdicts
+        verdicts = check(subject, witness({"S": S, "D": 64}), "cpu", Level.PLAIN).verdicts
         assert any(one.status is Status.FAIL for one in verdicts) == wrong, (subject.name, S)

@@ -10,7 +10,7 @@ import torch
 
 from mhc import Case, Implementation, default_case, load
 from mhc.fuzz.check.check import check
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.memory import NAN_FILL
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.registry import BUILT_IN
@@ -170,7 +170,7 @@ RIGHT: dict[str, Callable[[], Implementation]] = {
 @pytest.mark.parametrize("case", [CASE, LARGER], ids=["small", "larger"])
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_ones_on_a_gpu(name: str, case: Case) -> None:
-    found = symptoms(check(WRONG[name](), case, "cuda", Depth.FULL).verdicts)
+    found = symptoms(check(WRONG[name](), case, "cuda", Level.FULL).verdicts)
     assert ("ordering", "unordered") in {(gate, symptom) for gate, _, symptom in found}
 
 
@@ -178,7 +178,7 @@ def test_wrong_ones_on_a_gpu(name: str, case: Case) -> None:
 @pytest.mark.parametrize("case", [CASE, LARGER], ids=["small", "larger"])
 @pytest.mark.parametrize("name", RIGHT)
 def test_right_ones_on_a_gpu(name: str, case: Case) -> None:
-    verdicts = check(RIGHT[name](), case, "cuda", Depth.FULL).verdicts
+    verdicts = check(RIGHT[name](), case, "cuda", Level.FULL).verdicts
     if refusal.refused(verdicts):
         pytest.skip(verdicts[0].message)
     assert symptoms(verdicts) == set()

@@ -10,7 +10,7 @@ from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.findings.finding import finding
-from mhc.fuzz.worker.process import Lost
+from mhc.fuzz.worker.process import WorkerLost
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Minimise, Minimised, Ready, Round
 from oracles.verdict import Verdict, failed
 
@@ -20,9 +20,9 @@ WRONG = finding("mine.py:IMPL", MINE, CASE, failed("bound", "dx", "value", "dx[0
 OTHER = finding("mine.py:IMPL", MINE, CASE, failed("bound", "dphi", "value", "dphi[0] = 1"))
 
 Answer = Callable[[Round], Sequence[Any]]
-"""What a process says to a round: messages, and at last perhaps a verdict on its end or `Lost`."""
+"""What a process says to a round: messages, and at last perhaps a verdict on its end or `WorkerLost`."""
 Smaller = Callable[[Minimise], Sequence[Any]]
-"""What is answered to a finding that is to be minimised: nothing yet, or `Minimised`, a `Fault` or `Lost`."""
+"""What is answered to a finding that is to be minimised: nothing yet, or `Minimised`, a `Fault` or `WorkerLost`."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class FakeProcess:
         self.said += self.answer(request)
 
     def receive(self) -> Iterator[Message]:
-        while self.said and not isinstance(self.said[0], (Verdict, Lost)):
+        while self.said and not isinstance(self.said[0], (Verdict, WorkerLost)):
             yield self.said.pop(0)
 
     def exit_verdict(self) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mhc.fuzz.worker.forkserver import FRESH
+from mhc.fuzz.worker.forkserver import FORKSERVER
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def program(module: str, stdin: str, environment: Mapping[str, str]) -> Ended:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "stdin").write_text(stdin, encoding="utf-8")
-        process = FRESH.Process(target=_program, args=(module, folder, dict(environment)))
+        process = FORKSERVER.Process(target=_program, args=(module, folder, dict(environment)))
         process.start()
         process.join()
         said = [(folder / stream).read_text(encoding="utf-8") for stream in ("stdout", "stderr")]

@@ -19,7 +19,7 @@ from torch import Tensor
 from mhc import Case, Implementation, Inputs, Observation, default_case, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check, further
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.report import describe
 from mhc.operators.mhc_pre import formula
@@ -102,7 +102,7 @@ def judged(implementation: Implementation, case: Case) -> tuple[Observation, Tol
 
 def judge_all(implementation: Implementation, case: Case) -> list[Verdict]:
     """Return every gate's verdicts, also where an exception is raised."""
-    return check(implementation, case, device_of(implementation), Depth.FULL).verdicts
+    return check(implementation, case, device_of(implementation), Level.FULL).verdicts
 
 
 def failing(verdicts: list[Verdict]) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from mhc import default_case
 from mhc.case import Case, with_tensor
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.registry import load
 from mhc.upstream.diagnose import neighbours
 from mhc.upstream.diagnose.attribution import EVALUATED, Attribution, Elsewhere, Setting, attribute, settings
@@ -140,7 +140,7 @@ class Stub:
         self._wrong, self._name = wrong, name
         self.started.append((name, device))
 
-    def start(self, case: Case, depth: Depth) -> None:
+    def start(self, case: Case, depth: Level) -> None:
         self._case = case
 
     def finish(self) -> list[Verdict]:

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from mhc import default_case
 from mhc.case import Case
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.worker.process import HarnessError
 from mhc.upstream import export as exporting
@@ -156,7 +156,7 @@ def test_neighbours_differ_in_one_thing_and_say_where_it_passes() -> None:
     class Stub:
         retired = False
 
-        def start(self, case: Case, depth: Depth) -> None:
+        def start(self, case: Case, depth: Level) -> None:
             self.case = case
 
         def finish(self) -> list[Verdict]:

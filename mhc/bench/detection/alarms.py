@@ -8,9 +8,9 @@ from mhc.bench import campaigns
 from mhc.bench.detection.hunt import Hunt, base_subject
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
-from mhc.fuzz.executors.local import Here
+from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.findings.finding import Finding
-from mhc.fuzz.findings.known_issues import LEDGER
+from mhc.fuzz.findings.known_issues import KNOWN_ISSUES
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from mhc.registry import built_in, load
@@ -42,11 +42,11 @@ def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, j
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     with campaigns.campaign(
         specs,
-        Pool(specs, Here(specs, device, jobs, Limits(), gpus=gpus)),
+        Pool(specs, LocalExecutor(specs, device, jobs, Limits(), gpus=gpus)),
         Budget(seconds=seconds, cases=cases),
         seed=seed,
         device=device,
-        ledger=LEDGER,
+        ledger=KNOWN_ISSUES,
         on_finding=lambda finding: first.append((max(1, running.cases), running.now, finding)),
     ) as running:
         try:

@@ -11,8 +11,8 @@ from hypothesis import Phase
 
 from mhc.case import Case, ScheduleValue
 from mhc.fuzz.campaign.size_budget import FIRST, FULL_EVERY
-from mhc.fuzz.check.level import Depth
-from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.check.level import Level
+from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from mhc.registry import load
@@ -192,7 +192,7 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seco
         limit: seconds that one run may take. seconds: that all together may.
     """
     implementation, quick = load(prey.spec), BASES[prey.base].quick
-    worker = Worker(prey.spec, implementation, prey.device, limit=limit, limits=Limits(memory=_MEMORY[prey.device]))
+    worker = WorkerClient(prey.spec, implementation, prey.device, limit=limit, limits=Limits(memory=_MEMORY[prey.device]))
     result = Hunt(name=prey.name)
     started = None
     try:
@@ -203,12 +203,12 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seco
             if started is not None and time.monotonic() - started > seconds:
                 break
             case = named(one, implementation.name)
-            worker.start(case, Depth.FULL if killed and quick else Depth.DRAWN)
+            worker.start(case, Level.FULL if killed and quick else Level.DRAWN)
             started = time.monotonic() if started is None else started
             verdicts = worker.finish()
             result = _with(result, number, worker.judged or case, verdicts, time.monotonic() - started)
             if quick and not prey.clean and result.first == number and not worker.retired:
-                worker.start(case, Depth.FULL)
+                worker.start(case, Level.FULL)
                 result = replace(result, fired={**dict.fromkeys(_failing(worker.finish()), number), **result.fired})
     except HarnessError as fault:
         result = replace(result, fault=str(fault))

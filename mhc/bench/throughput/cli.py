@@ -34,8 +34,8 @@ from mhc.bench.throughput.simulated import Simulated, serve
 from mhc.bench.throughput.simulated import measure as simulate
 from mhc.bench.throughput.unled import unled
 from mhc.fuzz.cli.options import load_all
-from mhc.fuzz.executors.local import Here, Site, Specs
-from mhc.fuzz.executors.ray_cluster import Fleet, join
+from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
+from mhc.fuzz.executors.ray_cluster import RayExecutor, join
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from oracles.mutants.catalogue import ALL
@@ -134,8 +134,8 @@ def _simulated(workers: int, sleep: float, seconds: float, seed: int, on: str | 
     if on is not None:
         join(on, "cpu", workers)
 
-    def site(specs: Specs) -> Site:
-        return Simulated(specs, workers) if on is None else Fleet(specs, "cpu", workers, Limits(), target=serve)
+    def site(specs: Specs) -> Executor:
+        return Simulated(specs, workers) if on is None else RayExecutor(specs, "cpu", workers, Limits(), target=serve)
 
     with tempfile.TemporaryDirectory() as folder:
         seen = simulate(Path(folder), site, seconds=seconds, sleep=sleep, seed=seed)
@@ -212,8 +212,8 @@ def _measure(
         join(on, device, most)
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     with (
-        closing(Team(loaded, partial(Here, loaded, device, most, Limits(), gpus=gpus))) as here,
-        closing(Team(loaded, partial(Fleet, loaded, device, most, Limits()))) as fleet,
+        closing(Team(loaded, partial(LocalExecutor, loaded, device, most, Limits(), gpus=gpus))) as here,
+        closing(Team(loaded, partial(RayExecutor, loaded, device, most, Limits()))) as fleet,
     ):
         contenders = []
         for many in counts:

@@ -12,7 +12,7 @@ from mhc.bench.throughput.plain import apart
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import Store
-from mhc.fuzz.executors.local import Site, Specs
+from mhc.fuzz.executors.local import Executor, Specs
 from mhc.inputs import materialise
 from strategies.rounds import ROUND
 
@@ -91,7 +91,7 @@ class Standing(Pool):
         width: how many slots the next campaign may use.
     """
 
-    def __init__(self, specs: Specs, site: Site) -> None:
+    def __init__(self, specs: Specs, site: Executor) -> None:
         super().__init__(specs, site)
         self.width = site.slots
 
@@ -115,7 +115,7 @@ class Standing(Pool):
 class Team:
     """Campaigns on one site, one after the other, each with as many of its workers as it asks for."""
 
-    def __init__(self, specs: Specs, site: Callable[[], Site]) -> None:
+    def __init__(self, specs: Specs, site: Callable[[], Executor]) -> None:
         self._specs, self._site = specs, site
         self._pool: Standing | None = None
 

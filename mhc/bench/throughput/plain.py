@@ -17,7 +17,7 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 
 from mhc.bench.detection.suites import COMPARATORS, Fixed, judge
-from mhc.fuzz.worker.forkserver import FRESH
+from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.implementation import Implementation
 from mhc.operator import STORAGE_DTYPES
 from mhc.registry import load
@@ -124,8 +124,8 @@ def apart(
         variables: of the environment, beside those of the implementation.
     """
     own = {**load(spec).env, **variables}
-    here, there = FRESH.Pipe()
-    process = FRESH.Process(target=_serve, args=(there, spec, own, seconds, cases, seed, correct))
+    here, there = FORKSERVER.Pipe()
+    process = FORKSERVER.Process(target=_serve, args=(there, spec, own, seconds, cases, seed, correct))
     process.start()
     there.close()
     try:

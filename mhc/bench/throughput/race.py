@@ -14,8 +14,8 @@ from mhc.bench.state import Results
 from mhc.bench.throughput.plain import apart
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
-from mhc.fuzz.executors.local import Here
-from mhc.fuzz.worker.forkserver import FRESH
+from mhc.fuzz.executors.local import LocalExecutor
+from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from mhc.registry import load
@@ -74,7 +74,7 @@ def race(
     on_race: Callable[[Mutant, Race], None] = lambda mutant, result: None,
 ) -> list[Race]:
     """Race the mutants, `jobs` at a time; each has `limit` seconds under each of the two, one after the other."""
-    first = FRESH.Process()  # what the first process alone waits for is in no race
+    first = FORKSERVER.Process()  # what the first process alone waits for is in no race
     first.start()
     first.join()
     return state.complete(mutants, lambda mutant: _one(mutant, limit, seed), jobs, on_race)
@@ -116,7 +116,7 @@ def _campaign(spec: str, limit: float, seed: int, cache: str) -> tuple[float | N
         elif running.now - starting >= limit:
             running.stop("limit")
 
-    pool = Pool(specs, Here(specs, "cpu", 1, Limits(run=_RUN, compile=_COMPILE)))
+    pool = Pool(specs, LocalExecutor(specs, "cpu", 1, Limits(run=_RUN, compile=_COMPILE)))
     with campaign(specs, pool, Budget(), seed=seed, on_tick=tick) as running:
         running.run()
         at = min((row["at"] for row in running.store.findings().values()), default=None)

@@ -21,7 +21,7 @@ from mhc.bench.detection.hunt import draw
 from mhc.case import Case
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
-from mhc.fuzz.executors.local import Site, Specs
+from mhc.fuzz.executors.local import Executor, Specs
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.worker import frames
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Minimise, Ready, Request, Round, Running
@@ -237,7 +237,7 @@ class Simulated:
             end.close()
 
 
-def measure(folder: Path, site: Callable[[Specs], Site], *, seconds: float, sleep: float, seed: int = 0) -> Ceiling:
+def measure(folder: Path, site: Callable[[Specs], Executor], *, seconds: float, sleep: float, seed: int = 0) -> Ceiling:
     """Run a campaign on a simulated fleet for `seconds`, once its workers have started.
 
     Args:

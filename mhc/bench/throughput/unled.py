@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 
 from mhc.bench.throughput.measure import Lap
 from mhc.fuzz.executors.local import Specs
-from mhc.fuzz.worker.forkserver import FRESH
+from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Checked, Message, Round
 from strategies.rounds import ROUND
@@ -29,9 +29,11 @@ def unled(specs: Specs, device: str, seed: int, *, processes: int, gpus: int, ca
         done, seconds = 0, 0.0
         for spec, implementation in specs.values():
             own = {**implementation.env, **({"CUDA_VISIBLE_DEVICES": str(number % gpus)} if gpus else {})}
-            here, there = FRESH.Pipe()
+            here, there = FORKSERVER.Pipe()
             first = seed + number * rounds
-            process = FRESH.Process(target=_work, args=(there, spec, device, own, range(first, first + rounds)), daemon=True)
+            process = FORKSERVER.Process(
+                target=_work, args=(there, spec, device, own, range(first, first + rounds)), daemon=True
+            )
             process.start()
             there.close()
             try:

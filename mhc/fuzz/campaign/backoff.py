@@ -12,7 +12,7 @@ _NO_WORKER_REST = 1.0
 _NO_WORKER = 60.0  # seconds in which no worker could be started, after which the campaign ends
 
 
-class Troubles:
+class Backoff:
     """Counts failures of workers that are no findings: ends between cases, faults of the harness, failed starts."""
 
     def __init__(self) -> None:

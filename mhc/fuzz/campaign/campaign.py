@@ -8,17 +8,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mhc.case import Case
-from mhc.fuzz.campaign.backoff import MOST, Troubles
-from mhc.fuzz.campaign.compile_budget import Programs, opening
-from mhc.fuzz.campaign.harness_faults import FaultRecord, Faults
+from mhc.fuzz.campaign.backoff import MOST, Backoff
+from mhc.fuzz.campaign.compile_budget import CompileBudget, opening
+from mhc.fuzz.campaign.harness_faults import FaultRecord, HarnessFaults
 from mhc.fuzz.campaign.pool import Pool, Slot
-from mhc.fuzz.campaign.scheduler import Share
-from mhc.fuzz.campaign.size_budget import Sizes
+from mhc.fuzz.campaign.scheduler import Scheduler
+from mhc.fuzz.campaign.size_budget import SizeBudget
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.campaign.triage import Triage
 from mhc.fuzz.findings.finding import Finding, finding
-from mhc.fuzz.findings.known_issues import Known
-from mhc.fuzz.worker.process import HarnessError, Lost
+from mhc.fuzz.findings.known_issues import KnownIssue
+from mhc.fuzz.worker.process import HarnessError, WorkerLost
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Fault, Message, Minimise, Minimised, Ready, Round
 from mhc.implementation import Implementation
 from oracles import liveness
@@ -91,7 +91,7 @@ class Campaign:
         max_elements: int = 1 << 15,
         largest: int | None = None,
         device: str = "cpu",
-        ledger: Sequence[Known] = (),
+        ledger: Sequence[KnownIssue] = (),
         minimise: bool = False,
         on_finding: Callable[[Finding], None] = lambda found: None,
         on_minimal: Callable[[Finding], None] = lambda found: None,
@@ -105,21 +105,23 @@ class Campaign:
         self.stopping: str | None = None
         self._on_tick = on_tick
         self._minimise = minimise
-        self.faults = Faults(store, on_fault)
+        self.faults = HarnessFaults(store, on_fault)
         self.woken = False
         heard = [self._shielded(hear) for hear in (on_finding, on_minimal)]
         self._triage = Triage(store, ledger, *heard)
         self._triage.waiting = [one for one in self._triage.waiting if one.fingerprint.implementation in self.subjects]
-        self._share = Share(self.subjects)
+        self._scheduler = Scheduler(self.subjects)
         self._drawn = {name: _cases(store.counts().get(name, {})) for name in self.subjects}
         self._waiting: dict[str, list[Round]] = {name: [] for name in self.subjects}
-        self._troubles = Troubles()
+        self._backoff = Backoff()
         self._unfinished: list[dict[str, Any]] = []
         seeds: Mapping[str, int] = store.meta().get("seeds", {})
         self._seeds = {name: seeds.get(name, seed) for name in self.subjects}
         self._rounds: Counter[str] = Counter()
-        self._programs = {one.name: Programs(() if one.name in seeds else opening(one.implementation)) for one in subjects}
-        self._sizes = {name: Sizes(max_elements, largest, device) for name in self.subjects}
+        self._compile_budgets = {
+            one.name: CompileBudget(() if one.name in seeds else opening(one.implementation)) for one in subjects
+        }
+        self._size_budgets = {name: SizeBudget(max_elements, largest, device) for name in self.subjects}
         self._earlier = store.seconds()
         self._started = self._turned = time.monotonic()
         self._regions = {name: Counter[str]() for name in self.subjects}
@@ -215,9 +217,9 @@ class Campaign:
                 if not (self._give_finding(number) or self._give_round(number)):
                     return
             except _NotStarted as error:
-                self._troubles.not_started(error.why)
+                self._backoff.not_started(error.why)
                 return
-            self._troubles.started()
+            self._backoff.started()
 
     def _to_minimise(self) -> bool:
         """Return whether a finding waits to be minimised."""
@@ -230,7 +232,7 @@ class Campaign:
             return False
         found = self._triage.waiting[0]
         name = found.fingerprint.implementation
-        if self._troubles.resting(name):
+        if self._backoff.resting(name):
             return False
         seconds = min(_MINIMISE_SECONDS, self.budget.seconds - self.now)  # confirming it takes a little longer
         try:
@@ -243,23 +245,23 @@ class Campaign:
 
     def _give_round(self, number: int) -> bool:
         """Hand a round to a slot; return whether there is one to hand out."""
-        ready = [name for name in self._open() if not self._troubles.resting(name)]
+        ready = [name for name in self._open() if not self._backoff.resting(name)]
         if not ready:
             return False
-        name = self._share.next(ready)
+        name = self._scheduler.next(ready)
         round_ = self._round(name)
         try:
             self.pool.give(number, name, round_)
         except Exception as error:
             self._waiting[name].append(round_)
-            self._share.done(name, 0.0, fresh=False)
+            self._scheduler.done(name, 0.0, fresh=False)
             self.note_fault(name, Fault.of(error))
             raise _NotStarted(error) from error
         return True
 
     def _open(self) -> list[str]:
         """Implementations that may still be given cases."""
-        left = [name for name in self.subjects if not self._troubles.given_up(name)]
+        left = [name for name in self.subjects if not self._backoff.given_up(name)]
         return [name for name in left if self._waiting[name] or self._left(name) > 0]
 
     def _left(self, name: str) -> float:
@@ -276,15 +278,15 @@ class Campaign:
     def _round(self, name: str) -> Round:
         if self._waiting[name]:
             rest = self._waiting[name].pop()
-            self._sizes[name].goes_on(rest.reach)
+            self._size_budgets[name].goes_on(rest.reach)
             return rest
         seed = self._seeds[name]
         self._seeds[name] = seed + 1
         self._rounds[name] += 1
         self.store.set_meta(seeds=self._seeds)
-        plan = self._programs[name].next()
-        reach, elements = (Reach.USUAL, self._sizes[name].most) if plan.opening else self._sizes[name].next()
-        count, rare = plan.count if reach is Reach.USUAL else self._sizes[name].count(reach), None
+        plan = self._compile_budgets[name].next()
+        reach, elements = (Reach.USUAL, self._size_budgets[name].most) if plan.opening else self._size_budgets[name].next()
+        count, rare = plan.count if reach is Reach.USUAL else self._size_budgets[name].count(reach), None
         guided = reach is Reach.USUAL and not plan.opening and self._rounds[name] % _GUIDED_EVERY == 0
         if guided and self.budget.cases == float("inf"):
             rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
@@ -343,7 +345,7 @@ class Campaign:
             self._take(slot, message)
             if isinstance(message, (Done, Minimised, Fault)):
                 return
-        if isinstance(verdict, Lost):
+        if isinstance(verdict, WorkerLost):
             self._record_lost(slot)
         else:
             self._record_crash(slot, verdict)
@@ -382,11 +384,11 @@ class Campaign:
         assert isinstance(slot.request, Round)
         name = slot.name
         self.store.end(slot.number, name, checked, self.now)
-        self._troubles.judged(name)
+        self._backoff.judged(name)
         slot.last, slot.case = checked.case, None
-        self._programs[name].learn(checked)
+        self._compile_budgets[name].learn(checked)
         checking, running = (checked.seconds.get(what, 0.0) for what in ("checking", "running"))
-        self._sizes[name].learn(checking, slot.request.reach, running=running, compiled=bool(checked.compiled))
+        self._size_budgets[name].learn(checking, slot.request.reach, running=running, compiled=bool(checked.compiled))
         self._drawn[name] += 1
         seen = self._regions[name]
         slot.fresh |= any(label not in seen for label in checked.regions)
@@ -414,7 +416,7 @@ class Campaign:
                 self._drawn[name] += 1
                 self.store.end(slot.number, name, Checked(case=blamed, findings=(found,)), self.now)
             new = self._triage.add((found,), self.now)
-            self._troubles.judged(name)
+            self._backoff.judged(name)
         self._end_round(slot, fresh=new, crashed=not new)
         self._go_on(slot)
 
@@ -445,7 +447,7 @@ class Campaign:
 
     def _trouble(self, name: str, why: str) -> None:
         """An implementation met trouble, with no case judged."""
-        if self._troubles.met(name):
+        if self._backoff.met(name):
             told = f"given up: {MOST} times in a row no case could be judged; the last time: {why}"
             self.note_fault(name, Fault(message=told))
 
@@ -468,8 +470,8 @@ class Campaign:
         """Book the time of a slot's round."""
         if not isinstance(slot.request, Round):
             return
-        self._sizes[slot.name].ended(slot.request.reach)
-        self._share.done(slot.name, time.monotonic() - slot.since, fresh=fresh, crashed=crashed)
+        self._size_budgets[slot.name].ended(slot.request.reach)
+        self._scheduler.done(slot.name, time.monotonic() - slot.since, fresh=fresh, crashed=crashed)
 
     def _go_on(self, slot: Slot) -> None:
         """What is left of the round of a process that ended is handed out again, behind the case in hand."""

@@ -21,7 +21,7 @@ _KEPT = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class RoundPlan:
     """What a round draws.
 
     Attributes:
@@ -34,7 +34,7 @@ class Plan:
     opening: bool = False
 
 
-class Programs:
+class CompileBudget:
     """The compiled programs of one implementation, and the time that compilation took.
 
     A round is drawn freely while cases that compile have taken at most `COMPILING` of the time. Otherwise its cases reuse
@@ -69,13 +69,13 @@ class Programs:
             if len(self._cases) > _KEPT:
                 self._cases.pop(next(iter(self._cases)))
 
-    def next(self) -> Plan:
+    def next(self) -> RoundPlan:
         """Return the plan of the next round."""
         if self._opening and (not self._opened or self._interpreted):
             self._opened = True
-            return Plan(like=self._opening.pop(0).json, opening=True)
+            return RoundPlan(like=self._opening.pop(0).json, opening=True)
         like = self._like()
-        return Plan() if like is None else Plan(count=5 * ROUND, like=like)
+        return RoundPlan() if like is None else RoundPlan(count=5 * ROUND, like=like)
 
     @property
     def _interpreted(self) -> bool:

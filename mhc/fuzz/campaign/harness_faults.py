@@ -43,7 +43,7 @@ class FaultRecord:
         return "\n".join(one for one in (self.told, self.case, self.trace) if one)
 
 
-class Faults:
+class HarnessFaults:
     """The faults of a run, those of earlier legs among them.
 
     Args:

@@ -5,7 +5,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from mhc.fuzz.executors.local import Site, Specs, Working
+from mhc.fuzz.executors.local import Executor, RunningWork, Specs
 from mhc.fuzz.worker.protocol import Minimise, Round
 
 _ENDINGS = 32  # processes that are ended at the same time
@@ -22,7 +22,7 @@ class Slot:
     """
 
     number: int
-    process: Working
+    process: RunningWork
     name: str
     request: Round | Minimise
     since: float
@@ -35,10 +35,10 @@ class Slot:
 class Pool:
     """Worker processes by implementation; as many work at a time as the executor has slots."""
 
-    def __init__(self, specs: Specs, site: Site) -> None:
+    def __init__(self, specs: Specs, site: Executor) -> None:
         self.site = site
         self._implementations = len(specs)
-        self._idle: list[tuple[str, int, Working]] = []  # the longest idle first
+        self._idle: list[tuple[str, int, RunningWork]] = []  # the longest idle first
         self._slots: list[Slot | None] = [None] * site.slots
         self._kin = [site.kin(number) for number in range(site.slots)]
         self._together = Counter(self._kin)

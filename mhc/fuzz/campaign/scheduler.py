@@ -6,7 +6,7 @@ _MEMORY = 0.8  # weight of earlier rounds in the running mean of what rounds yie
 _FLOOR = 0.25  # weight of an implementation that yields nothing
 
 
-class Share:
+class Scheduler:
     """Chooses the implementation with the least time per weight; rounds that are under way count with their expected time.
 
     weight = (`_FLOOR` + running mean of whether a round yielded something new) / 2^crashes. "Something new" is a region of

@@ -53,7 +53,7 @@ class _Growing:
         return self._now
 
 
-class Sizes:
+class SizeBudget:
     """Chooses for each round of an implementation how far sizes reach and how many elements the largest tensor may have.
 
     Each far reach has its share of the time (`_SHARES`). In usual rounds the elements grow until a case takes about a

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.findings.finding import Finding, from_document
-from mhc.fuzz.findings.known_issues import Known
+from mhc.fuzz.findings.known_issues import KnownIssue
 
 
 class Triage:
@@ -21,7 +21,7 @@ class Triage:
     def __init__(
         self,
         store: Store,
-        known_issues: Sequence[Known],
+        known_issues: Sequence[KnownIssue],
         on_finding: Callable[[Finding], None],
         on_minimal: Callable[[Finding], None],
     ) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from mhc.case import Case
 from mhc.fuzz.check.differential import RunningPeer, against
-from mhc.fuzz.check.level import Depth
-from mhc.fuzz.check.timing import Clock
+from mhc.fuzz.check.level import Level
+from mhc.fuzz.check.timing import Timing
 from mhc.implementation import Implementation
 from mhc.inputs import materialise
 from mhc.observation import Observation, observe
@@ -37,8 +37,8 @@ def check(
     implementation: Implementation,
     case: Case,
     device: str,
-    depth: Depth = Depth.DRAWN,
-    clock: Clock | None = None,
+    depth: Level = Level.DRAWN,
+    clock: Timing | None = None,
     *,
     peers: Sequence[RunningPeer] = (),
     measure: bool = False,
@@ -56,7 +56,7 @@ def check(
         peers: the pair gate compares the first run with them.
         measure: the bound gate's verdicts carry the errors of each output against float64.
     """
-    clock = clock or Clock()
+    clock = clock or Timing()
     verdicts: list[Verdict] = []
     with clock.spent("checking"):
         try:
@@ -86,8 +86,8 @@ def _check(
     implementation: Implementation,
     case: Case,
     device: str,
-    depth: Depth,
-    clock: Clock,
+    depth: Level,
+    clock: Timing,
     peers: Sequence[RunningPeer],
     measure: bool,
 ) -> list[Verdict]:
@@ -109,7 +109,7 @@ def _check(
     if measure:
         verdicts = measured(verdicts, observation, allowed)
     fails = [verdict for verdict in verdicts if verdict.status is Status.FAIL and verdict.oracle not in SIDE_EFFECT_GATES]
-    wrong = depth is not Depth.FULL and bool(fails)
+    wrong = depth is not Level.FULL and bool(fails)
     trial = Trial(
         inputs=inputs,
         reference=wanted,
@@ -117,8 +117,8 @@ def _check(
         observation=observation,
         recomputes_forward=implementation.recomputes_forward,
     )
-    if depth is not Depth.PLAIN and observation.failure is None and not wrong:
-        gates = [gate for gate in GATES if depth is not Depth.DRAWN or gate.drawn(case)]
+    if depth is not Level.PLAIN and observation.failure is None and not wrong:
+        gates = [gate for gate in GATES if depth is not Level.DRAWN or gate.drawn(case)]
         verdicts += further(implementation, trial, gates, clock)
     for peer in peers:
         with clock.spent("comparing"):
@@ -127,13 +127,13 @@ def _check(
 
 
 def further(
-    implementation: Implementation, trial: Trial, gates: Iterable[Gate], clock: Clock | None = None
+    implementation: Implementation, trial: Trial, gates: Iterable[Gate], clock: Timing | None = None
 ) -> list[Verdict]:
     """Return the verdicts of `gates`, which need more than the first run. A run that two gates need is made once.
 
     The results of the first run must stay unchanged through all runs. A run that loses the device is the last one.
     """
-    clock = clock or Clock()
+    clock = clock or Timing()
     done: dict[str, Observation] = {}
     verdicts: list[Verdict] = []
     reported = {_key(one) for one in _failing(trial.observation)}

@@ -3,7 +3,7 @@
 from enum import Enum
 
 
-class Depth(Enum):
+class Level(Enum):
     """Which gates judge a case. Every further run costs as much as the first, so a campaign draws them."""
 
     PLAIN = "plain"  # the gates that need one run

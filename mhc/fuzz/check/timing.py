@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass
-class Clock:
+class Timing:
     """Sums of seconds over checks.
 
     Attributes:

@@ -56,7 +56,7 @@ class Snapshot:
     minimising: tuple[str, ...] = ()
 
 
-class Watch:
+class Watcher:
     """Takes snapshots of a campaign, with the rate of the last seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -128,7 +128,7 @@ class Lines(Display):
     def __init__(self, file: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._file = file
         self._clock = clock
-        self._watch = Watch(clock)
+        self._watch = Watcher(clock)
         self._started = clock()
         self._next: float | None = None
 
@@ -151,7 +151,7 @@ class Rows(Display):
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
         self._clock = clock
-        self._watch = Watch(clock)
+        self._watch = Watcher(clock)
         self._live = Live(console=console, auto_refresh=False, transient=True)  # no thread of its own
         self._streams = ExitStack()
         self._next = clock()

@@ -11,14 +11,14 @@ from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.commands import Commands
 from mhc.fuzz.check.differential import Peer
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli import minimise, report
 from mhc.fuzz.cli.options import load_pairs
 from mhc.fuzz.cli.replay_table import replay_table
 from mhc.fuzz.cli.run import run_campaign, settings_of
 from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings.finding import read_against, read_case
-from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES, Implementation
 from mhc.loading import outside_names
@@ -170,9 +170,9 @@ for verb in VERBS:
 
 
 def _check_once(spec: str, implementation: Implementation, case: Case, device: str, peers: Sequence[Peer]) -> list[Verdict]:
-    worker = Worker(spec, implementation, device, peers=peers)
+    worker = WorkerClient(spec, implementation, device, peers=peers)
     try:
-        worker.start(case, Depth.FULL, measure=True)
+        worker.start(case, Level.FULL, measure=True)
         return worker.finish()
     except HarnessError as fault:
         minimise.our_fault(fault)

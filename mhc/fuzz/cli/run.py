@@ -28,11 +28,11 @@ from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.cli.display import Display, display
 from mhc.fuzz.cli.options import load_pairs
 from mhc.fuzz.cli.trust import has_outside, require_trust
-from mhc.fuzz.executors.local import Here, Site, Specs
-from mhc.fuzz.executors.ray_cluster import Fleet, join
+from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
+from mhc.fuzz.executors.ray_cluster import RayExecutor, join
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding
-from mhc.fuzz.findings.known_issues import LEDGER
+from mhc.fuzz.findings.known_issues import KNOWN_ISSUES
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault
@@ -192,7 +192,7 @@ def run_campaign(settings: Settings) -> int:
             seed=settings.seed,
             largest=settings.max_elements,
             device=settings.device,
-            ledger=LEDGER,
+            ledger=KNOWN_ISSUES,
             minimise=MINIMISE,
             on_finding=on_finding,
             on_minimal=on_minimal,
@@ -254,11 +254,11 @@ def _opened(settings: Settings) -> tuple[Settings, Store]:
     return replace(settings, folder=folder), store
 
 
-def _site(settings: Settings, specs: Specs, peers: Sequence[Peer]) -> Site:
+def _site(settings: Settings, specs: Specs, peers: Sequence[Peer]) -> Executor:
     logs = settings.folder / "logs"
     if settings.on is not None:
-        return Fleet(specs, settings.device, settings.workers, settings.limits, logs=logs, peers=peers)
-    return Here(
+        return RayExecutor(specs, settings.device, settings.workers, settings.limits, logs=logs, peers=peers)
+    return LocalExecutor(
         specs,
         settings.device,
         settings.workers,
@@ -290,7 +290,7 @@ def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Impl
         command=" ".join(["python -m mhc.fuzz", *sys.argv[1:]]),
         seconds=None if seconds == float("inf") else seconds,
         cases=None if cases == float("inf") else cases,
-        known=[str(entry) for entry in LEDGER],
+        known=[str(entry) for entry in KNOWN_ISSUES],
     )
 
 

@@ -1,4 +1,4 @@
-"""Where the processes of a campaign run. `Here` is this machine; `mhc.fuzz.executors.ray_cluster` has others."""
+"""Where the processes of a campaign run. `LocalExecutor` is this machine; `mhc.fuzz.executors.ray_cluster` has others."""
 
 import os
 import threading
@@ -13,7 +13,7 @@ from mhc.fuzz.minimise.minimise import run_minimise
 from mhc.fuzz.worker.forkserver import end_orphans
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
-from mhc.fuzz.worker.process import Lost, Process, Target, attend
+from mhc.fuzz.worker.process import Process, Target, WorkerLost, attend
 from mhc.fuzz.worker.protocol import Fault, Message, Minimise, Minimised, Request
 from mhc.implementation import Implementation
 from oracles.verdict import Verdict
@@ -25,7 +25,7 @@ _LOOK = 0.25  # seconds between looks at processes that say nothing
 _KILLED = 10.0  # seconds that a killed `Minimising` may take to end its process; one with a CUDA device takes its time
 
 
-class Working(Protocol):
+class RunningWork(Protocol):
     """What a campaign asks of a process: see `mhc.fuzz.worker.process.Process`, which is one."""
 
     @property
@@ -38,14 +38,14 @@ class Working(Protocol):
 
     def receive(self) -> Iterator[Message]: ...
 
-    def exit_verdict(self) -> Verdict | Lost | None: ...
+    def exit_verdict(self) -> Verdict | WorkerLost | None: ...
 
     def pause(self, *, stopped: bool) -> None: ...
 
     def kill(self) -> None: ...
 
 
-class Site(Protocol):
+class Executor(Protocol):
     """Slots, each a place for one working process. They are numbered from 0."""
 
     @property
@@ -62,10 +62,10 @@ class Site(Protocol):
     def kin(self, slot: int) -> int:
         """Slots with the same answer can take over one another's idle processes."""
 
-    def start(self, slot: int, name: str) -> Working:
+    def start(self, slot: int, name: str) -> RunningWork:
         """A new process of an implementation."""
 
-    def minimise(self, slot: int, name: str, request: Minimise) -> Working:
+    def minimise(self, slot: int, name: str, request: Minimise) -> RunningWork:
         """Begin to minimise a finding of an implementation; the answer is `Minimised`."""
 
     def wait(self, processes: Sequence[Any], seconds: float) -> Collection[Any]:
@@ -75,7 +75,7 @@ class Site(Protocol):
         """Give everything back. Processes were ended before."""
 
 
-class Here:
+class LocalExecutor:
     """The machine that the campaign is on.
 
     Args:

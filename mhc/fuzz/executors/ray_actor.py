@@ -16,7 +16,7 @@ from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.minimise.minimise import run_minimise
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
-from mhc.fuzz.worker.process import Lost, Process, Target, attend
+from mhc.fuzz.worker.process import Process, Target, WorkerLost, attend
 from mhc.fuzz.worker.protocol import Begun, Done, Fault, Message, Minimise, Request, Round
 from mhc.registry import load
 from oracles.verdict import Verdict
@@ -38,7 +38,7 @@ class Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Said:
+class ActorAnswer:
     """What a process has said since the last time, and how it ended or that it was ended.
 
     Attributes:
@@ -46,13 +46,13 @@ class Said:
     """
 
     messages: tuple[Message, ...]
-    ended: Verdict | Lost | None
+    ended: Verdict | WorkerLost | None
     doing: str
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class About:
+class ActorInfo:
     """An agent's machine. tree: of the sources that it runs; two that differ must not work together."""
 
     host: str
@@ -61,7 +61,7 @@ class About:
     tree: str
 
 
-class Agent:
+class RayActor:
     """The processes of one slot, each under a key. One call at a time, in the order of their making.
 
     Args:
@@ -84,10 +84,10 @@ class Agent:
         vars(sys.modules["__main__"]).pop("__file__", None)
         sys.path[:] = [place for place in sys.path if Path(place) != Path(__file__).parent]
 
-    def hello(self) -> About:
+    def hello(self) -> ActorInfo:
         return about()
 
-    def work(self, key: int, start: Start | None, request: Request | None, seconds: float) -> Said | None:
+    def work(self, key: int, start: Start | None, request: Request | None, seconds: float) -> ActorAnswer | None:
         """Hand over a request, if there is one; then what the process says, once there is something or `seconds` are over.
 
         Answers are some time apart, except in a round whose worker was lost before: there each case is told as it begins, so
@@ -108,7 +108,7 @@ class Agent:
             self._apart = 0.0 if isinstance(request, Round) and request.skip else _APART
             process.send(request)
         messages: list[Message] = []
-        ended: Verdict | Lost | None = None
+        ended: Verdict | WorkerLost | None = None
         until = time.monotonic() + seconds
         while ended is None and time.monotonic() < until and not any(isinstance(one, _AT_ONCE) for one in messages):
             if any(isinstance(one, _SOON) for one in messages):
@@ -119,14 +119,16 @@ class Agent:
         if ended is not None:
             messages.extend(process.receive())  # said between the last look and its end
         self._answered = time.monotonic()
-        return Said(messages=tuple(messages), ended=ended, doing=process.doing, seconds=time.monotonic() - process.since)
+        return ActorAnswer(
+            messages=tuple(messages), ended=ended, doing=process.doing, seconds=time.monotonic() - process.since
+        )
 
-    def minimise(self, start: Start, request: Minimise) -> Said:
+    def minimise(self, start: Start, request: Minimise) -> ActorAnswer:
         """Minimise a finding, in processes that this one starts."""
         began = time.monotonic()
         log = self._logs / f"minimise-{request.finding.fingerprint.id}.log"
         answer = run_minimise(request, lambda: load(start.spec), self._device, self._limits, log=log)
-        return Said(messages=(answer,), ended=None, doing="minimising", seconds=time.monotonic() - began)
+        return ActorAnswer(messages=(answer,), ended=None, doing="minimising", seconds=time.monotonic() - began)
 
     def kill(self, key: int) -> None:
         process = self._processes.pop(key, None)
@@ -141,9 +143,9 @@ class Agent:
         )  # the actor sees one CUDA device, and so does what it starts
 
 
-def about() -> About:
+def about() -> ActorInfo:
     """The machine that this process is on."""
-    return About(host=socket.gethostname(), pid=os.getpid(), python=sys.version.split()[0], tree=_tree())
+    return ActorInfo(host=socket.gethostname(), pid=os.getpid(), python=sys.version.split()[0], tree=_tree())
 
 
 def _tree() -> str:

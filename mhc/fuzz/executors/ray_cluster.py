@@ -20,10 +20,10 @@ import click
 
 from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.executors.local import Specs
-from mhc.fuzz.executors.ray_actor import About, Agent, Said, Start, about
+from mhc.fuzz.executors.ray_actor import ActorAnswer, ActorInfo, RayActor, Start, about
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
-from mhc.fuzz.worker.process import HarnessError, Lost, Target
+from mhc.fuzz.worker.process import HarnessError, Target, WorkerLost
 from mhc.fuzz.worker.protocol import Done, Fault, Message, Minimise, Minimised, Request
 from oracles.verdict import Verdict
 
@@ -80,11 +80,11 @@ def _ray(on: str) -> Any:
     return ray
 
 
-class Fleet:
+class RayExecutor:
     """A site of `workers` slots, on the cluster that was joined.
 
     Args:
-        logs, target: as for `mhc.fuzz.executors.ray_actor.Agent`. peers: what every implementation is compared with.
+        logs, target: as for `mhc.fuzz.executors.ray_actor.RayActor`. peers: what every implementation is compared with.
 
     Attributes:
         agents: of each slot, what is known of its machine; None while it is down.
@@ -109,11 +109,11 @@ class Fleet:
         if logs is not None:
             logs.mkdir(parents=True, exist_ok=True)
         options = {"num_cpus": 1, "num_gpus": 1 if device == "cuda" else 0, "max_restarts": -1, "max_task_retries": 0}
-        actor = self._ray.remote(**options)(Agent)
+        actor = self._ray.remote(**options)(RayActor)
         place = None if logs is None else logs.resolve()
         self._actors = [actor.remote(device, limits, tuple(peers), place, slot, target) for slot in range(workers)]
         self.slots = workers
-        self.agents: list[About | None] = [None] * workers
+        self.agents: list[ActorInfo | None] = [None] * workers
         self._greeted = [-math.inf] * workers
         self._greetings: dict[Any, int] = {}
         self._reached = time.monotonic()
@@ -125,17 +125,17 @@ class Fleet:
     def kin(self, slot: int) -> int:
         return slot
 
-    def start(self, slot: int, name: str) -> "Remote":
+    def start(self, slot: int, name: str) -> "RemoteWork":
         spec, implementation = self._specs[name]
         start = Start(name=name, spec=spec, variables=dict(implementation.env))
-        return Remote(self._ray, self._actors[slot], next(self._keys), slot, start)
+        return RemoteWork(self._ray, self._actors[slot], next(self._keys), slot, start)
 
-    def minimise(self, slot: int, name: str, request: Minimise) -> "Remote":
+    def minimise(self, slot: int, name: str, request: Minimise) -> "RemoteWork":
         remote = self.start(slot, name)
         remote.minimise(request)
         return remote
 
-    def wait(self, processes: Sequence["Remote"], seconds: float) -> Collection["Remote"]:
+    def wait(self, processes: Sequence["RemoteWork"], seconds: float) -> Collection["RemoteWork"]:
         self._greet()
         calls = {one.call: one for one in processes if one.call is not None}
         ended = [one for one in processes if one.call is None]
@@ -180,7 +180,7 @@ class Fleet:
     def _answer(self, call: Any) -> None:
         slot = self._greetings.pop(call)
         try:
-            agent: About = self._ray.get(call)
+            agent: ActorInfo = self._ray.get(call)
         except self._ray.exceptions.RayActorError:
             return  # it is being restarted
         if (agent.tree, agent.python) != (self._self.tree, self._self.python):
@@ -189,7 +189,7 @@ class Fleet:
         self.agents[slot] = agent
 
 
-class Remote:
+class RemoteWork:
     """A process under a slot's agent, as `mhc.fuzz.worker.process.Process` is one here.
 
     Attributes:
@@ -204,7 +204,7 @@ class Remote:
         self.doing = "starting"
         self.since = time.monotonic()
         self._said: deque[Message] = deque()
-        self._ended: Verdict | Lost | None = None
+        self._ended: Verdict | WorkerLost | None = None
 
     def send(self, request: Request) -> None:
         """Hand over work; the process is started where it is not there, or no longer."""
@@ -219,7 +219,7 @@ class Remote:
         """Take in the answer to the call, and make the next one unless the process has no more to say."""
         call, self.call = self.call, None
         try:
-            said: Said | None = self._ray.get(call)
+            said: ActorAnswer | None = self._ray.get(call)
         except self._ray.exceptions.RayActorError as error:
             said = None
             why = str(error).partition("\n")[0]
@@ -230,7 +230,7 @@ class Remote:
             why = "its agent was started anew"
         if said is None:
             self.lost = True
-            self._ended = Lost(why)
+            self._ended = WorkerLost(why)
             return
         self._said.extend(said.messages)
         self.doing, self.since = said.doing, time.monotonic() - said.seconds
@@ -243,7 +243,7 @@ class Remote:
         while self._said:
             yield self._said.popleft()
 
-    def exit_verdict(self) -> Verdict | Lost | None:
+    def exit_verdict(self) -> Verdict | WorkerLost | None:
         return self._ended
 
     def pause(self, *, stopped: bool) -> None:

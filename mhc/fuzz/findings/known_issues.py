@@ -15,7 +15,7 @@ _ISSUE = re.compile(r"#[1-9]\d*|https://[\w.-]+/\S+/(issues|pull|discussions)/[1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
+class KnownIssue:
     """One known finding.
 
     Attributes:
@@ -59,25 +59,25 @@ class Outcome(Enum):
         return self in {Outcome.BROKEN, Outcome.MENDED}
 
 
-LEDGER: tuple[Known, ...] = ()
+KNOWN_ISSUES: tuple[KnownIssue, ...] = ()
 
 
-def known(fingerprint: Fingerprint, ledger: Sequence[Known] | None = None) -> Known | None:
-    """Return the entry of a fingerprint, if there is one; of `LEDGER` where no other list is given."""
-    entries = LEDGER if ledger is None else ledger
+def known(fingerprint: Fingerprint, ledger: Sequence[KnownIssue] | None = None) -> KnownIssue | None:
+    """Return the entry of a fingerprint, if there is one; of `KNOWN_ISSUES` where no other list is given."""
+    entries = KNOWN_ISSUES if ledger is None else ledger
     return next((one for one in entries if one.fingerprint == fingerprint), None)
 
 
-def expected(fixture: str, implementation: str, ledger: Sequence[Known] | None = None) -> Known | None:
+def expected(fixture: str, implementation: str, ledger: Sequence[KnownIssue] | None = None) -> KnownIssue | None:
     """Return the entry that says an implementation fails on a fixture, if there is one."""
-    entries = LEDGER if ledger is None else ledger
+    entries = KNOWN_ISSUES if ledger is None else ledger
     return next(
         (one for one in entries if one.fixture == fixture and implementation in {one.fingerprint.implementation, *one.also}),
         None,
     )
 
 
-def outcome(fingerprint: Fingerprint, reproduced: bool, ledger: Sequence[Known] | None = None) -> Outcome:
+def outcome(fingerprint: Fingerprint, reproduced: bool, ledger: Sequence[KnownIssue] | None = None) -> Outcome:
     """Return what it means that a fixture failed with its fingerprint, or did not."""
     if known(fingerprint, ledger) is None:
         return Outcome.BROKEN if reproduced else Outcome.CLEAN

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from mhc.case import Case, default_case
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.minimise.sandbox import LEAST_LIMIT, Sandbox, Start, least_limit, processes
-from mhc.fuzz.minimise.search import reduce
+from mhc.fuzz.minimise.search import search
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
 from mhc.implementation import Implementation
@@ -60,19 +60,19 @@ def minimise(
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     try:
         if found.hung:  # measure a healthy case, so that a hang is detected soon
-            sandbox.seen(default_case(operator=found.case.operator, dtype=found.case.dtype), found.fingerprint, Depth.PLAIN)
+            sandbox.seen(default_case(operator=found.case.operator, dtype=found.case.dtype), found.fingerprint, Level.PLAIN)
             sandbox.stop()
         probe = _Probe(found, sandbox)
         if probe.depth is not None:
-            smallest = reduce(found.case, probe.holds, checks=checks, seconds=seconds - (clock() - began), clock=clock)
+            smallest = search(found.case, probe.holds, checks=checks, seconds=seconds - (clock() - began), clock=clock)
             small = replace(found, case=smallest, message=probe.messages.get(smallest, found.message))
         else:
             small = found
     finally:
         sandbox.stop()
-    confirmed = confirm(small, start, probe.depth or Depth.FULL, runs=probe.runs, least=least)
+    confirmed = confirm(small, start, probe.depth or Level.FULL, runs=probe.runs, least=least)
     if not _reproduced(confirmed) and small.case != found.case:
-        confirmed = confirm(found, start, probe.depth or Depth.FULL, runs=probe.runs, least=least)
+        confirmed = confirm(found, start, probe.depth or Level.FULL, runs=probe.runs, least=least)
     assert confirmed.reduction is not None
     reduction = replace(
         confirmed.reduction,
@@ -112,7 +112,7 @@ def run_minimise(
 
 
 def confirm(
-    found: Finding, start: Start, depth: Depth = Depth.FULL, *, runs: int = RUNS, least: float = LEAST_LIMIT
+    found: Finding, start: Start, depth: Level = Level.FULL, *, runs: int = RUNS, least: float = LEAST_LIMIT
 ) -> Finding:
     """Return `found` with how often it failed in `runs` fresh processes; in more of them if it did not fail each time.
 
@@ -161,9 +161,9 @@ class _Probe:
         self._sandbox = sandbox
         self._tries = 1
         self.messages: dict[Case, str] = {}
-        self.depth: Depth | None = Depth.PLAIN
+        self.depth: Level | None = Level.PLAIN
         if not self._once(found.case):
-            self.depth = Depth.FULL
+            self.depth = Level.FULL
         self._settle()
 
     def holds(self, case: Case) -> bool:

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from mhc.case import Case
 from mhc.fuzz.check.differential import Peer
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.fingerprint import Fingerprint
-from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import Implementation
@@ -24,12 +24,12 @@ _LEAST_COMPILED = 20.0
 
 
 class Process(Protocol):
-    """What the sandbox asks of `mhc.fuzz.worker.client.Worker`."""
+    """What the sandbox asks of `mhc.fuzz.worker.client.WorkerClient`."""
 
     @property
     def retired(self) -> bool: ...
 
-    def start(self, case: Case, depth: Depth) -> None: ...
+    def start(self, case: Case, depth: Level) -> None: ...
 
     def finish(self) -> list[Verdict]: ...
 
@@ -66,7 +66,7 @@ class Sandbox:
             return self._most
         return min(self._most, max(self._least, _HANG_FACTOR * self._slowest))
 
-    def seen(self, case: Case, fingerprint: Fingerprint, depth: Depth) -> Verdict | None:
+    def seen(self, case: Case, fingerprint: Fingerprint, depth: Level) -> Verdict | None:
         """Return the verdict with that fingerprint, if the case fails so."""
         return next((verdict for verdict in self.verdicts(case, depth) if fingerprint.fits(verdict)), None)
 
@@ -76,7 +76,7 @@ class Sandbox:
             self._process.stop()
         self._process = None
 
-    def verdicts(self, case: Case, depth: Depth) -> list[Verdict]:
+    def verdicts(self, case: Case, depth: Level) -> list[Verdict]:
         """Return the verdicts on a case; none where the harness is at fault."""
         self.checks += 1
         try:
@@ -110,13 +110,13 @@ def processes(
     """Return a function that starts worker processes of an implementation.
 
     Args:
-        against: how the implementation is named that it is compared with. limits, log, gpu, waiting: as for `Worker`.
+        against: how the implementation is named that it is compared with. limits, log, gpu, waiting: as for `WorkerClient`.
 
     Raises:
         ImplementationError: `against` cannot be loaded.
     """
     peers = () if against is None else (Peer.of(against, load(against)),)
-    return lambda limit: Worker(
+    return lambda limit: WorkerClient(
         spec, implementation, device, limit=limit, limits=limits, log=log, gpu=gpu, peers=peers, waiting=waiting
     )
 

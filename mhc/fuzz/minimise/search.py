@@ -11,7 +11,7 @@ from mhc.fuzz.findings.ordering import rank
 from mhc.fuzz.minimise.passes import Step, early, late
 
 
-def reduce(
+def search(
     case: Case,
     holds: Callable[[Case], bool],
     *,

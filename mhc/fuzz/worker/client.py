@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mhc.case import Case
 from mhc.fuzz.check.differential import Peer
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import Process
@@ -16,7 +16,7 @@ from mhc.implementation import Implementation
 from oracles.verdict import Verdict
 
 
-class Worker:
+class WorkerClient:
     """A worker process for one implementation; started when first needed, retired when it dies.
 
     Args:
@@ -58,7 +58,7 @@ class Worker:
         self._waiting = waiting
         self._process: Process | None = None
 
-    def start(self, case: Case, depth: Depth = Depth.DRAWN, *, measure: bool = False) -> None:
+    def start(self, case: Case, depth: Level = Level.DRAWN, *, measure: bool = False) -> None:
         """Hand over a case; `finish` has its verdicts, and with `measure` the errors that they were judged by."""
         process = self._process or self._begin()
         process.send(Check(case=case.json, depth=depth, measure=measure))

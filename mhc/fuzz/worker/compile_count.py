@@ -9,7 +9,7 @@ class _Triton:
     compiled = 0
 
 
-def listen() -> None:
+def count_triton() -> None:
     """Count every program that Triton compiles from now on. Programs from its cache on disk do not count."""
     import triton  # noqa: PLC0415  only where kernels are compiled
 
@@ -23,7 +23,7 @@ def listen() -> None:
     triton.knobs.compilation.listener = count
 
 
-def compiles(implementation: Implementation) -> int:
+def compile_count(implementation: Implementation) -> int:
     """Return the number of programs compiled so far."""
     own = 0 if implementation.compiles is None else implementation.compiles()
     if type(own) is not int:

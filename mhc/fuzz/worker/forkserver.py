@@ -26,7 +26,7 @@ _GENERATIONS = 50  # times to look for children of killed processes, which the s
 _PAUSE = 0.01  # seconds between two looks
 _LAST = 1.0  # seconds to wait for a process that is being started
 
-FRESH: Any
+FORKSERVER: Any
 if "forkserver" in multiprocessing.get_all_start_methods():
     from multiprocessing import context, forkserver, popen_forkserver, util
 
@@ -91,8 +91,8 @@ if "forkserver" in multiprocessing.get_all_start_methods():
     class _Context(context.ForkServerContext):
         Process = _Process
 
-    FRESH = _Context()
-    FRESH.set_forkserver_preload(["mhc.fuzz.worker.preload"])
+    FORKSERVER = _Context()
+    FORKSERVER.set_forkserver_preload(["mhc.fuzz.worker.preload"])
 
     def end_orphans() -> None:
         """Kill what ended processes left running, and the children of that."""
@@ -114,7 +114,7 @@ if "forkserver" in multiprocessing.get_all_start_methods():
         _STARTING.acquire(timeout=_LAST)  # never released
 
 else:
-    FRESH = multiprocessing.get_context("spawn")
+    FORKSERVER = multiprocessing.get_context("spawn")
 
     def stop_starting() -> None:
         """Do nothing: a spawned process prints no error when this one ends."""

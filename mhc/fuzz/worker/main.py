@@ -42,15 +42,15 @@ def serve(
 
     from mhc.case import Case  # noqa: PLC0415
     from mhc.fuzz.check.check import check  # noqa: PLC0415
-    from mhc.fuzz.check.timing import Clock  # noqa: PLC0415
-    from mhc.fuzz.worker.compile_count import compiles, listen  # noqa: PLC0415
+    from mhc.fuzz.check.timing import Timing  # noqa: PLC0415
+    from mhc.fuzz.worker.compile_count import compile_count, count_triton  # noqa: PLC0415
     from mhc.fuzz.worker.peer import run, start_peers  # noqa: PLC0415
     from mhc.fuzz.worker.session import device_lost, run_session  # noqa: PLC0415
     from mhc.registry import load  # noqa: PLC0415
 
     torch.set_num_threads(1)
     if device == "cuda" and importlib.util.find_spec("triton") is not None:
-        listen()
+        count_triton()
     send = _Sender(connection)
     try:
         implementation = load(spec)
@@ -67,9 +67,9 @@ def serve(
         try:
             if isinstance(request, Check):
                 text = request.case
-                before = compiles(implementation)
+                before = compile_count(implementation)
                 send(Begun(case=text, number=0))
-                clock = Clock(on_run=lambda nth: send(Running(nth=nth)))
+                clock = Timing(on_run=lambda nth: send(Running(nth=nth)))
                 judged = check(
                     implementation,
                     Case.from_json(text),
@@ -79,7 +79,7 @@ def serve(
                     peers=running,
                     measure=request.measure,
                 )
-                compiled = compiles(implementation) - before
+                compiled = compile_count(implementation) - before
                 send(Judged(case=judged.case.json, verdicts=tuple(judged.verdicts), compiled=compiled))
                 if device_lost(judged.verdicts):
                     _leave()

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from mhc.fuzz.check.differential import Peer, PeerResult
 from mhc.fuzz.worker.compiler_watch import Compilers
-from mhc.fuzz.worker.forkserver import FRESH, UNKNOWN, children, end_orphans
+from mhc.fuzz.worker.forkserver import FORKSERVER, UNKNOWN, children, end_orphans
 from mhc.fuzz.worker.frames import Garbled, Reader
 from mhc.fuzz.worker.limits import Limits, Peers, allocator_share, resident, size_of
 from mhc.fuzz.worker.protocol import (
@@ -48,7 +48,7 @@ Answer = TypeVar("Answer", Judged, PeerResult, Ready)
 
 
 @dataclass(frozen=True)
-class Lost:
+class WorkerLost:
     """A process ended because its machine or server did: no case is to blame, and none is judged by it."""
 
     message: str
@@ -97,7 +97,7 @@ class Process:
             None  # since when the pipe is closed: the process has ended, is about to end, or has closed it
         )
         self._looked = 0.0
-        context = FRESH if multiprocessing.parent_process() is None else _NESTED
+        context = FORKSERVER if multiprocessing.parent_process() is None else _NESTED
         here, there = context.Pipe()
         own = dict(variables)
         if gpu is not None:
@@ -155,7 +155,7 @@ class Process:
             HarnessError: a fault of the harness, or an end that is no case's fault.
         """
         answer: Answer | None = None
-        ended: Verdict | Lost | None = None
+        ended: Verdict | WorkerLost | None = None
         while answer is None and ended is None:
             answer = self._next(kind)  # it may have arrived with an earlier message
             if answer is not None:
@@ -166,7 +166,7 @@ class Process:
             ended = None if answer is not None else self.exit_verdict()
         if answer is None:
             answer = self._next(kind)  # sent between the last look and its end
-        if isinstance(ended, Lost):
+        if isinstance(ended, WorkerLost):
             raise HarnessError(f"worker of {self.spec}: {ended.message}")
         return answer, ended
 
@@ -222,7 +222,7 @@ class Process:
         self.since = self._watched = self._compiled = self._sampled = time.monotonic()
         self._limit = seconds
 
-    def exit_verdict(self) -> "Verdict | Lost | None":
+    def exit_verdict(self) -> "Verdict | WorkerLost | None":
         """Return the verdict on a process that has ended or must be ended, whose current case is to blame; None otherwise.
 
         Call it after all messages were received. It looks at most ten times a second.
@@ -237,7 +237,7 @@ class Process:
             return liveness.wrote_to_pipe()
         if not self._process.is_alive():
             if self._process.exitcode == UNKNOWN:
-                return Lost("the server that its process was forked from has ended")
+                return WorkerLost("the server that its process was forked from has ended")
             return liveness.died(self._exit())
         if self._silent is not None and now - self._silent > self.limits.parting:
             return liveness.closed_pipe(self.limits.parting)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from mhc.fuzz.check.differential import PeerResult
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding
 from mhc.implementation import text_of
 from oracles.verdict import Verdict
@@ -28,7 +28,7 @@ class Check:
     """
 
     case: str
-    depth: Depth
+    depth: Level
     measure: bool = False
 
 

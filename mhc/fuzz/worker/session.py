@@ -11,10 +11,10 @@ from hypothesis.strategies import SearchStrategy
 from mhc.case import Case
 from mhc.fuzz.check.check import Judgement, check
 from mhc.fuzz.check.differential import RunningPeer, compared
-from mhc.fuzz.check.level import Depth
-from mhc.fuzz.check.timing import Clock
+from mhc.fuzz.check.level import Level
+from mhc.fuzz.check.timing import Timing
 from mhc.fuzz.findings.finding import finding
-from mhc.fuzz.worker.compile_count import compiles
+from mhc.fuzz.worker.compile_count import compile_count
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Round, Running
 from mhc.implementation import Implementation
 from oracles import liveness, refusal
@@ -55,10 +55,10 @@ def run_session(
         if lost or not request.skip <= number < request.count:
             return
         send(Begun(case=case.json, number=number))
-        clock, before = Clock(on_run=lambda nth: send(Running(nth=nth))), compiles(implementation)
-        judged = check(implementation, case, device, Depth.DRAWN, clock, peers=peers)
+        clock, before = Timing(on_run=lambda nth: send(Running(nth=nth))), compile_count(implementation)
+        judged = check(implementation, case, device, Level.DRAWN, clock, peers=peers)
         checking += clock.checking
-        checked = summarise(spec, implementation, judged, clock, compiles(implementation) - before, peers)
+        checked = summarise(spec, implementation, judged, clock, compile_count(implementation) - before, peers)
         send(checked)
         lost = device_lost(judged.verdicts)
         if lost:
@@ -107,7 +107,7 @@ def summarise(
     spec: str,
     implementation: Implementation,
     judged: Judgement,
-    clock: Clock,
+    clock: Timing,
     compiled: int,
     peers: Sequence[RunningPeer] = (),
 ) -> Checked:

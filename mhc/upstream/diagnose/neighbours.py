@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from mhc.case import Case
-from mhc.fuzz.check.level import Depth
+from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.minimise.sandbox import Sandbox, Start
-from mhc.fuzz.worker.client import Worker
+from mhc.fuzz.worker.client import WorkerClient
 from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import CONTIGUOUS
 from mhc.registry import built_in, load
@@ -52,7 +52,7 @@ def peers(found: Finding, device: str, log: Path) -> list[Elsewhere]:
         where = next((one for one in here if one in implementation.devices), None)
         if where is None or implementation.refusal(found.case, where) is not None:
             continue
-        worker = Worker(name, implementation, where, limit=LIMIT, log=log)
+        worker = WorkerClient(name, implementation, where, limit=LIMIT, log=log)
         try:
             worker.start(found.case, depth_of(found))
             verdicts = worker.finish()
@@ -87,10 +87,10 @@ def schedules(found: Finding, start: Start) -> list[Elsewhere]:
     return [Elsewhere(one.change, one.passes, how=found.fingerprint.symptom) for one in tried]
 
 
-def depth_of(found: Finding) -> Depth:
+def depth_of(found: Finding) -> Level:
     """How much must be checked to see the finding's gate."""
     one_run = {bound.NAME, nonfinite.NAME, liveness.NAME, refusal.NAME}
-    return Depth.PLAIN if found.fingerprint.oracle in one_run else Depth.FULL
+    return Level.PLAIN if found.fingerprint.oracle in one_run else Level.FULL
 
 
 def neighbours(found: Finding, start: Start) -> list[Neighbour]:

@@ -14,7 +14,7 @@ import torch
 
 from mhc.files import replace_text
 from mhc.fuzz.findings.finding import Finding, from_document
-from mhc.fuzz.worker.forkserver import FRESH
+from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.upstream.program.draft import host_code_of, kernels_of, place
 from mhc.upstream.program.script import Script, script
 from mhc.upstream.program.witness import witnesses
@@ -83,7 +83,7 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
     with tempfile.TemporaryDirectory() as name:
         answer = Path(name) / "answer.json"
         errors = answer.with_suffix(".log")
-        process = FRESH.Process(target=_child, args=(task, answer, errors))
+        process = FORKSERVER.Process(target=_child, args=(task, answer, errors))
         process.start()
         status = _waited(process, answer, hung=found.hung)
         if not answer.exists():
