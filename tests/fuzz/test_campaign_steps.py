@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from mhc.fuzz.campaign import backoff
-from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.compile_budget import OPENING
 from mhc.fuzz.campaign.harness_faults import FaultRecord, read_faults
+from mhc.fuzz.campaign.planner import Subject
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store_validation import check as check_store
 from mhc.fuzz.findings.finding import Finding
@@ -331,13 +332,13 @@ def test_cases_on_their_way_count(tmp_path: Path) -> None:
     ran = campaign(place, tmp_path, Budget(cases=25))
     ran._hand_out()
     assert [one.count for one in place.asked] == [10, 10, 5]
-    assert ran._left("mine") == 0
+    assert ran._planner.left("mine") == 0
     assert ran._open() == []
     first = ran.pool.busy()[0]
     first.begun, first.case = 4, CASE.json
-    assert ran._left("mine") == 25 - (10 - 4 + 1) - 15
+    assert ran._planner.left("mine") == 25 - (10 - 4 + 1) - 15
     first.request = Minimise(finding=WRONG, checks=1, seconds=1.0)
-    assert ran._left("mine") == 25 - 15, "minimising has no cases on their way"
+    assert ran._planner.left("mine") == 25 - 15, "minimising has no cases on their way"
     assert ran._open() == ["mine"]
 
 

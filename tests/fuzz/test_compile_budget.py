@@ -10,8 +10,9 @@ from typing import Any
 from hypothesis import Phase, given, settings
 
 from mhc import Case, default_case, load
-from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.compile_budget import COMPILING, OPENING, CompileBudget, RoundPlan, opening
+from mhc.fuzz.campaign.planner import Subject
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.executors.local import LocalExecutor

@@ -11,8 +11,9 @@ import pytest
 
 from mhc import load
 from mhc.fuzz.campaign import backoff
-from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.harness_faults import read_faults
+from mhc.fuzz.campaign.planner import Subject
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.cli.display import Watcher

@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from mhc import default_case, load
 from mhc.bench.throughput.simulated import serve, write_scripts
-from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.campaign import Budget, Campaign
+from mhc.fuzz.campaign.planner import Subject
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.cli.main import main

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from mhc import default_case, load
-from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.campaign import Budget, Campaign
+from mhc.fuzz.campaign.planner import Subject
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.findings.finding import finding

@@ -16,7 +16,7 @@ _FUZZ = (
     *("check/check", "worker/session", "report/unjudged"),
     *(
         f"campaign/{name}"
-        for name in ("campaign", "compile_budget", "database", "scheduler", "size_budget", "store", "triage")
+        for name in ("campaign", "compile_budget", "database", "planner", "scheduler", "size_budget", "store", "triage")
     ),
     *(f"findings/{name}" for name in ("finding", "fingerprint", "known_issues")),
     *(f"minimise/{name}" for name in ("minimise", "passes", "search", "shape_passes", "value_passes")),

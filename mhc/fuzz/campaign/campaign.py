@@ -1,54 +1,34 @@
-"""The campaign: rounds over every implementation, several processes at a time, until the budget is spent; each bug once."""
+"""The campaign: hands out rounds and findings to minimise, and takes in results, until the budget is spent."""
 
 import sqlite3
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from mhc.case import Case
 from mhc.fuzz.campaign.backoff import MOST, Backoff
-from mhc.fuzz.campaign.compile_budget import CompileBudget, opening
 from mhc.fuzz.campaign.harness_faults import FaultRecord, HarnessFaults
+from mhc.fuzz.campaign.planner import Planner, Subject
 from mhc.fuzz.campaign.pool import Pool, Slot
-from mhc.fuzz.campaign.scheduler import Scheduler
-from mhc.fuzz.campaign.size_budget import SizeBudget
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.campaign.triage import Triage
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.findings.known_issues import KnownIssue
 from mhc.fuzz.worker.process import HarnessError, WorkerLost
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Fault, Message, Minimise, Minimised, Ready, Round
-from mhc.implementation import Implementation
 from oracles import liveness
 from oracles.verdict import Verdict
-from strategies.reach import Reach
-from strategies.rounds import ROUND
 
-_GUIDED_EVERY = 4
-_RARE = 3  # cases in a region below which a round looks for it
 _GRACE = 5.0  # seconds behind the end for what is being minimised, a tenth of the budget at most
 _MINIMISE_CHECKS, _MINIMISE_SECONDS = 400, 120.0  # of one finding, beside the rounds; `minimise` alone takes longer
-_WATCH = 0.25  # seconds between looks at processes that say nothing
-_LONG = 1.0  # seconds that a case was in hand at the end to be named
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """An implementation, and how it was named on the command line."""
-
-    spec: str
-    implementation: Implementation
-
-    @property
-    def name(self) -> str:
-        return self.implementation.name
+_WATCH = 0.25  # seconds between looks at processes that send nothing
+_LONG = 1.0  # seconds that a case must have run at the end to be reported as unfinished
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """When to stop: whichever comes first. Seconds of campaign time, or cases on each implementation; all legs together."""
+    """When to stop: seconds of campaign time, or cases on each implementation, of all legs together; the first counts."""
 
     seconds: float = float("inf")
     cases: float = float("inf")
@@ -63,18 +43,16 @@ class _NotStarted(Exception):
 
 
 class Campaign:
-    """One leg of a campaign: what `store` knows of earlier ones is gone on from.
+    """One leg of a campaign, which continues what `store` has of earlier legs.
 
-    A failing case is minimised beside the rounds, in a slot of its own. A process that dies, hangs
-    or outgrows its limits is replaced; the case that it had in hand is the finding, and the round goes on behind it. So does
-    it behind a fault of the harness, which is recorded (`faults`). An implementation of which five processes in a row met
-    trouble, and judged no case, is given up; the others go on.
-    Rounds of each implementation have the seeds `seed`, `seed + 1`, ..., so that all draw the same cases; it opens
-    with rounds of one program each (`mhc.fuzz.campaign.compile_budget.opening`).
+    A failing case is minimised beside the rounds, in a slot of its own. A process that crashes, hangs or exceeds its limits
+    is replaced; its current case is the finding, and the round continues behind it. It also continues behind a fault of the
+    harness, which is recorded (`faults`). An implementation is disabled after five failures in a row without a judged case;
+    the others continue.
 
     Args:
         ledger: known issues, which are no findings of this campaign.
-        max_elements: of the largest tensor in usual rounds. largest: of x at model sizes; None: what suits the device.
+        seed, max_elements, largest, device: as for `Planner`.
         minimise: whether findings are minimised; otherwise they stay as they were drawn.
         on_finding: called with each finding once, as it was drawn; on_minimal: when it is minimised.
         on_fault: called with each fault of the harness once. on_tick: called several times a second.
@@ -110,36 +88,32 @@ class Campaign:
         heard = [self._shielded(hear) for hear in (on_finding, on_minimal)]
         self._triage = Triage(store, ledger, *heard)
         self._triage.waiting = [one for one in self._triage.waiting if one.fingerprint.implementation in self.subjects]
-        self._scheduler = Scheduler(self.subjects)
-        self._drawn = {name: _cases(store.counts().get(name, {})) for name in self.subjects}
-        self._waiting: dict[str, list[Round]] = {name: [] for name in self.subjects}
         self._backoff = Backoff()
         self._unfinished: list[dict[str, Any]] = []
-        seeds: Mapping[str, int] = store.meta().get("seeds", {})
-        self._seeds = {name: seeds.get(name, seed) for name in self.subjects}
-        self._rounds: Counter[str] = Counter()
-        self._compile_budgets = {
-            one.name: CompileBudget(() if one.name in seeds else opening(one.implementation)) for one in subjects
-        }
-        self._size_budgets = {name: SizeBudget(max_elements, largest, device) for name in self.subjects}
+        self._planner = Planner(
+            subjects,
+            store,
+            budget.cases,
+            self._under_way,
+            seed=seed,
+            max_elements=max_elements,
+            largest=largest,
+            device=device,
+        )
         self._earlier = store.seconds()
         self._started = self._turned = time.monotonic()
-        self._regions = {name: Counter[str]() for name in self.subjects}
-        for name, label, n in store.table("regions"):
-            if name in self._regions:
-                self._regions[name][label] = n
         for number, _, _ in store.in_hand():
             store.drop(number)
 
     @property
     def now(self) -> float:
-        """Seconds of campaign time."""
+        """Seconds of campaign time, earlier legs included."""
         return self._earlier + time.monotonic() - self._started
 
     @property
     def cases(self) -> int:
         """Cases on all implementations together."""
-        return sum(self._drawn.values())
+        return self._planner.cases
 
     @property
     def found(self) -> int:
@@ -147,20 +121,20 @@ class Campaign:
         return len(self._triage)
 
     def stop(self, reason: str) -> None:
-        """End soon: no case is begun any more, and what runs is ended. Safe in a signal handler."""
+        """End soon: begin no case any more, and end what runs. Safe in a signal handler."""
         self.stopping = reason
 
     def run(self) -> str:
-        """Work until the budget is spent or `stop` is called; why it ended.
+        """Work until the budget is spent or `stop` is called. Return why it ended.
 
         Raises:
-            HarnessError: no worker can be started, or a fleet does not fit together.
+            HarnessError: no worker can be started, or the machines of a cluster run different sources.
         """
         leg = self.store.begin_leg(time.time())
         ended = "fault"
         told = 0.0
         try:
-            while self.stopping is None and not self.pool.free():  # until the first machine of a fleet is there
+            while self.stopping is None and not self.pool.free():  # until the first machine of a cluster is there
                 self.pool.wait(_WATCH)
             self._started = self._turned = time.monotonic()
             while self.stopping is None:
@@ -177,7 +151,7 @@ class Campaign:
                 try:
                     self._take_in(talking, leg if tell else None)
                 except (sqlite3.Error, ValueError) as error:
-                    # a value that the store does not take: what came with it is lost
+                    # the store refuses a value: the results of this batch are lost
                     self.note_fault("", Fault.of(error))
                 self._shielded(self._on_tick)(self)
             ended = self.stopping or "budget spent"
@@ -193,7 +167,7 @@ class Campaign:
         return ended
 
     def _take_in(self, talking: Sequence[Slot], leg: int | None) -> None:
-        """Everything that has happened since the last look, in one transaction; with `leg` how long that has run."""
+        """Record all messages since the last look in one transaction; with `leg`, its seconds too."""
         with self.store.batch():
             for slot in talking:
                 self._attend(slot)
@@ -248,60 +222,29 @@ class Campaign:
         ready = [name for name in self._open() if not self._backoff.resting(name)]
         if not ready:
             return False
-        name = self._scheduler.next(ready)
-        round_ = self._round(name)
+        name, request = self._planner.next(ready)
         try:
-            self.pool.give(number, name, round_)
+            self.pool.give(number, name, request)
         except Exception as error:
-            self._waiting[name].append(round_)
-            self._scheduler.done(name, 0.0, fresh=False)
+            self._planner.not_given(name, request)
             self.note_fault(name, Fault.of(error))
             raise _NotStarted(error) from error
         return True
 
     def _open(self) -> list[str]:
-        """Implementations that may still be given cases."""
-        left = [name for name in self.subjects if not self._backoff.given_up(name)]
-        return [name for name in left if self._waiting[name] or self._left(name) > 0]
+        """Return the implementations that may still be given cases."""
+        return self._planner.open([name for name in self.subjects if not self._backoff.given_up(name)])
 
-    def _left(self, name: str) -> float:
-        """Cases that an implementation may still be given, those on their way counted."""
-        if self.budget.cases == float("inf"):
-            return self.budget.cases
-        on_their_way = sum(
+    def _under_way(self, name: str) -> int:
+        """Return the cases on an implementation that busy slots may still judge."""
+        return sum(
             slot.request.count - slot.begun + (slot.case is not None)
             for slot in self.pool.busy()
             if slot.name == name and isinstance(slot.request, Round)
         )
-        return self.budget.cases - self._drawn[name] - on_their_way
-
-    def _round(self, name: str) -> Round:
-        if self._waiting[name]:
-            rest = self._waiting[name].pop()
-            self._size_budgets[name].goes_on(rest.reach)
-            return rest
-        seed = self._seeds[name]
-        self._seeds[name] = seed + 1
-        self._rounds[name] += 1
-        self.store.set_meta(seeds=self._seeds)
-        plan = self._compile_budgets[name].next()
-        reach, elements = (Reach.USUAL, self._size_budgets[name].most) if plan.opening else self._size_budgets[name].next()
-        count, rare = plan.count if reach is Reach.USUAL else self._size_budgets[name].count(reach), None
-        guided = reach is Reach.USUAL and not plan.opening and self._rounds[name] % _GUIDED_EVERY == 0
-        if guided and self.budget.cases == float("inf"):
-            rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
-            count = 5 * ROUND
-        return Round(
-            seed=seed,
-            count=int(min(count, self._left(name))),
-            max_elements=elements,
-            reach=reach,
-            rare=rare,
-            like=plan.like if reach is Reach.USUAL else None,
-        )
 
     def _turn(self) -> None:
-        """Take the time off in which this process was stopped, as by Ctrl-Z."""
+        """Do not count the time in which this process was stopped, as by Ctrl-Z."""
         now = time.monotonic()
         if self.woken:
             self.woken = False
@@ -309,7 +252,7 @@ class Campaign:
         self._turned = now
 
     def _shielded(self, hear: Callable[[Any], None]) -> Callable[[Any], None]:
-        """`hear`, whose exceptions are recorded as faults."""
+        """Return `hear` with its exceptions recorded as faults."""
 
         def shielded(what: Any) -> None:
             try:
@@ -321,7 +264,7 @@ class Campaign:
         return shielded
 
     def _attend(self, slot: Slot) -> None:
-        """`_hear`; where that itself is at fault, the slot goes on with another process."""
+        """Run `_hear`; if it raises, the slot continues with another process."""
         try:
             self._hear(slot)
         except HarnessError:
@@ -333,7 +276,7 @@ class Campaign:
                 self.note_fault(slot.name, Fault.of(error), slot.case)
 
     def _hear(self, slot: Slot) -> None:
-        """Everything that a slot's process has said, and what became of it."""
+        """Handle the messages of a slot's process, and its end."""
         for message in slot.process.receive():
             self._take(slot, message)
             if isinstance(message, (Done, Minimised, Fault)):
@@ -341,7 +284,7 @@ class Campaign:
         verdict = slot.process.exit_verdict()
         if verdict is None:
             return
-        for message in slot.process.receive():  # said between the last look and its end
+        for message in slot.process.receive():  # sent between the last look and its end
             self._take(slot, message)
             if isinstance(message, (Done, Minimised, Fault)):
                 return
@@ -365,7 +308,7 @@ class Campaign:
                 self._triage.minimal(message.finding, self.now)
             case Done():
                 self.store.count(name, "drawing", message.drawing)
-                self._end_round(slot, fresh=slot.fresh)
+                self._planner.ended(slot, fresh=slot.fresh)
                 if isinstance(slot.request, Round) and slot.begun == slot.request.skip and not message.lost:
                     self._trouble(name, "a round had no case in it")
                 if message.lost:
@@ -379,33 +322,26 @@ class Campaign:
                 pass
 
     def _count(self, slot: Slot, checked: Checked) -> None:
-        """Count the case that a slot's process has judged, and keep what is new about it."""
+        """Record the case that a slot's process has judged."""
         assert slot.case is not None
         assert isinstance(slot.request, Round)
         name = slot.name
         self.store.end(slot.number, name, checked, self.now)
         self._backoff.judged(name)
         slot.last, slot.case = checked.case, None
-        self._compile_budgets[name].learn(checked)
-        checking, running = (checked.seconds.get(what, 0.0) for what in ("checking", "running"))
-        self._size_budgets[name].learn(checking, slot.request.reach, running=running, compiled=bool(checked.compiled))
-        self._drawn[name] += 1
-        seen = self._regions[name]
-        slot.fresh |= any(label not in seen for label in checked.regions)
-        seen.update(checked.regions)
+        slot.fresh |= self._planner.learn(name, slot.request, checked)
         slot.fresh |= self._triage.add(checked.findings, self.now)
 
     def _record_crash(self, slot: Slot, verdict: Verdict) -> None:
-        """Blame the case in hand for the end of its process, or else the one before, and go on behind it with another."""
+        """Record the current case of a crashed process as a finding, or the case before; the round continues behind it."""
         name = slot.name
         self.store.restart(name, verdict.symptom)
         self.store.drop(slot.number)
         self.pool.replace(slot)
         new = False
         blamed = slot.case
-        if (
-            blamed is None and slot.last is not None and verdict.symptom != "SIGKILL"
-        ):  # which the system sends, short of memory
+        # SIGKILL between cases comes from the system, short of memory
+        if blamed is None and slot.last is not None and verdict.symptom != "SIGKILL":
             blamed, verdict = slot.last, liveness.after_judged(verdict)
         if blamed is None:
             self._trouble(name, f"a worker ended between cases: {verdict.message}")
@@ -413,17 +349,16 @@ class Campaign:
             subject = self.subjects[name]
             found = finding(subject.spec, subject.implementation, Case.from_json(blamed), verdict)
             if slot.case is not None:
-                self._drawn[name] += 1
+                self._planner.drawn(name)
                 self.store.end(slot.number, name, Checked(case=blamed, findings=(found,)), self.now)
             new = self._triage.add((found,), self.now)
             self._backoff.judged(name)
-        self._end_round(slot, fresh=new, crashed=not new)
-        self._go_on(slot)
+        self._planner.interrupted(slot, fresh=new, crashed=not new)
 
     def _record_fault(self, slot: Slot, fault: Fault) -> None:
         """Record a fault of the harness, here or in the slot's process.
 
-        A round goes on behind the case in hand; a finding stays as it was drawn, and the next leg minimises it.
+        A round continues behind its current case; a finding stays as it was drawn, and the next leg minimises it.
         """
         name = slot.name
         if isinstance(slot.request, Minimise):
@@ -435,50 +370,31 @@ class Campaign:
         self.pool.replace(slot)
         self.note_fault(name, fault, slot.case)
         if slot.case is not None:
-            self._drawn[name] += 1
+            self._planner.drawn(name)
             self.store.count(name, "faulted", 1)
         self._trouble(name, fault.message)
-        self._end_round(slot, fresh=False, crashed=True)
-        self._go_on(slot)
+        self._planner.interrupted(slot, fresh=False, crashed=True)
 
     def note_fault(self, name: str, fault: Fault, case: str | None = None) -> None:
-        """Record a fault of the harness, which ends nothing."""
+        """Record a fault of the harness; the campaign continues."""
         self.faults.record(name, fault, self.now, case)
 
     def _trouble(self, name: str, why: str) -> None:
-        """An implementation met trouble, with no case judged."""
+        """Record a failure without a judged case, and whether it disables the implementation."""
         if self._backoff.met(name):
             told = f"given up: {MOST} times in a row no case could be judged; the last time: {why}"
             self.note_fault(name, Fault(message=told))
 
     def _leave(self, slot: Slot) -> None:
-        """Note what a slot has in hand at the end, where that took long."""
+        """Record the current case of a slot at the end, if it has run for long."""
         seconds = time.monotonic() - slot.process.since
         if seconds >= _LONG and (slot.case is not None or slot.process.doing == "starting"):
             what = {"implementation": slot.name, "doing": slot.process.doing, "seconds": seconds, "case": slot.case}
             self._unfinished.append(what)
 
     def _record_lost(self, slot: Slot) -> None:
-        """A machine is gone. What a process had in hand is neither judged nor tried again: it may be why."""
+        """Record a lost machine. The current case is neither judged nor tried again, since it may be the cause."""
         self.store.restart(slot.name, "node lost")
         self.store.drop(slot.number)
         self.pool.replace(slot)
-        self._end_round(slot, fresh=slot.fresh)
-        self._go_on(slot)
-
-    def _end_round(self, slot: Slot, *, fresh: bool, crashed: bool = False) -> None:
-        """Book the time of a slot's round."""
-        if not isinstance(slot.request, Round):
-            return
-        self._size_budgets[slot.name].ended(slot.request.reach)
-        self._scheduler.done(slot.name, time.monotonic() - slot.since, fresh=fresh, crashed=crashed)
-
-    def _go_on(self, slot: Slot) -> None:
-        """What is left of the round of a process that ended is handed out again, behind the case in hand."""
-        request = slot.request
-        if isinstance(request, Round) and slot.begun < request.count and request.rare is None:
-            self._waiting[slot.name].append(replace(request, skip=slot.begun))
-
-
-def _cases(counts: Mapping[str, Any]) -> int:
-    return int(counts.get("checked", 0) + counts.get("refused", 0) + counts.get("faulted", 0))
+        self._planner.interrupted(slot, fresh=slot.fresh)

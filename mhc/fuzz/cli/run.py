@@ -19,8 +19,9 @@ import torch
 from mhc.environment import environment
 from mhc.files import new_folder, refuse_links
 from mhc.fuzz import report
-from mhc.fuzz.campaign.campaign import Budget, Campaign, Subject
+from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.harness_faults import FaultRecord
+from mhc.fuzz.campaign.planner import Subject
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store, StoreError
 from mhc.fuzz.campaign.store_validation import check_to_go_on

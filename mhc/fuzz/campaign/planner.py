@@ -1,0 +1,150 @@
+"""The planner: which implementation gets the next round, and what that round draws."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mhc.fuzz.campaign.compile_budget import CompileBudget, opening
+from mhc.fuzz.campaign.pool import Slot
+from mhc.fuzz.campaign.scheduler import Scheduler
+from mhc.fuzz.campaign.size_budget import SizeBudget
+from mhc.fuzz.campaign.store import Store
+from mhc.fuzz.worker.protocol import Checked, Round
+from mhc.implementation import Implementation
+from strategies.reach import Reach
+from strategies.rounds import ROUND
+
+_GUIDED_EVERY = 4
+_RARE = 3  # a guided round looks for regions with at most this many cases
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """An implementation, and how it was named on the command line."""
+
+    spec: str
+    implementation: Implementation
+
+    @property
+    def name(self) -> str:
+        return self.implementation.name
+
+
+class Planner:
+    """Plans the rounds of every implementation.
+
+    The rounds of each implementation have the seeds `seed`, `seed + 1`, ..., so that all draw the same cases. It opens with
+    rounds of one program each (`mhc.fuzz.campaign.compile_budget.opening`).
+
+    Args:
+        limit: cases on each implementation. under_way: returns the cases that busy slots may still judge, by name.
+        max_elements: of the largest tensor in usual rounds. largest: of x at model sizes; None: what suits the device.
+    """
+
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        store: Store,
+        limit: float,
+        under_way: Callable[[str], int],
+        *,
+        seed: int,
+        max_elements: int,
+        largest: int | None,
+        device: str,
+    ) -> None:
+        names = [subject.name for subject in subjects]
+        self._store, self._limit, self._under_way = store, limit, under_way
+        self._scheduler = Scheduler(names)
+        self._drawn = {name: _cases(store.counts().get(name, {})) for name in names}
+        self._waiting: dict[str, list[Round]] = {name: [] for name in names}
+        seeds: Mapping[str, int] = store.meta().get("seeds", {})
+        self._seeds = {name: seeds.get(name, seed) for name in names}
+        self._rounds: Counter[str] = Counter()
+        self._compile_budgets = {
+            one.name: CompileBudget(() if one.name in seeds else opening(one.implementation)) for one in subjects
+        }
+        self._size_budgets = {name: SizeBudget(max_elements, largest, device) for name in names}
+        self._regions = {name: Counter[str]() for name in names}
+        for name, label, n in store.table("regions"):
+            if name in self._regions:
+                self._regions[name][label] = n
+
+    @property
+    def cases(self) -> int:
+        """Cases on all implementations together."""
+        return sum(self._drawn.values())
+
+    def left(self, name: str) -> float:
+        """Return the cases that an implementation may still be given, those under way counted."""
+        return self._limit if self._limit == float("inf") else self._limit - self._drawn[name] - self._under_way(name)
+
+    def open(self, names: Sequence[str]) -> list[str]:
+        """Return those of `names` that may still be given cases."""
+        return [name for name in names if self._waiting[name] or self.left(name) > 0]
+
+    def next(self, names: Sequence[str]) -> tuple[str, Round]:
+        """Return the implementation among `names` whose turn it is, and its next round."""
+        name = self._scheduler.next(names)
+        if self._waiting[name]:
+            rest = self._waiting[name].pop()
+            self._size_budgets[name].goes_on(rest.reach)
+            return name, rest
+        seed = self._seeds[name]
+        self._seeds[name] = seed + 1
+        self._rounds[name] += 1
+        self._store.set_meta(seeds=self._seeds)
+        plan, sizes = self._compile_budgets[name].next(), self._size_budgets[name]
+        reach, elements = (Reach.USUAL, sizes.most) if plan.opening else sizes.next()
+        count, rare = plan.count if reach is Reach.USUAL else sizes.count(reach), None
+        guided = reach is Reach.USUAL and not plan.opening and self._rounds[name] % _GUIDED_EVERY == 0
+        if guided and self._limit == float("inf"):
+            rare = frozenset(label for label, n in self._regions[name].items() if n <= _RARE)
+            count = 5 * ROUND
+        return name, Round(
+            seed=seed,
+            count=int(min(count, self.left(name))),
+            max_elements=elements,
+            reach=reach,
+            rare=rare,
+            like=plan.like if reach is Reach.USUAL else None,
+        )
+
+    def not_given(self, name: str, request: Round) -> None:
+        """Take back a round that could not be handed out."""
+        self._waiting[name].append(request)
+        self._scheduler.done(name, 0.0, fresh=False)
+
+    def learn(self, name: str, request: Round, checked: Checked) -> bool:
+        """Record a judged case. Return whether it lies in a region without a case so far."""
+        self._compile_budgets[name].learn(checked)
+        checking, running = (checked.seconds.get(what, 0.0) for what in ("checking", "running"))
+        self._size_budgets[name].learn(checking, request.reach, running=running, compiled=bool(checked.compiled))
+        self.drawn(name)
+        seen = self._regions[name]
+        fresh = any(label not in seen for label in checked.regions)
+        seen.update(checked.regions)
+        return fresh
+
+    def drawn(self, name: str) -> None:
+        """Record a case that was not judged to its end."""
+        self._drawn[name] += 1
+
+    def ended(self, slot: Slot, *, fresh: bool, crashed: bool = False) -> None:
+        """Record the end of a slot's round, whose time counts from now on as spent."""
+        if isinstance(slot.request, Round):
+            self._size_budgets[slot.name].ended(slot.request.reach)
+            self._scheduler.done(slot.name, time.monotonic() - slot.since, fresh=fresh, crashed=crashed)
+
+    def interrupted(self, slot: Slot, *, fresh: bool, crashed: bool = False) -> None:
+        """Record that the process of a slot's round ended; the rest of the round, behind the case in hand, is kept."""
+        self.ended(slot, fresh=fresh, crashed=crashed)
+        request = slot.request
+        if isinstance(request, Round) and slot.begun < request.count and request.rare is None:
+            self._waiting[slot.name].append(replace(request, skip=slot.begun))
+
+
+def _cases(counts: Mapping[str, Any]) -> int:
+    return int(counts.get("checked", 0) + counts.get("refused", 0) + counts.get("faulted", 0))
