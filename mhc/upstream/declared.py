@@ -120,7 +120,7 @@ def export_program(
             "symptom": symptom.name,
             "environment": environment().to_json(),
         }
-        told = {
+        facts = {
             "at": title,
             "where": "",
             "form": "a function, and what it leads to",
@@ -133,7 +133,7 @@ def export_program(
             "source": generated(repro, "") if to == "tilelang" else "",
         }
         tried = attribute(repro, settings(to, "cuda" if needs == "cuda" else "cpu"))
-        write_document(place, document, told, outcomes, tried)
+        write_document(place, document, facts, outcomes, tried)
     return tuple(outcomes)
 
 

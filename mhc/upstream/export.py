@@ -50,7 +50,7 @@ def export(found: Finding, to: str, folder: Path, device: str) -> list[Outcome]:
             "symptom": found.fingerprint.symptom,
             "environment": {**here.to_json(), "variables": {**here.variables, **found.variables}},
         }
-        told = {
+        facts = {
             "at": program.at,
             "where": program.where,
             "control": f"with {control.change} it passes." if control else "no neighbouring case that was tried passes.",
@@ -59,7 +59,7 @@ def export(found: Finding, to: str, folder: Path, device: str) -> list[Outcome]:
             "table": [table_row(one.change, one.passes, one.message or "") for one in around],
             "source": generated(repro, found.fingerprint.subject) if to == "tilelang" else "",
         }
-        write_document(place, document, told, outcomes, tried)
+        write_document(place, document, facts, outcomes, tried)
     return outcomes
 
 
@@ -102,17 +102,17 @@ def table_row(change: str, passes: bool, seen: str) -> dict[str, str]:
 
 
 def write_document(
-    place: Path, document: Mapping[str, Any], told: Mapping[str, Any], outcomes: Sequence[Outcome], tried: Attribution
+    place: Path, document: Mapping[str, Any], facts: Mapping[str, Any], outcomes: Sequence[Outcome], tried: Attribution
 ) -> None:
     """Write `export.json` and `attribution.md`.
 
     Args:
-        document: what is exported. told: what the issue says of it, beside the values and the rate of `outcomes`.
+        document: what is exported. facts: what the issue says of it, beside the values and the rate of `outcomes`.
     """
     whole = {
         **document,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "told": {**told, "values": outcomes[-1].values, "rate": rate(outcomes)},
+        "told": {**facts, "values": outcomes[-1].values, "rate": rate(outcomes)},
         "attribution": {"suspect": tried.suspect, "heals": list(tried.heals)},
     }
     (place / "export.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")

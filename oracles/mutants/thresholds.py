@@ -1,4 +1,4 @@
-"""Mutants whose thresholds a seed draws, so that nobody knew them when the strategies were written.
+"""Mutants whose thresholds a seed draws, so that they were unknown when the strategies were written.
 
 Each is a template with a threshold X, log-uniform between `LEAST` and the limit of its symbol, and is named after both, as
 in `past_1873_h_in_column`: the name alone is enough to load it.

@@ -60,7 +60,7 @@ def measure(
 ) -> Row:
     """Measure everything at one shape: golden, `torch.compile` if `compiled`, and `implementations`.
 
-    An exception is recorded in what it belongs to, not raised. `on_timing` hears of each timing as it is there.
+    An exception is recorded in what it belongs to, not raised. `on_timing` is called with each timing.
     """
     if compiled:
         torch.compiler.reset()  # from the ninth shape on Dynamo would refuse to compile the same function again

@@ -56,7 +56,7 @@ def _lost(legs: Sequence[Leg]) -> Iterator[str]:
     before = Snapshot()
     known: set[str] = set()
     for number, leg in enumerate(legs, 1):
-        known |= leg.told | set(before.findings)
+        known |= leg.printed | set(before.findings)
         yield from (f"{one} after leg {number}" for one in sorted(known - set(leg.after.findings)))
         for name, n in before.counts.items():
             now = leg.after.counts.get(name, 0.0)
@@ -148,7 +148,7 @@ def render(plan: Plan, legs: Sequence[Leg], *, command: str, day: str) -> str:
             "## Legs",
             "",
             "Late: seconds from the signal, or from the end of its time, to the end. Left: processes that ran when it had "
-            "ended; after SIGKILL nobody is there to end what a kernel has started.",
+            "ended; after SIGKILL no process is left to end what a kernel has started.",
             "",
             table(_LEGS, _legs(legs), ("---:", "---", "---:", "---:", "---:", "---:", "---")),
             "",

@@ -84,7 +84,7 @@ class Leg:
     Attributes:
         end: the signal that ended it; None: its time was over. status: of its end; None: it had to be killed.
         seconds: that it lived. late: from the moment that it should end (the signal, or its time) to its end.
-        told: the findings that it printed on standard output. output, errors: what it printed.
+        printed: the findings that it printed on standard output. output, errors: what it printed.
         left: command lines of processes that outlived it. reported: it wrote its reports.
         after: what the store had then.
     """
@@ -93,7 +93,7 @@ class Leg:
     status: int | None
     seconds: float
     late: float
-    told: frozenset[str]
+    printed: frozenset[str]
     output: str
     errors: str
     left: Sequence[str]
@@ -167,7 +167,7 @@ def _leg(
         status=status,
         seconds=now - since,
         late=now - due,
-        told=frozenset(re.findall(r"^(?:FOUND|MINIMAL) (.+)$", text, re.MULTILINE)),
+        printed=frozenset(re.findall(r"^(?:FOUND|MINIMAL) (.+)$", text, re.MULTILINE)),
         output=text,
         errors=errors.read_text(encoding="utf-8", errors="replace"),
         left=left,

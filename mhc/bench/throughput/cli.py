@@ -47,7 +47,7 @@ COST, CEILING = 2.0, 2000.0
 """Milliseconds that a case may cost the main process; cases a second that it must be able to follow."""
 UNLED = "no campaign"
 _CASES = 100
-_PARTS = (0.125, 0.25, 0.5, 1.0)  # of a race's limit: the score is told as if it had been that
+_PARTS = (0.125, 0.25, 0.5, 1.0)  # of a race's limit: the score is also given for these limits
 _RACE_HEAD = (
     *("seconds each", "", "killed", "clean flagged", "seconds, all mutants", "kills a minute"),
     *("campaign's kills a minute over it", "its seconds over the campaign's"),

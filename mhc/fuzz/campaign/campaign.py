@@ -132,7 +132,7 @@ class Campaign:
         """
         leg = self.store.begin_leg(time.time())
         ended = "fault"
-        told = 0.0
+        recorded = 0.0  # when the seconds of the leg were written last
         try:
             while self.stopping is None and not self.pool.free():  # until the first machine of a cluster is there
                 self.pool.wait(_WATCH)
@@ -146,10 +146,10 @@ class Campaign:
                 if not (self.pool.busy() or self._to_minimise() or self._open()):
                     break
                 talking = self.pool.wait(_WATCH)
-                tell = self.now - told > 1.0
-                told = self.now if tell else told
+                due = self.now - recorded > 1.0
+                recorded = self.now if due else recorded
                 try:
-                    self._take_in(talking, leg if tell else None)
+                    self._take_in(talking, leg if due else None)
                 except (sqlite3.Error, ValueError) as error:
                     # the store refuses a value: the results of this batch are lost
                     self.note_fault("", Fault.of(error))
@@ -382,8 +382,8 @@ class Campaign:
     def _trouble(self, name: str, why: str) -> None:
         """Record a failure without a judged case, and whether it disables the implementation."""
         if self._backoff.met(name):
-            told = f"given up: {MOST} times in a row no case could be judged; the last time: {why}"
-            self.note_fault(name, Fault(message=told))
+            message = f"given up: {MOST} times in a row no case could be judged; the last time: {why}"
+            self.note_fault(name, Fault(message=message))
 
     def _leave(self, slot: Slot) -> None:
         """Record the current case of a slot at the end, if it has run for long."""

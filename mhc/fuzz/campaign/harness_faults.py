@@ -32,7 +32,7 @@ class FaultRecord:
         return f"{self.implementation}: {self.message}" if self.implementation else self.message
 
     @property
-    def told(self) -> str:
+    def line(self) -> str:
         """The fault with its case and its count, on one line."""
         case = "" if self.case is None else f"; {Case.from_json(self.case).id}"
         return f"{self}{case}" + (f"; {self.seen} times" if self.seen > 1 else "")
@@ -40,7 +40,7 @@ class FaultRecord:
     @property
     def whole(self) -> str:
         """The fault with the case's JSON and its traceback."""
-        return "\n".join(one for one in (self.told, self.case, self.trace) if one)
+        return "\n".join(one for one in (self.line, self.case, self.trace) if one)
 
 
 class HarnessFaults:

@@ -84,9 +84,9 @@ class Store(Database):
                 raise StoreError(f"{path}: is of version {found}; this one reads version {VERSION}")
             if _schema(self._connection) != _schema(_made(sqlite3.connect(":memory:"))):
                 raise StoreError(f"{path}: is not a campaign's file (it has other tables)")
-            (told,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
-            if told != "ok":
-                raise StoreError(f"{path}: is damaged ({told})")
+            (answer,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+            if answer != "ok":
+                raise StoreError(f"{path}: is damaged ({answer})")
         except sqlite3.DatabaseError as error:
             self._connection.close()
             raise StoreError(f"{path}: is not a campaign's file ({error})") from error

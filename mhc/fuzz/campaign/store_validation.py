@@ -160,10 +160,10 @@ def _read_text(kind: type, value: object) -> object:
 def _quoted(value: object) -> str:
     """A value of any size and depth."""
     try:
-        told = repr(value)
+        text = repr(value)
     except (RecursionError, ValueError):
-        told = f"a {type(value).__name__}"
-    return told if len(told) <= 100 else f"{told[:100]}..."
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 _COLUMNS: Mapping[str, Mapping[str, Any]] = {

@@ -90,13 +90,13 @@ class Watcher:
 def _left(campaign: Campaign) -> str:
     if campaign.stopping is not None:
         return f"ending, {campaign.stopping}"
-    budget, told = campaign.budget, []
+    budget, parts = campaign.budget, []
     if budget.seconds != float("inf"):
         seconds = budget.seconds - campaign.now
-        told.append(f"{duration(round(seconds))} left" if seconds >= 0.5 else "time is up")
+        parts.append(f"{duration(round(seconds))} left" if seconds >= 0.5 else "time is up")
     if budget.cases != float("inf"):
-        told.append(f"of {count(budget.cases * len(campaign.subjects))} cases")
-    return ", ".join(told)
+        parts.append(f"of {count(budget.cases * len(campaign.subjects))} cases")
+    return ", ".join(parts)
 
 
 class Display(ABC):
@@ -195,9 +195,9 @@ def rows(seen: Snapshot) -> Group:
     head.append(f"{', ' if seen.left else ''}{plural(seen.cases, 'case')}, {seen.rate:.1f}/s, ")
     head.append(plural(seen.findings, "finding"), style="bold red" if seen.findings else "")
     wide = min(_ROW // 2, max((len(one.name) for one in seen.work), default=0))
-    told = [f"{cut(one.name, wide):{wide}}  {one.doing}{_since(one.seconds)}" for one in seen.work]
-    told += [cut(f"minimising {name}", _ROW - 2) for name in seen.minimising]
-    return Group(head, *(Text(f"  {one}", style="dim", no_wrap=True, overflow="ellipsis") for one in told))
+    parts = [f"{cut(one.name, wide):{wide}}  {one.doing}{_since(one.seconds)}" for one in seen.work]
+    parts += [cut(f"minimising {name}", _ROW - 2) for name in seen.minimising]
+    return Group(head, *(Text(f"  {one}", style="dim", no_wrap=True, overflow="ellipsis") for one in parts))
 
 
 def _since(seconds: float) -> str:

@@ -56,23 +56,23 @@ def elsewhere(implementation: Implementation, device: str, option: str = "--impl
     """Return what a message adds about running the same source on another device; empty if there is no way."""
     source = implementation.forward, implementation.backward
     others = [one for one in built_in().values() if device in one.devices and (one.forward, one.backward) == source]
-    told = [
+    hints = [
         f"{one.name} is the same source and runs on {device}: give {option} {one.name}"
         for one in others
         if one.name != implementation.name
     ]
     if device == "cpu" and "cuda" in implementation.devices and torch.cuda.is_available():
-        told.append("for the GPU give --device cuda")
-    return "".join(f"; {one}" for one in told)
+        hints.append("for the GPU give --device cuda")
+    return "".join(f"; {one}" for one in hints)
 
 
 def _without_a_gpu(specs: Sequence[str]) -> str:
     """Return the same for all `specs`, where there is only the CPU."""
-    told = ""
+    hints = ""
     for spec in specs:
         with suppress(ImplementationError):
-            told += elsewhere(load(spec), "cpu")
-    return f"{told} without --device" if told else ""
+            hints += elsewhere(load(spec), "cpu")
+    return f"{hints} without --device" if hints else ""
 
 
 def _load(asked_by: str, option: str, specs: Sequence[str], device: str) -> list[tuple[str, Implementation]]:

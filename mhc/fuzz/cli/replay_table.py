@@ -32,8 +32,8 @@ def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -
             lines += _wrapped(f"  {_gate(verdict):11} NOT APPLICABLE: ", verdict.message)
     counts = Counter((_gate(verdict), verdict.status) for verdict in others)
     for gate in dict.fromkeys(_gate(verdict) for verdict in others):
-        told = [f"{counts[gate, status]} {status.value}" for status in Status if counts[gate, status]]
-        lines.append(f"  {gate:11} {', '.join(told)}")
+        parts = [f"{counts[gate, status]} {status.value}" for status in Status if counts[gate, status]]
+        lines.append(f"  {gate:11} {', '.join(parts)}")
     return "\n".join(lines)
 
 

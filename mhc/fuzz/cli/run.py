@@ -176,8 +176,8 @@ def run_campaign(settings: Settings) -> int:
         shown.tell(report.describe(found, save(found), settings.device))
 
     def on_minimal(found: Finding) -> None:
-        told = report.describe(found, save(found), settings.device).replace("FOUND", "MINIMAL", 1)
-        shown.tell(f"{told}\n    {found.reduction}")
+        text = report.describe(found, save(found), settings.device).replace("FOUND", "MINIMAL", 1)
+        shown.tell(f"{text}\n    {found.reduction}")
 
     def on_fault(fault: FaultRecord) -> None:
         shown.tell(report.describe_fault(fault))
@@ -276,7 +276,7 @@ def _who(loaded: Sequence[tuple[str, Implementation]], peers: Sequence[Peer]) ->
 
 
 def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Implementation]], peers: Sequence[Peer]) -> None:
-    """What the run is, for its reports and for whoever goes on with it."""
+    """Write down what the run is, for its reports and for `--resume`."""
     seconds, cases = settings.budget.seconds, settings.budget.cases
     store.set_meta(
         seed=settings.seed,

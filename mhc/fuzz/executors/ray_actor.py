@@ -22,8 +22,8 @@ from mhc.registry import load
 from oracles.verdict import Verdict
 
 _WATCH = 0.25  # seconds between looks at a process that says nothing
-_AT_ONCE = (Done, Fault)  # what is told as soon as it is known
-_SOON = (Begun,)  # so is this, unless the last answer was just now; all the rest goes along
+_AT_ONCE = (Done, Fault)  # messages that are sent at once
+_SOON = (Begun,)  # sent `_APART` after the last answer; all other messages go along
 _APART = 0.2  # seconds: an answer costs a millisecond of CPU time in the main process, and two or three here
 _LOGS = 64
 
@@ -90,7 +90,7 @@ class RayActor:
     def work(self, key: int, start: Start | None, request: Request | None, seconds: float) -> ActorAnswer | None:
         """Hand over a request, if there is one; then what the process says, once there is something or `seconds` are over.
 
-        Answers are some time apart, except in a round whose worker was lost before: there each case is told as it begins, so
+        Answers are some time apart, except in a round whose worker was lost before: there each case is sent as it begins, so
         that one which takes a machine down is known by name on the second machine, if it was not on the first.
 
         Args:

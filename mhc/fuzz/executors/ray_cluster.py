@@ -184,8 +184,8 @@ class RayExecutor:
         except self._ray.exceptions.RayActorError:
             return  # it is being restarted
         if (agent.tree, agent.python) != (self._self.tree, self._self.python):
-            told = f"{agent.host} runs sources {agent.tree} on Python {agent.python}"
-            raise HarnessError(f"{told}, this machine {self._self.tree} on {self._self.python}: they must be the same")
+            there = f"{agent.host} runs sources {agent.tree} on Python {agent.python}"
+            raise HarnessError(f"{there}, this machine {self._self.tree} on {self._self.python}: they must be the same")
         self.agents[slot] = agent
 
 

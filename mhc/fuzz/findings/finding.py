@@ -200,7 +200,7 @@ def _text(document: Mapping[str, object], name: str) -> str | None:
     return value
 
 
-def _environment(told: object) -> None:
+def _environment(document: object) -> None:
     """Refuse what no environment is; only reports read it."""
-    if not isinstance(told, Mapping) or not isinstance(told.get("variables", {}), Mapping):
+    if not isinstance(document, Mapping) or not isinstance(document.get("variables", {}), Mapping):
         raise CaseError("environment", "must be an object, with an object of variables")

@@ -17,7 +17,7 @@ def write_finding(folder: Path, found: Finding) -> Path:
 
 def describe_fault(fault: FaultRecord) -> str:
     """What went wrong with the harness, and on which case; the store has where it was raised."""
-    return f"FAULT of the harness: {bounded(fault.told)}"
+    return f"FAULT of the harness: {bounded(fault.line)}"
 
 
 def describe(found: Finding, path: Path, device: str = "cpu") -> str:

@@ -32,7 +32,7 @@ def markdown(run: Run) -> str:
         for found in run.findings:
             lines += ["", *_finding(found)]
     if run.faults:
-        lines += ["", "## Faults of the harness", "", *(f"- {_cell(cut(fault.told, 1000))}" for fault in run.faults)]
+        lines += ["", "## Faults of the harness", "", *(f"- {_cell(cut(fault.line, 1000))}" for fault in run.faults)]
     if run.unfinished:
         lines += ["", "Still in hand at the end:", "", *(f"- {_cell(one)}" for one in run.unfinished)]
     lines += ["", f"In pictures: {run.folder / 'report.html'}"]

@@ -1,4 +1,4 @@
-"""A worker: one process that checks cases on one implementation, so that its crash or hang is nobody else's."""
+"""The client of a worker: checks single cases on one implementation, in a process that they may crash or hang."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -29,8 +29,8 @@ def symptom_class(symptom: str) -> str:
 
 def title(document: Mapping[str, Any]) -> str:
     """One line: class of the symptom, where, of what."""
-    told = document["told"]
-    where = ", ".join(filter(None, (told["at"], told["where"])))
+    facts = document["told"]
+    where = ", ".join(filter(None, (facts["at"], facts["where"])))
     return f"[BUG][Fuzzer] {symptom_class(document['symptom'])}: {where}"
 
 
@@ -43,19 +43,19 @@ def command(document: Mapping[str, Any]) -> str:
 def compose(folder: Path) -> str:
     """The text of `issue.md` from what an exported folder has: `export.json`, `repro.py`, and sections."""
     document = json.loads((folder / "export.json").read_text(encoding="utf-8"))
-    told = document["told"]
+    facts = document["told"]
     name, repro = _program(folder)
     lines = [
         f"# {title(document)}",
         "",
         *_first(folder),
-        f"- What: {told['values']}",
-        f"- How often: {told['rate']}.",
-        f"- Control: {told['control']}",
+        f"- What: {facts['values']}",
+        f"- How often: {facts['rate']}.",
+        f"- Control: {facts['control']}",
         "",
         "## Program",
         "",
-        f"{_lines(told, repro)}. It exits with 1 where it reproduces, 0 where it does not, "
+        f"{_lines(facts, repro)}. It exits with 1 where it reproduces, 0 where it does not, "
         "2 where something else goes wrong.",
         *([] if name == "repro.py" else ["", f"This is `{name}`; `repro.py` is for the releases before (see Versions)."]),
         "",
@@ -65,7 +65,7 @@ def compose(folder: Path) -> str:
         "",
         "## Where it fails and where not",
         "",
-        *_table(told["table"]),
+        *_table(facts["table"]),
         "",
         "## Environment",
         "",
@@ -74,8 +74,8 @@ def compose(folder: Path) -> str:
     for name, heading in SECTIONS.items():
         path = folder / f"{name}.md"
         lines += ["", f"## {heading}", "", path.read_text(encoding="utf-8").rstrip() if path.is_file() else _NOT_YET[name]]
-    if told["source"]:
-        lines += ["", "## Generated code", "", "```c", told["source"].rstrip(), "```"]
+    if facts["source"]:
+        lines += ["", "## Generated code", "", "```c", facts["source"].rstrip(), "```"]
     if _healed(folder) is None:
         lines += ["", "<!-- To file it (nothing has been sent):", command(document), "-->"]
     return "\n".join(lines) + "\n"
@@ -118,13 +118,13 @@ def write(folder: Path) -> None:
     replace_text(folder / "issue.md", compose(folder))
 
 
-def _lines(told: Mapping[str, Any], repro: str) -> str:
+def _lines(facts: Mapping[str, Any], repro: str) -> str:
     """How long the program is, and what of."""
     count = len(repro.splitlines())
-    if count == told["whole"]:
-        return f"{count} lines: {told['form']}"
+    if count == facts["whole"]:
+        return f"{count} lines: {facts['form']}"
     return (
-        f"{count} lines, of {told['whole']} before its statements were reduced (`whole.py`): {told['form']}, "
+        f"{count} lines, of {facts['whole']} before its statements were reduced (`whole.py`): {facts['form']}, "
         "as far as it matters for the numbers below"
     )
 
