@@ -47,11 +47,11 @@ _ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SI
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What a run is to do. seed, specs, against and device are those of its first leg where it is gone on with.
+    """Settings of a run. A resumed run has the seed, specs, against and device of its first leg.
 
     Attributes:
-        max_elements: of x at model sizes; None: what suits the device.
-        on: the Ray cluster that it runs on, which has been joined; None: on this machine.
+        max_elements: of x at model sizes; None: the device's default.
+        on: the joined Ray cluster; None: this machine.
     """
 
     folder: Path
@@ -88,10 +88,10 @@ def settings_of(
     max_elements: int | None = None,
     on: str | None = None,
 ) -> Settings:
-    """The settings that the options mean.
+    """Return the settings that the options mean.
 
     Raises:
-        click.UsageError: they contradict one another, or the run to go on with; or that one names what is not trusted.
+        click.UsageError: options contradict one another or the run to resume, or that run names what is not trusted.
     """
     numbers = {"hours": hours, "minutes": minutes, "run-limit": run_limit, "compile-limit": compile_limit, "memory": memory}
     for name, number in numbers.items():
@@ -143,7 +143,7 @@ def settings_of(
 
 
 def run_campaign(settings: Settings) -> int:
-    """Run it to its end, with a report whatever ends it; the exit status."""
+    """Run a campaign to its end, write its reports, and return the exit status."""
     loaded, peers = load_pairs(settings.specs, settings.against, settings.device, here=settings.on is None)
     settings, store = _opened(settings)
     folder = settings.folder
@@ -156,9 +156,9 @@ def run_campaign(settings: Settings) -> int:
     written = {id_: Path(path) for id_, path in store.meta().get("fixtures", {}).items()}
 
     def save(found: Finding) -> Path:
-        """The finding in the run's folder, and its fixture where it belongs; the path to replay.
+        """Write the finding and its fixture, and return the path to replay.
 
-        What cannot be written is a fault of the harness. The store has the finding all the same.
+        A file that cannot be written is a fault of the harness. The store keeps the finding.
         """
         id_ = found.fingerprint.id
         path = folder / f"{id_}.json"
@@ -211,14 +211,14 @@ def run_campaign(settings: Settings) -> int:
 
 
 def _finish(settings: Settings, store: Store, campaign: Campaign, ended: str) -> int:
-    """Write the reports and show the summary, whatever can be written; the exit status."""
+    """Write the reports, print the summary, and return the exit status."""
     folder = settings.folder
     try:
         run = report.write_reports(folder, store)
     except OSError as error:
         campaign.note_fault("", Fault(message=f"the reports cannot be written: {error}"))
         run = report.read(folder, store)
-    except StoreError as error:  # it was written by this campaign: its own check is at fault
+    except StoreError as error:  # this campaign wrote it, so the check is at fault
         store.close()
         click.echo(f"fault of the harness: no report can be made of {folder / FILE}: {error}", err=True)
         return 3
@@ -235,10 +235,10 @@ def _finish(settings: Settings, store: Store, campaign: Campaign, ended: str) ->
 
 
 def _opened(settings: Settings) -> tuple[Settings, Store]:
-    """The settings with the folder that is this run's alone, and its store.
+    """Return the settings with the folder of this run, and its store.
 
     Raises:
-        click.UsageError: it cannot be made or opened, or another process goes on with it.
+        click.UsageError: the folder cannot be made or opened, or another process has resumed the run.
     """
     folder = settings.folder
     try:
@@ -317,7 +317,7 @@ def _meta_of(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _signals(campaign: Campaign, shown: Display) -> Iterator[None]:
-    """The first signal of those that would end the process ends the campaign with a full report, a second SIGINT at once.
+    """End the campaign with a full report on the first signal that would end the process; at once on a second SIGINT.
 
     SIGTSTP (Ctrl-Z) stops the workers too, until the campaign is continued.
     """
@@ -339,7 +339,7 @@ def _signals(campaign: Campaign, shown: Display) -> Iterator[None]:
         os._exit(130)
 
     wanted: dict[int, Any] = {**dict.fromkeys(_ENDS, first), signal.SIGTSTP: pause, signal.SIGCONT: wake}
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it is ignored
         wanted[signal.SIGHUP] = first
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
     try:
@@ -350,10 +350,10 @@ def _signals(campaign: Campaign, shown: Display) -> Iterator[None]:
 
 
 def _gpu_share(memory: float | None, gpus: int, workers: int, processes: int) -> float:
-    """Of a GPU's memory, what a process may take: `memory` GiB, or its part beside the others and one that minimises.
+    """Return the share of a GPU's memory for one process: `memory` GiB, or an equal part for each worker and one minimiser.
 
     Args:
-        workers: that one GPU has. processes: of a worker, with those of what it is compared with.
+        workers: of one GPU. processes: of one worker, its peers included.
     """
     if memory is not None and gpus:
         least = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(gpus))
@@ -362,5 +362,5 @@ def _gpu_share(memory: float | None, gpus: int, workers: int, processes: int) ->
 
 
 def _memory() -> int:
-    """Bytes that this machine has."""
+    """Return the bytes of memory of this machine."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

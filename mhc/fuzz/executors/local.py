@@ -1,4 +1,4 @@
-"""Where the processes of a campaign run. `LocalExecutor` is this machine; `mhc.fuzz.executors.ray_cluster` has others."""
+"""Executors: where the worker processes of a campaign run. `LocalExecutor` is this machine; `ray_cluster` has others."""
 
 import os
 import threading
@@ -19,14 +19,14 @@ from mhc.implementation import Implementation
 from oracles.verdict import Verdict
 
 Specs = Mapping[str, tuple[str, Implementation]]
-"""How each implementation is named on the command line, and the implementation, by its name."""
+"""(name on the command line, implementation) by the implementation's name."""
 
-_LOOK = 0.25  # seconds between looks at processes that say nothing
+_LOOK = 0.25  # seconds between looks at processes that send nothing
 _KILLED = 10.0  # seconds that a killed `Minimising` may take to end its process; one with a CUDA device takes its time
 
 
 class RunningWork(Protocol):
-    """What a campaign asks of a process: see `mhc.fuzz.worker.process.Process`, which is one."""
+    """What a campaign asks of work in a slot: a `mhc.fuzz.worker.process.Process`, or a minimiser."""
 
     @property
     def doing(self) -> str: ...
@@ -46,41 +46,41 @@ class RunningWork(Protocol):
 
 
 class Executor(Protocol):
-    """Slots, each a place for one working process. They are numbered from 0."""
+    """Slots for work, numbered from 0."""
 
     @property
     def slots(self) -> int:
-        """How many there are."""
+        """Number of slots."""
 
     @property
     def here(self) -> bool:
-        """Whether they are this machine's, so that whatever else it does has to be taken off them."""
+        """Whether the slots are on this machine."""
 
     def up(self, slot: int) -> bool:
-        """Whether a process can be started there now. What is down may come up while `wait` waits."""
+        """Return whether a process can be started in a slot now. A slot that is down may come up during `wait`."""
 
     def kin(self, slot: int) -> int:
-        """Slots with the same answer can take over one another's idle processes."""
+        """Return the group of a slot; slots of one group share idle processes."""
 
     def start(self, slot: int, name: str) -> RunningWork:
-        """A new process of an implementation."""
+        """Start a process of an implementation."""
 
     def minimise(self, slot: int, name: str, request: Minimise) -> RunningWork:
         """Begin to minimise a finding of an implementation; the answer is `Minimised`."""
 
     def wait(self, processes: Sequence[Any], seconds: float) -> Collection[Any]:
-        """Those of `processes` that may have something to say, once there is one or `seconds` have passed."""
+        """Wait until one of `processes` may have a message, at most `seconds`; return such processes."""
 
     def stop(self) -> None:
-        """Give everything back. Processes were ended before."""
+        """Release all resources, after the processes were ended."""
 
 
 class LocalExecutor:
-    """The machine that the campaign is on.
+    """The slots of this machine.
 
     Args:
-        logs: folder for the processes' output. gpus: how many CUDA devices to spread the slots over.
-        peers: what every implementation is compared with. target: as for `Process`.
+        logs: folder for the processes' output. gpus: number of CUDA devices to spread the slots over.
+        peers: implementations that every other one is compared with. target: as for `Process`.
     """
 
     here = True

@@ -1,4 +1,4 @@
-"""What runs on the other machines: an agent in each slot's actor, which starts processes there, watches them, and tells."""
+"""The Ray actor of a slot: starts worker processes on its machine, watches them, and returns their messages."""
 
 import hashlib
 import os
@@ -21,7 +21,7 @@ from mhc.fuzz.worker.protocol import Begun, Done, Fault, Message, Minimise, Requ
 from mhc.registry import load
 from oracles.verdict import Verdict
 
-_WATCH = 0.25  # seconds between looks at a process that says nothing
+_WATCH = 0.25  # seconds between looks at a process that sends nothing
 _AT_ONCE = (Done, Fault)  # messages that are sent at once
 _SOON = (Begun,)  # sent `_APART` after the last answer; all other messages go along
 _APART = 0.2  # seconds: an answer costs a millisecond of CPU time in the main process, and two or three here
@@ -39,10 +39,10 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class ActorAnswer:
-    """What a process has said since the last time, and how it ended or that it was ended.
+    """The messages of a process since the last answer, and the verdict on its end.
 
     Attributes:
-        doing: in a word. seconds: for how long.
+        doing: its activity in a word. seconds: since when.
     """
 
     messages: tuple[Message, ...]
@@ -53,7 +53,7 @@ class ActorAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class ActorInfo:
-    """An agent's machine. tree: of the sources that it runs; two that differ must not work together."""
+    """The machine of an actor. tree: digest of its sources; actors with different sources must not work together."""
 
     host: str
     pid: int
@@ -62,10 +62,10 @@ class ActorInfo:
 
 
 class RayActor:
-    """The processes of one slot, each under a key. One call at a time, in the order of their making.
+    """The processes of one slot, each under a key. Ray runs its calls one at a time, in their order.
 
     Args:
-        logs: folder for the processes' output; where it is not on this machine, one of its own.
+        logs: folder for the processes' output; a temporary one if it is not on this machine.
         target: as for `mhc.fuzz.worker.process.Process`.
     """
 
@@ -79,8 +79,8 @@ class RayActor:
         self._started = 0
         self._answered = 0.0
         self._apart = _APART
-        # A new process imports the main module of this one under another name, here Ray's; and looks for modules where this
-        # one does, here also among the files of mhc.fuzz.
+        # A new process imports the main module of this process, here Ray's, and inherits its module path, which Ray extends
+        # by the folder of this file.
         vars(sys.modules["__main__"]).pop("__file__", None)
         sys.path[:] = [place for place in sys.path if Path(place) != Path(__file__).parent]
 
@@ -88,16 +88,16 @@ class RayActor:
         return about()
 
     def work(self, key: int, start: Start | None, request: Request | None, seconds: float) -> ActorAnswer | None:
-        """Hand over a request, if there is one; then what the process says, once there is something or `seconds` are over.
+        """Hand over a request, if given; then return the messages of the process, after at most `seconds`.
 
         Answers are some time apart, except in a round whose worker was lost before: there each case is sent as it begins, so
         that one which takes a machine down is known by name on the second machine, if it was not on the first.
 
         Args:
-            start: how to start the process where there is none under the key.
+            start: how to start the process if there is none under the key.
 
         Returns:
-            None where there is no such process: the agent that had it is gone.
+            None if there is no such process: the actor that had it is gone.
         """
         process = self._processes.get(key)
         if process is None:
@@ -144,12 +144,12 @@ class RayActor:
 
 
 def about() -> ActorInfo:
-    """The machine that this process is on."""
+    """Return the machine that this process runs on."""
     return ActorInfo(host=socket.gethostname(), pid=os.getpid(), python=sys.version.split()[0], tree=_tree())
 
 
 def _tree() -> str:
-    """A digest of the package's sources."""
+    """Return a digest of the package's sources."""
     digest = hashlib.sha256()
     for name in ("mhc", "oracles", "strategies"):
         package = Path(import_module(name).__file__ or "").parent

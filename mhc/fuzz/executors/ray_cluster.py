@@ -1,9 +1,9 @@
-"""The machines of a Ray cluster as the site of a campaign: one actor a slot, with a GPU of its own where kernels need one.
+"""The executor of a Ray cluster: one actor for each slot, with a GPU of its own for kernels that need one.
 
 The actor (`ray_actor`) starts the same processes as a campaign on one machine and watches them there, so a crash, a hang
 or a flood is judged beside it. The main process keeps one call outstanding for each busy slot, which comes back soon after a
-case is begun. Actors are restarted wherever there is room, and no call is ever made again: a case that took a machine with
-it is not tried on the next.
+case is begun. Actors are restarted wherever there is room, and no call is repeated: a case that crashed a machine must not
+crash the next.
 """
 
 import itertools
@@ -28,15 +28,15 @@ from mhc.fuzz.worker.protocol import Done, Fault, Message, Minimise, Minimised, 
 from oracles.verdict import Verdict
 
 _SCHEME = "ray"
-_LISTEN = 1.0  # seconds that a call waits for a process that says nothing
-_GREET = 0.5  # seconds between attempts to reach an agent that is down
-_PATIENCE = 180.0  # seconds without any agent before that is a fault
-_STORE_BYTES = 100 << 20  # Ray's store of objects, which messages are too small to need
+_LISTEN = 1.0  # seconds that a call waits for a process that sends nothing
+_GREET = 0.5  # seconds between attempts to reach an actor that is down
+_PATIENCE = 180.0  # seconds without any actor after which the campaign ends with a fault
+_STORE_BYTES = 100 << 20  # Ray's object store, which our small messages do not need
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What was joined. room: slots that it has. nodes: machines."""
+    """A joined cluster. room: number of slots. nodes: number of machines."""
 
     room: int
     nodes: int
@@ -81,13 +81,13 @@ def _ray(on: str) -> Any:
 
 
 class RayExecutor:
-    """A site of `workers` slots, on the cluster that was joined.
+    """An executor of `workers` slots on the joined cluster.
 
     Args:
-        logs, target: as for `mhc.fuzz.executors.ray_actor.RayActor`. peers: what every implementation is compared with.
+        logs, target: as for `mhc.fuzz.executors.ray_actor.RayActor`. peers: as for `LocalExecutor`.
 
     Attributes:
-        agents: of each slot, what is known of its machine; None while it is down.
+        agents: the machine of each slot's actor; None while the actor is down.
     """
 
     here = False
@@ -156,15 +156,15 @@ class RayExecutor:
         return [*ended, *(calls[call] for call in ready if call in calls)]
 
     def stop(self) -> None:
-        """End the actors, and what they started with them."""
+        """End the actors, and with them all that they started."""
         for actor in self._actors:
             self._ray.kill(actor)
 
     def _greet(self) -> None:
-        """Say hello to agents that are down, now and then.
+        """Call actors that are down, from time to time.
 
         Raises:
-            HarnessError: none has answered for long.
+            HarnessError: no actor has answered for `_PATIENCE` seconds.
         """
         now = time.monotonic()
         if any(agent is not None for agent in self.agents):
@@ -190,10 +190,10 @@ class RayExecutor:
 
 
 class RemoteWork:
-    """A process under a slot's agent, as `mhc.fuzz.worker.process.Process` is one here.
+    """A process that a slot's actor watches; the counterpart of `mhc.fuzz.worker.process.Process`.
 
     Attributes:
-        call: the one that is outstanding. lost: the agent is gone.
+        call: the outstanding call. lost: whether the actor is gone.
     """
 
     def __init__(self, ray: Any, actor: Any, key: int, slot: int, start: Start) -> None:
@@ -207,16 +207,16 @@ class RemoteWork:
         self._ended: Verdict | WorkerLost | None = None
 
     def send(self, request: Request) -> None:
-        """Hand over work; the process is started where it is not there, or no longer."""
+        """Hand over work; the actor starts the process if there is none."""
         self.call = self._actor.work.remote(self._key, self._start, request, _LISTEN)
 
     def minimise(self, request: Minimise) -> None:
-        """Have the agent minimise a finding, which takes all of its time until it answers."""
+        """Have the actor minimise a finding; it does nothing else until it answers."""
         self.doing = "minimising"
         self.call = self._actor.minimise.remote(self._start, request)
 
     def answered(self) -> None:
-        """Take in the answer to the call, and make the next one unless the process has no more to say."""
+        """Read the answer to the call, and make the next call unless the process has no more messages."""
         call, self.call = self.call, None
         try:
             said: ActorAnswer | None = self._ray.get(call)
@@ -239,7 +239,7 @@ class RemoteWork:
             self.call = self._actor.work.remote(self._key, None, None, _LISTEN)
 
     def receive(self) -> Iterator[Message]:
-        """What has arrived, without waiting."""
+        """Yield the messages that have arrived, without waiting."""
         while self._said:
             yield self._said.popleft()
 
@@ -247,7 +247,7 @@ class RemoteWork:
         return self._ended
 
     def pause(self, *, stopped: bool) -> None:
-        """Do nothing: a campaign that is stopped at its terminal goes on elsewhere."""
+        """Do nothing: on other machines a stopped campaign continues."""
 
     def kill(self) -> None:
         self.call = None

@@ -1,4 +1,4 @@
-"""What the main process and its workers say to one another. Plain data, small, picklable."""
+"""The messages between the main process and its workers: plain data, small, picklable."""
 
 import signal
 import traceback
@@ -14,7 +14,7 @@ from oracles.verdict import Verdict
 from strategies.reach import Reach
 
 STACKS = signal.SIGUSR2
-"""The signal at which a worker writes down what its threads do."""
+"""The signal at which a worker writes the stacks of its threads."""
 
 _LONGEST = 4000  # characters of a text that is sent and kept
 
@@ -24,7 +24,7 @@ class Check:
     """Judge one case; the answer is `Begun`, `Running` for each call, and `Judged`.
 
     Attributes:
-        measure: tell of each output how far it is from float64 as well.
+        measure: the verdicts carry the errors of each output against float64.
     """
 
     case: str
@@ -81,7 +81,7 @@ class Ready:
     """The process has loaded its implementation.
 
     Attributes:
-        stacks: the descriptor of a file of the process to which it writes what its threads do when `STACKS` reaches it.
+        stacks: descriptor of the file to which the process writes the stacks of its threads on `STACKS`.
     """
 
     stacks: int | None = None
@@ -104,7 +104,7 @@ class Running:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparing:
-    """The process waits for the one that it is compared with; said again and again."""
+    """The process waits for a peer; sent again and again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True)
 class Done:
-    """A round has ended. drawing: seconds in strategies. lost: the process can do nothing more, and ends too."""
+    """A round has ended. drawing: seconds in strategies. lost: the device is lost, and the process ends too."""
 
     drawing: float = 0.0
     lost: bool = False
@@ -158,10 +158,10 @@ class Minimised:
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """An exception out of the harness itself, which ends the process.
+    """An exception of the harness itself, which ends the process.
 
     Attributes:
-        trace: where it was raised.
+        trace: its traceback.
     """
 
     message: str
@@ -169,7 +169,7 @@ class Fault:
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """The fault that an exception is."""
+        """Return the fault of an exception."""
         trace = "".join(traceback.format_tb(error.__traceback__))
         return cls(message=f"{type(error).__name__}: {text_of(error)}"[:_LONGEST], trace=trace[-_LONGEST:])
 
