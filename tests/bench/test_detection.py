@@ -237,7 +237,7 @@ def test_a_hunt_runs_where_its_subject_says(monkeypatch: pytest.MonkeyPatch) -> 
             seen.append(device)
             super().__init__(spec, implementation, "cpu", **others)
 
-    monkeypatch.setattr("mhc.bench.detection.hunt.Worker", Watched)
+    monkeypatch.setattr("mhc.bench.detection.hunt.WorkerClient", Watched)
     hunt(subject(MUTANT, "cuda"), draw(3, 0, {}), after=0, limit=60.0)
     assert seen == ["cuda"]
 

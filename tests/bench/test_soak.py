@@ -82,7 +82,7 @@ def test_all_statements_hold_of_a_good_soak() -> None:
         ("lost", {}, {"findings": {}}),
         ("lost", {}, {"counts": {"aborts checked": 4.0}}),
         ("lost", {}, {"whole": False}),
-        ("lost", {"told": frozenset({ABORTS, "manual: dx: value (bound)"})}, {}),
+        ("lost", {"printed": frozenset({ABORTS, "manual: dx: value (bound)"})}, {}),
         ("false", {}, {"findings": {**AFTER.findings, "manual: dx: value (bound)": ("manual", "bound", "value")}}),
         ("false", {}, {"findings": {**AFTER.findings, "aborts: ...": ("aborts", "bound", "value")}}),
         ("false", {}, {"findings": {**AFTER.findings, "leaves": ("returns_leaves", "bound", "value")}}),

@@ -259,7 +259,7 @@ def test_it_has_its_own_environment_and_log(process: Start, tmp_path: Path) -> N
 def test_one_that_ends_or_hangs_is_replaced_and_left_alone_in_the_end(
     process: Start, name: str, symptom: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_module, "_PATIENCE", 2)
+    monkeypatch.setattr(peer_module, "_MOST_CRASHES", 2)
     other = process(name, Limits(run=0.5, compile=0.0))
     fine = default_case(B=1, S=2, n=2, D=1, dtype="float32")
     answers = [other.run(case) for case in (CASE, fine, CASE, CASE, fine)]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mhc.fuzz.campaign import store as store_module
+from mhc.fuzz.campaign import database
+from mhc.fuzz.campaign import store as store_tables
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.worker.protocol import Checked
 from tests.fuzz.test_minimise import WRONG, found
@@ -42,7 +43,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     written = len(seen(tmp_path / FILE)["counts"])
     assert written < 100
     play(store)
-    monkeypatch.setattr(store_module, "_AGAIN", 0.0)
+    monkeypatch.setattr(database, "_AGAIN", 0.0)
     store.count("manual", "after", 1)
     assert not store.trouble, "there is room again"
     assert len(seen(tmp_path / FILE)["counts"]) > 100
@@ -59,11 +60,11 @@ def test_a_file_that_is_removed_is_written_again(tmp_path: Path, monkeypatch: py
     folder.mkdir()
     store = Store.create(folder / FILE)
     store.count("manual", "before", 1)
-    monkeypatch.setattr(store_module, "_LOOK", 0.0)
+    monkeypatch.setattr(database, "_LOOK", 0.0)
     shutil.rmtree(folder)
     store.count("manual", "after", 1)
     assert store.trouble == f"{FILE} cannot be written (it was removed)"
-    monkeypatch.setattr(store_module, "_AGAIN", 0.0)
+    monkeypatch.setattr(database, "_AGAIN", 0.0)
     store.count("manual", "later", 1)
     assert not store.trouble
     store.count("manual", "last", 1)
@@ -161,5 +162,5 @@ def test_what_a_batch_has_kept_so_far_is_read_in_it_and_by_nobody_else(tmp_path:
 
 def test_a_change_of_the_tables_needs_another_version() -> None:
     """A run of an earlier version is refused by its number, and must not be by chance."""
-    digest = hashlib.sha256(store_module._SCHEMA.encode()).hexdigest()[:8]
-    assert (store_module.VERSION, digest) == (2, "2f6202c1")
+    digest = hashlib.sha256(store_tables._SCHEMA.encode()).hexdigest()[:8]
+    assert (store_tables.VERSION, digest) == (2, "2f6202c1")

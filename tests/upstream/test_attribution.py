@@ -156,7 +156,7 @@ def test_other_implementations_run_where_they_can_and_the_same_kernels_without_a
 ) -> None:
     monkeypatch.setattr(
         neighbours,
-        "Worker",
+        "WorkerClient",
         lambda spec, implementation, device, **_: Stub(lambda name, _: name == "tilelang-c", spec, device),
     )
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

@@ -4,6 +4,7 @@
 """
 
 import ast
+import importlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from mhc.case import Case, with_tensor
 from mhc.recipe import Layout
 from mhc.upstream.program.program import make
 from mhc.upstream.program.script import OTHER, by_class
+from mhc.upstream.source.definitions import closure
 from mhc.upstream.verify import ExportError, run
 from tests.support.exports import SELDOM, finding, outside, repro
 
@@ -156,8 +158,18 @@ def test_what_a_kernel_writes_into_its_inputs_does_not_become_the_reference() ->
         make(finding("oracles.mutants.load:c_phi_folded_in_place", "h_in"), "tilelang", "cpu", "cut")
 
 
-def test_an_import_of_what_is_not_everybody_s_inside_of_a_function_is_said() -> None:
-    with pytest.raises(ExportError, match=r"_serial_forward imports mhc_mutant_.* inside of itself"):
+def test_an_import_of_a_private_module_inside_of_a_function_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "inner_import.py").write_text("def forward():\n    from helper_of_mine import x\n    return x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("inner_import")
+    with pytest.raises(ExportError, match="forward imports helper_of_mine inside of itself"):
+        closure([("inner_import", "forward")])
+
+
+def test_a_stage_that_is_no_function_of_a_module_is_refused() -> None:
+    with pytest.raises(ExportError, match=r"forward is functools\.partial.*, and not a function at the top level"):
         make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "tilelang", "cpu", "host")
 
 

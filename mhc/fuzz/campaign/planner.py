@@ -79,7 +79,9 @@ class Planner:
 
     def left(self, name: str) -> float:
         """Return the cases that an implementation may still be given, those under way counted."""
-        return self._limit if self._limit == float("inf") else self._limit - self._drawn[name] - self._under_way(name)
+        if self._limit == float("inf"):
+            return self._limit
+        return self._limit - self._drawn[name] - self._under_way(name)
 
     def open(self, names: Sequence[str]) -> list[str]:
         """Return those of `names` that may still be given cases."""
