@@ -18,11 +18,11 @@ from mhc.fuzz.worker.process import HarnessError, WorkerLost
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Fault, Message, Minimise, Ready, Round
 from oracles import liveness
 from strategies.reach import Reach
-from tests.support.fake_site import CASE, MINE, WRONG, FakeProcess, FakeSite, campaign, healthy
+from tests.support.fake_executor import CASE, MINE, WRONG, FakeExecutor, FakeProcess, campaign, healthy
 
 
 def test_cases_are_handed_out_in_rounds_until_the_budget_is_spent(tmp_path: Path) -> None:
-    place = FakeSite(lambda request: healthy(request, regions=frozenset({"a"}), seconds={"checking": 0.5}))
+    place = FakeExecutor(lambda request: healthy(request, regions=frozenset({"a"}), seconds={"checking": 0.5}))
     ran = campaign(place, tmp_path, Budget(cases=25), seed=7, max_elements=1 << 13)
     assert ran.run() == "budget spent"
     # behind the opening, each far reach is behind its share of the time: 8 s of cases that are taken to last 1 s
@@ -43,7 +43,7 @@ def test_cases_are_handed_out_in_rounds_until_the_budget_is_spent(tmp_path: Path
     assert ran.store.in_hand() == []
     assert len(place.made) == 1, "a healthy process goes on"
     assert place.made[0].killed, "and is ended with the campaign"
-    more = FakeSite(healthy)
+    more = FakeExecutor(healthy)
     again = Campaign(
         [Subject(spec="mine.py:IMPL", implementation=MINE)],
         ran.store,
@@ -70,13 +70,13 @@ def test_every_fourth_round_looks_for_rare_regions(tmp_path: Path) -> None:
                 messages += [Begun(case=CASE.json, number=number), Checked(case=CASE.json, regions=frozenset({label}))]
         return [*messages, Done()]
 
-    place = FakeSite(answer)
+    place = FakeExecutor(answer)
     ran = campaign(place, tmp_path, Budget(), on_tick=lambda one: one.stop("enough") if len(place.asked) >= 9 else None)
     assert ran.run() == "enough"
     assert [at for at, one in enumerate(place.asked, 1) if one.rare is not None] == [4, 8]
     assert place.asked[3].rare == frozenset({"seldom"})
     assert [place.asked[at].count for at in (2, 3)] == [10, 50]
-    few = FakeSite(healthy)
+    few = FakeExecutor(healthy)
     (tmp_path / "few").mkdir()
     campaign(few, tmp_path / "few", Budget(cases=60)).run()
     assert {one.rare for one in few.asked} == {None}, "counted cases are not spent on guided rounds"
@@ -91,7 +91,7 @@ def test_the_case_in_hand_is_to_blame_for_an_end_and_the_round_goes_on_behind_it
             liveness.died("SIGSEGV"),
         ]
 
-    place, told = FakeSite(answer), list[Finding]()
+    place, told = FakeExecutor(answer), list[Finding]()
     ran = campaign(place, tmp_path, Budget(cases=10), on_finding=told.append)
     ran.run()
     assert [(one.seed, one.count, one.skip) for one in place.asked] == [(0, 10, 0), (0, 10, 2)]
@@ -105,7 +105,7 @@ def test_the_case_in_hand_is_to_blame_for_an_end_and_the_round_goes_on_behind_it
 
 
 def test_a_failing_case_does_not_end_its_round(tmp_path: Path) -> None:
-    place = FakeSite(functools.partial(healthy, findings=(WRONG,)))
+    place = FakeExecutor(functools.partial(healthy, findings=(WRONG,)))
     told: list[Finding] = []
     ran = campaign(place, tmp_path, Budget(cases=5), on_finding=told.append)
     ran.run()
@@ -121,7 +121,7 @@ def test_a_failing_case_does_not_end_its_round(tmp_path: Path) -> None:
 def test_what_was_in_hand_is_dropped_at_once(tmp_path: Path) -> None:
     for end in ("_record_crash", "_record_lost"):
         (tmp_path / end).mkdir()
-        ran = campaign(FakeSite(lambda request: []), tmp_path / end, Budget(cases=5))
+        ran = campaign(FakeExecutor(lambda request: []), tmp_path / end, Budget(cases=5))
         ran._hand_out()
         (slot,) = ran.pool.busy()
         ran._take(slot, Begun(case=CASE.json, number=0))
@@ -153,7 +153,7 @@ def test_trouble_without_a_case_gives_an_implementation_up_in_the_end(tmp_path: 
         return [Ready(), *trouble]
 
     heard: list[FaultRecord] = []
-    ran = campaign(FakeSite(answer), tmp_path, Budget(cases=5), on_fault=heard.append)
+    ran = campaign(FakeExecutor(answer), tmp_path, Budget(cases=5), on_fault=heard.append)
     assert ran.run() == "budget spent"
     assert rounds["count"] == 5
     assert heard[-1].message.startswith("given up: 5 times in a row no case could be judged; the last time: ")
@@ -166,7 +166,7 @@ def test_trouble_without_a_case_gives_an_implementation_up_in_the_end(tmp_path: 
 
     rounds["count"] = 0
     (tmp_path / "better").mkdir()
-    ran = campaign(FakeSite(better), tmp_path / "better", Budget(cases=30))
+    ran = campaign(FakeExecutor(better), tmp_path / "better", Budget(cases=30))
     assert ran.run() == "budget spent"
     assert (ran.cases, ran.found) == (30, 0)
 
@@ -179,7 +179,7 @@ def test_a_fault_on_a_case_is_recorded_with_it_and_the_round_goes_on_behind_it(t
         begun = [Begun(case=CASE.json, number=0), Checked(case=CASE.json), Begun(case=CASE.json, number=1)]
         return [Ready(), *begun, Fault(message="out of paper", trace="line 7")]
 
-    place, heard = FakeSite(answer), list[FaultRecord]()
+    place, heard = FakeExecutor(answer), list[FaultRecord]()
     ran = campaign(place, tmp_path, Budget(cases=20), on_fault=heard.append)
     assert ran.run() == "budget spent"
     assert [(one.seed, one.skip) for one in place.asked] == [(0, 0), (0, 2), (1, 0), (1, 2)]
@@ -195,7 +195,7 @@ def test_a_fault_on_a_case_is_recorded_with_it_and_the_round_goes_on_behind_it(t
 
 @pytest.mark.usefixtures("impatient")
 def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
-    place = FakeSite(healthy)
+    place = FakeExecutor(healthy)
     start, tries = place.start, {"count": 0}
 
     def scarce(slot: int, name: str) -> FakeProcess:
@@ -214,7 +214,7 @@ def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_without_any_worker_for_long_the_campaign_is_at_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "_NO_WORKER", 0.1)
-    place = FakeSite(healthy)
+    place = FakeExecutor(healthy)
 
     def none(slot: int, name: str) -> FakeProcess:
         raise OSError(24, "Too many open files")
@@ -231,7 +231,7 @@ def test_showing_and_saving_findings_may_fail(tmp_path: Path) -> None:
     def fails(what: Any) -> None:
         raise OSError(28, f"No space left on device for {type(what).__name__}")
 
-    ran = campaign(FakeSite(answer), tmp_path, Budget(cases=10), on_finding=fails, on_tick=fails)
+    ran = campaign(FakeExecutor(answer), tmp_path, Budget(cases=10), on_finding=fails, on_tick=fails)
     assert ran.run() == "budget spent"
     assert ran.found == 1
     told = {one.message: one for one in read_faults(ran.store.meta())}
@@ -244,7 +244,7 @@ def test_a_message_that_cannot_be_dealt_with_costs_its_worker_and_nothing_else(t
         twice = Checked(case=CASE.json), Checked(case=CASE.json)
         return healthy(request) if request.skip else [Ready(), Begun(case=CASE.json, number=0), *twice]
 
-    place = FakeSite(answer)
+    place = FakeExecutor(answer)
     ran = campaign(place, tmp_path, Budget(cases=5))
     assert ran.run() == "budget spent"
     assert (ran.cases, len(ran.faults)) == (5, 1)
@@ -258,7 +258,7 @@ def test_an_end_after_a_case_is_blamed_on_that_case_and_not_told_twice(tmp_path:
         return [Ready(), Begun(case=CASE.json, number=0), Checked(case=CASE.json), liveness.died("exit 9")]
 
     told: list[Finding] = []
-    ran = campaign(FakeSite(answer), tmp_path, Budget(cases=5), on_finding=told.append)
+    ran = campaign(FakeExecutor(answer), tmp_path, Budget(cases=5), on_finding=told.append)
     ran.run()
     (found,) = told
     assert (found.fingerprint.symptom, found.case) == ("exit 9, late", CASE)
@@ -267,7 +267,7 @@ def test_an_end_after_a_case_is_blamed_on_that_case_and_not_told_twice(tmp_path:
 
 
 def test_what_is_in_hand_at_the_end_is_named_with_its_time(tmp_path: Path) -> None:
-    place = FakeSite(lambda request: [Ready(), Begun(case=CASE.json, number=0)])
+    place = FakeExecutor(lambda request: [Ready(), Begun(case=CASE.json, number=0)])
     ran = campaign(place, tmp_path, Budget(), on_tick=lambda one: one.stop("enough"))
     ran.run()
     (left,) = ran.store.meta()["unfinished"]
@@ -286,7 +286,7 @@ def test_a_machine_that_is_gone_blames_no_case(tmp_path: Path) -> None:
             WorkerLost("gone"),
         ]
 
-    place = FakeSite(answer)
+    place = FakeExecutor(answer)
     ran = campaign(place, tmp_path, Budget(cases=6))
     ran.run()
     assert [(one.count, one.skip) for one in place.asked[:2]] == [(6, 0), (6, 2)]
@@ -302,7 +302,7 @@ def test_what_is_left_of_a_guided_round_or_of_none_is_not_handed_out(tmp_path: P
             return [Done()]
         return [Begun(case=CASE.json, number=0), liveness.died("SIGKILL")]
 
-    place = FakeSite(answer)
+    place = FakeExecutor(answer)
     campaign(place, tmp_path, Budget(), on_tick=lambda one: one.stop("enough") if len(place.asked) >= 6 else None).run()
     assert [one.seed for one in place.asked] == [0, 1, 2, 3, 4, 5]
     assert place.asked[3].rare is not None
@@ -311,7 +311,7 @@ def test_what_is_left_of_a_guided_round_or_of_none_is_not_handed_out(tmp_path: P
         return [*healthy(request)[:-2], liveness.died("SIGKILL")]
 
     (tmp_path / "last").mkdir()
-    place = FakeSite(last)
+    place = FakeExecutor(last)
     ran = campaign(place, tmp_path / "last", Budget(cases=10))
     ran.run()
     assert [(one.count, one.skip) for one in place.asked] == [(10, 0)]
@@ -319,7 +319,7 @@ def test_what_is_left_of_a_guided_round_or_of_none_is_not_handed_out(tmp_path: P
 
 
 def test_a_lost_device_takes_its_process_along(tmp_path: Path) -> None:
-    place = FakeSite(lambda request: [*healthy(request)[:-1], Done(lost=True)])
+    place = FakeExecutor(lambda request: [*healthy(request)[:-1], Done(lost=True)])
     ran = campaign(place, tmp_path, Budget(cases=20))
     ran.run()
     assert len(place.made) == 2
@@ -328,7 +328,7 @@ def test_a_lost_device_takes_its_process_along(tmp_path: Path) -> None:
 
 
 def test_cases_on_their_way_count(tmp_path: Path) -> None:
-    place = FakeSite(lambda request: [], slots=3)
+    place = FakeExecutor(lambda request: [], slots=3)
     ran = campaign(place, tmp_path, Budget(cases=25))
     ran._hand_out()
     assert [one.count for one in place.asked] == [10, 10, 5]
@@ -344,7 +344,7 @@ def test_cases_on_their_way_count(tmp_path: Path) -> None:
 
 def test_what_compiled_teaches_nothing_about_sizes(tmp_path: Path) -> None:
     for compiled, wanted in ((0, 1 << 10), (1, 1 << 11)):
-        place = FakeSite(functools.partial(healthy, compiled=compiled, seconds={"checking": 4.0}))
+        place = FakeExecutor(functools.partial(healthy, compiled=compiled, seconds={"checking": 4.0}))
         (tmp_path / str(compiled)).mkdir()
         campaign(place, tmp_path / str(compiled), Budget(cases=30)).run()
         (usual,) = {one.max_elements for one in place.asked[1:] if one.reach is Reach.USUAL}
@@ -359,7 +359,7 @@ def test_what_the_store_does_not_take_ends_nothing(tmp_path: Path) -> None:
         begun = Begun(case=CASE.json, number=0)
         return [Ready(), begun, *spoilt, Done()] if spoilt else healthy(request)
 
-    ran = campaign(FakeSite(answer), tmp_path, Budget(cases=10))
+    ran = campaign(FakeExecutor(answer), tmp_path, Budget(cases=10))
     assert ran.run() == "budget spent"
     assert [one.message.partition(":")[0] for one in read_faults(ran.store.meta())] == ["UnicodeEncodeError"]
     assert ran.store.counts()["mine"]["checked"] > 5
@@ -371,7 +371,7 @@ def test_errors_of_any_size_are_kept_and_can_be_read_again(tmp_path: Path) -> No
         checked = Checked(case=CASE.json, ratios=ratios, seconds={"running": -5.0}, compiled=-24)
         return [Ready(), Begun(case=CASE.json, number=0), checked, Done()]
 
-    ran = campaign(FakeSite(answer), tmp_path, Budget(cases=1))
+    ran = campaign(FakeExecutor(answer), tmp_path, Budget(cases=1))
     ran.run()
     check_store(ran.store)
     assert {subject: ratio for _, subject, ratio, _ in ran.store.table("worst")} == {"h_pre": 1.73e45, "h_in": float("inf")}

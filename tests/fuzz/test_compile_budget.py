@@ -20,7 +20,7 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Checked, Round
 from strategies.cases import cases
 from strategies.rounds import ROUND
-from tests.support.fake_site import CASE, WRONG
+from tests.support.fake_executor import CASE, WRONG
 
 # Compiles 0.4 s for each (n, D, dtype).
 COMPILER = """

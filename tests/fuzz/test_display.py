@@ -17,7 +17,7 @@ from mhc.fuzz.campaign.campaign import Budget
 from mhc.fuzz.cli.display import Lines, Rows, Snapshot, Watcher, Work, display, line, rows
 from mhc.fuzz.worker.protocol import Minimise, Round
 from mhc.terminal import cleaned
-from tests.support.fake_site import WRONG
+from tests.support.fake_executor import WRONG
 
 FOUND = "FOUND mine: dx: value (bound)\n    dx[0] = 1, float64 0\n    python -m mhc.fuzz replay " + "x" * 200 + ".json"
 

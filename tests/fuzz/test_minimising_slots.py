@@ -23,7 +23,7 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import WorkerLost, attend
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised, Round
 from oracles.verdict import failed
-from tests.support.fake_site import CASE, MINE, OTHER, WRONG, FakeSite, campaign, healthy
+from tests.support.fake_executor import CASE, MINE, OTHER, WRONG, FakeExecutor, campaign, healthy
 
 THIRD = replace(WRONG, fingerprint=replace(WRONG.fingerprint, subject="h_in"))
 
@@ -42,45 +42,47 @@ def states(ran: Campaign) -> list[str]:
 
 def test_a_finding_is_minimised_once_and_shown_as_drawn_and_as_minimal(tmp_path: Path) -> None:
     small = replace(WRONG, message="smaller")
-    site = FakeSite(lambda request: healthy(request, findings=(WRONG,)), smaller=lambda request: [Minimised(finding=small)])
+    executor = FakeExecutor(
+        lambda request: healthy(request, findings=(WRONG,)), smaller=lambda request: [Minimised(finding=small)]
+    )
     new, minimal = list[Finding](), list[Finding]()
-    ran = campaign(site, tmp_path, Budget(cases=40), minimise=True, on_finding=new.append, on_minimal=minimal.append)
+    ran = campaign(executor, tmp_path, Budget(cases=40), minimise=True, on_finding=new.append, on_minimal=minimal.append)
     assert ran.run() == "budget spent"
     assert (new, minimal) == ([WRONG], [small])
-    assert [(one.finding, one.checks, one.seconds) for one in site.requests] == [(WRONG, 400, 120.0)]
+    assert [(one.finding, one.checks, one.seconds) for one in executor.requests] == [(WRONG, 400, 120.0)]
     (row,) = ran.store.findings().values()
     assert (row["state"], row["seen"], from_document(row["document"]).message) == ("minimal", 40, "smaller")
-    assert [one.killed for one in site.minimised] == [True]
-    assert len(site.made) == 1, "the process of the rounds goes on"
+    assert [one.killed for one in executor.minimised] == [True]
+    assert len(executor.made) == 1, "the process of the rounds goes on"
     assert len(ran.faults) == 0
 
 
 @pytest.mark.parametrize(("slots", "wanted"), [(1, 1), (2, 1), (3, 1), (4, 2), (6, 3)])
 def test_at_most_half_of_the_slots_minimise_and_at_least_one(tmp_path: Path, slots: int, wanted: int) -> None:
     store_with(tmp_path, (WRONG, "raw"), (OTHER, "shrunk"), (THIRD, "raw"))
-    site = FakeSite(lambda request: [], slots=slots, smaller=lambda request: [])
-    ran = campaign(site, tmp_path, Budget(), minimise=True)
+    executor = FakeExecutor(lambda request: [], slots=slots, smaller=lambda request: [])
+    ran = campaign(executor, tmp_path, Budget(), minimise=True)
     ran._hand_out()
-    assert [one.finding for one in site.requests] == [WRONG, OTHER, THIRD][:wanted]
-    assert len(site.made) == slots - wanted, "the others draw"
+    assert [one.finding for one in executor.requests] == [WRONG, OTHER, THIRD][:wanted]
+    assert len(executor.made) == slots - wanted, "the others draw"
     seen = Watcher().look(ran)
     assert (len(seen.work), len(seen.minimising)) == (slots - wanted, wanted)
     assert seen.minimising[0] == "mine: dx: value (bound)"
     ran._hand_out()
-    assert len(site.requests) == wanted
+    assert len(executor.requests) == wanted
     ran.pool.stop()
-    assert all(one.killed for one in (*site.made, *site.minimised))
+    assert all(one.killed for one in (*executor.made, *executor.minimised))
     assert "minimal" not in states(ran)
 
 
 def test_a_resumed_run_minimises_what_is_not_minimal_and_is_on_its_own_implementations(tmp_path: Path) -> None:
     strange = replace(WRONG, fingerprint=replace(WRONG.fingerprint, implementation="strange"))
     store_with(tmp_path, (OTHER, "minimal"), (WRONG, "raw"), (THIRD, "shrunk"), (strange, "raw"))
-    site = FakeSite(healthy)
-    ran = campaign(site, tmp_path, Budget(cases=0), minimise=True)
+    executor = FakeExecutor(healthy)
+    ran = campaign(executor, tmp_path, Budget(cases=0), minimise=True)
     assert ran.run() == "budget spent"
-    assert [one.finding for one in site.requests] == [WRONG, THIRD]
-    assert site.asked == []
+    assert [one.finding for one in executor.requests] == [WRONG, THIRD]
+    assert executor.asked == []
     assert states(ran) == ["minimal", "minimal", "minimal", "raw"]
 
 
@@ -92,19 +94,19 @@ def test_a_resumed_run_minimises_what_is_not_minimal_and_is_on_its_own_implement
 def test_what_cannot_be_minimised_stays_as_it_was_drawn(
     tmp_path: Path, answer: Any, faults: list[tuple[str, str, str]]
 ) -> None:
-    site = FakeSite(lambda request: healthy(request, findings=(WRONG,)), smaller=lambda request: [answer])
+    executor = FakeExecutor(lambda request: healthy(request, findings=(WRONG,)), smaller=lambda request: [answer])
     minimal = list[Finding]()
-    ran = campaign(site, tmp_path, Budget(cases=20), minimise=True, on_minimal=minimal.append)
+    ran = campaign(executor, tmp_path, Budget(cases=20), minimise=True, on_minimal=minimal.append)
     assert ran.run() == "budget spent"
-    assert len(site.requests) == 1, "it is not tried again in this leg"
+    assert len(executor.requests) == 1, "it is not tried again in this leg"
     assert [(one.implementation, one.message, one.case) for one in read_faults(ran.store.meta())] == faults
     assert (states(ran), minimal) == (["raw"], [])
     assert ran.store.counts()["mine"]["checked"] == 20
     assert not any(reason == "fault of the harness" for _, reason, _ in ran.store.table("restarts"))
-    site = FakeSite(healthy)
-    again = campaign(site, tmp_path, Budget(cases=20), minimise=True)
+    executor = FakeExecutor(healthy)
+    again = campaign(executor, tmp_path, Budget(cases=20), minimise=True)
     again.run()
-    assert [one.finding for one in site.requests] == [WRONG], "the next leg tries it again"
+    assert [one.finding for one in executor.requests] == [WRONG], "the next leg tries it again"
     assert states(again) == ["minimal"]
 
 
@@ -113,7 +115,7 @@ def test_what_fails_on_a_minimal_finding_is_a_fault_and_the_finding_is_kept(tmp_
         raise OSError(28, "No space left on device")
 
     store_with(tmp_path, (WRONG, "raw"))
-    ran = campaign(FakeSite(healthy), tmp_path, Budget(cases=10), minimise=True, on_minimal=fails)
+    ran = campaign(FakeExecutor(healthy), tmp_path, Budget(cases=10), minimise=True, on_minimal=fails)
     assert ran.run() == "budget spent"
     assert [one.message for one in read_faults(ran.store.meta())] == ["OSError: [Errno 28] No space left on device"]
     assert states(ran) == ["minimal"]
@@ -122,8 +124,8 @@ def test_what_fails_on_a_minimal_finding_is_a_fault_and_the_finding_is_kept(tmp_
 def test_a_minimiser_that_cannot_be_started_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "_NO_WORKER_REST", 0.1)
     store_with(tmp_path, (WRONG, "raw"))
-    site, tries = FakeSite(healthy), list[Minimise]()
-    start = site.minimise
+    executor, tries = FakeExecutor(healthy), list[Minimise]()
+    start = executor.minimise
 
     def scarce(slot: int, name: str, request: Minimise) -> Any:
         tries.append(request)
@@ -131,8 +133,8 @@ def test_a_minimiser_that_cannot_be_started_is_tried_again(tmp_path: Path, monke
             raise OSError(24, "Too many open files")
         return start(slot, name, request)
 
-    monkeypatch.setattr(site, "minimise", scarce)
-    ran = campaign(site, tmp_path, Budget(cases=10), minimise=True)
+    monkeypatch.setattr(executor, "minimise", scarce)
+    ran = campaign(executor, tmp_path, Budget(cases=10), minimise=True)
     assert ran.run() == "budget spent"
     assert (len(tries), states(ran), ran.cases) == (3, ["minimal"], 10)
     assert [(one.message, one.seen) for one in read_faults(ran.store.meta())] == [
@@ -142,8 +144,8 @@ def test_a_minimiser_that_cannot_be_started_is_tried_again(tmp_path: Path, monke
 
 def test_when_time_is_up_only_minimising_has_a_little_longer(tmp_path: Path) -> None:
     store_with(tmp_path, (WRONG, "raw"))
-    site = FakeSite(lambda request: [], slots=2, smaller=lambda request: [])
-    ran = campaign(site, tmp_path, Budget(seconds=40.0), minimise=True)
+    executor = FakeExecutor(lambda request: [], slots=2, smaller=lambda request: [])
+    ran = campaign(executor, tmp_path, Budget(seconds=40.0), minimise=True)
     ran._hand_out()
     minimising, drawing = ran.pool.busy()
     assert isinstance(minimising.request, Minimise)
@@ -153,7 +155,7 @@ def test_when_time_is_up_only_minimising_has_a_little_longer(tmp_path: Path) -> 
         ran._earlier = spent
         assert ran._only_minimising() is wanted
     assert ran.pool.busy() == [minimising]
-    assert [one.killed for one in (*site.made, *site.minimised)] == [True, False]
+    assert [one.killed for one in (*executor.made, *executor.minimised)] == [True, False]
     ran.budget = Budget(seconds=10000.0)
     for spent, wanted in ((10004.0, True), (10006.0, False)):
         ran._earlier = spent
@@ -169,14 +171,14 @@ def test_a_campaign_by_cases_ends_when_its_findings_are_minimal(tmp_path: Path) 
     def slowly(request: Minimise) -> list[Any]:
         return []
 
-    site = FakeSite(lambda request: healthy(request, findings=(WRONG,)), smaller=slowly)
+    executor = FakeExecutor(lambda request: healthy(request, findings=(WRONG,)), smaller=slowly)
 
     def tick(one: Campaign) -> None:
-        looks["left"] -= bool(site.minimised)
+        looks["left"] -= bool(executor.minimised)
         if looks["left"] == 0:
-            site.minimised[0].said.append(Minimised(finding=WRONG))
+            executor.minimised[0].said.append(Minimised(finding=WRONG))
 
-    ran = campaign(site, tmp_path, Budget(cases=10), minimise=True, on_tick=tick)
+    ran = campaign(executor, tmp_path, Budget(cases=10), minimise=True, on_tick=tick)
     assert ran.run() == "budget spent"
     assert (ran.cases, states(ran)) == (10, ["minimal"])
     assert looks["left"] <= 0, "it waited for the answer"
@@ -258,11 +260,11 @@ def test_at_the_end_of_a_campaign_its_minimiser_ends_in_the_middle_of_a_case(tmp
     found = finding(spec, slow, CASE, failed("bound", "h_in", "value", ""))
     store.keep(found.fingerprint.id, found.document, "raw", 0.0)
     before = threading.active_count()
-    site = LocalExecutor({"slow": (spec, slow)}, "cpu", 1, Limits(), logs=tmp_path)
+    executor = LocalExecutor({"slow": (spec, slow)}, "cpu", 1, Limits(), logs=tmp_path)
     ran = Campaign(
         [Subject(spec=spec, implementation=slow)],
         store,
-        Pool({"slow": (spec, slow)}, site),
+        Pool({"slow": (spec, slow)}, executor),
         Budget(seconds=4.0),
         minimise=True,
     )
@@ -272,4 +274,4 @@ def test_at_the_end_of_a_campaign_its_minimiser_ends_in_the_middle_of_a_case(tmp
     assert states(ran) == ["raw"]
     assert threading.active_count() == before
     assert (tmp_path / f"minimise-{found.fingerprint.id}.log").exists()
-    assert MINE.name not in site._specs
+    assert MINE.name not in executor._specs

@@ -1,4 +1,4 @@
-"""A campaign whose machines come and go: with sites that only pretend, and on a small Ray cluster of this machine."""
+"""A campaign whose machines come and go: with executors that only pretend, and on a small Ray cluster of this machine."""
 
 import os
 import random
@@ -68,9 +68,7 @@ class Pretend:
 
 
 class Machines:
-    """A site of `Pretend`s: each of its lives ends after so many messages, and the next begins `recovery` looks later."""
-
-    here = False
+    """An executor of `Pretend`s: each life ends after so many messages, and the next begins `recovery` looks later."""
 
     def __init__(self, slots: int, lives: Sequence[int | None], recovery: int) -> None:
         self.slots, self.recovery = slots, recovery
@@ -81,7 +79,7 @@ class Machines:
     def up(self, slot: int) -> bool:
         return self.down_for[slot] == 0
 
-    def kin(self, slot: int) -> int:
+    def group(self, slot: int) -> int:
         return slot
 
     def start(self, slot: int, name: str) -> Pretend:
@@ -194,12 +192,12 @@ def test_on_ray_the_same_cases_give_the_same_counts(tmp_path: Path) -> None:
     spec = f"{path}:IMPL"
     specs = {"crashes": (spec, load(spec)), "manual": ("manual", MANUAL)}
     tables = []
-    for name, site in (
+    for name, executor in (
         ("here", LocalExecutor(specs, "cpu", 1, Limits())),
         ("fleet", RayExecutor(specs, "cpu", 1, Limits(), logs=tmp_path / "logs")),
     ):
         store = Store.create(tmp_path / f"{name}.sqlite")
-        Campaign(subjects(specs), store, Pool(specs, site), Budget(cases=10), seed=1).run()
+        Campaign(subjects(specs), store, Pool(specs, executor), Budget(cases=10), seed=1).run()
         found = {id_: row["document"]["fingerprint"]["symptom"] for id_, row in store.findings().items()}
         assert list(found.values()) == ["SIGSEGV"], found
         tables.append((counted(store), store.table("ratios"), store.table("regions"), store.table("restarts"), found))

@@ -7,7 +7,7 @@ from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.campaign.triage import Triage
 from mhc.fuzz.findings.finding import Finding, from_document
 from mhc.fuzz.findings.known_issues import KnownIssue
-from tests.support.fake_site import OTHER, WRONG
+from tests.support.fake_executor import OTHER, WRONG
 
 ID, OTHER_ID = WRONG.fingerprint.id, OTHER.fingerprint.id
 

@@ -134,11 +134,11 @@ def _simulated(workers: int, sleep: float, seconds: float, seed: int, on: str | 
     if on is not None:
         join(on, "cpu", workers)
 
-    def site(specs: Specs) -> Executor:
+    def executor(specs: Specs) -> Executor:
         return Simulated(specs, workers) if on is None else RayExecutor(specs, "cpu", workers, Limits(), target=serve)
 
     with tempfile.TemporaryDirectory() as folder:
-        seen = simulate(Path(folder), site, seconds=seconds, sleep=sleep, seed=seed)
+        seen = simulate(Path(folder), executor, seconds=seconds, sleep=sleep, seed=seed)
     transport = "pipes" if on is None else "Ray"
     click.echo(
         f"{seen.workers} workers over {transport}: {seen.cases} cases in {seen.seconds:.1f} s, {seen.rate:.0f} cases/s"

@@ -91,9 +91,9 @@ class Standing(Pool):
         width: how many slots the next campaign may use.
     """
 
-    def __init__(self, specs: Specs, site: Executor) -> None:
-        super().__init__(specs, site)
-        self.width = site.slots
+    def __init__(self, specs: Specs, executor: Executor) -> None:
+        super().__init__(specs, executor)
+        self.width = executor.slots
 
     @property
     def size(self) -> int:
@@ -113,22 +113,22 @@ class Standing(Pool):
 
 
 class Team:
-    """Campaigns on one site, one after the other, each with as many of its workers as it asks for."""
+    """Campaigns on one executor, one after the other, each with as many of its workers as it asks for."""
 
-    def __init__(self, specs: Specs, site: Callable[[], Executor]) -> None:
-        self._specs, self._site = specs, site
+    def __init__(self, specs: Specs, executor: Callable[[], Executor]) -> None:
+        self._specs, self._executor = specs, executor
         self._pool: Standing | None = None
 
     def lap(self, seed: int, *, workers: int, cases: int) -> Lap:
-        """Run a campaign of `cases` on each implementation, the same on every site.
+        """Run a campaign of `cases` on each implementation, the same on every executor.
 
         Before the first, every worker loads what it needs: processes, and on a GPU every kernel at its first use.
         """
         if self._pool is None:
-            self._pool = Standing(self._specs, self._site())
-            while not all(self._pool.site.up(slot) for slot in range(self._pool.site.slots)):
-                self._pool.site.wait((), 0.25)
-            self._run(seed, self._pool, self._pool.site.slots, _WARM * ROUND * self._pool.site.slots)
+            self._pool = Standing(self._specs, self._executor())
+            while not all(self._pool.executor.up(slot) for slot in range(self._pool.executor.slots)):
+                self._pool.executor.wait((), 0.25)
+            self._run(seed, self._pool, self._pool.executor.slots, _WARM * ROUND * self._pool.executor.slots)
         return self._run(seed, self._pool, workers, cases)
 
     def _run(self, seed: int, pool: Standing, workers: int, cases: int) -> Lap:

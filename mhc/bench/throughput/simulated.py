@@ -194,9 +194,7 @@ class Worker:
 
 
 class Simulated:
-    """A site of simulated workers, `_HOSTED` to a process: most of them sleep most of the time."""
-
-    here = False
+    """An executor of simulated workers, `_HOSTED` to a process: most of them sleep most of the time."""
 
     def __init__(self, specs: Specs, workers: int) -> None:
         self._specs = specs
@@ -216,7 +214,7 @@ class Simulated:
     def up(self, slot: int) -> bool:
         return True
 
-    def kin(self, slot: int) -> int:
+    def group(self, slot: int) -> int:
         return slot
 
     def start(self, slot: int, name: str) -> Worker:
@@ -237,15 +235,15 @@ class Simulated:
             end.close()
 
 
-def measure(folder: Path, site: Callable[[Specs], Executor], *, seconds: float, sleep: float, seed: int = 0) -> Ceiling:
+def measure(folder: Path, executor: Callable[[Specs], Executor], *, seconds: float, sleep: float, seed: int = 0) -> Ceiling:
     """Run a campaign on a simulated fleet for `seconds`, once its workers have started.
 
     Args:
-        site: given the implementations, where the workers run.
+        executor: given the implementations, where the workers run.
     """
     specs = write_scripts(folder, sleep, seed)
     told: list[Finding] = []
-    pool = Pool(specs, site(specs))
+    pool = Pool(specs, executor(specs))
     began: list[tuple[float, float, int]] = []
 
     def tick(running: Campaign) -> None:

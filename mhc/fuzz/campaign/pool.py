@@ -35,13 +35,13 @@ class Slot:
 class Pool:
     """Worker processes by implementation; as many work at a time as the executor has slots."""
 
-    def __init__(self, specs: Specs, site: Executor) -> None:
-        self.site = site
+    def __init__(self, specs: Specs, executor: Executor) -> None:
+        self.executor = executor
         self._implementations = len(specs)
         self._idle: list[tuple[str, int, RunningWork]] = []  # the longest idle first
-        self._slots: list[Slot | None] = [None] * site.slots
-        self._kin = [site.kin(number) for number in range(site.slots)]
-        self._together = Counter(self._kin)
+        self._slots: list[Slot | None] = [None] * executor.slots
+        self._groups = [executor.group(number) for number in range(executor.slots)]
+        self._together = Counter(self._groups)
 
     @property
     def size(self) -> int:
@@ -51,7 +51,7 @@ class Pool:
     @property
     def down(self) -> bool:
         """Whether there is a slot without work that cannot get any yet."""
-        return any(slot is None and not self.site.up(number) for number, slot in enumerate(self._slots))
+        return any(slot is None and not self.executor.up(number) for number, slot in enumerate(self._slots))
 
     def busy(self) -> list[Slot]:
         """Slots with work."""
@@ -59,29 +59,29 @@ class Pool:
 
     def free(self) -> list[int]:
         """Return the numbers of slots that can get work."""
-        return [number for number, slot in enumerate(self._slots) if slot is None and self.site.up(number)]
+        return [number for number, slot in enumerate(self._slots) if slot is None and self.executor.up(number)]
 
     def wait(self, seconds: float) -> list[Slot]:
         """Wait until a busy slot may have a message, at most `seconds`; return such slots."""
         busy = {id(slot.process): slot for slot in self._slots if slot is not None}
-        return [busy[id(one)] for one in self.site.wait([slot.process for slot in busy.values()], seconds)]
+        return [busy[id(one)] for one in self.executor.wait([slot.process for slot in busy.values()], seconds)]
 
     def minimise(self, number: int, name: str, request: Minimise) -> None:
         """Have a slot minimise a finding of that implementation."""
         since = time.monotonic()
-        process = self.site.minimise(number, name, request)
+        process = self.executor.minimise(number, name, request)
         self._slots[number] = Slot(number=number, process=process, name=name, request=request, since=since)
 
     def give(self, number: int, name: str, request: Round) -> None:
         """Hand a round to an idle process of that implementation, or to a new one."""
         since = time.monotonic()
-        kin = self._kin[number]
-        found = next((one for one in reversed(self._idle) if one[:2] == (name, kin)), None)
+        group = self._groups[number]
+        found = next((one for one in reversed(self._idle) if one[:2] == (name, group)), None)
         if found is not None:
             self._idle.remove(found)
             process = found[2]
         else:
-            process = self.site.start(number, name)
+            process = self.executor.start(number, name)
         process.send(request)
         slot = Slot(number=number, process=process, name=name, request=request, since=since, begun=request.skip)
         self._slots[number] = slot
@@ -89,10 +89,10 @@ class Pool:
     def release(self, slot: Slot) -> None:
         """Keep the slot's process loaded and idle, unless too many are."""
         self._slots[slot.number] = None
-        kin = self._kin[slot.number]
-        self._idle.append((slot.name, kin, slot.process))
-        near = [one for one in self._idle if one[1] == kin]
-        if len(near) >= self._implementations + self._together[kin]:
+        group = self._groups[slot.number]
+        self._idle.append((slot.name, group, slot.process))
+        near = [one for one in self._idle if one[1] == group]
+        if len(near) >= self._implementations + self._together[group]:
             self._idle.remove(near[0])
             near[0][2].kill()
 
@@ -117,4 +117,4 @@ class Pool:
         except RuntimeError:  # no thread can be started
             for process in ending:
                 process.kill()
-        self.site.stop()
+        self.executor.stop()

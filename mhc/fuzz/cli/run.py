@@ -184,11 +184,11 @@ def run_campaign(settings: Settings) -> int:
 
     with ExitStack() as stack:
         shown = stack.enter_context(display())
-        site = _site(settings, named, peers)
+        executor = _executor(settings, named, peers)
         campaign = Campaign(
             [Subject(spec=spec, implementation=implementation) for spec, implementation in loaded],
             store,
-            Pool(named, site),
+            Pool(named, executor),
             settings.budget,
             seed=settings.seed,
             largest=settings.max_elements,
@@ -255,7 +255,7 @@ def _opened(settings: Settings) -> tuple[Settings, Store]:
     return replace(settings, folder=folder), store
 
 
-def _site(settings: Settings, specs: Specs, peers: Sequence[Peer]) -> Executor:
+def _executor(settings: Settings, specs: Specs, peers: Sequence[Peer]) -> Executor:
     logs = settings.folder / "logs"
     if settings.on is not None:
         return RayExecutor(specs, settings.device, settings.workers, settings.limits, logs=logs, peers=peers)

@@ -52,14 +52,10 @@ class Executor(Protocol):
     def slots(self) -> int:
         """Number of slots."""
 
-    @property
-    def here(self) -> bool:
-        """Whether the slots are on this machine."""
-
     def up(self, slot: int) -> bool:
         """Return whether a process can be started in a slot now. A slot that is down may come up during `wait`."""
 
-    def kin(self, slot: int) -> int:
+    def group(self, slot: int) -> int:
         """Return the group of a slot; slots of one group share idle processes."""
 
     def start(self, slot: int, name: str) -> RunningWork:
@@ -83,8 +79,6 @@ class LocalExecutor:
         peers: implementations that every other one is compared with. target: as for `Process`.
     """
 
-    here = True
-
     def __init__(
         self,
         specs: Specs,
@@ -107,7 +101,7 @@ class LocalExecutor:
     def up(self, slot: int) -> bool:
         return True
 
-    def kin(self, slot: int) -> int:
+    def group(self, slot: int) -> int:
         return slot % self._gpus if self._gpus else 0
 
     def start(self, slot: int, name: str) -> Process:
@@ -125,7 +119,7 @@ class LocalExecutor:
             self._device,
             self._limits,
             log=log,
-            gpu=self.kin(slot) if self._gpus else None,
+            gpu=self.group(slot) if self._gpus else None,
             peers=self._peers,
             target=self._target,
         )
@@ -133,7 +127,7 @@ class LocalExecutor:
     def minimise(self, slot: int, name: str, request: Minimise) -> "Minimising":
         _, implementation = self._specs[name]
         log = None if self._logs is None else self._logs / f"minimise-{request.finding.fingerprint.id}.log"
-        gpu = self.kin(slot) if self._gpus else None
+        gpu = self.group(slot) if self._gpus else None
 
         def work(waiting: Callable[[], None]) -> Minimised | Fault:
             return run_minimise(

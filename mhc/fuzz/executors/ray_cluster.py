@@ -90,8 +90,6 @@ class RayExecutor:
         agents: the machine of each slot's actor; None while the actor is down.
     """
 
-    here = False
-
     def __init__(
         self,
         specs: Specs,
@@ -122,7 +120,7 @@ class RayExecutor:
     def up(self, slot: int) -> bool:
         return self.agents[slot] is not None
 
-    def kin(self, slot: int) -> int:
+    def group(self, slot: int) -> int:
         return slot
 
     def start(self, slot: int, name: str) -> "RemoteWork":

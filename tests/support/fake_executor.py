@@ -1,4 +1,4 @@
-"""A site of processes that are made up, for tests of a campaign's main process."""
+"""An executor of processes that are made up, for tests of a campaign's main process."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -57,8 +57,8 @@ class FakeProcess:
 
 
 @dataclass
-class FakeSite:
-    """A site of `slots` processes that all answer alike."""
+class FakeExecutor:
+    """An executor of `slots` processes that all answer alike."""
 
     answer: Answer
     slots: int = 1
@@ -71,7 +71,7 @@ class FakeSite:
     def up(self, slot: int) -> bool:
         return True
 
-    def kin(self, slot: int) -> int:
+    def group(self, slot: int) -> int:
         return 0
 
     def start(self, slot: int, name: str) -> FakeProcess:
@@ -102,8 +102,8 @@ def healthy(request: Round, **fields: Any) -> list[Message]:
     return [*told, Done(drawing=0.5)]
 
 
-def campaign(site: FakeSite, path: Path, budget: Budget, **options: Any) -> Campaign:
+def campaign(executor: FakeExecutor, path: Path, budget: Budget, **options: Any) -> Campaign:
     file = path / "run.db"
     store = Store(file) if file.exists() else Store.create(file)
-    pool = Pool({"mine": ("mine.py:IMPL", MINE)}, site)
+    pool = Pool({"mine": ("mine.py:IMPL", MINE)}, executor)
     return Campaign([Subject(spec="mine.py:IMPL", implementation=MINE)], store, pool, budget, **options)
