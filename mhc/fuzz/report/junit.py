@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree as ET
 
-from mhc.fuzz.report.snapshot import Found, Run
+from mhc.fuzz.report.snapshot import Run, StoredFinding
 from mhc.fuzz.report.words import bounded, plural
 from mhc.terminal import safe
 
@@ -51,7 +51,7 @@ def _implementation(suite: ET.Element, run: Run, name: str) -> None:
         ET.SubElement(test, "skipped", message=_line(f"{one.subject}: {one.why}"))
 
 
-def _finding(suite: ET.Element, found: Found) -> None:
+def _finding(suite: ET.Element, found: StoredFinding) -> None:
     test = _test(suite, f"mhc.fuzz.{found.implementation}", f"{found.id} {found.title}")
     text = f"{found.message}\n{found.shape}\n{found.stability}, seen {plural(found.seen, 'time')}\n{found.replay}"
     text += f"\nfixture {found.fixture}" if found.fixture else ""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mhc.fuzz.report.snapshot import Found, Run
+from mhc.fuzz.report.snapshot import Run, StoredFinding
 from mhc.fuzz.report.words import bounded, count, cut, duration, plural, ratio
 from mhc.terminal import safe
 
@@ -71,13 +71,12 @@ def _reached(pair: tuple[str, Mapping[str, int]]) -> str:
     return f"- {_cell(name)}: {', '.join(f'{_cell(symbol)} {count(size)}' for symbol, size in sizes.items())}"
 
 
-def _finding(found: Found) -> list[str]:
-    elements = "" if found.elements is None else f", {plural(found.elements, 'element')}"
+def _finding(found: StoredFinding) -> list[str]:
     state = f"{found.state}, {found.stability}, seen {plural(found.seen, 'time')}"
     block = [
         *([cut(found.known, 1000)] if found.known else []),
         *found.message.splitlines(),
-        f"{found.shape}{elements}",
+        f"{found.shape}, {plural(found.elements, 'element')}",
         found.replay,
     ]
     if found.fixture:

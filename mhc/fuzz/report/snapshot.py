@@ -1,7 +1,6 @@
 """Read the store of a campaign once, consistently, for its reports."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,10 @@ from mhc.fuzz.campaign.harness_faults import FaultRecord, read_faults
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.campaign.store_validation import check
 from mhc.fuzz.check.differential import Pair, pairs
-from mhc.fuzz.findings.finding import Reduction, from_document
-from mhc.fuzz.findings.fingerprint import Fingerprint
+from mhc.fuzz.findings.finding import Finding, Reduction, from_document
 from mhc.fuzz.findings.fixtures import source_tree
 from mhc.fuzz.findings.known_issues import known
+from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.report.unjudged import Unjudged, nothing_judged, summary, unjudged, why_nothing
 from mhc.fuzz.report.words import bounded, duration, plural, replay_command
 from mhc.operator import OPERATORS
@@ -25,18 +24,19 @@ Counts = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """A finding, as the store has it.
+class StoredFinding:
+    """A finding, with what the store knows of it.
 
     Attributes:
-        document: of its file. known: what the ledger says of it, where it has it.
-        seen: how many times its fingerprint was met. state: raw, shrunk or minimal.
+        document: its file. known: the known issue that it is, in words; None if it is new.
+        seen: how many times its fingerprint was met. state: raw or minimal.
         at: seconds of campaign time when it was first met.
         replay: the command that shows it again.
         fixture: the file that the test suite replays from now on, where one was written.
     """
 
     id: str
+    finding: Finding
     document: Mapping[str, Any]
     seen: int
     state: str
@@ -46,42 +46,36 @@ class Found:
     fixture: str | None
 
     @property
-    def case(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.document.get("case", {})
-        return found
-
-    @property
     def implementation(self) -> str:
-        return str(self.document.get("fingerprint", {}).get("implementation", "?"))
+        return self.finding.fingerprint.implementation
 
     @property
     def title(self) -> str:
         """The fingerprint in words."""
-        parts = {"operator": "?", "implementation": "?", "oracle": "?", "subject": "?", "symptom": "?"}
-        return bounded(str(Fingerprint(**{**parts, **self.document.get("fingerprint", {})})), 300)
+        return bounded(str(self.finding.fingerprint), 300)
 
     @property
     def message(self) -> str:
-        return bounded(str(self.document.get("message", "")))
+        return bounded(self.finding.message)
+
+    @property
+    def case(self) -> Mapping[str, Any]:
+        """The case as it is in the file."""
+        case: Mapping[str, Any] = self.document["case"]
+        return case
 
     @property
     def shape(self) -> str:
-        return ", ".join(f"{name} = {self.case.get(name, '?')}" for name in ("B", "S", "n", "D", "dtype"))
+        return ", ".join(f"{name} = {getattr(self.finding.case, name)}" for name in ("B", "S", "n", "D", "dtype"))
 
     @property
     def reduction(self) -> Reduction | None:
-        reduction = self.document.get("reduction")
-        return None if reduction is None else Reduction(**reduction)
+        return self.finding.reduction
 
     @property
-    def elements(self) -> int | None:
-        """Of the first input."""
-        table = OPERATORS.get(self.case.get("operator", ""))
-        sizes = [self.case.get(name) for name in ("B", "S", "n", "D")]
-        if table is None or None in sizes:
-            return None
-        B, S, n, D = (int(size or 0) for size in sizes)
-        return math.prod(table.inputs[0].shape(table.sizes(B, S, n, D)))
+    def elements(self) -> int:
+        """Elements of the first input."""
+        return elements(self.finding.case)
 
     @property
     def stability(self) -> str:
@@ -144,7 +138,7 @@ class Run:
     pairs: Sequence[Pair]
     restarts: Sequence[tuple[str, str, int]]
     legs: Sequence[Leg]
-    findings: Sequence[Found]
+    findings: Sequence[StoredFinding]
     in_hand: Sequence[tuple[int, str, str]]
 
     @property
@@ -156,7 +150,7 @@ class Run:
         return sum(self.count(name, "checked") + self.count(name, "refused") for name in self.names)
 
     @property
-    def fresh(self) -> Sequence[Found]:
+    def fresh(self) -> Sequence[StoredFinding]:
         """The findings that the ledger does not have."""
         return [found for found in self.findings if not found.known]
 
@@ -245,7 +239,7 @@ class Run:
 
     def aspects(self) -> dict[str, list[str]]:
         """The labels of regions by aspect, those that no case was in among them."""
-        operators = {found.case.get("operator") for found in self.findings}
+        operators = {found.finding.case.operator for found in self.findings}
         for by_name in self.worst.values():
             operators |= {json.loads(case).get("operator") for _, case in by_name.values()}
         wanted = [label for name, table in OPERATORS.items() if name in operators for label in labels(table)]
@@ -302,30 +296,25 @@ def read(folder: Path, store: Store) -> Run:
         restarts=tables["restarts"],
         legs=[Leg(*row) for row in tables["legs"]],
         findings=sorted(
-            (
-                Found(
-                    id=id_,
-                    known=_known(row["document"]),
-                    replay=_replay(folder / f"{id_}.json", device, row["document"]),
-                    fixture=_from_checkout(fixtures[id_]) if id_ in fixtures else None,
-                    **row,
-                )
-                for id_, row in found.items()
-            ),
+            (_stored(folder / f"{id_}.json", row, device, fixtures.get(id_)) for id_, row in found.items()),
             key=lambda one: (one.known is not None, one.at, one.id),
         ),
         in_hand=in_hand,
     )
 
 
-def _replay(path: Path, device: str, document: Mapping[str, Any]) -> str:
-    return replay_command(path, device, document["implementation"], document.get("against"))
-
-
-def _known(document: Mapping[str, Any]) -> str | None:
-    """What the ledger says today: a finding may have become known after its campaign."""
-    entry = known(from_document(document).fingerprint)
-    return None if entry is None else str(entry)
+def _stored(path: Path, row: Mapping[str, Any], device: str, fixture: str | None) -> StoredFinding:
+    """Return the finding of a row of the store. It may have become a known issue after its campaign."""
+    found = from_document(row["document"])
+    entry = known(found.fingerprint)
+    return StoredFinding(
+        id=path.stem,
+        finding=found,
+        known=None if entry is None else str(entry),
+        replay=replay_command(path, device, found.spec, found.against),
+        fixture=None if fixture is None else _from_checkout(fixture),
+        **row,
+    )
 
 
 def _from_checkout(path: str) -> str:
