@@ -104,7 +104,7 @@ def test_a_wrong_value_is_found_once_minimised_saved_and_replayed(kernels: Path,
     assert not [verdict for verdict in healthy if verdict.status is Status.FAIL]
 
 
-def in_the_ledger(oracle: str = "bound", symptom: str = "value") -> KnownIssue:
+def known_issue(oracle: str = "bound", symptom: str = "value") -> KnownIssue:
     """That `mine` has a wrong h_post."""
     kind = Fingerprint(operator="mhc_pre", implementation="mine", oracle=oracle, subject="h_post", symptom=symptom)
     return KnownIssue(fingerprint=kind, fixture=f"{kind.id}.json", issue="#12", reason="waits for a compiler")
@@ -115,8 +115,8 @@ def test_a_campaign_is_blind_to_what_is_known_and_to_nothing_else(
     symptom: str, kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # with its own inputs the precision gate sees it too, where those of the case hide it
-    ledger = (in_the_ledger(symptom=symptom), in_the_ledger("precision", "imprecise"))
-    monkeypatch.setattr("mhc.fuzz.cli.run.KNOWN_ISSUES", ledger)
+    known_issues = (known_issue(symptom=symptom), known_issue("precision", "imprecise"))
+    monkeypatch.setattr("mhc.fuzz.cli.run.KNOWN_ISSUES", known_issues)
     kept = tmp_path / "fixtures"
     chosen = ("--cases", 40, "--seed", 1, "--workers", 1, "--impl", f"{kernels}:WRONG", "--fixtures", kept)
     result = fuzz(*chosen, out=tmp_path / "runs")
@@ -129,7 +129,7 @@ def test_a_campaign_is_blind_to_what_is_known_and_to_nothing_else(
     path, _ = only_finding(tmp_path / "runs")
     (fixture,) = kept.iterdir()
     found = read_finding(fixture)
-    assert found.fingerprint == in_the_ledger().fingerprint
+    assert found.fingerprint == known_issue().fingerprint
     assert path.name == fixture.name == f"{found.fingerprint.id}.json"
     assert [found.case.B, found.case.S, found.case.n, found.case.D, found.case.dtype] == [1, 1, 2, 3, "float32"]
     assert found.reduction is not None

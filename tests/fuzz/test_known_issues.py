@@ -1,4 +1,4 @@
-"""The ledger of known findings: an entry cites an issue, a known finding fails nothing, one that is mended does."""
+"""The list of known issues: an entry cites an issue, a known finding fails nothing, one that is mended does."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,10 +27,10 @@ def entry(issue: str = "#12", reason: str = REASON, fixture: str = f"{FINGERPRIN
     return KnownIssue(fingerprint=FINGERPRINT, fixture=fixture, issue=issue, reason=reason)
 
 
-def disagreeing(ledger: Sequence[KnownIssue], folder: Path, start: Start | None = None) -> list[str]:
+def disagreeing(known_issues: Sequence[KnownIssue], folder: Path, start: Start | None = None) -> list[str]:
     """The entries whose fixture does not fail as they say, or is not there."""
     told = []
-    for one in ledger:
+    for one in known_issues:
         path = folder / one.fixture
         if not path.is_file():
             told.append(f"{one}: {path} is not there")
@@ -41,7 +41,7 @@ def disagreeing(ledger: Sequence[KnownIssue], folder: Path, start: Start | None 
             continue  # replayed where there is a GPU, by the test of its fixture
         again = confirm(found, start or processes(found.spec, load(found.spec), "cpu"), runs=1).reduction
         assert again is not None
-        if outcome(found.fingerprint, again.stable, ledger) is not Outcome.KNOWN:
+        if outcome(found.fingerprint, again.stable, known_issues) is not Outcome.KNOWN:
             told.append(f"{one}: it does not fail any more: take the entry out")
     return told
 
@@ -66,11 +66,11 @@ def test_an_entry_without_its_fixture_is_told_of(tmp_path: Path) -> None:
 
 
 def test_a_known_finding_is_looked_up_by_its_fingerprint() -> None:
-    ledger = (entry(),)
-    assert known(FINGERPRINT, ledger) == ledger[0]
-    assert known(OTHER, ledger) is None
+    known_issues = (entry(),)
+    assert known(FINGERPRINT, known_issues) == known_issues[0]
+    assert known(OTHER, known_issues) is None
     assert known(FINGERPRINT) is None
-    assert str(ledger[0]) == f"known: mine: dx: value (bound): {REASON} (#12)"
+    assert str(known_issues[0]) == f"known: mine: dx: value (bound): {REASON} (#12)"
 
 
 def test_a_fixture_is_known_to_fail_on_those_that_its_entry_names() -> None:
@@ -127,7 +127,7 @@ def test_an_entry_says_enough() -> None:
 
 
 def test_an_entry_is_of_its_own_fingerprint_only() -> None:
-    ledger = (entry(),)
-    assert known(replace(FINGERPRINT, against="golden"), ledger) is None
-    assert outcome(OTHER, True, ledger) is Outcome.BROKEN
-    assert outcome(OTHER, False, ledger) is Outcome.CLEAN
+    known_issues = (entry(),)
+    assert known(replace(FINGERPRINT, against="golden"), known_issues) is None
+    assert outcome(OTHER, True, known_issues) is Outcome.BROKEN
+    assert outcome(OTHER, False, known_issues) is Outcome.CLEAN

@@ -77,7 +77,7 @@ def test_it_stays_right(path: Path, implementation: Implementation) -> None:
     if entry is not None:
         kind = entry.fingerprint
         assert f": {kind.subject}: {kind.symptom} ({kind.oracle})\n" in failures, (
-            f"not as the ledger says: {entry}\n{failures}"
+            f"not as the known issue says: {entry}\n{failures}"
         )
         pytest.xfail(str(entry))
     if failures:

@@ -31,7 +31,7 @@ def others_on(device: str) -> list[str]:
 def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, jobs: int) -> Hunt:
     """Run a campaign over one correct implementation: return its cases, and its first finding as a false alarm.
 
-    What the ledger knows is no alarm. It ends after `cases`, or where they take longer, after `seconds`.
+    A known issue is no alarm. It ends after `cases`, or where they take longer, after `seconds`.
     """
     implementation = load(spec)
     name = implementation.name
@@ -46,7 +46,7 @@ def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, j
         Budget(seconds=seconds, cases=cases),
         seed=seed,
         device=device,
-        ledger=KNOWN_ISSUES,
+        known_issues=KNOWN_ISSUES,
         on_finding=lambda finding: first.append((max(1, running.cases), running.now, finding)),
     ) as running:
         try:

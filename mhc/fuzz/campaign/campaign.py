@@ -51,7 +51,7 @@ class Campaign:
     the others continue.
 
     Args:
-        ledger: known issues, which are no findings of this campaign.
+        known_issues: known issues, which are no findings of this campaign.
         seed, max_elements, largest, device: as for `Planner`.
         minimise: whether findings are minimised; otherwise they stay as they were drawn.
         on_finding: called with each finding once, as it was drawn; on_minimal: when it is minimised.
@@ -69,7 +69,7 @@ class Campaign:
         max_elements: int = 1 << 15,
         largest: int | None = None,
         device: str = "cpu",
-        ledger: Sequence[KnownIssue] = (),
+        known_issues: Sequence[KnownIssue] = (),
         minimise: bool = False,
         on_finding: Callable[[Finding], None] = lambda found: None,
         on_minimal: Callable[[Finding], None] = lambda found: None,
@@ -86,7 +86,7 @@ class Campaign:
         self.faults = HarnessFaults(store, on_fault)
         self.woken = False
         heard = [self._shielded(hear) for hear in (on_finding, on_minimal)]
-        self._triage = Triage(store, ledger, *heard)
+        self._triage = Triage(store, known_issues, *heard)
         self._triage.waiting = [one for one in self._triage.waiting if one.fingerprint.implementation in self.subjects]
         self._backoff = Backoff()
         self._unfinished: list[dict[str, Any]] = []

@@ -20,7 +20,7 @@ def report(run: Path) -> None:
         python -m mhc.fuzz report fuzz_reports/20261121-021603-seed1
 
     RUN is a folder that a campaign made; it may have been killed, or still run. Exit status: that of its campaign, which is
-    0 clean, 1 findings that the ledger does not have, 2 nothing judged, 3 a fault of the harness itself; or 2 usage.
+    0 clean, 1 findings that are no known issues, 2 nothing judged, 3 a fault of the harness itself; or 2 usage.
     """
     path = run / FILE
     if not path.is_file():

@@ -193,7 +193,7 @@ def run_campaign(settings: Settings) -> int:
             seed=settings.seed,
             largest=settings.max_elements,
             device=settings.device,
-            ledger=KNOWN_ISSUES,
+            known_issues=KNOWN_ISSUES,
             minimise=MINIMISE,
             on_finding=on_finding,
             on_minimal=on_minimal,

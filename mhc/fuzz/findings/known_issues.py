@@ -62,23 +62,23 @@ class Outcome(Enum):
 KNOWN_ISSUES: tuple[KnownIssue, ...] = ()
 
 
-def known(fingerprint: Fingerprint, ledger: Sequence[KnownIssue] | None = None) -> KnownIssue | None:
+def known(fingerprint: Fingerprint, known_issues: Sequence[KnownIssue] | None = None) -> KnownIssue | None:
     """Return the entry of a fingerprint, if there is one; of `KNOWN_ISSUES` where no other list is given."""
-    entries = KNOWN_ISSUES if ledger is None else ledger
+    entries = KNOWN_ISSUES if known_issues is None else known_issues
     return next((one for one in entries if one.fingerprint == fingerprint), None)
 
 
-def expected(fixture: str, implementation: str, ledger: Sequence[KnownIssue] | None = None) -> KnownIssue | None:
+def expected(fixture: str, implementation: str, known_issues: Sequence[KnownIssue] | None = None) -> KnownIssue | None:
     """Return the entry that says an implementation fails on a fixture, if there is one."""
-    entries = KNOWN_ISSUES if ledger is None else ledger
+    entries = KNOWN_ISSUES if known_issues is None else known_issues
     return next(
         (one for one in entries if one.fixture == fixture and implementation in {one.fingerprint.implementation, *one.also}),
         None,
     )
 
 
-def outcome(fingerprint: Fingerprint, reproduced: bool, ledger: Sequence[KnownIssue] | None = None) -> Outcome:
+def outcome(fingerprint: Fingerprint, reproduced: bool, known_issues: Sequence[KnownIssue] | None = None) -> Outcome:
     """Return what it means that a fixture failed with its fingerprint, or did not."""
-    if known(fingerprint, ledger) is None:
+    if known(fingerprint, known_issues) is None:
         return Outcome.BROKEN if reproduced else Outcome.CLEAN
     return Outcome.KNOWN if reproduced else Outcome.MENDED

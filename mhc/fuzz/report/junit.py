@@ -11,7 +11,7 @@ def junit(run: Run) -> str:
     """Return a test for each implementation, which passes if something was judged, and a failing one for each fingerprint.
 
     An output that was not always returned, or never judged, is a test of its own, which is skipped. So is a pair that was
-    never compared, a fingerprint that the ledger has, and an implementation of which nothing was judged. A fault of the
+    never compared, the fingerprint of a known issue, and an implementation of which nothing was judged. A fault of the
     harness is an error of its own.
     """
     suite = ET.Element("testsuite", name="mhc.fuzz", time=f"{run.seconds:.3f}")

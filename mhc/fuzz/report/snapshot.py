@@ -151,7 +151,7 @@ class Run:
 
     @property
     def fresh(self) -> Sequence[StoredFinding]:
-        """The findings that the ledger does not have."""
+        """The findings that are no known issues."""
         return [found for found in self.findings if not found.known]
 
     @property
@@ -171,7 +171,7 @@ class Run:
     def status(self) -> int:
         """The exit status of its campaign.
 
-        0 clean, 1 findings that the ledger does not have, 3 fault of the harness; 2 where nothing was judged of any
+        0 clean, 1 findings that are no known issues, 3 fault of the harness; 2 where nothing was judged of any
         implementation, or of one that was asked for by its name.
         """
         if self.faults or self.fresh:
