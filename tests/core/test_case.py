@@ -13,7 +13,7 @@ from mhc import Case, CaseError, Layout, Recipe, case_json, default_case
 from mhc.case import with_tensor
 from strategies.cases import cases
 
-FIXTURE = Path(__file__).parents[1] / "fixtures" / "case-schema-1.json"
+FIXTURE = Path(__file__).parents[1] / "older_formats" / "case-schema-1.json"
 
 
 @given(cases())

@@ -1,7 +1,7 @@
 """A run and a finding of an older version, in which Hypothesis shrank findings first: both are read and gone on with.
 
-`tests/fixtures/older_run` was written by the version before campaigns left all minimising to the minimiser: a store with two
-findings of `kernel.py`, one minimal and one "shrunk", and the minimal one as a file.
+`tests/older_formats/older_run` was written by the version before campaigns left all minimising to the minimiser: a store with
+two findings of `kernel.py`, one minimal and one "shrunk", and the minimal one as a file.
 """
 
 import shutil
@@ -22,7 +22,7 @@ MINIMAL, SHRUNK = "de2c1720", "e491bfbe"
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the run; its kernel is named relative to the folder above, which is the current one."""
-    source = ROOT / "tests" / "fixtures" / "older_run"
+    source = ROOT / "tests" / "older_formats" / "older_run"
     folder = tmp_path / "run"
     folder.mkdir()
     for name in (FILE, f"{MINIMAL}.json"):
@@ -64,6 +64,7 @@ def test_it_is_gone_on_with_and_what_was_shrunk_is_minimised(run: Path) -> None:
         assert {id_: row["state"] for id_, row in rows.items()} == {MINIMAL: "minimal", SHRUNK: "minimal"}
         counts = store.counts()["mine"]
         assert counts["checked"] + counts.get("refused", 0) == 44
+        assert (store.meta()["seconds"], store.meta()["cases"]) == (None, 44), "the next leg has these limits"
         assert store.meta()["seeds"] == {"mine": 10}, "seeds go on behind those of the older version"
         found = from_document(rows[SHRUNK]["document"])
     assert [found.case.sizes[name] for name in ("B", "S", "n", "D")] == [2, 1, 1, 1]

@@ -149,7 +149,11 @@ def run_campaign(settings: Settings) -> int:
     folder = settings.folder
     again = "going on with" if settings.resumed else "reports in"
     click.echo(f"checking {_who(loaded, peers)} on {settings.device}, seed {settings.seed}, {again} {folder}")
-    store.set_meta(budget=_budget(settings.budget))
+    limits = {"seconds": settings.budget.seconds, "cases": settings.budget.cases}  # the next leg's, if it is given none
+    store.set_meta(
+        budget=_budget(settings.budget),
+        **{name: None if limit == float("inf") else limit for name, limit in limits.items()},
+    )
     if not settings.resumed:
         _describe(store, settings, loaded, peers)
     named = {implementation.name: (spec, implementation) for spec, implementation in loaded}
@@ -277,7 +281,6 @@ def _who(loaded: Sequence[tuple[str, Implementation]], peers: Sequence[Peer]) ->
 
 def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Implementation]], peers: Sequence[Peer]) -> None:
     """Write down what the run is, for its reports and for `--resume`."""
-    seconds, cases = settings.budget.seconds, settings.budget.cases
     store.set_meta(
         seed=settings.seed,
         device=settings.device,
@@ -289,8 +292,6 @@ def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Impl
         partners=[peer.name for peer in peers],
         environment=environment().to_json(),
         command=" ".join(["python -m mhc.fuzz", *sys.argv[1:]]),
-        seconds=None if seconds == float("inf") else seconds,
-        cases=None if cases == float("inf") else cases,
         known=[str(entry) for entry in KNOWN_ISSUES],
     )
 
