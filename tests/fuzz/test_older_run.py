@@ -1,7 +1,7 @@
 """A run and a finding of an older version, in which Hypothesis shrank findings first: both are read and gone on with.
 
-`tests/older_formats/older_run` was written by the version before campaigns left all minimising to the minimiser: a store with
-two findings of `kernel.py`, one minimal and one "shrunk", and the minimal one as a file.
+`tests/older_formats/older_run` was written by the version before campaigns left all minimising to the minimiser: a store
+with two findings of `kernel.py`, one minimal and one "shrunk", and the minimal one as a file.
 """
 
 import shutil
