@@ -262,6 +262,7 @@ def few_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suites, "FULL_SIZE", ())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_tests")
 def test_a_hang_ends_one_hunt_and_no_other(tmp_path: Path) -> None:
     """In parallel, kept in a file, and not repeated."""

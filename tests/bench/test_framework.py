@@ -210,6 +210,7 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_a_fault_is_given_to_the_tests_that_execute_its_line(project: Path, tmp_path: Path) -> None:
     assert usable_tests(project) == ["tests/test_code.py", "tests/test_other.py"]
     known = targets(project)

@@ -152,6 +152,7 @@ def test_bad_usage_exits_2(arguments: list[str], message: str) -> None:
     assert message in " ".join(done.stderr.split())
 
 
+@pytest.mark.slow
 def test_a_soak_of_seconds_is_killed_gone_on_with_and_told(tmp_path: Path) -> None:
     arguments = ["--minutes", "0.05", "--kills", "1", "--seed", "9", "--only", "raises_escapes", "--out"]
     done = CliRunner().invoke(main, ["soak", *arguments, str(tmp_path / "out")])

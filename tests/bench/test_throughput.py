@@ -211,6 +211,7 @@ def test_laps_are_in_turns_each_with_the_seed_of_its_turn() -> None:
     assert median_ratio(found["b"], found["a"]) == pytest.approx(4 / 3)  # of 2, 4/3 and 6/5
 
 
+@pytest.mark.slow
 def test_cases_without_a_campaign_are_the_same_cases_in_as_many_processes() -> None:
     specs = {"manual": ("manual", load("manual"))}
     lap = unled(specs, "cpu", processes=2, gpus=0, cases=80, seed=3)
@@ -226,6 +227,7 @@ def test_a_process_that_ends_where_nobody_watches_it_is_a_fault(tmp_path: Path) 
         unled({"ends": (spec, load(spec))}, "cpu", processes=1, gpus=0, cases=10, seed=0)
 
 
+@pytest.mark.slow
 def test_workers_are_busy_with_cases_most_of_a_lap() -> None:
     specs = {"manual": ("manual", load("manual"))}
     started: list[int] = []

@@ -49,6 +49,7 @@ torch.cuda.get_device_name = lambda: "a pretended GPU"
 """
 
 
+@pytest.mark.slow
 def test_cpu_hides_a_gpu_and_interprets_triton_in_every_worker_of_xdist(tmp_path: Path) -> None:
     """One file by its name, whose tests fail where Triton was imported without its variable."""
     chosen = [f"{ROOT}/tests/fuzz/test_regressions.py", "-k", "near-overflow and float16 and triton"]

@@ -135,6 +135,7 @@ def test_nothing_gets_around_it() -> None:
     assert bytes_.getvalue() == b"\\xe9\n"
 
 
+@pytest.mark.slow
 def test_a_lost_standard_output_ends_no_campaign(tmp_path: Path) -> None:
     """Nobody reads it, it is closed, the disk is full: five cases run, and their reports are written."""
     reading, nobody_reads = os.pipe()

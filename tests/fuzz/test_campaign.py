@@ -244,7 +244,7 @@ IMPL = replace(load("manual"), name="keeps", forward=forward, backward=None)
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(signal.SIGKILL, id="SIGKILL"),
+        pytest.param(signal.SIGKILL, id="SIGKILL", marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, id="SIGHUP"),
         pytest.param(signal.SIGUSR2, id="SIGUSR2", marks=pytest.mark.slow),
     ],
@@ -268,6 +268,7 @@ def test_what_kernels_have_started_ends_with_the_campaign_however_that_ends(tmp_
     assert number == signal.SIGKILL or f"ended by {number.name}; go on with" in text
 
 
+@pytest.mark.slow
 def test_time_in_which_it_is_stopped_makes_no_hang_and_is_not_its_own(tmp_path: Path) -> None:
     """Ctrl-Z, for longer than a call may take."""
     out = tmp_path / "runs"

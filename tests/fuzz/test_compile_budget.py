@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import Phase, given, settings
 
 from mhc import Case, default_case, load
@@ -116,6 +117,7 @@ def test_cases_like_another_differ_in_what_programs_do_not_depend_on() -> None:
     assert len({case.scalars["norm_eps"] for case in drawn}) > 3
 
 
+@pytest.mark.slow
 def test_a_campaign_spends_its_time_on_cases(tmp_path: Path) -> None:
     file = tmp_path / "kernels.py"
     file.write_text(COMPILER, encoding="utf-8")

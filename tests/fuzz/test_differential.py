@@ -403,6 +403,7 @@ def test_a_finding_is_not_compared_with_what_impl_names(tmp_path: Path) -> None:
         assert "is compared with golden, not with itself" in refused.output
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_against_what_it_began_with(tmp_path: Path) -> None:
     first = fuzz("--cases", 2, "--workers", 1, "--impl", "manual", "--against", "golden", "--out", tmp_path)
     assert "manual compared with golden on 2 cases" in first.output

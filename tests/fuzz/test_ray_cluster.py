@@ -252,6 +252,7 @@ def test_on_ray_a_finding_is_minimised_where_it_was_found_and_a_lost_node_leaves
     assert list((tmp_path / "logs").glob(f"minimise-{found.fingerprint.id}.log"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cluster")
 def test_an_actor_killed_at_random_loses_nothing_that_was_recorded(tmp_path: Path) -> None:
     specs = write_scripts(tmp_path, sleep=0.01)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from mhc import CaseError, Implementation, load
 from mhc.fuzz.check.check import check
@@ -17,6 +18,7 @@ from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import finding, read_against, read_case
 from mhc.fuzz.findings.known_issues import expected
+from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.report import write_finding
 from mhc.fuzz.worker.limits import Limits, Peers
 from mhc.fuzz.worker.main import serve
@@ -27,6 +29,8 @@ from oracles.verdict import Status, failed
 from tests.support.helpers import ON_CPU, ON_CUDA, ROOT, device_of, failure_text, scaled_case
 
 FOLDER = ROOT / "tests" / "regressions"
+LARGE = 200
+"""Elements of x above which a case takes seconds in Triton's interpreter."""
 
 
 def files(folder: Path) -> list[Path]:
@@ -69,8 +73,17 @@ def peer_processes(against: str | None, implementation: Implementation, device: 
         peer.stop()
 
 
-@pytest.mark.parametrize("implementation", [*ON_CPU, *ON_CUDA], ids=lambda one: one.name)
-@pytest.mark.parametrize("path", files(FOLDER), ids=lambda path: path.stem)
+def replays() -> list[ParameterSet]:
+    """Return each file with each implementation; large cases in Triton's interpreter are slow."""
+    return [
+        pytest.param(path, one, id=f"{path.stem}-{one.name}", marks=[pytest.mark.slow] if slow else [])
+        for path in files(FOLDER)
+        for one in (*ON_CPU, *ON_CUDA)
+        for slow in [one.name == "triton-interpreted" and elements(read_case(path)[0]) > LARGE]
+    ]
+
+
+@pytest.mark.parametrize(("path", "implementation"), replays())
 def test_it_stays_right(path: Path, implementation: Implementation) -> None:
     failures = replayed(path, implementation)
     entry = expected(path.name, implementation.name)

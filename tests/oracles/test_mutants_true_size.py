@@ -97,7 +97,7 @@ def test_every_one_that_runs_on_the_cpu_has_a_trigger() -> None:
     assert all(mutant.device == "cuda" for mutant in FAR)
 
 
-QUICK = {"t_h_in_past_2048_columns", "c_wide_h_in_column"}
+QUICK = {"c_wide_h_in_column"}
 """Of those in Triton's interpreter and those that TileLang compiles, which take seconds each, the ones that are not slow."""
 
 

@@ -110,6 +110,7 @@ EXPECTED = {
 }
 
 
+@pytest.mark.slow
 def test_every_region_is_reached() -> None:
     """In 1,800 cases, each many times over; in rounds of ten as campaigns draw them: a long one repeats what it drew."""
     seen: Counter[str] = Counter()

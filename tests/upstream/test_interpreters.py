@@ -69,6 +69,7 @@ def fake_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_environments_are_made_once_and_what_does_not_import_is_skipped(fake_registry: Path) -> None:
     """The fake repro tells by exit status that it sees its own TileLang, the companion, and PyTorch behind them."""
     text = """
