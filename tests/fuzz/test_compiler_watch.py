@@ -5,17 +5,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from mhc.fuzz.worker.compiler_watch import Compilers
+from mhc.fuzz.worker.forkserver import status
 from mhc.fuzz.worker.protocol import STACKS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 
 WORKER = """
-import faulthandler, os, subprocess, sys, time
+import ctypes, faulthandler, os, subprocess, sys, time
 file = os.memfd_create("stacks")
 handled = sys.argv[2] == "handled"
 if handled:
@@ -36,7 +37,8 @@ def worker(work: str, folder: str = "nothing", handled: str = "handled") -> Iter
     try:
         yield Compilers(process.pid, int(process.stdout.readline()), STACKS), lambda: process.poll() is None
     finally:
-        os.killpg(process.pid, 9)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
         process.communicate()
 
 
@@ -95,8 +97,9 @@ def test_one_that_waits_for_the_lock_of_a_file_waits_for_a_compiler(tmp_path: ob
 
 
 def test_a_sleep_is_not_cut_short_and_a_signal_that_would_kill_is_not_sent() -> None:
-    sleeps = "import ctypes; ctypes.PyDLL(None).sleep(60)"
-    with worker(sleeps) as (compilers, alive):
+    with worker("ctypes.PyDLL(None).sleep(60)") as (compilers, alive):
+        while status(compilers._pid)[0] != "S":  # a look at a process that still starts would wake the sleep that follows
+            time.sleep(0.01)
         settle(compilers)
         assert not seen(compilers, wanted=False)
         assert alive()
