@@ -13,7 +13,8 @@ ID, OTHER_ID = WRONG.fingerprint.id, OTHER.fingerprint.id
 
 
 def triage(store: Store, new: list[Finding], small: list[Finding], *known: KnownIssue) -> Triage:
-    return Triage(store, known, new.append, small.append)
+    names = {one.fingerprint.implementation for one in (WRONG, OTHER)}
+    return Triage(store, names, known, new.append, small.append)
 
 
 def test_a_finding_is_kept_as_it_was_drawn_and_then_as_it_is_minimal(tmp_path: Path) -> None:

@@ -86,8 +86,7 @@ class Campaign:
         self.faults = HarnessFaults(store, on_fault)
         self.woken = False
         heard = [self._shielded(hear) for hear in (on_finding, on_minimal)]
-        self._triage = Triage(store, known_issues, *heard)
-        self._triage.waiting = [one for one in self._triage.waiting if one.fingerprint.implementation in self.subjects]
+        self._triage = Triage(store, self.subjects, known_issues, *heard)
         self._backoff = Backoff()
         self._unfinished: list[dict[str, Any]] = []
         self._planner = Planner(
@@ -171,9 +170,9 @@ class Campaign:
         with self.store.batch():
             for slot in talking:
                 self._attend(slot)
-            if leg is not None and self.store.trouble is not None:
-                self.note_fault("", Fault(message=f"{self.store.trouble}; the run goes on in memory"))
             if leg is not None:
+                if self.store.trouble is not None:
+                    self.note_fault("", Fault(message=f"{self.store.trouble}; the run goes on in memory"))
                 self.store.tell_leg(leg, self.now - self._earlier)
 
     def _only_minimising(self) -> bool:

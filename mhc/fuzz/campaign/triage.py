@@ -1,6 +1,6 @@
 """Triage: the findings of a campaign, each bug once, whichever worker met it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.findings.finding import Finding, from_document
@@ -11,6 +11,7 @@ class Triage:
     """The findings of a campaign by the id of their fingerprint, those of earlier legs among them.
 
     Args:
+        names: implementations of the run; findings of others are kept, and not minimised.
         known_issues: findings that are not kept, since they are known.
         on_finding: called with each finding once; on_minimal: with each that comes back from the minimiser.
 
@@ -21,6 +22,7 @@ class Triage:
     def __init__(
         self,
         store: Store,
+        names: Collection[str],
         known_issues: Sequence[KnownIssue],
         on_finding: Callable[[Finding], None],
         on_minimal: Callable[[Finding], None],
@@ -29,7 +31,8 @@ class Triage:
         rows = store.findings()
         self._found = set(rows)
         self._known = {entry.fingerprint.id for entry in known_issues}
-        self.waiting = [from_document(row["document"]) for row in rows.values() if row["state"] != "minimal"]
+        raw = [from_document(row["document"]) for row in rows.values() if row["state"] != "minimal"]
+        self.waiting = [found for found in raw if found.fingerprint.implementation in names]
 
     def __len__(self) -> int:
         return len(self._found)

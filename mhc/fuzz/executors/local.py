@@ -109,9 +109,7 @@ class LocalExecutor:
         log = None
         if self._logs is not None:
             self._logs.mkdir(parents=True, exist_ok=True)
-            log = (
-                self._logs / f"{file_name(name)}-{self._started % 64}.log"
-            )  # the oldest are written over: logs stay bounded
+            log = self._logs / f"{file_name(name)}-{self._started % 64}.log"  # the oldest is written over
         self._started += 1
         return Process(
             spec,
