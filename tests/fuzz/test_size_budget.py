@@ -1,8 +1,11 @@
 """The budget of elements follows the seconds that a case takes, and far reaches have their share of them."""
 
+import subprocess
+import sys
+
 import pytest
 
-from mhc.fuzz.campaign.size_budget import CASES, SizeBudget
+from mhc.fuzz.campaign.size_budget import CASES, OWN, PER_ELEMENT, SizeBudget, room
 from strategies.reach import Reach
 
 
@@ -116,6 +119,53 @@ def test_what_the_user_asks_for_is_drawn_in_every_third_round_at_model_sizes_how
     asked, default = model_rounds(SizeBudget(1 << 15, 1 << 30, "cuda")), model_rounds(SizeBudget(1 << 15, None, "cuda"))
     assert [at for at, elements in enumerate(asked, 1) if elements == 1 << 30] == [3, 6]
     assert max(default) == 1 << 16
+
+
+def test_no_case_is_larger_than_the_memory_of_a_worker_has_room_for() -> None:
+    def largest(sizes: SizeBudget) -> int:
+        sizes.learn(1e6)
+        return max(elements for reach, elements in (quick(sizes) for _ in range(200)) if reach is not Reach.USUAL)
+
+    def quick(sizes: SizeBudget) -> tuple[Reach, int]:
+        reach, elements = sizes.next()
+        sizes.learn(0.01, reach)
+        sizes.ended(reach)
+        return reach, elements
+
+    small = float(OWN + (PER_ELEMENT << 19))
+    assert largest(SizeBudget(1 << 15)) == 1 << 24
+    assert largest(SizeBudget(1 << 15, memory=small)) == room(small) == 1 << 19
+    assert largest(SizeBudget(1 << 15, device="cuda", memory=small)) == 1 << 25
+    assert room(0) == 1 << 14
+
+
+JUDGE = """
+import resource
+import hypothesis
+from mhc import load
+from mhc.fuzz.check.check import check
+from strategies.cases import cases
+from strategies.reach import Reach
+from strategies.rounds import quiet
+
+manual = load("manual")
+
+@hypothesis.seed(1)
+@quiet(25)
+@hypothesis.given(cases(max_elements=1 << 20, reach=Reach.MODEL))
+def judge(case):
+    check(manual, case, "cpu")
+
+judge()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
+"""
+
+
+@pytest.mark.slow
+def test_judging_takes_no_more_memory_than_the_room_that_is_reckoned_with() -> None:
+    done = subprocess.run([sys.executable, "-c", JUDGE], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert OWN + 200 * (1 << 20) < int(done.stdout) < OWN + PER_ELEMENT * (1 << 20)
 
 
 def test_a_far_round_has_fewer_cases_where_they_are_slow_and_never_the_simplest_alone() -> None:

@@ -52,7 +52,7 @@ class Campaign:
 
     Args:
         known_issues: known issues, which are no findings of this campaign.
-        seed, max_elements, largest, device: as for `Planner`.
+        seed, max_elements, largest, device, memory: as for `Planner`.
         minimise: whether findings are minimised; otherwise they stay as they were drawn.
         on_finding: called with each finding once, as it was drawn; on_minimal: when it is minimised.
         on_fault: called with each fault of the harness once. on_tick: called several times a second.
@@ -69,6 +69,7 @@ class Campaign:
         max_elements: int = 1 << 15,
         largest: int | None = None,
         device: str = "cpu",
+        memory: float = float("inf"),
         known_issues: Sequence[KnownIssue] = (),
         minimise: bool = False,
         on_finding: Callable[[Finding], None] = lambda found: None,
@@ -98,6 +99,7 @@ class Campaign:
             max_elements=max_elements,
             largest=largest,
             device=device,
+            memory=memory,
         )
         self._earlier = store.seconds()
         self._started = self._turned = time.monotonic()

@@ -40,7 +40,8 @@ class Planner:
 
     Args:
         limit: cases on each implementation. under_way: returns the cases that busy slots may still judge, by name.
-        max_elements: of the largest tensor in usual rounds. largest: of x at model sizes; None: what suits the device.
+        max_elements: of the largest tensor in usual rounds. largest: of x at model sizes; None: what suits the
+            device and the `memory` of a worker, in bytes.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Planner:
         max_elements: int,
         largest: int | None,
         device: str,
+        memory: float,
     ) -> None:
         names = [subject.name for subject in subjects]
         self._store, self._limit, self._under_way = store, limit, under_way
@@ -66,7 +68,7 @@ class Planner:
         self._compile_budgets = {
             one.name: CompileBudget(() if one.name in seeds else opening(one.implementation)) for one in subjects
         }
-        self._size_budgets = {name: SizeBudget(max_elements, largest, device) for name in names}
+        self._size_budgets = {name: SizeBudget(max_elements, largest, device, memory) for name in names}
         self._regions = {name: Counter[str]() for name in names}
         for name, label, n in store.table("regions"):
             if name in self._regions:

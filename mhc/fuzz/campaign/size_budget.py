@@ -13,14 +13,23 @@ CASES = {Reach.STRETCHED: 10, Reach.MODEL: 5}
 """Most cases of a round with far sizes; fewer where they are slow."""
 LARGEST = {"cpu": 1 << 24, "cuda": 1 << 25}
 """Elements of x at model sizes, by device, without `--max-elements`; a parameter may have twice as many."""
+OWN = 400 << 20
+"""Bytes of memory of a worker that has judged small cases only."""
+PER_ELEMENT = 800
+"""Bytes of memory that judging a case takes on the CPU, for each element of `--max-elements`: 540 were seen."""
 _STRETCHED = {"cpu": 1 << 20, "cuda": 1 << 22}
 _SHARES = {"cpu": {Reach.STRETCHED: 0.12, Reach.MODEL: 0.12}, "cuda": {Reach.STRETCHED: 0.2, Reach.MODEL: 0.25}}
 """Share of an implementation's time, by device. On a GPU a large case costs little more than a small one."""
-_MEMORY = 0.9  # weight of earlier cases in the running mean of seconds
+_WEIGHT = 0.9  # weight of earlier cases in the running mean of seconds
 
 
 _ROUND_SECONDS = 8.0
 _FEWEST = 3  # the first case of a round is the simplest there is
+
+
+def room(memory: float) -> int:
+    """Return the elements of x at model sizes that a worker on the CPU can judge within `memory` bytes, at least 2^14."""
+    return 1 << 14 if memory < OWN else max(1 << 14, int(min(memory - OWN, 1 << 60) / PER_ELEMENT))
 
 
 class _Growing:
@@ -43,7 +52,7 @@ class _Growing:
         return self._quick if self._mean is None else self._mean
 
     def learn(self, seconds: float) -> None:
-        self._mean = seconds if self._mean is None else _MEMORY * self._mean + (1 - _MEMORY) * seconds
+        self._mean = seconds if self._mean is None else _WEIGHT * self._mean + (1 - _WEIGHT) * seconds
 
     def next(self) -> int:
         if self._mean is not None and self._mean > self._slow and self._now > self._least:
@@ -60,12 +69,15 @@ class SizeBudget:
     second; every eighth of them uses all elements.
 
     Args:
-        most: elements in usual rounds. largest: elements at model sizes; None: the device's `LARGEST`.
+        most: elements in usual rounds. largest: elements at model sizes; None: the device's `LARGEST`, or fewer where a
+            worker on the CPU has no room for them in its `memory`, in bytes.
     """
 
-    def __init__(self, most: int, largest: int | None = None, device: str = "cpu") -> None:
+    def __init__(self, most: int, largest: int | None = None, device: str = "cpu", memory: float = float("inf")) -> None:
         self.most = most
-        most_far = LARGEST[device] if largest is None else largest
+        most_far = (
+            largest if largest is not None else LARGEST[device] if device != "cpu" else min(LARGEST[device], room(memory))
+        )
         self._usual = _Growing(FIRST, 1 << 9, most, factor=2, quick=QUICK, slow=1.0)
         stretched = min(_STRETCHED[device], most_far)
         self._far = {

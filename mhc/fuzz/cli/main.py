@@ -66,14 +66,14 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
 )
 @click.option(
     "--memory",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0.5),
     help="GiB that a worker may use, and as many of a GPU.  [default: its part of 80 %]",
 )
 @click.option(
     "--max-elements",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Elements of x at model sizes; a parameter may have twice as many.  [default: 2^24; 2^25 on a GPU]",
+    help="Elements of x at model sizes; a parameter may have twice as many.  [default: 2^24, or what --memory has room for; 2^25 on a GPU]",
 )
 @click.option(
     "--fixtures",

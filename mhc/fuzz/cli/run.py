@@ -23,6 +23,7 @@ from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.harness_faults import FaultRecord
 from mhc.fuzz.campaign.planner import Subject
 from mhc.fuzz.campaign.pool import Pool
+from mhc.fuzz.campaign.size_budget import OWN, PER_ELEMENT, room
 from mhc.fuzz.campaign.store import FILE, Store, StoreError
 from mhc.fuzz.campaign.store_validation import check_to_go_on
 from mhc.fuzz.check.differential import Peer
@@ -124,6 +125,9 @@ def settings_of(
         seconds=float("inf") if seconds is None else seconds, cases=float("inf") if case_limit is None else case_limit
     )
     each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / near / (1 + len(against)))
+    if device == "cpu" and max_elements is not None and max_elements > room(each):
+        needed = (OWN + PER_ELEMENT * max_elements) / 2**30
+        raise click.UsageError(f"--max-elements {max_elements} needs --memory {needed:.1f}; a worker has {each / 2**30:.1f}")
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     share = _gpu_share(memory, gpus, math.ceil(workers / gpus) if gpus and on is None else 1, 1 + len(against))
     return Settings(
@@ -197,6 +201,7 @@ def run_campaign(settings: Settings) -> int:
             seed=settings.seed,
             largest=settings.max_elements,
             device=settings.device,
+            memory=settings.limits.memory,
             known_issues=KNOWN_ISSUES,
             minimise=MINIMISE,
             on_finding=on_finding,
