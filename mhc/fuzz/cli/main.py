@@ -73,7 +73,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     "--max-elements",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Elements of x at model sizes; parameters may have twice as many.  [default: as --memory allows, to 2^24, GPU 2^25]",
+    help="Elements of x at model sizes; parameters: twice as many.  [default: as --memory allows, to 2^24, GPU 2^25]",
 )
 @click.option(
     "--fixtures",
