@@ -39,6 +39,7 @@ class DeviationNumber(ErrorNumber):
     `terms`: the number of terms of which this is the elementwise sum. They may be added in another order.
     """
 
+    elementary = False
     truncates = False
     """Whether sums may run on units that round toward zero."""
 
@@ -178,14 +179,11 @@ class DeviationNumber(ErrorNumber):
         return type(self)(move(self.value), move(self.error), self.dtype, shared=shared, terms=self.terms)
 
     @classmethod
-    def __torch_function__(
-        cls, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
-    ) -> "DeviationNumber":
-        joined = super().__torch_function__(function, types, args, kwargs)
-        parts: Sequence[DeviationNumber] = args[0]
-        shared = torch.cat([part.shared.expand(part.shape) for part in parts], *args[1:], **(kwargs or {}))
-        terms = max(part.terms for part in parts)
-        return cls(joined.value, joined.error, joined.dtype, shared=shared, terms=terms)
+    def joined(cls, parts: Sequence[ErrorNumber], join: Callable[[list[Tensor]], Tensor]) -> "DeviationNumber":
+        numbers = [part for part in parts if isinstance(part, DeviationNumber)]
+        value, error = (join([getattr(one, name) for one in numbers]) for name in ("value", "error"))
+        shared = join([one.shared.expand(one.shape) for one in numbers])
+        return cls(value, error, parts[0].dtype, shared=shared, terms=max(one.terms for one in numbers))
 
 
 class TruncatingDeviationNumber(DeviationNumber):

@@ -64,6 +64,8 @@ class ErrorNumber:
         addends: the terms whose sum this is.
     """
 
+    elementary = True
+    """Whether `oracles.bounds.elementary` has rules for such numbers."""
     reorders = True
     """Whether sums may be taken in another order than the formula's."""
 
@@ -331,6 +333,20 @@ class ErrorNumber:
         return self.mapped(lambda tensor: tensor.mT)
 
     @classmethod
+    def joined(cls, parts: "Sequence[ErrorNumber]", join: Callable[[list[Tensor]], Tensor]) -> "ErrorNumber":
+        """Return numbers put together by `join`, such as a concatenation."""
+        whole = cls(
+            join([part.value for part in parts]),
+            join([part.error for part in parts]),
+            parts[0].dtype,
+            min(part.quantum for part in parts),
+            finite=all(part.finite for part in parts),
+            errorless=all(part.errorless for part in parts),
+        )
+        whole.reassociated = reassociation.joined([(part.reassociated, part.value) for part in parts], join)
+        return whole
+
+    @classmethod
     def __torch_function__(
         cls, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Any = None
     ) -> "ErrorNumber":
@@ -338,19 +354,7 @@ class ErrorNumber:
         del types
         if function is not torch.cat:
             raise TypeError(f"{function.__name__} does not take error-carrying numbers")
-        parts: Sequence[ErrorNumber] = args[0]
-        rest = args[1:]
-        joined = cls(
-            torch.cat([part.value for part in parts], *rest, **(kwargs or {})),
-            torch.cat([part.error for part in parts], *rest, **(kwargs or {})),
-            parts[0].dtype,
-            min(part.quantum for part in parts),
-            finite=all(part.finite for part in parts),
-            errorless=all(part.errorless for part in parts),
-        )
-        products = [(part.reassociated, part.value) for part in parts]
-        joined.reassociated = reassociation.joined(products, *rest, **(kwargs or {}))
-        return joined
+        return cls.joined(args[0], lambda tensors: torch.cat(tensors, *args[1:], **(kwargs or {})))
 
 
 @cache

@@ -51,11 +51,11 @@ def moved(a: Reassociated, move: Callable[[Tensor], Tensor]) -> Reassociated:
     return None if a is None else lambda: move(a())
 
 
-def joined(parts: Sequence[tuple[Reassociated, Tensor]], dim: int = 0) -> Reassociated:
-    """Return the factor of concatenated numbers, each given with its value."""
+def joined(parts: Sequence[tuple[Reassociated, Tensor]], join: Callable[[list[Tensor]], Tensor]) -> Reassociated:
+    """Return the factor of numbers put together by `join`, each given with its value."""
     if all(part is None for part, _ in parts):
         return None
-    return lambda: torch.cat([torch.ones_like(value) if part is None else part() for part, value in parts], dim)
+    return lambda: join([torch.ones_like(value) if part is None else part() for part, value in parts])
 
 
 def in_product(a: Reassociated, b: Reassociated) -> Reassociated:

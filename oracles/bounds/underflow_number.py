@@ -22,6 +22,7 @@ orders and split factors into terms of fewer digits."""
 class UnderflowNumber(ErrorNumber):
     """A float64 value and a bound on the change that underflow may cause in it."""
 
+    elementary = False
     reorders = False
 
     __slots__ = ()
@@ -45,9 +46,9 @@ class UnderflowNumber(ErrorNumber):
         subnormal = products * half_subnormal(dtype)
         if size is None:
             normal = magnitude(value) - propagated >= products * torch.finfo(dtype).smallest_normal
-            own = torch.where(normal | (spread == 0), 0.0, subnormal)
+            own = (~normal & (spread != 0)).double() * subnormal
         else:
-            own = torch.where(spread == 0, 0.0, subnormal)
+            own = (spread != 0).double() * subnormal
         error = nan_to_inf(propagated + own)
         return cls(value, torch.where(spread > ceiling(dtype), torch.inf, error), dtype)
 
@@ -63,5 +64,5 @@ class UnderflowNumber(ErrorNumber):
         info = torch.finfo(dtype)
         size = magnitude(self.value)
         normal = (size - self.error >= info.smallest_normal) | (size + self.error == 0)
-        own = torch.where(normal, 0.0, half_subnormal(dtype))
+        own = (~normal).double() * half_subnormal(dtype)
         return type(self)(self.value, torch.where(size > ceiling(dtype), torch.inf, self.error + own), dtype)

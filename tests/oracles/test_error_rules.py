@@ -174,8 +174,8 @@ def test_factors_of_underflow() -> None:
     assert reassociation.in_matrix_product(None, None, 6) is None
     assert reassociation.moved(None, torch.neg) is None
     assert told(reassociation.moved(later(3.0), torch.neg)) == [-3]
-    assert reassociation.joined([(None, t(1.0))], 0) is None
-    assert told(reassociation.joined([(None, t(7.0)), (later(3.0), t(2.0))], 0)) == [1, 3]
+    assert reassociation.joined([(None, t(1.0))], torch.cat) is None
+    assert told(reassociation.joined([(None, t(7.0)), (later(3.0), t(2.0))], torch.cat)) == [1, 3]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,10 @@
+"""The rules by which numbers pass through aten operations.
+
+In: an operation and its arguments, with numbers in place of the tensors that carry one. Out: numbers. Arithmetic in bfloat16
+and float16 is done in float32 and rounded once, as PyTorch does it. Open `registry.py` first.
+"""
+
+from oracles.bounds.aten import arithmetic, choices, moves, sums
+from oracles.bounds.aten.registry import DECOMPOSED, RULES
+
+__all__ = ["DECOMPOSED", "RULES", "arithmetic", "choices", "moves", "sums"]

@@ -1,0 +1,109 @@
+"""Elementwise arithmetic and elementary functions, and conversions of dtype."""
+
+import math
+from typing import Any
+
+import torch
+
+from oracles.bounds import elementary
+from oracles.bounds.aten.registry import aten, elementwise, narrowed, promoted, rule, scalar, widened
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.mask import Mask
+
+
+@rule(aten.add)
+def _add(func: Any, a: Any, b: Any, *, alpha: float = 1) -> ErrorNumber:
+    (a, b), dtype = promoted(a, b)
+    result: ErrorNumber = a + (b if alpha == 1 else b * alpha)
+    return narrowed(result, dtype)
+
+
+@rule(aten.sub)
+def _sub(func: Any, a: Any, b: Any, *, alpha: float = 1) -> ErrorNumber:
+    (a, b), dtype = promoted(a, b)
+    result: ErrorNumber = a - (b if alpha == 1 else b * alpha)
+    return narrowed(result, dtype)
+
+
+@rule(aten.rsub)
+def _rsub(func: Any, a: Any, b: Any, alpha: float = 1) -> ErrorNumber:
+    return _sub(func, b, a, alpha=alpha)
+
+
+@rule(aten.div)
+def _div(func: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> ErrorNumber:
+    if rounding_mode is not None:
+        raise elementary.NoRule("division with a rounding mode")
+    (a, b), dtype = promoted(a, b)
+    if isinstance(b, ErrorNumber):
+        a = a if isinstance(a, ErrorNumber) else type(b).exact(torch.full_like(b.value, a), b.dtype)
+        return narrowed(elementary.quotient(a, b), dtype)
+    return narrowed(a / b, dtype)
+
+
+def _power(func: Any, a: Any, exponent: Any) -> ErrorNumber:
+    exponent = scalar(exponent)
+    if not isinstance(exponent, (int, float)):
+        return _power_of(a, exponent)
+    return narrowed(elementary.power(widened(a), float(exponent)), a.dtype)
+
+
+def _power_of(base: Any, exponent: ErrorNumber) -> ErrorNumber:
+    """Return base**exponent for an exponent with an error, as exp(exponent log base)."""
+    (base, exponent), dtype = promoted(base, exponent)
+    log = elementary.log(base) if isinstance(base, ErrorNumber) else math.log(base)
+    return narrowed(elementary.exp(exponent * log), dtype)
+
+
+rule(aten.pow)(_power)
+elementwise(lambda a, b: a * b, aten.mul)
+elementwise(lambda a: -a, aten.neg)
+elementwise(elementary.absolute, aten.abs)
+elementwise(elementary.reciprocal, aten.reciprocal)
+elementwise(lambda a: a.rsqrt(), aten.rsqrt)
+elementwise(elementary.sqrt, aten.sqrt)
+elementwise(elementary.exp, aten.exp)
+elementwise(lambda a: elementary.monotone(a, torch.expm1, argument=2.0), aten.expm1)
+elementwise(elementary.log, aten.log)
+elementwise(lambda a: elementary.monotone(a, torch.log1p), aten.log1p)
+elementwise(lambda a: elementary.monotone(a, torch.exp2, argument=1.0, flushes=True), aten.exp2)
+elementwise(lambda a: elementary.monotone(a, torch.log2, absolute=4.0), aten.log2)
+elementwise(elementary.tanh, aten.tanh)
+elementwise(lambda a: elementary.monotone(a, torch.erf, argument=2.0, absolute=9.0), aten.erf)
+elementwise(lambda a: a.sigmoid(), aten.sigmoid)
+elementwise(lambda a: elementary.smooth(a, torch.sin, 1.0, 2.0), aten.sin)
+elementwise(lambda a: elementary.smooth(a, torch.cos, 1.0, 2.0), aten.cos)
+elementwise(lambda a: elementary.bounded(a, 0.0, None), aten.relu)
+elementwise(elementary.larger, aten.maximum)
+elementwise(lambda a, b: elementary.larger(a, b, torch.minimum), aten.minimum)
+
+
+@rule(aten.sign, aten.sgn)
+def _sign(func: Any, a: ErrorNumber) -> ErrorNumber:
+    unsure = (a.value.abs() <= a.error) & (a.error > 0)
+    return type(a)(a.value.sign(), 2.0 * unsure, a.dtype)
+
+
+@rule(aten.clamp, aten.clamp_min, aten.clamp_max)
+def _clamp(func: Any, a: ErrorNumber, first: Any = None, second: Any = None, **named: Any) -> ErrorNumber:
+    ends = {"min": first, "max": second}
+    if func.overloadpacket is aten.clamp_max:
+        ends = {"min": None, "max": first}
+    ends |= named
+    return elementary.bounded(a, scalar(ends["min"]), scalar(ends["max"]))
+
+
+@rule(aten._to_copy)
+def _to_copy(func: Any, a: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
+    if dtype is None or dtype == a.dtype:
+        return a.mapped(torch.clone)
+    if isinstance(a, Mask) or not dtype.is_floating_point:
+        return a.value.to(dtype) if not isinstance(a, Mask) else _number_of(a, dtype)
+    return a.to(dtype)
+
+
+def _number_of(mask: Mask, dtype: torch.dtype) -> Any:
+    """Return a mask as zeros and ones; where it is unsure, either."""
+    if not dtype.is_floating_point:
+        return mask.value.to(dtype)
+    return ErrorNumber(mask.value.double(), mask.unsure.double(), dtype, finite=True)

@@ -1,0 +1,93 @@
+"""Comparisons, choices by them, and maxima."""
+
+from typing import Any
+
+import torch
+
+from oracles.bounds import elementary
+from oracles.bounds.aten.registry import aten, narrowed, promoted, promoted_dtype, rule, scalar
+from oracles.bounds.aten.sums import reduced
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.mask import Mask
+
+
+def _compared(func: Any, a: Any, b: Any) -> Any:
+    operands = [scalar(one) for one in (a, b)]
+    value = func(*(one.value if isinstance(one, ErrorNumber) else one for one in operands))
+    error = sum((one.error for one in operands if isinstance(one, ErrorNumber)), torch.zeros((), dtype=torch.float64))
+    if not bool((error > 0).any()):
+        return value
+    first, second = (one.value if isinstance(one, ErrorNumber) else one for one in operands)
+    unsure = (first - second).abs() <= error
+    unsure &= (error > 0).expand(unsure.shape)
+    return Mask(value, unsure) if bool(unsure.any()) else value
+
+
+rule(aten.eq, aten.ne, aten.lt, aten.gt, aten.le, aten.ge)(_compared)
+
+
+@rule(aten.logical_not, aten.bitwise_not)
+def _not(func: Any, a: Any) -> Any:
+    return Mask(~a.value, a.unsure) if isinstance(a, Mask) else a.value == 0
+
+
+@rule(aten.logical_and, aten.logical_or, aten.bitwise_and, aten.bitwise_or)
+def _logical(func: Any, a: Any, b: Any) -> Mask:
+    parts = [one if isinstance(one, Mask) else Mask(one, torch.zeros_like(one)) for one in (a, b)]
+    return Mask(func(*(one.value for one in parts)), parts[0].unsure | parts[1].unsure)
+
+
+@rule(aten.isnan, aten.isinf, aten.isfinite)
+def _class(func: Any, a: ErrorNumber) -> Any:
+    value = func(a.value)
+    return Mask(value, a.error.isinf()) if bool(a.error.isinf().any()) else value
+
+
+@rule(aten.any, aten.all)
+def _any(func: Any, a: Any, *rest: Any, **named: Any) -> Any:
+    value, unsure = func(a.value, *rest, **named), aten.any(a.unsure, *rest, **named)
+    return Mask(value, unsure)
+
+
+@rule(aten.where)
+def _where(func: Any, condition: Any, a: Any, b: Any) -> ErrorNumber:
+    numbers = [one for one in (a, b) if isinstance(one, ErrorNumber)]
+    kind = type(numbers[0]) if numbers else ErrorNumber
+    marker = kind.exact(torch.zeros((), dtype=torch.float64), promoted_dtype((a, b)))
+    (_, *operands), dtype = promoted(marker, a, b)
+    first, second = (
+        one if isinstance(one, ErrorNumber) else kind.exact(torch.tensor(float(one), dtype=torch.float64), marker.dtype)
+        for one in operands
+    )
+    value, unsure = (condition.value, condition.unsure) if isinstance(condition, Mask) else (condition, None)
+    return narrowed(elementary.chosen(first, second, value, unsure), dtype)
+
+
+@rule(aten.masked_fill)
+def _masked_fill(func: Any, a: Any, mask: Any, value: Any) -> ErrorNumber:
+    return _where(func, mask, scalar(value), a)
+
+
+@rule(aten.threshold_backward)
+def _threshold(func: Any, gradient: ErrorNumber, a: Any, threshold: float) -> ErrorNumber:
+    return _where(func, _compared(aten.gt, a, threshold), gradient, 0.0)
+
+
+@rule(aten.amax)
+def _amax(func: Any, a: ErrorNumber, dim: Any = (), keepdim: bool = False) -> Any:
+    return reduced(a, dim, keepdim, elementary.largest)
+
+
+@rule(aten.amin)
+def _amin(func: Any, a: ErrorNumber, dim: Any = (), keepdim: bool = False) -> Any:
+    return -reduced(-a, dim, keepdim, elementary.largest)
+
+
+@rule(aten.max)
+def _max(func: Any, a: ErrorNumber, *rest: Any) -> Any:
+    if not rest:
+        return reduced(a, None, False, elementary.largest)
+    if isinstance(rest[0], ErrorNumber):
+        return elementary.larger(a, rest[0])
+    dim, keepdim = rest[0], len(rest) > 1 and rest[1]
+    return reduced(a, dim, keepdim, elementary.largest), a.value.max(dim, keepdim).indices

@@ -1,0 +1,109 @@
+"""The table of rules, how a rule is registered, and the dtypes in which it computes."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch._decomp import core_aten_decompositions, get_decompositions
+
+from oracles.bounds.error_number import ErrorNumber
+
+aten = torch.ops.aten
+Function = TypeVar("Function", bound=Callable[..., Any])
+RULES: dict[Any, Callable[..., Any]] = {}
+DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
+    **core_aten_decompositions(),
+    **get_decompositions([aten.gelu, aten.hardtanh, aten.native_group_norm, aten.leaky_relu, aten.elu]),
+}
+"""Operations that PyTorch itself expresses by others."""
+
+
+def rule(*operations: Any) -> Callable[[Function], Function]:
+    """Register a rule for operations, each with all its overloads."""
+
+    def add(function: Function) -> Function:
+        for operation in operations:
+            for overload in operation.overloads():
+                RULES[getattr(operation, overload)] = function
+        return function
+
+    return add
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which PyTorch computes for tensors of `dtype`."""
+    return torch.float32 if dtype in {torch.bfloat16, torch.float16} else dtype
+
+
+def widened(number: ErrorNumber) -> ErrorNumber:
+    """Return a number in the dtype in which it is computed with."""
+    return number if wide(number.dtype) == number.dtype else number.to(wide(number.dtype))
+
+
+def narrowed(number: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
+    """Return a number in a dtype, as it is where it has that dtype."""
+    return number if number.dtype == dtype else number.to(dtype)
+
+
+def scalar(value: Any) -> Any:
+    """Return a Python number for a plain tensor without dimensions."""
+    return value.item() if isinstance(value, Tensor) and value.dim() == 0 else value
+
+
+def promoted_dtype(operands: Sequence[Any]) -> torch.dtype:
+    """Return the dtype that PyTorch promotes to: that of tensors with dimensions, where there are any."""
+    tensors = [one for one in operands if isinstance(one, (ErrorNumber, Tensor)) and one.dtype.is_floating_point]
+    ranked = [one for one in tensors if len(one.shape) > 0] or tensors
+    dtype: torch.dtype = ranked[0].dtype
+    for one in ranked[1:]:
+        dtype = torch.promote_types(dtype, one.dtype)
+    return dtype
+
+
+def promoted(*operands: Any) -> tuple[list[Any], torch.dtype]:
+    """Return the operands in the dtype in which they are computed with, and the dtype of the result.
+
+    Python numbers stay numbers, unless a dtype narrower than float32 may round them: PyTorch adds them to a tensor on the
+    CPU in the dtype of that tensor.
+    """
+    first, *others = operands
+    if isinstance(first, ErrorNumber) and len(first.shape) and first.dtype == wide(first.dtype):  # the common case
+        dtype = first.dtype
+        if all(isinstance(one, (int, float)) or (isinstance(one, ErrorNumber) and one.dtype == dtype) for one in others):
+            return list(operands), dtype
+    operands = tuple(scalar(one) for one in operands)
+    kind = type(next(one for one in operands if isinstance(one, ErrorNumber)))
+    dtype = promoted_dtype(operands)
+    found = []
+    for one in operands:
+        number = held(one, kind, dtype) if isinstance(one, Tensor) else _scalar_in(one, kind, dtype)
+        found.append(narrowed(number, wide(dtype)) if isinstance(number, ErrorNumber) else number)
+    return found, dtype
+
+
+def _scalar_in(one: Any, kind: type[ErrorNumber], dtype: torch.dtype) -> Any:
+    """Return a Python number as it is, or where it may be rounded to a narrow dtype first, with the error of that."""
+    if not isinstance(one, float) or wide(dtype) == dtype or not math.isfinite(one):
+        return one
+    value = torch.tensor(one, dtype=torch.float64)
+    error = (value.to(dtype).double() - value).abs()
+    return kind(value, error, wide(dtype)) if error else one
+
+
+def held(tensor: Tensor, kind: type[ErrorNumber], dtype: torch.dtype) -> ErrorNumber:
+    """Return a plain tensor as a number, in its dtype; integers and booleans in that of the other operands."""
+    own = tensor.dtype if tensor.dtype.is_floating_point else wide(dtype)
+    return kind.exact(tensor.to(own).double(), own)
+
+
+def elementwise(function: Callable[..., ErrorNumber], *operations: Any) -> None:
+    """Register a function of numbers, computed in the wide dtype and rounded once."""
+
+    def apply(func: Any, *args: Any) -> ErrorNumber:
+        del func
+        operands, dtype = promoted(*args)
+        return narrowed(function(*operands), dtype)
+
+    rule(*operations)(apply)

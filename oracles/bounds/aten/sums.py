@@ -1,0 +1,169 @@
+"""Sums, products of matrices, and what PyTorch composes of them: normalisations and softmax."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oracles.bounds import elementary
+from oracles.bounds.aten.registry import aten, held, narrowed, promoted, promoted_dtype, rule, wide, widened
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.mask import Mask
+
+
+def reduced(a: Any, dim: Any, keepdim: bool, reduce: Callable[[Any, int], Any]) -> Any:
+    """Return a reduction over some dimensions, as one over a single dimension."""
+    rank = len(a.shape) if not isinstance(a, Mask) else a.value.dim()
+    dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
+    dims = sorted({one % rank for one in dims}) if rank else []
+    if len(dims) == 1 and rank:
+        found = reduce(a, dims[0])
+        return found.mapped(lambda tensor: tensor.unsqueeze(dims[0])) if keepdim else found
+    kept = [one for one in range(rank) if one not in dims]
+
+    def together(tensor: Tensor) -> Tensor:
+        moved = tensor.permute(*kept, *dims) if rank else tensor.reshape(1)
+        return moved.reshape(*(tensor.shape[one] for one in kept), -1)
+
+    found = reduce(a.mapped(together), len(kept))
+    if not keepdim:
+        return found
+    shape = [1 if one in dims else size for one, size in enumerate((a if not isinstance(a, Mask) else a.value).shape)]
+    return found.mapped(lambda tensor: tensor.reshape(shape))
+
+
+@rule(aten.sum)
+def _sum(func: Any, a: Any, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    if isinstance(a, Mask):
+        raise elementary.NoRule("a count of comparisons that rounding may decide")
+    dtype = dtype or a.dtype
+    return narrowed(reduced(narrowed(a, wide(dtype)), dim, keepdim, lambda one, at: one.sum(at)), dtype)
+
+
+@rule(aten.mean)
+def _mean(func: Any, a: ErrorNumber, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    dtype = dtype or a.dtype
+    return narrowed(reduced(narrowed(a, wide(dtype)), dim, keepdim, lambda one, at: one.mean(at)), dtype)
+
+
+@rule(aten.var)
+def _var(func: Any, a: ErrorNumber, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+    one = widened(a)
+    mean = reduced(one, dim, True, lambda number, at: number.mean(at))
+    squares = (one - mean).square()
+    total = reduced(squares, dim, keepdim, lambda number, at: number.sum(at))
+    count = one.value.numel() / max(1, mean.value.numel()) - (1 if correction is None else correction)
+    return narrowed(total / count, a.dtype)
+
+
+@rule(aten.var_mean)
+def _var_mean(func: Any, a: ErrorNumber, *args: Any, **kwargs: Any) -> Any:
+    dim = args[0] if args else None
+    return _var(func, a, *args, **kwargs), _mean(func, a, dim, kwargs.get("keepdim", False))
+
+
+@rule(aten.native_layer_norm)
+def _layer_norm(func: Any, a: ErrorNumber, shape: Sequence[int], weight: Any, bias: Any, eps: float) -> Any:
+    one, dims = widened(a), list(range(len(a.shape) - len(shape), len(a.shape)))
+    mean = reduced(one, dims, True, lambda number, at: number.mean(at))
+    centred = one - mean
+    rstd = (reduced(centred.square(), dims, True, lambda number, at: number.mean(at)) + eps).rsqrt()
+    result = centred * rstd
+    if weight is not None:
+        result = result * widened(weight)
+    if bias is not None:
+        result = result + widened(bias)
+    return narrowed(result, a.dtype), mean, rstd
+
+
+@rule(aten.mm, aten.bmm, aten.matmul)
+def _matmul(func: Any, a: Any, b: Any) -> ErrorNumber:
+    (a, b), dtype = promoted(a, b)
+    if len(a.shape) == 1 or len(b.shape) == 1:
+        return narrowed(_vector_product(a, b), dtype)
+    result: ErrorNumber = a @ b
+    return narrowed(result, dtype)
+
+
+def _vector_product(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
+    """Return a @ b where one of them has a single dimension."""
+    rows = a.unsqueeze(0) if len(a.shape) == 1 else a
+    columns = b.unsqueeze(-1) if len(b.shape) == 1 else b
+    product = rows @ columns
+    if len(b.shape) == 1:
+        product = product[..., 0]
+    return (
+        product[..., 0] if len(a.shape) == 1 and len(b.shape) == 1 else product[..., 0, :] if len(a.shape) == 1 else product
+    )
+
+
+rule(aten.mv, aten.dot)(_matmul)
+
+
+@rule(aten.addmm, aten.baddbmm)
+def _addmm(func: Any, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> ErrorNumber:
+    (c, a, b), dtype = promoted(c, a, b)
+    product: ErrorNumber = a @ b if alpha == 1 else (a @ b) * alpha
+    return narrowed(product if beta == 0 else product + (c if beta == 1 else c * beta), dtype)
+
+
+@rule(aten.cumsum)
+def _cumsum(func: Any, a: ErrorNumber, dim: int, *, dtype: torch.dtype | None = None) -> ErrorNumber:
+    dtype = dtype or a.dtype
+    return narrowed(elementary.cumulative(narrowed(a, wide(dtype)), dim), dtype)
+
+
+@rule(aten.index_add, aten.scatter_add)
+def _scatter_add(func: Any, a: Any, dim: int, index: Tensor, source: Any, *, alpha: float = 1) -> ErrorNumber:
+    (a, source) = _accumulated(a, source)
+    zeros = torch.zeros(a.value.shape, dtype=torch.float64, device=index.device)
+    extra = {} if alpha == 1 else {"alpha": alpha}
+    total: ErrorNumber = a + elementary.gathered_sum(source, lambda tensor: func(zeros, dim, index, tensor, **extra))
+    return total
+
+
+@rule(aten.index_put, aten._unsafe_index_put)
+def _index_put(func: Any, a: Any, indices: Any, values: Any, accumulate: bool = False, *rest: Any) -> ErrorNumber:
+    (a, values) = _accumulated(a, values)
+    if not accumulate:
+        written: ErrorNumber = type(a)(func(a.value, indices, values.value), func(a.error, indices, values.error), a.dtype)
+        return written
+    zeros = torch.zeros_like(a.value)
+    shape = zeros[tuple(slice(None) if one is None else one for one in indices)].shape
+    spread = values.mapped(lambda tensor: tensor.expand(shape))
+    total: ErrorNumber = a + elementary.gathered_sum(spread, lambda tensor: func(zeros, indices, tensor, True))
+    return total
+
+
+@rule(aten.embedding_dense_backward)
+def _embedding(func: Any, gradient: ErrorNumber, *rest: Any) -> ErrorNumber:
+    return elementary.gathered_sum(gradient, lambda tensor: func(tensor, *rest))
+
+
+def _accumulated(a: Any, source: Any) -> tuple[Any, Any]:
+    """Return both in the dtype of the result: such sums are atomic additions there, rounded one by one."""
+    kind, dtype = type(a if isinstance(a, ErrorNumber) else source), promoted_dtype((a, source))
+    first, second = (narrowed(one if isinstance(one, ErrorNumber) else held(one, kind, dtype), dtype) for one in (a, source))
+    return first, second
+
+
+@rule(aten._softmax)
+def _softmax(func: Any, a: ErrorNumber, dim: int, half_to_float: bool) -> ErrorNumber:
+    result = elementary.softmax(widened(a), dim % max(1, a.value.dim()))
+    return result if half_to_float else narrowed(result, a.dtype)
+
+
+@rule(aten._log_softmax)
+def _log_softmax(func: Any, a: ErrorNumber, dim: int, half_to_float: bool) -> ErrorNumber:
+    result = elementary.log_softmax(widened(a), dim % max(1, a.value.dim()))
+    return result if half_to_float else narrowed(result, a.dtype)
+
+
+@rule(aten.logsumexp)
+def _logsumexp(func: Any, a: ErrorNumber, dim: Any, keepdim: bool = False) -> ErrorNumber:
+    def reduce(one: ErrorNumber, at: int) -> ErrorNumber:
+        return elementary.logsumexp(one, at).mapped(lambda tensor: tensor.squeeze(at))
+
+    found: ErrorNumber = reduced(widened(a), dim, keepdim, reduce)
+    return narrowed(found, a.dtype)

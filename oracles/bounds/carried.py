@@ -1,0 +1,145 @@
+"""Tensors that carry an error-carrying number through plain PyTorch code, forward and backward.
+
+`Carried` is a tensor subclass. Code that gets one sees the dtype, shape and device of an ordinary tensor. Below autograd,
+each aten operation is one of the rules of `oracles.bounds.aten` on the numbers that its arguments carry. So the backward
+that autograd derives from a plain forward yields the bounds of the gradients by the same rules.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oracles.bounds.aten import DECOMPOSED, RULES
+from oracles.bounds.elementary import NoRule
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.mask import Mask
+
+_HERE = Path(__file__).parent
+_TORCH = Path(torch.__file__).parent
+
+
+class UnreadableReference(Exception):
+    """A reference does something for which there is no rule: the message names the operation and its line."""
+
+
+class Carried(Tensor):
+    """A tensor that carries a number: an `ErrorNumber` of its dtype, or a `Mask`."""
+
+    number: Any
+    aliased: bool
+    """Whether another tensor may share its elements: then nothing may be written into it."""
+
+    @staticmethod
+    def __new__(cls, number: ErrorNumber | Mask, requires_grad: bool = False) -> "Carried":
+        value = number.value
+        made = Tensor._make_wrapper_subclass(
+            cls, value.shape, strides=value.stride(), dtype=number.dtype, device=value.device, requires_grad=requires_grad
+        )
+        assert isinstance(made, Carried)
+        made.number, made.aliased = number, False
+        return made
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"Carried({self.number!r})"
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Apply the rule of an aten operation, or its decomposition into operations with rules."""
+        del types
+        kwargs = kwargs or {}
+        writes, shares = _effects(func)
+        if writes:
+            return _write(func, args, kwargs)
+        rule = RULES.get(func)
+        if rule is not None:
+            named = {name: _unwrap(one) for name, one in kwargs.items()}
+            try:
+                result = _wrap(rule(func, *[_unwrap(one) for one in args], **named))
+            except NoRule as missing:
+                raise UnreadableReference(f"{_unreadable(func)} ({missing})") from None
+            if shares:
+                _note_alias(args[0], result)
+            return result
+        decomposed = DECOMPOSED.get(func)
+        if decomposed is not None:
+            result = decomposed(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func.decompose(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
+        raise UnreadableReference(_unreadable(func))
+
+
+def _unwrap(argument: Any) -> Any:
+    if isinstance(argument, Carried):
+        return argument.number
+    if isinstance(argument, (list, tuple)):
+        return [_unwrap(one) for one in argument]
+    return argument
+
+
+def _wrap(result: Any) -> Any:
+    if isinstance(result, (ErrorNumber, Mask)):
+        return Carried(result)
+    if isinstance(result, (list, tuple)):
+        return type(result)(_wrap(one) for one in result)
+    return result
+
+
+@cache
+def _effects(func: Any) -> tuple[bool, bool]:
+    """Return whether an operation writes into an argument, and whether its result shares elements with one."""
+    schema = func._schema
+    return schema.is_mutable, any(one.alias_info is not None for one in schema.returns)
+
+
+def _note_alias(base: Any, views: Any) -> None:
+    for one in (base, *(views if isinstance(views, (list, tuple)) else [views])):
+        if isinstance(one, Carried):
+            one.aliased = True
+
+
+def _write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Apply an operation that writes into its first argument, as the operation that returns the result."""
+    name, target = func.overloadpacket.__name__, args[0]
+    pure = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") else None
+    pure = getattr(pure, func._overloadname, None) or getattr(pure, "default", None)
+    if pure is None or not isinstance(target, Carried) or target.aliased:
+        raise UnreadableReference(_unreadable(func))
+    result = pure(*args, **kwargs)
+    target.number = result.number.to(target.dtype) if result.dtype != target.dtype else result.number
+    return target
+
+
+def _unreadable(func: Any) -> str:
+    """Return what cannot be read, where, and what to do."""
+    where = _line()
+    writes = func._schema.is_mutable
+    advice = (
+        "it writes into a tensor; return a new tensor instead"
+        if writes
+        else "write it with operations that docs/tolerances.md lists"
+    )
+    return f"{func}{f' in {where}' if where else ''}: no rule derives its error bound; {advice}"
+
+
+def _line() -> str | None:
+    """Return the innermost line of code that is neither PyTorch's nor of this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if _HERE not in path.parents and _TORCH not in path.parents and path.suffix == ".py":
+            return f"{path}:{frame.f_lineno}"
+        frame = frame.f_back
+    return None

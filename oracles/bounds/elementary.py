@@ -1,0 +1,279 @@
+"""Error bounds of functions of one or two error-carrying numbers, beyond the methods of `ErrorNumber`.
+
+With u the unit roundoff of the dtype, |a~ - a| <= e for a number a~ that is held instead of a, and 9u for the roundings
+inside an elementary function (`rounding.ELEMENTARY`):
+
+    f(a), f monotone      max(|f(a + e) - f(a)|, |f(a - e) - f(a)|)                         + 9u |f(a)|
+    f(a), |f'| <= c       c e                                                               + 9u |f(a)|
+    a / b                 (ea + |a / b| eb) / (|b| - eb), infinite where |b| <= eb > 0      + 2u |a / b|
+    max over a dim        the largest e among elements that may be the largest
+    softmax(a)_i          y_i max(E_i / (1 - D) - 1, 1 - 1 / (E_i (1 + U)))                 + (15 + lambda sqrt(L)) u y_i
+    log_softmax(a)_i      e_i + max(-log(1 - D), log(1 + U))                                + roundings of its three steps
+    cumsum(a)             cumsum(e)                                                         + lambda sqrt(L) u cumsum(|a|)
+
+E_i = exp(e_i), D = sum_j y_j (1 - exp(-e_j)), U = sum_j y_j (exp(e_j) - 1). docs/tolerances.md derives each line.
+"""
+
+import math
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from oracles.bounds import repeated_terms
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.rounding import ELEMENTARY, LAMBDA, magnitude, nan_to_inf, unit_roundoff
+
+
+class NoRule(Exception):
+    """There is no rule for an operation on numbers of a class."""
+
+
+_FLOAT64 = 2.0**-51  # relative error of an elementary function in float64, and of the difference of two
+_LOG2_APPROX = 4.0
+"""Units of absolute error of a logarithm near 1: 2^-22 in PTX's lg2.approx, on which DSLs build theirs."""
+_TANH_APPROX = 2 * ELEMENTARY
+"""Units of absolute error of tanh(x) as 2 sigmoid(2x) - 1."""
+
+
+Function = TypeVar("Function", bound=Callable[..., ErrorNumber])
+
+
+def _bounding(function: Function) -> Function:
+    """Let a function refuse numbers that carry something else than a bound on their error."""
+
+    @wraps(function)
+    def checked(a: ErrorNumber, *args: Any, **kwargs: Any) -> ErrorNumber:
+        if not a.elementary:
+            raise NoRule(f"{function.__name__} of a {type(a).__name__}")
+        return function(a, *args, **kwargs)
+
+    return cast("Function", checked)
+
+
+@_bounding
+def monotone(
+    a: ErrorNumber,
+    function: Callable[[Tensor], Tensor],
+    *,
+    argument: float = 0.0,
+    absolute: float = 0.0,
+    flushes: bool = False,
+) -> ErrorNumber:
+    """Return f(a) of a monotone function.
+
+    Args:
+        argument: units of rounding of the argument inside the function, relative to it: exp(a) is 2^(a log2 e).
+        absolute: units of rounding of the result that are not relative to it.
+        flushes: a result below the normal range may be 0.
+    """
+    u = unit_roundoff(a.dtype)
+    value = function(a.value)
+    spread = a.error + argument * u * magnitude(a.value)
+    up, down = (function(end) - value for end in (a.value + spread, a.value - spread))
+    moved = torch.maximum(up.abs(), down.abs()) + _FLOAT64 * magnitude(value)
+    moved = torch.where(spread == 0, 0.0, moved) + absolute * u
+    return _elementary(a, value, moved + _flushed(value, a.dtype) if flushes else moved)
+
+
+@_bounding
+def smooth(a: ErrorNumber, function: Callable[[Tensor], Tensor], slope: float, width: float = math.inf) -> ErrorNumber:
+    """Return f(a) of a function whose derivative is at most `slope` and whose values differ by at most `width`."""
+    spread = a.error + 2 * unit_roundoff(a.dtype) * magnitude(a.value)
+    return _elementary(a, function(a.value), (slope * spread).clamp(max=width))
+
+
+def _elementary(a: ErrorNumber, value: Tensor, moved: Tensor) -> ErrorNumber:
+    """Return f(a) with `moved`, what the error of a changes; a value that is not finite is certain where a is."""
+    sure = ~value.isfinite() & (a.error == 0)
+    moved = torch.where(sure, 0.0, torch.where(value.isfinite(), nan_to_inf(moved), torch.inf))
+    return a._rounded(value, moved, a.dtype, units=ELEMENTARY, finite=a.finite)
+
+
+def exp(a: ErrorNumber) -> ErrorNumber:
+    """Return the exponential."""
+    return monotone(a, torch.exp, argument=2.0, flushes=True)
+
+
+def _flushed(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the smallest normal number where a value is not 0: implementations may flush what is below it."""
+    return torch.where(value != 0, float(torch.finfo(dtype).smallest_normal), 0.0)
+
+
+def log(a: ErrorNumber) -> ErrorNumber:
+    """Return the natural logarithm."""
+    return monotone(a, torch.log, absolute=_LOG2_APPROX)
+
+
+def tanh(a: ErrorNumber) -> ErrorNumber:
+    """Return the hyperbolic tangent."""
+    return monotone(a, torch.tanh, argument=2.0, absolute=_TANH_APPROX)
+
+
+def power(a: ErrorNumber, exponent: float) -> ErrorNumber:
+    """Return a**exponent."""
+    if exponent == int(exponent) and 1 <= exponent <= 4:
+        return a ** int(exponent)
+    if exponent == -0.5:
+        return a.rsqrt()
+    if exponent in {0.5, -1.0}:
+        return sqrt(a) if exponent == 0.5 else reciprocal(a)
+    if exponent == 0.0:
+        return type(a).exact(torch.ones_like(a.value), a.dtype)
+    whole = exponent == int(exponent)
+    base = absolute(a) if whole and int(exponent) % 2 == 0 else a
+    logarithms = magnitude(magnitude(a.value).log())
+    # exp(exponent log a): each of the three steps rounds, the product relative to itself
+    steps = (2 * abs(exponent) * float(logarithms.amax()) + 2) / abs(exponent) if a.value.numel() else 0.0
+    return monotone(base, lambda value: value**exponent, argument=steps)
+
+
+@_bounding
+def sqrt(a: ErrorNumber) -> ErrorNumber:
+    """Return the square root of a."""
+    least = (a.value - a.error).clamp(min=0.0).sqrt()
+    value = a.value.sqrt()
+    return _elementary(a, value, torch.where(a.error == 0, 0.0, a.error / (value + least)))
+
+
+def reciprocal(a: ErrorNumber) -> ErrorNumber:
+    """Return 1 / a."""
+    return quotient(type(a).exact(torch.ones_like(a.value), a.dtype), a)
+
+
+@_bounding
+def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
+    """Return a / b."""
+    value = a.value / b.value
+    least = b.value.abs() - b.error
+    moved = nan_to_inf((a.error + magnitude(value) * b.error) / least)
+    moved = torch.where((a.error == 0) & (b.error == 0), 0.0, torch.where(least > 0, moved, torch.inf))
+    certain = ~value.isfinite() & (a.error == 0) & (b.error == 0)
+    moved = torch.where(certain, 0.0, torch.where(value.isfinite(), moved, torch.inf))
+    return a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite and b.finite)
+
+
+@_bounding
+def absolute(a: ErrorNumber) -> ErrorNumber:
+    """Return |a|, whose error is that of a."""
+    return type(a)(a.value.abs(), a.error, a.dtype, a.quantum, finite=a.finite, errorless=a.errorless)
+
+
+@_bounding
+def bounded(a: ErrorNumber, least: float | None, most: float | None) -> ErrorNumber:
+    """Return a limited to a range of constants; its error is no larger than that of a."""
+    return type(a)(a.value.clamp(least, most), a.error, a.dtype)
+
+
+@_bounding
+def larger(a: ErrorNumber, b: ErrorNumber, choose: Callable[[Tensor, Tensor], Tensor] = torch.maximum) -> ErrorNumber:
+    """Return the elementwise maximum, or with `choose` the minimum: of the errors, the larger one that may be chosen."""
+    value = choose(a.value, b.value)
+    near = (a.value - b.value).abs() <= a.error + b.error
+    error = torch.where(near, torch.maximum(a.error, b.error), torch.where(value == a.value, a.error, b.error))
+    return type(a)(value, error, a.dtype)
+
+
+@_bounding
+def largest(a: ErrorNumber, dim: int) -> ErrorNumber:
+    """Return the maximum over a dimension."""
+    certain = (a.value - a.error).amax(dim, keepdim=True)
+    error = torch.where(a.value + a.error >= certain, a.error, 0.0).amax(dim)
+    return type(a)(a.value.amax(dim), nan_to_inf(error), a.dtype)
+
+
+@_bounding
+def chosen(a: ErrorNumber, b: ErrorNumber, condition: Tensor, unsure: Tensor | None = None) -> ErrorNumber:
+    """Return a where `condition`, else b; where the condition is `unsure`, either may be held."""
+    value, error = torch.where(condition, a.value, b.value), torch.where(condition, a.error, b.error)
+    if unsure is not None:
+        apart = nan_to_inf((a.value - b.value).abs() + torch.maximum(a.error, b.error))
+        error = torch.where(unsure, apart, error)
+    return type(a)(value, error, a.dtype)
+
+
+@_bounding
+def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
+    """Return the softmax over a dimension, as exp(a - max) / sum."""
+    value, spread, down, up = _shares(a, dim)
+    over = (spread.expm1() + down) / (1 - down)
+    under = 1 - 1 / (spread.exp() * (1 + up))
+    moved = torch.where(down < 1, value * torch.maximum(over, under), torch.inf)
+    moved = torch.where(moved > 1, torch.where(spread.isinf(), torch.inf, 1.0), moved)
+    moved = torch.where(value == 0, torch.where(a.error.isinf(), torch.inf, 0.0), moved)
+    units = 2 * ELEMENTARY + _roundings(value, dim, a.dtype)
+    return _certain(a, value, moved + _flushed(value, a.dtype), units, value)
+
+
+@_bounding
+def log_softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
+    """Return its logarithm, as (a - max) - log(sum of exp(a - max))."""
+    shares, spread, down, up = _shares(a, dim)
+    value = a.value.log_softmax(dim)
+    total = (a.value - a.value.amax(dim, keepdim=True)).exp().sum(dim, keepdim=True)
+    moved = spread + torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), up.log1p())
+    units = ELEMENTARY + _roundings(shares, dim, a.dtype) + _LOG2_APPROX
+    own = units + ELEMENTARY * magnitude(total.log())
+    return _certain(a, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value))
+
+
+@_bounding
+def logsumexp(a: ErrorNumber, dim: int) -> ErrorNumber:
+    """Return log(sum(exp(a))) over a dimension, kept with size 1."""
+    shares, _, down, up = _shares(a, dim)
+    value = a.value.logsumexp(dim, keepdim=True)
+    moved = torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), up.log1p())
+    rest = value - a.value.amax(dim, keepdim=True)
+    units = ELEMENTARY + _roundings(shares, dim, a.dtype) + _LOG2_APPROX
+    own = units + ELEMENTARY * magnitude(rest)
+    error = type(a)(value, torch.where(value.isfinite(), moved, 0.0), a.dtype)
+    return _certain(error, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value))
+
+
+def _shares(a: ErrorNumber, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return softmax(a), the error of each argument of exp, and how far the sum of the shares moves down and up."""
+    value = a.value.softmax(dim)
+    distance = magnitude(a.value - a.value.amax(dim, keepdim=True))
+    spread = a.error + 3 * unit_roundoff(a.dtype) * distance  # the subtraction, and 2u inside of exp
+    down = (value * -(-spread).expm1()).nan_to_num(nan=0.0).sum(dim, keepdim=True)
+    up = (value * spread.expm1()).nan_to_num(nan=0.0).sum(dim, keepdim=True)
+    return value, spread, down, up
+
+
+def _roundings(terms: Tensor, dim: int, dtype: torch.dtype) -> Tensor | float:
+    """Return the roundings of a sum of positive terms, in units of the sum."""
+    units = repeated_terms.of_sum(terms, dim, dtype)
+    return units.unsqueeze(dim) if isinstance(units, Tensor) else units
+
+
+def _certain(a: ErrorNumber, value: Tensor, moved: Tensor, units: float | Tensor, size: Tensor) -> ErrorNumber:
+    """Return a result whose class is certain where it is finite, or where nothing in a is in doubt."""
+    doubt = bool((a.error > 0).any())
+    moved = torch.where(value.isfinite(), nan_to_inf(moved), torch.inf if doubt else 0.0)
+    return a._rounded(value, moved, a.dtype, units=units, size=magnitude(size), finite=False)
+
+
+@_bounding
+def cumulative(a: ErrorNumber, dim: int) -> ErrorNumber:
+    """Return the running sums along a dimension."""
+    length = a.value.shape[dim] if a.value.dim() else 1
+    return a._rounded(
+        a.value.cumsum(dim),
+        nan_to_inf(a.error.cumsum(dim)),
+        a.dtype,
+        units=min(float(length), LAMBDA * math.sqrt(length)),
+        size=magnitude(a.value).cumsum(dim),
+        finite=a.finite,
+    )
+
+
+@_bounding
+def gathered_sum(a: ErrorNumber, add: Callable[[Tensor], Tensor]) -> ErrorNumber:
+    """Return sums of elements of a, where `add` adds each element to the one that it belongs to."""
+    count = add(torch.ones_like(a.value))
+    units = torch.minimum(count, LAMBDA * count.sqrt()) * (count > 1)
+    return a._rounded(
+        add(a.value), nan_to_inf(add(a.error)), a.dtype, units=units, size=add(magnitude(a.value)), finite=a.finite
+    )

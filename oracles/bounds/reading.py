@@ -1,0 +1,60 @@
+"""Reads a plain PyTorch function on error-carrying numbers: its outputs, and its gradients by autograd."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from oracles.bounds.carried import Carried
+from oracles.bounds.error_number import ErrorNumber
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The numbers of a function's outputs, and of the gradients of its differentiable arguments: None for the others."""
+
+    outputs: tuple[Any, ...]
+    gradients: tuple[ErrorNumber | None, ...]
+
+
+def read(
+    function: Callable[..., Any],
+    arguments: Sequence[Tensor | None],
+    scalars: Mapping[str, Any],
+    upstream: Sequence[Tensor | None] = (),
+    number: type[ErrorNumber] = ErrorNumber,
+) -> Reading:
+    """Evaluate `function` on numbers that hold `arguments` without an error.
+
+    Args:
+        arguments: tensors in the dtypes that an implementation gets; those of integers and booleans stay plain.
+        upstream: gradients of the outputs in order, None for an output without one; without any, no gradient is read.
+        number: the class of the numbers.
+
+    Raises:
+        UnreadableReference: an operation has no rule.
+    """
+    given = [_carried(one, number, requires_grad=bool(upstream)) for one in arguments]
+    with torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
+        results = function(*given, **scalars)
+    outputs = tuple(results) if isinstance(results, (list, tuple)) else (results,)
+    leaves = [one for one in given if isinstance(one, Carried)]
+    gradients: list[ErrorNumber | None] = [None] * len(given)
+    pairs = [(one, gradient) for one, gradient in zip(outputs, upstream, strict=False) if gradient is not None]
+    if pairs:
+        weights = [_carried(gradient, number, requires_grad=False) for _, gradient in pairs]
+        found = torch.autograd.grad([one for one, _ in pairs], leaves, weights, allow_unused=True)
+        by_leaf = {
+            id(leaf): one.number if isinstance(one, Carried) else None for leaf, one in zip(leaves, found, strict=True)
+        }
+        gradients = [by_leaf.get(id(one)) for one in given]
+    return Reading(tuple(one.number if isinstance(one, Carried) else one for one in outputs), tuple(gradients))
+
+
+def _carried(tensor: Tensor | None, number: type[ErrorNumber], *, requires_grad: bool) -> Any:
+    if tensor is None or not tensor.dtype.is_floating_point:
+        return tensor
+    return Carried(number.exact(tensor.detach().double(), tensor.dtype), requires_grad)

@@ -1,0 +1,188 @@
+"""Plain PyTorch functions read for their error bounds: PyTorch's results lie inside, and wrong variants do not."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mhc.case import default_case
+from mhc.inputs import materialise
+from mhc.operator import STORAGE_DTYPES
+from mhc.reference import reference, widen
+from oracles.bound import read_formula
+from oracles.bounds.carried import Carried, UnreadableReference
+from oracles.bounds.deviation_number import DeviationNumber
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.reading import Reading, read
+from oracles.bounds.rounding import unit_roundoff
+from oracles.bounds.sampled_number import sampled_errors
+from oracles.bounds.underflow_number import UnderflowNumber
+from tests.support.references import REFERENCES, causal_attention, normal, rms_norm, sinkhorn
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def results(function: Callable[..., Tensor], arguments: Sequence[Tensor], upstream: Tensor) -> list[Tensor]:
+    """The output of a function as PyTorch computes it, and the gradients of its differentiable arguments."""
+    given = [one.clone().requires_grad_(one.dtype.is_floating_point) for one in arguments]
+    output = function(*given)
+    return [output.detach(), *torch.autograd.grad(output, [one for one in given if one.requires_grad], upstream)]
+
+
+def numbers(reading: Reading) -> list[ErrorNumber]:
+    return [*reading.outputs, *(one for one in reading.gradients if one is not None)]
+
+
+def ratio(got: Tensor, wanted: ErrorNumber, error: Tensor | None = None) -> float:
+    difference = (got.double() - wanted.value).abs()
+    return float(torch.where(difference == 0, 0.0, difference / (wanted.error if error is None else error)).max())
+
+
+def upstream_of(function: Callable[..., Tensor], arguments: Sequence[Tensor], generator: torch.Generator) -> Tensor:
+    output = function(*arguments)
+    return normal(generator, *output.shape, dtype=output.dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", REFERENCES)
+def test_pytorch_lies_within_the_bounds_forward_and_backward(name: str, dtype: str) -> None:
+    one, generator = REFERENCES[name], torch.Generator().manual_seed(len(name))
+    for _ in range(2):
+        arguments = one.arguments(generator, DTYPES[dtype])
+        upstream = upstream_of(one.function, arguments, generator)
+        found = numbers(read(one.function, arguments, {}, [upstream]))
+        got = results(one.function, arguments, upstream)
+        assert len(got) == len(found)
+        for tensor, number in zip(got, found, strict=True):
+            assert tensor.dtype == number.dtype
+            assert bool(number.error.isfinite().all())
+            assert ratio(tensor, number) <= 1
+        assert float(found[0].error.median()) < 1e4 * unit_roundoff(found[0].dtype) * float(found[0].value.abs().max())
+
+
+WRONG: dict[str, tuple[str, Callable[..., Tensor]]] = {
+    "eps outside the root": (
+        "rms_norm",
+        lambda x, w: (x.float() / (x.float().square().mean(-1, keepdim=True).sqrt() + 1e-3)).to(x.dtype) * w,
+    ),
+    "mean over one too few": (
+        "rms_norm",
+        lambda x, w: rms_norm(x, w) * ((x.shape[-1] - 1) / x.shape[-1]) ** 0.5,
+    ),
+    "variance without Bessel's correction": ("variance", lambda x: x.float().var(-1, correction=0).sqrt()),
+    "softmax in bfloat16": ("softmax", lambda x: F.softmax(x.bfloat16(), -1).to(x.dtype)),
+    "sigmoid twice": ("swiglu", lambda a, b: a * a.sigmoid().sigmoid() * b),
+    "erf for tanh": ("geglu", lambda a, b: F.gelu(a) * b),
+    "halves not swapped": ("rope", lambda x, c, s: x * c + x * s),
+    "no scale": ("attention", lambda q, k, v: causal_attention(q * q.shape[-1] ** 0.5, k, v)),
+    "not causal": ("attention", lambda q, k, v: (q.float() @ k.float().mT / 4.0).softmax(-1) @ v.float()),
+    "mixing transposed": (
+        "mhc_post",
+        lambda x, y, p, r: torch.einsum("tio,tic->toc", r, x) + p.unsqueeze(-1) * y.unsqueeze(-2),
+    ),
+    "bfloat16 products": ("linear", lambda x, w, b: F.linear(x.bfloat16(), w.bfloat16()).float() + b),
+    "sum, not mean": ("cross_entropy", lambda x, t: F.cross_entropy(x, t, reduction="sum")),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_variant_is_outside_of_the_bounds(wrong: str) -> None:
+    name, function = WRONG[wrong]
+    one, generator = REFERENCES[name], torch.Generator().manual_seed(7)
+    arguments = one.arguments(generator, torch.float32)
+    upstream = upstream_of(one.function, arguments, generator)
+    found = numbers(read(one.function, arguments, {}, [upstream]))
+    got = results(function, arguments, upstream)
+    assert max(ratio(tensor, number) for tensor, number in zip(got, found, strict=True)) > 1.5
+
+
+@pytest.mark.parametrize("number", [ErrorNumber, DeviationNumber, UnderflowNumber])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_mhc_pre_read_as_plain_pytorch_has_the_same_bounds(number: type[ErrorNumber], dtype: str) -> None:
+    """The formula of mHC pre runs on numbers themselves and on tensors that carry them."""
+    inputs = materialise(default_case(B=2, S=3, n=4, D=24, dtype=dtype), torch.device("cpu"))
+    table, storage, scalars = inputs.case.table, STORAGE_DTYPES[dtype], inputs.case.scalars
+    wide, saved = widen(inputs), reference(inputs).outputs
+    wanted = read_formula(table, wide, storage, scalars, saved=saved, number=number).results
+    specs = table.argument_specs
+    given: dict[str, Any] = {
+        name: None if one is None else Carried(number.exact(one, specs[name].dtype(storage))) for name, one in wide.items()
+    }
+    outputs = table.forward(*(given[name] for name in table.forward_arguments), **scalars)
+    found = dict(zip((spec.name for spec in table.outputs), outputs, strict=True))
+    given |= {name: Carried(number.stored(saved[name], found[name].dtype)) for name in table.saved}
+    gradients = table.backward(*(given[name] for name in table.backward_arguments), **scalars)
+    found |= dict(zip((spec.name for spec in table.gradients), gradients, strict=True))
+    for name, one in wanted.items():
+        assert torch.equal(found[name].number.value, one.value), name
+        assert torch.equal(found[name].number.error, one.error), name
+
+
+def test_an_iteration_whose_composed_bound_is_infinite_has_a_sampled_one() -> None:
+    generator = torch.Generator().manual_seed(3)
+    for scale in (1.0, 8.0):
+        x = normal(generator, 60, 4, 4, scale=scale)
+        upstream = normal(generator, 60, 4, 4)
+        exact = read(sinkhorn, [x], {}, [upstream])
+        assert bool(exact.outputs[0].error.isinf().any())
+        (output,), (gradient,) = sampled_errors(sinkhorn, [x], {}, [upstream], exact)
+        got = results(sinkhorn, [x], upstream)
+        for tensor, number, error in zip(got, numbers(exact), (output, gradient), strict=True):
+            assert error is not None
+            assert ratio(tensor, number, error) < 1
+            assert float((error / number.value.abs().clamp(min=1e-3)).median()) < 3000 * 2**-24
+        for wrong in (partial(sinkhorn, iterations=6), lambda x: sinkhorn(x.mT).mT):
+            assert ratio(results(wrong, [x], upstream)[0], exact.outputs[0], output) > 1
+
+
+def test_a_sampled_tolerance_is_the_same_each_time_and_leaves_the_generator_alone() -> None:
+    x, upstream = torch.randn(2, 4, 4), torch.ones(2, 4, 4)
+    exact = read(sinkhorn, [x], {}, [upstream])
+    state = torch.get_rng_state()
+    first, second = (sampled_errors(sinkhorn, [x], {}, [upstream], exact)[0][0] for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert torch.equal(first, second)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_rounding_may_decide_a_comparison() -> None:
+    """0.1 + 0.2 - 0.3 is 0 or not by rounding alone, so that either branch may be taken."""
+    x = torch.tensor([0.2, 0.5], dtype=torch.float32)
+    (number,) = read(lambda x: torch.where(x + 0.1 > 0.3, x, -x), [x], {}).outputs
+    assert number.error[0] >= 2 * 0.2
+    assert number.error[1] == 0
+
+
+def test_a_masked_row_of_a_softmax_is_nan_for_certain() -> None:
+    (number,) = read(lambda x: x.softmax(-1), [torch.full((2, 3), float("-inf"))], {}).outputs
+    assert bool(number.value.isnan().all())
+    assert bool((number.error == 0).all())
+
+
+def test_what_no_rule_reads_is_named_with_its_line() -> None:
+    def sorts(x: Tensor) -> Tensor:
+        return x.sort().values
+
+    line = sorts.__code__.co_firstlineno + 1
+    with pytest.raises(UnreadableReference, match=rf"aten\.sort\.default in .*test_reading\.py:{line}: no rule derives"):
+        read(sorts, [torch.ones(3)], {})
+
+
+def test_writing_into_a_view_is_refused() -> None:
+    def writes(x: Tensor) -> Tensor:
+        out = x * 2
+        out[..., 1:].add_(1.0)
+        return out
+
+    with pytest.raises(UnreadableReference, match="it writes into a tensor; return a new tensor instead"):
+        read(writes, [torch.ones(3)], {})
+
+
+def test_numbers_of_the_precision_gate_have_no_rules_for_functions_yet() -> None:
+    with pytest.raises(UnreadableReference, match="monotone of a DeviationNumber"):
+        read(torch.exp, [torch.ones(3)], {}, number=DeviationNumber)
