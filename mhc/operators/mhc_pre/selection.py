@@ -58,7 +58,7 @@ class Kernel:
     """A row of a backend's table: one way to run a stage.
 
     Attributes:
-        name: the mode that a schedule pins.
+        name: the mode that a schedule pins; TileLang's `whole`, `general` and `fixed` are pinned otherwise (see its table).
         supports: from a problem, True or why not. preferred: whether it is the default where it is supported.
         serves, reason: in words, for the documentation: what it supports, and where and why it is the default.
     """
