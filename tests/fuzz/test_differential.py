@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mhc import Case, Implementation, Refused, default_case, load
+from mhc.fuzz.campaign import campaign
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.differential import Peer, PeerResult, RunningPeer, compared
 from mhc.fuzz.check.level import Level
@@ -336,6 +337,7 @@ def test_a_campaign_finds_it_once_makes_it_small_and_replays_it(
     kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(minimise, "RUNS", 1)
+    monkeypatch.setattr(campaign, "_MINIMISE_SECONDS", 600.0)  # the tests beside this one may take most of the cores
     out = tmp_path / "runs"
     chosen = ("--impl", f"{kernels}:MINE", "--against", f"{kernels}:OFF")
     result = fuzz("--cases", 6, "--seed", 2, "--workers", 1, "--out", out, *chosen)
