@@ -1,6 +1,5 @@
 """`python -m mhc.bench throughput`: the simulated fleet, the plain loop, the race, and what laps add up to."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from mhc.bench.detection.suites import COMPARATORS, Fixed
 from mhc.bench.throughput import cli
 from mhc.bench.throughput.measure import PHASES, Contender, Lap, Team, in_turns, median_rate, median_ratio, split
 from mhc.bench.throughput.plain import apart, fixed, loop
-from mhc.bench.throughput.race import Race, Score, State, race, scores
+from mhc.bench.throughput.race import Race, Score, race, scores
 from mhc.bench.throughput.simulated import Ceiling, Simulated, measure
 from mhc.bench.throughput.unled import unled
 from mhc.fuzz.executors.local import LocalExecutor
@@ -128,8 +127,8 @@ def test_contenders_of_a_race_have_a_cache_of_their_own(tmp_path: Path, monkeypa
     prey = Subject(name="tells", spec=f"{file}:IMPL", base="manual", clean=False)
     monkeypatch.setattr("mhc.bench.throughput.race.subject", lambda mutant: prey)
     mutant = next(one for one in ALL.values() if one.base == "manual" and not one.clean)
-    done = race([mutant], State(None, {}), limit=20, jobs=1, seed=0)
-    assert (done[0].fault, done[0].cases) == ("", 1)
+    done = race(mutant, limit=20, seed=0)
+    assert (done.fault, done.cases) == ("", 1)
     caches = seen.read_text(encoding="utf-8").split()
     assert len({*caches}) == 2
     assert str(tmp_path / "shared") not in caches
@@ -155,13 +154,13 @@ def test_what_is_raced() -> None:
         one.name for one in TRUE_SIZE if one.device == "cpu"
     }
     assert cli._chosen(("thresholds",), generated, every=False) == list(generated)
-    with pytest.raises(UsageError, match="--only offsets_wrap_at_2_31: no such mutant on the CPU"):
+    with pytest.raises(UsageError, match="--only offsets_wrap_at_2_31: no such mutant on cpu"):
         cli._chosen(("offsets_wrap_at_2_31",), (), every=False)
 
 
 def test_a_race_tells_each_set_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    def raced(mutants: Sequence[Mutant], *_: object, **__: object) -> list[Race]:
-        return [replace(RACE, name=one.name, campaign=1.0 if one.name == "res_transposed" else None) for one in mutants]
+    def raced(mutant: Mutant, *_: object) -> Race:
+        return replace(RACE, name=mutant.name, campaign=1.0 if mutant.name == "res_transposed" else None)
 
     monkeypatch.setattr(cli, "race", raced)
     names = [part for name in ("res_transposed", "wide_h_in_column", "dx_all_zero") for part in ("--only", name)]

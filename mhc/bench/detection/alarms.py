@@ -16,6 +16,8 @@ from mhc.fuzz.worker.process import HarnessError
 from mhc.registry import built_in, load
 from oracles.mutants.record import BASES
 
+_SECONDS = 300.0
+
 
 def bases_on(device: str) -> list[str]:
     """Return the bases of mutants that run on a device."""
@@ -28,10 +30,10 @@ def others_on(device: str) -> list[str]:
     return [name for name, one in built_in().items() if device in one.devices and name not in hunted]
 
 
-def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, jobs: int) -> Hunt:
+def campaign(spec: str, device: str, *, cases: int, seed: int, jobs: int) -> Hunt:
     """Run a campaign over one correct implementation: return its cases, and its first finding as a false alarm.
 
-    A known issue is no alarm. It ends after `cases`, or where they take longer, after `seconds`.
+    A known issue is no alarm. It ends after `cases`, or where they take longer, after `_SECONDS`.
     """
     implementation = load(spec)
     name = implementation.name
@@ -43,7 +45,7 @@ def campaign(spec: str, device: str, *, cases: int, seconds: float, seed: int, j
     with campaigns.campaign(
         specs,
         Pool(specs, LocalExecutor(specs, device, jobs, Limits(), gpus=gpus)),
-        Budget(seconds=seconds, cases=cases),
+        Budget(seconds=_SECONDS, cases=cases),
         seed=seed,
         device=device,
         known_issues=KNOWN_ISSUES,

@@ -8,12 +8,13 @@ import torch
 
 from mhc.bench import verbs
 from mhc.bench.detection import alarms, picture, report
-from mhc.bench.detection.detect import State, detect
+from mhc.bench.detection.detect import detect
 from mhc.bench.detection.hunt import Hunt, Subject, base_subject, subject
 from mhc.bench.detection.score import score
-from mhc.bench.detection.sets import KNOWN, THRESHOLDS, set_of
-from oracles.mutants.catalogue import ALL, NEEDS_A_GPU
-from oracles.mutants.record import BASES, Mutant
+from mhc.bench.detection.sets import choose
+from mhc.bench.state import Results
+from oracles.mutants.catalogue import ALL
+from oracles.mutants.record import Mutant
 from oracles.mutants.thresholds import drawn
 
 RESULTS = {"cpu": verbs.RESULTS / "detection.md", "cuda": verbs.RESULTS / "detection-cuda.md"}
@@ -33,16 +34,9 @@ RESULTS = {"cpu": verbs.RESULTS / "detection.md", "cuda": verbs.RESULTS / "detec
 )
 @verbs.device("Where mutants run.")
 @verbs.whole("--thresholds", least=0, metavar="SEED", help="Hunt mutants too whose thresholds this seed draws.")
-@verbs.number(
-    "--clean-seconds",
-    default=300.0,
-    help="That a campaign over a built-in implementation, which is no base of mutants, takes at most.",
-)
-@verbs.whole("--after", least=0, default=0, help="Cases after a kill, for the matrix.")
-@verbs.number("--limit", default=60.0, help="Seconds a run may take.")
-@verbs.number("--seconds", help="That a mutant gets at most, all its cases together.")
+@verbs.number("--seconds", default=float("inf"), help="That a mutant gets at most, all its cases together.")
 @verbs.jobs("Worker processes.")
-@verbs.state()
+@verbs.STATE
 @verbs.write(f"{RESULTS['cpu']}, or {RESULTS['cuda'].name}, and its picture")
 def detection(
     count: int,
@@ -51,10 +45,7 @@ def detection(
     names: tuple[str, ...],
     device: str,
     thresholds: int | None,
-    clean_seconds: float,
-    after: int,
-    limit: float,
-    seconds: float | None,
+    seconds: float,
     jobs: int,
     state: Path | None,
     write: bool,
@@ -82,22 +73,20 @@ def detection(
     def show(prey: Subject, result: Hunt) -> None:
         page.show(report.line(prey, result))
 
-    kept = State(state, {"cases": count, "clean": clean or count, "seed": seed, "after": after, "device": device})
+    kept = Results(Hunt, "hunts", state, cases=count, clean=clean or count, seed=seed, device=device)
     hunts = detect(
         [*(subject(one, device) for one in chosen), *bases],
         kept,
         count=count,
         clean=clean,
         seed=seed,
-        after=after,
-        limit=limit,
         jobs=jobs,
-        seconds=float("inf") if seconds is None else seconds,
+        seconds=seconds,
         on_hunt=show,
     )
     campaigns = kept.complete(
         [Subject(name=name, spec=name, base="", clean=True, device=device) for name in others],
-        lambda prey: alarms.campaign(prey.name, device, cases=clean or count, seconds=clean_seconds, seed=seed, jobs=jobs),
+        lambda prey: alarms.campaign(prey.name, device, cases=clean or count, seed=seed, jobs=jobs),
         1,
         show,
     )
@@ -107,8 +96,6 @@ def detection(
         command=verbs.command(),
         count=count,
         seed=seed,
-        after=after,
-        elsewhere=NEEDS_A_GPU,
         picture=RESULTS[device].with_suffix(".svg").name,
         device=device,
         thresholds=thresholds,
@@ -121,22 +108,10 @@ def _choose(names: Sequence[str], device: str, thresholds: Sequence[Mutant]) -> 
     """Return the mutants and clean variants asked for, and the built-in implementations that a campaign is to check.
 
     Raises:
-        click.UsageError: a name is of nothing, or of something that does not run on the device.
+        click.UsageError: a name is of nothing that runs on the device.
     """
-    here = alarms.bases_on(device)
-    every = [*ALL.values(), *thresholds]
-    fit = [one for one in every if one.base in here and (device == "cuda" or one.device == "cpu")]
-    builtin = alarms.others_on(device)
-    groups = {name: [one for one in fit if not one.clean and set_of(one) == name] for name in (*KNOWN, THRESHOLDS)}
-    groups |= {base: [one for one in fit if one.base == base] for base in here}
-    for name in names:
-        if name in builtin or groups.get(name) or any(one.name == name for one in fit):
-            continue
-        if name in BASES or name in groups or any(one.name == name for one in every):
-            raise click.UsageError(f"--only {name}: nothing of that name runs on {device}")
-        known = ", ".join(dict.fromkeys([*BASES, *KNOWN, *builtin, *(one.name for one in every)]))
-        raise click.UsageError(f"--only {name}: no such mutant; known are {known}")
-    if not names:
-        return [one for one in fit if one.clean or device in {"cpu", one.device}], builtin
-    wanted = {one.name for name in names for one in groups.get(name, ())} | set(names)
-    return [one for one in fit if one.name in wanted], [name for name in builtin if name in names]
+    here, builtin = alarms.bases_on(device), alarms.others_on(device)
+    fit = [one for one in (*ALL.values(), *thresholds) if one.base in here and (device == "cuda" or one.device == "cpu")]
+    if names:
+        return choose(names, fit, device, builtin), [name for name in builtin if name in names]
+    return [one for one in fit if one.clean or device in {"cpu", one.device}], builtin

@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 _FUZZ = (
@@ -58,11 +58,6 @@ class Fault:
         """Its id."""
         return f"{self.module}:{self.line}:{self.column}:{self.operator}"
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """The key of a waiver, which holds wherever the line stands."""
-        return self.module, self.before.strip(), self.after.strip()
-
     def apply(self, source: str) -> str:
         """Return the module's text with the fault."""
         lines = source.splitlines(keepends=True)
@@ -71,7 +66,7 @@ class Fault:
         return "".join(lines)
 
     def diff(self) -> str:
-        """Return before and after in one line, the change as `[-old-]{+new+}`."""
+        """Return before and after in one line, the change as `[-old-]{+new+}`, wherever the line stands."""
         head = _shared(self.before, self.after)
         most = min(len(self.before), len(self.after)) - len(head)
         tail = _shared(self.before[::-1], self.after[::-1])[:most]
@@ -133,27 +128,10 @@ _Place = tuple[int, int]
 _Change = tuple[_Place, _Place, str, tuple[str, ...]]
 """From where, to where, the operator, and the texts that may come there."""
 
-_COMPARISONS: Mapping[type[ast.cmpop], tuple[str, str]] = {
-    ast.Lt: ("<", "<="),
-    ast.LtE: ("<=", "<"),
-    ast.Gt: (">", ">="),
-    ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="),
-    ast.Is: ("is", "is not"),
-    ast.IsNot: ("is not", "is"),
-    ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
-}
-_ARITHMETIC: Mapping[type[ast.operator], tuple[str, str]] = {
-    ast.Add: ("+", "-"),
-    ast.Sub: ("-", "+"),
-    ast.Mult: ("*", "/"),
-    ast.Div: ("/", "*"),
-    ast.FloorDiv: ("//", "*"),
-    ast.Mod: ("%", "*"),
-    ast.BitOr: ("|", "&"),
-    ast.BitAnd: ("&", "|"),
+_OPERATORS: Mapping[str, str] = {
+    **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="},
+    **{"is": "is not", "is not": "is", "in": "not in", "not in": "in", "and": "or", "or": "and"},
+    **{"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "*", "|": "&", "&": "|"},
 }
 _SWAPS = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum"}
 _EMPTY = {"list": "[]", "dict": "{}", "Mapping": "{}", "Sequence": "()", "set": "set()", "frozenset": "frozenset()"}
@@ -213,14 +191,11 @@ class _Finder:
     def _here(self, node: ast.AST, *, top: bool) -> Iterator[_Change]:
         match node:
             case ast.Compare():
-                for left, kind, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
-                    yield from self._between(left, right, _COMPARISONS[type(kind)], "comparison")
+                yield from self._between([node.left, *node.comparators], "comparison")
             case ast.BoolOp():
-                swap = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-                for left, right in zip(node.values, node.values[1:], strict=False):
-                    yield from self._between(left, right, swap, "and/or")
+                yield from self._between(node.values, "and/or")
             case ast.BinOp() if _computes(node, top=top):
-                yield from self._between(node.left, node.right, _ARITHMETIC[type(node.op)], "arithmetic")
+                yield from self._between([node.left, node.right], "arithmetic")
             case ast.UnaryOp(op=ast.Not()):
                 yield _begin(node), _begin(node.operand), "negation", ("",)
             case ast.Constant(value=bool(value)):
@@ -245,17 +220,17 @@ class _Finder:
             case ast.Call():
                 yield from _in_call(node)
             case ast.Tuple() if top and len(node.elts) > 1:
-                for this, following in zip(node.elts, node.elts[1:], strict=False):
+                for this, following in pairwise(node.elts):
                     yield _begin(this), _begin(following), "element dropped", ("",)
 
-    def _between(self, left: ast.expr, right: ast.expr, swap: tuple[str, str], operator: str) -> Iterator[_Change]:
-        """Yield the operator that stands between two operands."""
-        if _end(left)[0] != _begin(right)[0]:
-            return
-        raw = self._lines[_begin(right)[0] - 1].encode()[_end(left)[1] : _begin(right)[1]].decode()
-        old, new = swap
-        pattern = re.escape(old).replace(r"\ ", r"\s+")
-        yield _end(left), _begin(right), operator, (re.sub(pattern, new, raw, count=1),)
+    def _between(self, operands: Sequence[ast.expr], what: str) -> Iterator[_Change]:
+        """Yield the operators that stand between operands, each swapped for its opposite."""
+        for left, right in pairwise(operands):
+            if _end(left)[0] == _begin(right)[0]:
+                raw = self._lines[_end(left)[0] - 1].encode()[_end(left)[1] : _begin(right)[1]].decode()
+                operator = raw.strip(" ()")
+                if operator in _OPERATORS:
+                    yield _end(left), _begin(right), what, (raw.replace(operator, _OPERATORS[operator], 1),)
 
 
 def _in_call(node: ast.Call) -> Iterator[_Change]:
@@ -291,7 +266,7 @@ def _is_words(node: ast.AST) -> bool:
 def _computes(node: ast.BinOp, *, top: bool) -> bool:
     """Return whether it is arithmetic, and neither words joined nor a union of types."""
     union = top and isinstance(node.op, (ast.BitOr, ast.BitAnd))
-    return type(node.op) in _ARITHMETIC and not union and not (_is_words(node.left) or _is_words(node.right))
+    return not union and not (_is_words(node.left) or _is_words(node.right))
 
 
 def _is_text(node: ast.AST) -> bool:

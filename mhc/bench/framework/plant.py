@@ -22,7 +22,6 @@ from pathlib import Path
 
 from mhc.bench.framework import trace
 from mhc.bench.framework.faults import Fault
-from mhc.bench.state import Results
 
 COPIED = ("mhc", "oracles", "strategies", "tests", "docs", "pyproject.toml", "README.md", "README.zh.md", "Makefile")
 BUDGET = 40.0
@@ -90,20 +89,6 @@ class Attempt:
     @property
     def killed(self) -> bool:
         return self.status in {"killed", "hung"}
-
-
-class Measures(Results[Measured]):
-    """Results that are kept from run to run, as long as no file of the project changes."""
-
-    key = "modules"
-    kind = Measured
-
-
-class Attempts(Results[Attempt]):
-    """Results of faults, which are kept in the same way."""
-
-    key = "faults"
-    kind = Attempt
 
 
 def digest(root: Path) -> int:
@@ -234,33 +219,29 @@ def attempt(copies: Copies, fault: Fault, tests: Sequence[str], expected: float)
         expected: seconds that the tests take on the unedited project.
     """
     began = time.monotonic()
-    left = list(tests)
-    limit = 60 + 4 * expected
     with copies.lent() as copy:
-        while left:
-            with copies.faulty(copy, fault):
-                status, output = _pytest(copy, [*_SESSION, *left], limit)
-            if status == 0:
-                return _ended(fault, "survived", tests, began)
-            if status is None:
-                return _ended(fault, "hung", tests, began)
-            by = next(iter(_FAILED.findall(output)), "")
-            if "::" not in by:  # nothing was run: the fault keeps modules from being imported, or pytest failed by itself
-                healthy, _ = _pytest(copy, [*_SESSION, *left], limit)
-                return _ended(fault, "killed" if healthy == 0 else "uncovered", tests, began, by=by or _last(output))
-            alone, _ = _pytest(copy, [*_SESSION, by], limit)
-            if alone == 0:
-                return _ended(fault, "killed", tests, began, by=by)
-            left.remove(by)  # unsteady
-    return _ended(fault, "survived" if tests else "uncovered", tests, began)
-
-
-def _ended(fault: Fault, status: str, tests: Sequence[str], began: float, by: str = "") -> Attempt:
+        status, by = _outcome(copies, copy, fault, list(tests), 60 + 4 * expected) if tests else ("uncovered", "")
     return Attempt(name=fault.name, status=status, by=by, tests=len(tests), seconds=round(time.monotonic() - began, 1))
 
 
-def _last(output: str) -> str:
-    return (output.strip().splitlines() or [""])[-1][:120]
+def _outcome(copies: Copies, copy: Path, fault: Fault, tests: list[str], limit: float) -> tuple[str, str]:
+    """Return the status of an attempt, and the test that failed."""
+    while tests:
+        with copies.faulty(copy, fault):
+            status, output = _pytest(copy, [*_SESSION, *tests], limit)
+        if status == 0:
+            return "survived", ""
+        if status is None:
+            return "hung", ""
+        by = next(iter(_FAILED.findall(output)), "")
+        if "::" not in by:  # nothing was run: the fault keeps modules from being imported, or pytest failed by itself
+            healthy, _ = _pytest(copy, [*_SESSION, *tests], limit)
+            return "killed" if healthy == 0 else "uncovered", by or (output.strip().splitlines() or [""])[-1][:120]
+        alone, _ = _pytest(copy, [*_SESSION, by], limit)
+        if alone == 0:
+            return "killed", by
+        tests.remove(by)  # unsteady
+    return "survived", ""
 
 
 def _function(test: str) -> str:
@@ -289,16 +270,11 @@ def _pytest(
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            _end(process)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # and what it has started
+            process.wait()
         output.seek(0)
         return status, output.read()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a session's leader and what is left of its group."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _readers(fault: Fault, root: Path) -> set[int]:

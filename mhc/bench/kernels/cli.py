@@ -16,7 +16,8 @@ from mhc.bench.kernels import table
 from mhc.bench.kernels.contenders import measure
 from mhc.bench.kernels.meter import Meter, cuda_meter
 from mhc.bench.kernels.record import COMPILE, DEFAULT_SHAPES, GOLDEN, STAGES, Row, Setting, Shape, bound
-from mhc.bench.verbs import today, version_of
+from mhc.bench.verbs import today
+from mhc.environment import environment
 from mhc.implementation import Implementation, ImplementationError
 from mhc.operators.mhc_pre.table import MAX_N
 from mhc.registry import BUILT_IN, load
@@ -140,7 +141,7 @@ def _setting(device: torch.device, command: str, bandwidth: float) -> Setting:
         gpu=device.type if properties is None else properties.name,
         multiprocessors=0 if properties is None else properties.multi_processor_count,
         torch=torch.__version__,
-        triton=version_of("triton"),
+        triton=environment().packages["triton"],
         cuda=torch.version.cuda or "none",
         command=command,
         bandwidth=bandwidth,

@@ -15,8 +15,9 @@ import click
 import torch
 
 from mhc.bench import verbs
-from mhc.bench.detection.sets import KNOWN, set_of
+from mhc.bench.detection.sets import choose
 from mhc.bench.markdown import table
+from mhc.bench.state import Results
 from mhc.bench.throughput.measure import (
     PHASES,
     Contender,
@@ -29,13 +30,14 @@ from mhc.bench.throughput.measure import (
     plain,
     split,
 )
-from mhc.bench.throughput.race import Race, State, race, scores
+from mhc.bench.throughput.race import Race, race, tables
 from mhc.bench.throughput.simulated import Simulated, serve
 from mhc.bench.throughput.simulated import measure as simulate
 from mhc.bench.throughput.unled import unled
 from mhc.fuzz.cli.options import load_all
 from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
 from mhc.fuzz.executors.ray_cluster import RayExecutor, join
+from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from oracles.mutants.catalogue import ALL
@@ -47,11 +49,6 @@ COST, CEILING = 2.0, 2000.0
 """Milliseconds that a case may cost the main process; cases a second that it must be able to follow."""
 UNLED = "no campaign"
 _CASES = 100
-_PARTS = (0.125, 0.25, 0.5, 1.0)  # of a race's limit: the score is also given for these limits
-_RACE_HEAD = (
-    *("seconds each", "", "killed", "clean flagged", "seconds, all mutants", "kills a minute"),
-    *("campaign's kills a minute over it", "its seconds over the campaign's"),
-)
 _EVERY = 8  # of the catalogue's mutants, without --all
 
 
@@ -75,7 +72,7 @@ _EVERY = 8  # of the catalogue's mutants, without --all
 @verbs.whole("--thresholds", least=0, metavar="SEED", help="Race over mutants too whose thresholds this seed draws.")
 @verbs.number("--limit", default=60.0, help="Seconds a mutant has under each.")
 @verbs.jobs("Mutants at a time.")
-@verbs.state("Keep a race's results there.")
+@verbs.STATE
 def throughput(
     seed: int,
     on: str | None,
@@ -120,14 +117,8 @@ def _chosen(names: Sequence[str], generated: Sequence[Mutant], *, every: bool) -
     Raises:
         click.UsageError: a name is of nothing that is raced on the CPU.
     """
-    known = [one for one in (*ALL.values(), *generated) if not one.equivalent and one.device == "cpu"]
-    if not names:
-        return [*(one for one in ALL.values() if one in known)][:: 1 if every else _EVERY] + list(generated)
-    words = {one.name: {one.name, one.base, *(() if one.clean else (set_of(one),))} for one in known}
-    unknown = {*names}.difference(*words.values())
-    if unknown:
-        raise click.UsageError(f"--only {min(unknown)}: no such mutant on the CPU, and no base or set of any")
-    return [one for one in known if words[one.name] & {*names}]
+    known = [one for one in ALL.values() if not one.equivalent and one.device == "cpu"]
+    return choose(names, [*known, *generated]) if names else [*known[:: 1 if every else _EVERY], *generated]
 
 
 def _simulated(workers: int, sleep: float, seconds: float, seed: int, on: str | None) -> int:
@@ -159,33 +150,16 @@ def _race(mutants: Sequence[Mutant], state: Path | None, limit: float, jobs: int
         plain = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in result.plain.items()) or "-"
         click.echo(f"{time.monotonic() - started:6.0f} s  {mutant.name}: campaign {at}; plain loop: {plain} {result.fault}")
 
-    races = race(mutants, State(state, {"limit": limit, "seed": seed}), limit=limit, jobs=jobs, seed=seed, on_race=show)
+    first = FORKSERVER.Process()  # what the first process alone waits for is in no race
+    first.start()
+    first.join()
+    kept = Results(Race, "races", state, limit=limit, seed=seed)
+    races = kept.complete(mutants, lambda mutant: race(mutant, limit, seed), jobs, show)
     hunted = sum(not one.clean for one in races)
     click.echo(f"\n{hunted} mutants and {len(races) - hunted} clean variants, {limit:g} s each under each, {jobs} at a time")
-    sets: dict[str, list[Race]] = {}
-    for mutant, result in zip(mutants, races, strict=True):
-        if not mutant.clean:
-            sets.setdefault(set_of(mutant), []).append(result)
-    titled = {"All": races} if len(sets) > 1 else {}
-    titled |= {f"{name}. {KNOWN[name]}": [*those, *(one for one in races if one.clean)] for name, those in sets.items()}
-    for title, those in titled.items():
-        click.echo(f"\n{title}\n\n{_race_table(those, limit)}")
+    for text in tables(mutants, races, limit):
+        click.echo(f"\n{text}")
     return 3 if any(one.fault for one in races) else 0
-
-
-def _race_table(races: Sequence[Race], limit: float) -> str:
-    """Return the table of a set of mutants, and of all clean variants."""
-    hunted = sum(not one.clean for one in races)
-    rows = []
-    for part in _PARTS:
-        found = scores(races, limit * part)
-        ours = found["campaign"]
-        for name, score in found.items():
-            often = f"{ours.per_minute / score.per_minute:.1f}" if score.per_minute else "-"
-            longer = f"{score.seconds / ours.seconds:.1f}" if ours.seconds else "-"
-            kills = (f"{score.kills} of {hunted}", str(score.flagged), f"{score.seconds:.0f}", f"{score.per_minute:.1f}")
-            rows.append((f"{limit * part:g}", name, *kills, often, longer))
-    return table(_RACE_HEAD, rows)
 
 
 def _measure(

@@ -4,26 +4,23 @@ It runs in one process, as warm at its start as a campaign's, without limits, a 
 where the correct implementation passes on the same example; the time that finding this out takes is not counted.
 """
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from types import MappingProxyType
 
 import hypothesis
-import torch
 from hypothesis import Phase
 from hypothesis import strategies as st
 
+from mhc.bench.apart import Ended, run_apart
 from mhc.bench.detection.suites import COMPARATORS, Fixed, judge
-from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.implementation import Implementation
 from mhc.operator import STORAGE_DTYPES
 from mhc.registry import load
 from strategies.rounds import ROUND, quiet
 
-_START_LIMIT = 120.0
+_LAST_EXAMPLE = 120.0  # seconds that an example may take which is begun at the last moment
 DTYPES = tuple(STORAGE_DTYPES)
 _LARGE = 1 << 18
 
@@ -123,40 +120,17 @@ def apart(
     Args:
         variables: of the environment, beside those of the implementation.
     """
-    own = {**load(spec).env, **variables}
-    here, there = FORKSERVER.Pipe()
-    process = FORKSERVER.Process(target=_serve, args=(there, spec, own, seconds, cases, seed, correct))
-    process.start()
-    there.close()
+    limit = seconds + _LAST_EXAMPLE
     try:
-        if not here.poll(_START_LIMIT):
-            raise TimeoutError(f"the plain loop over {spec} did not start in {_START_LIMIT:.0f} s")
-        here.recv()
-        started = time.perf_counter()
-        if here.poll(seconds + _START_LIMIT):  # an example may be begun at the last moment, and take its time
-            result: Loop = here.recv()
-            return result
-        ended, at = "hangs", float("inf")  # without a limit, a hang is found only when a person looks
-    except (EOFError, ConnectionResetError):
-        ended, at = "ends the process", time.perf_counter() - started
-    finally:
-        process.kill()
-        process.join()
-        here.close()
-    return Loop(seconds=min(at, seconds), kills=dict.fromkeys(COMPARATORS, at) if at <= seconds else {}, ended=ended)
+        result: Loop = run_apart(_loop, spec, seconds, cases, seed, correct, limit=limit, variables=variables)
+    except Ended as ended:
+        if ended.status is None:  # without a limit, a hang is found only when a person looks
+            return Loop(seconds=seconds, ended="hangs")
+        kills = dict.fromkeys(COMPARATORS, ended.seconds) if ended.seconds <= seconds else {}
+        return Loop(seconds=min(ended.seconds, seconds), kills=kills, ended="ends the process")
+    return result
 
 
-def _serve(
-    connection: Connection,
-    spec: str,
-    variables: Mapping[str, str],
-    seconds: float,
-    cases: float,
-    seed: int,
-    correct: str | None,
-) -> None:
-    os.environ.update(variables)  # before anything of a DSL is imported
-    torch.set_num_threads(1)
-    implementation, right = load(spec), None if correct is None else load(correct)
-    connection.send(None)
-    connection.send(loop(implementation, seconds=seconds, cases=cases, seed=seed, correct=right))
+def _loop(implementation: Implementation, seconds: float, cases: float, seed: int, correct: str | None) -> Loop:
+    right = None if correct is None else load(correct)
+    return loop(implementation, seconds=seconds, cases=cases, seed=seed, correct=right)

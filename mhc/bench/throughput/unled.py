@@ -1,16 +1,15 @@
 """Baseline: rounds in processes without a campaign, the most that as many workers can do on this machine at this time."""
 
-import os
 import time
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from multiprocessing.connection import Connection
 
+from mhc.bench.apart import Ended, run_apart
 from mhc.bench.throughput.measure import Lap
 from mhc.fuzz.executors.local import Specs
-from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Checked, Message, Round
+from mhc.fuzz.worker.session import run_session
+from mhc.implementation import Implementation
 from strategies.rounds import ROUND
 
 _WARM = 0.4
@@ -25,40 +24,24 @@ def unled(specs: Specs, device: str, seed: int, *, processes: int, gpus: int, ca
     """
     rounds = max(1, round(cases / ROUND / processes))
 
-    def slot(number: int) -> tuple[int, float]:
-        done, seconds = 0, 0.0
-        for spec, implementation in specs.values():
-            own = {**implementation.env, **({"CUDA_VISIBLE_DEVICES": str(number % gpus)} if gpus else {})}
-            here, there = FORKSERVER.Pipe()
-            first = seed + number * rounds
-            process = FORKSERVER.Process(
-                target=_work, args=(there, spec, device, own, range(first, first + rounds)), daemon=True
-            )
-            process.start()
-            there.close()
-            try:
-                more, took = here.recv()
-            except (EOFError, ConnectionResetError):
-                process.join()
-                raise HarnessError(f"a process of {spec} ended with {process.exitcode} before it was done") from None
-            done, seconds = done + more, seconds + took
-        return done, seconds
+    def slot(number: int) -> list[tuple[int, float]]:
+        variables = {"CUDA_VISIBLE_DEVICES": str(number % gpus)} if gpus else {}
+        seeds = range(seed + number * rounds, seed + (number + 1) * rounds)
+        return [run_apart(_work, spec, spec, device, seeds, variables=variables) for spec, _ in specs.values()]
 
-    with ThreadPoolExecutor(processes) as pool:
-        slots = list(pool.map(slot, range(processes)))
-    done, working = sum(done for done, _ in slots), sum(seconds for _, seconds in slots)
-    return Lap(cases=done, seconds=working / processes, working=working, workers=processes, counts={})
+    try:
+        with ThreadPoolExecutor(processes) as pool:
+            found = [one for slots in pool.map(slot, range(processes)) for one in slots]
+    except Ended as ended:
+        raise HarnessError(str(ended)) from ended
+    working = sum(seconds for _, seconds in found)
+    cases = sum(done for done, _ in found)
+    return Lap(cases=cases, seconds=working / processes, working=working, workers=processes, counts={})
 
 
-def _work(connection: Connection, spec: str, device: str, variables: Mapping[str, str], seeds: range) -> None:
-    os.environ.update(variables)
-    import torch  # noqa: PLC0415  after the environment variables are in place
-
-    from mhc.fuzz.worker.session import run_session  # noqa: PLC0415
-    from mhc.registry import load  # noqa: PLC0415
-
-    torch.set_num_threads(1)
-    implementation, done, started = load(spec), 0, time.monotonic()
+def _work(implementation: Implementation, spec: str, device: str, seeds: range) -> tuple[int, float]:
+    """Return how many cases were checked, and in how many seconds."""
+    done, started = 0, time.monotonic()
 
     def count(message: Message) -> None:
         nonlocal done
@@ -68,4 +51,4 @@ def _work(connection: Connection, spec: str, device: str, variables: Mapping[str
         if number == int(_WARM * len(seeds)):
             done, started = 0, time.monotonic()
         run_session(spec, implementation, device, Round(seed=seed, count=ROUND), count)
-    connection.send((done, time.monotonic() - started))
+    return done, time.monotonic() - started
