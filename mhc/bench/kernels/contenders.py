@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mhc.bench.kernels import meter
 from mhc.bench.kernels.accuracy import COPIES, allowed, deviations
-from mhc.bench.kernels.meter import Call, Meter
+from mhc.bench.kernels.meter import Call
 from mhc.bench.kernels.record import COMPILE, GOLDEN, STAGES, Row, Shape, Timing
 from mhc.case import default_case
 from mhc.implementation import Implementation, Refused
@@ -26,6 +28,7 @@ _SCALARS = dict(PRE.scalars)  # a plain dict, which Dynamo reads
 _RESULTS = {"forward": [spec.name for spec in PRE.outputs], "backward": [spec.name for spec in PRE.gradients]}
 
 Tensors = Mapping[str, Tensor | None]
+_Tolerances = Callable[[bool], Mapping[str, ErrorNumber]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +56,6 @@ def measure(
     shape: Shape,
     implementations: Sequence[Implementation],
     device: torch.device,
-    meter: Meter,
     *,
     compiled: bool = True,
     on_timing: Callable[[Shape, Timing], None] = lambda shape, timing: None,
@@ -69,11 +71,11 @@ def measure(
         try:
             need, free = 8 * COPIES * shape.B * shape.S * shape.n * shape.D, meter.free_bytes()
             tensors = draw(shape, device)
-            wanted = _Wanted(tensors) if need <= free else None
+            wanted = _tolerances(tensors) if need <= free else None
         except Exception as error:
             return Row(shape=shape, error=_line(error))
         for contender in _contenders(shape, implementations, tensors, compiled=compiled):
-            timings.append(_measure_one(contender, meter, wanted))
+            timings.append(_measure_one(contender, wanted))
             on_timing(shape, timings[-1])
     gib = 2.0**30
     note = f"accuracy not measured: float64 needs {need / gib:.2g} GiB, {free / gib:.2g} GiB are free"
@@ -105,21 +107,13 @@ def _pick(tensors: Tensors, names: Sequence[str]) -> list[Tensor | None]:
     return [tensors[name] for name in names]
 
 
-class _Wanted:
-    """The tolerances of a shape, each kind built when it is first asked for."""
-
-    def __init__(self, tensors: Tensors) -> None:
-        self._drawn = {spec.name: tensors[spec.name] for spec in PRE.drawn}
-        self._built: dict[bool, Mapping[str, ErrorNumber]] = {}
-
-    def __call__(self, recomputes_forward: bool) -> Mapping[str, ErrorNumber]:
-        if recomputes_forward not in self._built:
-            self._built.clear()  # float64 tensors as large as x: one kind at a time
-            self._built[recomputes_forward] = allowed(PRE, self._drawn, _SCALARS, recomputes_forward=recomputes_forward)
-        return self._built[recomputes_forward]
+def _tolerances(tensors: Tensors) -> _Tolerances:
+    """Return the tolerances of a shape by whether the backward recomputes the forward; only the last asked for are kept."""
+    drawn = {spec.name: tensors[spec.name] for spec in PRE.drawn}
+    return lru_cache(maxsize=1)(lambda again: allowed(PRE, drawn, _SCALARS, recomputes_forward=again))
 
 
-def _measure_one(contender: Contender, meter: Meter, wanted: _Wanted | None) -> Timing:
+def _measure_one(contender: Contender, wanted: _Tolerances | None) -> Timing:
     who: dict[str, Any] = {"name": contender.name, "stage": contender.stage, "variant": contender.variant}
     try:
         refusal = contender.refusal()
