@@ -267,12 +267,13 @@ def some_fault(line: int, before: str, after: str) -> Fault:
 def test_both_scores_and_every_survivor_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     faults = [some_fault(at, f"if a{at} | b:", "if False:") for at in range(1, 6)]
     statuses = ["killed", "hung", "survived", "uncovered"]
-    attempts = {one.name: Attempt(name=one.name, status=status) for one, status in zip(faults, statuses, strict=False)}
+    rows = [
+        report.Row(fault=one, attempt=Attempt(name=one.name, status=status))
+        for one, status in zip(faults, statuses, strict=False)
+    ]
     monkeypatch.setattr(report, "WAIVERS", {"m.py": {faults[2].diff(): "it changes nothing"}})
-    result = report.score(faults, attempts)
-    assert (result.killed, len(result.survivors), len(result.unexplained), result.missing) == (2, 2, 1, 1)
-    assert (result.raw, result.waived) == (0.5, 2 / 3)
-    text = report.render(result, [], command="python -m x")
+    assert [row.unexplained for row in rows] == [False, False, False, True]
+    text = report.render(rows, 1, [], command="python -m x")
     assert "**2 of 4 faults are noticed by the tests: 50.0%.**" in text
     assert "**66.7%**. 1 more were drawn and not run." in text
     assert "| m.py:3:0:branch | `if [-a3 \\| b-]{+False+}:` | survived, 0 tests | it changes nothing |" in text

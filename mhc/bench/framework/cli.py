@@ -9,6 +9,7 @@ from mhc.bench import verbs
 from mhc.bench.framework import report
 from mhc.bench.framework.faults import Fault, draw, targets
 from mhc.bench.framework.plant import Attempt, Copies, Measured, attempt, covering, digest, measure, usable_tests
+from mhc.bench.framework.report import Row
 from mhc.bench.state import Results
 
 RESULTS = verbs.RESULTS / "framework.md"
@@ -70,6 +71,7 @@ def framework(
 
         attempts = Results(Attempt, "faults", state, tree=tree, seed=seed, tests=" ".join(sorted(used)))
         attempts.complete(drawn, plant, jobs, lambda fault, one: page.show(report.line(fault, one)))
-    result = report.score(drawn, attempts.done)
-    text = report.render(result, seen, command=verbs.command())
-    page.finish(text, 1 if result.unexplained or result.missing else 0)
+    rows = [Row(fault=one, attempt=attempts.done[one.name]) for one in drawn if one.name in attempts.done]
+    missing = len(drawn) - len(rows)
+    text = report.render(rows, missing, seen, command=verbs.command())
+    page.finish(text, 1 if missing or any(row.unexplained for row in rows) else 0)

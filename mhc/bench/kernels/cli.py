@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import astuple
 from os import environ
 
@@ -21,6 +20,7 @@ from mhc.operators.mhc_pre.table import MAX_N
 from mhc.registry import BUILT_IN
 
 RESULTS = verbs.RESULTS / "kernels.md"
+DEVICE = torch.device("cuda")
 _REFERENCES = (GOLDEN, "manual")
 
 
@@ -39,15 +39,12 @@ def _shapes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 
 
 @click.command()
-@click.option("--device", default="cuda", show_default=True, help="The CUDA device: cuda or cuda:INDEX.")
 @verbs.several("--shape", "shapes", callback=_shapes, metavar="B,S,n,D", help="Instead of the default shapes.")
 @verbs.several("--impl", "specs", metavar="IMPL", help="Measure this too: FILE.py:NAME or package.module:NAME.")
 @click.option("--no-compile", is_flag=True, help="Leave torch.compile out.")
 @verbs.positive("--bandwidth", default=4.3, help="TB/s of the bounds.")
 @verbs.write(RESULTS)
-def kernels(
-    device: str, shapes: tuple[Shape, ...], specs: tuple[str, ...], no_compile: bool, bandwidth: float, write: bool
-) -> None:
+def kernels(shapes: tuple[Shape, ...], specs: tuple[str, ...], no_compile: bool, bandwidth: float, write: bool) -> None:
     """Time forward and backward of golden, torch.compile and the kernels, side by side in one process.
 
     \b
@@ -58,44 +55,28 @@ def kernels(
     """
     if write:
         verbs.refuse_lost(RESULTS)
-    where, current = open_device(device)
-    implementations = _load_all(specs, where.type)
+    if not torch.cuda.is_available():
+        raise click.UsageError("kernels are measured on a GPU alone, and PyTorch sees no CUDA device here")
+    implementations = _load_all(specs, DEVICE.type)
     rows: list[Row] = []
     text = ""
-    with current:
-        setting = _setting(where)
-        for shape in shapes or DEFAULT_SHAPES:
-            row = measure(
-                shape,
-                implementations,
-                where,
-                compiled=not no_compile,
-                on_timing=lambda *timed: click.echo(table.progress(*timed)),
-            )
-            if row.error is not None:
-                click.echo(f"{shape}: {row.error}")
-            rows.append(row)
-            text = table.render(rows, setting=setting, command=verbs.command(), bandwidth=bandwidth)
-            if write:  # after each shape, so that a run cut short leaves what it has
-                RESULTS.write_text(text, encoding="utf-8")
+    setting = _setting(DEVICE)
+    for shape in shapes or DEFAULT_SHAPES:
+        row = measure(
+            shape,
+            implementations,
+            DEVICE,
+            compiled=not no_compile,
+            on_timing=lambda *timed: click.echo(table.progress(*timed)),
+        )
+        if row.error is not None:
+            click.echo(f"{shape}: {row.error}")
+        rows.append(row)
+        text = table.render(rows, setting=setting, command=verbs.command(), bandwidth=bandwidth)
+        if write:  # after each shape, so that a run cut short leaves what it has
+            RESULTS.write_text(text, encoding="utf-8")
     click.echo(f"\n{text}")
     sys.exit(1 if any(row.failed for row in rows) else 0)
-
-
-def open_device(name: str) -> tuple[torch.device, AbstractContextManager[object]]:
-    """Return the device, and a context in which it is the current one."""
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("cpu")
-    if device.type != "cuda":
-        raise click.UsageError(f"--device {name}: must be cuda or cuda:INDEX; kernels are measured on a GPU alone")
-    if not torch.cuda.is_available():
-        raise click.UsageError(f"--device {name}: PyTorch sees no CUDA device here")
-    count, index = torch.cuda.device_count(), device.index or 0
-    if index >= count:
-        raise click.UsageError(f"--device {name}: there are {count} CUDA devices here")
-    return torch.device("cuda", index), torch.cuda.device(index)
 
 
 def _load_all(specs: Sequence[str], device: str) -> list[Implementation]:

@@ -75,8 +75,8 @@ def _times(rows: Sequence[Row], stage: str, bandwidth: float) -> str:
         one_pass, two_pass = bounds(row.shape, stage, bandwidth)
         cells = [str(row.shape), *(_cell(row.fastest(name, stage)) for name in names)]
         if COMPILE in names:
-            compiled = row.fastest(COMPILE, stage)
-            cells += [_ratio(compiled and compiled.ms, row.fastest(name, stage)) for name in kernels]
+            compiled = getattr(row.fastest(COMPILE, stage), "ms", None)
+            cells += [_ratio(compiled, row.fastest(name, stage)) for name in kernels]
         cells += [f"{one_pass:.4f}", f"{two_pass:.4f}"]
         cells += [_ratio(two_pass, row.fastest(name, stage)) for name in kernels]
         lines.append(cells)
