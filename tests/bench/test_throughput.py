@@ -15,7 +15,7 @@ from mhc.bench.detection.hunt import Subject
 from mhc.bench.detection.sets import KNOWN
 from mhc.bench.detection.suites import COMPARATORS, Fixed
 from mhc.bench.throughput import cli
-from mhc.bench.throughput.measure import PHASES, Contender, Lap, Team, in_turns, median_rate, median_ratio, split
+from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, median_ratio, split
 from mhc.bench.throughput.plain import apart, fixed, loop
 from mhc.bench.throughput.race import Race, Score, race, scores
 from mhc.bench.throughput.simulated import Ceiling, Simulated, measure
@@ -197,17 +197,15 @@ def test_laps_in_which_not_all_workers_would_work_are_refused() -> None:
 def test_laps_are_in_turns_each_with_the_seed_of_its_turn() -> None:
     seeds: list[tuple[str, int]] = []
 
-    def contender(name: str) -> Contender:
-        def lap(seed: int) -> Lap:
-            seeds.append((name, seed))
-            return Lap(cases=10 * len(seeds), seconds=2.0, counts={})
+    def lap(name: str, seed: int) -> Lap:
+        seeds.append((name, seed))
+        return Lap(cases=10 * len(seeds), seconds=2.0, counts={})
 
-        return Contender(name, lap)
-
-    found = in_turns([contender("a"), contender("b")], 3, 7)
+    found = list(in_turns({name: partial(lap, name) for name in "ab"}, 3, 7))
     assert seeds == [("a", 7), ("b", 7), ("a", 1007), ("b", 1007), ("a", 2007), ("b", 2007)]
-    assert [median_rate(laps) for laps in found.values()] == [15.0, 20.0]
-    assert median_ratio(found["b"], found["a"]) == pytest.approx(4 / 3)  # of 2, 4/3 and 6/5
+    ours, others = ([lap for name, lap in found if name == which] for which in "ab")
+    assert [lap.rate for lap in ours] == [5.0, 15.0, 25.0]
+    assert median_ratio(others, ours) == pytest.approx(4 / 3)  # of 2, 4/3 and 6/5
 
 
 @pytest.mark.slow

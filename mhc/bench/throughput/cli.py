@@ -5,7 +5,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -18,18 +18,7 @@ from mhc.bench import verbs
 from mhc.bench.detection.sets import choose
 from mhc.bench.markdown import table
 from mhc.bench.state import Results
-from mhc.bench.throughput.measure import (
-    PHASES,
-    Contender,
-    Lap,
-    Team,
-    in_turns,
-    materialising,
-    median_rate,
-    median_ratio,
-    plain,
-    split,
-)
+from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, materialising, median_ratio, plain, split
 from mhc.bench.throughput.race import Race, race, tables
 from mhc.bench.throughput.simulated import Simulated, serve
 from mhc.bench.throughput.simulated import measure as simulate
@@ -49,6 +38,7 @@ COST, CEILING = 2.0, 2000.0
 """Milliseconds that a case may cost the main process; cases a second that it must be able to follow."""
 UNLED = "no campaign"
 _CASES = 100
+_SECONDS = 10.0  # that a simulated fleet works
 _EVERY = 8  # of the catalogue's mutants, without --all
 
 
@@ -63,7 +53,6 @@ _EVERY = 8  # of the catalogue's mutants, without --all
 @click.option("--no-plain", is_flag=True, help="Leave the plain loop out.")
 @verbs.whole("--simulated", metavar="N", help="Measure N workers that sleep and report instead.")
 @verbs.number("--sleep", least=0, default=0.0, help="Seconds a simulated case takes.")
-@verbs.number("--seconds", default=10.0, help="That a simulated fleet works.")
 @click.option(
     "--race", "racing", is_flag=True, help="Race a campaign against the plain loop over known-bad implementations."
 )
@@ -78,7 +67,6 @@ def throughput(
     on: str | None,
     simulated: int | None,
     sleep: float,
-    seconds: float,
     racing: bool,
     every: bool,
     names: tuple[str, ...],
@@ -101,7 +89,7 @@ def throughput(
     """
     try:
         if simulated is not None:
-            sys.exit(_simulated(simulated, sleep, seconds, seed, on))
+            sys.exit(_simulated(simulated, sleep, seed, on))
         if racing:
             generated = () if thresholds is None else drawn(thresholds)
             sys.exit(_race(_chosen(names, generated, every=every), state, limit, jobs, seed))
@@ -121,7 +109,7 @@ def _chosen(names: Sequence[str], generated: Sequence[Mutant], *, every: bool) -
     return choose(names, [*known, *generated]) if names else [*known[:: 1 if every else _EVERY], *generated]
 
 
-def _simulated(workers: int, sleep: float, seconds: float, seed: int, on: str | None) -> int:
+def _simulated(workers: int, sleep: float, seed: int, on: str | None) -> int:
     if on is not None:
         join(on, "cpu", workers)
 
@@ -129,7 +117,7 @@ def _simulated(workers: int, sleep: float, seconds: float, seed: int, on: str | 
         return Simulated(specs, workers) if on is None else RayExecutor(specs, "cpu", workers, Limits(), target=serve)
 
     with tempfile.TemporaryDirectory() as folder:
-        seen = simulate(Path(folder), executor, seconds=seconds, sleep=sleep, seed=seed)
+        seen = simulate(Path(folder), executor, seconds=_SECONDS, sleep=sleep, seed=seed)
     transport = "pipes" if on is None else "Ray"
     click.echo(
         f"{seen.workers} workers over {transport}: {seen.cases} cases in {seen.seconds:.1f} s, {seen.rate:.0f} cases/s"
@@ -189,41 +177,37 @@ def _measure(
         closing(Team(loaded, partial(LocalExecutor, loaded, device, most, Limits(), gpus=gpus))) as here,
         closing(Team(loaded, partial(RayExecutor, loaded, device, most, Limits()))) as fleet,
     ):
-        contenders = []
+        contenders: dict[str, Callable[[int], Lap]] = {}
         for many in counts:
-            contenders.append(Contender(_named("campaign", many), partial(here.lap, workers=many, cases=cases)))
-            processes = partial(unled, loaded, device, processes=many, gpus=gpus, cases=cases)
-            contenders.append(Contender(_named(UNLED, many), processes))
+            named = f"{many} worker{'s' if many > 1 else ''}"
+            contenders[f"campaign, {named}"] = partial(here.lap, workers=many, cases=cases)
+            contenders[f"{UNLED}, {named}"] = partial(unled, loaded, device, processes=many, gpus=gpus, cases=cases)
             if on is not None:
-                contenders.append(Contender(_named("on Ray", many), partial(fleet.lap, workers=many, cases=cases)))
+                contenders[f"on Ray, {named}"] = partial(fleet.lap, workers=many, cases=cases)
             if not no_plain and device == "cpu":
-                loops = partial(plain, loaded, cases=cases, jobs=many)
-                contenders.append(Contender(_named("plain loop", many), loops))
-        found = in_turns(contenders, laps, seed, _show)
+                contenders[f"plain loop, {named}"] = partial(plain, loaded, cases=cases, jobs=many)
+        found: dict[str, list[Lap]] = {name: [] for name in contenders}
+        for name, lap in in_turns(contenders, laps, seed):
+            found[name].append(lap)
+            click.echo(f"{name}: {lap.cases} cases in {lap.seconds:.1f} s, {lap.rate:.1f} cases/s")
     click.echo(f"\n{', '.join(loaded)} on {device}, {cases} cases each a lap, {laps} laps in turns\n")
-    first, unled_first = (found[contenders[i].name] for i in (0, 1))
+    first, unled_first, *_ = found.values()
     rows = [_lap_row(name, those, unled_first if name.startswith(UNLED) else first) for name, those in found.items()]
     head = (
         *("", f"cases/s, median of {laps}", "over the first of its kind, median of the turns", "workers in cases"),
         *("ms of a worker a case", "main process, ms of CPU time a case"),
     )
     click.echo(table(head, rows))
-    phases = split(found[contenders[0].name][-1], materialising(device, seed))
+    phases = split(first[-1], materialising(device, seed))
     rows = [(name, *(f"{parts[phase]:.1f}" for phase in (*PHASES, "compiling"))) for name, parts in phases.items()]
-    click.echo(f"\nms of a case, {contenders[0].name}, last lap\n\n{table(('', *PHASES, 'on cases that compile'), rows)}")
+    title = f"ms of a case, {next(iter(found))}, last lap"
+    click.echo(f"\n{title}\n\n{table(('', *PHASES, 'on cases that compile'), rows)}")
 
 
 def _lap_row(name: str, laps: Sequence[Lap], base: Sequence[Lap]) -> tuple[str, ...]:
+    rate = statistics.median(lap.rate for lap in laps)
     cost = statistics.median(1000 * lap.cpu / max(1, lap.cases) for lap in laps)
     busy = statistics.median(lap.busy for lap in laps)
     each = statistics.median(1000 * lap.working / max(1, lap.cases) for lap in laps)
     shares = (f"{busy:.0%}", f"{each:.1f}") if busy else ("-", "-")
-    return (name, f"{median_rate(laps):.1f}", f"{median_ratio(laps, base):.2f}", *shares, f"{cost:.2f}" if cost else "-")
-
-
-def _named(what: str, workers: int) -> str:
-    return f"{what}, {workers} worker{'s' if workers > 1 else ''}"
-
-
-def _show(name: str, lap: Lap) -> None:
-    click.echo(f"{name}: {lap.cases} cases in {lap.seconds:.1f} s, {lap.rate:.1f} cases/s")
+    return (name, f"{rate:.1f}", f"{median_ratio(laps, base):.2f}", *shares, f"{cost:.2f}" if cost else "-")

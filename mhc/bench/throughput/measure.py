@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -55,28 +55,15 @@ class Lap:
         return self.working / (self.workers * self.seconds) if self.seconds else 0.0
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A way of checking cases, and its name."""
+def in_turns(contenders: Mapping[str, Callable[[int], Lap]], laps: int, seed: int) -> Iterator[tuple[str, Lap]]:
+    """Measure all of them, one after the other, `laps` times: what else the machine does falls on all alike.
 
-    name: str
-    lap: Callable[[int], Lap]
-
-
-def in_turns(
-    contenders: Sequence[Contender], laps: int, seed: int, on_lap: Callable[[str, Lap], None] = lambda name, lap: None
-) -> dict[str, list[Lap]]:
-    """Measure all of them, one after the other, `laps` times: what else the machine does falls on all alike."""
-    found: dict[str, list[Lap]] = {one.name: [] for one in contenders}
+    Args:
+        contenders: ways of checking cases, by name; each is called with a seed.
+    """
     for number in range(laps):
-        for one in contenders:
-            found[one.name].append(one.lap(seed + 1000 * number))
-            on_lap(one.name, found[one.name][-1])
-    return found
-
-
-def median_rate(laps: Sequence[Lap]) -> float:
-    return statistics.median(lap.rate for lap in laps)
+        for name, lap in contenders.items():
+            yield name, lap(seed + 1000 * number)
 
 
 def median_ratio(laps: Sequence[Lap], over: Sequence[Lap]) -> float:
