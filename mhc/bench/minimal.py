@@ -63,7 +63,7 @@ class Minimal:
 @click.command()
 @verbs.whole("--cases", default=300, help="Drawn cases a mutant gets to be found.")
 @verbs.SEED
-@verbs.several("--only", "names", metavar="NAME", help="A mutant, a base (manual, triton, tilelang) or a set.")
+@verbs.ONLY
 @verbs.number("--hunting", default=120.0, help="Seconds a mutant gets to be found.")
 @verbs.number("--seconds", default=120.0, help="Seconds its finding is made smaller.")
 @verbs.jobs("Mutants at a time.")

@@ -63,7 +63,7 @@ class Repro:
 
 @click.command()
 @click.argument("minimal_file", metavar="MINIMAL.json", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@verbs.several("--only", "names", metavar="NAME", help="A mutant, a base (manual, triton, tilelang) or a set.")
+@verbs.ONLY
 @verbs.jobs("Mutants at a time.")
 @verbs.STATE
 @verbs.write(RESULTS)

@@ -72,6 +72,7 @@ def write(what: object) -> Option:
 
 
 SEED = whole("--seed", least=0, default=0, help="Of all that is drawn.")
+ONLY = several("--only", "names", metavar="NAME", help="A mutant, a base (manual, triton, tilelang) or a set.")
 STATE = click.option(
     "--state", type=click.Path(dir_okay=False, path_type=Path), help="Keep results there, and skip what it has."
 )

@@ -14,9 +14,9 @@ from click.testing import CliRunner
 
 from mhc import Case, default_case, load
 from mhc.bench.cli import main
-from mhc.bench.detection import alarms, picture, report, suites
+from mhc.bench.detection import picture, report, suites
 from mhc.bench.detection.cli import _choose
-from mhc.bench.detection.detect import detect
+from mhc.bench.detection.detect import campaign, detect
 from mhc.bench.detection.hunt import Hunt, Share, Subject, base_subject, draw, drawn_for, hunt, named, reach, subject
 from mhc.bench.detection.score import Score, score
 from mhc.bench.detection.sets import KNOWN, THRESHOLDS, set_of
@@ -50,7 +50,6 @@ def some_score(**changes: Hunt) -> Score:
             first=2,
             seconds=0.5,
             fired={"bound": 2, "algebra": 4},
-            on_first=["bound"],
             suites=everywhere,
         ),
         OTHER.name: Hunt(name=OTHER.name, cases=50, suites={**quiet(), DEFAULTS: ["dphi at B1"]}),
@@ -241,14 +240,14 @@ def test_a_hunt_runs_where_its_subject_says(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_campaign_over_a_built_in_implementation_counts_its_cases() -> None:
-    result = alarms.campaign("golden", "cpu", cases=20, seed=0, jobs=1)
+    result = campaign("golden", "cpu", cases=20, seed=0, jobs=1)
     assert (result.name, result.cases, result.first, result.fault) == ("golden", 20, None, "")
     assert 0 < result.worst < 1
 
 
 def test_a_campaign_s_first_finding_is_a_false_alarm() -> None:
     wrong = SPEC.format("post_without_its_2")
-    result = alarms.campaign(wrong, "cpu", cases=20, seed=0, jobs=1)
+    result = campaign(wrong, "cpu", cases=20, seed=0, jobs=1)
     assert result.first is not None
     assert "h_post" in result.message
 

@@ -15,11 +15,10 @@ from mhc.bench.detection.hunt import Subject
 from mhc.bench.detection.sets import KNOWN
 from mhc.bench.detection.suites import COMPARATORS, Fixed
 from mhc.bench.throughput import cli
-from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, median_ratio, split
+from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, median_ratio, split, unled
 from mhc.bench.throughput.plain import apart, fixed, loop
 from mhc.bench.throughput.race import Race, Score, race, scores
 from mhc.bench.throughput.simulated import Ceiling, Simulated, measure
-from mhc.bench.throughput.unled import unled
 from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError, Process

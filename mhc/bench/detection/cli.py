@@ -7,8 +7,8 @@ import click
 import torch
 
 from mhc.bench import verbs
-from mhc.bench.detection import alarms, picture, report
-from mhc.bench.detection.detect import detect
+from mhc.bench.detection import picture, report
+from mhc.bench.detection.detect import bases_on, campaign, detect, others_on
 from mhc.bench.detection.hunt import Hunt, Subject, base_subject, subject
 from mhc.bench.detection.score import score
 from mhc.bench.detection.sets import choose
@@ -26,12 +26,7 @@ RESULTS = {"cpu": verbs.RESULTS / "detection.md", "cuda": verbs.RESULTS / "detec
     "--clean", help="Drawn cases that what is clean gets, instead of --cases; in the interpreter one in 25 of them."
 )
 @verbs.SEED
-@verbs.several(
-    "--only",
-    "names",
-    metavar="NAME",
-    help="A mutant, a base (manual, triton, tilelang), a set, or a built-in implementation.",
-)
+@verbs.ONLY
 @verbs.device("Where mutants run.")
 @verbs.whole("--thresholds", least=0, metavar="SEED", help="Hunt mutants too whose thresholds this seed draws.")
 @verbs.number("--seconds", default=float("inf"), help="That a mutant gets at most, all its cases together.")
@@ -86,7 +81,7 @@ def detection(
     )
     campaigns = kept.complete(
         [Subject(name=name, spec=name, base="", clean=True, device=device) for name in others],
-        lambda prey: alarms.campaign(prey.name, device, cases=clean or count, seed=seed, jobs=jobs),
+        lambda prey: campaign(prey.name, device, cases=clean or count, seed=seed, jobs=jobs),
         1,
         show,
     )
@@ -110,7 +105,7 @@ def _choose(names: Sequence[str], device: str, thresholds: Sequence[Mutant]) -> 
     Raises:
         click.UsageError: a name is of nothing that runs on the device.
     """
-    here, builtin = alarms.bases_on(device), alarms.others_on(device)
+    here, builtin = bases_on(device), others_on(device)
     fit = [one for one in (*ALL.values(), *thresholds) if one.base in here and (device == "cuda" or one.device == "cpu")]
     if names:
         return choose(names, fit, device, builtin), [name for name in builtin if name in names]

@@ -1,15 +1,28 @@
-"""Hunts for mutants with drawn cases, and with the suites that one would otherwise write; several at a time."""
+"""Hunts for mutants with drawn cases and with fixed suites, several at a time; campaigns over what is correct."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
+import torch
+
+from mhc.bench import campaigns
 from mhc.bench.apart import Ended, run_apart
 from mhc.bench.detection import suites
-from mhc.bench.detection.hunt import LIMIT, Hunt, Subject, drawn_for, hunt
+from mhc.bench.detection.hunt import LIMIT, Hunt, Subject, base_subject, drawn_for, hunt
 from mhc.bench.state import Results
+from mhc.fuzz.campaign.campaign import Budget
+from mhc.fuzz.campaign.pool import Pool
+from mhc.fuzz.executors.local import LocalExecutor
+from mhc.fuzz.findings.finding import Finding
+from mhc.fuzz.findings.known_issues import KNOWN_ISSUES
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import HarnessError
+from mhc.registry import built_in, load
 from oracles.mutants.record import BASES
 
 _SUITES_LIMIT = 300.0  # seconds; suites with real token counts take half a minute of a core
+_CAMPAIGN = 300.0
 _SLOW = 25
 """How much longer a case takes in an interpreter."""
 
@@ -64,3 +77,55 @@ def judge_apart(prey: Subject) -> dict[str, list[str]]:
     except Ended as ended:
         return {name: ["hangs" if ended.status is None else "ends the process"] for name in suites.COMPARATORS}
     return found
+
+
+def bases_on(device: str) -> list[str]:
+    """Return the bases of mutants that run on a device."""
+    return [base for base in BASES if device in load(base_subject(base).spec).devices]
+
+
+def others_on(device: str) -> list[str]:
+    """Return the built-in implementations on a device that are no base of mutants."""
+    hunted = {load(base_subject(base).spec).name for base in bases_on(device)}
+    return [name for name, one in built_in().items() if device in one.devices and name not in hunted]
+
+
+def campaign(spec: str, device: str, *, cases: int, seed: int, jobs: int) -> Hunt:
+    """Run a campaign over one correct implementation, with all workers, as `python -m mhc.fuzz` does.
+
+    Return its cases, and its first finding as a false alarm; a known issue is no alarm. It ends after `cases`, or where they
+    take longer, after `_CAMPAIGN` seconds.
+    """
+    implementation = load(spec)
+    name = implementation.name
+    specs = {name: (spec, implementation)}
+    first: list[dict[str, Any]] = []
+    fault = ""
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+
+    def alarm(finding: Finding) -> None:
+        number = max(1, running.cases)
+        message = f"{finding.fingerprint}: {finding.message}"
+        fired = {finding.fingerprint.oracle: number}
+        first.append(
+            {"first": number, "seconds": running.now, "fired": fired, "message": message, "case": finding.case.json}
+        )
+
+    with campaigns.campaign(
+        specs,
+        Pool(specs, LocalExecutor(specs, device, jobs, Limits(), gpus=gpus)),
+        Budget(seconds=_CAMPAIGN, cases=cases),
+        seed=seed,
+        device=device,
+        known_issues=KNOWN_ISSUES,
+        on_finding=alarm,
+    ) as running:
+        try:
+            running.run()
+        except HarnessError as error:
+            fault = str(error)
+        counts = running.store.counts().get(name, {})
+        worst = max((row[2] for row in running.store.table("worst")), default=0.0)
+    refused = int(counts.get("refused", 0))
+    done = int(counts.get("checked", 0)) + refused
+    return Hunt(name=name, cases=done, refused=refused, worst=worst, fault=fault, **(first[0] if first else {}))

@@ -66,7 +66,7 @@ class Hunt:
         first: the number of the case that killed it, from 1; None where it survived.
         seconds: from the first case to that one, without the start of the process.
         fired: for each oracle that failed, the number of the case where it first did.
-        on_first: the oracles that failed on the first one, the message of one of them, and the case itself.
+        message: of an oracle that failed on the first one. case: that case.
         worst: the largest |error| / bound seen.
         fault: of the harness, if one ended the hunt.
         suites: what each of the fixed suites finds in it.
@@ -78,7 +78,6 @@ class Hunt:
     first: int | None = None
     seconds: float = 0.0
     fired: Mapping[str, int] = field(default_factory=dict)
-    on_first: Sequence[str] = ()
     message: str = ""
     case: str = ""
     worst: float = 0.0
@@ -213,7 +212,7 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, limit: float = LIMIT, seconds:
             if result.first is not None and not prey.clean:
                 if BASES[prey.base].quick and not worker.retired:
                     worker.start(case, Level.FULL)
-                    result = replace(result, fired={**dict.fromkeys(_failing(worker.finish()), number), **result.fired})
+                    result = replace(result, fired={**_failing(worker.finish(), number), **result.fired})
                 break
     except HarnessError as fault:
         result = replace(result, fault=str(fault))
@@ -222,28 +221,22 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, limit: float = LIMIT, seconds:
     return result
 
 
-def _failing(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the oracles that failed, by name."""
-    return sorted({verdict.oracle for verdict in verdicts if verdict.status is Status.FAIL})
+def _failing(verdicts: Sequence[Verdict], number: int) -> dict[str, int]:
+    """Return the oracles that failed, by name, each with the number of the case."""
+    return dict.fromkeys(sorted({verdict.oracle for verdict in verdicts if verdict.status is Status.FAIL}), number)
 
 
 def _with(result: Hunt, number: int, case: Case, verdicts: Sequence[Verdict], seconds: float) -> Hunt:
-    failures = [verdict for verdict in verdicts if verdict.status is Status.FAIL]
-    worst = max([result.worst, *(verdict.ratio for verdict in verdicts if verdict.ratio is not None)])
-    result = replace(result, cases=number, refused=result.refused + refusal.refused(verdicts), worst=worst)
-    if not failures:
-        return result
-    said = _failing(verdicts)
-    fired = {**dict.fromkeys(said, number), **result.fired}
-    if result.first is not None:
-        return replace(result, fired=fired)
-    first = failures[0]
-    return replace(
+    """Return the hunt with one more case."""
+    result = replace(
         result,
-        first=number,
-        seconds=seconds,
-        fired=fired,
-        on_first=said,
-        message=f"{first.subject}: {first.symptom} ({first.oracle}): {first.message}",
-        case=case.json,
+        cases=number,
+        refused=result.refused + refusal.refused(verdicts),
+        worst=max([result.worst, *(verdict.ratio for verdict in verdicts if verdict.ratio is not None)]),
+        fired={**_failing(verdicts, number), **result.fired},
     )
+    first = next((verdict for verdict in verdicts if verdict.status is Status.FAIL), None)
+    if first is None or result.first is not None:
+        return result
+    message = f"{first.subject}: {first.symptom} ({first.oracle}): {first.message}"
+    return replace(result, first=number, seconds=seconds, message=message, case=case.json)

@@ -65,7 +65,7 @@ def line(prey: Subject, hunt: Hunt) -> str:
         verdict = f"clean, {hunt.checked} checks" if prey.clean else f"survived {hunt.cases} cases"
     else:
         verdict = f"FALSE ALARM at case {hunt.first}" if prey.clean else f"killed at case {hunt.first}, {hunt.seconds:.1f} s"
-    fired = ", ".join(hunt.on_first)
+    fired = ", ".join(hunt.fired)
     return f"{hunt.name:36} {verdict:28} {fired}  {hunt.fault or hunt.message}"[:240].rstrip()
 
 

@@ -103,7 +103,7 @@ def draw(shape: Shape, device: torch.device) -> dict[str, Tensor | None]:
     return {**tensors, **{name: outputs[name].to(specs[name].dtype(_DTYPE)) for name in PRE.saved}}
 
 
-def _pick(tensors: Tensors, names: Sequence[str]) -> list[Tensor | None]:
+def _pick(tensors: Tensors, names: Sequence[str]) -> list[Any]:
     return [tensors[name] for name in names]
 
 
@@ -163,8 +163,7 @@ def _implementation(
     function = getattr(implementation, stage)
     arguments = _pick(tensors, PRE.forward_arguments if stage == "forward" else PRE.backward_arguments)
     keywords = implementation.keywords(_SCALARS)
-    x = tensors["x"]
-    assert x is not None
+    (x,) = _pick(tensors, ["x"])
     case = default_case(B=shape.B, S=shape.S, n=shape.n, D=shape.D, dtype="bfloat16")
     device = x.device.type
     return Contender(
@@ -181,10 +180,6 @@ def _implementation(
 def _entry(implementation: Implementation, tensors: Tensors) -> Call:
     """Return `mhc_pre` as a model calls it; without `impl` where it chooses this implementation by itself."""
     x, phi, alpha, bias, gamma = _pick(tensors, PRE.forward_arguments)
-    assert x is not None
-    assert phi is not None
-    assert alpha is not None
-    assert bias is not None
     if choose(x, gamma).implementation is implementation:
         return lambda: mhc_pre(x, phi, alpha, bias, gamma)
     return lambda: mhc_pre(x, phi, alpha, bias, gamma, impl=implementation)

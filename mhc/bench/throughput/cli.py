@@ -18,11 +18,10 @@ from mhc.bench import verbs
 from mhc.bench.detection.sets import choose
 from mhc.bench.markdown import table
 from mhc.bench.state import Results
-from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, materialising, median_ratio, plain, split
+from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, materialising, median_ratio, plain, split, unled
 from mhc.bench.throughput.race import Race, race, tables
 from mhc.bench.throughput.simulated import Simulated, serve
 from mhc.bench.throughput.simulated import measure as simulate
-from mhc.bench.throughput.unled import unled
 from mhc.fuzz.cli.options import load_all
 from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
 from mhc.fuzz.executors.ray_cluster import RayExecutor, join
@@ -57,7 +56,7 @@ _EVERY = 8  # of the catalogue's mutants, without --all
     "--race", "racing", is_flag=True, help="Race a campaign against the plain loop over known-bad implementations."
 )
 @click.option("--all", "every", is_flag=True, help=f"Race over all mutants, not every {_EVERY}th.")
-@verbs.several("--only", "names", metavar="NAME", help="Race over a mutant, or all of a base or set.")
+@verbs.ONLY
 @verbs.whole("--thresholds", least=0, metavar="SEED", help="Race over mutants too whose thresholds this seed draws.")
 @verbs.number("--limit", default=60.0, help="Seconds a mutant has under each.")
 @verbs.jobs("Mutants at a time.")

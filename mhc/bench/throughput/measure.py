@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from mhc.bench.apart import Ended, run_apart
 from mhc.bench.campaigns import campaign
 from mhc.bench.detection.hunt import ELEMENTS, draw
 from mhc.bench.throughput.plain import apart
@@ -13,6 +14,10 @@ from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.executors.local import Executor, Specs
+from mhc.fuzz.worker.process import HarnessError
+from mhc.fuzz.worker.protocol import Checked, Message, Round
+from mhc.fuzz.worker.session import run_session
+from mhc.implementation import Implementation
 from mhc.inputs import materialise
 from strategies.rounds import ROUND
 
@@ -20,6 +25,7 @@ PHASES = ("drawing", "materialising", "running", "reference", "judging", "storin
 _MATERIALISED = 50  # cases, for the time that materialising takes
 _HOUR = 3600.0
 _LOOK = 0.05  # seconds between looks at how far a lap is
+_LOADED = 0.4  # of the cases without a campaign: not measured, since a process has things to load until then
 _WARM = 8  # rounds of each worker on each implementation before the first lap
 
 
@@ -153,6 +159,47 @@ class _Marks:
 
 def _working(store: Store) -> float:
     return sum(words.get("drawing", 0.0) + words.get("checking", 0.0) for words in store.counts().values())
+
+
+def unled(specs: Specs, device: str, seed: int, *, processes: int, gpus: int, cases: int) -> Lap:
+    """Measure rounds in processes without a campaign: the most that as many workers can do on this machine at this time.
+
+    Args:
+        cases: on each implementation, a share of them in each of so many processes at a time.
+
+    Raises:
+        HarnessError: a process ended before it was done.
+    """
+    rounds = max(1, round(cases / ROUND / processes))
+
+    def slot(number: int) -> list[tuple[int, float]]:
+        variables = {"CUDA_VISIBLE_DEVICES": str(number % gpus)} if gpus else {}
+        seeds = range(seed + number * rounds, seed + (number + 1) * rounds)
+        return [run_apart(_rounds, spec, spec, device, seeds, variables=variables) for spec, _ in specs.values()]
+
+    try:
+        with ThreadPoolExecutor(processes) as pool:
+            found = [one for slots in pool.map(slot, range(processes)) for one in slots]
+    except Ended as ended:
+        raise HarnessError(str(ended)) from ended
+    working = sum(seconds for _, seconds in found)
+    cases = sum(done for done, _ in found)
+    return Lap(cases=cases, seconds=working / processes, working=working, workers=processes, counts={})
+
+
+def _rounds(implementation: Implementation, spec: str, device: str, seeds: range) -> tuple[int, float]:
+    """Return how many cases were checked, and in how many seconds."""
+    done, started = 0, time.monotonic()
+
+    def count(message: Message) -> None:
+        nonlocal done
+        done += isinstance(message, Checked)
+
+    for number, seed in enumerate(seeds):
+        if number == int(_LOADED * len(seeds)):
+            done, started = 0, time.monotonic()
+        run_session(spec, implementation, device, Round(seed=seed, count=ROUND), count)
+    return done, time.monotonic() - started
 
 
 def plain(specs: Specs, seed: int, *, cases: int, jobs: int) -> Lap:
