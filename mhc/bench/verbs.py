@@ -89,26 +89,19 @@ def refuse_unknown(names: Iterable[str], known: Collection[str], what: str, opti
             raise click.UsageError(f"{option} {name}: no such {what}; known are {', '.join(known)}")
 
 
-def refuse_lost(path: Path) -> None:
-    """Refuse a file that cannot be written, now and not after minutes of measuring.
-
-    Raises:
-        click.UsageError: its folder is not there.
-    """
-    if not path.parent.is_dir():
-        raise click.UsageError(f"{path}: there is no folder {path.parent}")
-
-
 class Page:
     """The page of a verb, and the lines that say how far it is.
 
     Args:
         write: whether `path` is written; else the page is only printed.
+
+    Raises:
+        click.UsageError: its folder is not there, which is said now and not after minutes of measuring.
     """
 
     def __init__(self, path: Path, *, write: bool) -> None:
-        if write:
-            refuse_lost(path)
+        if write and not path.parent.is_dir():
+            raise click.UsageError(f"{path}: there is no folder {path.parent}")
         self._path = path if write else None
         self._started = time.monotonic()
 
@@ -121,11 +114,13 @@ class Page:
         """Print a line of progress."""
         click.echo(f"{self.seconds:6.0f} s  {line}")
 
-    def finish(self, text: str, status: int, picture: str | None = None) -> NoReturn:
-        """Write the page, and beside it its picture in SVG if it has one; print it, and exit."""
+    def write(self, text: str, suffix: str = ".md") -> None:
+        """Write the page, or what stands beside it."""
         if self._path is not None:
-            self._path.write_text(text, encoding="utf-8")
-            if picture is not None:
-                self._path.with_suffix(".svg").write_text(picture, encoding="utf-8")
+            self._path.with_suffix(suffix).write_text(text, encoding="utf-8")
+
+    def finish(self, text: str, status: int) -> NoReturn:
+        """Write the page, print it, and exit."""
+        self.write(text)
         click.echo(f"\n{text}")
         sys.exit(status)

@@ -11,7 +11,17 @@ from click.testing import CliRunner
 from mhc.bench.cli import main
 from mhc.bench.framework import plant, report
 from mhc.bench.framework.faults import Fault, draw, sites, targets
-from mhc.bench.framework.plant import Attempt, Copies, Measured, attempt, covering, measure, read_log, usable_tests
+from mhc.bench.framework.plant import (
+    Attempt,
+    Measured,
+    attempt,
+    covering,
+    lent,
+    make_copies,
+    measure,
+    read_log,
+    usable_tests,
+)
 from mhc.bench.framework.waivers import WAIVERS
 from mhc.bench.verbs import today
 from tests.support.helpers import ROOT
@@ -223,8 +233,8 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(project: Path, tmp_
     known = targets(project)
     assert known == ["oracles/__init__.py", "oracles/code.py", "strategies/__init__.py"]
     (tmp_path / "copies").mkdir()
-    copies = Copies(project, tmp_path / "copies", 1)
-    with copies.lent() as copy:
+    copies = make_copies(project, tmp_path / "copies", 1)
+    with lent(copies) as copy:
         seen = [measure(copy, "tests/test_code.py", known)]
     below, above = "tests/test_code.py::test_below", "tests/test_code.py::test_above"
     assert set(seen[0].tests) == {below, above}
@@ -242,7 +252,7 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(project: Path, tmp_
     assert attempt(copies, outer, [], 1.0).status == "uncovered"
     steady = attempt(copies, outer, ["tests/test_code.py::test_broken", above], 1.0)
     assert steady.status == "survived", "what fails without the fault too tells nothing of it"
-    with copies.lent() as copy:
+    with lent(copies) as copy:
         assert (copy / "oracles" / "code.py").read_text(encoding="utf-8") == CODE
     assert (project / "oracles" / "code.py").read_text(encoding="utf-8") == CODE
 

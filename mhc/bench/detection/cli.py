@@ -96,7 +96,8 @@ def detection(
         thresholds=thresholds,
     )
     status = 3 if result.faults else 1 if result.survivors or result.alarms else 0
-    page.finish(text, status, picture.draw(result, count))
+    page.write(picture.draw(result, count), ".svg")
+    page.finish(text, status)
 
 
 def _choose(names: Sequence[str], device: str, thresholds: Sequence[Mutant]) -> tuple[list[Mutant], list[str]]:

@@ -8,7 +8,7 @@ import click
 from mhc.bench import verbs
 from mhc.bench.framework import report
 from mhc.bench.framework.faults import Fault, draw, targets
-from mhc.bench.framework.plant import Attempt, Copies, Measured, attempt, covering, digest, measure, usable_tests
+from mhc.bench.framework.plant import Attempt, Measured, attempt, covering, digest, lent, make_copies, measure, usable_tests
 from mhc.bench.framework.report import Row
 from mhc.bench.state import Results
 
@@ -52,10 +52,10 @@ def framework(
     page = verbs.Page(RESULTS, write=write)
     drawn, tree, used = draw(root, modules or known, count, seed), digest(root), list(given) or tests
     with tempfile.TemporaryDirectory(prefix="mhc-framework-") as place:
-        copies = Copies(root, Path(place), jobs)
+        copies = make_copies(root, Path(place), jobs)
 
         def look(unmeasured: Measured) -> Measured:
-            with copies.lent() as copy:
+            with lent(copies) as copy:
                 return measure(copy, unmeasured.name, known)
 
         measures = Results(Measured, "modules", None if state is None else state.with_suffix(".tests.json"), tree=tree)

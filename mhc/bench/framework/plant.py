@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from mhc.bench.framework import trace
@@ -109,45 +110,50 @@ def usable_tests(root: Path) -> list[str]:
     ]
 
 
-class Copies:
-    """Copies of the project in a temporary folder, lent one at a time."""
+Copies = queue.SimpleQueue[Path]
+"""Copies of the project that are not in use."""
 
-    def __init__(self, root: Path, place: Path, count: int) -> None:
-        self._free: queue.SimpleQueue[Path] = queue.SimpleQueue()
-        self._stamp = iter(range(10**9, 2 * 10**9, 10))
-        for number in range(count):
-            copy = place / f"copy{number}"
-            for name in COPIED:
-                if (root / name).is_dir():
-                    shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-                elif (root / name).exists():
-                    shutil.copy2(root / name, copy / name)
-            (copy / "fuzz_reports").mkdir()
-            self._free.put(copy)
 
-    @contextmanager
-    def lent(self) -> Iterator[Path]:
-        copy = self._free.get()
-        try:
-            yield copy
-        finally:
-            self._free.put(copy)
+def make_copies(root: Path, place: Path, count: int) -> Copies:
+    """Copy the project into a temporary folder, so many times."""
 
-    @contextmanager
-    def faulty(self, copy: Path, fault: Fault) -> Iterator[None]:
-        """Plant the fault for the block. Python goes by a file's time and size: each text gets a time of its own."""
-        path = copy / fault.module
-        source = path.read_text(encoding="utf-8")
-        self._write(path, fault.apply(source))
-        try:
-            yield
-        finally:
-            self._write(path, source)
+    def ignored(folder: str, names: list[str]) -> list[str]:
+        top = Path(folder) == root
+        return [name for name in names if name == "__pycache__" or (top and name not in COPIED)]
 
-    def _write(self, path: Path, text: str) -> None:
-        path.write_text(text, encoding="utf-8")
-        stamp = next(self._stamp)
-        os.utime(path, (stamp, stamp))
+    copies = Copies()
+    for number in range(count):
+        copy = shutil.copytree(root, place / f"copy{number}", ignore=ignored)
+        (copy / "fuzz_reports").mkdir()
+        copies.put(copy)
+    return copies
+
+
+@contextmanager
+def lent(copies: Copies) -> Iterator[Path]:
+    """Take a copy for the block."""
+    copy = copies.get()
+    try:
+        yield copy
+    finally:
+        copies.put(copy)
+
+
+@contextmanager
+def _faulty(copy: Path, fault: Fault) -> Iterator[None]:
+    """Plant the fault for the block."""
+    path = copy / fault.module
+    source = path.read_text(encoding="utf-8")
+    try:
+        _write(path, fault.apply(source))
+        yield
+    finally:
+        _write(path, source)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    Path(cache_from_source(path)).unlink(missing_ok=True)  # goes by time and size, and both may be as before
 
 
 def measure(copy: Path, module: str, targets: Sequence[str]) -> Measured:
@@ -169,8 +175,7 @@ def read_log(module: str, targets: Sequence[str], text: str) -> Measured:
     """Read the log that `trace` wrote."""
     lines: dict[str, dict[str, set[int]]] = {}
     seconds: dict[str, float] = {}
-    failed: set[str] = set()
-    called: set[str] = set()
+    outcomes: dict[str, set[str]] = {"passed": set(), "failed": set(), "skipped": set()}
     test = ""
     for entry in text.splitlines():
         match entry.split("\t"):
@@ -181,11 +186,10 @@ def read_log(module: str, targets: Sequence[str], text: str) -> Measured:
             case ["D", of, took, outcome]:
                 name = _function(of)
                 seconds[name] = seconds.get(name, 0.0) + float(took)
-                called |= {name} if outcome == "passed" else set()
-                failed |= {name} if outcome == "failed" else set()
-    kept = {name: took for name, took in seconds.items() if name in called - failed}
+                outcomes[outcome].add(name)
+    kept = {name: took for name, took in seconds.items() if name in outcomes["passed"] - outcomes["failed"]}
     numbered = {of: {one: sorted(found) for one, found in by.items()} for of, by in lines.items() if of in kept or not of}
-    return Measured(name=module, tests=kept, lines=numbered, failed=sorted(failed))
+    return Measured(name=module, tests=kept, lines=numbered, failed=sorted(outcomes["failed"]))
 
 
 def covering(fault: Fault, measures: Iterable[Measured], root: Path) -> list[str]:
@@ -219,15 +223,15 @@ def attempt(copies: Copies, fault: Fault, tests: Sequence[str], expected: float)
         expected: seconds that the tests take on the unedited project.
     """
     began = time.monotonic()
-    with copies.lent() as copy:
-        status, by = _outcome(copies, copy, fault, list(tests), 60 + 4 * expected) if tests else ("uncovered", "")
+    with lent(copies) as copy:
+        status, by = _outcome(copy, fault, list(tests), 60 + 4 * expected) if tests else ("uncovered", "")
     return Attempt(name=fault.name, status=status, by=by, tests=len(tests), seconds=round(time.monotonic() - began, 1))
 
 
-def _outcome(copies: Copies, copy: Path, fault: Fault, tests: list[str], limit: float) -> tuple[str, str]:
+def _outcome(copy: Path, fault: Fault, tests: list[str], limit: float) -> tuple[str, str]:
     """Return the status of an attempt, and the test that failed."""
     while tests:
-        with copies.faulty(copy, fault):
+        with _faulty(copy, fault):
             status, output = _pytest(copy, [*_SESSION, *tests], limit)
         if status == 0:
             return "survived", ""

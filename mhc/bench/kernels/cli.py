@@ -1,6 +1,5 @@
 """The verb `kernels` of `python -m mhc.bench`: time and accuracy of every contender, shape by shape."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import astuple
 from os import environ
@@ -11,7 +10,7 @@ import torch
 from mhc.bench import verbs
 from mhc.bench.kernels import table
 from mhc.bench.kernels.contenders import measure
-from mhc.bench.kernels.record import COMPILE, DEFAULT_SHAPES, GOLDEN, Row, Shape
+from mhc.bench.kernels.record import COMPILE, DEFAULT_SHAPES, GOLDEN, Row, Shape, Timing
 from mhc.bench.verbs import today
 from mhc.environment import environment
 from mhc.fuzz.cli.options import load_all
@@ -53,30 +52,25 @@ def kernels(shapes: tuple[Shape, ...], specs: tuple[str, ...], no_compile: bool,
 
     Exit status: 0 measured, 1 a kernel raised, 2 usage, 3 a fault of the harness itself.
     """
-    if write:
-        verbs.refuse_lost(RESULTS)
+    page = verbs.Page(RESULTS, write=write)
     if not torch.cuda.is_available():
         raise click.UsageError("kernels are measured on a GPU alone, and PyTorch sees no CUDA device here")
     implementations = _load_all(specs, DEVICE.type)
+
+    def show(shape: Shape, timing: Timing) -> None:
+        page.show(table.progress(shape, timing))
+
     rows: list[Row] = []
     text = ""
     setting = _setting(DEVICE)
     for shape in shapes or DEFAULT_SHAPES:
-        row = measure(
-            shape,
-            implementations,
-            DEVICE,
-            compiled=not no_compile,
-            on_timing=lambda *timed: click.echo(table.progress(*timed)),
-        )
+        row = measure(shape, implementations, DEVICE, compiled=not no_compile, on_timing=show)
         if row.error is not None:
-            click.echo(f"{shape}: {row.error}")
+            page.show(f"{shape}: {row.error}")
         rows.append(row)
         text = table.render(rows, setting=setting, command=verbs.command(), bandwidth=bandwidth)
-        if write:  # after each shape, so that a run cut short leaves what it has
-            RESULTS.write_text(text, encoding="utf-8")
-    click.echo(f"\n{text}")
-    sys.exit(1 if any(row.failed for row in rows) else 0)
+        page.write(text)  # after each shape, so that a run cut short leaves what it has
+    page.finish(text, 1 if any(row.failed for row in rows) else 0)
 
 
 def _load_all(specs: Sequence[str], device: str) -> list[Implementation]:

@@ -38,7 +38,7 @@ class Contender:
     Attributes:
         prepare: makes the call that is timed; what the call keeps alive, such as a graph, is freed with it.
         entry: makes the same call through `mhc_pre`, where there is such a way.
-        judged: whether its accuracy is measured. recomputes_forward: as for an implementation.
+        recomputes_forward: as for an implementation.
         refusal: why it does not take the shape, if so; then nothing runs.
     """
 
@@ -47,7 +47,6 @@ class Contender:
     prepare: Callable[[], Call]
     variant: str = ""
     entry: Callable[[], Call] | None = None
-    judged: bool = True
     recomputes_forward: bool = False
     refusal: Callable[[], Refused | None] = lambda: None
 
@@ -122,7 +121,7 @@ def _measure_one(contender: Contender, wanted: _Tolerances | None) -> Timing:
         call = contender.prepare()
         results = call()
         accuracy = {}
-        if contender.judged and wanted is not None:
+        if contender.name != GOLDEN and wanted is not None:
             accuracy = dict(deviations(_RESULTS[contender.stage], results, wanted(contender.recomputes_forward)))
         del results
         return Timing(
@@ -147,9 +146,9 @@ def _contenders(
     """Yield the contenders stage by stage, so that what is compared is measured close together."""
     for stage in STAGES:
         if stage == "forward":
-            yield _implementation(GOLDEN_IMPLEMENTATION, stage, shape, tensors, judged=False)
+            yield _implementation(GOLDEN_IMPLEMENTATION, stage, shape, tensors)
         else:
-            yield Contender(name=GOLDEN, stage=stage, prepare=lambda: _autograd(_eager, tensors), judged=False)
+            yield Contender(name=GOLDEN, stage=stage, prepare=lambda: _autograd(_eager, tensors))
         if compiled:
             yield from _compiled(stage, tensors)
         for implementation in implementations:
@@ -157,9 +156,7 @@ def _contenders(
                 yield _implementation(implementation, stage, shape, tensors)
 
 
-def _implementation(
-    implementation: Implementation, stage: str, shape: Shape, tensors: Tensors, *, judged: bool = True
-) -> Contender:
+def _implementation(implementation: Implementation, stage: str, shape: Shape, tensors: Tensors) -> Contender:
     function = getattr(implementation, stage)
     arguments = _pick(tensors, PRE.forward_arguments if stage == "forward" else PRE.backward_arguments)
     keywords = implementation.keywords(_SCALARS)
@@ -171,7 +168,6 @@ def _implementation(
         stage=stage,
         prepare=lambda: lambda: function(*arguments, **keywords),
         entry=(lambda: _entry(implementation, tensors)) if stage == "forward" else None,
-        judged=judged,
         recomputes_forward=implementation.recomputes_forward,
         refusal=lambda: implementation.refusal(case, device),
     )

@@ -40,7 +40,6 @@ class Lap:
         cpu: seconds of the main process's CPU time. working: seconds that all workers spent in cases, together.
         workers: how many there were.
         counts: as `Store.counts`, of the whole lap.
-        findings: that there were in the whole lap.
     """
 
     cases: int
@@ -49,7 +48,6 @@ class Lap:
     working: float = 0.0
     workers: int = 1
     counts: Mapping[str, Mapping[str, float]]
-    findings: int = 0
 
     @property
     def rate(self) -> float:
@@ -129,7 +127,7 @@ class Team:
         marks = _Marks()
         with campaign(self._specs, pool, Budget(cases=cases), seed=seed, on_tick=marks.look) as running:
             running.run()
-            return marks.lap(workers, running.store.counts(), len(running.store.findings()))
+            return marks.lap(workers, running.store.counts())
 
     def close(self) -> None:
         """End its processes."""
@@ -150,11 +148,10 @@ class _Marks:
         if sum(slot.case is not None for slot in running.pool.busy()) == running.pool.size:
             self._full[1:] = [(running.cases, now, time.process_time(), _working(running.store))]
 
-    def lap(self, workers: int, counts: Mapping[str, Mapping[str, float]], findings: int) -> Lap:
+    def lap(self, workers: int, counts: Mapping[str, Mapping[str, float]]) -> Lap:
         first, last = (self._full[0], self._full[-1]) if self._full else ((0, 0.0, 0.0, 0.0),) * 2
         cases, seconds, cpu, working = (after - before for before, after in zip(first, last, strict=True))
-        times = {"seconds": seconds, "cpu": cpu, "working": working}
-        return Lap(cases=int(cases), workers=workers, counts=counts, findings=findings, **times)
+        return Lap(cases=int(cases), seconds=seconds, cpu=cpu, working=working, workers=workers, counts=counts)
 
 
 def _working(store: Store) -> float:
