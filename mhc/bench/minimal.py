@@ -33,6 +33,7 @@ GOAL = 64
 STATE_KEY = "done"
 RESULTS = verbs.RESULTS / "minimal.md"
 _LIMIT = 30.0  # seconds that a case may take in the hunt
+_SECONDS = 120.0  # that a finding is made smaller
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,6 @@ class Minimal:
 @verbs.SEED
 @verbs.ONLY
 @verbs.number("--hunting", default=120.0, help="Seconds a mutant gets to be found.")
-@verbs.number("--seconds", default=120.0, help="Seconds its finding is made smaller.")
 @verbs.jobs("Mutants at a time.")
 @verbs.STATE
 @verbs.write(RESULTS)
@@ -74,7 +74,6 @@ def minimal(
     seed: int,
     names: tuple[str, ...],
     hunting: float,
-    seconds: float,
     jobs: int,
     state: Path | None,
     write: bool,
@@ -95,7 +94,7 @@ def minimal(
     drawn = {base: drawn_for(base, cases, seed) for base in {mutant.base for mutant in kept.waiting(mutants)}}
     results = kept.complete(
         mutants,
-        lambda mutant: _one(mutant, drawn[mutant.base], hunting, seconds),
+        lambda mutant: _one(mutant, drawn[mutant.base], hunting),
         jobs,
         lambda mutant, result: page.show(line(result)),
     )
@@ -108,12 +107,12 @@ def median(results: Sequence[Minimal]) -> float:
     return statistics.median([one.after for one in results if one.case] or [0])
 
 
-def _one(mutant: Mutant, drawn: Sequence[Case], hunting: float, seconds: float) -> Minimal:
+def _one(mutant: Mutant, drawn: Sequence[Case], hunting: float) -> Minimal:
     try:
         number, first = _first(SPEC.format(mutant.name), drawn, hunting)
         if first is None:
             return Minimal(name=mutant.name, base=mutant.base, cases=number)
-        small = minimise(first, "cpu", seconds=seconds)
+        small = minimise(first, "cpu", seconds=_SECONDS)
     except (HarnessError, ImplementationError) as fault:
         return Minimal(name=mutant.name, base=mutant.base, fault=str(fault))
     reduction, fingerprint = small.reduction, small.fingerprint

@@ -79,14 +79,15 @@ def test_a_ceiling_that_is_wrong_or_low_is_a_status(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_plain_loop_finds_what_the_correct_implementation_passes() -> None:
-    manual, wrong = load("manual"), load(SPEC.format("dx_all_zero"))
-    found = loop(wrong, seconds=30, correct=manual)
+    bad = SPEC.format("dx_all_zero")
+    manual, wrong = load("manual"), load(bad)
+    found = loop(wrong, seconds=30, correct="manual")
     assert set(found.kills) == set(COMPARATORS)
     assert found.cases < 10
-    same = loop(manual, seconds=30, cases=12, correct=manual)
+    same = loop(manual, seconds=30, cases=12, correct="manual")
     assert (same.kills, same.cases) == ({}, 12)
     assert loop(wrong, seconds=30, cases=12).kills == {}  # nobody says what is right
-    assert loop(wrong, seconds=30, cases=5, correct=wrong).kills == {}  # and here it fails too
+    assert loop(wrong, seconds=30, cases=5, correct=bad).kills == {}  # and here it fails too
 
 
 def test_a_bug_that_ends_the_plain_loop_is_found(tmp_path: Path) -> None:

@@ -194,16 +194,16 @@ def _clean_cells(hunt: Hunt) -> list[str]:
 
 
 def _matrix(score: Score) -> str:
-    head = ["mutant", "base", "bug", "first kill", "s", *score.oracles, *COMPARATORS]
+    oracles = list(score.oracles)
     lines = []
     for row in score.mutants:
-        fired = [_fired(row.hunt.fired.get(oracle), row.hunt.first) for oracle in score.oracles]
+        fired = [_fired(row.hunt.fired.get(oracle), row.hunt.first) for oracle in oracles]
         bug = row.mutant.bug + _seen(row.mutant.source)
         lines.append([row.mutant.name, row.mutant.base, bug, *_first_kill(row), *fired, *_by_suite(row)])
     return f"""For each oracle the number of the case in which it first failed the mutant, in bold where that was the first
 kill; for each of the fixed suites whether it finds it.
 
-{_table(head, lines)}"""
+{_table(["mutant", "base", "bug", "first kill", "s", *oracles, *COMPARATORS], lines)}"""
 
 
 def _elsewhere(device: str) -> str:

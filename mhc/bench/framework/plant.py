@@ -51,7 +51,7 @@ LEFT_OUT: Mapping[str, str] = {
 }
 """Test modules, or single tests, that are never run here, besides `test_tilelang*`, which compile: with the reason."""
 
-_SESSION = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--device", "cpu")
+_SESSION = ("-q", "-n", "0", "-p", "no:cacheprovider", "--device", "cpu")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[| - |$)", re.MULTILINE)
 
 
@@ -125,6 +125,7 @@ def make_copies(root: Path, place: Path, count: int) -> Copies:
     for number in range(count):
         copy = shutil.copytree(root, place / f"copy{number}", ignore=ignored)
         (copy / "fuzz_reports").mkdir()
+        shutil.copy2(trace.__file__, copy / "sitecustomize.py")  # which Python imports as it starts
         copies.put(copy)
     return copies
 
@@ -158,16 +159,14 @@ def _write(path: Path, text: str) -> None:
 
 def measure(copy: Path, module: str, targets: Sequence[str]) -> Measured:
     """Run a test module in a copy, and return the lines that its tests execute."""
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        shutil.copy2(trace.__file__, place / "sitecustomize.py")
-        log = place / "log"
+    with tempfile.TemporaryDirectory() as place:
+        log = Path(place, "log")
         log.touch()
         files = os.pathsep.join(str(copy.resolve() / target) for target in targets)
+        options = [*_SESSION, "-p", "sitecustomize"]
+        options += [f"--deselect=tests/{one.replace('::', '.py::')}" for one in LEFT_OUT if "::" in one]
         variables = {"MHC_TRACE_LOG": str(log), "MHC_TRACE_FILES": files}
-        command = [option for option in _SESSION if option != "-x"]
-        command += [f"--deselect=tests/{one.replace('::', '.py::')}" for one in LEFT_OUT if "::" in one]
-        _pytest(copy, [*command, "-p", "sitecustomize", module], MODULE_SECONDS, variables, first=place)
+        _pytest(copy, [*options, module], MODULE_SECONDS, **variables)
         return read_log(module, targets, log.read_text(encoding="utf-8"))
 
 
@@ -232,14 +231,14 @@ def _outcome(copy: Path, fault: Fault, tests: list[str], limit: float) -> tuple[
     """Return the status of an attempt, and the test that failed."""
     while tests:
         with _faulty(copy, fault):
-            status, output = _pytest(copy, [*_SESSION, *tests], limit)
+            status, output = _pytest(copy, [*_SESSION, "-x", *tests], limit)
         if status == 0:
             return "survived", ""
         if status is None:
             return "hung", ""
         by = next(iter(_FAILED.findall(output)), "")
         if "::" not in by:  # nothing was run: the fault keeps modules from being imported, or pytest failed by itself
-            healthy, _ = _pytest(copy, [*_SESSION, *tests], limit)
+            healthy, _ = _pytest(copy, [*_SESSION, "-x", *tests], limit)
             return "killed" if healthy == 0 else "uncovered", by or (output.strip().splitlines() or [""])[-1][:120]
         alone, _ = _pytest(copy, [*_SESSION, by], limit)
         if alone == 0:
@@ -253,12 +252,10 @@ def _function(test: str) -> str:
     return test.partition("[")[0]
 
 
-def _pytest(
-    copy: Path, arguments: Sequence[str], limit: float, variables: Mapping[str, str] | None = None, first: Path | None = None
-) -> tuple[int | None, str]:
+def _pytest(copy: Path, arguments: Sequence[str], limit: float, **variables: str) -> tuple[int | None, str]:
     """Run pytest in a copy; return its exit status, None after `limit` seconds, and what it wrote."""
-    path = os.pathsep.join(str(one) for one in (first, copy, os.environ.get("PYTHONPATH")) if one)
-    environment = {**os.environ, "PYTHONPATH": path, "CI": "true", "OMP_NUM_THREADS": "1", **(variables or {})}
+    path = os.pathsep.join(str(one) for one in (copy, os.environ.get("PYTHONPATH")) if one)
+    environment = {**os.environ, "PYTHONPATH": path, "CI": "true", "OMP_NUM_THREADS": "1", **variables}
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *arguments],

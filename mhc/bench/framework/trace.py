@@ -1,9 +1,9 @@
 """PYTEST_DONT_REWRITE. Which lines each test executes: a `sitecustomize` of its own processes and a plugin of pytest.
 
-It is copied to a folder on PYTHONPATH, so that every Python process that a test starts loads it, and imports nothing of the
-project. What happens is appended to one file, in the order in which it happens: `M` and a test's id, or nothing, where its
-call begins or ends; `L`, the number of a file and a line; `D`, a test's id, seconds and outcome. A process that is killed
-loses nothing that way.
+It is copied to the root of a copy of the project, which is on PYTHONPATH, so that every Python process that a test starts
+loads it, and imports nothing of the project. What happens is appended to one file, in the order in which it happens: `M` and
+a test's id, or nothing, where its call begins or ends; `L`, the number of a file and a line; `D`, a test's id, seconds and
+outcome. A process that is killed loses nothing that way.
 """
 
 import os

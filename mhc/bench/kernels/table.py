@@ -37,13 +37,7 @@ def render(rows: Sequence[Row], *, setting: str, command: str, bandwidth: float)
 
 def progress(shape: Shape, timing: Timing) -> str:
     """Return a timing as a line for a terminal."""
-    start = f"{shape!s:16} {timing.stage:8} {timing.label:20}"
-    if timing.ms is None:
-        return f"{start} {_cell(timing)}: {timing.error or timing.refused}"
-    worst = max((deviation.ratio for deviation in timing.accuracy.values()), default=None)
-    accuracy = "" if worst is None else f"  error / bound {worst:.2g}"
-    costs = f"host {_fixed(timing.host_us, 1)} us  scratch {_fixed(timing.scratch_mib, 1)} MiB"
-    return f"{start} {timing.ms:9.4f} ms  {costs}{accuracy}"
+    return f"{shape!s:16} {timing.stage:8} {timing.label:20} {_cell(timing)} {timing.error or timing.refused or 'ms'}"
 
 
 _HEADER = """# Kernels, measured side by side

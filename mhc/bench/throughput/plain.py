@@ -7,6 +7,7 @@ where the correct implementation passes on the same example; the time that findi
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 import hypothesis
@@ -68,13 +69,14 @@ def loop(
     seconds: float,
     cases: float = float("inf"),
     seed: int = 0,
-    correct: Implementation | None = None,
+    correct: str | None = None,
 ) -> Loop:
     """Draw examples until `seconds` or `cases` are over, or every comparator has found something.
 
     Args:
-        correct: what `implementation` should be; without it nothing counts as found.
+        correct: names what `implementation` should be; without it nothing counts as found.
     """
+    right = None if correct is None else load(correct)
     done, asking = 0, 0.0
     kills: dict[str, float] = {}
     started = time.perf_counter()
@@ -92,11 +94,11 @@ def loop(
         said = judge(implementation, [example])
         done += 1
         found = [name for name, failures in said.items() if failures and name not in kills]
-        if correct is None or not found:
+        if right is None or not found:
             return
         at, before = spent(), time.perf_counter()
-        right = judge(correct, [example])
-        kills.update({name: at for name in found if not right[name]})
+        fails = judge(right, [example])
+        kills.update({name: at for name in found if not fails[name]})
         asking += time.perf_counter() - before
 
     configured = quiet(ROUND, phases=(Phase.generate,))
@@ -120,17 +122,12 @@ def apart(
     Args:
         variables: of the environment, beside those of the implementation.
     """
-    limit = seconds + _LAST_EXAMPLE
+    task = partial(loop, seconds=seconds, cases=cases, seed=seed, correct=correct)
     try:
-        result: Loop = run_apart(_loop, spec, seconds, cases, seed, correct, limit=limit, variables=variables)
+        result: Loop = run_apart(task, spec, limit=seconds + _LAST_EXAMPLE, variables=variables)
     except Ended as ended:
         if ended.status is None:  # without a limit, a hang is found only when a person looks
             return Loop(seconds=seconds, ended="hangs")
         kills = dict.fromkeys(COMPARATORS, ended.seconds) if ended.seconds <= seconds else {}
         return Loop(seconds=min(ended.seconds, seconds), kills=kills, ended="ends the process")
     return result
-
-
-def _loop(implementation: Implementation, seconds: float, cases: float, seed: int, correct: str | None) -> Loop:
-    right = None if correct is None else load(correct)
-    return loop(implementation, seconds=seconds, cases=cases, seed=seed, correct=right)
