@@ -167,7 +167,7 @@ def test_every_mutant_is_of_one_set_and_of_each_it_is_said_what_was_known() -> N
 
 
 def test_the_suites_count_with_few_tokens_and_with_real_token_counts_apart() -> None:
-    real = suites.place(suites.FULL_SIZE[0])
+    real = suites.FULL_SIZE[0]
     only_there = Hunt(name=MUTANT.name, cases=9, suites={name: [f"dbias at {real}"] for name in COMPARATORS})
     (row,) = [row for row in some_score(**{MUTANT.name: only_there}).mutants if row.mutant is MUTANT]
     assert (row.suites, row.few) == (frozenset(COMPARATORS), frozenset())

@@ -189,8 +189,8 @@ def _clean(score: Score) -> str:
 
 
 def _clean_cells(hunt: Hunt) -> list[str]:
-    flagged = "no" if hunt.first is None else f"case {hunt.first}: {_cut(hunt.message)}"
-    return [str(hunt.checked), f"{hunt.worst:.3g}", flagged]
+    message = hunt.message if len(hunt.message) <= _MESSAGE else f"{hunt.message[: _MESSAGE - 3]}..."
+    return [str(hunt.checked), f"{hunt.worst:.3g}", "no" if hunt.first is None else f"case {hunt.first}: {message}"]
 
 
 def _matrix(score: Score) -> str:
@@ -229,10 +229,6 @@ def _fired(at: int | None, first: int | None) -> str:
 
 def _seen(source: str) -> str:
     return f" ({source})" if source else ""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MESSAGE else text[: _MESSAGE - 3] + "..."
 
 
 def _share(part: int, whole: int) -> str:

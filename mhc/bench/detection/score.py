@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from mhc.bench.detection.hunt import Hunt
 from mhc.bench.detection.sets import set_of
-from mhc.bench.detection.suites import COMPARATORS, FULL_SIZE, place
+from mhc.bench.detection.suites import COMPARATORS, FULL_SIZE
 from oracles.mutants.record import Mutant
 
-_FULL_SIZE = tuple(place(fixed) for fixed in FULL_SIZE)
+_FULL_SIZE = tuple(map(str, FULL_SIZE))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,7 +141,9 @@ class _Finder:
     def faults(self) -> Iterator[Fault]:
         """Yield every fault, also those that change nothing."""
         for statement in self._tree.body:
-            names = tuple(node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and _stored(node))
+            names = tuple(
+                node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            )
             if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
                 names = (statement.name,)
             yield from self._statement(statement, names, top=True)
@@ -245,10 +247,6 @@ def _begin(node: ast.AST) -> _Place:
 
 def _end(node: ast.AST) -> _Place:
     return node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
-
-
-def _stored(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
 
 
 def _is_words(node: ast.AST) -> bool:

@@ -12,7 +12,6 @@ from mhc.bench.detection.hunt import ELEMENTS, draw
 from mhc.bench.throughput.plain import apart
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
-from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.executors.local import Executor, Specs
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Checked, Message, Round
@@ -146,16 +145,14 @@ class _Marks:
         if self._full and now - self._full[-1][1] < _LOOK:
             return
         if sum(slot.case is not None for slot in running.pool.busy()) == running.pool.size:
-            self._full[1:] = [(running.cases, now, time.process_time(), _working(running.store))]
+            counts = running.store.counts().values()
+            working = sum(words.get("drawing", 0.0) + words.get("checking", 0.0) for words in counts)
+            self._full[1:] = [(running.cases, now, time.process_time(), working)]
 
     def lap(self, workers: int, counts: Mapping[str, Mapping[str, float]]) -> Lap:
         first, last = (self._full[0], self._full[-1]) if self._full else ((0, 0.0, 0.0, 0.0),) * 2
         cases, seconds, cpu, working = (after - before for before, after in zip(first, last, strict=True))
         return Lap(cases=int(cases), seconds=seconds, cpu=cpu, working=working, workers=workers, counts=counts)
-
-
-def _working(store: Store) -> float:
-    return sum(words.get("drawing", 0.0) + words.get("checking", 0.0) for words in store.counts().values())
 
 
 def unled(specs: Specs, device: str, seed: int, *, processes: int, gpus: int, cases: int) -> Lap:
