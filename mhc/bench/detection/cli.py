@@ -26,7 +26,7 @@ RESULTS = {"cpu": verbs.RESULTS / "detection.md", "cuda": verbs.RESULTS / "detec
     "--clean", help="Drawn cases that what is clean gets, instead of --cases; in the interpreter one in 25 of them."
 )
 @verbs.SEED
-@verbs.ONLY
+@verbs.several("--only", "names", metavar="NAME", help="A mutant, a base, a set, or a built-in implementation.")
 @verbs.device("Where mutants run.")
 @verbs.whole("--thresholds", least=0, metavar="SEED", help="Hunt mutants too whose thresholds this seed draws.")
 @verbs.number("--seconds", default=float("inf"), help="That a mutant gets at most, all its cases together.")

@@ -22,7 +22,7 @@ from mhc.registry import built_in, load
 from oracles.mutants.record import BASES
 
 _SUITES_LIMIT = 300.0  # seconds; suites with real token counts take half a minute of a core
-_CAMPAIGN = 300.0
+_CAMPAIGN = 300.0  # seconds that a campaign over a correct implementation takes at most
 _SLOW = 25
 """How much longer a case takes in an interpreter."""
 

@@ -56,7 +56,7 @@ _EVERY = 8  # of the catalogue's mutants, without --all
     "--race", "racing", is_flag=True, help="Race a campaign against the plain loop over known-bad implementations."
 )
 @click.option("--all", "every", is_flag=True, help=f"Race over all mutants, not every {_EVERY}th.")
-@verbs.ONLY
+@verbs.several("--only", "names", metavar="NAME", help="Race over a mutant, a base or a set.")
 @verbs.whole("--thresholds", least=0, metavar="SEED", help="Race over mutants too whose thresholds this seed draws.")
 @verbs.number("--limit", default=60.0, help="Seconds a mutant has under each.")
 @verbs.jobs("Mutants at a time.")
