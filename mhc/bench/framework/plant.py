@@ -165,8 +165,7 @@ def measure(copy: Path, module: str, targets: Sequence[str]) -> Measured:
         files = os.pathsep.join(str(copy.resolve() / target) for target in targets)
         options = [*_SESSION, "-p", "sitecustomize"]
         options += [f"--deselect=tests/{one.replace('::', '.py::')}" for one in LEFT_OUT if "::" in one]
-        variables = {"MHC_TRACE_LOG": str(log), "MHC_TRACE_FILES": files}
-        _pytest(copy, [*options, module], MODULE_SECONDS, **variables)
+        _pytest(copy, [*options, module], MODULE_SECONDS, MHC_TRACE_LOG=str(log), MHC_TRACE_FILES=files)
         return read_log(module, targets, log.read_text(encoding="utf-8"))
 
 
