@@ -155,11 +155,11 @@ def text(program: str, symptom: Symptom, title: str) -> str:
         *OTHER.splitlines(),
         "",
         "",
-        *unparse(whole.statements()),
+        *unparse(whole.definitions.values()),
         "",
         "",
         f"WHERE = {title!r}",
-        *symptom.judged(f"{whole.name(key)}()"),
+        *symptom.judged(f"{whole.names[key]}()"),
         *_END.splitlines(),
     ]
     return "\n".join(lines) + "\n"

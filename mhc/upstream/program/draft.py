@@ -14,7 +14,6 @@ from mhc.upstream.program.kernels import Kernels, texts_of, tilelang_kernels, tr
 from mhc.upstream.program.reference import reference
 from mhc.upstream.program.script import STEADY, Call, Script, by_bits, by_class, by_exception, by_process, by_value, names_in
 from mhc.upstream.source.definitions import closure
-from mhc.upstream.source.flat import flat
 from mhc.upstream.source.text import Text, shape_text, strided_text, tensor_text, unparse
 from mhc.upstream.trace.capture import Capture, Launch
 from mhc.upstream.trace.recording import Recording
@@ -72,20 +71,20 @@ def host_code(recording: Recording, to: str) -> Kernels:
     key = (function.__module__, name)
     whole = closure([key])
     foreign = sorted({line.split()[1].partition(".")[0] for line in whole.imports} & {"triton", "tilelang"} - {to})
-    builders = sorted({module for module, _ in whole.definitions if module.startswith("mhc.")})
+    builders = sorted({module for module, _ in whole.names if module.startswith("mhc.")})
     if foreign or (builders and to != "torch"):
         raise ExportError(f"its host code leads to {', '.join([*foreign, *builders])}")
     case, table = recording.inputs.case, recording.found.case.table
     arguments = getattr(table, f"{recording.stage}_arguments")
     keywords = recording.implementation.keywords(case.scalars, case.schedules.get(recording.implementation.name))
     called = Call(
-        kernel=whole.name(key),
+        kernel=whole.names[key],
         arguments={one: one if recording.given[one] is not None else "None" for one in arguments},
-        head=whole.name(key),
+        head=whole.names[key],
         options=[f"{option}={_plain(value)!r}" for option, value in keywords.items()],
     )
     where = f"{recording.stage} of {recording.implementation.name}"
-    return Kernels(whole.imports, texts_of(flat(whole)), [called], where)
+    return Kernels(whole.imports, texts_of(whole), [called], where)
 
 
 def place(recording: Recording) -> str:

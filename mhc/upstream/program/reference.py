@@ -9,7 +9,7 @@ from mhc.upstream.source.definitions import definition
 from mhc.upstream.source.flat import loads, stores
 from mhc.upstream.source.fold import Fold, constant
 from mhc.upstream.source.shrink import returned
-from mhc.upstream.source.simplify import Forward
+from mhc.upstream.source.simplify import Simplify
 
 
 def reference(case: Case, subject: str, present: Mapping[str, bool]) -> tuple[ast.FunctionDef, tuple[str, ...]]:
@@ -39,7 +39,7 @@ def reference(case: Case, subject: str, present: Mapping[str, bool]) -> tuple[as
 def _plain(steps: list[ast.stmt]) -> list[ast.stmt]:
     """Steps that are needed, with sizes written out, without casts of what is float64 already and what is computed twice."""
     function = ast.FunctionDef("reference", ast.arguments([], [], None, [], [], None, []), steps, [], lineno=0)
-    body = _used(Forward().function(_Double().visit(Forward().function(function))).body)
+    body = _used(Simplify().visit(_Double().visit(Simplify().visit(function))).body)
     texts = [ast.unparse(one) for one in body]
     once = [one for at, one in enumerate(body) if texts[at] not in texts[:at]]
     changed = any(sum(name in stores([one]) for one in once) > 1 for name in stores(once))

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mhc.upstream.source.definitions import bound
-from mhc.upstream.source.flat import loads
+from mhc.upstream.source.flat import bound, loads
 
 Definitions = dict[str, ast.stmt]
 Site = tuple[str, int]

@@ -1,18 +1,24 @@
 """Hold the definitions of one file, in which each name stands for one function or constant, from any module."""
 
 import ast
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from mhc.upstream.source.definitions import Closure, bound
+Key = tuple[str, str]
+"""A definition: the module it is in, and its name there."""
 
 
 @dataclass
 class Flat:
-    """Functions and constants by name, each after what it leads to; `imports` as lines."""
+    """Functions and constants by name, each after what it leads to.
+
+    Attributes:
+        imports: as lines. names: what the definitions of modules are called.
+    """
 
     imports: set[str] = field(default_factory=set)
     definitions: dict[str, ast.stmt] = field(default_factory=dict)
+    names: Mapping[Key, str] = field(default_factory=dict)
 
     @property
     def functions(self) -> dict[str, ast.FunctionDef]:
@@ -48,18 +54,12 @@ class Flat:
         for name, node in other.definitions.items():
             renamed = Renaming(names).visit(node)
             free = name
-            while free in self.definitions and ast.unparse(self.definitions[free]) != ast.unparse(_called(renamed, free)):
+            while free in self.definitions and ast.unparse(self.definitions[free]) != ast.unparse(called(renamed, free)):
                 free += "_"
             names[name] = free
-            self.definitions[free] = _called(renamed, free)
+            self.definitions[free] = called(renamed, free)
         self.imports |= other.imports
         return names
-
-
-def flat(made: Closure) -> Flat:
-    """The definitions of a closure under names that differ."""
-    names = [made.name(key) for key in made.definitions]
-    return Flat(set(made.imports), {name: bare(node) for name, node in zip(names, made.statements(), strict=True)})
 
 
 class _Bare(ast.NodeTransformer):
@@ -91,6 +91,15 @@ class Renaming(ast.NodeTransformer):
         return node
 
 
+def called(node: ast.stmt, name: str) -> ast.stmt:
+    """A definition under another name."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        node.name = name
+    elif isinstance(node, ast.Assign):
+        node.targets = [ast.Name(name, ast.Store())]
+    return node
+
+
 def loads(node: ast.AST) -> set[str]:
     """The names that are read."""
     return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
@@ -100,6 +109,21 @@ def stores(nodes: Iterable[ast.AST]) -> set[str]:
     """The names that are assigned to."""
     inside = (one for node in nodes for one in ast.walk(node))
     return {one.id for one in inside if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
+
+
+def bound(node: ast.AST) -> set[str]:
+    """Names that a function or class binds inside of itself: parameters, targets, nested functions, imports."""
+    if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return set()
+    inside = stores([node])
+    for one in ast.walk(node):
+        if isinstance(one, ast.arg):
+            inside.add(one.arg)
+        elif isinstance(one, (ast.FunctionDef, ast.ClassDef)) and one is not node:
+            inside.add(one.name)
+        elif isinstance(one, (ast.Import, ast.ImportFrom)):
+            inside |= {alias.asname or alias.name.partition(".")[0] for alias in one.names}
+    return inside
 
 
 def names(node: ast.AST) -> set[str]:
@@ -122,11 +146,3 @@ def pointer(address: ast.expr) -> ast.expr:
     while isinstance(address, (ast.BinOp, ast.Subscript)):
         address = address.left if isinstance(address, ast.BinOp) else address.value
     return address
-
-
-def _called(node: ast.stmt, name: str) -> ast.stmt:
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        node.name = name
-    elif isinstance(node, ast.Assign):
-        node.targets = [ast.Name(name, ast.Store())]
-    return node

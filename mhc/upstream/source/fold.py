@@ -52,15 +52,32 @@ class Fold(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         node.args = self.visit(node.args)
-        node.body = self._statements(node.body)
+        node.body = self.block(node.body) or [ast.Pass()]
         return node
 
     def visit_If(self, node: ast.If) -> Any:
         node.test = self.visit(node.test)
         if isinstance(node.test, ast.Constant):
-            return self._statements(node.body if node.test.value else node.orelse, empty=True) or None
-        node.body, node.orelse = self._statements(node.body), self._statements(node.orelse, empty=True)
+            return self.block(node.body if node.test.value else node.orelse)
+        node.body, node.orelse = self.branch(node.body) or [ast.Pass()], self.branch(node.orelse)
         return node
+
+    def branch(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Rewrite a block that does not always run: what becomes known in it is not known after it."""
+        before, self._known = self._known, dict(self._known)
+        made = self.block(body)
+        self._known = before
+        return made
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Rewrite a block, up to the first statement that leaves it."""
+        made: list[ast.stmt] = []
+        for statement in body:
+            new = self.visit(statement)
+            made += new if isinstance(new, list) else [new] if new is not None else []
+            if made and isinstance(made[-1], (ast.Return, ast.Raise)):
+                break
+        return made
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         test = self.visit(node.test)
@@ -126,19 +143,6 @@ class Fold(ast.NodeTransformer):
             return ast.Constant(not stops)
         node.values = left
         return left[0] if len(left) == 1 else node
-
-    def _statements(self, body: list[ast.stmt], *, empty: bool = False) -> list[ast.stmt]:
-        made: list[ast.stmt] = []
-        for statement in body:
-            made += listed(self.visit(statement))
-            if made and isinstance(made[-1], (ast.Return, ast.Raise)):
-                break
-        return made or ([] if empty else [ast.Pass()])
-
-
-def listed(made: Any) -> list[ast.stmt]:
-    """What a transformer made of one statement, as statements."""
-    return made if isinstance(made, list) else [] if made is None else [made]
 
 
 def _loaded_from(node: ast.expr) -> str | None:

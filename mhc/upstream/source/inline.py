@@ -4,8 +4,7 @@ import ast
 import copy
 from collections.abc import Iterable, Mapping
 
-from mhc.upstream.source.definitions import bound
-from mhc.upstream.source.flat import Flat, Renaming, literal, loads, names, parameters, stores
+from mhc.upstream.source.flat import Flat, Renaming, bound, literal, loads, names, parameters, stores
 from mhc.upstream.source.fold import Fold
 
 _TIMES = 2

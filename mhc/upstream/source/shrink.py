@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from mhc.upstream.source.flat import Flat, loads, parameters, stores
 from mhc.upstream.source.inline import bind, expressions, statements
-from mhc.upstream.source.simplify import Forward, Unroll
+from mhc.upstream.source.simplify import Simplify
 
 _WRITING = (
     "store",
@@ -41,7 +41,7 @@ def _round(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]
     for name, function in made.functions.items():
         if name not in entries:
             returned(function)
-        made.definitions[name] = Unroll().visit(Forward(grids.get(name, ())).function(function))
+        made.definitions[name] = Simplify(grids.get(name, ())).visit(function)
     for function in made.functions.values():
         _Unused(function).visit(function)
     _unread(made, entries)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mhc.upstream.source.flat import bare
-
 WIDTH = 118
 _LONG = 40
 """Characters of a literal that may stand on a line of its own."""
@@ -32,7 +30,7 @@ def unparse(statements: Iterable[ast.stmt]) -> list[str]:
         function = isinstance(statement, (ast.FunctionDef, ast.ClassDef))
         if lines and (function or not flat):
             lines.append("")
-        written = ast.unparse(ast.fix_missing_locations(bare(statement))).splitlines()
+        written = ast.unparse(ast.fix_missing_locations(statement)).splitlines()
         lines += [part for line in written if line.strip() for part in wrap(line)]
         flat = not function
     return lines
