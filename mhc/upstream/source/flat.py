@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 Key = tuple[str, str]
 """A definition: the module it is in, and its name there."""
@@ -30,6 +31,10 @@ class Flat:
         for call in ast.walk(node):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in functions:
                 yield functions[call.func.id], call
+
+    def calls_of(self, function: ast.FunctionDef) -> list[ast.Call]:
+        """All calls of one of its functions."""
+        return [call for node in self.definitions.values() for one, call in self.calls(node) if one is function]
 
     def keep(self, entries: Iterable[str]) -> None:
         """Leave out what the entries do not lead to."""
@@ -62,12 +67,24 @@ class Flat:
         return names
 
 
-class _Bare(ast.NodeTransformer):
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self.generic_visit(node)
-        if ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
+class Editor(ast.NodeTransformer):
+    """A visitor that leaves no empty block: a loop or a branch without a body goes too."""
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        super().generic_visit(node)
+        if getattr(node, "body", None) == []:
+            if isinstance(node, (ast.For, ast.While)) or (isinstance(node, ast.If) and not node.orelse):
+                return None
+            node.body = [ast.Pass()]  # type: ignore[attr-defined]
         return node
+
+
+class _Bare(Editor):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+        made: ast.AST = self.generic_visit(node)
+        return made
 
 
 def bare(node: ast.stmt) -> ast.stmt:
@@ -129,6 +146,14 @@ def bound(node: ast.AST) -> set[str]:
 def names(node: ast.AST) -> set[str]:
     """Every name in a piece, parameters included."""
     return bound(node) | {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """The target of an assignment with its value; the elements where a tuple is assigned to a tuple."""
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:

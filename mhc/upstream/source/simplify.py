@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mhc.upstream.source.flat import literal, loads, names, stores
+from mhc.upstream.source.flat import literal, loads, names, pairs, stores
 from mhc.upstream.source.fold import Fold, constant
 
 _LOOPS = {"range", "tl.range", "tl.static_range", "T.serial", "T.unroll", "T.grid"}
@@ -119,11 +119,9 @@ class Simplify(Fold):
         super().visit_Assign(node)
         first = self._elements(node)
         self._forget(stores([node, *first]))
-        target, value = node.targets[0], node.value
-        both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
-        for one, what in zip(target.elts, value.elts, strict=True) if both else [(target, value)]:  # type: ignore[attr-defined]
-            if len(node.targets) == 1 and isinstance(one, ast.Name) and _standing(what) and not loads(what) & stores([node]):
-                self._known[one.id] = what
+        for target, value in pairs(node) if len(node.targets) == 1 else ():
+            if isinstance(target, ast.Name) and _standing(value) and not loads(value) & stores([node]):
+                self._known[target.id] = value
         return [*first, node]
 
     def _elements(self, statement: ast.Assign) -> list[ast.stmt]:

@@ -74,11 +74,9 @@ def _learns(
 def without_parameters(made: Flat, function: ast.FunctionDef, gone: Collection[str]) -> None:
     """Remove parameters of a function, and what its calls give them."""
     names = [one.arg for one in function.args.args]
-    for node in made.definitions.values():
-        for one, call in made.calls(node):
-            if one is function:
-                call.args = [value for name, value in zip(names, call.args, strict=False) if name not in gone]
-                call.keywords = [word for word in call.keywords if word.arg not in gone]
+    for call in made.calls_of(function):
+        call.args = [value for name, value in zip(names, call.args, strict=False) if name not in gone]
+        call.keywords = [word for word in call.keywords if word.arg not in gone]
     function.args.args = [one for one in function.args.args if one.arg not in gone]
     words = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
     kept = [(one, default) for one, default in words if one.arg not in gone]
