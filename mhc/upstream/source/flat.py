@@ -37,15 +37,19 @@ class Flat:
         return [call for node in self.definitions.values() for one, call in self.calls(node) if one is function]
 
     def keep(self, entries: Iterable[str]) -> None:
-        """Leave out what the entries do not lead to."""
-        kept: set[str] = set()
-        waiting = list(entries)
-        while waiting:
-            name = waiting.pop()
+        """Leave out what the entries do not lead to, and put each definition after what it leads to."""
+        kept: dict[str, ast.stmt] = {}
+
+        def visit(name: str) -> None:
             if name in self.definitions and name not in kept:
-                kept.add(name)
-                waiting += loads(self.definitions[name])
-        self.definitions = {name: node for name, node in self.definitions.items() if name in kept}
+                kept[name] = self.definitions[name]  # before what it leads to: it may lead to itself
+                for one in _read(kept[name]):
+                    visit(one)
+                kept[name] = kept.pop(name)
+
+        for entry in entries:
+            visit(entry)
+        self.definitions = kept
 
     def until_stable(self, change: Callable[[], None]) -> None:
         """Repeat a change of the definitions until it changes nothing."""
@@ -119,7 +123,15 @@ def called(node: ast.stmt, name: str) -> ast.stmt:
 
 def loads(node: ast.AST) -> set[str]:
     """The names that are read."""
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    return set(_read(node))
+
+
+def _read(node: ast.AST) -> Iterator[str]:
+    """The names that are read, in the order of the text."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    for child in ast.iter_child_nodes(node):
+        yield from _read(child)
 
 
 def stores(nodes: Iterable[ast.AST]) -> set[str]:
