@@ -257,18 +257,11 @@ def _beside(script: Script, name: str, offset: int) -> Script:
     at = offset // dtype.itemsize
     pad = 64 // dtype.itemsize * (1 + max(-at, at - size, 0) * dtype.itemsize // 64)
     whole = f"around_{name}"
-    made = {
-        other: one
-        for key, value in script.made.items()
-        for other, one in (
-            (
-                (whole, Text(f"torch.full(({2 * pad + size},), {_CANARY}, dtype={matched[2]})")),
-                (key, Text(f"{whole}[{pad}:{pad + size}].view({shape_text(shape)})")),
-            )
-            if key == name
-            else ((key, value),)
-        )
-    }
+    made: dict[str, Text] = {}
+    for other, one in script.made.items():
+        if other == name:
+            made[whole] = Text(f"torch.full(({2 * pad + size},), {_CANARY}, dtype={matched[2]})")
+        made[other] = Text(f"{whole}[{pad}:{pad + size}].view({shape_text(shape)})") if other == name else one
     place = f"{at - size} elements after {name}" if at >= size else f"{-at} elements before {name}"
     end = [f"expected, actual = {_CANARY}, {whole}[{pad + at}].item()", *by_bits(place)]
     return replace(script, made=made, observed=[whole], end=end)

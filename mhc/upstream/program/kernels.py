@@ -13,8 +13,8 @@ from mhc.upstream.program.script import Call
 from mhc.upstream.source.definitions import closure
 from mhc.upstream.source.flat import Flat, parameters
 from mhc.upstream.source.fold import constant
-from mhc.upstream.source.shrink import lifted, shrink
-from mhc.upstream.source.slice import cut, prim_func
+from mhc.upstream.source.shrink import lifted, shrink, slim
+from mhc.upstream.source.slice import prim_func
 from mhc.upstream.source.specialise import Constants, compile_time, specialise, undecorated
 from mhc.upstream.source.text import shape_text, unparse
 from mhc.upstream.trace.capture import Launch, Variable
@@ -72,13 +72,9 @@ def triton_kernels(launches: Sequence[Launch], wanted: str | None) -> Kernels:
             for name, launch in launched
             if all(other.grid == launch.grid for one, other in launched if one == name)
         }
-        shrink(made, names, grids)
-        kept = cut(made, [(name, _variables(launch)) for name, launch in launched], {wanted})
+        kept = slim(made, [(name, _variables(launch)) for name, launch in launched], {wanted}, grids)
         launched = [launched[at] for at in kept]
-        names = [name for name in names if name in {one for one, _ in launched}]
-        made.keep(names)
-        shrink(made, names, grids)
-        cut(made, [(name, _variables(launch)) for name, launch in launched], {wanted})
+        names = [name for name, _ in launched]
     calls = []
     for name, launch in launched:
         given = {one: _argument(launch.arguments[one]) for one in parameters(made.functions[name])}
@@ -113,12 +109,10 @@ def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[i
         if needed is not None:
             shrink(made, [own])
             own = lifted(made, own)
-            if launch.arguments and not cut(made, [(own, _variables(launch))], needed):
+            if not launch.arguments:
+                shrink(made, [own])
+            elif not slim(made, [(own, _variables(launch))], needed):
                 continue
-            shrink(made, [own])
-            if launch.arguments:
-                cut(made, [(own, _variables(launch))], needed)
-            made.keep([own])
         inner = prim_func(made.functions[own])
         arguments = {name: arguments[name] for name in parameters(inner) if name in arguments}
         direct = inner is made.functions[own]

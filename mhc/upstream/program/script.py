@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mhc.terminal import one_line
@@ -60,15 +60,15 @@ class Script:
     """
 
     title: str
-    environment: Mapping[str, str]
     imports: Sequence[str]
-    device: str
     definitions: Mapping[str, str]
-    calls: Sequence[Call]
-    given: Mapping[str, Text]
-    made: Mapping[str, Text]
-    result: str
-    end: Sequence[str]
+    end: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    device: str = "cpu"
+    calls: Sequence[Call] = ()
+    given: Mapping[str, Text] = field(default_factory=dict)
+    made: Mapping[str, Text] = field(default_factory=dict)
+    result: str = ""
     observed: Sequence[str] = ()
     reference: str = ""
     helpers: str = ""

@@ -2,7 +2,7 @@
 
 import ast
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from mhc.upstream.source.flat import Flat, Renaming, bound, literal, loads, names, pairs, parameters, stores
@@ -12,37 +12,26 @@ _TIMES = 2
 """How often a function of several statements is written out: for what one call gives it, it is often shorter."""
 
 
-def expressions(made: Flat, entries: Iterable[str]) -> None:
+def expressions(made: Flat, entries: Collection[str]) -> None:
     """Inline functions that only return an expression, once the arguments of a call are known."""
-    entries = set(entries)
-
-    def change() -> None:
-        small = {name: node for name, node in made.functions.items() if name not in entries}
-        for name, node in made.definitions.items():
-            others = {one: function for one, function in small.items() if one != name}
-            made.definitions[name] = _Expressions(others, bound(node)).visit(node)
-        made.keep(entries)
-
-    made.until_stable(change)
+    small = {name: node for name, node in made.functions.items() if name not in entries}
+    for name, node in made.definitions.items():
+        others = {one: function for one, function in small.items() if one != name}
+        made.definitions[name] = _Expressions(others, bound(node)).visit(node)
+    made.keep(entries)
 
 
-def statements(made: Flat, entries: Iterable[str]) -> None:
+def statements(made: Flat, entries: Collection[str]) -> None:
     """Inline the statements of functions whose one or two calls are each the whole right-hand side of a statement."""
-    entries = set(entries)
-
-    def change() -> None:
-        called = [function.name for node in made.definitions.values() for function, _ in made.calls(node)]
-        once = {
-            name: function
-            for name, function in made.functions.items()
-            if name not in entries and 1 <= called.count(name) <= _TIMES and _straight(function)
-        }
-        for name, node in made.functions.items():
-            if name not in once:  # from the outside in: what is written out is looked at in the next round
-                _Statements(once, node).visit(node)
-        made.keep(entries)
-
-    made.until_stable(change)
+    once = {
+        name: function
+        for name, function in made.functions.items()
+        if name not in entries and 1 <= len(made.calls_of(function)) <= _TIMES and _straight(function)
+    }
+    for name, node in made.functions.items():
+        if name not in once:  # from the outside in: what is written out is looked at in the next round
+            _Statements(once, node).visit(node)
+    made.keep(entries)
 
 
 class _Expressions(ast.NodeTransformer):

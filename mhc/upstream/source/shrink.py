@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from mhc.upstream.source.flat import Editor, Flat, loads, parameters, stores
 from mhc.upstream.source.inline import bind, expressions, statements
 from mhc.upstream.source.simplify import Simplify
+from mhc.upstream.source.slice import Launched, cut
 from mhc.upstream.source.specialise import without_parameters
 
 _WRITING = (
@@ -34,6 +35,25 @@ def shrink(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]
         grids: of kernels that are launched with one alone.
     """
     made.until_stable(lambda: _round(made, entries, grids or {}))
+
+
+def slim(
+    made: Flat, launched: Sequence[Launched], needed: set[str], grids: Mapping[str, Sequence[int]] | None = None
+) -> list[int]:
+    """Shrink what is launched, and cut it to what some variables need; gives which launches are left.
+
+    Args:
+        launched, needed: as for `cut`.
+    """
+    wanted = set(needed)
+    shrink(made, [name for name, _ in launched], grids)
+    kept = cut(made, launched, needed)
+    left = [launched[at] for at in kept]
+    entries = [name for name, _ in left]
+    made.keep(entries)
+    shrink(made, entries, grids)
+    cut(made, left, wanted)
+    return kept
 
 
 def _round(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]]) -> None:

@@ -11,15 +11,18 @@ from typing import Any
 
 from mhc.upstream.source.flat import Editor, Flat, pointer
 
+Launched = tuple[str, Mapping[str, str]]
+"""A kernel, with the variables that its parameters are."""
+
 _BLOCKS = (ast.For, ast.While, ast.If, ast.With)
 _MODULES = {"T", "tl", "tilelang", "triton", "torch"}
 
 
-def cut(made: Flat, launched: Sequence[tuple[str, Mapping[str, str]]], needed: set[str]) -> list[int]:
+def cut(made: Flat, launched: Sequence[Launched], needed: set[str]) -> list[int]:
     """Cut what is launched to what some variables need; gives which launches are left.
 
     Args:
-        launched: kernels, each with the variables that its parameters are. needed: grows by what that reads.
+        needed: grows by what that reads.
     """
     cutter = Cutter(made)
     kernels = [prim_func(made.functions[name]) for name, _ in launched]
