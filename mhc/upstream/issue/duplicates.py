@@ -19,13 +19,6 @@ FILE = Path(__file__).with_name("known_issues.json")
 LIKELY, RELATED = 0.75, 0.4
 """From which score on an issue is called likely the same, and from which on it is named at all."""
 
-FAMILIES = {
-    "tilelang": ("tile-ai/tilelang", "apache/tvm"),
-    "triton": ("triton-lang/triton",),
-    "torch": ("pytorch/pytorch",),
-}
-"""The repositories that take reports on a DSL, its own first."""
-
 _OTHER_SYMPTOM = 0.5
 _NAMED = 5
 _PLACES = 2  # one word in common says nothing
@@ -97,9 +90,9 @@ def matches(text: str, symptom: str, subject: str, issues: Sequence[Known], *, t
 
     Args:
         text: the finding's program and messages. symptom: of its fingerprint. subject: the output that is wrong, or a stage.
-        to: of `FAMILIES`, whose maintainers are to read the issue.
+        to: of `REPOSITORIES`, whose maintainers are to read the issue.
     """
-    kind, family = symptom_kind(symptom), FAMILIES[to]
+    kind, family = symptom_kind(symptom), issue.REPOSITORIES[to]
     weights = {place: _weight(place, issues) for one in issues for place in one.keywords}
     found = [match for one in issues if (match := _match(one, text, kind, subject, weights, family)) is not None]
     return sorted(found, key=lambda one: (not one.likely, -one.score, one.known.repository != family[0], -one.known.number))

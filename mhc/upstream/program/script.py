@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from mhc.terminal import one_line
 from mhc.upstream.source.text import WIDTH, Text, wrap
@@ -159,12 +158,6 @@ def heading(title: str) -> list[str]:
     exits = "Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong."
     whole = f'"""{title}. {exits}"""'
     return [whole] if len(whole) <= WIDTH else [f'"""{title}.', "", exits, '"""']
-
-
-def script(document: Mapping[str, Any]) -> Script:
-    """The script whose fields `dataclasses.asdict` wrote, after JSON."""
-    texts = {part: {name: Text(**one) for name, one in document[part].items()} for part in ("given", "made")}
-    return Script(**{**document, **texts, "calls": [Call(**one) for one in document["calls"]]})
 
 
 def names_in(code: str) -> set[str]:
