@@ -12,10 +12,10 @@ import torch
 from mhc.upstream.program.script import Call
 from mhc.upstream.source.definitions import closure
 from mhc.upstream.source.flat import Flat, parameters
-from mhc.upstream.source.fold import constant
+from mhc.upstream.source.fold import Known, constant
 from mhc.upstream.source.shrink import lifted, shrink, slim
 from mhc.upstream.source.slice import prim_func
-from mhc.upstream.source.specialise import Constants, compile_time, specialise, undecorated
+from mhc.upstream.source.specialise import compile_time, specialise, undecorated
 from mhc.upstream.source.text import shape_text, unparse
 from mhc.upstream.trace.capture import Launch, Variable
 
@@ -44,8 +44,7 @@ def triton_kernels(launches: Sequence[Launch], wanted: str | None) -> Kernels:
     made = closure(list(dict.fromkeys(keys)))
     names = [made.names[key] for key in keys]
     launched = list(zip(names, launches, strict=True))
-    known: dict[str, Constants] = {}
-    texts: dict[str, Constants] = {}
+    known: dict[str, Known] = {}
     for name in dict.fromkeys(names):
         own = [launch for one, launch in launched if one == name]
         fixed = compile_time(made.functions[name]) | (set() if wanted is None else _whole_numbers(own[0]))
@@ -53,8 +52,7 @@ def triton_kernels(launches: Sequence[Launch], wanted: str | None) -> Kernels:
             one: constant(_value(own[0].arguments[one]))
             for one in fixed
             if all(launch.arguments[one] == own[0].arguments[one] for launch in own)
-        }
-        texts[name] = {
+        } | {
             f"{one}.dtype.element_ty": ast.parse(f"tl.{dtype}", mode="eval").body
             for one, dtype in own[0].dtypes.items()
             if all(launch.dtypes.get(one) == dtype for launch in own)
@@ -62,10 +60,10 @@ def triton_kernels(launches: Sequence[Launch], wanted: str | None) -> Kernels:
     double = any("float64" in launch.dtypes.values() for launch in launches)
     absent = frozenset({"tl.float64"}) if wanted is not None and not double else frozenset[str]()
     whole = copy.deepcopy(made)
-    specialise(made, names, known, texts, compile_time, absent=absent)
+    specialise(made, names, known, compile_time, absent=absent)
     if absent and _mentions(made, "tl.float64"):  # a value of its own
         made = whole
-        specialise(made, names, known, texts, compile_time)
+        specialise(made, names, known, compile_time)
     if wanted is not None:
         grids = {
             name: launch.grid
@@ -101,7 +99,7 @@ def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[i
         made = closure([key])
         own = made.names[key]
         known = {own: {name: constant(value) for name, value in launch.constants.items()}}
-        specialise(made, [own], known, {}, undecorated, (bool,) if needed is None else (bool, int))
+        specialise(made, [own], known, undecorated, (bool,) if needed is None else (bool, int))
         dynamic = _Sizes(launch.arguments)
         made.definitions[own] = dynamic.visit(made.definitions[own])
         arguments = {name: value for name, value in launch.arguments.items() if name not in dynamic.found}

@@ -67,12 +67,13 @@ def _straight(table: Operator, stage: str, case: Case, present: Mapping[str, boo
     function = getattr(table, stage)
     node = definition((function.__module__, function.__name__))
     lead = table.inputs[0]
-    texts = {
+    known = {
         f"accumulation_dtype({lead.name}.dtype)": ast.parse("torch.float64", mode="eval").body,
         f"{lead.name}.shape": constant(lead.shape(case.sizes)),
         **{f"{name} is None": constant(not there) for name, there in present.items()},
+        **{name: constant(value) for name, value in case.scalars.items()},
     }
-    folded = Fold({name: constant(value) for name, value in case.scalars.items()}, texts).visit(node)
+    folded = Fold(known).visit(node)
     assert isinstance(folded, ast.FunctionDef)
     *steps, last = folded.body
     assert isinstance(last, ast.Return)

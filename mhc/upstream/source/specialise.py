@@ -5,9 +5,8 @@ import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mhc.upstream.source.flat import Flat, literal
-from mhc.upstream.source.fold import Fold, constant
+from mhc.upstream.source.fold import Fold, Known, constant
 
-Constants = Mapping[str, ast.expr]
 Choose = Callable[[ast.FunctionDef], set[str]]
 """The parameters of a function that may become constants."""
 
@@ -18,8 +17,7 @@ _TYPE = "{}.dtype.element_ty"
 def specialise(
     made: Flat,
     entries: Sequence[str],
-    known: Mapping[str, Constants],
-    texts: Mapping[str, Constants],
+    known: Mapping[str, Known],
     choose: Choose,
     kinds: tuple[type, ...] = (bool,),
     absent: frozenset[str] = frozenset(),
@@ -27,48 +25,43 @@ def specialise(
     """Rewrite each function for what every caller gives it, and leave out what the entries do not use then.
 
     Args:
-        known: constants for the entries' own parameters and names. texts: expressions in them that are known by their text.
+        known: of each entry.
         choose: which parameters of the functions they lead to may become constants.
         kinds: types of the modules' constants that are written out. absent: as for `Fold`.
     """
     constants = _constants(made, kinds)
     own = {name: dict(known.get(name, {})) for name in made.functions}
-    typed = {name: dict(texts.get(name, {})) for name in made.functions}
     learns = True
     while learns:
         for name, function in made.functions.items():
-            made.definitions[name] = Fold({**constants, **own[name]}, typed[name], absent).visit(function)
+            made.definitions[name] = Fold({**constants, **own[name]}, absent).visit(function)
         made.keep(entries)
-        learns = any(_learns(made, one, own, typed, choose) for name, one in made.functions.items() if name not in entries)
+        learns = any(_learns(made, one, own, choose) for name, one in made.functions.items() if name not in entries)
     for name, function in made.functions.items():
         without_parameters(made, function, own[name])
 
 
-def _learns(
-    made: Flat,
-    function: ast.FunctionDef,
-    own: Mapping[str, dict[str, ast.expr]],
-    typed: Mapping[str, dict[str, ast.expr]],
-    choose: Choose,
-) -> bool:
+def _learns(made: Flat, function: ast.FunctionDef, own: Mapping[str, dict[str, ast.expr]], choose: Choose) -> bool:
     """Add the constants and the types that every call of a function gives to one parameter; tell whether there were any."""
     called = [
         (caller, call) for caller, node in made.definitions.items() for one, call in made.calls(node) if one is function
     ]
-    known, types = own[function.name], typed[function.name]
-    before = len(known) + len(types)
+    known = own[function.name]
+    before = len(known)
     for at, name in enumerate(one.arg for one in function.args.args):
-        given = [(caller, ast.unparse(call.args[at])) for caller, call in called if at < len(call.args)]
-        if not given:
-            continue
-        first = next(call.args[at] for _, call in called if at < len(call.args))
-        same = len(given) == len(called) and len({text for _, text in given}) == 1
-        if same and name in choose(function) and literal(first, ("tl",)):
-            known.setdefault(name, first)
-        pointed = [typed.get(caller, {}).get(_TYPE.format(text)) for caller, text in given]
-        if pointed[0] is not None and len({one and ast.unparse(one) for one in pointed}) == 1:
-            types.setdefault(_TYPE.format(name), pointed[0])
-    return len(known) + len(types) > before
+        given = [(caller, call.args[at]) for caller, call in called if at < len(call.args)]
+        if given and len(given) == len(called) and _same([value for _, value in given]):
+            value = given[0][1]
+            if name in choose(function) and literal(value, ("tl",)):
+                known.setdefault(name, value)
+        types = [own.get(caller, {}).get(_TYPE.format(ast.unparse(value))) for caller, value in given]
+        if types and types[0] is not None and _same(types):
+            known.setdefault(_TYPE.format(name), types[0])
+    return len(known) > before
+
+
+def _same(values: Sequence[ast.expr | None]) -> bool:
+    return len({value and ast.unparse(value) for value in values}) == 1
 
 
 def without_parameters(made: Flat, function: ast.FunctionDef, gone: Collection[str]) -> None:
@@ -97,7 +90,7 @@ def undecorated(function: ast.FunctionDef) -> set[str]:
     return set() if function.decorator_list else {one.arg for one in function.args.args}
 
 
-def _constants(made: Flat, kinds: tuple[type, ...]) -> Constants:
+def _constants(made: Flat, kinds: tuple[type, ...]) -> Known:
     """Definitions that are a constant of these types."""
     found: dict[str, ast.expr] = {}
     for (module, own), name in made.names.items():
