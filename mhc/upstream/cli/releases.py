@@ -117,7 +117,9 @@ def recheck_verb(
         raise click.UsageError(f"--version {version}: of what? The folders are for several DSLs; name one with --to")
     fates: list[str] = []
     for exported in found:
-        of = version or _version(python, exported.to)
+        of = version if python is None else installed(python.absolute(), exported.to)
+        if of is None:
+            raise click.UsageError(f"--python {python}: has no {exported.to}")
         given = {} if python is None else {of: python.absolute()}
         interpreters = Interpreters(cache or cache_folder(), given)
         fate, row = recheck(exported, _release(exported.to, of), interpreters, seconds=seconds)
@@ -200,15 +202,6 @@ def _given(pythons: Sequence[str]) -> dict[str, Path]:
             raise click.UsageError(f"--python must be {_PYTHONS}, with a file, was {one!r}")
         made[version] = Path(path).absolute()
     return made
-
-
-def _version(python: Path | None, to: str) -> str:
-    """The release that an interpreter has."""
-    assert python is not None
-    version = installed(python.absolute(), to)
-    if version is None:
-        raise click.UsageError(f"--python {python}: has no {to}")
-    return version
 
 
 def _found(places: Sequence[Path], to: str | None) -> list[ExportedFolder]:

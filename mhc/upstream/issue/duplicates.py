@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from mhc.files import replace_text
 from mhc.upstream.issue import text as issue
@@ -149,7 +148,8 @@ def write(folder: Path) -> list[Match]:
     repro = (folder / "repro.py").read_text(encoding="utf-8")
     asked, issues = known_issues()
     text = "\n".join([issue.title(document), document["told"]["values"], _own(repro)])
-    found = matches(text, document["symptom"], _subject(document), issues, to=document["to"])
+    subject = document.get("finding", {}).get("fingerprint", {}).get("subject", "")
+    found = matches(text, document["symptom"], subject, issues, to=document["to"])
     replace_text(folder / "duplicates.md", section(found, asked))
     likely = [
         {"name": one.known.name, "address": one.known.address, "state": one.known.state, "score": round(one.score, 3)}
@@ -164,8 +164,3 @@ def write(folder: Path) -> list[Match]:
 def _own(repro: str) -> str:
     """A repro without the beginning and the end that all of them have."""
     return repro.partition("sys.excepthook = other\n")[2].partition('\nprint(f"')[0] or repro
-
-
-def _subject(document: Mapping[str, Any]) -> str:
-    subject: str = document.get("finding", {}).get("fingerprint", {}).get("subject", "")
-    return subject

@@ -52,18 +52,6 @@ def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
     Raises:
         ExportError: that is more than one file can hold.
     """
-    kernels = host_code(recording, to)
-    if recording.raised is not None or recording.found.fingerprint.subject == "process":
-        return _script(recording, kernels, ""), kernels.where
-    if recording.band is not None or _wanted(recording):
-        raise ExportError("what is written, and not returned, is shown by launches alone")
-    subject = recording.outputs.index(recording.found.fingerprint.subject)
-    called = replace(kernels.calls[0], head=f"returned = {kernels.calls[0].head}")
-    return _script(recording, replace(kernels, calls=[called]), f"returned[{subject}]"), kernels.where
-
-
-def host_code(recording: Recording, to: str) -> Kernels:
-    """The stage's function with all that it leads to, and the call of it."""
     function = getattr(recording.implementation, recording.stage)
     name = getattr(function, "__name__", "")
     if getattr(function, "__qualname__", None) != name or name == "<lambda>":
@@ -74,17 +62,21 @@ def host_code(recording: Recording, to: str) -> Kernels:
     builders = sorted({module for module, _ in whole.names if module.startswith("mhc.")})
     if foreign or (builders and to != "torch"):
         raise ExportError(f"its host code leads to {', '.join([*foreign, *builders])}")
+    ends = recording.raised is not None or recording.found.fingerprint.subject == "process"
+    if not ends and (recording.band is not None or _wanted(recording)):
+        raise ExportError("what is written, and not returned, is shown by launches alone")
     case, table = recording.inputs.case, recording.found.case.table
     arguments = getattr(table, f"{recording.stage}_arguments")
     keywords = recording.implementation.keywords(case.scalars, case.schedules.get(recording.implementation.name))
     called = Call(
         kernel=whole.names[key],
         arguments={one: one if recording.given[one] is not None else "None" for one in arguments},
-        head=whole.names[key],
-        options=[f"{option}={_plain(value)!r}" for option, value in keywords.items()],
+        head=whole.names[key] if ends else f"returned = {whole.names[key]}",
+        options=[f"{option}={dict(value) if isinstance(value, Mapping) else value!r}" for option, value in keywords.items()],
     )
+    result = "" if ends else f"returned[{recording.outputs.index(recording.found.fingerprint.subject)}]"
     where = f"{recording.stage} of {recording.implementation.name}"
-    return Kernels(whole.imports, texts_of(whole), [called], where)
+    return _script(recording, Kernels(whole.imports, texts_of(whole), [called], where), result), where
 
 
 def place(recording: Recording) -> str:
@@ -272,7 +264,3 @@ def _given(tensor: Tensor, recording: Recording, name: str) -> Text:
     if recording.capture.strided(name):
         return replace(text, after=(*text.after, *strided_text(tensor, tensor.shape)))
     return text
-
-
-def _plain(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else value

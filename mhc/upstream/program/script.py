@@ -122,10 +122,14 @@ class Script:
         return list(dict.fromkeys(call.compiled for call in self.calls if call.compiled))
 
     @property
+    def launches(self) -> list[str]:
+        """Lines that launch; none where a kernel does not get so far."""
+        return [call.line for call in self.calls if call.head]
+
+    @property
     def used(self) -> dict[str, Text]:
         """What is made, as far as anything reads it."""
-        launched = [call.line for call in self.calls if call.head]
-        read = names_in("\n".join([*self.enclosed([*launched, self.result or "pass"]), *self.end, *self.observed]))
+        read = names_in("\n".join([*self.enclosed([*self.launches, self.result or "pass"]), *self.end, *self.observed]))
         kept: dict[str, Text] = {}
         for name, text in list(self.made.items())[::-1]:
             if name in read:
@@ -138,7 +142,7 @@ class Script:
         """What else the kernels are given, the launches, and what a function around them returns."""
         made = [line for name, text in self.used.items() for line in assigned(name, text)]
         returned = [f"return {self.result}"] if self.around.startswith("def ") and self.result else []
-        return [*made, *(call.line for call in self.calls if call.head), *returned]
+        return [*made, *self.launches, *returned]
 
     def enclosed(self, body: Sequence[str]) -> list[str]:
         """The lines of the body in what they stand in."""

@@ -149,11 +149,9 @@ def smaller(whole: Script, state: Candidate, *, shrinks: bool) -> Candidate | No
     for call in calls:
         read = parameters(prim_func(made.functions[call.kernel]))
         left.append(replace(call, arguments={name: value for name, value in call.arguments.items() if name in read}))
-    used = [
-        *(call.line for call in left if call.head),
-        *(one.expression for one in replace(whole, calls=left).used.values()),
-    ]
-    return Candidate(made.definitions, tuple(left)) if set(whole.needs) <= names_in("\n".join(used)) else None
+    script = replace(whole, calls=left)
+    needed = names_in("\n".join([*script.launches, *(one.expression for one in script.used.values())]))
+    return Candidate(made.definitions, tuple(left)) if set(whole.needs) <= needed else None
 
 
 def _variables(call: Call, variables: set[str]) -> dict[str, str]:

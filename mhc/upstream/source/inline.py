@@ -72,8 +72,9 @@ class _Statements(ast.NodeTransformer):
 
     def visit(self, statement: ast.AST) -> Any:
         value = getattr(statement, "value", None)
-        called = isinstance(statement, ast.stmt) and isinstance(value, ast.Call)
-        if not called or not isinstance(value.func, ast.Name) or value.func.id not in self._once:
+        if not isinstance(statement, ast.stmt) or not isinstance(value, ast.Call):
+            return self.generic_visit(statement)
+        if not isinstance(value.func, ast.Name) or value.func.id not in self._once:
             return self.generic_visit(statement)
         function = copy.deepcopy(self._once[value.func.id])
         given = bind(function, value)

@@ -131,8 +131,8 @@ def _unwanted(made: Flat, entries: Iterable[str]) -> None:
                     wanted |= {at for at, gone in enumerate(unread) if not gone}
         if len(taken) == len(calls) and 0 < len(wanted) < len(whole):
             returns[0].value = _some(whole, wanted, ast.Load())
-            for assigned, target in taken:
-                assigned.targets = [_some(target, wanted, ast.Store())]
+            for assigned, elements in taken:
+                assigned.targets = [_some(elements, wanted, ast.Store())]
 
 
 def _some(elements: Sequence[ast.expr], wanted: Collection[int], context: ast.expr_context) -> ast.expr:

@@ -90,7 +90,7 @@ class Cutter:
     def _around(self, statement: ast.For | ast.While | ast.If | ast.With, live: set[str]) -> set[str]:
         before = self._before(statement.body, live)
         before = before | self._before(statement.orelse if isinstance(statement, ast.If) else [], live)
-        if self._kept.isdisjoint(ast.walk(statement)):  # type: ignore[arg-type]
+        if self._kept.isdisjoint(ast.walk(statement)):
             return live
         heads = [one for one in ast.iter_child_nodes(statement) if isinstance(one, (ast.expr, ast.withitem))]
         around = before.union(*map(self._read, heads))
