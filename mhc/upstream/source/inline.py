@@ -105,7 +105,7 @@ class _Statements(ast.NodeTransformer):
             else:
                 known[renamed[name]] = value
         fold = Fold(known)
-        body = [fold.visit(Renaming(renamed).visit(one)) for one in body]
+        body = fold.block([Renaming(renamed).visit(one) for one in body])
         if result is not None:
             statement.value = fold.visit(Renaming(renamed).visit(result))  # type: ignore[attr-defined]
             body += apart(statement)
