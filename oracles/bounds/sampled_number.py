@@ -22,8 +22,6 @@ RUNS = 24
 """Perturbed runs. The standard deviation of one element is then known to 14 %."""
 SIGMAS = 8.0
 """Standard deviations that a right implementation does not exceed; with that of one element and of its row pooled."""
-LOOSE = 30.0
-"""A composed bound that is this many times the sampled tolerance is replaced by it."""
 _UNIFORM = 3**-0.5  # the standard deviation of a rounding, relative to its largest magnitude
 
 

@@ -46,9 +46,11 @@ class UnderflowNumber(ErrorNumber):
         subnormal = products * half_subnormal(dtype)
         if size is None:
             normal = magnitude(value) - propagated >= products * torch.finfo(dtype).smallest_normal
-            own = (~normal & (spread != 0)).double() * subnormal
+            rounds = ~normal & (spread != 0)
         else:
-            own = (spread != 0).double() * subnormal
+            rounds = spread != 0
+        # a Python number would make the choice float32
+        own = torch.where(rounds, torch.as_tensor(subnormal, dtype=torch.float64, device=value.device), 0.0)
         error = nan_to_inf(propagated + own)
         return cls(value, torch.where(spread > ceiling(dtype), torch.inf, error), dtype)
 

@@ -172,8 +172,8 @@ def _rows(plan: Plan, last: Snapshot) -> Iterator[tuple[str, ...]]:
 
 
 def _first_line(message: str) -> str:
-    """Return what fits in a cell of a table; PyTorch's message for a CUDA error has five lines."""
-    return next(iter(message.splitlines()), "")[:60]
+    """Return what fits in a cell, with files without their folders; PyTorch's message for a CUDA error has five lines."""
+    return re.sub(r"/(?:[^/\s']+/)+", "", next(iter(message.splitlines()), ""))[:60]
 
 
 def expected(name: str) -> str:

@@ -97,13 +97,8 @@ def _clamp(func: Any, a: ErrorNumber, first: Any = None, second: Any = None, **n
 def _to_copy(func: Any, a: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
     if dtype is None or dtype == a.dtype:
         return a.mapped(torch.clone)
-    if isinstance(a, Mask) or not dtype.is_floating_point:
-        return a.value.to(dtype) if not isinstance(a, Mask) else _number_of(a, dtype)
-    return a.to(dtype)
-
-
-def _number_of(mask: Mask, dtype: torch.dtype) -> Any:
-    """Return a mask as zeros and ones; where it is unsure, either."""
     if not dtype.is_floating_point:
-        return mask.value.to(dtype)
-    return ErrorNumber(mask.value.double(), mask.unsure.double(), dtype, finite=True)
+        return a.value.to(dtype)
+    if isinstance(a, Mask):  # zeros and ones; where it is unsure, either
+        return ErrorNumber(a.value.double(), a.unsure.double(), dtype, finite=True)
+    return a.to(dtype)

@@ -14,7 +14,7 @@ from oracles.bounds.mask import Mask
 
 def reduced(a: Any, dim: Any, keepdim: bool, reduce: Callable[[Any, int], Any]) -> Any:
     """Return a reduction over some dimensions, as one over a single dimension."""
-    rank = len(a.shape) if not isinstance(a, Mask) else a.value.dim()
+    rank = a.value.dim()
     dims = [dim] if isinstance(dim, int) else list(dim or range(rank))
     dims = sorted({one % rank for one in dims}) if rank else []
     if len(dims) == 1 and rank:
@@ -29,7 +29,7 @@ def reduced(a: Any, dim: Any, keepdim: bool, reduce: Callable[[Any, int], Any]) 
     found = reduce(a.mapped(together), len(kept))
     if not keepdim:
         return found
-    shape = [1 if one in dims else size for one, size in enumerate((a if not isinstance(a, Mask) else a.value).shape)]
+    shape = [1 if one in dims else size for one, size in enumerate(a.value.shape)]
     return found.mapped(lambda tensor: tensor.reshape(shape))
 
 
