@@ -50,7 +50,7 @@ class UnderflowNumber(ErrorNumber):
         else:
             rounds = spread != 0
         # a Python number would make the choice float32
-        own = torch.where(rounds, torch.as_tensor(subnormal, dtype=torch.float64, device=value.device), 0.0)
+        own = torch.where(rounds, spread.new_zeros(()) + subnormal, 0.0)
         error = nan_to_inf(propagated + own)
         return cls(value, torch.where(spread > ceiling(dtype), torch.inf, error), dtype)
 
