@@ -57,6 +57,15 @@ class TensorSpec:
         return storage if self.role is Role.STORAGE else accumulation_dtype(storage)
 
 
+@dataclass(frozen=True)
+class Axis:
+    """A symbol whose size a case chooses, and its range; sizes of other symbols follow from those of the axes."""
+
+    name: str
+    least: int = 1
+    most: int = 2**63 - 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class Relation:
     """A metamorphic relation of an operator: how its results scale where its inputs are multiplied by factors.
@@ -116,6 +125,8 @@ class Operator:
     Both are polymorphic in the number type. `upstream[i]` is the gradient of `outputs[i]`, `gradients[i]` that of
     `inputs[i]`. Outputs named in `optional_outputs` may be None from an implementation.
 
+    A case chooses the sizes of the `axes`; `derived` returns those of all other symbols from them.
+
     For the oracles: `tokens` are the leading symbols of every tensor with a row for each token; tokens are independent.
     `streams` is the symbol of interchangeable streams, and `blocks` defines a symbol as a concatenation of products of
     symbols. `relations` are its metamorphic relations. `exact_recipes` and `exact_scalars` give inputs on which as many
@@ -133,8 +144,8 @@ class Operator:
     gradients: tuple[TensorSpec, ...]
     optional_outputs: frozenset[str]
     scalars: Mapping[str, float]
-    sizes: Callable[[int, int, int, int], Mapping[str, int]]
-    max_n: int
+    axes: tuple[Axis, ...]
+    derived: Callable[[Mapping[str, int]], Mapping[str, int]]
     forward: Callable[..., Sequence[Any]]
     backward: Callable[..., Sequence[Any]]
     tokens: tuple[str, ...] = ("B", "S")
@@ -173,6 +184,24 @@ class Operator:
         """Every output and gradient, by name."""
         return {spec.name: spec for spec in (*self.outputs, *self.gradients)}
 
+    def sizes(self, chosen: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the sizes of all symbols from those of the axes; other names in `chosen` are not used."""
+        of_axes = {axis.name: chosen[axis.name] for axis in self.axes}
+        return {**of_axes, **self.derived(of_axes)}
+
+    @functools.cached_property
+    def axis_names(self) -> tuple[str, ...]:
+        return tuple(axis.name for axis in self.axes)
+
+    def axis(self, name: str) -> Axis:
+        """Return the axis of a name."""
+        return next(axis for axis in self.axes if axis.name == name)
+
+    @functools.cached_property
+    def widths(self) -> tuple[str, ...]:
+        """The names of the axes that are no axes of tokens."""
+        return tuple(name for name in self.axis_names if name not in self.tokens)
+
     def per_token(self, spec: TensorSpec) -> bool:
         """Return whether a tensor has a row for each token."""
         return spec.symbols[: len(self.tokens)] == self.tokens
@@ -202,12 +231,15 @@ class Operator:
             raise TypeError(f"{lead.name}.dtype is {x.dtype}; must be one of {', '.join(STORAGE_DTYPES)}")
         if x.dim() != len(lead.symbols):
             raise ValueError(f"{lead.name} has shape {tuple(x.shape)}; must be [{', '.join(lead.symbols)}]")
-        B, S, n, D = x.shape
-        if not 1 <= n <= self.max_n:
-            raise ValueError(f"{lead.name} has shape {tuple(x.shape)}, so n = {n}; n must be in 1..{self.max_n}")
-        if D < 1:
-            raise ValueError(f"{lead.name} has shape {tuple(x.shape)}, so D = {D}; D must be at least 1")
-        sizes = self.sizes(B, S, n, D)
+        chosen = dict(zip(lead.symbols, x.shape, strict=True))
+        for axis in self.axes:
+            size = chosen[axis.name]
+            if not axis.least <= size <= axis.most:
+                allowed = f"at least {axis.least}" if axis.most > size else f"in {axis.least}..{axis.most}"
+                raise ValueError(
+                    f"{lead.name} has shape {tuple(x.shape)}, so {axis.name} = {size}; {axis.name} must be {allowed}"
+                )
+        sizes = self.sizes(chosen)
         for name, value in arguments.items():
             spec = specs[name]
             if value is None and spec.optional:

@@ -54,14 +54,14 @@ def cases(
     table = OPERATORS[operator]
     match reach:
         case Reach.USUAL:
-            kept = None if like is None else (like.n, like.D)
+            kept = None if like is None else (like.sizes["n"], like.sizes["D"])
             beside = tiles(spaces) or TILES
-            B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements, tiles=beside, like=kept))
+            B, S, n, D = draw(shapes(max_n=table.axis("n").most, max_elements=max_elements, tiles=beside, like=kept))
         case Reach.STRETCHED:
             B, S, n, D = draw(stretched_shapes(table=table, max_elements=max_elements))
         case Reach.MODEL:
             B, S, n, D = draw(model_shapes(table=table, max_elements=max_elements))
-    sizes = table.sizes(B, S, n, D)
+    sizes = table.sizes({"B": B, "S": S, "n": n, "D": D})
     if like is None:
         dtype = draw(choice(dtypes))
         present = [spec for spec in table.drawn if not spec.optional or draw(st.booleans())]
@@ -84,7 +84,7 @@ def cases(
     else:
         drawn = {name: dict(schedule) for name, schedule in like.schedules.items()}
     pinned = {name: schedule for name, schedule in drawn.items() if schedule}
-    case = Case(operator=operator, B=B, S=S, n=n, D=D, dtype=dtype, tensors=tensors, scalars=scalars, schedules=pinned)
+    case = Case(operator=operator, sizes=sizes, dtype=dtype, tensors=tensors, scalars=scalars, schedules=pinned)
     for label in sorted(regions(case)):
         event(label)
     return case

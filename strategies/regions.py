@@ -16,10 +16,11 @@ _SPECIAL = ("NaN", "infinity", "outlier")
 
 def regions(case: Case) -> frozenset[str]:
     """Return the labels of `case`, each "aspect: value"; they depend on the case only."""
-    labels = {f"tokens: {_size(case.N)}", f"width: {_size(case.D)}", f"streams: {case.n}", f"dtype: {case.dtype}"}
-    if case.D % 16 == 8:
+    tokens, width, streams = case.token_count, case.sizes["D"], case.sizes["n"]
+    labels = {f"tokens: {_size(tokens)}", f"width: {_size(width)}", f"streams: {streams}", f"dtype: {case.dtype}"}
+    if width % 16 == 8:
         labels.add("width: 8 mod 16")
-    for name, size in (("width", case.D), ("tokens", case.N)):
+    for name, size in (("width", width), ("tokens", tokens)):
         if size in edges(TILES):
             labels.add(f"{name}: beside a tile" if size not in TILES else f"{name}: a tile")
     labels |= {f"{spec.name}: absent" for spec in case.table.drawn if spec.optional and not case.has(spec.name)}
@@ -53,7 +54,7 @@ def labels(operator: Operator) -> tuple[str, ...]:
         "layout": ["contiguous", "transposed", "stepped", "padded", "offset", "expanded"],
         "special": list(_SPECIAL),
         "upstream": ["none", "one", "several", "one element", "with a special value"],
-        "streams": [str(n) for n in range(1, operator.max_n + 1)],
+        "streams": [str(n) for n in range(1, operator.axis("n").most + 1)],
     }
     for spec in operator.drawn:
         aspects[spec.name] = [*RECIPE_KINDS, "large", "small", *_SPECIAL, *(["absent"] if spec.optional else [])]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mhc import Case, default_case
 from mhc.case import with_tensor
 from mhc.operator import OPERATORS
+from mhc.operators.mhc_pre.table import sizes as sizes_of
 from mhc.recipe import Layout, Recipe
 from strategies import cases as cases_
 from strategies import layouts, shapes, values
@@ -99,7 +100,7 @@ def test_shapes_use_the_budget_and_keep_to_it(most: int) -> None:
     found = drawn(shapes.shapes(max_n=16, max_elements=most), 300)
     larger = 0
     for B, S, n, D in found:
-        sizes = TABLE.sizes(B, S, n, D)
+        sizes = sizes_of(B, S, n, D)
         largest = max(math.prod(spec.shape(sizes)) for spec in TABLE.drawn)
         assert largest <= max(most, 3) or (B * S <= 1 and n == D == 1)
         larger = max(larger, largest)
@@ -329,10 +330,10 @@ def test_options_of_cases() -> None:
     assert all(math.prod(spec.shape(case.sizes)) <= 200 for case in plain for spec in TABLE.drawn)
     other = default_case(B=1, S=1, n=3, D=11, dtype="float64", absent=frozenset({"gamma"}), schedules={"a": {"B": 4}})
     alike = drawn(cases(like=other, spaces={"a": {"B": (4, 8)}}), 60)
-    assert {(case.n, case.D, case.dtype, case.has("gamma"), str(dict(case.schedules["a"]))) for case in alike} == {
-        (3, 11, "float64", False, "{'B': 4}")
-    }
-    assert len({case.N for case in alike}) > 5
+    assert {
+        (case.sizes["n"], case.sizes["D"], case.dtype, case.has("gamma"), str(dict(case.schedules["a"]))) for case in alike
+    } == {(3, 11, "float64", False, "{'B': 4}")}
+    assert len({case.sizes["N"] for case in alike}) > 5
 
 
 def told(case: Case, aspect: str) -> set[str]:

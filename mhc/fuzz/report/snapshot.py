@@ -66,7 +66,7 @@ class StoredFinding:
 
     @property
     def shape(self) -> str:
-        return ", ".join(f"{name} = {getattr(self.finding.case, name)}" for name in ("B", "S", "n", "D", "dtype"))
+        return f"{self.finding.case.shape}, dtype = {self.finding.case.dtype}"
 
     @property
     def reduction(self) -> Reduction | None:
