@@ -129,7 +129,7 @@ def _unreadable(func: Any) -> str:
     advice = (
         "it writes into a tensor; return a new tensor instead"
         if writes
-        else "write it with operations that docs/tolerances.md lists"
+        else "write it with operations that oracles/bounds/aten has rules for"
     )
     return f"{func}{f' in {where}' if where else ''}: no rule derives its error bound; {advice}"
 
