@@ -4,20 +4,19 @@ Every mutant is found with drawn cases, as a campaign would find it, and its fin
 """
 
 import statistics
-import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
 from mhc.bench import verbs
-from mhc.bench.detection.hunt import drawn_for, named
+from mhc.bench.detection.hunt import drawn_for, judged
+from mhc.bench.detection.sets import choose
 from mhc.bench.markdown import table
 from mhc.bench.state import Results
 from mhc.case import Case
-from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.minimise.minimise import minimise
 from mhc.fuzz.worker.client import WorkerClient
@@ -31,7 +30,10 @@ from oracles.verdict import Status
 
 GOAL = 64
 """Elements of x, at most, in the median smallest case."""
+STATE_KEY = "done"
 RESULTS = verbs.RESULTS / "minimal.md"
+_LIMIT = 30.0  # seconds that a case may take in the hunt
+_SECONDS = 120.0  # that a finding is made smaller
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,25 +61,22 @@ class Minimal:
     fault: str = ""
 
 
-class State(Results[Minimal]):
-    """Mutants that are done."""
-
-    key, kind = "done", Minimal
-
-
 @click.command()
 @verbs.whole("--cases", default=300, help="Drawn cases a mutant gets to be found.")
 @verbs.SEED
-@verbs.several("--only", "names", metavar="NAME", help="A mutant, or manual, triton, tilelang.")
-@verbs.number("--limit", default=30.0, help="Seconds a case may take.")
+@verbs.ONLY
 @verbs.number("--hunting", default=120.0, help="Seconds a mutant gets to be found.")
-@verbs.number("--seconds", default=120.0, help="Seconds its finding is made smaller.")
 @verbs.jobs("Mutants at a time.")
-@verbs.positive("--minutes", help="Begin no further mutant after so many.")
-@verbs.state()
+@verbs.STATE
 @verbs.write(RESULTS)
 def minimal(
-    cases: int, seed: int, names: tuple[str, ...], minutes: float | None, state: Path | None, write: bool, **limits: Any
+    cases: int,
+    seed: int,
+    names: tuple[str, ...],
+    hunting: float,
+    jobs: int,
+    state: Path | None,
+    write: bool,
 ) -> None:
     """Find known-bad implementations with drawn cases, minimise each finding, and show how small it became.
 
@@ -89,47 +88,18 @@ def minimal(
     itself.
     """
     page = verbs.Page(RESULTS, write=write)
-    results = measure(
-        verbs.mutants(names, BASES),
-        State(state, {"cases": cases, "seed": seed}),
-        cases=cases,
-        seed=seed,
-        total=float("inf") if minutes is None else minutes * 60,
-        on_result=lambda mutant, result: page.show(line(result)),
-        **limits,
+    mutants = choose(names, ON_CPU)
+    kept = Results(Minimal, STATE_KEY, state, cases=cases, seed=seed)
+    # the same cases for all of a base
+    drawn = {base: drawn_for(base, cases, seed) for base in {mutant.base for mutant in kept.waiting(mutants)}}
+    results = kept.complete(
+        mutants,
+        lambda mutant: _one(mutant, drawn[mutant.base], hunting),
+        jobs,
+        lambda mutant, result: page.show(line(result)),
     )
     text = render(results, command=verbs.command(), cases=cases, seed=seed)
     page.finish(text, 3 if any(one.fault for one in results) else 1 if median(results) > GOAL else 0)
-
-
-def measure(
-    mutants: Sequence[Mutant],
-    state: State,
-    *,
-    cases: int,
-    seed: int,
-    limit: float,
-    hunting: float,
-    seconds: float,
-    jobs: int = 1,
-    total: float = float("inf"),
-    on_result: Callable[[Mutant, Minimal], None] = lambda mutant, result: None,
-) -> list[Minimal]:
-    """Find and minimise each mutant that `state` does not have yet, `jobs` at a time, until `total` seconds have passed.
-
-    Args:
-        cases, seed: drawn, the same for all of a base. limit: seconds that a case may take in the hunt.
-        hunting, seconds: that finding one mutant, and making its finding smaller, may take.
-    """
-    deadline = time.monotonic() + total
-    bases = dict.fromkeys(mutant.base for mutant in state.waiting(mutants))
-    drawn = {base: drawn_for(base, cases, seed) for base in bases}
-
-    def one(mutant: Mutant) -> Minimal | None:
-        late = time.monotonic() > deadline
-        return None if late else _one(mutant, drawn[mutant.base], limit, hunting, seconds)
-
-    return state.complete(mutants, one, jobs, on_result)
 
 
 def median(results: Sequence[Minimal]) -> float:
@@ -137,18 +107,16 @@ def median(results: Sequence[Minimal]) -> float:
     return statistics.median([one.after for one in results if one.case] or [0])
 
 
-def _one(mutant: Mutant, drawn: Sequence[Case], limit: float, hunting: float, seconds: float) -> Minimal:
-    spec = SPEC.format(mutant.name)
+def _one(mutant: Mutant, drawn: Sequence[Case], hunting: float) -> Minimal:
     try:
-        number, first = _first(spec, drawn, limit, hunting)
+        number, first = _first(SPEC.format(mutant.name), drawn, hunting)
         if first is None:
             return Minimal(name=mutant.name, base=mutant.base, cases=number)
-        small = minimise(first, "cpu", seconds=seconds)
+        small = minimise(first, "cpu", seconds=_SECONDS)
     except (HarnessError, ImplementationError) as fault:
         return Minimal(name=mutant.name, base=mutant.base, fault=str(fault))
-    reduction = small.reduction
+    reduction, fingerprint = small.reduction, small.fingerprint
     assert reduction is not None
-    fingerprint = small.fingerprint
     return Minimal(
         name=mutant.name,
         base=mutant.base,
@@ -165,19 +133,14 @@ def _one(mutant: Mutant, drawn: Sequence[Case], limit: float, hunting: float, se
     )
 
 
-def _first(spec: str, drawn: Sequence[Case], limit: float, seconds: float) -> tuple[int, Finding | None]:
-    """Return the number of the first drawn case that fails, and its finding."""
+def _first(spec: str, drawn: Sequence[Case], seconds: float) -> tuple[int, Finding | None]:
+    """Return how many drawn cases were checked, up to the first that fails, and its finding."""
     implementation = load(spec)
-    worker = WorkerClient(spec, implementation, "cpu", limit=limit)
-    started = time.monotonic()
+    worker = WorkerClient(spec, implementation, "cpu", limit=_LIMIT)
     number = 0
     try:
-        for number, one in enumerate(drawn, 1):
-            if time.monotonic() - started > seconds:
-                break
-            case = named(one, implementation.name)
-            worker.start(case, Level.DRAWN)
-            for verdict in worker.finish():
+        for number, case, verdicts, _ in judged(worker, drawn, seconds):
+            for verdict in verdicts:
                 if verdict.status is Status.FAIL:
                     return number, finding(spec, implementation, case, verdict)
         return number, None
@@ -198,42 +161,31 @@ def line(result: Minimal) -> str:
 def render(results: Sequence[Minimal], *, command: str, cases: int, seed: int) -> str:
     """Return the page: the median, a table for each base, and what was not found."""
     found = [one for one in results if one.case]
-    lines = [
+    parts = [
         "# How small findings become",
-        "",
         f"{len(found)} of {len(ON_CPU)} known-bad implementations, each found with drawn cases as a campaign finds it "
         f"and then minimised. The median smallest case has {median(found):g} elements of x (the goal: at most {GOAL}), "
         f"the largest {max([one.after for one in found], default=0)}; "
         f"{sum(one.after <= GOAL for one in found)} of {len(found)} have at most {GOAL}. "
         f"{sum(one.reproduced == one.runs for one in found)} failed again in each fresh process.",
-        "",
         "A case is the smallest when no single step of the reducer leads to a simpler one with the same fingerprint "
         "(output, symptom, oracle): no size can be made smaller, no tensor zero, no literal dropped. `live` names what "
         "is not all zero, with how many elements are not where they are a few.",
-        "",
         f"Made with `{command}`: up to {cases} cases each, seed {seed}. Checks and seconds are of minimising and "
         "confirming, on a machine with other work.",
-        "",
     ]
     for base in BASES:
         of_base = [one for one in found if one.base == base]
         if of_base:
-            lines += [
-                f"## {base}: {len(of_base)}, median {median(of_base):g} elements",
-                "",
-                table(_HEAD, map(_row, of_base)),
-                "",
-            ]
-    missing = [one for one in results if not one.case]
+            parts += [f"## {base}: {len(of_base)}, median {median(of_base):g} elements", table(_HEAD, map(_row, of_base))]
+    missing = [f"- {one.name} ({one.base}): {_why_not(one, reasons=True)}" for one in results if not one.case]
     if missing:
-        lines += ["## Not found", ""]
-        lines += [f"- {one.name} ({one.base}): {_why_not(one, reasons=True)}" for one in missing]
-        lines.append("")
-    waiting = [mutant for mutant in ON_CPU if mutant.name not in {one.name for one in results}]
+        parts += ["## Not found", "\n".join(missing)]
+    ran = {one.name for one in results}
+    waiting = Counter(mutant.base for mutant in ON_CPU if mutant.name not in ran)
     if waiting:
-        counted = ", ".join(f"{sum(one.base == base for one in waiting)} of {base}" for base in BASES)
-        lines += [f"Not yet run: {counted}.", ""]
-    return "\n".join(lines)
+        parts.append(f"Not yet run: {', '.join(f'{waiting[base]} of {base}' for base in BASES)}.")
+    return "\n\n".join(parts) + "\n"
 
 
 _HEAD = ("mutant", "symptom", "smallest case", "live", "x before", "x after", "checks", "s", "again")

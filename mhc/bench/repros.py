@@ -15,17 +15,18 @@ from pathlib import Path
 import click
 
 from mhc.bench import verbs
+from mhc.bench.detection.sets import choose
 from mhc.bench.markdown import table
-from mhc.bench.minimal import Minimal
+from mhc.bench.minimal import STATE_KEY, Minimal
 from mhc.bench.state import Results
 from mhc.case import Case
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.registry import load
 from mhc.upstream.export import program_of
-from mhc.upstream.reduce.reduction import SECONDS, shortened
+from mhc.upstream.reduce.reduction import shortened
 from mhc.upstream.verify import ExportError
-from oracles.mutants.catalogue import ALL
+from oracles.mutants.catalogue import ALL, ON_CPU
 from oracles.mutants.load import SPEC
 
 GOAL = 120
@@ -60,29 +61,13 @@ class Repro:
     seconds: float = 0.0
 
 
-class State(Results[Repro]):
-    """Mutants that are done."""
-
-    key, kind = "repros", Repro
-
-
 @click.command()
 @click.argument("minimal_file", metavar="MINIMAL.json", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@verbs.several("--only", "names", metavar="NAME", help="A mutant, or manual, triton, tilelang.")
+@verbs.ONLY
 @verbs.jobs("Mutants at a time.")
-@verbs.number("--seconds", least=0, default=SECONDS, help="Seconds a program is made smaller.")
-@verbs.state()
-@click.option("--texts", type=click.Path(file_okay=False, path_type=Path), help="A folder for the programs.")
+@verbs.STATE
 @verbs.write(RESULTS)
-def repros(
-    minimal_file: Path,
-    names: tuple[str, ...],
-    jobs: int,
-    seconds: float,
-    state: Path | None,
-    texts: Path | None,
-    write: bool,
-) -> None:
+def repros(minimal_file: Path, names: tuple[str, ...], jobs: int, state: Path | None, write: bool) -> None:
     """Export the smallest finding on each known-bad kernel, run its program three times by itself, and count its lines.
 
     \b
@@ -93,17 +78,15 @@ def repros(
     has more, 2 usage.
     """
     page = verbs.Page(RESULTS, write=write)
-    chosen = verbs.mutants(names, TO)
+    chosen = choose(names, ON_CPU)
     try:
-        found = [Minimal(**one) for one in json.loads(minimal_file.read_text(encoding="utf-8"))["done"]]
+        found = [Minimal(**one) for one in json.loads(minimal_file.read_text(encoding="utf-8"))[STATE_KEY]]
     except (ValueError, KeyError, TypeError) as error:
         raise click.UsageError(f"{minimal_file}: not a state of `python -m mhc.bench minimal` ({error})") from error
-    if texts is not None:
-        texts.mkdir(parents=True, exist_ok=True)
     smallest = {one.name: one for one in found if one.case}
-    results = State(state, {}).complete(
+    results = Results(Repro, "repros", state).complete(
         [mutant for mutant in chosen if mutant.name in smallest],
-        lambda mutant: export_one(smallest[mutant.name], seconds, texts),
+        lambda mutant: export_one(smallest[mutant.name]),
         jobs,
         lambda mutant, result: page.show(line(result)),
     )
@@ -124,7 +107,7 @@ def finding_of(small: Minimal) -> Finding:
     return Finding(fingerprint=fingerprint, spec=spec, variables=implementation.env, case=case, message=small.message)
 
 
-def export_one(small: Minimal, seconds: float, texts: Path | None) -> Repro:
+def export_one(small: Minimal) -> Repro:
     """Return the program of a finding, which has reproduced; or why there is none."""
     started = time.monotonic()
     result = Repro(name=small.name, base=small.base, fingerprint=small.fingerprint)
@@ -132,12 +115,10 @@ def export_one(small: Minimal, seconds: float, texts: Path | None) -> Repro:
         repro = Path(folder) / "repro.py"
         try:
             program = program_of(finding_of(small), TO[small.base], "cpu", repro)
-            program, outcomes = shortened(program, repro, [], seconds=seconds)
+            program, outcomes = shortened(program, repro, [])
         except ExportError as refusal:
             return replace(result, refused=str(refusal), seconds=time.monotonic() - started)
         text = repro.read_text(encoding="utf-8")
-    if texts is not None:
-        (texts / f"{small.name}.py").write_text(text, encoding="utf-8")
     return replace(
         result,
         form=program.form,
@@ -166,7 +147,7 @@ def line(result: Repro) -> str:
 
 def render(results: Sequence[Repro], *, command: str) -> str:
     """Return the page: medians, a table for each base, and what is refused with its reason."""
-    lines = ["# How short exported programs are", "", f"    {command}", ""]
+    parts = ["# How short exported programs are", f"    {command}"]
     for base in TO:
         of_base = [one for one in results if one.base == base]
         made = [one for one in of_base if one.lines]
@@ -174,23 +155,18 @@ def render(results: Sequence[Repro], *, command: str) -> str:
             continue
         counts = sorted(one.lines for one in made) or [0]
         rows = [(one.name, ALL[one.name].bug, one.fingerprint, one.form, str(one.lines), str(one.whole)) for one in made]
-        lines += [
+        parts += [
             f"## {base}",
-            "",
             f"{len(made)} of {len(of_base)} findings have a program that reproduces three times by itself: "
             f"{median(made, base):g} lines in the median (the goal: at most {GOAL}), {counts[0]} to {counts[-1]}; "
             f"{sum(count <= GOAL for count in counts)} have at most {GOAL}. No line is longer than "
             f"{max((one.widest for one in made), default=0)} columns.",
-            "",
             table(("mutant", "bug", "finding", "form", "lines", "of"), rows),
-            "",
         ]
-        refused = [one for one in of_base if one.refused]
+        refused = [f"- {one.name}, {one.fingerprint}: {'; '.join(_reasons(one))}" for one in of_base if one.refused]
         if refused:
-            lines += ["Refused:", ""]
-            lines += [f"- {one.name}, {one.fingerprint}: {'; '.join(_reasons(one))}" for one in refused]
-            lines.append("")
-    return "\n".join(lines)
+            parts += ["Refused:", "\n".join(refused)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _reasons(result: Repro) -> list[str]:

@@ -1,46 +1,45 @@
-"""Results by name, in a file as they come, so that a run that was cut short goes on where it stopped."""
+"""Results by name, kept in a file as they come, so that a run that was cut short goes on where it stopped."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from mhc.files import replace_text
 
 
 class Named(Protocol):
-    """An item of work."""
+    """An item of work, or a result."""
 
     @property
     def name(self) -> str: ...
 
 
 Item = TypeVar("Item", bound=Named)
-Result = TypeVar("Result")
+Result = TypeVar("Result", bound=Named)
 
 
 class Results(Generic[Result]):
-    """Results of one kind, a dataclass with a `name`; a file of other settings counts for nothing.
+    """Results of one kind.
+
+    Args:
+        kind: the dataclass of a result. key: where the file has them. path: the file; None keeps nothing.
+        settings: what results depend on; a file of other settings counts for nothing.
 
     Attributes:
-        key: where the file has them. kind: of a result. done: what there is, by name.
+        done: the results, by name.
     """
 
-    key: ClassVar[str]
-    kind: ClassVar[type[Any]]
-
-    def __init__(self, path: Path | None, settings: Mapping[str, int | float | str]) -> None:
-        self._path = path
-        self._settings = dict(settings)
+    def __init__(self, kind: type[Result], key: str, path: Path | None = None, **settings: int | float | str) -> None:
+        self._key, self._path, self._settings = key, path, settings
         self._lock = Lock()
         self.done: dict[str, Result] = {}
         if path is not None and path.exists():
             document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if document["settings"] == self._settings:
-                self.done = {one["name"]: self.kind(**one) for one in document[self.key]}
+            if document["settings"] == settings:
+                self.done = {one["name"]: kind(**one) for one in document[key]}
 
     def waiting(self, items: Iterable[Item]) -> list[Item]:
         """Return the items that have no result yet."""
@@ -62,7 +61,8 @@ class Results(Generic[Result]):
             result = work(item)
             if result is not None:
                 with self._lock:  # at once: what ends the others must not lose it
-                    self._add(result)
+                    self.done[result.name] = result
+                    self._write()
                     on_result(item, result)
 
         with ThreadPoolExecutor(jobs) as pool:
@@ -74,8 +74,7 @@ class Results(Generic[Result]):
                 raise
         return [self.done[item.name] for item in items if item.name in self.done]
 
-    def _add(self, result: Any) -> None:
-        self.done[result.name] = result
+    def _write(self) -> None:
         if self._path is not None:
-            document = {"settings": self._settings, self.key: [asdict(one) for one in self.done.values()]}  # type: ignore[call-overload]
+            document = {"settings": self._settings, self._key: [vars(one) for one in self.done.values()]}
             replace_text(self._path, json.dumps(document, indent=1) + "\n")

@@ -4,8 +4,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,8 +12,6 @@ import click
 
 from mhc.commands import Commands
 from mhc.implementation import DEVICES
-from oracles.mutants.catalogue import ALL, ON_CPU
-from oracles.mutants.record import Mutant
 
 RESULTS = Path("docs/results")
 Option = Callable[[Any], Any]
@@ -37,14 +34,6 @@ def command() -> str:
 def today() -> str:
     """Return the date in UTC."""
     return time.strftime("%Y-%m-%d", time.gmtime())
-
-
-def version_of(package: str) -> str:
-    """Return the version of an installed package, or "absent"."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "absent"
 
 
 def whole(*names: str, least: int = 1, help: str, **more: Any) -> Option:
@@ -77,48 +66,27 @@ def device(help: str) -> Option:
     return click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help=help)
 
 
-def state(help: str = "Keep results there, and skip what it has.") -> Option:
-    """Return the option for the file of a `Results`."""
-    return click.option("--state", type=click.Path(dir_okay=False, path_type=Path), help=help)
-
-
 def write(what: object) -> Option:
     """Return the option that writes the page. what: the page, in words."""
     return click.option("--write", is_flag=True, help=f"Write {what}.")
 
 
-SEED = whole("--seed", least=0, default=0, help="Of the drawn cases.")
+SEED = whole("--seed", least=0, default=0, help="Of all that is drawn.")
+ONLY = several("--only", "names", metavar="NAME", help="A mutant, a base (manual, triton, tilelang) or a set.")
+STATE = click.option(
+    "--state", type=click.Path(dir_okay=False, path_type=Path), help="Keep results there, and skip what it has."
+)
 
 
-def refuse_unknown(names: Iterable[str], known: Collection[str], what: str) -> None:
-    """Refuse a name of `--only` that is not known.
+def refuse_unknown(names: Iterable[str], known: Collection[str], what: str, option: str = "--only") -> None:
+    """Refuse a name that an option was given and that is not known.
 
     Raises:
         click.UsageError: a name is not in `known`.
     """
     for name in names:
         if name not in known:
-            raise click.UsageError(f"--only {name}: no such {what}; known are {', '.join(known)}")
-
-
-def mutants(names: Sequence[str], bases: Iterable[str]) -> list[Mutant]:
-    """Return the mutants of the catalogue that run on the CPU: those of these names or bases, or all.
-
-    Raises:
-        click.UsageError: a name is neither a mutant's nor one of `bases`.
-    """
-    refuse_unknown(names, [*bases, *ALL], "mutant")
-    return [one for one in ON_CPU if not names or one.name in names or one.base in names]
-
-
-def refuse_lost(path: Path) -> None:
-    """Refuse a file that cannot be written, now and not after minutes of measuring.
-
-    Raises:
-        click.UsageError: its folder is not there.
-    """
-    if not path.parent.is_dir():
-        raise click.UsageError(f"{path}: there is no folder {path.parent}")
+            raise click.UsageError(f"{option} {name}: no such {what}; known are {', '.join(known)}")
 
 
 class Page:
@@ -126,11 +94,14 @@ class Page:
 
     Args:
         write: whether `path` is written; else the page is only printed.
+
+    Raises:
+        click.UsageError: its folder is not there, which is said now and not after minutes of measuring.
     """
 
     def __init__(self, path: Path, *, write: bool) -> None:
-        if write:
-            refuse_lost(path)
+        if write and not path.parent.is_dir():
+            raise click.UsageError(f"{path}: there is no folder {path.parent}")
         self._path = path if write else None
         self._started = time.monotonic()
 
@@ -143,11 +114,13 @@ class Page:
         """Print a line of progress."""
         click.echo(f"{self.seconds:6.0f} s  {line}")
 
-    def finish(self, text: str, status: int, picture: str | None = None) -> NoReturn:
-        """Write the page, and beside it its picture in SVG if it has one; print it, and exit."""
+    def write(self, text: str, suffix: str = ".md") -> None:
+        """Write the page, or what stands beside it."""
         if self._path is not None:
-            self._path.write_text(text, encoding="utf-8")
-            if picture is not None:
-                self._path.with_suffix(".svg").write_text(picture, encoding="utf-8")
+            self._path.with_suffix(suffix).write_text(text, encoding="utf-8")
+
+    def finish(self, text: str, status: int) -> NoReturn:
+        """Write the page, print it, and exit."""
+        self.write(text)
         click.echo(f"\n{text}")
         sys.exit(status)

@@ -6,13 +6,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from mhc.bench.cli import main
-from mhc.bench.minimal import Minimal, State, measure, median, render
+from mhc.bench.minimal import Minimal, median, render
 from mhc.fuzz.worker.process import HarnessError
-from oracles.mutants.catalogue import ALL
 from oracles.mutants.record import Mutant
 from tests.fuzz.test_search import one_hot, plain
 
-SETTINGS = {"cases": 5, "seed": 0}
 NAMES = ("half_the_squares", "res_transposed")
 FOUND = Minimal(
     name="half_the_squares",
@@ -50,19 +48,13 @@ def run(*arguments: object) -> Result:
 
 def test_a_run_that_was_cut_short_goes_on_where_it_stopped(tmp_path: Path, asked: list[str]) -> None:
     path = tmp_path / "state.json"
-    chosen = [ALL[name] for name in NAMES]
-    limits = {"cases": 1, "seed": 0, "limit": 1.0, "hunting": 1.0, "seconds": 1.0}
-    measure(chosen[:1], State(path, SETTINGS), **limits)  # type: ignore[arg-type]
-    assert measure(chosen, State(path, SETTINGS), **limits) == [FOUND, MISSED]  # type: ignore[arg-type]
+    assert run("--state", path, "--only", NAMES[0]).exit_code == 0
+    done = run("--state", path, *(word for name in NAMES for word in ("--only", name)))
+    assert f"{NAMES[0]} | " in done.output
     assert asked == list(NAMES)
-    assert not State(path, {**SETTINGS, "seed": 1}).done, "other cases are another run"
+    run("--state", path, "--seed", 1, "--only", NAMES[0])
+    assert asked == [*NAMES, NAMES[0]], "other cases are another run"
     assert [path.name for path in tmp_path.iterdir()] == ["state.json"]
-
-
-def test_no_mutant_is_begun_when_the_time_is_over(asked: list[str]) -> None:
-    chosen = [ALL[name] for name in NAMES]
-    assert measure(chosen, State(None, {}), cases=1, seed=0, limit=1, hunting=1, seconds=1, total=-1) == []
-    assert asked == []
 
 
 def test_the_page_shows_the_case_and_what_is_not_zero_in_it() -> None:

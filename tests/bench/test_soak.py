@@ -69,7 +69,7 @@ def test_a_leg_goes_on_with_the_run_and_its_whole_budget() -> None:
 def test_all_statements_hold_of_a_good_soak() -> None:
     killed = replace(LEG, end=signal.SIGKILL, status=-9, reported=False, left=("sleep 1000",))
     assert [str(one) for one in statements(PLAN, [killed, LEG]) if not one.holds] == []
-    text = render(PLAN, [killed, LEG], command="python -m mhc.bench soak", day="2026-11-23")
+    text = render(PLAN, [killed, LEG], command="python -m mhc.bench soak")
     assert "| 1 | SIGKILL | 62 | 1.0 | 85 | 1 | 1 x `sleep 1000` |" in text
     assert "| 2 | its time, status 1 | 62 | 1.0 | 85 | 1 | nothing |" in text
     assert "| aborts | 5 | liveness: SIGABRT | liveness: SIGABRT |" in text

@@ -1,6 +1,5 @@
 """`python -m mhc.bench throughput`: the simulated fleet, the plain loop, the race, and what laps add up to."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,11 +15,10 @@ from mhc.bench.detection.hunt import Subject
 from mhc.bench.detection.sets import KNOWN
 from mhc.bench.detection.suites import COMPARATORS, Fixed
 from mhc.bench.throughput import cli
-from mhc.bench.throughput.measure import PHASES, Contender, Lap, Team, in_turns, median_rate, median_ratio, split
+from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, median_ratio, split, unled
 from mhc.bench.throughput.plain import apart, fixed, loop
-from mhc.bench.throughput.race import Race, Score, State, race, scores
+from mhc.bench.throughput.race import Race, Score, race, scores
 from mhc.bench.throughput.simulated import Ceiling, Simulated, measure
-from mhc.bench.throughput.unled import unled
 from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError, Process
@@ -81,14 +79,15 @@ def test_a_ceiling_that_is_wrong_or_low_is_a_status(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_plain_loop_finds_what_the_correct_implementation_passes() -> None:
-    manual, wrong = load("manual"), load(SPEC.format("dx_all_zero"))
-    found = loop(wrong, seconds=30, correct=manual)
+    bad = SPEC.format("dx_all_zero")
+    manual, wrong = load("manual"), load(bad)
+    found = loop(wrong, seconds=30, correct="manual")
     assert set(found.kills) == set(COMPARATORS)
     assert found.cases < 10
-    same = loop(manual, seconds=30, cases=12, correct=manual)
+    same = loop(manual, seconds=30, cases=12, correct="manual")
     assert (same.kills, same.cases) == ({}, 12)
     assert loop(wrong, seconds=30, cases=12).kills == {}  # nobody says what is right
-    assert loop(wrong, seconds=30, cases=5, correct=wrong).kills == {}  # and here it fails too
+    assert loop(wrong, seconds=30, cases=5, correct=bad).kills == {}  # and here it fails too
 
 
 def test_a_bug_that_ends_the_plain_loop_is_found(tmp_path: Path) -> None:
@@ -128,8 +127,8 @@ def test_contenders_of_a_race_have_a_cache_of_their_own(tmp_path: Path, monkeypa
     prey = Subject(name="tells", spec=f"{file}:IMPL", base="manual", clean=False)
     monkeypatch.setattr("mhc.bench.throughput.race.subject", lambda mutant: prey)
     mutant = next(one for one in ALL.values() if one.base == "manual" and not one.clean)
-    done = race([mutant], State(None, {}), limit=20, jobs=1, seed=0)
-    assert (done[0].fault, done[0].cases) == ("", 1)
+    done = race(mutant, limit=20, seed=0)
+    assert (done.fault, done.cases) == ("", 1)
     caches = seen.read_text(encoding="utf-8").split()
     assert len({*caches}) == 2
     assert str(tmp_path / "shared") not in caches
@@ -155,13 +154,13 @@ def test_what_is_raced() -> None:
         one.name for one in TRUE_SIZE if one.device == "cpu"
     }
     assert cli._chosen(("thresholds",), generated, every=False) == list(generated)
-    with pytest.raises(UsageError, match="--only offsets_wrap_at_2_31: no such mutant on the CPU"):
+    with pytest.raises(UsageError, match="--only offsets_wrap_at_2_31: no such mutant on cpu"):
         cli._chosen(("offsets_wrap_at_2_31",), (), every=False)
 
 
 def test_a_race_tells_each_set_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    def raced(mutants: Sequence[Mutant], *_: object, **__: object) -> list[Race]:
-        return [replace(RACE, name=one.name, campaign=1.0 if one.name == "res_transposed" else None) for one in mutants]
+    def raced(mutant: Mutant, *_: object) -> Race:
+        return replace(RACE, name=mutant.name, campaign=1.0 if mutant.name == "res_transposed" else None)
 
     monkeypatch.setattr(cli, "race", raced)
     names = [part for name in ("res_transposed", "wide_h_in_column", "dx_all_zero") for part in ("--only", name)]
@@ -198,17 +197,15 @@ def test_laps_in_which_not_all_workers_would_work_are_refused() -> None:
 def test_laps_are_in_turns_each_with_the_seed_of_its_turn() -> None:
     seeds: list[tuple[str, int]] = []
 
-    def contender(name: str) -> Contender:
-        def lap(seed: int) -> Lap:
-            seeds.append((name, seed))
-            return Lap(cases=10 * len(seeds), seconds=2.0, counts={})
+    def lap(name: str, seed: int) -> Lap:
+        seeds.append((name, seed))
+        return Lap(cases=10 * len(seeds), seconds=2.0, counts={})
 
-        return Contender(name, lap)
-
-    found = in_turns([contender("a"), contender("b")], 3, 7)
+    found = list(in_turns({name: partial(lap, name) for name in "ab"}, 3, 7))
     assert seeds == [("a", 7), ("b", 7), ("a", 1007), ("b", 1007), ("a", 2007), ("b", 2007)]
-    assert [median_rate(laps) for laps in found.values()] == [15.0, 20.0]
-    assert median_ratio(found["b"], found["a"]) == pytest.approx(4 / 3)  # of 2, 4/3 and 6/5
+    ours, others = ([lap for name, lap in found if name == which] for which in "ab")
+    assert [lap.rate for lap in ours] == [5.0, 15.0, 25.0]
+    assert median_ratio(others, ours) == pytest.approx(4 / 3)  # of 2, 4/3 and 6/5
 
 
 @pytest.mark.slow

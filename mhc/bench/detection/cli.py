@@ -7,13 +7,14 @@ import click
 import torch
 
 from mhc.bench import verbs
-from mhc.bench.detection import alarms, picture, report
-from mhc.bench.detection.detect import State, detect
+from mhc.bench.detection import picture, report
+from mhc.bench.detection.detect import bases_on, campaign, detect, others_on
 from mhc.bench.detection.hunt import Hunt, Subject, base_subject, subject
 from mhc.bench.detection.score import score
-from mhc.bench.detection.sets import KNOWN, THRESHOLDS, set_of
-from oracles.mutants.catalogue import ALL, NEEDS_A_GPU
-from oracles.mutants.record import BASES, Mutant
+from mhc.bench.detection.sets import choose
+from mhc.bench.state import Results
+from oracles.mutants.catalogue import ALL
+from oracles.mutants.record import Mutant
 from oracles.mutants.thresholds import drawn
 
 RESULTS = {"cpu": verbs.RESULTS / "detection.md", "cuda": verbs.RESULTS / "detection-cuda.md"}
@@ -25,24 +26,12 @@ RESULTS = {"cpu": verbs.RESULTS / "detection.md", "cuda": verbs.RESULTS / "detec
     "--clean", help="Drawn cases that what is clean gets, instead of --cases; in the interpreter one in 25 of them."
 )
 @verbs.SEED
-@verbs.several(
-    "--only",
-    "names",
-    metavar="NAME",
-    help="A mutant, a base (manual, triton, tilelang), a set, or a built-in implementation.",
-)
+@verbs.several("--only", "names", metavar="NAME", help="A mutant, a base, a set, or a built-in implementation.")
 @verbs.device("Where mutants run.")
 @verbs.whole("--thresholds", least=0, metavar="SEED", help="Hunt mutants too whose thresholds this seed draws.")
-@verbs.number(
-    "--clean-seconds",
-    default=300.0,
-    help="That a campaign over a built-in implementation, which is no base of mutants, takes at most.",
-)
-@verbs.whole("--after", least=0, default=0, help="Cases after a kill, for the matrix.")
-@verbs.number("--limit", default=60.0, help="Seconds a run may take.")
-@verbs.number("--seconds", help="That a mutant gets at most, all its cases together.")
+@verbs.number("--seconds", default=float("inf"), help="That a mutant gets at most, all its cases together.")
 @verbs.jobs("Worker processes.")
-@verbs.state()
+@verbs.STATE
 @verbs.write(f"{RESULTS['cpu']}, or {RESULTS['cuda'].name}, and its picture")
 def detection(
     count: int,
@@ -51,10 +40,7 @@ def detection(
     names: tuple[str, ...],
     device: str,
     thresholds: int | None,
-    clean_seconds: float,
-    after: int,
-    limit: float,
-    seconds: float | None,
+    seconds: float,
     jobs: int,
     state: Path | None,
     write: bool,
@@ -82,22 +68,20 @@ def detection(
     def show(prey: Subject, result: Hunt) -> None:
         page.show(report.line(prey, result))
 
-    kept = State(state, {"cases": count, "clean": clean or count, "seed": seed, "after": after, "device": device})
+    kept = Results(Hunt, "hunts", state, cases=count, clean=clean or count, seed=seed, device=device)
     hunts = detect(
         [*(subject(one, device) for one in chosen), *bases],
         kept,
         count=count,
         clean=clean,
         seed=seed,
-        after=after,
-        limit=limit,
         jobs=jobs,
-        seconds=float("inf") if seconds is None else seconds,
+        seconds=seconds,
         on_hunt=show,
     )
     campaigns = kept.complete(
         [Subject(name=name, spec=name, base="", clean=True, device=device) for name in others],
-        lambda prey: alarms.campaign(prey.name, device, cases=clean or count, seconds=clean_seconds, seed=seed, jobs=jobs),
+        lambda prey: campaign(prey.name, device, cases=clean or count, seed=seed, jobs=jobs),
         1,
         show,
     )
@@ -107,36 +91,23 @@ def detection(
         command=verbs.command(),
         count=count,
         seed=seed,
-        after=after,
-        elsewhere=NEEDS_A_GPU,
         picture=RESULTS[device].with_suffix(".svg").name,
         device=device,
         thresholds=thresholds,
     )
     status = 3 if result.faults else 1 if result.survivors or result.alarms else 0
-    page.finish(text, status, picture.draw(result, count))
+    page.write(picture.draw(result, count), ".svg")
+    page.finish(text, status)
 
 
 def _choose(names: Sequence[str], device: str, thresholds: Sequence[Mutant]) -> tuple[list[Mutant], list[str]]:
     """Return the mutants and clean variants asked for, and the built-in implementations that a campaign is to check.
 
     Raises:
-        click.UsageError: a name is of nothing, or of something that does not run on the device.
+        click.UsageError: a name is of nothing that runs on the device.
     """
-    here = alarms.bases_on(device)
-    every = [*ALL.values(), *thresholds]
-    fit = [one for one in every if one.base in here and (device == "cuda" or one.device == "cpu")]
-    builtin = alarms.others_on(device)
-    groups = {name: [one for one in fit if not one.clean and set_of(one) == name] for name in (*KNOWN, THRESHOLDS)}
-    groups |= {base: [one for one in fit if one.base == base] for base in here}
-    for name in names:
-        if name in builtin or groups.get(name) or any(one.name == name for one in fit):
-            continue
-        if name in BASES or name in groups or any(one.name == name for one in every):
-            raise click.UsageError(f"--only {name}: nothing of that name runs on {device}")
-        known = ", ".join(dict.fromkeys([*BASES, *KNOWN, *builtin, *(one.name for one in every)]))
-        raise click.UsageError(f"--only {name}: no such mutant; known are {known}")
-    if not names:
-        return [one for one in fit if one.clean or device in {"cpu", one.device}], builtin
-    wanted = {one.name for name in names for one in groups.get(name, ())} | set(names)
-    return [one for one in fit if one.name in wanted], [name for name in builtin if name in names]
+    here, builtin = bases_on(device), others_on(device)
+    fit = [one for one in (*ALL.values(), *thresholds) if one.base in here and (device == "cuda" or one.device == "cpu")]
+    if names:
+        return choose(names, fit, device, builtin), [name for name in builtin if name in names]
+    return [one for one in fit if one.clean or device in {"cpu", one.device}], builtin

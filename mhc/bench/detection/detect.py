@@ -1,42 +1,41 @@
-"""Hunts for mutants with drawn cases, and with the suites that one would otherwise write; several at a time."""
+"""Hunts for mutants with drawn cases and with fixed suites, several at a time; campaigns over what is correct."""
 
-import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from multiprocessing.connection import Connection
-from queue import Queue
+from typing import Any
 
+import torch
+
+from mhc.bench import campaigns
+from mhc.bench.apart import Ended, run_apart
 from mhc.bench.detection import suites
-from mhc.bench.detection.hunt import Hunt, Subject, drawn_for, hunt
+from mhc.bench.detection.hunt import LIMIT, Hunt, Subject, base_subject, drawn_for, hunt
 from mhc.bench.state import Results
-from mhc.fuzz.worker.process import environment_variables
-from mhc.registry import load
+from mhc.fuzz.campaign.campaign import Budget
+from mhc.fuzz.campaign.pool import Pool
+from mhc.fuzz.executors.local import LocalExecutor
+from mhc.fuzz.findings.finding import Finding
+from mhc.fuzz.findings.known_issues import KNOWN_ISSUES
+from mhc.fuzz.worker.limits import Limits
+from mhc.fuzz.worker.process import HarnessError
+from mhc.registry import built_in, load
 from oracles.mutants.record import BASES
 
-_SPAWN = multiprocessing.get_context("spawn")
-_START_LIMIT, _SUITES_LIMIT = 120.0, 300.0  # seconds; suites with real token counts take half a minute of a core
+_SUITES_LIMIT = 300.0  # seconds; suites with real token counts take half a minute of a core
+_CAMPAIGN = 300.0  # seconds that a campaign over a correct implementation takes at most
 _SLOW = 25
 """How much longer a case takes in an interpreter."""
 
 
-class State(Results[Hunt]):
-    """Finished hunts."""
-
-    key, kind = "hunts", Hunt
-
-
 def detect(
     subjects: Sequence[Subject],
-    state: State,
+    state: Results[Hunt],
     *,
     count: int,
     seed: int,
-    after: int,
-    limit: float,
     jobs: int,
     clean: int | None = None,
+    limit: float = LIMIT,
     seconds: float = float("inf"),
     on_hunt: Callable[[Subject, Hunt], None] = lambda prey, result: None,
 ) -> list[Hunt]:
@@ -44,7 +43,7 @@ def detect(
 
     Args:
         count, seed: of the drawn cases, the same for all subjects of a base but for drawn thresholds.
-        after, limit, seconds: as for `hunt`.
+        limit, seconds: as for `hunt`.
         clean: cases for what is clean, where that is not `count`; of a base that is not quick, a twenty-fifth of them.
     """
 
@@ -57,18 +56,12 @@ def detect(
     for prey in state.waiting(subjects):
         most[_sample(prey)] = max(cases(prey), most.get(_sample(prey), 0))
     drawn = {(base, device, own): drawn_for(base, many, seed + own, device) for (base, device, own), many in most.items()}
-    chase = partial(hunt, after=after, limit=limit, seconds=seconds)
-    with _suite_workers(jobs) as free:
 
-        def one(prey: Subject) -> Hunt:
-            result = chase(prey, drawn[_sample(prey)][: cases(prey)])
-            worker = free.get()
-            try:
-                return replace(result, suites=worker.judge(prey))
-            finally:
-                free.put(worker)
+    def one(prey: Subject) -> Hunt:
+        result = hunt(prey, drawn[_sample(prey)][: cases(prey)], limit=limit, seconds=seconds)
+        return replace(result, suites=judge_apart(prey))
 
-        return state.complete(subjects, one, jobs, on_hunt)
+    return state.complete(subjects, one, jobs, on_hunt)
 
 
 def _sample(prey: Subject) -> tuple[str, str, int]:
@@ -76,66 +69,63 @@ def _sample(prey: Subject) -> tuple[str, str, int]:
     return prey.base, prey.device, prey.own
 
 
-class _SuiteWorker:
-    """A process that runs the fixed suites on one mutant after the other; a new one where a mutant ends it."""
-
-    def __init__(self) -> None:
-        self._process: multiprocessing.process.BaseProcess | None = None
-        self._connection: Connection | None = None
-
-    def judge(self, prey: Subject, limit: float = _SUITES_LIMIT) -> dict[str, list[str]]:
-        """Return what each suite finds; a death or a hang fails them all."""
-        if self._process is None:
-            here, there = _SPAWN.Pipe()
-            self._process = _SPAWN.Process(target=_judge, args=(there,))
-            self._process.start()
-            there.close()
-            self._connection = here
-            limit += _START_LIMIT
-        assert self._connection is not None
-        tests = (*suites.FIXED, *suites.FULL_SIZE) if BASES[prey.base].quick else suites.QUICK
-        self._connection.send((prey.spec, tests, prey.device))
-        try:
-            if self._connection.poll(limit):
-                answer: dict[str, list[str]] = self._connection.recv()
-                return answer
-            how = "hangs"
-        except (EOFError, ConnectionResetError):
-            how = "ends the process"
-        self.stop()
-        return {name: [how] for name in suites.COMPARATORS}
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.join()
-        if self._connection is not None:
-            self._connection.close()
-        self._process = self._connection = None
-
-
-@contextmanager
-def _suite_workers(jobs: int) -> Iterator["Queue[_SuiteWorker]"]:
-    free: Queue[_SuiteWorker] = Queue()
-    workers = [_SuiteWorker() for _ in range(jobs)]
-    for worker in workers:
-        free.put(worker)
+def judge_apart(prey: Subject) -> dict[str, list[str]]:
+    """Return what each fixed suite finds, in a process of its own; a mutant that ends or hangs it fails them all."""
+    tests = (*suites.FIXED, *suites.FULL_SIZE) if BASES[prey.base].quick else suites.QUICK
     try:
-        with environment_variables({"TRITON_INTERPRET": "1"}):
-            yield free
-    finally:
-        for worker in workers:
-            worker.stop()
+        found: dict[str, list[str]] = run_apart(suites.judge, prey.spec, tests, prey.device, limit=_SUITES_LIMIT)
+    except Ended as ended:
+        return {name: ["hangs" if ended.status is None else "ends the process"] for name in suites.COMPARATORS}
+    return found
 
 
-def _judge(connection: Connection) -> None:
-    """Run a suite worker."""
-    import torch  # noqa: PLC0415  after the environment variables are in place
+def bases_on(device: str) -> list[str]:
+    """Return the bases of mutants that run on a device."""
+    return [base for base in BASES if device in load(base_subject(base).spec).devices]
 
-    torch.set_num_threads(1)
-    while True:
+
+def others_on(device: str) -> list[str]:
+    """Return the built-in implementations on a device that are no base of mutants."""
+    hunted = {load(base_subject(base).spec).name for base in bases_on(device)}
+    return [name for name, one in built_in().items() if device in one.devices and name not in hunted]
+
+
+def campaign(spec: str, device: str, *, cases: int, seed: int, jobs: int) -> Hunt:
+    """Run a campaign over one correct implementation, with all workers, as `python -m mhc.fuzz` does.
+
+    Return its cases, and its first finding as a false alarm; a known issue is no alarm. It ends after `cases`, or where they
+    take longer, after `_CAMPAIGN` seconds.
+    """
+    implementation = load(spec)
+    name = implementation.name
+    specs = {name: (spec, implementation)}
+    first: list[dict[str, Any]] = []
+    fault = ""
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+
+    def alarm(finding: Finding) -> None:
+        number = max(1, running.cases)
+        message = f"{finding.fingerprint}: {finding.message}"
+        fired = {finding.fingerprint.oracle: number}
+        first.append(
+            {"first": number, "seconds": running.now, "fired": fired, "message": message, "case": finding.case.json}
+        )
+
+    with campaigns.campaign(
+        specs,
+        Pool(specs, LocalExecutor(specs, device, jobs, Limits(), gpus=gpus)),
+        Budget(seconds=_CAMPAIGN, cases=cases),
+        seed=seed,
+        device=device,
+        known_issues=KNOWN_ISSUES,
+        on_finding=alarm,
+    ) as running:
         try:
-            spec, tests, device = connection.recv()
-        except EOFError:
-            return
-        connection.send(suites.judge(load(spec), tests, device))
+            running.run()
+        except HarnessError as error:
+            fault = str(error)
+        counts = running.store.counts().get(name, {})
+        worst = max((row[2] for row in running.store.table("worst")), default=0.0)
+    refused = int(counts.get("refused", 0))
+    done = int(counts.get("checked", 0)) + refused
+    return Hunt(name=name, cases=done, refused=refused, worst=worst, fault=fault, **(first[0] if first else {}))

@@ -2,7 +2,7 @@
 
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -62,11 +62,11 @@ class Hunt:
     """The hunt for one subject.
 
     Attributes:
-        cases: drawn for it, up to the kill and a few more. refused: of these, not taken.
+        cases: drawn for it, up to the kill. refused: of these, not taken.
         first: the number of the case that killed it, from 1; None where it survived.
         seconds: from the first case to that one, without the start of the process.
         fired: for each oracle that failed, the number of the case where it first did.
-        on_first: the oracles that failed on the first one, the message of one of them, and the case itself.
+        message: of an oracle that failed on the first one. case: that case.
         worst: the largest |error| / bound seen.
         fault: of the harness, if one ended the hunt.
         suites: what each of the fixed suites finds in it.
@@ -78,7 +78,6 @@ class Hunt:
     first: int | None = None
     seconds: float = 0.0
     fired: Mapping[str, int] = field(default_factory=dict)
-    on_first: Sequence[str] = ()
     message: str = ""
     case: str = ""
     worst: float = 0.0
@@ -90,6 +89,8 @@ class Hunt:
         return self.cases - self.refused
 
 
+LIMIT = 60.0
+"""Seconds that one run may take."""
 ELEMENTS = 1 << 15
 """Of the largest tensor of a usual case."""
 _MEMORY = {"cpu": Limits.memory, "cuda": 24 << 30}  # bytes of a worker on the host; cases on a GPU are larger
@@ -144,36 +145,28 @@ def draw(
     """
     drawn: list[Case] = []
     simplest: set[Case] = set()
-    rounds = 0
+    number = 0
     while len(drawn) < count:
-        before, rounds = len(drawn), rounds + 1
-        usual = Share(ROUND, ELEMENTS if rounds % FULL_EVERY == 0 else usual_elements)
-        drawn += _round(seed, space, reach(rounds), shares.get(reach(rounds)), usual)
-        assert len(drawn) > before, "the strategy draws nothing"
-        if drawn[before] in simplest:
-            del drawn[before]
-        else:
-            simplest.add(drawn[before])
-        seed += 1
+        number += 1
+        reached = reach(number) if reach(number) in shares else Reach.USUAL
+        share = shares.get(reached, Share(ROUND, ELEMENTS if number % FULL_EVERY == 0 else usual_elements))
+        found = _round(seed + number - 1, space, reached, share)
+        drawn += found[1:] if found[0] in simplest else found
+        simplest.add(found[0])
     return drawn[:count]
 
 
-def _round(
-    seed: int, space: Mapping[str, Sequence[ScheduleValue]], wanted: Reach, share: Share | None, usual: Share
-) -> list[Case]:
+def _round(seed: int, space: Mapping[str, Sequence[ScheduleValue]], reached: Reach, share: Share) -> list[Case]:
     """Draw one round."""
     drawn: list[Case] = []
-    reached = Reach.USUAL if share is None else wanted
-    share = share or usual
-    spaces = {"": space} if space else {}
-    strategy = cases(max_elements=share.elements, spaces=spaces, reach=reached)
 
     def keep(case: Case) -> None:
         drawn.append(case)
 
-    test = hypothesis.given(strategy)(keep)
+    strategy = cases(max_elements=share.elements, spaces={"": space} if space else {}, reach=reached)
     # the first of a round is the simplest, so that a short one has one more
-    hypothesis.seed(seed)(quiet(share.cases + (reached is not Reach.USUAL), phases=(Phase.generate,))(test))()
+    settings = quiet(share.cases + (reached is not Reach.USUAL), phases=(Phase.generate,))
+    hypothesis.seed(seed)(settings(hypothesis.given(strategy)(keep)))()
     return drawn
 
 
@@ -182,34 +175,45 @@ def named(case: Case, name: str) -> Case:
     return replace(case, schedules={name: case.schedules[""]}) if case.schedules else case
 
 
-def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seconds: float = float("inf")) -> Hunt:
+def judged(
+    worker: WorkerClient, drawn: Sequence[Case], seconds: float
+) -> Iterator[tuple[int, Case, Sequence[Verdict], float]]:
+    """Yield the number of each case, from 1, the case, its verdicts, and the seconds since the first was handed over.
+
+    It ends when the worker has retired, or so many seconds have passed.
+    """
+    started = None
+    for number, one in enumerate(drawn, 1):
+        if worker.retired or (started is not None and time.monotonic() - started > seconds):
+            return
+        case = named(one, worker.implementation.name)
+        worker.judged = None  # the one before, where this case ends the worker
+        worker.start(case, Level.DRAWN)
+        started = time.monotonic() if started is None else started
+        verdicts = worker.finish()
+        yield number, worker.judged or case, verdicts, time.monotonic() - started
+
+
+def hunt(prey: Subject, drawn: Sequence[Case], *, limit: float = LIMIT, seconds: float = float("inf")) -> Hunt:
     """Check a mutant on the drawn cases, as a campaign would, until one kills it.
 
-    For the matrix that case and `after` more are then judged by every gate, where the base is quick. What is clean is
-    checked on all of the cases, whatever is said of it.
+    For the matrix that case is then judged by every gate, where the base is quick. What is clean is checked on all of the
+    cases, whatever is said of it.
 
     Args:
         limit: seconds that one run may take. seconds: that all together may.
     """
-    implementation, quick = load(prey.spec), BASES[prey.base].quick
+    implementation = load(prey.spec)
     worker = WorkerClient(prey.spec, implementation, prey.device, limit=limit, limits=Limits(memory=_MEMORY[prey.device]))
     result = Hunt(name=prey.name)
-    started = None
     try:
-        for number, one in enumerate(drawn, 1):
-            killed = not prey.clean and result.first is not None
-            if worker.retired or (killed and number > (result.first or 0) + after):
+        for number, case, verdicts, spent in judged(worker, drawn, seconds):
+            result = _with(result, number, case, verdicts, spent)
+            if result.first is not None and not prey.clean:
+                if BASES[prey.base].quick and not worker.retired:
+                    worker.start(case, Level.FULL)
+                    result = replace(result, fired={**_failing(worker.finish(), number), **result.fired})
                 break
-            if started is not None and time.monotonic() - started > seconds:
-                break
-            case = named(one, implementation.name)
-            worker.start(case, Level.FULL if killed and quick else Level.DRAWN)
-            started = time.monotonic() if started is None else started
-            verdicts = worker.finish()
-            result = _with(result, number, worker.judged or case, verdicts, time.monotonic() - started)
-            if quick and not prey.clean and result.first == number and not worker.retired:
-                worker.start(case, Level.FULL)
-                result = replace(result, fired={**dict.fromkeys(_failing(worker.finish()), number), **result.fired})
     except HarnessError as fault:
         result = replace(result, fault=str(fault))
     finally:
@@ -217,28 +221,22 @@ def hunt(prey: Subject, drawn: Sequence[Case], *, after: int, limit: float, seco
     return result
 
 
-def _failing(verdicts: Sequence[Verdict]) -> list[str]:
-    """Return the oracles that failed, by name."""
-    return sorted({verdict.oracle for verdict in verdicts if verdict.status is Status.FAIL})
+def _failing(verdicts: Sequence[Verdict], number: int) -> dict[str, int]:
+    """Return the oracles that failed, by name, each with the number of the case."""
+    return dict.fromkeys(sorted({verdict.oracle for verdict in verdicts if verdict.status is Status.FAIL}), number)
 
 
 def _with(result: Hunt, number: int, case: Case, verdicts: Sequence[Verdict], seconds: float) -> Hunt:
-    failures = [verdict for verdict in verdicts if verdict.status is Status.FAIL]
-    worst = max([result.worst, *(verdict.ratio for verdict in verdicts if verdict.ratio is not None)])
-    result = replace(result, cases=number, refused=result.refused + refusal.refused(verdicts), worst=worst)
-    if not failures:
-        return result
-    said = _failing(verdicts)
-    fired = {**dict.fromkeys(said, number), **result.fired}
-    if result.first is not None:
-        return replace(result, fired=fired)
-    first = failures[0]
-    return replace(
+    """Return the hunt with one more case."""
+    result = replace(
         result,
-        first=number,
-        seconds=seconds,
-        fired=fired,
-        on_first=said,
-        message=f"{first.subject}: {first.symptom} ({first.oracle}): {first.message}",
-        case=case.json,
+        cases=number,
+        refused=result.refused + refusal.refused(verdicts),
+        worst=max([result.worst, *(verdict.ratio for verdict in verdicts if verdict.ratio is not None)]),
+        fired={**_failing(verdicts, number), **result.fired},
     )
+    first = next((verdict for verdict in verdicts if verdict.status is Status.FAIL), None)
+    if first is None or result.first is not None:
+        return result
+    message = f"{first.subject}: {first.symptom} ({first.oracle}): {first.message}"
+    return replace(result, first=number, seconds=seconds, message=message, case=case.json)

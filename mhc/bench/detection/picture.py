@@ -24,12 +24,13 @@ def draw(score: Score, count: int) -> str:
     parts = [_axes(count)]
     labels = []
     for suite, colour in zip(COMPARATORS, _COLOURS, strict=True):
-        share = score.by_suite(suite) / total
+        share = sum(suite in row.suites for row in score.mutants) / total
         parts.append(_line([(1, share), (count, share)], count, colour, dashed=True))
-        flagged = f"{score.suite_alarms(suite)} of {score.suite_clean_count} clean flagged"
+        alarms, ran = score.suite_alarms(suite)
+        flagged = f"{alarms} of {ran} clean flagged"
         labels.append((share, colour, f"{suite}: {100 * share:.0f} %", flagged))
     parts.append(_line(steps, count, _OURS))
-    share, flagged = len(firsts) / total, f"{len(score.alarms)} of {score.clean_count} clean flagged"
+    share, flagged = len(firsts) / total, f"{len(score.alarms)} of {len(score.correct)} clean flagged"
     labels.append((share, _OURS, f"drawn cases, these oracles: {100 * share:.0f} %", flagged))
     parts += _labels(labels)
     title = f"{total} mutants: share killed against drawn cases (dashed: fixed shapes, x ~ N(0, 1))"

@@ -1,7 +1,9 @@
 """A detection run as Markdown: what was killed how soon, by which oracle, what survives, and what the usual suites find."""
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from statistics import median
 
 import torch
 
@@ -11,8 +13,7 @@ from mhc.bench.detection.sets import KNOWN, THRESHOLDS
 from mhc.bench.detection.suites import COMPARATORS, FIXED, FULL_SIZE, Fixed
 from mhc.bench.markdown import table
 from mhc.bench.verbs import today
-from oracles.mutants.catalogue import MUTANTS
-from oracles.mutants.record import GpuOnly
+from oracles.mutants.catalogue import MUTANTS, NEEDS_A_GPU
 from oracles.mutants.thresholds import threshold
 
 _table = partial(table, rule=" --- ")
@@ -27,8 +28,6 @@ def render(
     command: str,
     count: int,
     seed: int,
-    after: int,
-    elsewhere: Sequence[GpuOnly],
     picture: str,
     device: str = "cpu",
     thresholds: int | None = None,
@@ -39,7 +38,7 @@ def render(
         thresholds: the seed of the mutants whose thresholds are drawn.
     """
     parts = [
-        _header(score, command, count, seed, after, device),
+        _header(score, command, count, seed, device),
         f"![kills against cases]({picture})",
         "## Beside the suites that one would otherwise write",
         _suites(score),
@@ -53,7 +52,7 @@ def render(
         "## Kill matrix",
         _matrix(score),
         "## Not counted",
-        _elsewhere(elsewhere, device),
+        _elsewhere(device),
     ]
     if score.faults:
         parts += ["## Faults of the harness", "\n".join(f"- {hunt.name}: {hunt.fault}" for hunt in score.faults)]
@@ -62,32 +61,27 @@ def render(
 
 def line(prey: Subject, hunt: Hunt) -> str:
     """Return one hunt as a line for a terminal."""
-    if prey.clean:
-        verdict = f"clean, {hunt.checked} checks" if hunt.first is None else f"FALSE ALARM at case {hunt.first}"
+    if hunt.first is None:
+        verdict = f"clean, {hunt.checked} checks" if prey.clean else f"survived {hunt.cases} cases"
     else:
-        verdict = (
-            f"survived {hunt.cases} cases" if hunt.first is None else f"killed at case {hunt.first}, {hunt.seconds:.1f} s"
-        )
-    fired = ", ".join(hunt.on_first)
+        verdict = f"FALSE ALARM at case {hunt.first}" if prey.clean else f"killed at case {hunt.first}, {hunt.seconds:.1f} s"
+    fired = ", ".join(hunt.fired)
     return f"{hunt.name:36} {verdict:28} {fired}  {hunt.fault or hunt.message}"[:240].rstrip()
 
 
-def _header(score: Score, command: str, count: int, seed: int, after: int, device: str) -> str:
+def _header(score: Score, command: str, count: int, seed: int, device: str) -> str:
     killed, total = len(score.killed), len(score.mutants) - len(score.equivalent)
-    bases = ", ".join(
-        f"{sum(row.killed for row in rows)} of {len(rows)} {base}"
-        for base, rows in ((base, [row for row in score.mutants if row.mutant.base == base]) for base in score.bases)
-        if rows
-    )
+    mutants, dead = (Counter(row.mutant.base for row in rows) for rows in (score.mutants, score.killed))
+    bases = ", ".join(f"{dead[base]} of {mutants[base]} {base}" for base in score.bases if mutants[base])
     by_set = "; ".join(f"{name}: {sum(row.killed for row in rows)} of {len(rows)}" for name, rows in score.sets.items())
     where = "CPU" if device == "cpu" else torch.cuda.get_device_name() if torch.cuda.is_available() else device
     shares = SHARES["cuda" if device == "cuda" else "quick"]
     wide = ", ".join(f"2^{share.elements.bit_length() - 1} in {reach.value} rounds" for reach, share in shares.items())
-    worst = max((row.hunt.first or 0 for row in score.killed), default=0)
+    firsts = [row.hunt.first or 0 for row in score.killed] or [0]
+    times = [row.hunt.seconds for row in score.killed] or [0.0]
     alarms = len(score.alarms)
     rate = f"at most {3 / score.checks:.2g} with 95 % confidence" if score.checks and not alarms else "see below"
     apart = f" (and {len(score.equivalent)} break no promise)" if score.equivalent else ""
-    more = f" and {after} more" if after else ""
     return f"""# Detection: known-bad implementations and what kills them
 
 {today()}, {where}, torch {torch.__version__}
@@ -95,7 +89,7 @@ def _header(score: Score, command: str, count: int, seed: int, after: int, devic
     {command}
 
 - **{killed} of {total} mutants killed**{apart} within {count} drawn cases each ({bases}); median
-  {score.median_cases:g} cases and {score.median_seconds:.1f} s to the first kill, at most {worst} cases.
+  {median(firsts):g} cases and {median(times):.1f} s to the first kill, at most {max(firsts)} cases.
 - By set (what each is stands below): {by_set}.
 - **{alarms} false alarms in {score.checks} clean (case, implementation) checks** on {where} ({rate}).
 
@@ -103,22 +97,21 @@ A mutant is one edit of the source of a real implementation: the formula in plai
 their interpreter (triton), the serial TileLang kernels compiled for the CPU (tilelang). Each runs in a worker process as in
 a campaign, on the cases of the campaign's own strategy (seed {seed}, the same for every mutant of a base; tensors of at
 most 2^15 elements, in the interpreter of 2^11 but for every eighth round; {wide},
-in the interpreter 2^13 and 2^15), judged by the campaign's own gates, until a case kills it; that case{more} is then
+in the interpreter 2^13 and 2^15), judged by the campaign's own gates, until a case kills it; that case is then
 judged by every gate (but not in the interpreter, where that takes minutes).
 Seconds are wall time from the first case, compilation included, the start of the process not."""
 
 
 def _suites(score: Score) -> str:
-    few = [f"fixed shapes, few tokens, {suite}" for suite in COMPARATORS]
-    real = [f"fixed shapes, real token counts too, {suite}" for suite in COMPARATORS]
     columns = _columns(score)
-    ours = [_killed([row.killed for row in rows]) for rows in columns.values()]
-    lines = [["drawn cases, these oracles", *ours, _share(len(score.alarms), score.clean_count)]]
-    for said, suite in zip(few, COMPARATORS, strict=True):
-        lines.append([said, *(_killed([suite not in row.missed_few for row in rows]) for rows in columns.values()), ""])
-    for said, suite in zip(real, COMPARATORS, strict=True):
-        found = [_killed([suite not in row.missed for row in rows]) for rows in columns.values()]
-        lines.append([said, *found, _share(score.suite_alarms(suite), score.suite_clean_count)])
+    ours = [_share(sum(row.killed for row in rows), len(rows)) for rows in columns.values()]
+    lines = [["drawn cases, these oracles", *ours, _share(len(score.alarms), len(score.correct))]]
+    for suite in COMPARATORS:
+        few = [_share(sum(suite in row.few for row in rows), len(rows)) for rows in columns.values()]
+        lines.append([f"fixed shapes, few tokens, {suite}", *few, ""])
+    for suite in COMPARATORS:
+        real = [_share(sum(suite in row.suites for row in rows), len(rows)) for rows in columns.values()]
+        lines.append([f"fixed shapes, real token counts too, {suite}", *real, _share(*score.suite_alarms(suite))])
     head = ["killed", *columns, "clean variants flagged"]
     known = "\n".join(f"- {name}: {KNOWN[name]}" for name in score.sets)
     return f"""The same mutants on fixed shapes, those of TileLang's and Liger-Kernel's tests, x ~ N(0, 1), all parameters
@@ -138,16 +131,8 @@ What was known when strategies and gates were written:
 
 def _columns(score: Score) -> dict[str, list[Row]]:
     """Return the mutants that a column counts, by its title."""
-    sample = {f"{name}, {_sample(name)}": rows for name, rows in score.sets.items()}
+    sample = {f"{name}, {KNOWN[name].split('.')[0].split(' ')[0].lower()}": rows for name, rows in score.sets.items()}
     return {**sample, "all": list(score.mutants), "hidden": [row for row in score.mutants if row.mutant.hidden]}
-
-
-def _sample(name: str) -> str:
-    return KNOWN[name].split(" ")[0].rstrip(".,").lower()
-
-
-def _killed(found: Sequence[bool]) -> str:
-    return _share(sum(found), len(found))
 
 
 def _shapes(tests: Sequence[Fixed]) -> str:
@@ -161,15 +146,12 @@ def _thresholds(score: Score, seed: int | None) -> str:
     for low, high in zip(_BANDS, (*_BANDS[1:], 1 << 62), strict=True):
         inside = [row for row in rows if low <= threshold(row.mutant)[1] < high]
         said = f"{low} to {high - 1}" if high < 1 << 62 else f"{low} and more"
-        found = [_killed([suite not in row.missed for row in inside]) for suite in COMPARATORS]
-        bands.append([said, _killed([row.killed for row in inside]), *found])
+        found = [sum(row.killed for row in inside), *(sum(suite in row.suites for row in inside) for suite in COMPARATORS)]
+        bands.append([said, *(_share(many, len(inside)) for many in found)])
     each = []
     for row in sorted(rows, key=lambda row: threshold(row.mutant)[1]):
         symbol, value = threshold(row.mutant)
-        first = "survives" if row.hunt.first is None else str(row.hunt.first)
-        seconds = "" if row.hunt.first is None else f"{row.hunt.seconds:.1f}"
-        suites = ["-" if suite in row.missed else "killed" for suite in COMPARATORS]
-        each.append([f"{symbol} {value}", row.mutant.bug, first, seconds, *suites])
+        each.append([f"{symbol} {value}", row.mutant.bug, *_first_kill(row), *_by_suite(row)])
     head = ["threshold", "drawn cases, these oracles", *(f"fixed shapes, {suite}" for suite in COMPARATORS)]
     return f"""`--thresholds {seed}`: each of these templates twice, with thresholds log-uniform from 64 up to the limit
 of its symbol (D 8,192, K 32,768, tokens 131,072), each hunted with cases of its own. Fixed shapes are with the real
@@ -181,8 +163,8 @@ token counts too.
 
 
 def _oracles(score: Score) -> str:
-    total = len(score.mutants)
-    lines = [[oracle, _share(score.kills(oracle), total), str(score.alone(oracle))] for oracle in score.oracles]
+    fired = [list(row.hunt.fired) for row in score.mutants]
+    lines = [[name, _share(many, len(fired)), str(fired.count([name]))] for name, many in score.oracles.items()]
     return _table(["oracle", "mutants it fails", "that no other fails"], lines)
 
 
@@ -207,34 +189,38 @@ def _clean(score: Score) -> str:
 
 
 def _clean_cells(hunt: Hunt) -> list[str]:
-    flagged = "no" if hunt.first is None else f"case {hunt.first}: {_cut(hunt.message)}"
-    return [str(hunt.checked), f"{hunt.worst:.3g}", flagged]
+    message = hunt.message if len(hunt.message) <= _MESSAGE else f"{hunt.message[: _MESSAGE - 3]}..."
+    return [str(hunt.checked), f"{hunt.worst:.3g}", "no" if hunt.first is None else f"case {hunt.first}: {message}"]
 
 
 def _matrix(score: Score) -> str:
-    oracles = score.oracles
-    head = ["mutant", "base", "bug", "first kill", "s", *oracles, *COMPARATORS]
+    oracles = list(score.oracles)
     lines = []
     for row in score.mutants:
-        hunt = row.hunt
-        cells = [row.mutant.name, row.mutant.base, row.mutant.bug + _seen(row.mutant.source)]
-        cells += ["survives", ""] if hunt.first is None else [str(hunt.first), f"{hunt.seconds:.1f}"]
-        cells += [_fired(hunt.fired.get(oracle), hunt.first) for oracle in oracles]
-        cells += ["-" if suite in row.missed else "killed" for suite in COMPARATORS]
-        lines.append(cells)
+        fired = [_fired(row.hunt.fired.get(oracle), row.hunt.first) for oracle in oracles]
+        bug = row.mutant.bug + _seen(row.mutant.source)
+        lines.append([row.mutant.name, row.mutant.base, bug, *_first_kill(row), *fired, *_by_suite(row)])
     return f"""For each oracle the number of the case in which it first failed the mutant, in bold where that was the first
 kill; for each of the fixed suites whether it finds it.
 
-{_table(head, lines)}"""
+{_table(["mutant", "base", "bug", "first kill", "s", *oracles, *COMPARATORS], lines)}"""
 
 
-def _elsewhere(elsewhere: Sequence[GpuOnly], device: str) -> str:
+def _elsewhere(device: str) -> str:
     """Return the bug classes that have no mutant; on the CPU also mutants that need a GPU."""
-    lines = [f"- {one.bug}{_seen(one.source)}: {one.reason}." for one in elsewhere]
+    lines = [f"- {one.bug}{_seen(one.source)}: {one.reason}." for one in NEEDS_A_GPU]
     if device == "cpu":
         far = [one for one in MUTANTS if one.device != "cpu"]
         lines += [f"- {one.name}: {one.bug}{_seen(one.source)}: hunted with `--device {one.device}`." for one in far]
     return "\n".join(lines)
+
+
+def _first_kill(row: Row) -> list[str]:
+    return [str(row.hunt.first), f"{row.hunt.seconds:.1f}"] if row.killed else ["survives", ""]
+
+
+def _by_suite(row: Row) -> list[str]:
+    return ["killed" if suite in row.suites else "-" for suite in COMPARATORS]
 
 
 def _fired(at: int | None, first: int | None) -> str:
@@ -243,10 +229,6 @@ def _fired(at: int | None, first: int | None) -> str:
 
 def _seen(source: str) -> str:
     return f" ({source})" if source else ""
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MESSAGE else text[: _MESSAGE - 3] + "..."
 
 
 def _share(part: int, whole: int) -> str:

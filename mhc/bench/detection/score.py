@@ -1,29 +1,30 @@
-"""The result of hunts: kills, medians, false alarms, and what the fixed suites found of the same mutants."""
+"""The result of hunts: kills, false alarms, and what the fixed suites found of the same mutants."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 
 from mhc.bench.detection.hunt import Hunt
 from mhc.bench.detection.sets import set_of
-from mhc.bench.detection.suites import COMPARATORS, FULL_SIZE, place
+from mhc.bench.detection.suites import COMPARATORS, FULL_SIZE
 from oracles.mutants.record import Mutant
 
-_FULL_SIZE = tuple(place(fixed) for fixed in FULL_SIZE)
+_FULL_SIZE = tuple(map(str, FULL_SIZE))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One mutant or clean variant with its hunt.
 
-    missed: the fixed suites under which nothing fails that does not fail on the unedited base too. missed_few: the same
-    where their tests have few tokens.
+    Attributes:
+        suites: the fixed suites under which something fails that does not fail on the unedited base. few: the same where
+            their tests have few tokens.
     """
 
     mutant: Mutant
     hunt: Hunt
-    missed: frozenset[str]
-    missed_few: frozenset[str]
+    suites: frozenset[str]
+    few: frozenset[str]
 
     @property
     def killed(self) -> bool:
@@ -36,7 +37,6 @@ class Score:
 
     Attributes:
         mutants, clean: the rows. bases: the unedited implementations by kind, and built-in ones that are no base.
-        checks: clean (case, implementation) checks that were judged; alarms: of these, flagged.
     """
 
     mutants: Sequence[Row]
@@ -58,41 +58,28 @@ class Score:
         return [row for row in self.mutants if not row.killed and row.mutant.equivalent]
 
     @property
-    def median_cases(self) -> float:
-        return median(row.hunt.first or 0 for row in self.killed) if self.killed else 0.0
-
-    @property
-    def median_seconds(self) -> float:
-        return median(row.hunt.seconds for row in self.killed) if self.killed else 0.0
-
-    @property
-    def faults(self) -> list[Hunt]:
-        return [hunt for hunt in self._all if hunt.fault]
+    def correct(self) -> list[Hunt]:
+        """The hunts of all that is correct: bases, built-in implementations and clean variants."""
+        return [*self.bases.values(), *(row.hunt for row in self.clean)]
 
     @property
     def checks(self) -> int:
-        return sum(hunt.checked for hunt in self._clean)
+        """The number of clean (case, implementation) checks that were judged."""
+        return sum(hunt.checked for hunt in self.correct)
 
     @property
     def alarms(self) -> list[Hunt]:
-        return [hunt for hunt in self._clean if hunt.first is not None]
+        return [hunt for hunt in self.correct if hunt.first is not None]
 
     @property
-    def oracles(self) -> list[str]:
-        """Oracles that fired, the one that killed most mutants first."""
-        counts: dict[str, int] = {}
-        for row in self.mutants:
-            for oracle in row.hunt.fired:
-                counts[oracle] = counts.get(oracle, 0) + 1
-        return sorted(counts, key=lambda oracle: (-counts[oracle], oracle))
+    def faults(self) -> list[Hunt]:
+        return [hunt for hunt in (*self.correct, *(row.hunt for row in self.mutants)) if hunt.fault]
 
-    def kills(self, oracle: str) -> int:
-        """Return the number of mutants that an oracle failed, in any of their cases."""
-        return sum(oracle in row.hunt.fired for row in self.mutants)
-
-    def alone(self, oracle: str) -> int:
-        """Return the number of mutants that no other oracle failed."""
-        return sum(list(row.hunt.fired) == [oracle] for row in self.mutants)
+    @property
+    def oracles(self) -> dict[str, int]:
+        """The number of mutants that each oracle failed, in any of their cases; the largest first."""
+        counts = Counter(oracle for row in self.mutants for oracle in row.hunt.fired)
+        return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
     @property
     def sets(self) -> dict[str, list[Row]]:
@@ -102,30 +89,10 @@ class Score:
             found.setdefault(set_of(row.mutant), []).append(row)
         return found
 
-    def by_suite(self, suite: str) -> int:
-        """Return the number of mutants that a fixed suite finds."""
-        return sum(suite not in row.missed for row in self.mutants)
-
-    def suite_alarms(self, suite: str) -> int:
-        """Return the number of clean variants and unedited bases in which a fixed suite finds something."""
-        return sum(bool(hunt.suites.get(suite)) for hunt in self._clean)
-
-    @property
-    def suite_clean_count(self) -> int:
-        """The number of clean variants and unedited bases that the fixed suites ran on."""
-        return sum(bool(hunt.suites) for hunt in self._clean)
-
-    @property
-    def clean_count(self) -> int:
-        return len(self._clean)
-
-    @property
-    def _clean(self) -> list[Hunt]:
-        return [*self.bases.values(), *(row.hunt for row in self.clean)]
-
-    @property
-    def _all(self) -> list[Hunt]:
-        return [*self._clean, *(row.hunt for row in self.mutants)]
+    def suite_alarms(self, suite: str) -> tuple[int, int]:
+        """Return in how many of the correct implementations a fixed suite finds something, and on how many it ran."""
+        ran = [hunt for hunt in self.correct if hunt.suites]
+        return sum(bool(hunt.suites.get(suite)) for hunt in ran), len(ran)
 
 
 def score(mutants: Sequence[Mutant], hunts: Mapping[str, Hunt], others: Sequence[Hunt] = ()) -> Score:
@@ -145,14 +112,11 @@ def score(mutants: Sequence[Mutant], hunts: Mapping[str, Hunt], others: Sequence
 
 def _row(mutant: Mutant, hunt: Hunt, base: Hunt | None) -> Row:
     """Return a row; a suite's finding that the base shows as well is a false alarm, not a kill."""
-    real = {
-        suite: set(hunt.suites.get(suite, ())) - set(() if base is None else base.suites.get(suite, ()))
-        for suite in COMPARATORS
-    }
-    few = {suite: {one for one in found if not one.endswith(_FULL_SIZE)} for suite, found in real.items()}
+    known = {} if base is None else base.suites
+    real = {suite: {*hunt.suites.get(suite, ())}.difference(known.get(suite, ())) for suite in COMPARATORS}
     return Row(
         mutant=mutant,
         hunt=hunt,
-        missed=frozenset(suite for suite, found in real.items() if not found),
-        missed_few=frozenset(suite for suite, found in few.items() if not found),
+        suites=frozenset(suite for suite, found in real.items() if found),
+        few=frozenset(suite for suite, found in real.items() if any(not one.endswith(_FULL_SIZE) for one in found)),
     )

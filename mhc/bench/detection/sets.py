@@ -1,8 +1,12 @@
-"""The sets of mutants that reports count apart, and what was known of each when strategies and gates were written."""
+"""The sets of mutants that reports count apart, and which mutants `--only` names.
 
-from collections.abc import Mapping
+With what was known of each set when strategies and gates were written.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
+from mhc.bench.verbs import refuse_unknown
 from oracles.mutants import thresholds
 from oracles.mutants.catalogue import SETS
 from oracles.mutants.record import Mutant
@@ -27,4 +31,26 @@ def set_of(mutant: Mutant) -> str:
     """Return the set of a mutant, a key of `KNOWN`."""
     if thresholds.named(mutant.name) is not None:
         return THRESHOLDS
-    return next(name for name, mutants in SETS.items() if any(one.name == mutant.name for one in mutants))
+    return next(name for name, mutants in SETS.items() if mutant in mutants)
+
+
+def choose(names: Sequence[str], among: Sequence[Mutant], device: str = "cpu", others: Collection[str] = ()) -> list[Mutant]:
+    """Return the mutants and clean variants that `--only` names: by name, base or set; without a name all.
+
+    A set has no clean variants.
+
+    Args:
+        among: those that run on the device. others: what may be named beside them.
+
+    Raises:
+        click.UsageError: a name is of nothing that runs on the device.
+    """
+    groups: dict[str, list[Mutant]] = {}
+    for one in among:
+        groups.setdefault(one.base, []).append(one)
+    for one in among:
+        if not one.clean:
+            groups.setdefault(set_of(one), []).append(one)
+    groups |= {one.name: [one] for one in among}
+    refuse_unknown(names, [*groups, *others], f"mutant on {device}")
+    return [one for one in among if not names or any(one in groups.get(name, ()) for name in names)]

@@ -32,6 +32,9 @@ class Fixed:
     D: int
     dtype: str
 
+    def __str__(self) -> str:
+        return f"B{self.B}S{self.S}n{self.n}D{self.D} {self.dtype}"
+
 
 FIXED = (
     Fixed(2, 4, 2, 32, "float32"),
@@ -79,25 +82,19 @@ COMPARATORS: Mapping[str, Callable[[Tensor, Tensor], bool]] = {
 }
 
 
-def place(fixed: Fixed) -> str:
-    """Return the name of a test, such as `B1S8n4D64 bfloat16`."""
-    return f"B{fixed.B}S{fixed.S}n{fixed.n}D{fixed.D} {fixed.dtype}"
-
-
 def judge(implementation: Implementation, tests: Sequence[Fixed] = FIXED, device: str = "cpu") -> dict[str, list[str]]:
     """Return what fails under each comparator, such as `dx at B1S8n4D64 bfloat16`; a test that raises has failed."""
     found: dict[str, list[str]] = {name: [] for name in COMPARATORS}
     for fixed in tests:
-        where = place(fixed)
         try:
             got = _run(implementation, _inputs(fixed, device))
         except Exception as error:
             for said in found.values():
-                said.append(f"raises {type(error).__name__} at {where}")
+                said.append(f"raises {type(error).__name__} at {fixed}")
             continue
         wanted = _golden(fixed, device)
         for name, close in COMPARATORS.items():
-            found[name] += [f"{key} at {where}" for key, value in got.items() if not _same(value, wanted[key], close)]
+            found[name] += [f"{key} at {fixed}" for key, value in got.items() if not _same(value, wanted[key], close)]
     return found
 
 

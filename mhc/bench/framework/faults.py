@@ -9,28 +9,20 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
-_FUZZ = (
-    *("check/check", "worker/session", "report/unjudged"),
-    *(
-        f"campaign/{name}"
-        for name in ("campaign", "compile_budget", "database", "planner", "scheduler", "size_budget", "store", "triage")
-    ),
-    *(f"findings/{name}" for name in ("finding", "fingerprint", "known_issues")),
-    *(f"minimise/{name}" for name in ("minimise", "passes", "search", "shape_passes", "value_passes")),
-)
-_CORE = (
-    *("inputs", "observation", "memory", "placement", "reference", "case", "case_json"),
-    *("condense", "global_state", "overlap", "stream_order"),
-)
-_PATTERNS = (
-    *("oracles/*.py", "oracles/bounds/*.py", "strategies/*.py"),
-    *(f"mhc/{name}.py" for name in _CORE),
-    *(f"mhc/fuzz/{name}.py" for name in _FUZZ),
-    "mhc/upstream/verify.py",
-)
+_MODULES = """
+    oracles/*.py oracles/bounds/*.py strategies/*.py mhc/upstream/verify.py
+    mhc/case.py mhc/case_json.py mhc/condense.py mhc/global_state.py mhc/inputs.py mhc/memory.py mhc/observation.py
+    mhc/overlap.py mhc/placement.py mhc/reference.py mhc/stream_order.py
+    mhc/fuzz/campaign/campaign.py mhc/fuzz/campaign/compile_budget.py mhc/fuzz/campaign/database.py
+    mhc/fuzz/campaign/planner.py mhc/fuzz/campaign/scheduler.py mhc/fuzz/campaign/size_budget.py
+    mhc/fuzz/campaign/store.py mhc/fuzz/campaign/triage.py mhc/fuzz/check/check.py mhc/fuzz/findings/finding.py
+    mhc/fuzz/findings/fingerprint.py mhc/fuzz/findings/known_issues.py mhc/fuzz/minimise/minimise.py
+    mhc/fuzz/minimise/passes.py mhc/fuzz/minimise/search.py mhc/fuzz/minimise/shape_passes.py
+    mhc/fuzz/minimise/value_passes.py mhc/fuzz/report/unjudged.py mhc/fuzz/worker/session.py
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +50,6 @@ class Fault:
         """Its id."""
         return f"{self.module}:{self.line}:{self.column}:{self.operator}"
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """The key of a waiver, which holds wherever the line stands."""
-        return self.module, self.before.strip(), self.after.strip()
-
     def apply(self, source: str) -> str:
         """Return the module's text with the fault."""
         lines = source.splitlines(keepends=True)
@@ -71,7 +58,7 @@ class Fault:
         return "".join(lines)
 
     def diff(self) -> str:
-        """Return before and after in one line, the change as `[-old-]{+new+}`."""
+        """Return before and after in one line, the change as `[-old-]{+new+}`, wherever the line stands."""
         head = _shared(self.before, self.after)
         most = min(len(self.before), len(self.after)) - len(head)
         tail = _shared(self.before[::-1], self.after[::-1])[:most]
@@ -89,7 +76,7 @@ def _shared(one: str, other: str) -> str:
 
 def targets(root: Path) -> list[str]:
     """Return the modules that faults are planted in, relative to `root`."""
-    found = {path.relative_to(root).as_posix() for pattern in _PATTERNS for path in root.glob(pattern)}
+    found = {path.relative_to(root).as_posix() for pattern in _MODULES.split() for path in root.glob(pattern)}
     return sorted(found)
 
 
@@ -133,27 +120,10 @@ _Place = tuple[int, int]
 _Change = tuple[_Place, _Place, str, tuple[str, ...]]
 """From where, to where, the operator, and the texts that may come there."""
 
-_COMPARISONS: Mapping[type[ast.cmpop], tuple[str, str]] = {
-    ast.Lt: ("<", "<="),
-    ast.LtE: ("<=", "<"),
-    ast.Gt: (">", ">="),
-    ast.GtE: (">=", ">"),
-    ast.Eq: ("==", "!="),
-    ast.NotEq: ("!=", "=="),
-    ast.Is: ("is", "is not"),
-    ast.IsNot: ("is not", "is"),
-    ast.In: ("in", "not in"),
-    ast.NotIn: ("not in", "in"),
-}
-_ARITHMETIC: Mapping[type[ast.operator], tuple[str, str]] = {
-    ast.Add: ("+", "-"),
-    ast.Sub: ("-", "+"),
-    ast.Mult: ("*", "/"),
-    ast.Div: ("/", "*"),
-    ast.FloorDiv: ("//", "*"),
-    ast.Mod: ("%", "*"),
-    ast.BitOr: ("|", "&"),
-    ast.BitAnd: ("&", "|"),
+_OPERATORS: Mapping[str, str] = {
+    **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "=="},
+    **{"is": "is not", "is not": "is", "in": "not in", "not in": "in", "and": "or", "or": "and"},
+    **{"+": "-", "-": "+", "*": "/", "/": "*", "//": "*", "%": "*", "|": "&", "&": "|"},
 }
 _SWAPS = {"min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum", "maximum": "minimum"}
 _EMPTY = {"list": "[]", "dict": "{}", "Mapping": "{}", "Sequence": "()", "set": "set()", "frozenset": "frozenset()"}
@@ -171,7 +141,9 @@ class _Finder:
     def faults(self) -> Iterator[Fault]:
         """Yield every fault, also those that change nothing."""
         for statement in self._tree.body:
-            names = tuple(node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and _stored(node))
+            names = tuple(
+                node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            )
             if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
                 names = (statement.name,)
             yield from self._statement(statement, names, top=True)
@@ -213,14 +185,11 @@ class _Finder:
     def _here(self, node: ast.AST, *, top: bool) -> Iterator[_Change]:
         match node:
             case ast.Compare():
-                for left, kind, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):
-                    yield from self._between(left, right, _COMPARISONS[type(kind)], "comparison")
+                yield from self._between([node.left, *node.comparators], "comparison")
             case ast.BoolOp():
-                swap = ("and", "or") if isinstance(node.op, ast.And) else ("or", "and")
-                for left, right in zip(node.values, node.values[1:], strict=False):
-                    yield from self._between(left, right, swap, "and/or")
+                yield from self._between(node.values, "and/or")
             case ast.BinOp() if _computes(node, top=top):
-                yield from self._between(node.left, node.right, _ARITHMETIC[type(node.op)], "arithmetic")
+                yield from self._between([node.left, node.right], "arithmetic")
             case ast.UnaryOp(op=ast.Not()):
                 yield _begin(node), _begin(node.operand), "negation", ("",)
             case ast.Constant(value=bool(value)):
@@ -245,17 +214,17 @@ class _Finder:
             case ast.Call():
                 yield from _in_call(node)
             case ast.Tuple() if top and len(node.elts) > 1:
-                for this, following in zip(node.elts, node.elts[1:], strict=False):
+                for this, following in pairwise(node.elts):
                     yield _begin(this), _begin(following), "element dropped", ("",)
 
-    def _between(self, left: ast.expr, right: ast.expr, swap: tuple[str, str], operator: str) -> Iterator[_Change]:
-        """Yield the operator that stands between two operands."""
-        if _end(left)[0] != _begin(right)[0]:
-            return
-        raw = self._lines[_begin(right)[0] - 1].encode()[_end(left)[1] : _begin(right)[1]].decode()
-        old, new = swap
-        pattern = re.escape(old).replace(r"\ ", r"\s+")
-        yield _end(left), _begin(right), operator, (re.sub(pattern, new, raw, count=1),)
+    def _between(self, operands: Sequence[ast.expr], what: str) -> Iterator[_Change]:
+        """Yield the operators that stand between operands, each swapped for its opposite."""
+        for left, right in pairwise(operands):
+            if _end(left)[0] == _begin(right)[0]:
+                raw = self._lines[_end(left)[0] - 1].encode()[_end(left)[1] : _begin(right)[1]].decode()
+                operator = raw.strip(" ()")
+                if operator in _OPERATORS:
+                    yield _end(left), _begin(right), what, (raw.replace(operator, _OPERATORS[operator], 1),)
 
 
 def _in_call(node: ast.Call) -> Iterator[_Change]:
@@ -280,10 +249,6 @@ def _end(node: ast.AST) -> _Place:
     return node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
 
 
-def _stored(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
-
-
 def _is_words(node: ast.AST) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
@@ -291,7 +256,7 @@ def _is_words(node: ast.AST) -> bool:
 def _computes(node: ast.BinOp, *, top: bool) -> bool:
     """Return whether it is arithmetic, and neither words joined nor a union of types."""
     union = top and isinstance(node.op, (ast.BitOr, ast.BitAnd))
-    return type(node.op) in _ARITHMETIC and not union and not (_is_words(node.left) or _is_words(node.right))
+    return not union and not (_is_words(node.left) or _is_words(node.right))
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -18,11 +18,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from mhc.bench.framework import trace
 from mhc.bench.framework.faults import Fault
-from mhc.bench.state import Results
 
 COPIED = ("mhc", "oracles", "strategies", "tests", "docs", "pyproject.toml", "README.md", "README.zh.md", "Makefile")
 BUDGET = 40.0
@@ -51,7 +51,7 @@ LEFT_OUT: Mapping[str, str] = {
 }
 """Test modules, or single tests, that are never run here, besides `test_tilelang*`, which compile: with the reason."""
 
-_SESSION = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--device", "cpu")
+_SESSION = ("-q", "-n", "0", "-p", "no:cacheprovider", "--device", "cpu")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[| - |$)", re.MULTILINE)
 
 
@@ -92,20 +92,6 @@ class Attempt:
         return self.status in {"killed", "hung"}
 
 
-class Measures(Results[Measured]):
-    """Results that are kept from run to run, as long as no file of the project changes."""
-
-    key = "modules"
-    kind = Measured
-
-
-class Attempts(Results[Attempt]):
-    """Results of faults, which are kept in the same way."""
-
-    key = "faults"
-    kind = Attempt
-
-
 def digest(root: Path) -> int:
     """Return a number that changes with any Python file that is copied."""
     text = hashlib.sha256()
@@ -124,59 +110,62 @@ def usable_tests(root: Path) -> list[str]:
     ]
 
 
-class Copies:
-    """Copies of the project in a temporary folder, lent one at a time."""
+Copies = queue.SimpleQueue[Path]
+"""Copies of the project that are not in use."""
 
-    def __init__(self, root: Path, place: Path, count: int) -> None:
-        self._free: queue.SimpleQueue[Path] = queue.SimpleQueue()
-        self._stamp = iter(range(10**9, 2 * 10**9, 10))
-        for number in range(count):
-            copy = place / f"copy{number}"
-            for name in COPIED:
-                if (root / name).is_dir():
-                    shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-                elif (root / name).exists():
-                    shutil.copy2(root / name, copy / name)
-            (copy / "fuzz_reports").mkdir()
-            self._free.put(copy)
 
-    @contextmanager
-    def lent(self) -> Iterator[Path]:
-        copy = self._free.get()
-        try:
-            yield copy
-        finally:
-            self._free.put(copy)
+def make_copies(root: Path, place: Path, count: int) -> Copies:
+    """Copy the project into a temporary folder, so many times."""
 
-    @contextmanager
-    def faulty(self, copy: Path, fault: Fault) -> Iterator[None]:
-        """Plant the fault for the block. Python goes by a file's time and size: each text gets a time of its own."""
-        path = copy / fault.module
-        source = path.read_text(encoding="utf-8")
-        self._write(path, fault.apply(source))
-        try:
-            yield
-        finally:
-            self._write(path, source)
+    def ignored(folder: str, names: list[str]) -> list[str]:
+        top = Path(folder) == root
+        return [name for name in names if name == "__pycache__" or (top and name not in COPIED)]
 
-    def _write(self, path: Path, text: str) -> None:
-        path.write_text(text, encoding="utf-8")
-        stamp = next(self._stamp)
-        os.utime(path, (stamp, stamp))
+    copies = Copies()
+    for number in range(count):
+        copy = shutil.copytree(root, place / f"copy{number}", ignore=ignored)
+        (copy / "fuzz_reports").mkdir()
+        shutil.copy2(trace.__file__, copy / "sitecustomize.py")  # which Python imports as it starts
+        copies.put(copy)
+    return copies
+
+
+@contextmanager
+def lent(copies: Copies) -> Iterator[Path]:
+    """Take a copy for the block."""
+    copy = copies.get()
+    try:
+        yield copy
+    finally:
+        copies.put(copy)
+
+
+@contextmanager
+def _faulty(copy: Path, fault: Fault) -> Iterator[None]:
+    """Plant the fault for the block."""
+    path = copy / fault.module
+    source = path.read_text(encoding="utf-8")
+    try:
+        _write(path, fault.apply(source))
+        yield
+    finally:
+        _write(path, source)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    Path(cache_from_source(path)).unlink(missing_ok=True)  # goes by time and size, and both may be as before
 
 
 def measure(copy: Path, module: str, targets: Sequence[str]) -> Measured:
     """Run a test module in a copy, and return the lines that its tests execute."""
-    with tempfile.TemporaryDirectory() as name:
-        place = Path(name)
-        shutil.copy2(trace.__file__, place / "sitecustomize.py")
-        log = place / "log"
+    with tempfile.TemporaryDirectory() as place:
+        log = Path(place, "log")
         log.touch()
         files = os.pathsep.join(str(copy.resolve() / target) for target in targets)
-        variables = {"MHC_TRACE_LOG": str(log), "MHC_TRACE_FILES": files}
-        command = [option for option in _SESSION if option != "-x"]
-        command += [f"--deselect=tests/{one.replace('::', '.py::')}" for one in LEFT_OUT if "::" in one]
-        _pytest(copy, [*command, "-p", "sitecustomize", module], MODULE_SECONDS, variables, first=place)
+        options = [*_SESSION, "-p", "sitecustomize"]
+        options += [f"--deselect=tests/{one.replace('::', '.py::')}" for one in LEFT_OUT if "::" in one]
+        _pytest(copy, [*options, module], MODULE_SECONDS, MHC_TRACE_LOG=str(log), MHC_TRACE_FILES=files)
         return read_log(module, targets, log.read_text(encoding="utf-8"))
 
 
@@ -184,8 +173,7 @@ def read_log(module: str, targets: Sequence[str], text: str) -> Measured:
     """Read the log that `trace` wrote."""
     lines: dict[str, dict[str, set[int]]] = {}
     seconds: dict[str, float] = {}
-    failed: set[str] = set()
-    called: set[str] = set()
+    outcomes: dict[str, set[str]] = {"passed": set(), "failed": set(), "skipped": set()}
     test = ""
     for entry in text.splitlines():
         match entry.split("\t"):
@@ -196,11 +184,10 @@ def read_log(module: str, targets: Sequence[str], text: str) -> Measured:
             case ["D", of, took, outcome]:
                 name = _function(of)
                 seconds[name] = seconds.get(name, 0.0) + float(took)
-                called |= {name} if outcome == "passed" else set()
-                failed |= {name} if outcome == "failed" else set()
-    kept = {name: took for name, took in seconds.items() if name in called - failed}
+                outcomes[outcome].add(name)
+    kept = {name: took for name, took in seconds.items() if name in outcomes["passed"] - outcomes["failed"]}
     numbered = {of: {one: sorted(found) for one, found in by.items()} for of, by in lines.items() if of in kept or not of}
-    return Measured(name=module, tests=kept, lines=numbered, failed=sorted(failed))
+    return Measured(name=module, tests=kept, lines=numbered, failed=sorted(outcomes["failed"]))
 
 
 def covering(fault: Fault, measures: Iterable[Measured], root: Path) -> list[str]:
@@ -234,33 +221,29 @@ def attempt(copies: Copies, fault: Fault, tests: Sequence[str], expected: float)
         expected: seconds that the tests take on the unedited project.
     """
     began = time.monotonic()
-    left = list(tests)
-    limit = 60 + 4 * expected
-    with copies.lent() as copy:
-        while left:
-            with copies.faulty(copy, fault):
-                status, output = _pytest(copy, [*_SESSION, *left], limit)
-            if status == 0:
-                return _ended(fault, "survived", tests, began)
-            if status is None:
-                return _ended(fault, "hung", tests, began)
-            by = next(iter(_FAILED.findall(output)), "")
-            if "::" not in by:  # nothing was run: the fault keeps modules from being imported, or pytest failed by itself
-                healthy, _ = _pytest(copy, [*_SESSION, *left], limit)
-                return _ended(fault, "killed" if healthy == 0 else "uncovered", tests, began, by=by or _last(output))
-            alone, _ = _pytest(copy, [*_SESSION, by], limit)
-            if alone == 0:
-                return _ended(fault, "killed", tests, began, by=by)
-            left.remove(by)  # unsteady
-    return _ended(fault, "survived" if tests else "uncovered", tests, began)
-
-
-def _ended(fault: Fault, status: str, tests: Sequence[str], began: float, by: str = "") -> Attempt:
+    with lent(copies) as copy:
+        status, by = _outcome(copy, fault, list(tests), 60 + 4 * expected) if tests else ("uncovered", "")
     return Attempt(name=fault.name, status=status, by=by, tests=len(tests), seconds=round(time.monotonic() - began, 1))
 
 
-def _last(output: str) -> str:
-    return (output.strip().splitlines() or [""])[-1][:120]
+def _outcome(copy: Path, fault: Fault, tests: list[str], limit: float) -> tuple[str, str]:
+    """Return the status of an attempt, and the test that failed."""
+    while tests:
+        with _faulty(copy, fault):
+            status, output = _pytest(copy, [*_SESSION, "-x", *tests], limit)
+        if status == 0:
+            return "survived", ""
+        if status is None:
+            return "hung", ""
+        by = next(iter(_FAILED.findall(output)), "")
+        if "::" not in by:  # nothing was run: the fault keeps modules from being imported, or pytest failed by itself
+            healthy, _ = _pytest(copy, [*_SESSION, "-x", *tests], limit)
+            return "killed" if healthy == 0 else "uncovered", by or (output.strip().splitlines() or [""])[-1][:120]
+        alone, _ = _pytest(copy, [*_SESSION, by], limit)
+        if alone == 0:
+            return "killed", by
+        tests.remove(by)  # unsteady
+    return "survived", ""
 
 
 def _function(test: str) -> str:
@@ -268,12 +251,10 @@ def _function(test: str) -> str:
     return test.partition("[")[0]
 
 
-def _pytest(
-    copy: Path, arguments: Sequence[str], limit: float, variables: Mapping[str, str] | None = None, first: Path | None = None
-) -> tuple[int | None, str]:
+def _pytest(copy: Path, arguments: Sequence[str], limit: float, **variables: str) -> tuple[int | None, str]:
     """Run pytest in a copy; return its exit status, None after `limit` seconds, and what it wrote."""
-    path = os.pathsep.join(str(one) for one in (first, copy, os.environ.get("PYTHONPATH")) if one)
-    environment = {**os.environ, "PYTHONPATH": path, "CI": "true", "OMP_NUM_THREADS": "1", **(variables or {})}
+    path = os.pathsep.join(str(one) for one in (copy, os.environ.get("PYTHONPATH")) if one)
+    environment = {**os.environ, "PYTHONPATH": path, "CI": "true", "OMP_NUM_THREADS": "1", **variables}
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", *arguments],
@@ -289,16 +270,11 @@ def _pytest(
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            _end(process)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # and what it has started
+            process.wait()
         output.seek(0)
         return status, output.read()
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a session's leader and what is left of its group."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _readers(fault: Fault, root: Path) -> set[int]:

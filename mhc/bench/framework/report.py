@@ -1,13 +1,15 @@
 """The result of planted faults: score, by module, by operator, and every survivor with its reason."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 
 from mhc.bench.framework.faults import Fault
 from mhc.bench.framework.plant import BUDGET, LEFT_OUT, Attempt, Measured
 from mhc.bench.framework.waivers import WAIVERS
 from mhc.bench.markdown import table
-from mhc.bench.verbs import version_of
+from mhc.bench.verbs import today
+from mhc.environment import environment
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,42 +22,11 @@ class Row:
     @property
     def reason(self) -> str:
         """Why it may survive; "" where no reason is known."""
-        return WAIVERS.get(self.fault.key, "")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """Every fault that was run. missing: how many were not."""
-
-    rows: Sequence[Row]
-    missing: int
+        return WAIVERS.get(self.fault.module, {}).get(self.fault.diff(), "")
 
     @property
-    def killed(self) -> int:
-        return sum(row.attempt.killed for row in self.rows)
-
-    @property
-    def survivors(self) -> list[Row]:
-        return [row for row in self.rows if not row.attempt.killed]
-
-    @property
-    def unexplained(self) -> list[Row]:
-        return [row for row in self.survivors if not row.reason]
-
-    @property
-    def raw(self) -> float:
-        """The share that was killed."""
-        return self.killed / max(len(self.rows), 1)
-
-    @property
-    def waived(self) -> float:
-        """The same without the survivors that change nothing."""
-        return self.killed / max(self.killed + len(self.unexplained), 1)
-
-
-def score(drawn: Sequence[Fault], attempts: Mapping[str, Attempt]) -> Score:
-    rows = [Row(fault=fault, attempt=attempts[fault.name]) for fault in drawn if fault.name in attempts]
-    return Score(rows=rows, missing=len(drawn) - len(rows))
+    def unexplained(self) -> bool:
+        return not self.attempt.killed and not self.reason
 
 
 def line(fault: Fault, attempt: Attempt) -> str:
@@ -70,49 +41,41 @@ def measured_line(one: Measured) -> str:
     return f"{one.name}: {len(one.tests)} tests, {sum(one.tests.values()):.0f} s{failed}"
 
 
-def render(result: Score, measures: Sequence[Measured], *, command: str, day: str, python: str) -> str:
-    """Return the page."""
-    count = len(result.rows)
-    missing = f" {result.missing} more were drawn and not run." if result.missing else ""
-    lines = [
+def render(rows: Sequence[Row], missing: int, measures: Sequence[Measured], *, command: str) -> str:
+    """Return the page. missing: how many faults were drawn and not run."""
+    here = environment()
+    survivors = [row for row in rows if not row.attempt.killed]
+    killed, unexplained = len(rows) - len(survivors), sum(row.unexplained for row in rows)
+    not_run = f" {missing} more were drawn and not run." if missing else ""
+    left_out = ["- `test_tilelang*`: compiles for long", *(f"- `{name}`: {reason}" for name, reason in LEFT_OUT.items())]
+    parts = [
         "# Single-line faults in the framework itself",
-        "",
         f"    {command}",
-        "",
-        f"{day}, Python {python}, {', '.join(f'{name} {version_of(name)}' for name in ('torch', 'hypothesis', 'pytest'))}.",
-        "",
-        f"**{result.killed} of {count} faults are noticed by the tests: {result.raw:.1%}.** Without the survivors that"
-        f" change no behaviour ({len(result.survivors) - len(result.unexplained)}, each with its reason below):"
-        f" **{result.waived:.1%}**.{missing}",
-        "",
-        "A fault is one edit of one line, drawn by a seed from the syntax trees; a module gets as many as its share of the",
-        f"sites. It is given to the tests that execute its line, the quickest first, up to {BUDGET:.0f} s of them, until",
-        "one fails that passes without the fault. Hypothesis draws the same cases each time. Uncovered: no test executes",
-        "the line. Survivors that change nothing are listed in `mhc/bench/framework/waivers.py`.",
-        "",
+        f"{today()}, Python {here.python}, torch {here.packages['torch']}, hypothesis {here.packages['hypothesis']}, pytest "
+        f"{version('pytest')}.",
+        f"**{killed} of {len(rows)} faults are noticed by the tests: {killed / max(len(rows), 1):.1%}.** Without the"
+        f" survivors that change no behaviour ({len(survivors) - unexplained}, each with its reason below):"
+        f" **{killed / max(killed + unexplained, 1):.1%}**.{not_run}",
+        f"""\
+A fault is one edit of one line, drawn by a seed from the syntax trees; a module gets as many as its share of the
+sites. It is given to the tests that execute its line, the quickest first, up to {BUDGET:.0f} s of them, until
+one fails that passes without the fault. Hypothesis draws the same cases each time. Uncovered: no test executes
+the line. Survivors that change nothing are listed in `mhc/bench/framework/waivers.py`.""",
         "## Survivors",
-        "",
-        _survivors(result.survivors) if result.survivors else "None.",
-        "",
+        _survivors(survivors) if survivors else "None.",
         "## By operator",
-        "",
-        _counts("operator", result.rows, lambda row: row.fault.operator),
-        "",
+        _counts("operator", rows, lambda row: row.fault.operator),
         "## By module",
-        "",
-        _counts("module", result.rows, lambda row: row.fault.module),
-        "",
+        _counts("module", rows, lambda row: row.fault.module),
         "## Tests",
-        "",
         f"{sum(len(one.tests) for one in measures)} test functions of {len(measures)} modules are used."
         " Not used, since they are slow or about something else:",
-        "",
-        "- `test_tilelang*`: compiles for long",
-        *(f"- `{name}`: {reason}" for name, reason in LEFT_OUT.items()),
+        "\n".join(left_out),
     ]
-    failed = [name for one in measures for name in one.failed]
-    lines += ["", "Failing without a fault, and so not used:", "", *(f"- {name}" for name in failed)] if failed else []
-    return "\n".join(lines) + "\n"
+    failed = [f"- {name}" for one in measures for name in one.failed]
+    if failed:
+        parts += ["Failing without a fault, and so not used:", "\n".join(failed)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _survivors(rows: Iterable[Row]) -> str:

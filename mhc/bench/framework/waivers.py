@@ -1,129 +1,68 @@
-"""Faults that change no behaviour: by module, line and replacement, with the reason. Each was looked at by hand."""
+"""Faults that change no behaviour, with the reason: by module, and by edit as the page shows it.
+
+Each was looked at by hand.
+"""
 
 from collections.abc import Mapping
 
 _SPEED = "saves work and changes no result"
 _GPU = "on a GPU it saves a wait; here and there the result is the same"
 
-WAIVERS: Mapping[tuple[str, str, str], str] = {
-    (
-        "mhc/case.py",
-        'return json.dumps(encode(vars(self)), sort_keys=True, separators=(",", ":"), allow_nan=False)',
-        'return json.dumps(encode(vars(self)), sort_keys=True, separators=(",", ":"), allow_nan=True)',
-    ): "a guard that nothing reaches: encode writes NaN and infinities as strings",
-    (
-        "mhc/fuzz/campaign/planner.py",
-        'if self._limit == float("inf"):',
-        "if False:",
-    ): "infinity less what is drawn is infinity again",
-    (
-        "mhc/fuzz/minimise/value_passes.py",
-        "toward = {exponent - int(exponent / 2**step) for step in range(1, 8)} | {exponent - 1, exponent, exponent + 1}",
-        "toward = {exponent - int(exponent / 2**step) for step in range(0, 8)} | {exponent - 1, exponent, exponent + 1}",
-    ): "adds the exponent 0, which is tried first anyway",
-    (
-        "mhc/placement.py",
-        'here = [tensor.detach().to("cpu", non_blocking=True, copy=True) for tensor in there]',
-        'here = [tensor.detach().to("cpu", non_blocking=False, copy=True) for tensor in there]',
-    ): _GPU,
-    (
-        "oracles/bounds/error_number.py",
-        "if error.numel() == 0 or (float((spread + error).max()) <= limit and all_finite(value)):",
-        "if error.numel() == 0 or (float((spread + error).max()) < limit and all_finite(value)):",
-    ): "at the limit itself the slower way gives the same error",
-    (
-        "oracles/bounds/error_number.py",
-        "if not all_finite(value):",
-        "if True:",
-    ): _SPEED,
-    (
-        "oracles/bounds/error_number.py",
-        "propagated = torch.where(self.error == 0, 0.0, torch.where(least > 0, moved, torch.inf))",
-        "propagated = torch.where(self.error == 0, 0.0, torch.where(least >= 0, moved, torch.inf))",
-    ): "where least is 0, moved is infinite",
-    (
-        "oracles/bounds/error_number.py",
-        "elif roundings is not spread or alpha * least <= LOST * under:",
-        "elif roundings is spread or alpha * least <= LOST * under:",
-    ): "adds half a subnormal where it is lost in float64, or leaves it out where it is",
-    (
-        "oracles/bounds/error_number.py",
-        "size = self.size @ other.size if finite else magnitude(self.value) @ magnitude(other.value)",
-        "size = self.size @ other.size if False else magnitude(self.value) @ magnitude(other.value)",
-    ): _SPEED,
-    (
-        "oracles/bounds/error_number.py",
-        "_propagated(torch.matmul, self, other) if finite else _propagated_nonfinite_matmul(value, self, other),",
-        "_propagated(torch.matmul, self, other) if False else _propagated_nonfinite_matmul(value, self, other),",
-    ): _SPEED,
-    (
-        "oracles/bounds/error_number.py",
-        "return self._rounded(value, propagated, self.dtype, units=ELEMENTARY, finite=self.finite)",
-        "return self._rounded(value, propagated, self.dtype, units=ELEMENTARY)",
-    ): "the quick way sees what is not finite by the largest element, and goes the other one",
-    (
-        "oracles/bounds/repeated_terms.py",
-        "times = _repeats(terms.to(dtype), dim) if length > _CERTAIN else None",
-        "times = _repeats(terms.to(dtype), dim) if length >= _CERTAIN else None",
-    ): "of 36 terms LAMBDA sqrt(L) is 36, with a run or without",
-    (
-        "oracles/bounds/repeated_terms.py",
-        "columns = None if rows is None else _repeats(b.abs().to(dtype), -2)",
-        "columns = None if False else _repeats(b.abs().to(dtype), -2)",
-    ): _SPEED,
-    (
-        "oracles/bounds/repeated_terms.py",
-        "if terms.shape[-1] < 2 or terms.numel() == 0:",
-        "if terms.shape[-1] < 2 and terms.numel() == 0:",
-    ): _SPEED,
-    (
-        "mhc/condense.py",
-        "_PRIME = 1099511628211",
-        "_PRIME = (1099511628211 + 1)",
-    ): "rows whose digests collide are compared bit by bit, and the case is judged whole",
-    (
-        "mhc/fuzz/campaign/database.py",
-        'self._connection.execute("PRAGMA synchronous = NORMAL")',
-        "pass",
-    ): _SPEED,
-    (
-        "mhc/inputs.py",
-        "total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0, dtype=np.uint64)",
-        "total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0)",
-    ): "NumPy sums unsigned 64-bit numbers as such anyway",
-    (
-        "mhc/overlap.py",
-        "occupied = torch.zeros((max(high, end) - min(low, start)) // unit, dtype=torch.bool)",
-        "occupied = torch.zeros((max(high, end) - min(low, start)) // unit)",
-    ): "it takes four times the memory; ones and zeros are told apart all the same",
-    (
-        "mhc/stream_order.py",
-        "torch.cuda._sleep(int(seconds * _CYCLES))  # type: ignore[no-untyped-call]",
-        "torch.cuda._sleep(int(seconds / _CYCLES))  # type: ignore[no-untyped-call]",
-    ): "runs on a GPU only, where tests/oracles/test_ordering.py fails without the delay",
-    (
-        "oracles/linear.py",
-        "beyond = value.abs() > ceiling(dtype)",
-        "beyond = value.abs() >= ceiling(dtype)",
-    ): "no promise is made past half the largest number, or from it on; both are right",
-    (
-        "oracles/pair.py",
-        '_PROBES = (float("nan"), 0.0, float("inf"), float("-inf"))',
-        '_PROBES = (float("nan"), 1, float("inf"), float("-inf"))',
-    ): "any finite number stands for all of them",
-    (
-        "oracles/precision.py",
-        "inside = wanted.size + 8 * deviation < overflow_threshold(wanted.dtype)",
-        "inside = wanted.size + 8 * deviation <= overflow_threshold(wanted.dtype)",
-    ): "eight standard deviations below the threshold or nearly so: both leave out what may overflow",
-    (
-        "oracles/bounds/deviation_number.py",
-        "super().__init__(value, error, dtype, quantum, finite=finite, errorless=errorless)",
-        "super().__init__(value, error, dtype, quantum, errorless=errorless)",
-    ): _SPEED,
-    (
-        "strategies/cases.py",
-        "exponent = draw(exponents()) if rescaled is not None else 0",
-        "exponent = draw(exponents()) if True else 0",
-    ): "draws an exponent that no tensor is given",
+WAIVERS: Mapping[str, Mapping[str, str]] = {
+    "mhc/case.py": {
+        'return json.dumps(encode(vars(self)), sort_keys=True, separators=(",", ":"), allow_nan=[-False-]{+True+})': "a guard that nothing reaches: encode writes NaN and infinities as strings",
+    },
+    "mhc/condense.py": {
+        "_PRIME = [-1099511628211-]{+(1099511628211 + 1)+}": "rows whose digests collide are compared bit by bit, and the case is judged whole",
+    },
+    "mhc/fuzz/campaign/database.py": {
+        '[-self._connection.execute("PRAGMA synchronous = NORMAL")-]{+pass+}': _SPEED,
+    },
+    "mhc/fuzz/campaign/planner.py": {
+        'if [-self._limit == float("inf")-]{+False+}:': "infinity less what is drawn is infinity again",
+    },
+    "mhc/fuzz/minimise/value_passes.py": {
+        "toward = {exponent - int(exponent / 2**step) for step in range([-1-]{+0+}, 8)} | {exponent - 1, exponent, exponent + 1}": "adds the exponent 0, which is tried first anyway",
+    },
+    "mhc/inputs.py": {
+        "total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0[-, dtype=np.uint64-])": "NumPy sums unsigned 64-bit numbers as such anyway",
+    },
+    "mhc/overlap.py": {
+        "occupied = torch.zeros((max(high, end) - min(low, start)) // unit[-, dtype=torch.bool-])": "it takes four times the memory; ones and zeros are told apart all the same",
+    },
+    "mhc/placement.py": {
+        'here = [tensor.detach().to("cpu", non_blocking=[-True-]{+False+}, copy=True) for tensor in there]': _GPU,
+    },
+    "mhc/stream_order.py": {
+        "torch.cuda._sleep(int(seconds [-*-]{+/+} _CYCLES))  # type: ignore[no-untyped-call]": "runs on a GPU only, where tests/oracles/test_ordering.py fails without the delay",
+    },
+    "oracles/bounds/deviation_number.py": {
+        "super().__init__(value, error, dtype, quantum, [-finite=finite, -]errorless=errorless)": _SPEED,
+    },
+    "oracles/bounds/error_number.py": {
+        "if error.numel() == 0 or (float((spread + error).max()) [-<=-]{+<+} limit and all_finite(value)):": "at the limit itself the slower way gives the same error",
+        "if [-not all_finite(value)-]{+True+}:": _SPEED,
+        "propagated = torch.where(self.error == 0, 0.0, torch.where(least [->-]{+>=+} 0, moved, torch.inf))": "where least is 0, moved is infinite",
+        "elif roundings is [-not -]spread or alpha * least <= LOST * under:": "adds half a subnormal where it is lost in float64, or leaves it out where it is",
+        "size = self.size @ other.size if [-finite-]{+False+} else magnitude(self.value) @ magnitude(other.value)": _SPEED,
+        "_propagated(torch.matmul, self, other) if [-finite-]{+False+} else _propagated_nonfinite_matmul(value, self, other),": _SPEED,
+        "return self._rounded(value, propagated, self.dtype, units=ELEMENTARY[-, finite=self.finite-])": "the quick way sees what is not finite by the largest element, and goes the other one",
+    },
+    "oracles/bounds/repeated_terms.py": {
+        "times = _repeats(terms.to(dtype), dim) if length [->-]{+>=+} _CERTAIN else None": "of 36 terms LAMBDA sqrt(L) is 36, with a run or without",
+        "columns = None if [-rows is None-]{+False+} else _repeats(b.abs().to(dtype), -2)": _SPEED,
+        "if terms.shape[-1] < 2 [-or-]{+and+} terms.numel() == 0:": _SPEED,
+    },
+    "oracles/linear.py": {
+        "beyond = value.abs() [->-]{+>=+} ceiling(dtype)": "no promise is made past half the largest number, or from it on; both are right",
+    },
+    "oracles/pair.py": {
+        '_PROBES = (float("nan"), [-0.0-]{+1+}, float("inf"), float("-inf"))': "any finite number stands for all of them",
+    },
+    "oracles/precision.py": {
+        "inside = wanted.size + 8 * deviation [-<-]{+<=+} overflow_threshold(wanted.dtype)": "eight standard deviations below the threshold or nearly so: both leave out what may overflow",
+    },
+    "strategies/cases.py": {
+        "exponent = draw(exponents()) if [-rescaled is not None-]{+True+} else 0": "draws an exponent that no tensor is given",
+    },
 }

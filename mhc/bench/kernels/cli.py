@@ -1,12 +1,8 @@
 """The verb `kernels` of `python -m mhc.bench`: time and accuracy of every contender, shape by shape."""
 
-import json
-import sys
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, astuple
+from dataclasses import astuple
 from os import environ
-from pathlib import Path
 
 import click
 import torch
@@ -14,14 +10,16 @@ import torch
 from mhc.bench import verbs
 from mhc.bench.kernels import table
 from mhc.bench.kernels.contenders import measure
-from mhc.bench.kernels.meter import Meter, cuda_meter
-from mhc.bench.kernels.record import COMPILE, DEFAULT_SHAPES, GOLDEN, STAGES, Row, Setting, Shape, bound
-from mhc.bench.verbs import today, version_of
-from mhc.implementation import Implementation, ImplementationError
+from mhc.bench.kernels.record import COMPILE, DEFAULT_SHAPES, GOLDEN, Row, Shape, Timing
+from mhc.bench.verbs import today
+from mhc.environment import environment
+from mhc.fuzz.cli.options import load_all
+from mhc.implementation import Implementation
 from mhc.operators.mhc_pre.table import MAX_N
-from mhc.registry import BUILT_IN, load
+from mhc.registry import BUILT_IN
 
 RESULTS = verbs.RESULTS / "kernels.md"
+DEVICE = torch.device("cuda")
 _REFERENCES = (GOLDEN, "manual")
 
 
@@ -40,22 +38,12 @@ def _shapes(ctx: click.Context, param: click.Parameter, values: tuple[str, ...])
 
 
 @click.command()
-@click.option("--device", default="cuda", show_default=True, help="The CUDA device: cuda or cuda:INDEX.")
 @verbs.several("--shape", "shapes", callback=_shapes, metavar="B,S,n,D", help="Instead of the default shapes.")
 @verbs.several("--impl", "specs", metavar="IMPL", help="Measure this too: FILE.py:NAME or package.module:NAME.")
 @click.option("--no-compile", is_flag=True, help="Leave torch.compile out.")
 @verbs.positive("--bandwidth", default=4.3, help="TB/s of the bounds.")
-@click.option("--write", is_flag=True, help=f"Write the tables to {RESULTS}.")
-@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Write the raw numbers there.")
-def kernels(
-    device: str,
-    shapes: tuple[Shape, ...],
-    specs: tuple[str, ...],
-    no_compile: bool,
-    bandwidth: float,
-    write: bool,
-    json_file: Path | None,
-) -> None:
+@verbs.write(RESULTS)
+def kernels(shapes: tuple[Shape, ...], specs: tuple[str, ...], no_compile: bool, bandwidth: float, write: bool) -> None:
     """Time forward and backward of golden, torch.compile and the kernels, side by side in one process.
 
     \b
@@ -64,66 +52,35 @@ def kernels(
 
     Exit status: 0 measured, 1 a kernel raised, 2 usage, 3 a fault of the harness itself.
     """
-    for path in ([RESULTS] if write else []) + ([json_file] if json_file else []):
-        verbs.refuse_lost(path)
-    where, meter, current = open_device(device)
-    implementations = _load_all(specs, where.type)
-    rows: list[Row] = []
-    with current:
-        setting = _setting(where, verbs.command(), bandwidth)
-        text = ""
-        for shape in shapes or DEFAULT_SHAPES:
-            row = measure(
-                shape,
-                implementations,
-                where,
-                meter,
-                compiled=not no_compile,
-                on_timing=lambda *timed: click.echo(table.progress(*timed)),
-            )
-            if row.error is not None:
-                click.echo(f"{shape}: {row.error}")
-            rows.append(row)
-            text = table.render(setting, rows)
-            if write:  # after each shape, so that a run cut short leaves what it has
-                RESULTS.write_text(text, encoding="utf-8")
-            if json_file is not None:
-                json_file.write_text(json.dumps(_document(setting, rows), indent=2) + "\n", encoding="utf-8")
-    click.echo(f"\n{text}")
-    sys.exit(1 if any(row.failed for row in rows) else 0)
-
-
-def open_device(name: str) -> tuple[torch.device, Meter, AbstractContextManager[object]]:
-    """Return the device, its meter, and a context in which it is the current one."""
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        device = torch.device("cpu")
-    if device.type != "cuda":
-        raise click.UsageError(f"--device {name}: must be cuda or cuda:INDEX; kernels are measured on a GPU alone")
+    page = verbs.Page(RESULTS, write=write)
     if not torch.cuda.is_available():
-        raise click.UsageError(f"--device {name}: PyTorch sees no CUDA device here")
-    count, index = torch.cuda.device_count(), device.index or 0
-    if index >= count:
-        raise click.UsageError(f"--device {name}: there are {count} CUDA devices here")
-    return torch.device("cuda", index), cuda_meter(), torch.cuda.device(index)
+        raise click.UsageError("kernels are measured on a GPU alone, and PyTorch sees no CUDA device here")
+    implementations = _load_all(specs, DEVICE.type)
+
+    def show(shape: Shape, timing: Timing) -> None:
+        page.show(table.progress(shape, timing))
+
+    rows: list[Row] = []
+    text = ""
+    setting = _setting(DEVICE)
+    for shape in shapes or DEFAULT_SHAPES:
+        row = measure(shape, implementations, DEVICE, compiled=not no_compile, on_timing=show)
+        if row.error is not None:
+            page.show(f"{shape}: {row.error}")
+        rows.append(row)
+        text = table.render(rows, setting=setting, command=verbs.command(), bandwidth=bandwidth)
+        page.write(text)  # after each shape, so that a run cut short leaves what it has
+    page.finish(text, 1 if any(row.failed for row in rows) else 0)
 
 
 def _load_all(specs: Sequence[str], device: str) -> list[Implementation]:
     """Return the built-in kernels that run on the device, less the references, and the ones asked for."""
     found = [one for one in BUILT_IN if device in one.devices and one.name not in _REFERENCES and _environment_fits(one)]
-    for spec in specs:
-        try:
-            implementation = load(spec)
-        except ImplementationError as error:
-            raise click.UsageError(f"--impl {error}") from error
-        if device not in implementation.devices:
-            devices = ", ".join(implementation.devices)
-            raise click.UsageError(f"--impl {spec}: {implementation.name} runs on {devices}, not on {device}")
+    for spec, implementation in load_all(specs, device) if specs else ():
         if not _environment_fits(implementation):
             wanted = " ".join(f"{name}={value}" for name, value in implementation.env.items())
             raise click.UsageError(f"--impl {spec}: all is measured in this process, so start it with {wanted}")
-        if implementation.name in (GOLDEN, COMPILE) or any(other.name == implementation.name for other in found):
+        if implementation.name in (GOLDEN, COMPILE, *(other.name for other in found)):
             raise click.UsageError(f"--impl {spec}: another one is named {implementation.name!r} too; names must differ")
         found.append(implementation)
     return found
@@ -133,24 +90,11 @@ def _environment_fits(implementation: Implementation) -> bool:
     return all(environ.get(name) == value for name, value in implementation.env.items())
 
 
-def _setting(device: torch.device, command: str, bandwidth: float) -> Setting:
-    properties = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
-    return Setting(
-        day=today(),
-        gpu=device.type if properties is None else properties.name,
-        multiprocessors=0 if properties is None else properties.multi_processor_count,
-        torch=torch.__version__,
-        triton=version_of("triton"),
-        cuda=torch.version.cuda or "none",
-        command=command,
-        bandwidth=bandwidth,
-    )
-
-
-def _document(setting: Setting, rows: Sequence[Row]) -> dict[str, object]:
-    """Return the raw numbers: ms, us, MiB as the records say; the bounds in ms."""
-    measured = [
-        {**asdict(row), "bounds_ms": {stage: asdict(bound(row.shape, stage, setting.bandwidth)) for stage in STAGES}}
-        for row in rows
-    ]
-    return {"setting": asdict(setting), "rows": measured}
+def _setting(device: torch.device) -> str:
+    """Return day, GPU and versions."""
+    where = device.type
+    if where == "cuda":
+        properties = torch.cuda.get_device_properties(device)
+        where = f"{properties.name}, {properties.multi_processor_count} SM"
+    triton, cuda = environment().packages["triton"], torch.version.cuda or "none"
+    return f"{today()} (UTC), {where}, torch {torch.__version__}, Triton {triton}, CUDA {cuda}"

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mhc.bench.kernels import meter
 from mhc.bench.kernels.accuracy import COPIES, allowed, deviations
-from mhc.bench.kernels.meter import Call, Meter
+from mhc.bench.kernels.meter import Call
 from mhc.bench.kernels.record import COMPILE, GOLDEN, STAGES, Row, Shape, Timing
 from mhc.case import default_case
 from mhc.implementation import Implementation, Refused
@@ -26,6 +28,7 @@ _SCALARS = dict(PRE.scalars)  # a plain dict, which Dynamo reads
 _RESULTS = {"forward": [spec.name for spec in PRE.outputs], "backward": [spec.name for spec in PRE.gradients]}
 
 Tensors = Mapping[str, Tensor | None]
+_Tolerances = Callable[[bool], Mapping[str, ErrorNumber]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +38,7 @@ class Contender:
     Attributes:
         prepare: makes the call that is timed; what the call keeps alive, such as a graph, is freed with it.
         entry: makes the same call through `mhc_pre`, where there is such a way.
-        judged: whether its accuracy is measured. recomputes_forward: as for an implementation.
+        recomputes_forward: as for an implementation.
         refusal: why it does not take the shape, if so; then nothing runs.
     """
 
@@ -44,7 +47,6 @@ class Contender:
     prepare: Callable[[], Call]
     variant: str = ""
     entry: Callable[[], Call] | None = None
-    judged: bool = True
     recomputes_forward: bool = False
     refusal: Callable[[], Refused | None] = lambda: None
 
@@ -53,7 +55,6 @@ def measure(
     shape: Shape,
     implementations: Sequence[Implementation],
     device: torch.device,
-    meter: Meter,
     *,
     compiled: bool = True,
     on_timing: Callable[[Shape, Timing], None] = lambda shape, timing: None,
@@ -69,11 +70,11 @@ def measure(
         try:
             need, free = 8 * COPIES * shape.B * shape.S * shape.n * shape.D, meter.free_bytes()
             tensors = draw(shape, device)
-            wanted = _Wanted(tensors) if need <= free else None
+            wanted = _tolerances(tensors) if need <= free else None
         except Exception as error:
             return Row(shape=shape, error=_line(error))
         for contender in _contenders(shape, implementations, tensors, compiled=compiled):
-            timings.append(_measure_one(contender, meter, wanted))
+            timings.append(_measure_one(contender, wanted))
             on_timing(shape, timings[-1])
     gib = 2.0**30
     note = f"accuracy not measured: float64 needs {need / gib:.2g} GiB, {free / gib:.2g} GiB are free"
@@ -101,25 +102,17 @@ def draw(shape: Shape, device: torch.device) -> dict[str, Tensor | None]:
     return {**tensors, **{name: outputs[name].to(specs[name].dtype(_DTYPE)) for name in PRE.saved}}
 
 
-def _pick(tensors: Tensors, names: Sequence[str]) -> list[Tensor | None]:
+def _pick(tensors: Tensors, names: Sequence[str]) -> list[Any]:
     return [tensors[name] for name in names]
 
 
-class _Wanted:
-    """The tolerances of a shape, each kind built when it is first asked for."""
-
-    def __init__(self, tensors: Tensors) -> None:
-        self._drawn = {spec.name: tensors[spec.name] for spec in PRE.drawn}
-        self._built: dict[bool, Mapping[str, ErrorNumber]] = {}
-
-    def __call__(self, recomputes_forward: bool) -> Mapping[str, ErrorNumber]:
-        if recomputes_forward not in self._built:
-            self._built.clear()  # float64 tensors as large as x: one kind at a time
-            self._built[recomputes_forward] = allowed(PRE, self._drawn, _SCALARS, recomputes_forward=recomputes_forward)
-        return self._built[recomputes_forward]
+def _tolerances(tensors: Tensors) -> _Tolerances:
+    """Return the tolerances of a shape by whether the backward recomputes the forward; only the last asked for are kept."""
+    drawn = {spec.name: tensors[spec.name] for spec in PRE.drawn}
+    return lru_cache(maxsize=1)(lambda again: allowed(PRE, drawn, _SCALARS, recomputes_forward=again))
 
 
-def _measure_one(contender: Contender, meter: Meter, wanted: _Wanted | None) -> Timing:
+def _measure_one(contender: Contender, wanted: _Tolerances | None) -> Timing:
     who: dict[str, Any] = {"name": contender.name, "stage": contender.stage, "variant": contender.variant}
     try:
         refusal = contender.refusal()
@@ -128,7 +121,7 @@ def _measure_one(contender: Contender, meter: Meter, wanted: _Wanted | None) -> 
         call = contender.prepare()
         results = call()
         accuracy = {}
-        if contender.judged and wanted is not None:
+        if contender.name != GOLDEN and wanted is not None:
             accuracy = dict(deviations(_RESULTS[contender.stage], results, wanted(contender.recomputes_forward)))
         del results
         return Timing(
@@ -153,9 +146,9 @@ def _contenders(
     """Yield the contenders stage by stage, so that what is compared is measured close together."""
     for stage in STAGES:
         if stage == "forward":
-            yield _implementation(GOLDEN_IMPLEMENTATION, stage, shape, tensors, judged=False)
+            yield _implementation(GOLDEN_IMPLEMENTATION, stage, shape, tensors)
         else:
-            yield Contender(name=GOLDEN, stage=stage, prepare=lambda: _autograd(_eager, tensors), judged=False)
+            yield Contender(name=GOLDEN, stage=stage, prepare=lambda: _autograd(_eager, tensors))
         if compiled:
             yield from _compiled(stage, tensors)
         for implementation in implementations:
@@ -163,14 +156,11 @@ def _contenders(
                 yield _implementation(implementation, stage, shape, tensors)
 
 
-def _implementation(
-    implementation: Implementation, stage: str, shape: Shape, tensors: Tensors, *, judged: bool = True
-) -> Contender:
+def _implementation(implementation: Implementation, stage: str, shape: Shape, tensors: Tensors) -> Contender:
     function = getattr(implementation, stage)
     arguments = _pick(tensors, PRE.forward_arguments if stage == "forward" else PRE.backward_arguments)
     keywords = implementation.keywords(_SCALARS)
-    x = tensors["x"]
-    assert x is not None
+    (x,) = _pick(tensors, ["x"])
     case = default_case(B=shape.B, S=shape.S, n=shape.n, D=shape.D, dtype="bfloat16")
     device = x.device.type
     return Contender(
@@ -178,7 +168,6 @@ def _implementation(
         stage=stage,
         prepare=lambda: lambda: function(*arguments, **keywords),
         entry=(lambda: _entry(implementation, tensors)) if stage == "forward" else None,
-        judged=judged,
         recomputes_forward=implementation.recomputes_forward,
         refusal=lambda: implementation.refusal(case, device),
     )
@@ -187,10 +176,6 @@ def _implementation(
 def _entry(implementation: Implementation, tensors: Tensors) -> Call:
     """Return `mhc_pre` as a model calls it; without `impl` where it chooses this implementation by itself."""
     x, phi, alpha, bias, gamma = _pick(tensors, PRE.forward_arguments)
-    assert x is not None
-    assert phi is not None
-    assert alpha is not None
-    assert bias is not None
     if choose(x, gamma).implementation is implementation:
         return lambda: mhc_pre(x, phi, alpha, bias, gamma)
     return lambda: mhc_pre(x, phi, alpha, bias, gamma, impl=implementation)

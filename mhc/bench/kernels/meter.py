@@ -1,10 +1,9 @@
-"""Device time, host time and memory of any call."""
+"""Device time, host time and memory of any call, on the current CUDA device."""
 
 import gc
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,30 +20,8 @@ _HOST_SECONDS = 0.06  # as a rule what ends a block of them
 _BLOCKS = 5  # other work on the host makes a block slower, never faster
 
 
-@dataclass(frozen=True, kw_only=True)
-class Meter:
-    """How a device is measured.
-
-    Attributes:
-        milliseconds: median device time of a call.
-        host_us: CPU time to issue a call, microseconds.
-        scratch_mib: device memory at the peak of a call beyond what it is given and returns, MiB.
-        free_bytes: what can still be allocated.
-    """
-
-    milliseconds: Callable[[Call], float]
-    host_us: Callable[[Call], float]
-    scratch_mib: Callable[[Call], float]
-    free_bytes: Callable[[], float]
-
-
-def cuda_meter() -> Meter:
-    """Return the meter of the current CUDA device."""
-    return Meter(milliseconds=_milliseconds, host_us=host_us, scratch_mib=scratch_mib, free_bytes=_free_bytes)
-
-
-def _milliseconds(call: Call) -> float:
-    """Return the median of `triton.testing.do_bench`, which flushes the L2 cache before each call."""
+def milliseconds(call: Call) -> float:
+    """Return the median device time of a call by `triton.testing.do_bench`, which flushes the L2 cache before each call."""
     from triton.testing import do_bench  # noqa: PLC0415  Triton is imported where it is used
 
     return float(do_bench(call, warmup=WARMUP_MS, rep=REPEAT_MS, return_mode="median"))
@@ -87,7 +64,8 @@ def scratch_mib(call: Call, *, memory: Any = torch.cuda) -> float:
     return float(memory.max_memory_allocated() - before - returned) / 2**20
 
 
-def _free_bytes() -> float:
+def free_bytes() -> float:
+    """Return what can still be allocated."""
     gc.collect()
     torch.cuda.empty_cache()
     free, _ = torch.cuda.mem_get_info()

@@ -37,27 +37,20 @@ DEFAULT_SHAPES = (
 )
 
 
-@dataclass(frozen=True)
-class Bound:
-    """The least milliseconds of a stage: the tensors of x's dtype over the bandwidth; what M or n wide is leaves out."""
-
-    one_pass: float
-    two_pass: float
-
-
-def bound(shape: Shape, stage: str, bandwidth: float) -> Bound:
-    """Return the bounds of a stage in milliseconds, at `bandwidth` in TB/s (10**12 bytes a second).
+def bounds(shape: Shape, stage: str, bandwidth: float) -> tuple[float, float]:
+    """Return the least milliseconds of a stage, in one pass and in two, at `bandwidth` in TB/s (10**12 bytes a second).
 
     forward   x once or twice, h_in once
     backward  x and dh_in once or twice, dx once
     The first pass must see all of x before the gates are known, so the second reads it again, unless a cache holds it.
+    Only tensors of x's dtype count; what is M or n wide is left out.
     """
     narrow = shape.B * shape.S * shape.D * _X_BYTES  # h_in, dh_in
     x = narrow * shape.n
     once = narrow if stage == "forward" else x
     each = x if stage == "forward" else x + narrow
     per_ms = bandwidth * 1e9
-    return Bound(one_pass=(once + each) / per_ms, two_pass=(once + 2 * each) / per_ms)
+    return (once + each) / per_ms, (once + 2 * each) / per_ms
 
 
 @dataclass(frozen=True)
@@ -117,17 +110,3 @@ class Row:
     @property
     def failed(self) -> bool:
         return self.error is not None or any(timing.error is not None for timing in self.timings)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What a run's numbers depend on. day: UTC. bandwidth: TB/s of the bounds."""
-
-    day: str
-    gpu: str
-    multiprocessors: int
-    torch: str
-    triton: str
-    cuda: str
-    command: str
-    bandwidth: float

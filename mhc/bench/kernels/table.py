@@ -1,20 +1,32 @@
 """A run as Markdown tables, which also read well in a terminal."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from mhc.bench.kernels.record import COMPILE, GOLDEN, STAGES, Bound, Row, Setting, Shape, Timing, bound
+from mhc.bench.kernels.record import COMPILE, GOLDEN, STAGES, Row, Shape, Timing, bounds
 from mhc.bench.markdown import aligned
 from mhc.operators.mhc_pre.table import PRE
 
 _NONE = "-"
 _REFERENCES = (GOLDEN, COMPILE)
+_COSTS = {
+    "forward us": ("forward", "host_us", 1),
+    "backward us": ("backward", "host_us", 1),
+    "mhc_pre us": ("forward", "entry_us", 1),
+    "forward scratch MiB": ("forward", "scratch_mib", 2),
+    "backward scratch MiB": ("backward", "scratch_mib", 2),
+}
+"""Stage, field and digits of each column."""
 
 
-def render(setting: Setting, rows: Sequence[Row]) -> str:
-    """Return the whole document: header, times of the forward and the backward, host time and scratch, accuracy, notes."""
-    parts = [_header(setting)]
+def render(rows: Sequence[Row], *, setting: str, command: str, bandwidth: float) -> str:
+    """Return the whole document: header, times of the forward and the backward, host time and scratch, accuracy, notes.
+
+    Args:
+        setting: day, GPU and versions. bandwidth: TB/s of the bounds.
+    """
+    parts = [_HEADER.format(setting=setting, command=command, bandwidth=bandwidth)]
     for title, stage in (("Forward", "forward"), ("Backward", "backward")):
-        parts += [f"## {title}, median ms", _times(rows, stage, setting.bandwidth)]
+        parts += [f"## {title}, median ms", _times(rows, stage, bandwidth)]
     parts += ["## CPU time to issue a call, and scratch memory", _costs(rows)]
     parts += ["## Accuracy: largest |error| against float64 (largest |error| / bound)", _accuracy(rows)]
     notes = _notes(rows)
@@ -25,22 +37,14 @@ def render(setting: Setting, rows: Sequence[Row]) -> str:
 
 def progress(shape: Shape, timing: Timing) -> str:
     """Return a timing as a line for a terminal."""
-    start = f"{shape!s:16} {timing.stage:8} {timing.label:20}"
-    if timing.ms is None:
-        return f"{start} {_cell(timing)}: {timing.error or timing.refused}"
-    worst = max((deviation.ratio for deviation in timing.accuracy.values()), default=None)
-    accuracy = "" if worst is None else f"  error / bound {worst:.2g}"
-    costs = f"host {_fixed(timing.host_us, 1)} us  scratch {_fixed(timing.scratch_mib, 1)} MiB"
-    return f"{start} {timing.ms:9.4f} ms  {costs}{accuracy}"
+    return f"{shape!s:16} {timing.stage:8} {timing.label:20} {_cell(timing)} {timing.error or timing.refused or 'ms'}"
 
 
-def _header(setting: Setting) -> str:
-    gpu = f"{setting.gpu}, {setting.multiprocessors} SM"
-    return f"""# Kernels, measured side by side
+_HEADER = """# Kernels, measured side by side
 
-{setting.day} (UTC), {gpu}, torch {setting.torch}, Triton {setting.triton}, CUDA {setting.cuda}
+{setting}
 
-    {setting.command}
+    {command}
 
 x is bfloat16, gamma is present; one process, one device. A time is the median of `triton.testing.do_bench` in milliseconds.
 
@@ -48,55 +52,44 @@ x is bfloat16, gamma is present; one process, one device. A time is the median o
 *compile* is the same formula under `torch.compile(dynamic=False)` with float32 matrix products; its backward is the faster
 of the one written by hand (manual) and autograd's through the compiled forward (autograd, again without the forward).
 
-The bounds are the bytes that must move at {setting.bandwidth:g} TB/s. Two passes: x twice and h_in once; x and dh_in twice
+The bounds are the bytes that must move at {bandwidth:g} TB/s. Two passes: x twice and h_in once; x and dh_in twice
 and dx once. One pass: each of them once."""
 
 
 def _times(rows: Sequence[Row], stage: str, bandwidth: float) -> str:
     names = _names(rows)
     kernels = [name for name in names if name not in _REFERENCES]
-    prefixes = {name: f"{name}: " if len(kernels) > 1 else "" for name in kernels}
+    prefixes = [f"{name}: " if len(kernels) > 1 else "" for name in kernels]
     head = ["B,S,n,D", *names]
-    for name in kernels:
-        head += [f"{prefixes[name]}x faster than compile"] if COMPILE in names else []
-    head += ["one-pass bound", "two-pass bound"]
-    for name in kernels:
-        head += [f"{prefixes[name]}two-pass bound / measured"]
+    if COMPILE in names:
+        head += [f"{prefix}x faster than compile" for prefix in prefixes]
+    head += ["one-pass bound", "two-pass bound", *(f"{prefix}two-pass bound / measured" for prefix in prefixes)]
     lines = []
     for row in rows:
-        least = bound(row.shape, stage, bandwidth)
+        one_pass, two_pass = bounds(row.shape, stage, bandwidth)
         cells = [str(row.shape), *(_cell(row.fastest(name, stage)) for name in names)]
         if COMPILE in names:
-            cells += [_faster(row.fastest(COMPILE, stage), row.fastest(name, stage)) for name in kernels]
-        cells += [f"{least.one_pass:.4f}", f"{least.two_pass:.4f}"]
-        cells += [_share(least, row.fastest(name, stage)) for name in kernels]
+            compiled = getattr(row.fastest(COMPILE, stage), "ms", None)
+            cells += [_ratio(compiled, row.fastest(name, stage)) for name in kernels]
+        cells += [f"{one_pass:.4f}", f"{two_pass:.4f}"]
+        cells += [_ratio(two_pass, row.fastest(name, stage)) for name in kernels]
         lines.append(cells)
     return aligned(head, lines)
 
 
 def _costs(rows: Sequence[Row]) -> str:
-    head = ["B,S,n,D", "", "forward us", "backward us", "mhc_pre us", "forward scratch MiB", "backward scratch MiB"]
     lines = []
     for row in rows:
         for name in _names([row]):
-            forward, backward = (row.fastest(name, stage) for stage in STAGES)
-            lines.append(
-                [
-                    str(row.shape),
-                    name,
-                    _number(forward, lambda timing: timing.host_us, 1),
-                    _number(backward, lambda timing: timing.host_us, 1),
-                    _number(forward, lambda timing: timing.entry_us, 1),
-                    _number(forward, lambda timing: timing.scratch_mib, 2),
-                    _number(backward, lambda timing: timing.scratch_mib, 2),
-                ]
-            )
+            timings = {stage: row.fastest(name, stage) for stage in STAGES}
+            numbers = [_fixed(getattr(timings[stage], field, None), digits) for stage, field, digits in _COSTS.values()]
+            lines.append([str(row.shape), name, *numbers])
     legend = (
         "Issued in batches without waiting for the device, its queue drained between them; the median of the quickest of\n"
         "five blocks. mhc_pre is the forward through the public call under `no_grad`, argument checks included. Scratch is\n"
         "the peak beyond inputs and results; what autograd's graph keeps alive between forward and backward is not in it."
     )
-    return f"{legend}\n\n{aligned(head, lines)}"
+    return f"{legend}\n\n{aligned(['B,S,n,D', '', *_COSTS], lines)}"
 
 
 def _accuracy(rows: Sequence[Row]) -> str:
@@ -137,18 +130,9 @@ def _cell(timing: Timing | None) -> str:
     return f"{_fixed(timing.ms, 4)} ({timing.variant})" if timing.variant else _fixed(timing.ms, 4)
 
 
-def _faster(reference: Timing | None, timing: Timing | None) -> str:
-    if reference is None or reference.ms is None or timing is None or not timing.ms:
-        return _NONE
-    return f"{reference.ms / timing.ms:.2f}"
-
-
-def _share(least: Bound, timing: Timing | None) -> str:
-    return f"{least.two_pass / timing.ms:.2f}" if timing is not None and timing.ms else _NONE
-
-
-def _number(timing: Timing | None, pick: Callable[[Timing], float | None], digits: int) -> str:
-    return _NONE if timing is None else _fixed(pick(timing), digits)
+def _ratio(reference: float | None, timing: Timing | None) -> str:
+    """Return a time over that of a contender."""
+    return f"{reference / timing.ms:.2f}" if reference is not None and timing is not None and timing.ms else _NONE
 
 
 def _fixed(value: float | None, digits: int) -> str:

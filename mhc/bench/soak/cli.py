@@ -18,7 +18,7 @@ RESULTS = {"cpu": verbs.RESULTS / "soak.md", "cuda": verbs.RESULTS / "soak-cuda.
 @verbs.positive("--minutes", help="Instead of --hours.")
 @verbs.whole("--workers", default=2, help="Of the campaign.")
 @verbs.whole("--kills", least=0, default=20, help="How often it is ended.")
-@verbs.whole("--seed", least=0, default=0, help="Of the moments, the signals and the cases.")
+@verbs.SEED
 @verbs.device("Where kernels run.")
 @verbs.several("--only", "names", metavar="NAME", help="A misbehaving implementation.")
 @click.option(
@@ -65,11 +65,8 @@ def soak_(
             folder=(out or Path(passing)).resolve(),
         )
         legs: list[Leg] = []
-
-        def show(leg: Leg) -> None:
+        for leg in soak(plan):
             legs.append(leg)
             click.echo(line(len(legs), leg))
-
-        soak(plan, show)
-    text = render(plan, legs, command=verbs.command(), day=verbs.today())
+    text = render(plan, legs, command=verbs.command())
     page.finish(text, 0 if all(one.holds for one in statements(plan, legs)) else 1)

@@ -3,11 +3,12 @@
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mhc.bench.markdown import table
 from mhc.bench.soak.run import RIGHT, Leg, Plan, Snapshot
+from mhc.bench.verbs import today
 from mhc.environment import environment
 from oracles.mutants.misbehaving.catalogue import MISBEHAVING
 
@@ -39,15 +40,30 @@ class Statement:
 def statements(plan: Plan, legs: Sequence[Leg]) -> list[Statement]:
     """Return all statements that must hold, each with what contradicts it."""
     last = legs[-1].after
+
+    def each(wrong: Callable[[Leg], Iterable[str]], *, orderly: bool = False) -> Iterator[str]:
+        for number, leg in enumerate(legs, 1):
+            if leg.orderly or not orderly:
+                yield from (f"leg {number}: {one}" for one in wrong(leg))
+
     checks: Sequence[tuple[str, Iterator[str]]] = (
         ("nothing lost: findings stay, counts never shrink, the store is whole", _lost(legs)),
-        ("nothing false: the right ones are clean, the others show what they do", _false(plan, last)),
+        ("nothing false: the right ones are clean, the others show what they do", _false(last)),
         ("nothing missed: each misbehaving one was found", _missed(plan, last)),
-        (f"a leg ends within {LATE:g} s of its time or of a signal", _late(legs)),
-        ("a leg that can end as it should writes its reports", _each(legs, lambda leg: not leg.reported, "no reports")),
-        ("no process outlives a leg that could end as it should", _each(legs, lambda leg: bool(leg.left), "{left}")),
-        ("the exit status is 1, or 3 with a fault on record", _statuses(legs)),
-        ("no traceback and no control character is printed", _printed(legs)),
+        (
+            f"a leg ends within {LATE:g} s of its time or of a signal",
+            each(lambda leg: [f"{leg.late:.0f} s"] if leg.late > LATE else []),
+        ),
+        (
+            "a leg that can end as it should writes its reports",
+            each(lambda leg: [] if leg.reported else ["no reports"], orderly=True),
+        ),
+        (
+            "no process outlives a leg that could end as it should",
+            each(lambda leg: [", ".join(leg.left)] if leg.left else [], orderly=True),
+        ),
+        ("the exit status is 1, or 3 with a fault on record", each(_status, orderly=True)),
+        ("no traceback and no control character is printed", each(_printed)),
     )
     return [Statement(words, list(found)) for words, found in checks]
 
@@ -67,7 +83,7 @@ def _lost(legs: Sequence[Leg]) -> Iterator[str]:
         before = leg.after
 
 
-def _false(plan: Plan, last: Snapshot) -> Iterator[str]:
+def _false(last: Snapshot) -> Iterator[str]:
     for text, (name, oracle, symptom) in last.findings.items():
         if name not in MISBEHAVING or not MISBEHAVING[name].allows(oracle, symptom):
             yield text
@@ -86,33 +102,19 @@ def _missed(plan: Plan, last: Snapshot) -> Iterator[str]:
             yield f"{name} ({last.cases.get(name, 0)} cases)"
 
 
-def _late(legs: Sequence[Leg]) -> Iterator[str]:
-    for number, leg in enumerate(legs, 1):
-        if leg.late > LATE:
-            yield f"leg {number}: {leg.late:.0f} s"
+def _status(leg: Leg) -> Iterator[str]:
+    found = 3 if leg.after.faults else 1 if leg.after.findings else None
+    allowed = (0, 2) if found is None else (found,)  # a leg may end before anything is found, or judged
+    if leg.status not in allowed:
+        yield "did not end" if leg.status is None else str(leg.status)
 
 
-def _each(legs: Sequence[Leg], wrong: Callable[[Leg], bool], words: str) -> Iterator[str]:
-    for number, leg in enumerate(legs, 1):
-        if leg.orderly and wrong(leg):
-            yield f"leg {number}: {words.format(left=', '.join(leg.left))}"
-
-
-def _statuses(legs: Sequence[Leg]) -> Iterator[str]:
-    for number, leg in enumerate(legs, 1):
-        found = 3 if leg.after.faults else 1 if leg.after.findings else None
-        allowed = (0, 2) if found is None else (found,)  # a leg may end before anything is found, or judged
-        if leg.orderly and leg.status not in allowed:
-            yield f"leg {number}: {'did not end' if leg.status is None else leg.status}"
-
-
-def _printed(legs: Sequence[Leg]) -> Iterator[str]:
-    for number, leg in enumerate(legs, 1):
-        for name, text in (("output", leg.output), ("errors", leg.errors)):
-            for raised in _TRACEBACK.findall(text):
-                yield f"leg {number}: a traceback in its {name}, {raised[:200]}"
-            if re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text):
-                yield f"leg {number}: a control character in its {name}"
+def _printed(leg: Leg) -> Iterator[str]:
+    for name, text in (("output", leg.output), ("errors", leg.errors)):
+        for raised in _TRACEBACK.findall(text):
+            yield f"a traceback in its {name}, {raised[:200]}"
+        if re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text):
+            yield f"a control character in its {name}"
 
 
 def line(number: int, leg: Leg) -> str:
@@ -126,38 +128,26 @@ def _ended(leg: Leg) -> str:
     return end if not leg.orderly else f"{end}, {'no end' if leg.status is None else f'status {leg.status}'}"
 
 
-def render(plan: Plan, legs: Sequence[Leg], *, command: str, day: str) -> str:
+def render(plan: Plan, legs: Sequence[Leg], *, command: str) -> str:
     """Return the page."""
     here, last = environment(), legs[-1].after
-    versions = ", ".join([f"Python {here.python}", f"torch {here.packages['torch']}", *here.devices])
-    return "\n".join(
-        [
-            "# Soak: a campaign over implementations that misbehave, killed and gone on with",
-            "",
-            f"{day}, {here.processor}, {versions}",
-            "",
-            f"    {command}",
-            "",
-            f"One campaign of {plan.seconds / 60:g} minutes on {plan.workers} workers (device {plan.device}), over "
-            f"{len(plan.names)} misbehaving implementations beside {' and '.join(RIGHT)}; its main process was ended "
-            f"{plan.kills} times at moments that seed {plan.seed} drew, and each time gone on with. "
-            f"{sum(last.cases.values()):,} cases, {len(last.findings)} findings, {len(last.faults)} faults.",
-            "",
-            *(f"- {one}" for one in statements(plan, legs)),
-            "",
-            "## Legs",
-            "",
-            "Late: seconds from the signal, or from the end of its time, to the end. Left: processes that ran when it had "
-            "ended; after SIGKILL no process is left to end what a kernel has started.",
-            "",
-            table(_LEGS, _legs(legs), ("---:", "---", "---:", "---:", "---:", "---:", "---")),
-            "",
-            "## Implementations",
-            "",
-            table(("implementation", "cases", "found", "expected"), _rows(plan, last), ("---", "---:", "---", "---")),
-            "",
-        ]
-    )
+    parts = [
+        "# Soak: a campaign over implementations that misbehave, killed and gone on with",
+        ", ".join([today(), here.processor, f"Python {here.python}", f"torch {here.packages['torch']}", *here.devices]),
+        f"    {command}",
+        f"One campaign of {plan.seconds / 60:g} minutes on {plan.workers} workers (device {plan.device}), over "
+        f"{len(plan.names)} misbehaving implementations beside {' and '.join(RIGHT)}; its main process was ended "
+        f"{plan.kills} times at moments that seed {plan.seed} drew, and each time gone on with. "
+        f"{sum(last.cases.values()):,} cases, {len(last.findings)} findings, {len(last.faults)} faults.",
+        "\n".join(f"- {one}" for one in statements(plan, legs)),
+        "## Legs",
+        "Late: seconds from the signal, or from the end of its time, to the end. Left: processes that ran when it had "
+        "ended; after SIGKILL no process is left to end what a kernel has started.",
+        table(_LEGS, _legs(legs), ("---:", "---", "---:", "---:", "---:", "---:", "---")),
+        "## Implementations",
+        table(("implementation", "cases", "found", "expected"), _rows(plan, last), ("---", "---:", "---", "---")),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 _LEGS = ("leg", "ended by", "s", "late", "cases", "findings", "left")

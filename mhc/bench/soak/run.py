@@ -9,11 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.findings.fingerprint import Fingerprint
@@ -106,21 +105,21 @@ class Leg:
         return self.end is not signal.SIGKILL
 
 
-def soak(plan: Plan, on_leg: Callable[[Leg], None] = lambda leg: None) -> list[Leg]:
-    """Run the campaign, leg after leg; no process of it is left."""
-    legs: list[Leg] = []
+def soak(plan: Plan) -> Iterator[Leg]:
+    """Run the campaign, and yield leg after leg; at the end no process of it is left."""
     began = time.monotonic()
+    before = Snapshot()
     plan.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=PRIVATE, ignore_cleanup_errors=True) as temporary:  # one that may be deleted
         variables = {**os.environ, _MARK: str(plan.folder), "TMPDIR": temporary}
         try:
-            for at, end in (*plan.ends(), (float("inf"), None)):
-                legs.append(_leg(plan, len(legs), at + began, end, variables, legs[-1].after if legs else Snapshot()))
-                on_leg(legs[-1])
+            for number, (at, end) in enumerate((*plan.ends(), (float("inf"), None))):
+                leg = _leg(plan, number, at + began, end, variables, before)
+                before = leg.after
+                yield leg
         finally:
             for pid, _ in marked(str(plan.folder)):
                 _kill(pid)
-    return legs
 
 
 def command(plan: Plan, run: Path | None) -> list[str]:
@@ -185,28 +184,20 @@ def _run_of(folder: Path) -> Path | None:
 def snapshot(run: Path) -> Snapshot:
     """Read the store of a run."""
     with closing(Store(run / FILE)) as store:
-        counts: dict[str, float] = {}
-        cases: dict[str, int] = {}
-        for name, words in store.counts().items():
-            cases[name] = round(words.get("checked", 0) + words.get("refused", 0))
-            counts |= {f"{name} {what}": n for what, n in words.items()}
+        words, meta, seconds = store.counts(), store.meta(), store.seconds()
+        counts = {f"{name} {what}": n for name, by_word in words.items() for what, n in by_word.items()}
         counts |= {f"{name} in {label}": float(n) for name, label, n in store.table("regions")}
         found = {}
         for row in store.findings().values():
             one = Fingerprint(**row["document"]["fingerprint"])
             found[str(one)] = (one.implementation, one.oracle, one.symptom)
             counts[f"seen {one}"] = float(row["seen"])
-        meta = store.meta()
-        seconds = store.seconds()
     with closing(sqlite3.connect(run / FILE)) as connection:
         whole = connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    return Snapshot(findings=found, counts=counts, cases=cases, faults=_faults(meta), seconds=seconds, whole=whole)
-
-
-def _faults(meta: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the faults in a store: of implementations, and the one that ended the last leg."""
-    found = [(str(one["implementation"]), str(one["message"])) for one in meta.get("faults", ())]
-    return found + ([("", str(meta["fault"]))] if meta.get("fault") else [])
+    cases = {name: round(n.get("checked", 0) + n.get("refused", 0)) for name, n in words.items()}
+    faults = [(str(one["implementation"]), str(one["message"])) for one in meta.get("faults", ())]
+    faults += [("", str(meta["fault"]))] if meta.get("fault") else []  # it ended the last leg
+    return Snapshot(findings=found, counts=counts, cases=cases, faults=faults, seconds=seconds, whole=whole)
 
 
 def _left(mark: str) -> list[str]:

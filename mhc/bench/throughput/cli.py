@@ -5,7 +5,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,27 +15,17 @@ import click
 import torch
 
 from mhc.bench import verbs
-from mhc.bench.detection.sets import KNOWN, set_of
+from mhc.bench.detection.sets import choose
 from mhc.bench.markdown import table
-from mhc.bench.throughput.measure import (
-    PHASES,
-    Contender,
-    Lap,
-    Team,
-    in_turns,
-    materialising,
-    median_rate,
-    median_ratio,
-    plain,
-    split,
-)
-from mhc.bench.throughput.race import Race, State, race, scores
+from mhc.bench.state import Results
+from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, materialising, median_ratio, plain, split, unled
+from mhc.bench.throughput.race import Race, race, tables
 from mhc.bench.throughput.simulated import Simulated, serve
 from mhc.bench.throughput.simulated import measure as simulate
-from mhc.bench.throughput.unled import unled
 from mhc.fuzz.cli.options import load_all
 from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
 from mhc.fuzz.executors.ray_cluster import RayExecutor, join
+from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from oracles.mutants.catalogue import ALL
@@ -47,11 +37,7 @@ COST, CEILING = 2.0, 2000.0
 """Milliseconds that a case may cost the main process; cases a second that it must be able to follow."""
 UNLED = "no campaign"
 _CASES = 100
-_PARTS = (0.125, 0.25, 0.5, 1.0)  # of a race's limit: the score is also given for these limits
-_RACE_HEAD = (
-    *("seconds each", "", "killed", "clean flagged", "seconds, all mutants", "kills a minute"),
-    *("campaign's kills a minute over it", "its seconds over the campaign's"),
-)
+_SECONDS = 10.0  # that a simulated fleet works
 _EVERY = 8  # of the catalogue's mutants, without --all
 
 
@@ -66,22 +52,20 @@ _EVERY = 8  # of the catalogue's mutants, without --all
 @click.option("--no-plain", is_flag=True, help="Leave the plain loop out.")
 @verbs.whole("--simulated", metavar="N", help="Measure N workers that sleep and report instead.")
 @verbs.number("--sleep", least=0, default=0.0, help="Seconds a simulated case takes.")
-@verbs.number("--seconds", default=10.0, help="That a simulated fleet works.")
 @click.option(
     "--race", "racing", is_flag=True, help="Race a campaign against the plain loop over known-bad implementations."
 )
 @click.option("--all", "every", is_flag=True, help=f"Race over all mutants, not every {_EVERY}th.")
-@verbs.several("--only", "names", metavar="NAME", help="Race over a mutant, or all of a base or set.")
+@verbs.several("--only", "names", metavar="NAME", help="Race over a mutant, a base or a set.")
 @verbs.whole("--thresholds", least=0, metavar="SEED", help="Race over mutants too whose thresholds this seed draws.")
 @verbs.number("--limit", default=60.0, help="Seconds a mutant has under each.")
 @verbs.jobs("Mutants at a time.")
-@verbs.state("Keep a race's results there.")
+@verbs.STATE
 def throughput(
     seed: int,
     on: str | None,
     simulated: int | None,
     sleep: float,
-    seconds: float,
     racing: bool,
     every: bool,
     names: tuple[str, ...],
@@ -104,7 +88,7 @@ def throughput(
     """
     try:
         if simulated is not None:
-            sys.exit(_simulated(simulated, sleep, seconds, seed, on))
+            sys.exit(_simulated(simulated, sleep, seed, on))
         if racing:
             generated = () if thresholds is None else drawn(thresholds)
             sys.exit(_race(_chosen(names, generated, every=every), state, limit, jobs, seed))
@@ -120,17 +104,11 @@ def _chosen(names: Sequence[str], generated: Sequence[Mutant], *, every: bool) -
     Raises:
         click.UsageError: a name is of nothing that is raced on the CPU.
     """
-    known = [one for one in (*ALL.values(), *generated) if not one.equivalent and one.device == "cpu"]
-    if not names:
-        return [*(one for one in ALL.values() if one in known)][:: 1 if every else _EVERY] + list(generated)
-    words = {one.name: {one.name, one.base, *(() if one.clean else (set_of(one),))} for one in known}
-    unknown = {*names}.difference(*words.values())
-    if unknown:
-        raise click.UsageError(f"--only {min(unknown)}: no such mutant on the CPU, and no base or set of any")
-    return [one for one in known if words[one.name] & {*names}]
+    known = [one for one in ALL.values() if not one.equivalent and one.device == "cpu"]
+    return choose(names, [*known, *generated]) if names else [*known[:: 1 if every else _EVERY], *generated]
 
 
-def _simulated(workers: int, sleep: float, seconds: float, seed: int, on: str | None) -> int:
+def _simulated(workers: int, sleep: float, seed: int, on: str | None) -> int:
     if on is not None:
         join(on, "cpu", workers)
 
@@ -138,7 +116,7 @@ def _simulated(workers: int, sleep: float, seconds: float, seed: int, on: str | 
         return Simulated(specs, workers) if on is None else RayExecutor(specs, "cpu", workers, Limits(), target=serve)
 
     with tempfile.TemporaryDirectory() as folder:
-        seen = simulate(Path(folder), executor, seconds=seconds, sleep=sleep, seed=seed)
+        seen = simulate(Path(folder), executor, seconds=_SECONDS, sleep=sleep, seed=seed)
     transport = "pipes" if on is None else "Ray"
     click.echo(
         f"{seen.workers} workers over {transport}: {seen.cases} cases in {seen.seconds:.1f} s, {seen.rate:.0f} cases/s"
@@ -159,33 +137,16 @@ def _race(mutants: Sequence[Mutant], state: Path | None, limit: float, jobs: int
         plain = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in result.plain.items()) or "-"
         click.echo(f"{time.monotonic() - started:6.0f} s  {mutant.name}: campaign {at}; plain loop: {plain} {result.fault}")
 
-    races = race(mutants, State(state, {"limit": limit, "seed": seed}), limit=limit, jobs=jobs, seed=seed, on_race=show)
+    first = FORKSERVER.Process()  # what the first process alone waits for is in no race
+    first.start()
+    first.join()
+    kept = Results(Race, "races", state, limit=limit, seed=seed)
+    races = kept.complete(mutants, lambda mutant: race(mutant, limit, seed), jobs, show)
     hunted = sum(not one.clean for one in races)
     click.echo(f"\n{hunted} mutants and {len(races) - hunted} clean variants, {limit:g} s each under each, {jobs} at a time")
-    sets: dict[str, list[Race]] = {}
-    for mutant, result in zip(mutants, races, strict=True):
-        if not mutant.clean:
-            sets.setdefault(set_of(mutant), []).append(result)
-    titled = {"All": races} if len(sets) > 1 else {}
-    titled |= {f"{name}. {KNOWN[name]}": [*those, *(one for one in races if one.clean)] for name, those in sets.items()}
-    for title, those in titled.items():
-        click.echo(f"\n{title}\n\n{_race_table(those, limit)}")
+    for text in tables(mutants, races, limit):
+        click.echo(f"\n{text}")
     return 3 if any(one.fault for one in races) else 0
-
-
-def _race_table(races: Sequence[Race], limit: float) -> str:
-    """Return the table of a set of mutants, and of all clean variants."""
-    hunted = sum(not one.clean for one in races)
-    rows = []
-    for part in _PARTS:
-        found = scores(races, limit * part)
-        ours = found["campaign"]
-        for name, score in found.items():
-            often = f"{ours.per_minute / score.per_minute:.1f}" if score.per_minute else "-"
-            longer = f"{score.seconds / ours.seconds:.1f}" if ours.seconds else "-"
-            kills = (f"{score.kills} of {hunted}", str(score.flagged), f"{score.seconds:.0f}", f"{score.per_minute:.1f}")
-            rows.append((f"{limit * part:g}", name, *kills, often, longer))
-    return table(_RACE_HEAD, rows)
 
 
 def _measure(
@@ -215,41 +176,37 @@ def _measure(
         closing(Team(loaded, partial(LocalExecutor, loaded, device, most, Limits(), gpus=gpus))) as here,
         closing(Team(loaded, partial(RayExecutor, loaded, device, most, Limits()))) as fleet,
     ):
-        contenders = []
+        contenders: dict[str, Callable[[int], Lap]] = {}
         for many in counts:
-            contenders.append(Contender(_named("campaign", many), partial(here.lap, workers=many, cases=cases)))
-            processes = partial(unled, loaded, device, processes=many, gpus=gpus, cases=cases)
-            contenders.append(Contender(_named(UNLED, many), processes))
+            named = f"{many} worker{'s' if many > 1 else ''}"
+            contenders[f"campaign, {named}"] = partial(here.lap, workers=many, cases=cases)
+            contenders[f"{UNLED}, {named}"] = partial(unled, loaded, device, processes=many, gpus=gpus, cases=cases)
             if on is not None:
-                contenders.append(Contender(_named("on Ray", many), partial(fleet.lap, workers=many, cases=cases)))
+                contenders[f"on Ray, {named}"] = partial(fleet.lap, workers=many, cases=cases)
             if not no_plain and device == "cpu":
-                loops = partial(plain, loaded, cases=cases, jobs=many)
-                contenders.append(Contender(_named("plain loop", many), loops))
-        found = in_turns(contenders, laps, seed, _show)
+                contenders[f"plain loop, {named}"] = partial(plain, loaded, cases=cases, jobs=many)
+        found: dict[str, list[Lap]] = {name: [] for name in contenders}
+        for name, lap in in_turns(contenders, laps, seed):
+            found[name].append(lap)
+            click.echo(f"{name}: {lap.cases} cases in {lap.seconds:.1f} s, {lap.rate:.1f} cases/s")
     click.echo(f"\n{', '.join(loaded)} on {device}, {cases} cases each a lap, {laps} laps in turns\n")
-    first, unled_first = (found[contenders[i].name] for i in (0, 1))
+    first, unled_first, *_ = found.values()
     rows = [_lap_row(name, those, unled_first if name.startswith(UNLED) else first) for name, those in found.items()]
     head = (
         *("", f"cases/s, median of {laps}", "over the first of its kind, median of the turns", "workers in cases"),
         *("ms of a worker a case", "main process, ms of CPU time a case"),
     )
     click.echo(table(head, rows))
-    phases = split(found[contenders[0].name][-1], materialising(device, seed))
+    phases = split(first[-1], materialising(device, seed))
     rows = [(name, *(f"{parts[phase]:.1f}" for phase in (*PHASES, "compiling"))) for name, parts in phases.items()]
-    click.echo(f"\nms of a case, {contenders[0].name}, last lap\n\n{table(('', *PHASES, 'on cases that compile'), rows)}")
+    title = f"ms of a case, {next(iter(found))}, last lap"
+    click.echo(f"\n{title}\n\n{table(('', *PHASES, 'on cases that compile'), rows)}")
 
 
 def _lap_row(name: str, laps: Sequence[Lap], base: Sequence[Lap]) -> tuple[str, ...]:
+    rate = statistics.median(lap.rate for lap in laps)
     cost = statistics.median(1000 * lap.cpu / max(1, lap.cases) for lap in laps)
     busy = statistics.median(lap.busy for lap in laps)
     each = statistics.median(1000 * lap.working / max(1, lap.cases) for lap in laps)
     shares = (f"{busy:.0%}", f"{each:.1f}") if busy else ("-", "-")
-    return (name, f"{median_rate(laps):.1f}", f"{median_ratio(laps, base):.2f}", *shares, f"{cost:.2f}" if cost else "-")
-
-
-def _named(what: str, workers: int) -> str:
-    return f"{what}, {workers} worker{'s' if workers > 1 else ''}"
-
-
-def _show(name: str, lap: Lap) -> None:
-    click.echo(f"{name}: {lap.cases} cases in {lap.seconds:.1f} s, {lap.rate:.1f} cases/s")
+    return (name, f"{rate:.1f}", f"{median_ratio(laps, base):.2f}", *shares, f"{cost:.2f}" if cost else "-")

@@ -2,17 +2,21 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from mhc.bench.apart import Ended, run_apart
 from mhc.bench.campaigns import campaign
 from mhc.bench.detection.hunt import ELEMENTS, draw
 from mhc.bench.throughput.plain import apart
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
-from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.executors.local import Executor, Specs
+from mhc.fuzz.worker.process import HarnessError
+from mhc.fuzz.worker.protocol import Checked, Message, Round
+from mhc.fuzz.worker.session import run_session
+from mhc.implementation import Implementation
 from mhc.inputs import materialise
 from strategies.rounds import ROUND
 
@@ -20,6 +24,7 @@ PHASES = ("drawing", "materialising", "running", "reference", "judging", "storin
 _MATERIALISED = 50  # cases, for the time that materialising takes
 _HOUR = 3600.0
 _LOOK = 0.05  # seconds between looks at how far a lap is
+_LOADED = 0.4  # of the cases without a campaign: not measured, since a process has things to load until then
 _WARM = 8  # rounds of each worker on each implementation before the first lap
 
 
@@ -34,7 +39,6 @@ class Lap:
         cpu: seconds of the main process's CPU time. working: seconds that all workers spent in cases, together.
         workers: how many there were.
         counts: as `Store.counts`, of the whole lap.
-        findings: that there were in the whole lap.
     """
 
     cases: int
@@ -43,7 +47,6 @@ class Lap:
     working: float = 0.0
     workers: int = 1
     counts: Mapping[str, Mapping[str, float]]
-    findings: int = 0
 
     @property
     def rate(self) -> float:
@@ -55,28 +58,15 @@ class Lap:
         return self.working / (self.workers * self.seconds) if self.seconds else 0.0
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A way of checking cases, and its name."""
+def in_turns(contenders: Mapping[str, Callable[[int], Lap]], laps: int, seed: int) -> Iterator[tuple[str, Lap]]:
+    """Measure all of them, one after the other, `laps` times: what else the machine does falls on all alike.
 
-    name: str
-    lap: Callable[[int], Lap]
-
-
-def in_turns(
-    contenders: Sequence[Contender], laps: int, seed: int, on_lap: Callable[[str, Lap], None] = lambda name, lap: None
-) -> dict[str, list[Lap]]:
-    """Measure all of them, one after the other, `laps` times: what else the machine does falls on all alike."""
-    found: dict[str, list[Lap]] = {one.name: [] for one in contenders}
+    Args:
+        contenders: ways of checking cases, by name; each is called with a seed.
+    """
     for number in range(laps):
-        for one in contenders:
-            found[one.name].append(one.lap(seed + 1000 * number))
-            on_lap(one.name, found[one.name][-1])
-    return found
-
-
-def median_rate(laps: Sequence[Lap]) -> float:
-    return statistics.median(lap.rate for lap in laps)
+        for name, lap in contenders.items():
+            yield name, lap(seed + 1000 * number)
 
 
 def median_ratio(laps: Sequence[Lap], over: Sequence[Lap]) -> float:
@@ -136,7 +126,7 @@ class Team:
         marks = _Marks()
         with campaign(self._specs, pool, Budget(cases=cases), seed=seed, on_tick=marks.look) as running:
             running.run()
-            return marks.lap(workers, running.store.counts(), len(running.store.findings()))
+            return marks.lap(workers, running.store.counts())
 
     def close(self) -> None:
         """End its processes."""
@@ -155,17 +145,55 @@ class _Marks:
         if self._full and now - self._full[-1][1] < _LOOK:
             return
         if sum(slot.case is not None for slot in running.pool.busy()) == running.pool.size:
-            self._full[1:] = [(running.cases, now, time.process_time(), _working(running.store))]
+            counts = running.store.counts().values()
+            working = sum(words.get("drawing", 0.0) + words.get("checking", 0.0) for words in counts)
+            self._full[1:] = [(running.cases, now, time.process_time(), working)]
 
-    def lap(self, workers: int, counts: Mapping[str, Mapping[str, float]], findings: int) -> Lap:
+    def lap(self, workers: int, counts: Mapping[str, Mapping[str, float]]) -> Lap:
         first, last = (self._full[0], self._full[-1]) if self._full else ((0, 0.0, 0.0, 0.0),) * 2
         cases, seconds, cpu, working = (after - before for before, after in zip(first, last, strict=True))
-        times = {"seconds": seconds, "cpu": cpu, "working": working}
-        return Lap(cases=int(cases), workers=workers, counts=counts, findings=findings, **times)
+        return Lap(cases=int(cases), seconds=seconds, cpu=cpu, working=working, workers=workers, counts=counts)
 
 
-def _working(store: Store) -> float:
-    return sum(words.get("drawing", 0.0) + words.get("checking", 0.0) for words in store.counts().values())
+def unled(specs: Specs, device: str, seed: int, *, processes: int, gpus: int, cases: int) -> Lap:
+    """Measure rounds in processes without a campaign: the most that as many workers can do on this machine at this time.
+
+    Args:
+        cases: on each implementation, a share of them in each of so many processes at a time.
+
+    Raises:
+        HarnessError: a process ended before it was done.
+    """
+    rounds = max(1, round(cases / ROUND / processes))
+
+    def slot(number: int) -> list[tuple[int, float]]:
+        variables = {"CUDA_VISIBLE_DEVICES": str(number % gpus)} if gpus else {}
+        seeds = range(seed + number * rounds, seed + (number + 1) * rounds)
+        return [run_apart(_rounds, spec, spec, device, seeds, variables=variables) for spec, _ in specs.values()]
+
+    try:
+        with ThreadPoolExecutor(processes) as pool:
+            found = [one for slots in pool.map(slot, range(processes)) for one in slots]
+    except Ended as ended:
+        raise HarnessError(str(ended)) from ended
+    working = sum(seconds for _, seconds in found)
+    cases = sum(done for done, _ in found)
+    return Lap(cases=cases, seconds=working / processes, working=working, workers=processes, counts={})
+
+
+def _rounds(implementation: Implementation, spec: str, device: str, seeds: range) -> tuple[int, float]:
+    """Return how many cases were checked, and in how many seconds."""
+    done, started = 0, time.monotonic()
+
+    def count(message: Message) -> None:
+        nonlocal done
+        done += isinstance(message, Checked)
+
+    for number, seed in enumerate(seeds):
+        if number == int(_LOADED * len(seeds)):
+            done, started = 0, time.monotonic()
+        run_session(spec, implementation, device, Round(seed=seed, count=ROUND), count)
+    return done, time.monotonic() - started
 
 
 def plain(specs: Specs, seed: int, *, cases: int, jobs: int) -> Lap:

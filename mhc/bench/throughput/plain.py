@@ -4,26 +4,24 @@ It runs in one process, as warm at its start as a campaign's, without limits, a 
 where the correct implementation passes on the same example; the time that finding this out takes is not counted.
 """
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from functools import partial
 from types import MappingProxyType
 
 import hypothesis
-import torch
 from hypothesis import Phase
 from hypothesis import strategies as st
 
+from mhc.bench.apart import Ended, run_apart
 from mhc.bench.detection.suites import COMPARATORS, Fixed, judge
-from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.implementation import Implementation
 from mhc.operator import STORAGE_DTYPES
 from mhc.registry import load
 from strategies.rounds import ROUND, quiet
 
-_START_LIMIT = 120.0
+_LAST_EXAMPLE = 120.0  # seconds that an example may take which is begun at the last moment
 DTYPES = tuple(STORAGE_DTYPES)
 _LARGE = 1 << 18
 
@@ -71,13 +69,14 @@ def loop(
     seconds: float,
     cases: float = float("inf"),
     seed: int = 0,
-    correct: Implementation | None = None,
+    correct: str | None = None,
 ) -> Loop:
     """Draw examples until `seconds` or `cases` are over, or every comparator has found something.
 
     Args:
-        correct: what `implementation` should be; without it nothing counts as found.
+        correct: names what `implementation` should be; without it nothing counts as found.
     """
+    right = None if correct is None else load(correct)
     done, asking = 0, 0.0
     kills: dict[str, float] = {}
     started = time.perf_counter()
@@ -95,11 +94,11 @@ def loop(
         said = judge(implementation, [example])
         done += 1
         found = [name for name, failures in said.items() if failures and name not in kills]
-        if correct is None or not found:
+        if right is None or not found:
             return
         at, before = spent(), time.perf_counter()
-        right = judge(correct, [example])
-        kills.update({name: at for name in found if not right[name]})
+        fails = judge(right, [example])
+        kills.update({name: at for name in found if not fails[name]})
         asking += time.perf_counter() - before
 
     configured = quiet(ROUND, phases=(Phase.generate,))
@@ -123,40 +122,12 @@ def apart(
     Args:
         variables: of the environment, beside those of the implementation.
     """
-    own = {**load(spec).env, **variables}
-    here, there = FORKSERVER.Pipe()
-    process = FORKSERVER.Process(target=_serve, args=(there, spec, own, seconds, cases, seed, correct))
-    process.start()
-    there.close()
+    task = partial(loop, seconds=seconds, cases=cases, seed=seed, correct=correct)
     try:
-        if not here.poll(_START_LIMIT):
-            raise TimeoutError(f"the plain loop over {spec} did not start in {_START_LIMIT:.0f} s")
-        here.recv()
-        started = time.perf_counter()
-        if here.poll(seconds + _START_LIMIT):  # an example may be begun at the last moment, and take its time
-            result: Loop = here.recv()
-            return result
-        ended, at = "hangs", float("inf")  # without a limit, a hang is found only when a person looks
-    except (EOFError, ConnectionResetError):
-        ended, at = "ends the process", time.perf_counter() - started
-    finally:
-        process.kill()
-        process.join()
-        here.close()
-    return Loop(seconds=min(at, seconds), kills=dict.fromkeys(COMPARATORS, at) if at <= seconds else {}, ended=ended)
-
-
-def _serve(
-    connection: Connection,
-    spec: str,
-    variables: Mapping[str, str],
-    seconds: float,
-    cases: float,
-    seed: int,
-    correct: str | None,
-) -> None:
-    os.environ.update(variables)  # before anything of a DSL is imported
-    torch.set_num_threads(1)
-    implementation, right = load(spec), None if correct is None else load(correct)
-    connection.send(None)
-    connection.send(loop(implementation, seconds=seconds, cases=cases, seed=seed, correct=right))
+        result: Loop = run_apart(task, spec, limit=seconds + _LAST_EXAMPLE, variables=variables)
+    except Ended as ended:
+        if ended.status is None:  # without a limit, a hang is found only when a person looks
+            return Loop(seconds=seconds, ended="hangs")
+        kills = dict.fromkeys(COMPARATORS, ended.seconds) if ended.seconds <= seconds else {}
+        return Loop(seconds=min(ended.seconds, seconds), kills=kills, ended="ends the process")
+    return result

@@ -4,23 +4,28 @@ Each compiles for itself, in a cache of its own that is empty when it begins.
 """
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mhc.bench.campaigns import campaign
 from mhc.bench.detection.hunt import base_subject, subject
+from mhc.bench.detection.sets import KNOWN, set_of
 from mhc.bench.detection.suites import COMPARATORS
-from mhc.bench.state import Results
+from mhc.bench.markdown import table
 from mhc.bench.throughput.plain import apart
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.executors.local import LocalExecutor
-from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from mhc.registry import load
 from oracles.mutants.record import Mutant
 
+_PARTS = (0.125, 0.25, 0.5, 1.0)  # of the limit: the score is also given for these limits
+_HEAD = (
+    *("seconds each", "", "killed", "clean flagged", "seconds, all mutants", "kills a minute"),
+    *("campaign's kills a minute over it", "its seconds over the campaign's"),
+)
 _RUN, _COMPILE = 30.0, 30.0  # seconds after which a run, or one that compiles, hangs: a race is short
 
 
@@ -45,12 +50,6 @@ class Race:
     fault: str = ""
 
 
-class State(Results[Race]):
-    """Finished races."""
-
-    key, kind = "races", Race
-
-
 @dataclass(frozen=True)
 class Score:
     """The findings of one of the two. seconds: of all mutants, each up to its kill or the limit. flagged: clean variants."""
@@ -64,33 +63,17 @@ class Score:
         return 60 * self.kills / self.seconds if self.seconds else 0.0
 
 
-def race(
-    mutants: Sequence[Mutant],
-    state: State,
-    *,
-    limit: float,
-    jobs: int,
-    seed: int,
-    on_race: Callable[[Mutant, Race], None] = lambda mutant, result: None,
-) -> list[Race]:
-    """Race the mutants, `jobs` at a time; each has `limit` seconds under each of the two, one after the other."""
-    first = FORKSERVER.Process()  # what the first process alone waits for is in no race
-    first.start()
-    first.join()
-    return state.complete(mutants, lambda mutant: _one(mutant, limit, seed), jobs, on_race)
-
-
-def _one(mutant: Mutant, limit: float, seed: int) -> Race:
-    prey = subject(mutant)
+def race(mutant: Mutant, limit: float, seed: int) -> Race:
+    """Race one mutant: it has `limit` seconds under each of the two, one after the other."""
+    spec, correct = subject(mutant).spec, base_subject(mutant.base).spec
     fault, at, cases = "", None, 0
     with tempfile.TemporaryDirectory() as cache:
         try:
-            at, cases = _campaign(prey.spec, limit, seed, cache)
+            at, cases = _campaign(spec, limit, seed, cache)
         except HarnessError as error:
             fault = str(error)
     with tempfile.TemporaryDirectory() as cache:
-        correct = base_subject(mutant.base).spec
-        plain = apart(prey.spec, seconds=limit, seed=seed, correct=correct, variables={"MHC_CACHE": cache})
+        plain = apart(spec, seconds=limit, seed=seed, correct=correct, variables={"MHC_CACHE": cache})
     return Race(
         name=mutant.name,
         base=mutant.base,
@@ -109,21 +92,22 @@ def _campaign(spec: str, limit: float, seed: int, cache: str) -> tuple[float | N
     implementation = replace(loaded, env={**loaded.env, "MHC_CACHE": cache})
     specs = {implementation.name: (spec, implementation)}
 
+    def counts(running: Campaign) -> Mapping[str, float]:
+        return running.store.counts().get(implementation.name, {})
+
     def tick(running: Campaign) -> None:
-        starting = running.store.counts().get(implementation.name, {}).get("starting", 0.0)
         if running.found:
             running.stop("found")
-        elif running.now - starting >= limit:
+        elif running.now - counts(running).get("starting", 0.0) >= limit:
             running.stop("limit")
 
     pool = Pool(specs, LocalExecutor(specs, "cpu", 1, Limits(run=_RUN, compile=_COMPILE)))
     with campaign(specs, pool, Budget(), seed=seed, on_tick=tick) as running:
         running.run()
-        at = min((row["at"] for row in running.store.findings().values()), default=None)
-        counts = running.store.counts().get(implementation.name, {})
-    starting = counts.get("starting", 0.0)
-    cases = int(counts.get("checked", 0) + counts.get("refused", 0))
-    return None if at is None or at - starting > limit else max(0.0, at - starting), cases
+        at = min((row["at"] for row in running.store.findings().values()), default=float("inf"))
+        found = counts(running)
+    seconds = at - found.get("starting", 0.0)
+    return max(0.0, seconds) if seconds <= limit else None, int(found.get("checked", 0) + found.get("refused", 0))
 
 
 def scores(races: Sequence[Race], limit: float) -> dict[str, Score]:
@@ -134,11 +118,39 @@ def scores(races: Sequence[Race], limit: float) -> dict[str, Score]:
     return {name: _score(times, limit) for name, times in found.items()}
 
 
-def _score(all_times: Sequence[tuple[bool, float | None]], limit: float) -> Score:
-    times = [(clean, None if at is None or at > limit else at) for clean, at in all_times]
+def _score(times: Sequence[tuple[bool, float | None]], limit: float) -> Score:
     hunted = [at for clean, at in times if not clean]
+    kills = [at for at in hunted if at is not None and at <= limit]
     return Score(
-        kills=sum(at is not None for at in hunted),
-        seconds=sum(limit if at is None else at for at in hunted),
-        flagged=sum(clean and at is not None for clean, at in times),
+        kills=len(kills),
+        seconds=sum(kills) + limit * (len(hunted) - len(kills)),
+        flagged=sum(clean and at is not None and at <= limit for clean, at in times),
     )
+
+
+def tables(mutants: Sequence[Mutant], races: Sequence[Race], limit: float) -> Iterator[str]:
+    """Yield the title and table of all races, where there are several sets, and of each set with all clean variants."""
+    clean = [one for one in races if one.clean]
+    sets: dict[str, list[Race]] = {}
+    for mutant, result in zip(mutants, races, strict=True):
+        if not mutant.clean:
+            sets.setdefault(set_of(mutant), []).append(result)
+    if len(sets) > 1:
+        yield f"All\n\n{race_table(races, limit)}"
+    for name, of_set in sets.items():
+        yield f"{name}. {KNOWN[name]}\n\n{race_table([*of_set, *clean], limit)}"
+
+
+def race_table(races: Sequence[Race], limit: float) -> str:
+    """Return the table of a set of mutants, and of all clean variants."""
+    hunted = sum(not one.clean for one in races)
+    rows = []
+    for part in _PARTS:
+        found = scores(races, limit * part)
+        ours = found["campaign"]
+        for name, score in found.items():
+            often = f"{ours.per_minute / score.per_minute:.1f}" if score.per_minute else "-"
+            longer = f"{score.seconds / ours.seconds:.1f}" if ours.seconds else "-"
+            kills = (f"{score.kills} of {hunted}", str(score.flagged), f"{score.seconds:.0f}", f"{score.per_minute:.1f}")
+            rows.append((f"{limit * part:g}", name, *kills, often, longer))
+    return table(_HEAD, rows)

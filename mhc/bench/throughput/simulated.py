@@ -85,43 +85,34 @@ class Ceiling:
         return self.told == self.kept == self.met
 
 
-def simulated() -> dict[str, Implementation]:
-    """Return the implementations that the workers pretend to run."""
-    real = load("manual")
-    return {name: replace(real, name=name) for name in (f"simulated-{number}" for number in range(IMPLEMENTATIONS))}
-
-
 def write_scripts(folder: Path, sleep: float, seed: int = 0) -> dict[str, tuple[str, Implementation]]:
     """Write the messages of the workers, of real cases; return the spec of each implementation, and the implementation."""
-    drawn = draw(_CASES, seed, {})
+    drawn, real = draw(_CASES, seed, {}), load("manual")
+    subjects = [spec.name for spec in (*PRE.outputs, *PRE.gradients)]
+    message = "{}[0, 0, 0] = 1.5, float64 1.0, bound 0.01"
+    kinds = [(subject, symptom) for symptom in ("wrong", "nan") for subject in subjects][:_BUGS]
+    bugs = [failed("bound", subject, symptom, message.format(subject)) for subject, symptom in kinds]
     specs = {}
-    for name, implementation in simulated().items():
-        luck = random.Random(f"{seed} {name}")
-        bugs = [_verdict(number) for number in range(_BUGS)]
-        path = folder / f"{name}.pickle"
-        cases = [_messages(str(path), implementation, case, bugs, luck, sleep) for case in drawn]
-        path.write_bytes(pickle.dumps(Script(sleep=sleep, cases=tuple(cases))))
+    for name in (f"simulated-{number}" for number in range(IMPLEMENTATIONS)):
+        implementation, path, luck = replace(real, name=name), folder / f"{name}.pickle", random.Random(f"{seed} {name}")
+        cases = tuple(_messages(str(path), implementation, case, bugs, luck, sleep) for case in drawn)
+        path.write_bytes(pickle.dumps(Script(sleep=sleep, cases=cases)))
         specs[name] = (str(path), implementation)
     return specs
 
 
-def _verdict(number: int) -> Verdict:
-    names = [spec.name for spec in (*PRE.outputs, *PRE.gradients)]
-    subject = names[number % len(names)]
-    message = f"{subject}[0, 0, 0] = 1.5, float64 1.0, bound 0.01"
-    return failed("bound", subject, "wrong" if number < len(names) else "nan", message)
+def _script(spec: str) -> Script:
+    script: Script = pickle.loads(Path(spec).read_bytes())
+    return script
 
 
 def _messages(
     spec: str, implementation: Implementation, case: Case, bugs: list[Verdict], luck: random.Random, sleep: float
 ) -> tuple[Message, ...]:
-    """The messages about one case, in which an implementation fails now and then."""
-    findings: tuple[Finding, ...] = ()
-    if luck.random() < _FAILING:
-        findings = (finding(spec, implementation, case, luck.choice(bugs)),)
+    """Return the messages about one case, in which an implementation fails now and then."""
     checked = Checked(
         case=case.json,
-        findings=findings,
+        findings=(finding(spec, implementation, case, luck.choice(bugs)),) if luck.random() < _FAILING else (),
         ratios={spec.name: luck.lognormvariate(-4, 2) for spec in (*PRE.outputs, *PRE.gradients)},
         regions=regions(case),
         seconds={"running": sleep / 4, "reference": sleep / 4, "checking": sleep, "comparing": 0.0, "compiling": 0.0},
@@ -135,12 +126,12 @@ def serve(
 ) -> None:
     """Run a simulated worker in a process of its own, as `mhc.fuzz.worker.main.serve` runs a real one."""
     frames.send(connection, Ready())
-    _answer(connection, {spec: pickle.loads(Path(spec).read_bytes())}, spec)
+    _answer(connection, {spec: _script(spec)}, spec)
 
 
 def _host(connections: Sequence[Connection], specs: Sequence[str]) -> None:
     """Run many simulated workers in one process, a thread each."""
-    scripts = {spec: pickle.loads(Path(spec).read_bytes()) for spec in specs}
+    scripts = {spec: _script(spec) for spec in specs}
     threads = [threading.Thread(target=_answer, args=(connection, scripts)) for connection in connections]
     for thread in threads:
         thread.start()
@@ -201,15 +192,17 @@ class Simulated:
         self.slots = workers
         pipes = [multiprocessing.Pipe() for _ in range(workers)]
         self._ends = [here for here, _ in pipes]
+        theirs = [there for _, there in pipes]
         context = multiprocessing.get_context("spawn")
         names = [spec for spec, _ in specs.values()]
-        self._hosts = []
-        for first in range(0, workers, _HOSTED):
-            theirs = [there for _, there in pipes[first : first + _HOSTED]]
-            self._hosts.append(context.Process(target=_host, args=(theirs, names), daemon=True))
-            self._hosts[-1].start()
-            for there in theirs:
-                there.close()
+        self._hosts = [
+            context.Process(target=_host, args=(theirs[first : first + _HOSTED], names), daemon=True)
+            for first in range(0, workers, _HOSTED)
+        ]
+        for host in self._hosts:
+            host.start()
+        for there in theirs:
+            there.close()
 
     def up(self, slot: int) -> bool:
         return True
@@ -252,7 +245,7 @@ def measure(folder: Path, executor: Callable[[Specs], Executor], *, seconds: flo
         if began and time.monotonic() - began[0][0] >= seconds:
             running.stop("measured")
 
-    messages = (one for spec, _ in specs.values() for case in pickle.loads(Path(spec).read_bytes()).cases for one in case)
+    messages = (one for spec, _ in specs.values() for case in _script(spec).cases for one in case)
     bugs = {found.fingerprint.id for one in messages if isinstance(one, Checked) for found in one.findings}
     with campaign(specs, pool, Budget(), seed=seed, on_finding=told.append, on_tick=tick) as running:
         running.run()
