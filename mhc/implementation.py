@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
-from mhc.operator import OPERATORS, STAGES, STORAGE_DTYPES, Operator
+from mhc.declaration import backward_of, forward_of
+from mhc.operator import OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
 DEVICES = ("cpu", "cuda")
 
@@ -70,7 +71,8 @@ class Implementation:
         aliases: pairs of names: an output or gradient, and the input, upstream gradient, saved tensor, output or gradient
             with which it may share memory. Undeclared sharing is a failure.
         compiles: returns the number of programs compiled so far in this process, for reports; None where not counted.
-        operator: the operator that it computes.
+        operator: the operator that it computes, or its name.
+        function: in place of forward and backward, a function that autograd can differentiate.
         origin: where it was loaded from; error messages begin with it.
 
     Raises:
@@ -88,10 +90,21 @@ class Implementation:
     recomputes_forward: bool = False
     aliases: tuple[tuple[str, str], ...] = ()
     compiles: Callable[[], int] | None = None
-    operator: str = "mhc_pre"
+    operator: str | Operator = "mhc_pre"
+    function: Callable[..., Any] | None = None
     origin: str = "built in"
 
     def __post_init__(self) -> None:
+        if isinstance(self.operator, Operator):
+            register(self.operator)
+            object.__setattr__(self, "operator", self.operator.name)
+        if self.function is not None:
+            given = self.forward is not None or self.backward is not None
+            self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
+            object.__setattr__(self, "forward", forward_of(self.function))
+            object.__setattr__(self, "backward", backward_of(self.function, len(OPERATORS[self.operator].inputs)))
+            object.__setattr__(self, "recomputes_forward", True)
+            object.__setattr__(self, "function", None)
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
         object.__setattr__(self, "schedule", MappingProxyType(dict(self.schedule)))
         named = isinstance(self.name, str) and 0 < len(self.name) <= _LONGEST_NAME and self.name.isprintable()

@@ -132,7 +132,10 @@ class Operator:
     symbols. `relations` are its metamorphic relations. `exact_recipes` and `exact_scalars` give inputs on which as many
     stages as possible are exact.
 
-    For the strategies: `usual_exponents` returns, from the sizes, log2 of the scale of tensors in a model (0 if missing),
+    `function` is the plain PyTorch function that is the reference, where the operator was declared by one
+    (`mhc.declaration`); then `forward` and `backward` are made from it, and bounds are read from it.
+
+    For the strategies: `scalar_choices` are the values of scalars. `usual_exponents` returns, from the sizes, log2 of the scale of tensors in a model (0 if missing),
     `regimes` names states of a model, and `production` gives the shapes of models.
     """
 
@@ -156,7 +159,9 @@ class Operator:
     exact_scalars: Mapping[str, float] = field(default_factory=dict)
     usual_exponents: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda sizes: {}
     regimes: Mapping[str, Regime] = field(default_factory=dict)
-    production: Production = field(default_factory=Production)
+    production: Production | None = None
+    scalar_choices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    function: Callable[..., Any] | None = None
 
     @property
     def forward_arguments(self) -> tuple[str, ...]:
@@ -282,5 +287,14 @@ def register(operator: Operator) -> None:
     Raises:
         ValueError: another operator has its name.
     """
-    if _REGISTERED.setdefault(operator.name, operator) is not operator:
+    known = _REGISTERED.setdefault(operator.name, operator)
+    if known is operator:
+        return
+    if known.function is None or operator.function is None or _place(known.function) != _place(operator.function):
         raise ValueError(f"operator {operator.name!r}: another one has this name")
+    _REGISTERED[operator.name] = operator  # its file was imported again
+
+
+def _place(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return where a function is defined."""
+    return function.__code__.co_filename, function.__qualname__

@@ -52,7 +52,7 @@ def repeated_tokens(trial: Trial) -> Plan | list[Verdict]:
     The bound of 2L terms, sqrt(2L) u sum |a|, is at most 2 sqrt(2) times that of L terms.
     """
     case = trial.case
-    if case.token_count < 1:
+    if case.token_count < 1 or not case.lead:
         return [not_applicable(NAME, "repeated tokens", "no tokens")]
     tokens = torch.arange(case.token_count).reshape(case.lead)
     tokens = torch.cat([tokens, tokens])

@@ -97,4 +97,6 @@ def _programs(case: Case) -> Hashable:
 
 def opening(implementation: Implementation) -> list[Case]:
     """Return `OPENING` in each dtype that the implementation takes."""
+    if implementation.operator != OPENING.operator:
+        return []
     return [replace(OPENING, dtype=dtype) for dtype in DTYPES if dtype in implementation.dtypes]

@@ -59,6 +59,7 @@ PRE = Operator(
     ),
     optional_outputs=frozenset({"inv_rms", "h_mix", "h_pre"}),
     scalars=MappingProxyType({"norm_eps": 1e-6, "hc_eps": 1e-6}),
+    scalar_choices=dict.fromkeys(("norm_eps", "hc_eps"), (1e-06, 1e-06, 0.0, 1e-12, 0.125, 1.0, 64.0)),
     axes=(Axis("B", least=0), Axis("S", least=0), Axis("n", most=MAX_N), Axis("D")),
     derived=derived,
     forward=formula.forward,
