@@ -14,7 +14,7 @@ from types import ModuleType
 from mhc.environment import environment
 from mhc.upstream.diagnose.attribution import attribute, generated, settings
 from mhc.upstream.export import new_folder, table_row, write_document
-from mhc.upstream.program.script import OTHER, heading
+from mhc.upstream.program.script import Script
 from mhc.upstream.releases.releases import NEEDS
 from mhc.upstream.source.definitions import closure, definition
 from mhc.upstream.source.text import unparse
@@ -43,10 +43,6 @@ _ONLY = """\
 if wrong and repr(actual) != FOUND:
     print(f"OTHER: {actual!r}")
     sys.exit(2)
-"""
-_END = """\
-print("REPRODUCED" if wrong else "NOT REPRODUCED")
-sys.exit(wrong)
 """
 
 
@@ -145,24 +141,12 @@ def text(program: str, symptom: Symptom, title: str) -> str:
     """
     key = _key(program)
     whole = closure([key])
-    imports = {*whole.imports, "import os", "import sys", *(["import re"] if symptom.raises is not None else [])}
-    lines = [
-        *heading(f"{title}: {symptom.name}"),
-        "",
-        *sorted(imports),
-        "",
-        "",
-        *OTHER.splitlines(),
-        "",
-        "",
-        *unparse(whole.statements()),
-        "",
-        "",
-        f"WHERE = {title!r}",
-        *symptom.judged(f"{whole.name(key)}()"),
-        *_END.splitlines(),
-    ]
-    return "\n".join(lines) + "\n"
+    return Script(
+        title=f"{title}: {symptom.name}",
+        imports=[*whole.imports, *(["import re"] if symptom.raises is not None else [])],
+        definitions={whole.names[key]: "\n".join(unparse(whole.definitions.values()))},
+        end=[f"WHERE = {title!r}", *symptom.judged(f"{whole.names[key]}()")],
+    ).text()
 
 
 def _outcome(program: str, symptom: Symptom, folder: Path) -> Outcome:

@@ -53,10 +53,10 @@ def export(found: Finding, to: str, folder: Path, device: str) -> list[Outcome]:
         facts = {
             "at": program.at,
             "where": program.where,
-            "control": f"with {control.change} it passes." if control else "no neighbouring case that was tried passes.",
+            "control": f"with {control.what} it passes." if control else "no neighbouring case that was tried passes.",
             "form": FORMS[program.form],
             "whole": len(program.unreduced.splitlines()),
-            "table": [table_row(one.change, one.passes, one.message or "") for one in around],
+            "table": [table_row(one.what, one.passes, one.how) for one in around],
             "source": generated(repro, found.fingerprint.subject) if to == "tilelang" else "",
         }
         write_document(place, document, facts, outcomes, tried)

@@ -14,7 +14,7 @@ from mhc.fuzz.worker.process import HarnessError
 from mhc.upstream import export as exporting
 from mhc.upstream.cli import export
 from mhc.upstream.diagnose.attribution import Attribution, Elsewhere
-from mhc.upstream.diagnose.neighbours import Neighbour, neighbours, peers
+from mhc.upstream.diagnose.neighbours import neighbours, peers
 from mhc.upstream.verify import ExportError, Outcome, confirmed, run
 from oracles.verdict import Status, Verdict
 from tests.support.exports import finding, program, repro
@@ -87,8 +87,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(exporting, "attribute", lambda repro, tried, elsewhere: Attribution(outcomes, elsewhere))
     monkeypatch.setattr(exporting, "shortened", lambda program, repro, _: (program, confirmed(repro)))
     around = [
-        Neighbour("as found", default_case(), "x = 2"),
-        Neighbour("D = 2", default_case(D=2), None),
+        Elsewhere("as found", passes=False, how="x = 2"),
+        Elsewhere("D = 2", passes=True),
     ]
     monkeypatch.setattr(exporting, "neighbours", lambda *_: around)
     return text
@@ -167,8 +167,8 @@ def test_neighbours_differ_in_one_thing_and_say_where_it_passes() -> None:
 
     case = default_case(D=2, scalars={"norm_eps": 0.5, "hc_eps": 1e-6})
     made = neighbours(finding("tilelang-c", "dx", case=case), lambda _: Stub())
-    assert made[0] == Neighbour("as found", case, "dx = 2")
-    by = {one.change: one.passes for one in made}
+    assert made[0] == Elsewhere("as found", passes=False, how="dx = 2")
+    by = {one.what: one.passes for one in made}
     assert by["D = 1"]
     assert not by["D = 3"]
     assert not by["norm_eps = 1e-06"]

@@ -17,7 +17,7 @@ from mhc.upstream.program.reference import reference
 from mhc.upstream.program.script import heading, wrapped
 from mhc.upstream.source.definitions import closure
 from mhc.upstream.source.fold import Fold, constant
-from mhc.upstream.source.simplify import Unroll
+from mhc.upstream.source.simplify import Simplify
 from mhc.upstream.source.text import WIDTH, strided_text, tensor_text, unparse, wrap
 from mhc.upstream.trace.capture import Capture, Variable
 from mhc.upstream.verify import ExportError
@@ -136,7 +136,7 @@ def test_folding(text: str, known: dict[str, object], folded: str) -> None:
 )
 def test_loops_that_run_once(text: str, unrolled: str) -> None:
     function = ast.parse("def f():\n" + textwrap.indent(text, "    ")).body[0]
-    made = ast.fix_missing_locations(Unroll().visit(function))
+    made = ast.fix_missing_locations(Simplify().visit(function))
     assert ast.unparse(made) == "def f():\n" + textwrap.indent(unrolled, "    ")
 
 
@@ -148,12 +148,12 @@ def test_definitions_of_one_name_get_two(tmp_path: Path, monkeypatch: pytest.Mon
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     whole = closure([("two_apart", "helper")])
-    text = "\n".join([*sorted(whole.imports), *unparse(whole.statements())])
+    text = "\n".join([*sorted(whole.imports), *unparse(whole.definitions.values())])
     namespace: dict[str, object] = {}
     exec(text, namespace)  # noqa: S102  what is tested is a program's text
     assert "Doc." not in text
     assert "apart" not in text
-    assert float(namespace[whole.name(("two_apart", "helper"))](10)) == 25.0  # type: ignore[operator]
+    assert float(namespace[whole.names["two_apart", "helper"]](10)) == 25.0  # type: ignore[operator]
 
 
 def test_a_name_that_no_module_binds_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -73,45 +74,28 @@ def export_verb(
     if program is not None:
         if title is None or out is None or spec is not None or device is not None:
             raise click.UsageError("--program goes with --title and --out, and without --impl and --device")
-        _export_program(program, title, _symptom(raises, expected, found), beside, to, needs or NEEDS[to][0], out)
+        try:
+            symptom = Symptom(raises=raises, expected=expected, found=found)
+        except ValueError as error:
+            raise click.UsageError(f"--raises or --expected: {error}") from error
+        needs = needs or NEEDS[to][0]
+        if needs not in NEEDS[to]:
+            raise click.UsageError(f"--needs must be one of {', '.join(NEEDS[to])} for {to}, was {needs!r}")
+        exporting = partial(export_program, program, beside, symptom, to=to, title=title, needs=needs, folder=out)
+        _write(f"{title}: {symptom.name}", out, exporting)
         return
     if title or raises or expected or found or beside or needs:
         raise click.UsageError("--title, --raises, --expected, --found, --beside and --needs go with --program")
     assert finding_file is not None
-    _export_finding(finding_file, to, out, spec, device, trust=trust)
-
-
-VERBS = (export_verb, matrix_verb, recheck_verb, releases_verb)
-
-
-def _export_finding(
-    finding_file: Path, to: str, out: Path | None, spec: str | None, device: str | None, *, trust: bool
-) -> None:
-    found, _, where = open_finding(finding_file, spec, device, trust=trust)
+    finding, _, where = open_finding(finding_file, spec, device, trust=trust)
     folder = out or finding_file.with_name(f"{finding_file.stem}-{to}")
     try:
-        _write(str(found.fingerprint), folder, lambda: export(found, to, folder, where))
+        _write(str(finding.fingerprint), folder, partial(export, finding, to, folder, where))
     except HarnessError as fault:
         our_fault(fault)
 
 
-def _export_program(
-    program: str, title: str, symptom: Symptom, beside: Sequence[str], to: str, needs: str, folder: Path
-) -> None:
-    if needs not in NEEDS[to]:
-        raise click.UsageError(f"--needs must be one of {', '.join(NEEDS[to])} for {to}, was {needs!r}")
-    _write(
-        f"{title}: {symptom.name}",
-        folder,
-        lambda: export_program(program, beside, symptom, to=to, title=title, needs=needs, folder=folder),
-    )
-
-
-def _symptom(raises: str | None, expected: str | None, found: str | None) -> Symptom:
-    try:
-        return Symptom(raises=raises, expected=expected, found=found)
-    except ValueError as error:
-        raise click.UsageError(f"--raises or --expected: {error}") from error
+VERBS = (export_verb, matrix_verb, recheck_verb, releases_verb)
 
 
 def _write(title: str, folder: Path, exporting: Callable[[], Sequence[Outcome]]) -> None:

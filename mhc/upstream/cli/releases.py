@@ -1,44 +1,33 @@
 """The verbs `matrix`, `recheck` and `releases` of `python -m mhc.fuzz`: exported repros on other versions."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 
 from mhc.upstream.issue import duplicates
 from mhc.upstream.releases import matrix_report
 from mhc.upstream.releases.interpreters import Interpreters, Unavailable, cache_folder, check_ready, installed, newest
-from mhc.upstream.releases.matrix import Matrix, Row
-from mhc.upstream.releases.recheck import ExportedFolder, Fate, find, read, recheck
+from mhc.upstream.releases.matrix import Matrix
+from mhc.upstream.releases.recheck import FATES, STILL, UNKNOWN, ExportedFolder, find, read, recheck
 from mhc.upstream.releases.releases import NEEDS, RELEASES, Release, chosen, ordered, release
 from mhc.upstream.verify import SECONDS
 
-Decorated = Callable[..., Any]
-
 _PYTHONS = "VERSION=PATH"
-
-
-def _environments(command: Decorated) -> Decorated:
-    """The options of all verbs that run releases."""
-    for option in (
-        click.option(
-            "--cache",
-            type=click.Path(file_okay=False, path_type=Path),
-            help="Folder of the environments; $MHC_CACHE/releases or one in the user's cache if not given.",
-        ),
-        click.option(
-            "--seconds",
-            type=click.FloatRange(min=0, min_open=True),
-            default=SECONDS,
-            show_default=True,
-            help="Time that one run of a repro may take.",
-        ),
-    ):
-        command = option(command)
-    return command
+_cache = click.option(
+    "--cache",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Folder of the environments; $MHC_CACHE/releases or one in the user's cache if not given.",
+)
+_seconds = click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=SECONDS,
+    show_default=True,
+    help="Time that one run of a repro may take.",
+)
 
 
 @click.command(name="matrix")
@@ -58,7 +47,8 @@ def _environments(command: Decorated) -> Decorated:
     help="An interpreter that has a release already. Repeatable; without --releases, nothing else is run.",
 )
 @click.option("--bisect/--no-bisect", default=None, help="Run only what bisection asks for.  [default: of more than ten]")
-@_environments
+@_seconds
+@_cache
 def matrix_verb(
     folder: Path, wanted: tuple[str, ...], pythons: tuple[str, ...], bisect: bool | None, cache: Path | None, seconds: float
 ) -> None:
@@ -84,7 +74,7 @@ def matrix_verb(
         exported.needs,
         interpreters,
         seconds=seconds,
-        on_row=lambda row: click.echo(_line(row)),
+        on_row=lambda row: click.echo(f"{row.version:12} {row.state.value:8} {row.told}"),
     )
     rows = runner.rows(releases, exported.own, bisects=bisect)
     duplicates.write(folder)
@@ -105,7 +95,8 @@ def matrix_verb(
     help="An interpreter to run them with instead.",
 )
 @click.option("--to", type=click.Choice(tuple(RELEASES)), help="Only those for this DSL.")
-@_environments
+@_seconds
+@_cache
 def recheck_verb(
     places: tuple[Path, ...], version: str | None, python: Path | None, to: str | None, cache: Path | None, seconds: float
 ) -> None:
@@ -124,15 +115,18 @@ def recheck_verb(
     found = _found(places or (Path("fuzz_reports"),), to)
     if version is not None and len({one.to for one in found}) > 1:
         raise click.UsageError(f"--version {version}: of what? The folders are for several DSLs; name one with --to")
-    fates: list[Fate] = []
+    fates: list[str] = []
     for exported in found:
-        of = version or _version(python, exported.to)
+        of = version if python is None else installed(python.absolute(), exported.to)
+        if of is None:
+            raise click.UsageError(f"--python {python}: has no {exported.to}")
         given = {} if python is None else {of: python.absolute()}
-        checked = recheck(exported, _release(exported.to, of), Interpreters(cache or cache_folder(), given), seconds=seconds)
-        click.echo(f"{exported.folder} ({exported.to} {exported.own} -> {of})\n    {checked}")
-        fates.append(checked.fate)
-    click.echo(", ".join(f"{fates.count(one)} {one.value}" for one in Fate if one in fates))
-    sys.exit(3 if Fate.UNKNOWN in fates else 1 if set(fates) - {Fate.STILL} else 0)
+        interpreters = Interpreters(cache or cache_folder(), given)
+        fate, row = recheck(exported, _release(exported.to, of), interpreters, seconds=seconds)
+        click.echo(f"{exported.folder} ({exported.to} {exported.own} -> {of})\n    {fate}: {row.told}")
+        fates.append(fate)
+    click.echo(", ".join(f"{fates.count(one)} {one}" for one in FATES if one in fates))
+    sys.exit(3 if UNKNOWN in fates else 1 if set(fates) - {STILL} else 0)
 
 
 @click.command(name="releases")
@@ -141,7 +135,8 @@ def recheck_verb(
 @click.option(
     "--with", "companions", multiple=True, metavar="NAME==VERSION", help="Try these companions instead of the listed."
 )
-@_environments
+@_seconds
+@_cache
 def releases_verb(to: str, wanted: tuple[str, ...], companions: tuple[str, ...], cache: Path | None, seconds: float) -> None:
     """Try the releases of a DSL with their companions: which runs what here.
 
@@ -164,7 +159,7 @@ def releases_verb(to: str, wanted: tuple[str, ...], companions: tuple[str, ...],
             continue
         click.echo(f"{tried.version:12} {pins}")
         for need in NEEDS[to]:
-            lacks = check_ready(python, to, tried.version, need, seconds=seconds).lacks
+            lacks, _ = check_ready(python, to, tried.version, need, seconds=seconds)
             click.echo(f"    {need:12} {lacks or 'works'}")
             clean &= not lacks or need == "cuda"
     sys.exit(0 if clean else 1)
@@ -209,23 +204,9 @@ def _given(pythons: Sequence[str]) -> dict[str, Path]:
     return made
 
 
-def _version(python: Path | None, to: str) -> str:
-    """The release that an interpreter has."""
-    assert python is not None
-    version = installed(python.absolute(), to)
-    if version is None:
-        raise click.UsageError(f"--python {python}: has no {to}")
-    return version
-
-
 def _found(places: Sequence[Path], to: str | None) -> list[ExportedFolder]:
     with _as_usage_error():
         found = [one for one in find(places) if to in {None, one.to}]
     if not found:
         raise click.UsageError(f"no exported folder{f' for {to}' if to else ''} in {', '.join(map(str, places))}")
     return found
-
-
-def _line(row: Row) -> str:
-    runs = f"{row.reproduced} of {len(row.outcomes)} runs reproduce" if row.outcomes else ""
-    return f"{row.version:12} {row.state.value:8} {'; '.join(filter(None, (runs, row.reason)))}"

@@ -134,13 +134,13 @@ def settings(to: str, device: str) -> tuple[Setting, ...]:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """The result of the finding's case with another schedule or on another implementation.
+    """The result of the finding's case with one change, or on another implementation.
 
     Attributes:
-        what: `schedule forward_splits = 2`, `golden`, `triton-interpreted on cpu`.
+        what: `D = 2`, `schedule forward_splits = 2`, `golden`, `triton-interpreted on cpu`.
         passes: whether it is right there. source: the same kernels, run without the compiler.
         formula: the operator's formula in plain PyTorch, of which the reference is made too.
-        how: the symptom, where it is not.
+        how: the symptom or the message, where it is not.
     """
 
     what: str

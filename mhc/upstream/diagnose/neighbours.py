@@ -1,7 +1,7 @@
 """Run cases that differ from a finding's in one respect: which fail and which pass."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +25,6 @@ SCHEDULES = 16
 
 _SAME_KERNELS = {"triton": "triton-interpreted"}
 _FORMULA = frozenset({"golden", "manual"})
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    """A case, what is different in it, and the message of the finding's verdict there; None where it passes."""
-
-    change: str
-    case: Case
-    message: str | None
-
-    @property
-    def passes(self) -> bool:
-        return self.message is None
 
 
 def peers(found: Finding, device: str, log: Path) -> list[Elsewhere]:
@@ -84,7 +71,7 @@ def schedules(found: Finding, start: Start) -> list[Elsewhere]:
         if pinned.get(key) != value
     ]
     tried = _tried(found, start, changes[:SCHEDULES])
-    return [Elsewhere(one.change, one.passes, how=found.fingerprint.symptom) for one in tried]
+    return [replace(one, how=found.fingerprint.symptom) for one in tried]
 
 
 def depth_of(found: Finding) -> Level:
@@ -93,7 +80,7 @@ def depth_of(found: Finding) -> Level:
     return Level.PLAIN if found.fingerprint.oracle in one_run else Level.FULL
 
 
-def neighbours(found: Finding, start: Start) -> list[Neighbour]:
+def neighbours(found: Finding, start: Start) -> list[Elsewhere]:
     """The finding's own case first, then its neighbours, run one after the other.
 
     A case that the implementation refuses, or where something else goes wrong, counts as passing nothing: it is left out.
@@ -101,9 +88,9 @@ def neighbours(found: Finding, start: Start) -> list[Neighbour]:
     return _tried(found, start, _changed(found.case))
 
 
-def _tried(found: Finding, start: Start, changes: Iterable[tuple[str, Case]]) -> list[Neighbour]:
+def _tried(found: Finding, start: Start, changes: Iterable[tuple[str, Case]]) -> list[Elsewhere]:
     sandbox = Sandbox(start, limit=LIMIT)
-    found_here: list[Neighbour] = []
+    made: list[Elsewhere] = []
     stages = found.fingerprint.oracle == liveness.NAME  # which a case that passes has no verdict on
     try:
         for change, case in changes:
@@ -113,10 +100,10 @@ def _tried(found: Finding, start: Start, changes: Iterable[tuple[str, Case]]) ->
                 (stages or one.subject == found.fingerprint.subject) and one.status is Status.PASS for one in verdicts
             )
             if seen is not None or (judged and not any(one.status is Status.FAIL for one in verdicts)):
-                found_here.append(Neighbour(change, case, None if seen is None else seen.message))
+                made.append(Elsewhere(change, passes=seen is None, how="" if seen is None else seen.message))
     finally:
         sandbox.stop()
-    return found_here
+    return made
 
 
 def _changed(case: Case) -> Iterator[tuple[str, Case]]:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from mhc.files import replace_text
 from mhc.upstream.issue import text as issue
@@ -18,13 +17,6 @@ from mhc.upstream.issue import text as issue
 FILE = Path(__file__).with_name("known_issues.json")
 LIKELY, RELATED = 0.75, 0.4
 """From which score on an issue is called likely the same, and from which on it is named at all."""
-
-FAMILIES = {
-    "tilelang": ("tile-ai/tilelang", "apache/tvm"),
-    "triton": ("triton-lang/triton",),
-    "torch": ("pytorch/pytorch",),
-}
-"""The repositories that take reports on a DSL, its own first."""
 
 _OTHER_SYMPTOM = 0.5
 _NAMED = 5
@@ -97,9 +89,9 @@ def matches(text: str, symptom: str, subject: str, issues: Sequence[Known], *, t
 
     Args:
         text: the finding's program and messages. symptom: of its fingerprint. subject: the output that is wrong, or a stage.
-        to: of `FAMILIES`, whose maintainers are to read the issue.
+        to: of `REPOSITORIES`, whose maintainers are to read the issue.
     """
-    kind, family = symptom_kind(symptom), FAMILIES[to]
+    kind, family = symptom_kind(symptom), issue.REPOSITORIES[to]
     weights = {place: _weight(place, issues) for one in issues for place in one.keywords}
     found = [match for one in issues if (match := _match(one, text, kind, subject, weights, family)) is not None]
     return sorted(found, key=lambda one: (not one.likely, -one.score, one.known.repository != family[0], -one.known.number))
@@ -156,7 +148,8 @@ def write(folder: Path) -> list[Match]:
     repro = (folder / "repro.py").read_text(encoding="utf-8")
     asked, issues = known_issues()
     text = "\n".join([issue.title(document), document["told"]["values"], _own(repro)])
-    found = matches(text, document["symptom"], _subject(document), issues, to=document["to"])
+    subject = document.get("finding", {}).get("fingerprint", {}).get("subject", "")
+    found = matches(text, document["symptom"], subject, issues, to=document["to"])
     replace_text(folder / "duplicates.md", section(found, asked))
     likely = [
         {"name": one.known.name, "address": one.known.address, "state": one.known.state, "score": round(one.score, 3)}
@@ -171,8 +164,3 @@ def write(folder: Path) -> list[Match]:
 def _own(repro: str) -> str:
     """A repro without the beginning and the end that all of them have."""
     return repro.partition("sys.excepthook = other\n")[2].partition('\nprint(f"')[0] or repro
-
-
-def _subject(document: Mapping[str, Any]) -> str:
-    subject: str = document.get("finding", {}).get("fingerprint", {}).get("subject", "")
-    return subject

@@ -7,7 +7,13 @@ from typing import Any
 
 from mhc.files import replace_text
 
-REPOSITORIES = {"tilelang": "tile-ai/tilelang", "triton": "triton-lang/triton", "torch": "pytorch/pytorch"}
+REPOSITORIES = {
+    "tilelang": ("tile-ai/tilelang", "apache/tvm"),
+    "triton": ("triton-lang/triton",),
+    "torch": ("pytorch/pytorch",),
+}
+"""The repositories that take reports on a DSL, its own first."""
+
 SECTIONS = {"matrix": "Versions", "attribution": "Attribution", "duplicates": "Known issues"}
 """Files beside the issue, `NAME.md`, and the headings under which their text goes into it."""
 
@@ -37,7 +43,7 @@ def title(document: Mapping[str, Any]) -> str:
 def command(document: Mapping[str, Any]) -> str:
     """Return the command that files the issue; it is never run here."""
     quoted = title(document).replace("'", "'\\''")
-    return f"gh issue create --repo {REPOSITORIES[document['to']]} --title '{quoted}' --body-file issue.md"
+    return f"gh issue create --repo {REPOSITORIES[document['to']][0]} --title '{quoted}' --body-file issue.md"
 
 
 def compose(folder: Path) -> str:

@@ -14,7 +14,6 @@ from mhc.upstream.program.kernels import Kernels, texts_of, tilelang_kernels, tr
 from mhc.upstream.program.reference import reference
 from mhc.upstream.program.script import STEADY, Call, Script, by_bits, by_class, by_exception, by_process, by_value, names_in
 from mhc.upstream.source.definitions import closure
-from mhc.upstream.source.flat import flat
 from mhc.upstream.source.text import Text, shape_text, strided_text, tensor_text, unparse
 from mhc.upstream.trace.capture import Capture, Launch
 from mhc.upstream.trace.recording import Recording
@@ -53,18 +52,6 @@ def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
     Raises:
         ExportError: that is more than one file can hold.
     """
-    kernels = host_code(recording, to)
-    if recording.raised is not None or recording.found.fingerprint.subject == "process":
-        return _script(recording, kernels, ""), kernels.where
-    if recording.band is not None or _wanted(recording):
-        raise ExportError("what is written, and not returned, is shown by launches alone")
-    subject = recording.outputs.index(recording.found.fingerprint.subject)
-    called = replace(kernels.calls[0], head=f"returned = {kernels.calls[0].head}")
-    return _script(recording, replace(kernels, calls=[called]), f"returned[{subject}]"), kernels.where
-
-
-def host_code(recording: Recording, to: str) -> Kernels:
-    """The stage's function with all that it leads to, and the call of it."""
     function = getattr(recording.implementation, recording.stage)
     name = getattr(function, "__name__", "")
     if getattr(function, "__qualname__", None) != name or name == "<lambda>":
@@ -72,20 +59,24 @@ def host_code(recording: Recording, to: str) -> Kernels:
     key = (function.__module__, name)
     whole = closure([key])
     foreign = sorted({line.split()[1].partition(".")[0] for line in whole.imports} & {"triton", "tilelang"} - {to})
-    builders = sorted({module for module, _ in whole.definitions if module.startswith("mhc.")})
+    builders = sorted({module for module, _ in whole.names if module.startswith("mhc.")})
     if foreign or (builders and to != "torch"):
         raise ExportError(f"its host code leads to {', '.join([*foreign, *builders])}")
+    ends = recording.raised is not None or recording.found.fingerprint.subject == "process"
+    if not ends and (recording.band is not None or _wanted(recording)):
+        raise ExportError("what is written, and not returned, is shown by launches alone")
     case, table = recording.inputs.case, recording.found.case.table
     arguments = getattr(table, f"{recording.stage}_arguments")
     keywords = recording.implementation.keywords(case.scalars, case.schedules.get(recording.implementation.name))
     called = Call(
-        kernel=whole.name(key),
+        kernel=whole.names[key],
         arguments={one: one if recording.given[one] is not None else "None" for one in arguments},
-        head=whole.name(key),
-        options=[f"{option}={_plain(value)!r}" for option, value in keywords.items()],
+        head=whole.names[key] if ends else f"returned = {whole.names[key]}",
+        options=[f"{option}={dict(value) if isinstance(value, Mapping) else value!r}" for option, value in keywords.items()],
     )
+    result = "" if ends else f"returned[{recording.outputs.index(recording.found.fingerprint.subject)}]"
     where = f"{recording.stage} of {recording.implementation.name}"
-    return Kernels(whole.imports, texts_of(flat(whole)), [called], where)
+    return _script(recording, Kernels(whole.imports, texts_of(whole), [called], where), result), where
 
 
 def place(recording: Recording) -> str:
@@ -258,18 +249,11 @@ def _beside(script: Script, name: str, offset: int) -> Script:
     at = offset // dtype.itemsize
     pad = 64 // dtype.itemsize * (1 + max(-at, at - size, 0) * dtype.itemsize // 64)
     whole = f"around_{name}"
-    made = {
-        other: one
-        for key, value in script.made.items()
-        for other, one in (
-            (
-                (whole, Text(f"torch.full(({2 * pad + size},), {_CANARY}, dtype={matched[2]})")),
-                (key, Text(f"{whole}[{pad}:{pad + size}].view({shape_text(shape)})")),
-            )
-            if key == name
-            else ((key, value),)
-        )
-    }
+    made: dict[str, Text] = {}
+    for other, one in script.made.items():
+        if other == name:
+            made[whole] = Text(f"torch.full(({2 * pad + size},), {_CANARY}, dtype={matched[2]})")
+        made[other] = Text(f"{whole}[{pad}:{pad + size}].view({shape_text(shape)})") if other == name else one
     place = f"{at - size} elements after {name}" if at >= size else f"{-at} elements before {name}"
     end = [f"expected, actual = {_CANARY}, {whole}[{pad + at}].item()", *by_bits(place)]
     return replace(script, made=made, observed=[whole], end=end)
@@ -280,7 +264,3 @@ def _given(tensor: Tensor, recording: Recording, name: str) -> Text:
     if recording.capture.strided(name):
         return replace(text, after=(*text.after, *strided_text(tensor, tensor.shape)))
     return text
-
-
-def _plain(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else value

@@ -1,6 +1,7 @@
 """Turn launches into text: the kernels' definitions, and the lines that launch them."""
 
 import ast
+import copy
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,12 +10,12 @@ from typing import Any
 import torch
 
 from mhc.upstream.program.script import Call
-from mhc.upstream.source.definitions import Closure, Key, definition
-from mhc.upstream.source.flat import Flat, flat, parameters
-from mhc.upstream.source.fold import constant
-from mhc.upstream.source.shrink import lifted, shrink
-from mhc.upstream.source.slice import cut, prim_func
-from mhc.upstream.source.specialise import Constants, Specialisation, compile_time, undecorated
+from mhc.upstream.source.definitions import closure
+from mhc.upstream.source.flat import Flat, parameters
+from mhc.upstream.source.fold import Known, constant
+from mhc.upstream.source.shrink import lifted, shrink, slim
+from mhc.upstream.source.slice import prim_func
+from mhc.upstream.source.specialise import compile_time, specialise, undecorated
 from mhc.upstream.source.text import shape_text, unparse
 from mhc.upstream.trace.capture import Launch, Variable
 
@@ -40,45 +41,38 @@ def triton_kernels(launches: Sequence[Launch], wanted: str | None) -> Kernels:
         wanted: the variable that everything else may be cut for; None cuts nothing.
     """
     keys = [(launch.kernel.fn.__module__, launch.kernel.fn.__name__) for launch in launches]
-    known: dict[Key, Constants] = {}
-    texts: dict[Key, Constants] = {}
-    for key in dict.fromkeys(keys):
-        own = [launch for one, launch in zip(keys, launches, strict=True) if one == key]
-        function = definition(key)
-        assert isinstance(function, ast.FunctionDef)
-        fixed = compile_time(function) | (set() if wanted is None else _whole_numbers(own[0]))
-        known[key] = {
-            name: constant(_value(own[0].arguments[name]))
-            for name in fixed
-            if all(launch.arguments[name] == own[0].arguments[name] for launch in own)
+    made = closure(list(dict.fromkeys(keys)))
+    names = [made.names[key] for key in keys]
+    launched = list(zip(names, launches, strict=True))
+    known: dict[str, Known] = {}
+    for name in dict.fromkeys(names):
+        own = [launch for one, launch in launched if one == name]
+        fixed = compile_time(made.functions[name]) | (set() if wanted is None else _whole_numbers(own[0]))
+        known[name] = {
+            one: constant(_value(own[0].arguments[one]))
+            for one in fixed
+            if all(launch.arguments[one] == own[0].arguments[one] for launch in own)
+        } | {
+            f"{one}.dtype.element_ty": ast.parse(f"tl.{dtype}", mode="eval").body
+            for one, dtype in own[0].dtypes.items()
+            if all(launch.dtypes.get(one) == dtype for launch in own)
         }
-        texts[key] = {
-            f"{name}.dtype.element_ty": ast.parse(f"tl.{dtype}", mode="eval").body
-            for name, dtype in own[0].dtypes.items()
-            if all(launch.dtypes.get(name) == dtype for launch in own)
-        }
-    entries = list(dict.fromkeys(keys))
     double = any("float64" in launch.dtypes.values() for launch in launches)
     absent = frozenset({"tl.float64"}) if wanted is not None and not double else frozenset[str]()
-    closure = Specialisation(entries, known, texts, compile_time, absent=absent).closure
-    if absent and _mentions(closure, "tl.float64"):  # a value of its own
-        closure = Specialisation(entries, known, texts, compile_time).closure
-    made = flat(closure)
-    names = [closure.name(key) for key in keys]
-    launched = list(zip(names, launches, strict=True))
+    whole = copy.deepcopy(made)
+    specialise(made, names, known, compile_time, absent=absent)
+    if absent and _mentions(made, "tl.float64"):  # a value of its own
+        made = whole
+        specialise(made, names, known, compile_time)
     if wanted is not None:
         grids = {
             name: launch.grid
             for name, launch in launched
             if all(other.grid == launch.grid for one, other in launched if one == name)
         }
-        shrink(made, names, grids)
-        kept = cut(made, [(name, _variables(launch)) for name, launch in launched], {wanted})
+        kept = slim(made, [(name, _variables(launch)) for name, launch in launched], {wanted}, grids)
         launched = [launched[at] for at in kept]
-        names = [name for name in names if name in {one for one, _ in launched}]
-        made.keep(names)
-        shrink(made, names, grids)
-        cut(made, [(name, _variables(launch)) for name, launch in launched], {wanted})
+        names = [name for name, _ in launched]
     calls = []
     for name, launch in launched:
         given = {one: _argument(launch.arguments[one]) for one in parameters(made.functions[name])}
@@ -102,23 +96,21 @@ def tilelang_kernels(launches: Sequence[Launch], shapes: Mapping[str, Sequence[i
     for launch in reversed(launches):
         module, _, name = launch.kernel.partition(":")
         key = (module, name)
-        known = {key: {name: constant(value) for name, value in launch.constants.items()}}
-        kinds = (bool,) if needed is None else (bool, int)
-        closure = Specialisation([key], known, {}, undecorated, kinds).closure
+        made = closure([key])
+        own = made.names[key]
+        known = {own: {name: constant(value) for name, value in launch.constants.items()}}
+        specialise(made, [own], known, undecorated, (bool,) if needed is None else (bool, int))
         dynamic = _Sizes(launch.arguments)
-        closure.definitions[key] = dynamic.visit(closure.definitions[key])
-        made, own = flat(closure), closure.name(key)
+        made.definitions[own] = dynamic.visit(made.definitions[own])
         arguments = {name: value for name, value in launch.arguments.items() if name not in dynamic.found}
         arguments.pop("stream", None)
         if needed is not None:
             shrink(made, [own])
             own = lifted(made, own)
-            if launch.arguments and not cut(made, [(own, _variables(launch))], needed):
+            if not launch.arguments:
+                shrink(made, [own])
+            elif not slim(made, [(own, _variables(launch))], needed):
                 continue
-            shrink(made, [own])
-            if launch.arguments:
-                cut(made, [(own, _variables(launch))], needed)
-            made.keep([own])
         inner = prim_func(made.functions[own])
         arguments = {name: arguments[name] for name in parameters(inner) if name in arguments}
         direct = inner is made.functions[own]
@@ -146,10 +138,9 @@ def texts_of(made: Flat) -> dict[str, str]:
     return {name: "\n".join(unparse([node])) for name, node in made.definitions.items()}
 
 
-def _mentions(made: Closure, text: str) -> bool:
+def _mentions(made: Flat, text: str) -> bool:
     """Whether the body of a function has an expression."""
-    functions = [node for node in made.definitions.values() if isinstance(node, ast.FunctionDef)]
-    return any(text in ast.unparse(statement) for node in functions for statement in node.body)
+    return any(text in ast.unparse(statement) for function in made.functions.values() for statement in function.body)
 
 
 def _whole_numbers(launch: Launch) -> set[str]:

@@ -1,22 +1,24 @@
 """Make the program of a finding, a file that imports only the DSL, in a separate process in which the kernel runs once."""
 
-import json
+import io
 import os
+import pickle
 import signal
 import tempfile
 import time
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from mhc.files import replace_text
 from mhc.fuzz.findings.finding import Finding, from_document
 from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.upstream.program.draft import host_code_of, kernels_of, place
-from mhc.upstream.program.script import Script, script
+from mhc.upstream.program.script import Script
 from mhc.upstream.program.witness import witnesses
 from mhc.upstream.trace.recording import Recording, record
 from mhc.upstream.verify import ExportError
@@ -79,9 +81,8 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
         "device": device,
         "form": form,
     }
-    ends = found.fingerprint.subject == "process"
     with tempfile.TemporaryDirectory() as name:
-        answer = Path(name) / "answer.json"
+        answer = Path(name) / "answer"
         errors = answer.with_suffix(".log")
         process = FORKSERVER.Process(target=_child, args=(task, answer, errors))
         process.start()
@@ -91,15 +92,12 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
                 raise ExportError(f"no kernel is launched in {SECONDS:.0f} s while it is recorded: the host code hangs")
             last = (errors.read_text(encoding="utf-8").strip().splitlines() or ["nothing said"])[-1]
             raise ExportError(f"its process ended while it was recorded, {status}: {last}")
-        answered = json.loads(answer.read_text(encoding="utf-8"))
-        others = answer.with_suffix(".pt")
-        witnesses = others.read_bytes() if others.exists() else b""
-    if "refused" in answered:
-        raise ExportError(answered["refused"])
-    if ends and status != found.fingerprint.symptom:
+        answered: Program | str = pickle.loads(answer.read_bytes())
+    if isinstance(answered, str):
+        raise ExportError(answered)
+    if found.fingerprint.subject == "process" and status != found.fingerprint.symptom:
         raise ExportError(f"its process ends otherwise while it is recorded: {status}")
-    program = Program(**{**answered, "script": script(answered["script"]), "witnesses": witnesses})
-    return replace(program, unreduced=program.text)
+    return replace(answered, unreduced=answered.text)
 
 
 def _waited(process: BaseProcess, answer: Path, *, hung: bool) -> str:
@@ -109,15 +107,11 @@ def _waited(process: BaseProcess, answer: Path, *, hung: bool) -> str:
         if hung and answer.exists():
             deadline = min(deadline, time.monotonic() + HANGS)
         process.join(_LOOK)
-    if process.exitcode is not None:
-        return _ended(process.exitcode)
-    process.kill()
-    process.join()
-    return "hang"
-
-
-def _ended(status: int) -> str:
-    """How a process ended, as a finding says it."""
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        return "hang"
+    status = process.exitcode
     return signal.Signals(-status).name if status < 0 else f"exit {status}"
 
 
@@ -130,28 +124,31 @@ def _child(task: dict[str, Any], path: Path, errors: Path) -> None:
     found = replace(from_document(task["finding"]), variables=task["variables"])
     to, form = task["to"], task["form"]
 
+    def answer(answered: Program | str) -> None:
+        whole = path.with_suffix(".part")
+        whole.write_bytes(pickle.dumps(answered))
+        whole.replace(path)
+
     def tell(recording: Recording) -> None:
         if form != HOST and not recording.capture.launches:  # a stage begins
             path.unlink(missing_ok=True)
         else:
-            replace_text(path, json.dumps(_document(recording, to, form)))
+            answer(_program(recording, to, form))
 
     try:
         if found.fingerprint.subject == "process":
             record(found, task["device"], tell)
         recording = record(found, task["device"])
-        others = witnesses(recording)
-        answered = _document(recording, to, form)
-        if others:
-            torch.save(others, path.with_suffix(".pt"))
+        answer(_program(recording, to, form, witnesses(recording)))
     except ExportError as error:
-        answered = {"refused": str(error)}
+        answer(str(error))
     except Exception as error:  # reported: the traceback of this process is not shown
-        answered = {"refused": f"cannot be recorded: {type(error).__name__}: {error}"}
-    path.write_text(json.dumps(answered), encoding="utf-8")
+        answer(f"cannot be recorded: {type(error).__name__}: {error}")
 
 
-def _document(recording: Recording, to: str, form: str) -> dict[str, Any]:
-    """The fields of the program."""
-    made, where = host_code_of(recording, to) if form == HOST else kernels_of(recording, to, cut=form == CUT)
-    return {"script": asdict(made), "to": to, "form": form, "at": place(recording), "where": where}
+def _program(recording: Recording, to: str, form: str, others: Sequence[Mapping[str, Tensor]] = ()) -> Program:
+    script, where = host_code_of(recording, to) if form == HOST else kernels_of(recording, to, cut=form == CUT)
+    stored = io.BytesIO()
+    if others:
+        torch.save(others, stored)
+    return Program(script=script, to=to, form=form, at=place(recording), where=where, witnesses=stored.getvalue())

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from mhc.case import Case
 from mhc.operator import Operator
 from mhc.upstream.source.definitions import definition
-from mhc.upstream.source.flat import loads, stores
+from mhc.upstream.source.flat import Flat, loads, stores
 from mhc.upstream.source.fold import Fold, constant
+from mhc.upstream.source.inline import apart
 from mhc.upstream.source.shrink import returned
-from mhc.upstream.source.simplify import Forward
+from mhc.upstream.source.simplify import Simplify
+from mhc.upstream.source.slice import Cutter
 
 
 def reference(case: Case, subject: str, present: Mapping[str, bool]) -> tuple[ast.FunctionDef, tuple[str, ...]]:
@@ -39,7 +41,10 @@ def reference(case: Case, subject: str, present: Mapping[str, bool]) -> tuple[as
 def _plain(steps: list[ast.stmt]) -> list[ast.stmt]:
     """Steps that are needed, with sizes written out, without casts of what is float64 already and what is computed twice."""
     function = ast.FunctionDef("reference", ast.arguments([], [], None, [], [], None, []), steps, [], lineno=0)
-    body = _used(Forward().function(_Double().visit(Forward().function(function))).body)
+    Simplify().visit(_Double().visit(Simplify().visit(function)))
+    function.body = [part for one in function.body for part in apart(one)]
+    Cutter(Flat()).apply(function, [])
+    body = function.body
     texts = [ast.unparse(one) for one in body]
     once = [one for at, one in enumerate(body) if texts[at] not in texts[:at]]
     changed = any(sum(name in stores([one]) for one in once) > 1 for name in stores(once))
@@ -62,12 +67,13 @@ def _straight(table: Operator, stage: str, case: Case, present: Mapping[str, boo
     function = getattr(table, stage)
     node = definition((function.__module__, function.__name__))
     lead = table.inputs[0]
-    texts = {
+    known = {
         f"accumulation_dtype({lead.name}.dtype)": ast.parse("torch.float64", mode="eval").body,
         f"{lead.name}.shape": constant(lead.shape(case.sizes)),
         **{f"{name} is None": constant(not there) for name, there in present.items()},
+        **{name: constant(value) for name, value in case.scalars.items()},
     }
-    folded = Fold({name: constant(value) for name, value in case.scalars.items()}, texts).visit(node)
+    folded = Fold(known).visit(node)
     assert isinstance(folded, ast.FunctionDef)
     *steps, last = folded.body
     assert isinstance(last, ast.Return)
@@ -78,29 +84,3 @@ def _straight(table: Operator, stage: str, case: Case, present: Mapping[str, boo
 
 def _docstring(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _used(steps: list[ast.stmt]) -> list[ast.stmt]:
-    """Of straight-line statements those that the returned value needs, in order."""
-    kept: list[ast.stmt] = []
-    wanted: set[str] = set()
-    for statement in reversed(steps):
-        if isinstance(statement, ast.Return) or stores([statement]) & wanted:
-            kept.append(_narrowed(statement, wanted))
-            wanted |= loads(kept[-1])
-    return kept[::-1]
-
-
-def _narrowed(statement: ast.stmt, wanted: set[str]) -> ast.stmt:
-    """`a, b = 1, 2` without the names that are not wanted."""
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Tuple):
-        return statement
-    target, value = statement.targets[0], statement.value
-    if not isinstance(value, ast.Tuple) or len(target.elts) != len(value.elts):
-        return statement
-    pairs = zip(target.elts, value.elts, strict=True)
-    kept = [(one, what) for one, what in pairs if isinstance(one, ast.Name) and one.id in wanted]
-    if len(kept) == 1:
-        return ast.Assign([kept[0][0]], kept[0][1], lineno=0)
-    names, values = [one for one, _ in kept], [what for _, what in kept]
-    return ast.Assign([ast.Tuple(list(names), ast.Store())], ast.Tuple(values, ast.Load()), lineno=0)

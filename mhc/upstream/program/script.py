@@ -2,8 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from mhc.terminal import one_line
 from mhc.upstream.source.text import WIDTH, Text, wrap
@@ -60,15 +59,15 @@ class Script:
     """
 
     title: str
-    environment: Mapping[str, str]
     imports: Sequence[str]
-    device: str
     definitions: Mapping[str, str]
-    calls: Sequence[Call]
-    given: Mapping[str, Text]
-    made: Mapping[str, Text]
-    result: str
-    end: Sequence[str]
+    end: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    device: str = "cpu"
+    calls: Sequence[Call] = ()
+    given: Mapping[str, Text] = field(default_factory=dict)
+    made: Mapping[str, Text] = field(default_factory=dict)
+    result: str = ""
     observed: Sequence[str] = ()
     reference: str = ""
     helpers: str = ""
@@ -123,10 +122,14 @@ class Script:
         return list(dict.fromkeys(call.compiled for call in self.calls if call.compiled))
 
     @property
+    def launches(self) -> list[str]:
+        """Lines that launch; none where a kernel does not get so far."""
+        return [call.line for call in self.calls if call.head]
+
+    @property
     def used(self) -> dict[str, Text]:
         """What is made, as far as anything reads it."""
-        launched = [call.line for call in self.calls if call.head]
-        read = names_in("\n".join([*self.enclosed([*launched, self.result or "pass"]), *self.end, *self.observed]))
+        read = names_in("\n".join([*self.enclosed([*self.launches, self.result or "pass"]), *self.end, *self.observed]))
         kept: dict[str, Text] = {}
         for name, text in list(self.made.items())[::-1]:
             if name in read:
@@ -139,7 +142,7 @@ class Script:
         """What else the kernels are given, the launches, and what a function around them returns."""
         made = [line for name, text in self.used.items() for line in assigned(name, text)]
         returned = [f"return {self.result}"] if self.around.startswith("def ") and self.result else []
-        return [*made, *(call.line for call in self.calls if call.head), *returned]
+        return [*made, *self.launches, *returned]
 
     def enclosed(self, body: Sequence[str]) -> list[str]:
         """The lines of the body in what they stand in."""
@@ -159,12 +162,6 @@ def heading(title: str) -> list[str]:
     exits = "Exits with 1: REPRODUCED, 0: NOT REPRODUCED, 2: OTHER, something else went wrong."
     whole = f'"""{title}. {exits}"""'
     return [whole] if len(whole) <= WIDTH else [f'"""{title}.', "", exits, '"""']
-
-
-def script(document: Mapping[str, Any]) -> Script:
-    """The script whose fields `dataclasses.asdict` wrote, after JSON."""
-    texts = {part: {name: Text(**one) for name, one in document[part].items()} for part in ("given", "made")}
-    return Script(**{**document, **texts, "calls": [Call(**one) for one in document["calls"]]})
 
 
 def names_in(code: str) -> set[str]:

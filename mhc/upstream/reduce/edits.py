@@ -2,12 +2,11 @@
 
 import ast
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mhc.upstream.source.definitions import bound
-from mhc.upstream.source.flat import loads
+from mhc.upstream.source.flat import Editor, bound, loads, stores
 
 Definitions = dict[str, ast.stmt]
 Site = tuple[str, int]
@@ -42,7 +41,7 @@ def without(definitions: Definitions, gone: Sequence[Site]) -> Definitions:
     for name in dict.fromkeys(name for name, _ in gone):
         made[name] = copy.deepcopy(definitions[name])
         nodes = list(ast.walk(made[name]))
-        _Without({id(nodes[at]) for other, at in gone if other == name}).visit(made[name])
+        _Replaced({id(nodes[at]): None for other, at in gone if other == name}).visit(made[name])
     return made
 
 
@@ -51,8 +50,16 @@ def edited(definitions: Definitions, edit: Edit) -> Definitions:
     name, at = edit.site
     made = {**definitions, name: copy.deepcopy(definitions[name])}
     target = list(ast.walk(made[name]))[at]
-    made[name] = _Replaced(target, edit.made(target)).visit(made[name])
+    _Replaced({id(target): edit.made(target)}).visit(made[name])
     return made
+
+
+class _Replaced(Editor):
+    def __init__(self, made: Mapping[int, ast.AST | list[ast.stmt] | None]) -> None:
+        self._made = made
+
+    def visit(self, node: ast.AST) -> Any:
+        return self._made[id(node)] if id(node) in self._made else self.generic_visit(node)
 
 
 def edits(definitions: Definitions, *, addresses: bool) -> Iterator[Edit]:
@@ -80,19 +87,14 @@ def free(definition: ast.stmt) -> set[str] | None:
 def _unwritten(definition: ast.stmt) -> bool:
     """Whether a buffer of its own is read that nothing writes to, nor is given to."""
     nodes = list(ast.walk(definition))
-    made = {
-        one.targets[0].id
-        for one in nodes
-        if isinstance(one, ast.Assign) and ".alloc_" in ast.unparse(one.value) and isinstance(one.targets[0], ast.Name)
-    }
+    made = stores(one for one in nodes if isinstance(one, ast.Assign) and ".alloc_" in ast.unparse(one.value))
     elements = [one for one in nodes if isinstance(one, ast.Subscript) and isinstance(one.value, ast.Name)]
     inside = {id(one.value) for one in elements}
-    bare = [one for one in nodes if isinstance(one, ast.Name) and id(one) not in inside]
-    given = {one.id for one in bare if isinstance(one.ctx, ast.Load)}
-    read, written = (
-        {one.value.id for one in elements if isinstance(one.ctx, kind) and isinstance(one.value, ast.Name)}
-        for kind in (ast.Load, ast.Store)
-    )
+    given = {
+        one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load) and id(one) not in inside
+    }
+    read = set().union(*(loads(one.value) for one in elements if isinstance(one.ctx, ast.Load)))
+    written = set().union(*(loads(one.value) for one in elements if isinstance(one.ctx, ast.Store)))
     return bool(made & read - written - given)
 
 
@@ -121,51 +123,9 @@ def _choices(node: ast.AST, given: set[str], addresses: bool) -> list[Callable[[
     return []
 
 
-def _statements(definition: ast.stmt) -> Iterator[ast.stmt]:
-    if not isinstance(definition, ast.FunctionDef):
-        return
-    for block in _blocks(definition):
-        for statement in block:
-            if not isinstance(statement, (ast.FunctionDef, ast.With, ast.Return, ast.Pass)):
-                yield statement
-            if isinstance(statement, (ast.FunctionDef, ast.With, ast.For, ast.While, ast.If)):
-                yield from _inner(statement)
-
-
-def _inner(statement: ast.stmt) -> Iterator[ast.stmt]:
-    function = ast.FunctionDef("inner", ast.arguments([], [], None, [], [], None, []), [], [], lineno=0)
-    for block in _blocks(statement):
-        function.body = block
-        yield from _statements(function)
-
-
-def _blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    return [block for field in ("body", "orelse") if (block := getattr(statement, field, None))]
-
-
-class _Without(ast.NodeTransformer):
-    def __init__(self, gone: set[int]) -> None:
-        self._gone = gone
-
-    def visit(self, node: ast.AST) -> Any:
-        if id(node) in self._gone:
-            return None
-        empty_before = not getattr(node, "body", None)
-        node = self.generic_visit(node)
-        if isinstance(node, (ast.FunctionDef, ast.With)) and not node.body:
-            node.body = [ast.Pass()]
-        if isinstance(node, (ast.For, ast.While)) and not node.body and not empty_before:
-            return None
-        if isinstance(node, ast.If) and not node.body:
-            if not node.orelse:
-                return None
-            node.body = [ast.Pass()]
-        return node
-
-
-class _Replaced(ast.NodeTransformer):
-    def __init__(self, target: ast.AST, made: ast.AST | list[ast.stmt]) -> None:
-        self._target, self._made = target, made
-
-    def visit(self, node: ast.AST) -> Any:
-        return self._made if node is self._target else self.generic_visit(node)
+def _statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """The statements in a definition that may go, in the order of the text."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt) and not isinstance(child, (ast.FunctionDef, ast.With, ast.Return, ast.Pass)):
+            yield child
+        yield from _statements(child)

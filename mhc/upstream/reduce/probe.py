@@ -80,7 +80,7 @@ class Probe:
             "given": "\n".join(script.given_lines),
             "compiled": "\n".join(script.compiled),
             "made": [] if enclosed else [(name, "\n".join(assigned(name, text))) for name, text in script.used.items()],
-            "body": _body(script) if enclosed else "\n".join(call.line for call in script.calls if call.head),
+            "body": _body(script) if enclosed else "\n".join(script.launches),
             "observed": list(script.observed),
             "device": script.device,
             "variants": self._variants,

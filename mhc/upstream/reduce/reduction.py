@@ -15,13 +15,13 @@ import builtins
 import copy
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from mhc.upstream.diagnose.attribution import EVALUATED, Setting
-from mhc.upstream.program.kernels import texts_of
 from mhc.upstream.program.program import Program
 from mhc.upstream.program.script import Call, Script, names_in
 from mhc.upstream.reduce.edits import Definitions, edited, edits, free, sites, without
@@ -29,6 +29,7 @@ from mhc.upstream.reduce.probe import Probe
 from mhc.upstream.source.flat import Flat, parameters
 from mhc.upstream.source.shrink import shrink
 from mhc.upstream.source.slice import cut, prim_func
+from mhc.upstream.source.text import unparse
 from mhc.upstream.verify import Outcome, confirmed, verify
 
 SECONDS = 180.0
@@ -87,36 +88,6 @@ class Candidate:
     definitions: Definitions
     calls: tuple[Call, ...]
 
-    def script(self, whole: Script, texts: "_Texts") -> Script:
-        """The program."""
-        return replace(
-            whole, definitions={name: texts.of(name, node) for name, node in self.definitions.items()}, calls=self.calls
-        )
-
-
-class _Texts:
-    """Texts of definitions, and whether they are sound, kept: most definitions are shared by two states."""
-
-    def __init__(self, known: set[str]) -> None:
-        self._known = known
-        self._texts: dict[int, tuple[ast.stmt, str]] = {}
-        self._sound: dict[int, tuple[ast.stmt, set[str] | None]] = {}
-
-    def of(self, name: str, node: ast.stmt) -> str:
-        if id(node) not in self._texts:
-            self._texts[id(node)] = node, texts_of(Flat(set(), {name: node}))[name]
-        return self._texts[id(node)][1]
-
-    def sound(self, definitions: Definitions) -> bool:
-        """Whether every name that is read is bound somewhere, and every buffer that is read is written to somewhere."""
-        for node in definitions.values():
-            if id(node) not in self._sound:
-                self._sound[id(node)] = node, free(node)
-            names = self._sound[id(node)][1]
-            if names is None or not names <= self._known | definitions.keys():
-                return False
-        return True
-
 
 def reduced(whole: Script, probes: Sequence[Probe], *, seconds: float = SECONDS) -> Script:
     """The smallest program that was found within `seconds`; the same one where it does not do the same twice.
@@ -129,33 +100,15 @@ def reduced(whole: Script, probes: Sequence[Probe], *, seconds: float = SECONDS)
     if seen[0] is None:
         return whole
     asked = [(probe, one) for probe, one in zip(probes, seen, strict=True) if one is not None]
-
-    tried: set[str] = set()
-    texts = _Texts({name for line in whole.imports for name in line.split()[-1].split(".")[:1]} | set(vars(builtins)))
-
-    def same(state: Candidate) -> bool:
-        if time.monotonic() > deadline:
-            return False
-        if not texts.sound(state.definitions):
-            return False
-        script = state.script(whole, texts)
-        text = "\n".join([*script.definitions.values(), *(call.line for call in script.calls)])
-        if text in tried:  # what was tried is no better, and what the state is already no smaller
-            return False
-        tried.add(text)
-        return all(probe.observe(script, one) == one for probe, one in asked)
-
-    tried.add("\n".join([*whole.definitions.values(), *(call.line for call in whole.calls)]))
-    state = Candidate({name: ast.parse(text).body[0] for name, text in whole.definitions.items()}, tuple(whole.calls))
-    search = _Search(whole, state, same)
+    search = _Search(whole, asked, deadline)
     search.shrink()
     text = ""
-    while text != (text := search.state.script(whole, texts).text()):
+    while text != (text := search.script(search.state).text()):
         search.fewer()
         search.shrink()
         search.simpler(addresses=whole.alone and all(probe.guarded for probe, _ in asked))
         search.shrink()
-    return search.state.script(whole, texts)
+    return search.script(search.state)
 
 
 def _baseline(probe: Probe, whole: Script) -> str | None:
@@ -192,17 +145,13 @@ def smaller(whole: Script, state: Candidate, *, shrinks: bool) -> Candidate | No
     made.keep(entries)
     if shrinks:
         shrink(made, entries)
-    left = [
-        replace(call, arguments={name: value for name, value in call.arguments.items() if name in kept})
-        for call in calls
-        for kept in [set(parameters(prim_func(made.functions[call.kernel])))]
-    ]
-    small = Candidate(made.definitions, tuple(left))
-    script = small.script(whole, _Texts(set()))
-    read = names_in(
-        "\n".join([*(call.line for call in left if call.head), *(one.expression for one in script.used.values())])
-    )
-    return small if set(whole.needs) <= read else None
+    left = []
+    for call in calls:
+        read = parameters(prim_func(made.functions[call.kernel]))
+        left.append(replace(call, arguments={name: value for name, value in call.arguments.items() if name in read}))
+    script = replace(whole, calls=left)
+    needed = names_in("\n".join([*script.launches, *(one.expression for one in script.used.values())]))
+    return Candidate(made.definitions, tuple(left)) if set(whole.needs) <= needed else None
 
 
 def _variables(call: Call, variables: set[str]) -> dict[str, str]:
@@ -215,11 +164,40 @@ class _Search:
     """A state that becomes smaller.
 
     Args:
-        same: whether a state does what the whole program does; False too of what was tried before.
+        asked: probes, each with what it saw of the whole program.
     """
 
-    def __init__(self, whole: Script, state: Candidate, same: Callable[[Candidate], bool]) -> None:
-        self._whole, self.state, self._same = whole, state, same
+    def __init__(self, whole: Script, asked: Sequence[tuple[Probe, str]], deadline: float) -> None:
+        self._whole, self._asked, self._deadline = whole, asked, deadline
+        self._known = {name for line in whole.imports for name in line.split()[-1].split(".")[:1]} | set(vars(builtins))
+        # most definitions are shared by two states
+        self._text = cache(lambda definition: "\n".join(unparse([definition])))
+        self._free = cache(free)
+        self._tried = {_launched(whole)}
+        self.state = Candidate(
+            {name: ast.parse(text).body[0] for name, text in whole.definitions.items()}, tuple(whole.calls)
+        )
+
+    def script(self, state: Candidate) -> Script:
+        """The program of a state."""
+        texts = {name: self._text(node) for name, node in state.definitions.items()}
+        return replace(self._whole, definitions=texts, calls=state.calls)
+
+    def _sound(self, definitions: Definitions) -> bool:
+        """Whether every name that is read is bound somewhere, and every buffer that is read is written to somewhere."""
+        read = [self._free(node) for node in definitions.values()]
+        return all(names is not None and names <= self._known | definitions.keys() for names in read)
+
+    def _same(self, state: Candidate) -> bool:
+        """Whether a state does what the whole program does; False too of what was tried before."""
+        if time.monotonic() > self._deadline or not self._sound(state.definitions):
+            return False
+        script = self.script(state)
+        text = _launched(script)
+        if text in self._tried:  # what was tried is no better, and what the state is already no smaller
+            return False
+        self._tried.add(text)
+        return all(probe.observe(script, seen) == seen for probe, seen in self._asked)
 
     def accepts(self, candidate: Candidate) -> bool:
         """Whether a candidate does the same; then what is left of it without what it does not need any more is the state."""
@@ -261,3 +239,8 @@ class _Search:
                 there = list(edits(self.state.definitions, addresses=addresses))
             else:
                 at += 1
+
+
+def _launched(script: Script) -> str:
+    """Definitions and launches as text."""
+    return "\n".join([*script.definitions.values(), *(call.line for call in script.calls)])

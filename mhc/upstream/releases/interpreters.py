@@ -221,25 +221,13 @@ def _last(text: str) -> str:
     return (text.strip().splitlines() or ["nothing said"])[-1][:_LAST]
 
 
-@dataclass(frozen=True)
-class Readiness:
-    """Whether an interpreter can run a repro.
-
-    Attributes:
-        lacks: why it cannot; empty if it can. packages: versions that it has.
-    """
-
-    lacks: str
-    packages: dict[str, str]
-
-
 def installed(python: Path, to: str) -> str | None:
     """The release of a DSL that an interpreter has; None if it has none."""
     return _tell(python, to, "", SECONDS)[0].get(to)
 
 
-def check_ready(python: Path, to: str, version: str, need: str, *, seconds: float = SECONDS) -> Readiness:
-    """Run the trivial program of a need, by itself.
+def check_ready(python: Path, to: str, version: str, need: str, *, seconds: float = SECONDS) -> tuple[str, dict[str, str]]:
+    """Run the trivial program of a need, by itself; gives why a repro cannot be run, if so, and the versions that are there.
 
     Args:
         version: the release that the interpreter must have.
@@ -248,11 +236,11 @@ def check_ready(python: Path, to: str, version: str, need: str, *, seconds: floa
     packages, outcome = _tell(python, to, text, seconds)
     has = packages.get(to)
     if packages and has != version:
-        return Readiness(f"has {to} {has}" if has else f"has no {to}", packages)
+        return (f"has {to} {has}" if has else f"has no {to}"), packages
     if outcome.status == 0 and outcome.said == _READY:
-        return Readiness("", packages)
+        return "", packages
     last = (outcome.output.strip().splitlines() or [str(outcome)])[-1]
-    return Readiness(f"no trivial program runs ({need}): {last[:200]}", packages)
+    return f"no trivial program runs ({need}): {last[:_LAST]}", packages
 
 
 def _tell(python: Path, to: str, text: str, seconds: float) -> tuple[dict[str, str], Outcome]:

@@ -64,6 +64,12 @@ class Row:
         return sum(one.reproduced for one in self.outcomes)
 
     @property
+    def told(self) -> str:
+        """How many of its runs reproduce, and the reason."""
+        runs = f"{self.reproduced} of {len(self.outcomes)} runs reproduce" if self.outcomes else ""
+        return "; ".join(filter(None, (runs, self.reason)))
+
+    @property
     def state(self) -> State:
         if not self.outcomes:
             return State.SKIPPED if self.reason else State.UNTRIED
@@ -164,9 +170,9 @@ class Matrix:
             python = self._interpreters.python(self._to, release)
         except Unavailable as reason:
             return Row(version=release.version, reason=str(reason), install=wanted)
-        ready = check_ready(python, self._to, release.version, self._need, seconds=self._seconds)
-        if ready.lacks:
-            return Row(version=release.version, reason=ready.lacks, packages=ready.packages, install=wanted)
+        lacks, packages = check_ready(python, self._to, release.version, self._need, seconds=self._seconds)
+        if lacks:
+            return Row(version=release.version, reason=lacks, packages=packages, install=wanted)
         text, ported = port(self._to, release.version, self._repro.read_text(encoding="utf-8"))
         outcomes: list[Outcome] = []
         with TemporaryDirectory() as name:
@@ -178,7 +184,7 @@ class Matrix:
         return Row(
             version=release.version,
             outcomes=tuple(outcomes),
-            packages=ready.packages,
+            packages=packages,
             reason="" if strange is None else str(strange),
             ported=ported,
             install=wanted,

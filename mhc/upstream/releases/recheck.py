@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,15 @@ from mhc.upstream.releases.interpreters import Interpreters
 from mhc.upstream.releases.matrix import Matrix, Row, State
 from mhc.upstream.releases.releases import NEEDS, Release
 
-
-class Fate(Enum):
-    """What has become of an exported finding."""
-
-    STILL = "still failing"
-    HEALED = "healed"
-    CHANGED = "changed"  # it fails now and then, or in another way
-    UNKNOWN = "could not run"
-
+STILL, HEALED, CHANGED, UNKNOWN = FATES = ("still failing", "healed", "changed", "could not run")
+"""What has become of an exported finding; changed is what fails now and then, or in another way."""
 
 _FATES = {
-    State.FAILS: Fate.STILL,
-    State.PASSES: Fate.HEALED,
-    State.FLAKY: Fate.CHANGED,
-    State.OTHER: Fate.CHANGED,
-    State.SKIPPED: Fate.UNKNOWN,
+    State.FAILS: STILL,
+    State.PASSES: HEALED,
+    State.FLAKY: CHANGED,
+    State.OTHER: CHANGED,
+    State.SKIPPED: UNKNOWN,
 }
 
 
@@ -51,25 +43,6 @@ class ExportedFolder:
     def own(self) -> str:
         """The release of the DSL that the finding was exported with."""
         return str(self.document["environment"]["packages"].get(self.to, "absent")).partition("+")[0]
-
-
-@dataclass(frozen=True)
-class Checked:
-    """An exported folder, and how its repro did."""
-
-    exported: ExportedFolder
-    row: Row
-
-    @property
-    def fate(self) -> Fate:
-        return _FATES[self.row.state]
-
-    def __str__(self) -> str:
-        row = self.row
-        if self.fate is Fate.UNKNOWN:
-            return f"{self.fate.value}: {row.reason}"
-        counted = f"{row.reproduced} of {len(row.outcomes)} runs reproduce"
-        return f"{self.fate.value}: {counted}" + (f"; {row.reason}" if row.reason else "")
 
 
 def read(folder: Path) -> ExportedFolder:
@@ -101,7 +74,8 @@ def find(places: Iterable[Path]) -> Iterator[ExportedFolder]:
             yield read(path.parent)
 
 
-def recheck(exported: ExportedFolder, release: Release, interpreters: Interpreters, *, seconds: float) -> Checked:
-    """Run a repro on one release, as often as a matrix does."""
+def recheck(exported: ExportedFolder, release: Release, interpreters: Interpreters, *, seconds: float) -> tuple[str, Row]:
+    """Run a repro on one release, as often as a matrix does; gives its fate, and the row of the matrix."""
     matrix = Matrix(exported.folder / "repro.py", exported.to, exported.needs, interpreters, seconds=seconds)
-    return Checked(exported, matrix.row(release))
+    row = matrix.row(release)
+    return _FATES[row.state], row

@@ -9,18 +9,13 @@ import builtins
 import copy
 import importlib.util
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from mhc.upstream.source.flat import Flat, Key, Renaming, bare, bound, called
 from mhc.upstream.verify import ExportError
-
-Key = tuple[str, str]
-"""A definition: the module it is in, and its name there."""
-
-Rewrite = Callable[[Key, ast.stmt], ast.stmt]
-"""A change of a definition before the names in it are followed."""
 
 _PUBLIC = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "triton", "tilelang", "tvm"}
 
@@ -38,69 +33,91 @@ class _Import:
         return f"from {self.module} import {self.name}" + ("" if alias == self.name else f" as {alias}")
 
 
-@dataclass
-class Closure:
-    """Definitions in an order in which each comes after what it leads to; `imports` as lines."""
-
-    definitions: dict[Key, ast.stmt] = field(default_factory=dict)
-    imports: set[str] = field(default_factory=set)
-    references: dict[Key, set[Key]] = field(default_factory=dict)
-
-    def statements(self) -> list[ast.stmt]:
-        """The definitions, each under a name that nothing else has: its own where that is free."""
-        names = self._names()
-        return [_Rename(key[0], names, names[key]).definition(copy.deepcopy(node)) for key, node in self.definitions.items()]
-
-    def name(self, key: Key) -> str:
-        """What a definition is called in `statements`."""
-        return self._names()[key]
-
-    def _names(self) -> dict[Key, str]:
-        users: dict[Key, set[str]] = {key: set() for key in self.definitions}
-        for key, reached in self.references.items():
-            for one in reached:
-                users[one] |= bound(self.definitions[key])
-        taken = {line.split()[-1] for line in self.imports}
-        names: dict[Key, str] = {}
-        for key in self.definitions:
-            name = key[1].lstrip("_") or key[1]
-            while name in taken or name in users[key]:
-                name += "_"
-            taken.add(name)
-            names[key] = name
-        return names
-
-
-def closure(entries: Sequence[Key], rewrite: Rewrite = lambda _, node: node) -> Closure:
-    """Return everything that the entries use.
+def closure(entries: Sequence[Key]) -> Flat:
+    """Return all that the entries use, each definition under a name that nothing else has: its own where that is free.
 
     Raises:
         ExportError: a name that no module binds, or a module without a file.
     """
-    made = Closure()
+    collected: dict[Key, _Collected] = {}
 
     def visit(key: Key) -> None:
-        if key in made.definitions:
+        if key in collected:
             return
-        node = rewrite(key, definition(key))
-        for one in _imports(node):
-            names = [one.module or ""] if isinstance(one, ast.ImportFrom) else [alias.name for alias in one.names]
-            if not all(map(is_public, names)):
-                raise ExportError(f"{key[0]}: {key[1]} imports {', '.join(names)} inside of itself")
-        made.definitions[key] = node  # before what it leads to: it may lead to itself
-        reached: set[Key] = set()
-        for target in _reached(key[0], node):
-            if isinstance(target, str):
-                made.imports.add(target)
-            else:
-                reached.add(target)
-                visit(target)
-        made.references[key] = reached
-        made.definitions[key] = made.definitions.pop(key)
+        collected[key] = made = _Collected(key)  # before what it leads to: it may lead to itself
+        for one in made.reached:
+            visit(one)
+        collected[key] = collected.pop(key)
 
     for entry in entries:
         visit(entry)
-    return made
+    users: dict[Key, set[str]] = {key: set() for key in collected}
+    for one in collected.values():
+        for key in one.reached:
+            users[key] |= one.inside
+    imports = set[str]().union(*(one.imports for one in collected.values()))
+    taken = {line.split()[-1] for line in imports}
+    names: dict[Key, str] = {}
+    for key in collected:
+        name = key[1].lstrip("_") or key[1]
+        while name in taken or name in users[key]:
+            name += "_"
+        taken.add(name)
+        names[key] = name
+    renaming = Renaming({_placeholder(key): name for key, name in names.items()})
+    definitions = {names[key]: called(bare(renaming.visit(one.node)), names[key]) for key, one in collected.items()}
+    return Flat(imports, definitions, names)
+
+
+class _Collected(ast.NodeTransformer):
+    """One definition, in which placeholders stand for other definitions.
+
+    Attributes:
+        reached: the definitions that it uses, in order. imports: lines for what it uses of public modules.
+        inside: names that it binds itself.
+    """
+
+    def __init__(self, key: Key) -> None:
+        node = definition(key)
+        for one in ast.walk(node):
+            if isinstance(one, (ast.Import, ast.ImportFrom)):
+                modules = [one.module or ""] if isinstance(one, ast.ImportFrom) else [alias.name for alias in one.names]
+                if not all(map(is_public, modules)):
+                    raise ExportError(f"{key[0]}: {key[1]} imports {', '.join(modules)} inside of itself")
+        self._module = key[0]
+        self.inside = bound(node)
+        self.reached: dict[Key, None] = {}
+        self.imports: set[str] = set()
+        self.node: ast.stmt = self.visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        if not isinstance(node.ctx, ast.Load) or node.id in self.inside:
+            return node
+        target = resolve(self._module, node.id)
+        if isinstance(target, tuple):
+            return self._use(target)
+        if target is not None and not is_public(target.module):
+            raise ExportError(f"{self._module}: the module {target.module} is used as a value")
+        if target is not None:
+            self.imports.add(target.statement(node.id))
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if isinstance(node.value, ast.Name) and node.value.id not in self.inside:
+            holder = resolve(self._module, node.value.id)
+            if isinstance(holder, _Import) and not is_public(holder.module):
+                target = resolve(holder.module, node.attr)
+                assert isinstance(target, tuple)
+                return self._use(target)
+        return self.generic_visit(node)
+
+    def _use(self, key: Key) -> ast.Name:
+        self.reached[key] = None
+        return ast.Name(_placeholder(key), ast.Load())
+
+
+def _placeholder(key: Key) -> str:
+    return ":".join(key)
 
 
 def definition(key: Key) -> ast.stmt:
@@ -136,108 +153,6 @@ def resolve(module: str, name: str) -> Key | _Import | None:
 def is_public(module: str) -> bool:
     """Return whether the module is in the standard library, or comes with PyTorch or the DSL."""
     return module.partition(".")[0] in _PUBLIC
-
-
-def calls(module: str, node: ast.AST) -> Iterator[tuple[Key, ast.Call]]:
-    """The calls in a piece of a module of what modules define, each with that definition."""
-    for call in ast.walk(node):
-        if isinstance(call, ast.Call):
-            target = _definition(module, call.func, set())
-            if target is not None:
-                yield target, call
-
-
-def _definition(module: str, node: ast.AST, inside: Collection[str]) -> Key | None:
-    """The definition that `name` or `module.name` stands for; None of anything else, and of names bound `inside`."""
-    if isinstance(node, ast.Name) and node.id not in inside and node.id in _bindings(module):
-        target = resolve(module, node.id)
-        return target if isinstance(target, tuple) else None
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        holder = _holder(module, node.value.id, inside)
-        return None if holder is None else _definition(holder, ast.Name(node.attr), ())
-    return None
-
-
-def _holder(module: str, name: str, inside: Collection[str]) -> str | None:
-    """The module that a name stands for, where its definitions are to be collected."""
-    target = resolve(module, name) if name not in inside and name in _bindings(module) else None
-    return target.module if isinstance(target, _Import) and not is_public(target.module) else None
-
-
-def bound(node: ast.AST) -> set[str]:
-    """Names that a definition binds inside of itself: parameters, targets, nested functions."""
-    inside = {name.id for name in ast.walk(node) if isinstance(name, ast.Name) and not isinstance(name.ctx, ast.Load)}
-    inside |= {one.arg for one in ast.walk(node) if isinstance(one, ast.arg)}
-    inside |= {one.name for one in ast.walk(node) if isinstance(one, (ast.FunctionDef, ast.ClassDef)) and one is not node}
-    inside |= {alias.asname or alias.name.partition(".")[0] for one in _imports(node) for alias in one.names}
-    return inside if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else set()
-
-
-def _imports(node: ast.AST) -> list[ast.Import | ast.ImportFrom]:
-    return [one for one in ast.walk(node) if isinstance(one, (ast.Import, ast.ImportFrom))]
-
-
-def _reached(module: str, node: ast.stmt) -> Iterator[Key | str]:
-    """Yield keys of definitions, and lines that import public modules."""
-    inside = bound(node)
-    own = _bound_to(node)
-    for name, attribute in _loads(node):
-        if name in inside or name == own:
-            continue
-        target = resolve(module, name)
-        if isinstance(target, tuple):
-            yield target
-        elif target is not None and is_public(target.module):
-            yield target.statement(name)
-        elif target is not None:
-            if attribute is None:
-                raise ExportError(f"{module}: the module {target.module} is used as a value")
-            inner = resolve(target.module, attribute)
-            assert isinstance(inner, tuple)
-            yield inner
-
-
-def _loads(node: ast.AST) -> Iterator[tuple[str, str | None]]:
-    """Names that are read, each with the attribute that is asked of it."""
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        yield node.value.id, node.attr
-        return
-    if isinstance(node, ast.Name):
-        if isinstance(node.ctx, ast.Load):
-            yield node.id, None
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _loads(child)
-
-
-def _bound_to(node: ast.stmt) -> str | None:
-    return node.name if isinstance(node, (ast.FunctionDef, ast.ClassDef)) else None
-
-
-class _Rename(ast.NodeTransformer):
-    """Names of definitions as they are called in the one file."""
-
-    def __init__(self, module: str, names: Mapping[Key, str], own: str) -> None:
-        self._module, self._names, self._own = module, names, own
-        self._inside: set[str] = set()
-
-    def definition(self, node: ast.stmt) -> ast.stmt:
-        self._inside = bound(node)
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            node.name = self._own
-        elif isinstance(node, ast.Assign):
-            node.targets = [ast.Name(self._own, ast.Store())]
-        renamed = self.visit(node)
-        assert isinstance(renamed, ast.stmt)
-        return renamed
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        target = _definition(self._module, node, self._inside) if isinstance(node.ctx, ast.Load) else None
-        return node if target is None else ast.Name(self._names[target], node.ctx)
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        target = _definition(self._module, node, self._inside)
-        return self.generic_visit(node) if target is None else ast.Name(self._names[target], node.ctx)
 
 
 @cache

@@ -1,18 +1,25 @@
 """Hold the definitions of one file, in which each name stands for one function or constant, from any module."""
 
 import ast
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from mhc.upstream.source.definitions import Closure, bound
+Key = tuple[str, str]
+"""A definition: the module it is in, and its name there."""
 
 
 @dataclass
 class Flat:
-    """Functions and constants by name, each after what it leads to; `imports` as lines."""
+    """Functions and constants by name, each after what it leads to.
+
+    Attributes:
+        imports: as lines. names: what the definitions of modules are called.
+    """
 
     imports: set[str] = field(default_factory=set)
     definitions: dict[str, ast.stmt] = field(default_factory=dict)
+    names: Mapping[Key, str] = field(default_factory=dict)
 
     @property
     def functions(self) -> dict[str, ast.FunctionDef]:
@@ -25,16 +32,24 @@ class Flat:
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in functions:
                 yield functions[call.func.id], call
 
+    def calls_of(self, function: ast.FunctionDef) -> list[ast.Call]:
+        """All calls of one of its functions."""
+        return [call for node in self.definitions.values() for one, call in self.calls(node) if one is function]
+
     def keep(self, entries: Iterable[str]) -> None:
-        """Leave out what the entries do not lead to."""
-        kept: set[str] = set()
-        waiting = list(entries)
-        while waiting:
-            name = waiting.pop()
+        """Leave out what the entries do not lead to, and put each definition after what it leads to."""
+        kept: dict[str, ast.stmt] = {}
+
+        def visit(name: str) -> None:
             if name in self.definitions and name not in kept:
-                kept.add(name)
-                waiting += loads(self.definitions[name])
-        self.definitions = {name: node for name, node in self.definitions.items() if name in kept}
+                kept[name] = self.definitions[name]  # before what it leads to: it may lead to itself
+                for one in _read(kept[name]):
+                    visit(one)
+                kept[name] = kept.pop(name)
+
+        for entry in entries:
+            visit(entry)
+        self.definitions = kept
 
     def until_stable(self, change: Callable[[], None]) -> None:
         """Repeat a change of the definitions until it changes nothing."""
@@ -48,26 +63,32 @@ class Flat:
         for name, node in other.definitions.items():
             renamed = Renaming(names).visit(node)
             free = name
-            while free in self.definitions and ast.unparse(self.definitions[free]) != ast.unparse(_called(renamed, free)):
+            while free in self.definitions and ast.unparse(self.definitions[free]) != ast.unparse(called(renamed, free)):
                 free += "_"
             names[name] = free
-            self.definitions[free] = _called(renamed, free)
+            self.definitions[free] = called(renamed, free)
         self.imports |= other.imports
         return names
 
 
-def flat(made: Closure) -> Flat:
-    """The definitions of a closure under names that differ."""
-    names = [made.name(key) for key in made.definitions]
-    return Flat(set(made.imports), {name: bare(node) for name, node in zip(names, made.statements(), strict=True)})
+class Editor(ast.NodeTransformer):
+    """A visitor that leaves no empty block: a loop or a branch without a body goes too."""
 
-
-class _Bare(ast.NodeTransformer):
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self.generic_visit(node)
-        if ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
+    def generic_visit(self, node: ast.AST) -> Any:
+        super().generic_visit(node)
+        if getattr(node, "body", None) == []:
+            if isinstance(node, (ast.For, ast.While)) or (isinstance(node, ast.If) and not node.orelse):
+                return None
+            node.body = [ast.Pass()]  # type: ignore[attr-defined]
         return node
+
+
+class _Bare(Editor):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if ast.get_docstring(node, clean=False) is not None:
+            del node.body[0]
+        made: ast.AST = self.generic_visit(node)
+        return made
 
 
 def bare(node: ast.stmt) -> ast.stmt:
@@ -91,9 +112,26 @@ class Renaming(ast.NodeTransformer):
         return node
 
 
+def called(node: ast.stmt, name: str) -> ast.stmt:
+    """A definition under another name."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        node.name = name
+    elif isinstance(node, ast.Assign):
+        node.targets = [ast.Name(name, ast.Store())]
+    return node
+
+
 def loads(node: ast.AST) -> set[str]:
     """The names that are read."""
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    return set(_read(node))
+
+
+def _read(node: ast.AST) -> Iterator[str]:
+    """The names that are read, in the order of the text."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    for child in ast.iter_child_nodes(node):
+        yield from _read(child)
 
 
 def stores(nodes: Iterable[ast.AST]) -> set[str]:
@@ -102,9 +140,32 @@ def stores(nodes: Iterable[ast.AST]) -> set[str]:
     return {one.id for one in inside if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
 
 
+def bound(node: ast.AST) -> set[str]:
+    """Names that a function or class binds inside of itself: parameters, targets, nested functions, imports."""
+    if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return set()
+    inside = stores([node])
+    for one in ast.walk(node):
+        if isinstance(one, ast.arg):
+            inside.add(one.arg)
+        elif isinstance(one, (ast.FunctionDef, ast.ClassDef)) and one is not node:
+            inside.add(one.name)
+        elif isinstance(one, (ast.Import, ast.ImportFrom)):
+            inside |= {alias.asname or alias.name.partition(".")[0] for alias in one.names}
+    return inside
+
+
 def names(node: ast.AST) -> set[str]:
     """Every name in a piece, parameters included."""
     return bound(node) | {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+
+
+def pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
+    """The target of an assignment with its value; the elements where a tuple is assigned to a tuple."""
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def parameters(function: ast.FunctionDef) -> list[str]:
@@ -122,11 +183,3 @@ def pointer(address: ast.expr) -> ast.expr:
     while isinstance(address, (ast.BinOp, ast.Subscript)):
         address = address.left if isinstance(address, ast.BinOp) else address.value
     return address
-
-
-def _called(node: ast.stmt, name: str) -> ast.stmt:
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        node.name = name
-    elif isinstance(node, ast.Assign):
-        node.targets = [ast.Name(name, ast.Store())]
-    return node

@@ -8,7 +8,7 @@ from typing import Any
 from mhc.upstream.source.flat import literal, pointer
 
 Known = Mapping[str, ast.expr]
-"""Names with what they stand for: a constant, or a dtype such as `tl.float32`."""
+"""Names, and expressions by how `ast.unparse` writes them, with what they stand for: a constant, or a dtype."""
 
 
 def constant(value: object) -> ast.expr:
@@ -17,31 +17,24 @@ def constant(value: object) -> ast.expr:
 
 
 class Fold(ast.NodeTransformer):
-    """Rewrites one function for `known` names, and for expressions that are known by their text.
+    """Rewrites one function for what is known.
 
     Args:
-        known: parameters and global names. They must not be assigned to in the function.
-        texts: expressions by how `ast.unparse` writes them.
+        known: parameters and global names, which must not be assigned to in the function, and expressions.
         absent: dtypes that no value of the kernel has, such as `tl.float64`.
     """
 
-    def __init__(
-        self, known: Known, texts: Mapping[str, ast.expr] | None = None, absent: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, known: Known, absent: frozenset[str] = frozenset()) -> None:
         self._known = dict(known)
-        self._texts = dict(texts or {})
+        self._expressions = not all(map(str.isidentifier, known))
         self._absent = absent
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, ast.expr) and self._texts:
-            found = self._texts.get(ast.unparse(node))
-            if found is not None and not isinstance(getattr(node, "ctx", None), ast.Store):
-                return found
+        if isinstance(node, ast.expr) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
+            name = node.id if isinstance(node, ast.Name) else ast.unparse(node) if self._expressions else ""
+            if name in self._known:
+                return copy.deepcopy(self._known[name])
         return super().visit(node)
-
-    def visit_Name(self, node: ast.Name) -> Any:
-        found = self._known.get(node.id) if isinstance(node.ctx, ast.Load) else None
-        return node if found is None else copy.deepcopy(found)
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
         """Its own parameters hide the names."""
@@ -52,15 +45,32 @@ class Fold(ast.NodeTransformer):
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
         node.args = self.visit(node.args)
-        node.body = self._statements(node.body)
+        node.body = self.block(node.body) or [ast.Pass()]
         return node
 
     def visit_If(self, node: ast.If) -> Any:
         node.test = self.visit(node.test)
         if isinstance(node.test, ast.Constant):
-            return self._statements(node.body if node.test.value else node.orelse, empty=True) or None
-        node.body, node.orelse = self._statements(node.body), self._statements(node.orelse, empty=True)
+            return self.block(node.body if node.test.value else node.orelse)
+        node.body, node.orelse = self.branch(node.body) or [ast.Pass()], self.branch(node.orelse)
         return node
+
+    def branch(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Rewrite a block that does not always run: what becomes known in it is not known after it."""
+        before, self._known = self._known, dict(self._known)
+        made = self.block(body)
+        self._known = before
+        return made
+
+    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        """Rewrite a block, up to the first statement that leaves it."""
+        made: list[ast.stmt] = []
+        for statement in body:
+            new = self.visit(statement)
+            made += new if isinstance(new, list) else [new] if new is not None else []
+            if made and isinstance(made[-1], (ast.Return, ast.Raise)):
+                break
+        return made
 
     def visit_IfExp(self, node: ast.IfExp) -> Any:
         test = self.visit(node.test)
@@ -85,11 +95,11 @@ class Fold(ast.NodeTransformer):
         if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             text = f"{node.targets[0].id}.dtype"
             of = _loaded_from(node.value)
-            dtype = None if of is None else self._texts.get(f"{of}.dtype.element_ty")
+            dtype = None if of is None else self._known.get(f"{of}.dtype.element_ty")
             if dtype is not None:
-                self._texts[text] = dtype
+                self._known[text] = dtype
             else:
-                self._texts.pop(text, None)
+                self._known.pop(text, None)
         return node
 
     def visit_BinOp(self, node: ast.BinOp) -> Any:
@@ -126,19 +136,6 @@ class Fold(ast.NodeTransformer):
             return ast.Constant(not stops)
         node.values = left
         return left[0] if len(left) == 1 else node
-
-    def _statements(self, body: list[ast.stmt], *, empty: bool = False) -> list[ast.stmt]:
-        made: list[ast.stmt] = []
-        for statement in body:
-            made += listed(self.visit(statement))
-            if made and isinstance(made[-1], (ast.Return, ast.Raise)):
-                break
-        return made or ([] if empty else [ast.Pass()])
-
-
-def listed(made: Any) -> list[ast.stmt]:
-    """What a transformer made of one statement, as statements."""
-    return made if isinstance(made, list) else [] if made is None else [made]
 
 
 def _loaded_from(node: ast.expr) -> str | None:

@@ -2,47 +2,36 @@
 
 import ast
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from typing import Any
 
-from mhc.upstream.source.definitions import bound
-from mhc.upstream.source.flat import Flat, Renaming, literal, loads, names, parameters, stores
+from mhc.upstream.source.flat import Flat, Renaming, bound, literal, loads, names, pairs, parameters, stores
 from mhc.upstream.source.fold import Fold
 
 _TIMES = 2
 """How often a function of several statements is written out: for what one call gives it, it is often shorter."""
 
 
-def expressions(made: Flat, entries: Iterable[str]) -> None:
+def expressions(made: Flat, entries: Collection[str]) -> None:
     """Inline functions that only return an expression, once the arguments of a call are known."""
-    entries = set(entries)
-
-    def change() -> None:
-        small = {name: node for name, node in made.functions.items() if name not in entries}
-        for name, node in made.definitions.items():
-            others = {one: function for one, function in small.items() if one != name}
-            made.definitions[name] = _Expressions(others, bound(node)).visit(node)
-        made.keep(entries)
-
-    made.until_stable(change)
+    small = {name: node for name, node in made.functions.items() if name not in entries}
+    for name, node in made.definitions.items():
+        others = {one: function for one, function in small.items() if one != name}
+        made.definitions[name] = _Expressions(others, bound(node)).visit(node)
+    made.keep(entries)
 
 
-def statements(made: Flat, entries: Iterable[str]) -> None:
+def statements(made: Flat, entries: Collection[str]) -> None:
     """Inline the statements of functions whose one or two calls are each the whole right-hand side of a statement."""
-    entries = set(entries)
-
-    def change() -> None:
-        called = [function.name for node in made.definitions.values() for function, _ in made.calls(node)]
-        once = {
-            name: function
-            for name, function in made.functions.items()
-            if name not in entries and 1 <= called.count(name) <= _TIMES and _straight(function)
-        }
-        for name, node in made.functions.items():
-            if name not in once:  # from the outside in: what is written out is looked at in the next round
-                _Statements(once, node).visit(node)
-        made.keep(entries)
-
-    made.until_stable(change)
+    once = {
+        name: function
+        for name, function in made.functions.items()
+        if name not in entries and 1 <= len(made.calls_of(function)) <= _TIMES and _straight(function)
+    }
+    for name, node in made.functions.items():
+        if name not in once:  # from the outside in: what is written out is looked at in the next round
+            _Statements(once, node).visit(node)
+    made.keep(entries)
 
 
 class _Expressions(ast.NodeTransformer):
@@ -81,25 +70,17 @@ class _Statements(ast.NodeTransformer):
     def __init__(self, once: Mapping[str, ast.FunctionDef], caller: ast.FunctionDef) -> None:
         self._once, self._caller, self._taken = once, caller, names(caller)
 
-    def visit(self, node: ast.AST) -> ast.AST:
-        for field in ("body", "orelse"):
-            block = getattr(node, field, None)
-            if isinstance(block, list):
-                setattr(node, field, [made for one in block for made in self._written(one)])
-        return node
-
-    def _written(self, statement: ast.stmt) -> list[ast.stmt]:
-        if hasattr(statement, "body"):
-            self.visit(statement)
-            return [statement]
+    def visit(self, statement: ast.AST) -> Any:
         value = getattr(statement, "value", None)
-        if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name) or value.func.id not in self._once:
-            return [statement]
+        if not isinstance(statement, ast.stmt) or not isinstance(value, ast.Call):
+            return self.generic_visit(statement)
+        if not isinstance(value.func, ast.Name) or value.func.id not in self._once:
+            return self.generic_visit(statement)
         function = copy.deepcopy(self._once[value.func.id])
         given = bind(function, value)
         meant = loads(function) - stores(function.body) - set(parameters(function))
         if given is None or meant & bound(self._caller):  # a name that means something else here
-            return [statement]
+            return statement
         return self._spliced(function, given, statement)
 
     def _spliced(self, function: ast.FunctionDef, given: Mapping[str, ast.expr], statement: ast.stmt) -> list[ast.stmt]:
@@ -107,7 +88,7 @@ class _Statements(ast.NodeTransformer):
         result = last.value if isinstance(last, ast.Return) else None
         body = body if isinstance(last, ast.Return) else function.body
         own = stores(function.body)
-        wish = dict(_results(result, statement)) if result is not None else {}
+        wish = {} if result is None else _results(result, statement)
         renamed: dict[str, str] = {}
         for name in sorted(own | set(given)):
             free = wish.get(name, name) if name in own else name
@@ -124,43 +105,37 @@ class _Statements(ast.NodeTransformer):
             else:
                 known[renamed[name]] = value
         fold = Fold(known)
-        body = [fold.visit(Renaming(renamed).visit(one)) for one in body]
+        body = fold.block([Renaming(renamed).visit(one) for one in body])
         if result is not None:
             statement.value = fold.visit(Renaming(renamed).visit(result))  # type: ignore[attr-defined]
-            body += _apart(statement)
+            body += apart(statement)
         return [*first, *body]
 
 
-def _results(result: ast.expr, statement: ast.stmt) -> list[tuple[str, str]]:
+def _results(result: ast.expr, statement: ast.stmt) -> dict[str, str]:
     """Locals of the function that are what the caller's names become."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return []
-    target = statement.targets[0]
-    both = isinstance(target, ast.Tuple) and isinstance(result, ast.Tuple) and len(target.elts) == len(result.elts)
-    pairs = zip(target.elts, result.elts, strict=True) if both else [(target, result)]  # type: ignore[attr-defined]
+        return {}
     read = loads(statement.value)
-    return [
-        (local.id, name.id)
-        for name, local in pairs
+    return {
+        local.id: name.id
+        for name, local in pairs(ast.Assign(statement.targets, result))
         if isinstance(name, ast.Name) and isinstance(local, ast.Name) and name.id not in read
-    ]
+    }
 
 
-def _apart(statement: ast.stmt) -> list[ast.stmt]:
+def apart(statement: ast.stmt) -> list[ast.stmt]:
     """`a, b = x, y` as two statements where neither needs the other, and nothing where a name becomes itself."""
-    if not isinstance(statement, ast.Assign):
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return [statement]
-    target, value = statement.targets[0], statement.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        pairs = [
-            (one, what)
-            for one, what in zip(target.elts, value.elts, strict=True)
-            if not (isinstance(one, ast.Name) and isinstance(what, ast.Name) and one.id == what.id)
-        ]
-        if not stores([one for one, _ in pairs]) & set().union(*(loads(what) for _, what in pairs)):
-            return [ast.Assign([one], what, lineno=0) for one, what in pairs]
-    same = isinstance(target, ast.Name) and isinstance(value, ast.Name) and target.id == value.id
-    return [] if same else [statement]
+    changed = [
+        (target, value)
+        for target, value in pairs(statement)
+        if not (isinstance(target, ast.Name) and isinstance(value, ast.Name) and target.id == value.id)
+    ]
+    if stores(target for target, _ in changed) & set().union(*(loads(value) for _, value in changed)):
+        return [statement]
+    return [ast.Assign([target], value, lineno=0) for target, value in changed]
 
 
 def bind(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:

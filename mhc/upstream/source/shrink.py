@@ -1,11 +1,13 @@
 """Make kernels small: substitute everything that is known, inline functions, and remove what is unused."""
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from mhc.upstream.source.flat import Flat, loads, parameters, stores
+from mhc.upstream.source.flat import Editor, Flat, loads, parameters, stores
 from mhc.upstream.source.inline import bind, expressions, statements
-from mhc.upstream.source.simplify import Forward, Unroll
+from mhc.upstream.source.simplify import Simplify
+from mhc.upstream.source.slice import Launched, cut
+from mhc.upstream.source.specialise import without_parameters
 
 _WRITING = (
     "store",
@@ -35,13 +37,32 @@ def shrink(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]
     made.until_stable(lambda: _round(made, entries, grids or {}))
 
 
+def slim(
+    made: Flat, launched: Sequence[Launched], needed: set[str], grids: Mapping[str, Sequence[int]] | None = None
+) -> list[int]:
+    """Shrink what is launched, and cut it to what some variables need; gives which launches are left.
+
+    Args:
+        launched, needed: as for `cut`.
+    """
+    wanted = set(needed)
+    shrink(made, [name for name, _ in launched], grids)
+    kept = cut(made, launched, needed)
+    left = [launched[at] for at in kept]
+    entries = [name for name, _ in left]
+    made.keep(entries)
+    shrink(made, entries, grids)
+    cut(made, left, wanted)
+    return kept
+
+
 def _round(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]]) -> None:
     expressions(made, entries)
     statements(made, entries)
     for name, function in made.functions.items():
         if name not in entries:
             returned(function)
-        made.definitions[name] = Unroll().visit(Forward(grids.get(name, ())).function(function))
+        made.definitions[name] = Simplify(grids.get(name, ())).visit(function)
     for function in made.functions.values():
         _Unused(function).visit(function)
     _unread(made, entries)
@@ -49,30 +70,11 @@ def _round(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]
     made.keep(entries)
 
 
-class _Unused(ast.NodeTransformer):
+class _Unused(Editor):
     """Drop assignments to names that are never read, if computing the value has no other effect."""
 
     def __init__(self, function: ast.FunctionDef) -> None:
         self._read = loads(function)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self.generic_visit(node)
-        node.body = node.body or [ast.Pass()]
-        return node
-
-    def visit_For(self, node: ast.For) -> ast.AST | None:
-        self.generic_visit(node)
-        return node if node.body else None
-
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        self.generic_visit(node)
-        node.body = node.body or ([ast.Pass()] if node.orelse else [])
-        return node if node.body else None
-
-    def visit_With(self, node: ast.With) -> ast.AST:
-        self.generic_visit(node)
-        node.body = node.body or [ast.Pass()]
-        return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST | None:
         names = [
@@ -104,53 +106,38 @@ def returned(function: ast.FunctionDef) -> None:
 def _unread(made: Flat, entries: Iterable[str]) -> None:
     """Parameters that a function does not read go, and so do the arguments of its calls."""
     for name, function in made.functions.items():
-        called = [call for node in made.definitions.values() for one, call in made.calls(node) if one is function]
-        read = set().union(*map(loads, function.body)) if function.body else set()
-        gone = {one for one in parameters(function) if one not in read}
-        if name in entries or not gone or any(bind(function, call) is None for call in called):
-            continue
-        for call in called:
-            given = bind(function, call) or {}
-            call.args, call.keywords = [value for one, value in given.items() if one not in gone], []
-        function.args.args = [one for one in function.args.args if one.arg not in gone]
-        function.args.kwonlyargs, function.args.kw_defaults = [], []
+        gone = set(parameters(function)) - set().union(*map(loads, function.body))
+        if name not in entries and gone and all(bind(function, call) for call in made.calls_of(function)):
+            without_parameters(made, function, gone)
 
 
 def _unwanted(made: Flat, entries: Iterable[str]) -> None:
     """Of a tuple that a function returns, what no caller reads goes."""
     for name, function in made.functions.items():
-        last = function.body[-1]
         returns = [one for one in ast.walk(function) if isinstance(one, ast.Return)]
-        if name in entries or returns != [last] or not isinstance(last.value, ast.Tuple):  # type: ignore[attr-defined]
+        if name in entries or returns != function.body[-1:] or not isinstance(returns[0].value, ast.Tuple):
             continue
-        whole: ast.Tuple = last.value  # type: ignore[attr-defined]
-        called = [call for node in made.definitions.values() for one, call in made.calls(node) if one is function]
-        taken = [
-            (one, target, loads(node))
-            for node in made.definitions.values()
-            for one in ast.walk(node)
-            if isinstance(one, ast.Assign) and any(one.value is call for call in called)
-            for target in one.targets
-            if isinstance(target, ast.Tuple) and len(target.elts) == len(whole.elts)
-        ]
-        if len(taken) != len(called):
-            continue
-        wanted = [
-            at
-            for at in range(len(whole.elts))
-            if any(not isinstance(target.elts[at], ast.Name) or target.elts[at].id in read for _, target, read in taken)  # type: ignore[attr-defined]
-        ]
-        if not wanted or len(wanted) == len(whole.elts):
-            continue
-        last.value = _some(whole, wanted)  # type: ignore[attr-defined]
-        for assigned, target, _ in taken:
-            assigned.targets = [_some(target, wanted)]
+        whole = returns[0].value.elts
+        calls = made.calls_of(function)
+        taken: list[tuple[ast.Assign, list[ast.expr]]] = []
+        wanted: set[int] = set()
+        for node in made.definitions.values():
+            read = loads(node)
+            for one in ast.walk(node):
+                target = one.targets[0] if isinstance(one, ast.Assign) and one.value in calls else None
+                if isinstance(one, ast.Assign) and isinstance(target, ast.Tuple) and len(target.elts) == len(whole):
+                    taken.append((one, target.elts))
+                    unread = [isinstance(part, ast.Name) and part.id not in read for part in target.elts]
+                    wanted |= {at for at, gone in enumerate(unread) if not gone}
+        if len(taken) == len(calls) and 0 < len(wanted) < len(whole):
+            returns[0].value = _some(whole, wanted, ast.Load())
+            for assigned, elements in taken:
+                assigned.targets = [_some(elements, wanted, ast.Store())]
 
 
-def _some(whole: ast.Tuple, wanted: Sequence[int]) -> ast.expr:
-    if len(wanted) == 1:
-        return whole.elts[wanted[0]]
-    return ast.Tuple([whole.elts[at] for at in wanted], whole.ctx)
+def _some(elements: Sequence[ast.expr], wanted: Collection[int], context: ast.expr_context) -> ast.expr:
+    kept = [elements[at] for at in sorted(wanted)]
+    return kept[0] if len(kept) == 1 else ast.Tuple(kept, context)
 
 
 def lifted(made: Flat, factory: str) -> str:

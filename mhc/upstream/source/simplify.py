@@ -4,11 +4,11 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from mhc.upstream.source.flat import literal, loads, names, stores
-from mhc.upstream.source.fold import Fold, Known, constant, listed
+from mhc.upstream.source.flat import literal, loads, names, pairs, stores
+from mhc.upstream.source.fold import Fold, constant
 
-_LOOPS = {"range": 3, "tl.range": 3, "tl.static_range": 3, "T.serial": 1, "T.unroll": 1, "T.grid": None}
-"""Loops over integers, and how many of their arguments are first, last and step; of `T.grid` all are sizes."""
+_LOOPS = {"range", "tl.range", "tl.static_range", "T.serial", "T.unroll", "T.grid"}
+"""Loops over integers: first, last and step, as of `range`; of `T.grid` all arguments are sizes."""
 
 _INTEGERS: Mapping[str, Callable[..., int]] = {
     "T.ceildiv": lambda a, b: -(-a // b),
@@ -19,17 +19,22 @@ _INTEGERS: Mapping[str, Callable[..., int]] = {
 """Functions of two sizes."""
 
 
-class Index(Fold):
-    """`Fold`, and index arithmetic: 0 + i, 1 * i and the like, and the DSLs' functions of known sizes.
+class Simplify(Fold):
+    """Rewrites a function with all that its statements make known.
+
+    It folds index arithmetic (0 + i, 1 * i) and the DSLs' functions of known sizes. A name that stands for a constant or for
+    another name is written out, from where it is assigned to where one of the two changes. A loop that runs once becomes its
+    body.
 
     Args:
         grid: of a Triton launch; its programs along an axis of size 1 are number 0.
     """
 
-    def __init__(self, known: Known, grid: Sequence[int] = ()) -> None:
-        super().__init__(known)
-        self._depth = 0
+    def __init__(self, grid: Sequence[int] = ()) -> None:
+        super().__init__({})
         self._grid = grid
+        self._depth = 0
+        self._names: set[str] = set()
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         node.value = self.visit(node.value)
@@ -71,111 +76,57 @@ class Index(Fold):
             return node.func.value  # a size in another type of integer
         return node
 
-    def visit_For(self, node: ast.For) -> Any:
-        node.iter = self.visit(node.iter)
-        assigned = stores(node.body) | stores([node.target])
-        inner = Index({name: value for name, value in self._known.items() if name not in assigned}, self._grid)
-        inner._depth = self._depth
-        node.body = [made for part in node.body for made in listed(inner.visit(part))]
-        return node if node.body else None
-
-
-class Unroll(ast.NodeTransformer):
-    """Loops that run once, without the loop, and none that never run; and what is known then."""
-
-    def visit_For(self, node: ast.For) -> Any:
-        self.generic_visit(node)
-        firsts = _firsts(node.iter)
-        names = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
-        if firsts is None or len(names) != max(len(firsts), 1) or node.orelse:
-            return node
-        if not firsts:
-            return None
-        known = {one.id: constant(first) for one, first in zip(names, firsts, strict=True) if isinstance(one, ast.Name)}
-        if stores(node.body) & known.keys() or any(isinstance(one, (ast.Break, ast.Continue)) for one in ast.walk(node)):
-            return node
-        folded = Index(known)
-        return [made for part in node.body for made in listed(folded.visit(part))]
-
-
-def _firsts(node: ast.expr) -> list[int] | None:
-    """The one value of each variable of a loop that runs once; empty where it never runs, None where it runs more often."""
-    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in _LOOPS:
-        return None
-    numbers = [_integer(one) for one in node.args]
-    sizes = _LOOPS[ast.unparse(node.func)]
-    whole = [number for number in numbers if number is not None]
-    if not numbers or len(whole) != len(numbers):
-        return None
-    if sizes is None:
-        return [0 for _ in whole] if all(number == 1 for number in whole) else None
-    if sizes == 1 and len(whole) > 1:
-        return None
-    times = range(*whole)
-    return [times[0]] if len(times) == 1 else [] if len(times) == 0 else None
-
-
-class Forward:
-    """Names that stand for a constant or for another name, written out from where they are assigned to where they change."""
-
-    def __init__(self, grid: Sequence[int] = ()) -> None:
-        self._grid = grid
-        self._names: set[str] = set()
-
-    def function(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        self._names = names(node)
-        node.body = self._block(node.body, {}) or [ast.Pass()]
-        return node
-
-    def _block(self, block: list[ast.stmt], known: dict[str, ast.expr]) -> list[ast.stmt]:
-        made: list[ast.stmt] = []
-        for statement in block:
-            made += self._statement(statement, known)
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        self._names |= names(node)
+        outer, inside = self._known, stores([node])
+        self._known = {name: value for name, value in outer.items() if name not in inside}
+        made = super().visit_FunctionDef(node)
+        self._known = outer
         return made
 
-    def _statement(self, statement: ast.stmt, known: dict[str, ast.expr]) -> list[ast.stmt]:
-        if isinstance(statement, ast.FunctionDef):
-            inside = {name: value for name, value in known.items() if name not in stores([statement])}
-            statement.args = Index(inside).visit(statement.args)
-            statement.body = self._block(statement.body, inside) or [ast.Pass()]
-            return [statement]
-        if isinstance(statement, (ast.For, ast.While)):
-            self._forget(known, stores([statement]))
-            if isinstance(statement, ast.For):
-                statement.iter = Index(known, self._grid).visit(statement.iter)
-            else:
-                statement.test = Index(known, self._grid).visit(statement.test)
-            statement.body = self._block(statement.body, dict(known))
-            return [statement] if statement.body else []
-        if isinstance(statement, ast.If):
-            statement.test = Index(known, self._grid).visit(statement.test)
-            if isinstance(statement.test, ast.Constant):
-                return self._block(statement.body if statement.test.value else statement.orelse, known)
-            statement.body = self._block(statement.body, dict(known)) or [ast.Pass()]
-            statement.orelse = self._block(statement.orelse, dict(known))
-            self._forget(known, stores([statement]))
-            return [statement]
-        if isinstance(statement, ast.With):
-            statement.items = [Index(known, self._grid).visit(one) for one in statement.items]
-            statement.body = self._block(statement.body, known) or [ast.Pass()]
-            return [statement]
-        plain = Index(known, self._grid).visit(statement)
-        first = self._elements(plain)
-        self._forget(known, stores([plain, *first]))
-        target = plain.targets[0] if isinstance(plain, ast.Assign) and len(plain.targets) == 1 else None
-        if isinstance(target, ast.Name) and _standing(plain.value):
-            known[target.id] = plain.value
-        if isinstance(target, ast.Tuple) and isinstance(plain.value, ast.Tuple):
-            pairs = list(zip(target.elts, plain.value.elts, strict=True))
-            for one, value in pairs:
-                if isinstance(one, ast.Name) and _standing(value) and not loads(value) & stores([plain]):
-                    known[one.id] = value
-        return [*first, plain]
+    def visit_For(self, node: ast.For) -> Any:
+        self._forget(stores([node]))
+        node.iter = self.visit(node.iter)
+        firsts = _firsts(node.iter)
+        variables = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        if firsts == []:
+            return None
+        if firsts is not None and len(variables) == len(firsts) and _straight(node):
+            self._known |= {
+                one.id: constant(at) for one, at in zip(variables, firsts, strict=True) if isinstance(one, ast.Name)
+            }
+            return self.block(node.body)
+        node.body = self.branch(node.body)
+        return node if node.body else None
 
-    def _elements(self, statement: ast.stmt) -> list[ast.stmt]:
+    def visit_While(self, node: ast.While) -> Any:
+        self._forget(stores([node]))
+        node.test, node.body = self.visit(node.test), self.branch(node.body)
+        return node if node.body else None
+
+    def visit_If(self, node: ast.If) -> Any:
+        made = super().visit_If(node)
+        if made is node:
+            self._forget(stores([node]))
+        return made
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        self.generic_visit(node)
+        self._forget(stores([node]))
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        super().visit_Assign(node)
+        first = self._elements(node)
+        self._forget(stores([node, *first]))
+        for target, value in pairs(node) if len(node.targets) == 1 else ():
+            if isinstance(target, ast.Name) and _standing(value) and not loads(value) & stores([node]):
+                self._known[target.id] = value
+        return [*first, node]
+
+    def _elements(self, statement: ast.Assign) -> list[ast.stmt]:
         """Statements that compute the elements of a tuple, which then holds their names."""
-        value = getattr(statement, "value", None)
-        target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+        value, target = statement.value, statement.targets[0]
         if not isinstance(value, ast.Tuple) or not isinstance(target, ast.Name):
             return []
         made: list[ast.stmt] = []
@@ -189,10 +140,29 @@ class Forward:
                 value.elts[at] = ast.Name(name, ast.Load())
         return made
 
-    @staticmethod
-    def _forget(known: dict[str, ast.expr], assigned: set[str]) -> None:
-        for name in [name for name, value in known.items() if name in assigned or loads(value) & assigned]:
-            del known[name]
+    def _forget(self, assigned: set[str]) -> None:
+        for name in [name for name, value in self._known.items() if name in assigned or loads(value) & assigned]:
+            del self._known[name]
+
+
+def _straight(loop: ast.For) -> bool:
+    """Whether the body leaves the variables of the loop, and the loop, alone."""
+    inside = [one for statement in loop.body for one in ast.walk(statement)]
+    leaves = any(isinstance(one, (ast.Break, ast.Continue)) for one in inside)
+    return not leaves and not loop.orelse and not stores(loop.body) & stores([loop.target])
+
+
+def _firsts(node: ast.expr) -> list[int] | None:
+    """The one value of each variable of a loop that runs once; empty where it never runs, None where it runs more often."""
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in _LOOPS:
+        return None
+    numbers = [number for number in map(_integer, node.args) if number is not None]
+    if not numbers or len(numbers) != len(node.args):
+        return None
+    turns = [range(number) for number in numbers] if ast.unparse(node.func) == "T.grid" else [range(*numbers)]
+    if not all(turns):
+        return []
+    return [one[0] for one in turns] if all(len(one) == 1 for one in turns) else None
 
 
 def _standing(node: ast.expr) -> bool:

@@ -6,19 +6,23 @@ the cause of a failure, the program no longer reproduces, and the uncut one is u
 """
 
 import ast
-import copy
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from mhc.upstream.source.flat import Flat, pointer
+from mhc.upstream.source.flat import Editor, Flat, pointer
 
+Launched = tuple[str, Mapping[str, str]]
+"""A kernel, with the variables that its parameters are."""
+
+_BLOCKS = (ast.For, ast.While, ast.If, ast.With)
 _MODULES = {"T", "tl", "tilelang", "triton", "torch"}
 
 
-def cut(made: Flat, launched: Sequence[tuple[str, Mapping[str, str]]], needed: set[str]) -> list[int]:
+def cut(made: Flat, launched: Sequence[Launched], needed: set[str]) -> list[int]:
     """Cut what is launched to what some variables need; gives which launches are left.
 
     Args:
-        launched: kernels, each with the variables that its parameters are. needed: grows by what that reads.
+        needed: grows by what that reads.
     """
     cutter = Cutter(made)
     kernels = [prim_func(made.functions[name]) for name, _ in launched]
@@ -55,14 +59,17 @@ class Cutter:
     def __init__(self, definitions: Flat) -> None:
         self._definitions = definitions
         self._addresses: Mapping[str, set[str]] = {}
+        self._kept: set[ast.stmt] = set()
 
     def reads(self, function: ast.FunctionDef, wanted: Iterable[str]) -> set[str]:
         """The names whose value before a kernel it needs for the tensors `wanted`, themselves included."""
-        return self._live(function, wanted)[1]
+        self._addresses, self._kept = _addresses(_plain(function)), set()
+        return self._before(function.body, set(wanted)) | set(wanted)
 
     def apply(self, function: ast.FunctionDef, wanted: Iterable[str]) -> None:
         """Cut a kernel, and leave out the parameters that it does not read then."""
-        function.body = self._live(function, wanted)[0] or [ast.Pass()]
+        self.reads(function, wanted)
+        _Kept(self._kept).visit(function)
         left = _loaded(ast.Module(function.body, []))
         function.args.args = [one for one in function.args.args if one.arg in left]
 
@@ -74,44 +81,33 @@ class Cutter:
         found: set[str] = set().union(*(self._through(one) for one in plain))
         return set().union(found, *(addresses.get(name, set()) for name in found)) & parameters
 
-    def _live(self, function: ast.FunctionDef, wanted: Iterable[str]) -> tuple[list[ast.stmt], set[str]]:
-        self._addresses = _addresses(_plain(function))
-        kept, live = self._block(function.body, set(wanted))
-        return kept, live | set(wanted)
-
-    def _block(self, body: list[ast.stmt], live: set[str]) -> tuple[list[ast.stmt], set[str]]:
-        """The statements that are needed for what is `live` after them, and what is live before."""
-        kept: list[ast.stmt] = []
-        live = set(live)
+    def _before(self, body: list[ast.stmt], live: set[str]) -> set[str]:
+        """What is live before a block, for what is `live` after it; the statements that are needed are kept."""
         for statement in reversed(body):
-            made, live = self._statement(statement, live)
-            kept += [] if made is None else [made]
-        return kept[::-1], live
+            live = self._around(statement, live) if isinstance(statement, _BLOCKS) else self._one(statement, live)
+        return live
 
-    def _statement(self, statement: ast.stmt, live: set[str]) -> tuple[ast.stmt | None, set[str]]:
+    def _around(self, statement: ast.For | ast.While | ast.If | ast.With, live: set[str]) -> set[str]:
+        before = self._before(statement.body, live)
+        before = before | self._before(statement.orelse if isinstance(statement, ast.If) else [], live)
+        if self._kept.isdisjoint(ast.walk(statement)):
+            return live
+        heads = [one for one in ast.iter_child_nodes(statement) if isinstance(one, (ast.expr, ast.withitem))]
+        around = before.union(*map(self._read, heads))
         if isinstance(statement, (ast.For, ast.While)):
-            head = self._read(statement.iter if isinstance(statement, ast.For) else statement.test)
-            kept, before = self._block(statement.body, live)
-            around = live | before | head
-            while not (again := self._block(statement.body, around)[1]) <= around:
+            around |= live
+            while not (again := self._before(statement.body, around)) <= around:
                 around |= again  # what the next turn reads
-            return (_with(statement, self._block(statement.body, around)[0]), around) if kept else (None, live)
-        if isinstance(statement, ast.If):
-            kept, one = self._block(statement.body, live)
-            other, two = self._block(statement.orelse, live)
-            if not kept and not other:
-                return None, live
-            return _with(statement, kept or [ast.Pass()], other), one | two | self._read(statement.test)
-        if isinstance(statement, ast.With):
-            kept, before = self._block(statement.body, live)
-            heads = [self._read(item.context_expr) for item in statement.items]
-            return (_with(statement, kept), before.union(*heads)) if kept else (None, live)
+        return around
+
+    def _one(self, statement: ast.stmt, live: set[str]) -> set[str]:
         assigned = isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign))
         if (assigned or _call(statement) is not None) and not self._written(statement) & live:
-            return None, live
+            return live
+        self._kept.add(statement)
         if isinstance(statement, ast.Assign) and all(map(_name, statement.targets)):
             live = live - set().union(*map(_root, statement.targets))
-        return statement, live | self._read(statement)
+        return live | self._read(statement)
 
     def _read(self, node: ast.AST) -> set[str]:
         """The names in it, with those of the memory that they point into."""
@@ -133,27 +129,26 @@ class Cutter:
         if call is None:
             return set()
         if ast.unparse(call.func).rpartition(".")[2] in {"store", "atomic_add"} and call.args:
-            return _leftmost(call.args[0])
+            return _loaded(pointer(call.args[0]))
         function = next((one for one, found in self._definitions.calls(call) if found is call), None)
         if function is None:
             return _loaded(call)
         written = self.writes(function)
         names = [one.arg for one in function.args.args]
-        through = [arg for name, arg in zip(names, call.args, strict=False) if name in written]
-        return set().union(*map(_loaded, through)) if through else set()
+        return set().union(*(_loaded(arg) for name, arg in zip(names, call.args, strict=False) if name in written))
+
+
+class _Kept(Editor):
+    def __init__(self, kept: set[ast.stmt]) -> None:
+        self._kept = kept
+
+    def visit(self, node: ast.AST) -> Any:
+        gone = isinstance(node, ast.stmt) and not hasattr(node, "body") and node not in self._kept
+        return None if gone else self.generic_visit(node)
 
 
 def _plain(function: ast.FunctionDef) -> list[ast.stmt]:
     return [one for one in ast.walk(function) if isinstance(one, ast.stmt) and not hasattr(one, "body")]
-
-
-def _with(statement: ast.stmt, body: list[ast.stmt], orelse: list[ast.stmt] | None = None) -> ast.stmt:
-    """The same statement around another body."""
-    made = copy.copy(statement)
-    made.body = body  # type: ignore[attr-defined]
-    if orelse is not None:
-        made.orelse = orelse  # type: ignore[attr-defined]
-    return made
 
 
 def _name(target: ast.expr) -> bool:
@@ -179,24 +174,15 @@ def _root(target: ast.AST) -> set[str]:
     return {target.id} if isinstance(target, ast.Name) else set()
 
 
-def _leftmost(address: ast.expr) -> set[str]:
-    """The names that an address is counted from."""
-    return _loaded(pointer(address))
-
-
-def _addresses(statements: Iterable[ast.stmt]) -> dict[str, set[str]]:
+def _addresses(statements: Sequence[ast.stmt]) -> dict[str, set[str]]:
     """Local names with all the names that they are counted from, over any number of assignments."""
     found: dict[str, set[str]] = {}
-    for one in statements:
-        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
-            found.setdefault(one.targets[0].id, set()).update(_leftmost(one.value) - _MODULES)
-    changed = True
-    while changed:
-        changed = False
-        for roots in found.values():
-            more = set().union(*(found.get(name, set()) for name in roots)) - roots
-            roots.update(more)
-            changed |= bool(more)
+    count = -1
+    while count != (count := sum(map(len, found.values()))):
+        for one in statements:
+            if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
+                roots = _loaded(pointer(one.value)) - _MODULES
+                found.setdefault(one.targets[0].id, set()).update(roots, *(found.get(name, set()) for name in roots))
     return found
 
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mhc.upstream.source.flat import bare
-
 WIDTH = 118
 _LONG = 40
 """Characters of a literal that may stand on a line of its own."""
@@ -32,7 +30,7 @@ def unparse(statements: Iterable[ast.stmt]) -> list[str]:
         function = isinstance(statement, (ast.FunctionDef, ast.ClassDef))
         if lines and (function or not flat):
             lines.append("")
-        written = ast.unparse(ast.fix_missing_locations(bare(statement))).splitlines()
+        written = ast.unparse(ast.fix_missing_locations(statement)).splitlines()
         lines += [part for line in written if line.strip() for part in wrap(line)]
         flat = not function
     return lines
@@ -57,23 +55,23 @@ def wrap(line: str) -> list[str]:
 
 def _places(line: str) -> list[int]:
     """Where a line may be broken: columns, within brackets."""
-    commas, operators, strings, depth, last = [], [], [], 0, tokenize.ENCODING
+    indent = len(line) - len(line.lstrip())
+    places: set[int] = set()
+    depth, last = 0, tokenize.ENCODING
     try:
         for token in tokenize.generate_tokens(io.StringIO(line.strip() + "\n").readline):
-            at = token.start[1] + len(line) - len(line.lstrip())
-            if depth > 0 and token.type == tokenize.STRING and (last == tokenize.STRING or len(token.string) > _LONG):
-                strings.append(at)
+            symbol = token.string if token.type == tokenize.OP else ""
+            depth += symbol in {"(", "[", "{"}
+            depth -= symbol in {")", "]", "}"}
+            literal = token.type == tokenize.STRING and (last == tokenize.STRING or len(token.string) > _LONG)
+            if depth > 0 and (literal or symbol in {"+", "-", "*", "/", "&", "|"}):
+                places.add(indent + token.start[1])
+            elif depth > 0 and symbol == ",":
+                places.add(indent + token.end[1])
             last = token.type
-            if token.type != tokenize.OP:
-                continue
-            depth += (token.string in "([{") - (token.string in ")]}")
-            if depth > 0 and token.string == ",":
-                commas.append(at + 1)
-            elif depth > 0 and token.string in {"+", "-", "*", "/", "&", "|"}:
-                operators.append(at)
     except (tokenize.TokenError, IndentationError):
         pass  # the head of a compound statement: the tokens before its end are all there are
-    return sorted({*commas, *operators, *strings})
+    return sorted(places)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Capture:
         given: what the stage was given, by name. on_launch: is called before each launch, once it is in `launches`.
     """
 
-    def __init__(self, given: Mapping[str, Tensor | None], on_launch: "Callable[[Capture], None] | None" = None) -> None:
+    def __init__(self, given: Mapping[str, Tensor | None], on_launch: "Callable[[Capture], None]" = lambda _: None) -> None:
         self._on_launch = on_launch
         self.given = {name: tensor for name, tensor in given.items() if tensor is not None}
         self.launches: list[Launch] = []
@@ -70,8 +70,7 @@ class Capture:
     def launch(self, launch: Launch) -> None:
         """Keep a launch that is about to be made."""
         self.launches.append(launch)
-        if self._on_launch is not None:
-            self._on_launch(self)
+        self._on_launch(self)
 
     def name_at(self, address: int) -> str | None:
         """The variable that starts at an address."""
@@ -157,7 +156,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 @contextmanager
-def capturing(given: Mapping[str, Tensor | None], on_launch: Callable[[Capture], None] | None = None) -> Iterator[Capture]:
+def capturing(given: Mapping[str, Tensor | None], on_launch: Callable[[Capture], None]) -> Iterator[Capture]:
     """Record Triton's launches and the calls of this package's TileLang programs, which run as usual.
 
     Args:
@@ -191,7 +190,7 @@ def _triton(capture: Capture, patches: ExitStack) -> None:
                         name: capture.variable(value, name.removesuffix("_ptr")) if name in tensors else value
                         for name, value in values.items()
                     },
-                    dtypes={name: _triton_name(tensor.dtype) for name, tensor in tensors.items()},
+                    dtypes={name: _dtype_name(tensor.dtype) for name, tensor in tensors.items()},
                     grid=whole,
                     options=options,
                 )
@@ -237,7 +236,7 @@ def _tilelang(capture: Capture, patches: ExitStack) -> None:
                 if kind == "handle" and name != "stream" and value is not None:
                     tensor = capture.at(value)
                     arguments[name] = capture.variable(tensor, name)
-                    dtypes[name] = str(tensor.dtype).removeprefix("torch.")
+                    dtypes[name] = _dtype_name(tensor.dtype)
                 else:
                     arguments[name] = value
             capture.launch(replace(launch, arguments=arguments, dtypes=dtypes))
@@ -249,6 +248,6 @@ def _tilelang(capture: Capture, patches: ExitStack) -> None:
     patches.enter_context(patch.object(torch.Tensor, "data_ptr", addressed))
 
 
-def _triton_name(dtype: torch.dtype) -> str:
-    """`float32` of torch.float32, as `tl.` has it."""
-    return {"half": "float16"}.get(str(dtype).removeprefix("torch."), str(dtype).removeprefix("torch."))
+def _dtype_name(dtype: torch.dtype) -> str:
+    """`float32` of torch.float32, as both DSLs have it."""
+    return str(dtype).removeprefix("torch.")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -98,11 +97,10 @@ def record(found: Finding, device: str, on_launch: Callable[[Recording], None] |
     implementation = load(found.spec)
     ends = found.fingerprint.oracle == liveness.NAME and found.fingerprint.subject == "process"
     here = scene(found, implementation, device)
-    table, subject = found.case.table, found.fingerprint.subject
+    table = found.case.table
     outputs = tuple(spec.name for spec in table.outputs)
-    stages = _stages(found, implementation) if subject in {"process", "inputs", "scratch"} else [_stage(found)]
     given = {**here.inputs.tensors, **here.saved}
-    for stage in stages:
+    for stage in _stages(found, implementation):
         recording = Recording(
             found=found,
             implementation=implementation,
@@ -112,11 +110,9 @@ def record(found: Finding, device: str, on_launch: Callable[[Recording], None] |
             outputs=outputs if stage == "forward" else tuple(spec.name for spec in table.gradients),
             capture=Capture({}),
         )
-        on_capture: Callable[[Capture], None] | None = None
         if on_launch is not None:
             on_launch(recording)
-            on_capture = partial(_on_capture, on_launch, recording)
-        recording, placed, allocations, raised = _run(recording, here.inputs, here.saved, on_capture)
+        recording, placed, allocations, raised = _run(recording, here.inputs, here.saved, on_launch)
         if ends:
             continue
         checked = _checked(recording, raised, placed, allocations)
@@ -132,25 +128,21 @@ def _of_stage(given: Mapping[str, Tensor | None], here: Scene, stage: str) -> di
     return {name: one for name, one in given.items() if stage == "backward" or name not in here.saved}
 
 
-def _on_capture(on_launch: Callable[[Recording], None], recording: Recording, capture: Capture) -> None:
-    on_launch(replace(recording, capture=capture))
-
-
-def _stage(found: Finding) -> str:
-    subject = found.fingerprint.subject
-    outputs = {spec.name for spec in found.case.table.outputs}
-    return subject if subject in {"forward", "backward"} else "forward" if subject in outputs else "backward"
-
-
 def _stages(found: Finding, implementation: Implementation) -> list[str]:
-    return [stage for stage in ("forward", "backward") if getattr(implementation, stage) is not None]
+    """The stages that may be at fault."""
+    subject = found.fingerprint.subject
+    if subject in {"process", "inputs", "scratch"}:
+        return [stage for stage in ("forward", "backward") if getattr(implementation, stage) is not None]
+    if subject in {"forward", "backward"}:
+        return [subject]
+    return ["forward" if subject in {spec.name for spec in found.case.table.outputs} else "backward"]
 
 
 def _run(
     recording: Recording,
     inputs: Inputs,
     saved: Mapping[str, Tensor],
-    on_capture: Callable[[Capture], None] | None = None,
+    on_launch: Callable[[Recording], None] | None = None,
     fill: int = NAN_FILL,
 ) -> tuple[Recording, Mapping[str, Tensor | None], Allocations, Exception | None]:
     """The recording with what was launched and returned, what was given, and what was allocated and raised."""
@@ -161,7 +153,12 @@ def _run(
     keywords = implementation.keywords(case.scalars, case.schedules.get(implementation.name))
     returned, raised = None, None
     device = recording.inputs.device.type
-    with float32_matmuls(device), poisoned(fill) as allocations, capturing(given, on_capture) as capture:
+
+    def launching(capture: Capture) -> None:
+        if on_launch is not None:
+            on_launch(replace(recording, capture=capture))
+
+    with float32_matmuls(device), poisoned(fill) as allocations, capturing(given, launching) as capture:
         try:
             returned = getattr(implementation, stage)(*arguments, **keywords)
             if device == "cuda":

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -100,30 +100,22 @@ def _plans(trial: Trial, oracle: str) -> Iterator[tuple[str, Plan]]:
 
 
 def _of(found: Finding, trial: Trial, variant: str, plan: Plan, message: str) -> Scene:
-    oracle, recomputes = found.fingerprint.oracle, trial.recomputes_forward
+    oracle = found.fingerprint.oracle
     base = Scene(inputs=trial.inputs, saved=trial.reference.saved, allowed=trial.allowed)
     if not plan.runs:  # another derivation of the same numbers
         return base
     run = plan.runs[-1]
     if oracle in {determinism.NAME, memory.NAME, isolation.NAME} or variant == linear.LABEL:
-        return Scene(
-            inputs=trial.inputs,
-            saved=trial.reference.saved,
-            again=run,
-            times=2.0 if variant == linear.LABEL else 1.0,
-            at=element(message),
-        )
-    if oracle == exact.NAME:
-        wanted = reference(run.inputs)
-        allowed = exact.promised(run.inputs, wanted, recomputes_forward=recomputes)
-        return Scene(inputs=run.inputs, saved=run.saved, allowed=allowed, about="inputs on which every sum is exact")
-    if oracle == precision.NAME:
-        allowed = precision.promised(run.inputs, reference(run.inputs), recomputes_forward=recomputes)
-        return Scene(inputs=run.inputs, saved=run.saved, allowed=allowed, about="inputs on which precision shows")
+        times = 2.0 if variant == linear.LABEL else 1.0
+        return replace(base, allowed=None, again=run, times=times, at=element(message))
     if oracle == gradient.NAME:
         raise ExportError("parts of the tokens do not add up to the whole; neither need be wrong by itself")
-    allowed = tolerances(run.inputs, reference(run.inputs), recomputes_forward=recomputes)
-    return Scene(inputs=run.inputs, saved=run.saved, allowed=allowed, about=f"the case's inputs with {variant}")
+    allowing, about = {
+        exact.NAME: (exact.promised, "inputs on which every sum is exact"),
+        precision.NAME: (precision.promised, "inputs on which precision shows"),
+    }.get(oracle, (tolerances, f"the case's inputs with {variant}"))
+    allowed = allowing(run.inputs, reference(run.inputs), recomputes_forward=trial.recomputes_forward)
+    return Scene(inputs=run.inputs, saved=run.saved, allowed=allowed, about=about)
 
 
 def element(message: str) -> tuple[int, ...]:
