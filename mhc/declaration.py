@@ -6,8 +6,8 @@
         return (v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
 
 Each tensor argument has its axes in brackets and then its dtype: `storage` is the dtype of the case, `float32` is float32
-(float64 where the case is). `*B` stands for leading axes that several tensors have in common. A pair of integers is the range
-of an axis; a tuple of numbers is what is drawn for a scalar, the default first.
+(float64 where the case is). `*B` stands for leading axes that several tensors have in common. A pair of integers is the
+range of an axis; a tuple of numbers is what is drawn for a scalar, the default first.
 """
 
 import inspect
@@ -47,9 +47,7 @@ def operator(*, name: str | None = None, tokens: str = "", **declared: Any) -> C
     return make
 
 
-def _operator(
-    name: str, function: Callable[..., Any], declared: Mapping[str, Any], tokens: tuple[str, ...]
-) -> Operator:
+def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, Any], tokens: tuple[str, ...]) -> Operator:
     parameters = inspect.signature(function).parameters.values()
     tensors = [one.name for one in parameters if one.kind is not one.KEYWORD_ONLY]
     scalars = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
@@ -57,15 +55,20 @@ def _operator(
         if one not in declared:
             raise DeclarationError(f"{name}: {one} is an argument of the function, and is not declared")
     inputs = tuple(_spec(name, one, declared[one]) for one in tensors)
+    if not inputs:
+        raise DeclarationError(f"{name}: the function has no tensor argument")
     symbols = list(dict.fromkeys(symbol for spec in inputs for symbol in spec.symbols if not symbol.isdigit()))
     ranges = {one: value for one, value in declared.items() if one not in tensors and one not in scalars}
     for one in ranges:
         if one not in symbols:
             raise DeclarationError(f"{name}: {one} is neither an argument of the function nor an axis of its tensors")
-    axes = tuple(Axis(symbol, *ranges.get(symbol, (1, 8192))) for symbol in symbols)
-    choices = {one: tuple(float(value) for value in _tuple(declared[one])) for one in scalars}
+    axes = tuple(_axis(name, symbol, ranges.get(symbol, (1, 8192))) for symbol in symbols)
+    choices = {one: _choices(name, one, declared[one]) for one in scalars}
     defaults = {one: values[0] for one, values in choices.items()}
-    outputs = _outputs(function, inputs, axes, defaults)
+    unknown = [one for one in tokens if one not in symbols]
+    if unknown:
+        raise DeclarationError(f"{name}: tokens: {unknown[0]} is no axis of its tensors, which are {', '.join(symbols)}")
+    outputs = _outputs(name, function, inputs, axes, defaults)
     upstream = tuple(TensorSpec(f"d{one.name}", one.symbols, one.role) for one in outputs)
     gradients = tuple(TensorSpec(f"d{one.name}", one.symbols, one.role) for one in inputs)
     return Operator(
@@ -128,14 +131,40 @@ def _symbols(text: str) -> tuple[str, ...]:
     return tuple(symbol for some in spread for symbol in some)
 
 
+def _axis(operator: str, symbol: str, given: object) -> Axis:
+    whole = isinstance(given, tuple) and len(given) == 2 and all(type(one) is int for one in given)
+    if not whole or not 0 <= given[0] <= given[1]:  # type: ignore[index]
+        raise DeclarationError(f"{operator}: {symbol} must be a pair of integers, least and most, was {given!r}")
+    return Axis(symbol, *given)  # type: ignore[misc]
+
+
+def _choices(operator: str, name: str, given: object) -> tuple[float, ...]:
+    values = _tuple(given)
+    if not values or not all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in values):
+        raise DeclarationError(
+            f"{operator}: {name} must be a number or a tuple of numbers, the default first, was {given!r}"
+        )
+    return tuple(float(one) for one in values)
+
+
 def _outputs(
-    function: Callable[..., Any], inputs: Sequence[TensorSpec], axes: Sequence[Axis], scalars: Mapping[str, float]
+    operator: str,
+    function: Callable[..., Any],
+    inputs: Sequence[TensorSpec],
+    axes: Sequence[Axis],
+    scalars: Mapping[str, float],
 ) -> tuple[TensorSpec, ...]:
     """Return the specs of the outputs, from a call without data in which each axis has a size of its own."""
     sizes = dict(zip((axis.name for axis in axes), _PRIMES, strict=False))
+    if len(sizes) < len(axes):
+        raise DeclarationError(f"{operator}: at most {len(_PRIMES)} axes are supported, was {len(axes)}")
     storage = torch.bfloat16
     given = [torch.empty(spec.shape(sizes), dtype=spec.dtype(storage), device="meta") for spec in inputs]
-    results = _tuple(function(*given, **scalars))
+    try:
+        results = _tuple(function(*given, **scalars))
+    except Exception as error:
+        shapes = ", ".join(f"{spec.name} {tuple(spec.shape(sizes))}" for spec in inputs)
+        raise DeclarationError(f"{operator}: the function fails on {shapes}: {type(error).__name__}: {error}") from error
     names = {size: name for name, size in sizes.items()}
     return tuple(
         TensorSpec(

@@ -135,8 +135,9 @@ class Operator:
     `function` is the plain PyTorch function that is the reference, where the operator was declared by one
     (`mhc.declaration`); then `forward` and `backward` are made from it, and bounds are read from it.
 
-    For the strategies: `scalar_choices` are the values of scalars. `usual_exponents` returns, from the sizes, log2 of the scale of tensors in a model (0 if missing),
-    `regimes` names states of a model, and `production` gives the shapes of models.
+    For the strategies: `scalar_choices` are the values of scalars. `usual_exponents` returns, from the sizes, log2 of the
+    scale of tensors in a model (0 if missing), `regimes` names states of a model, and `production` gives the shapes of
+    models; without it, sizes are drawn from the ranges of the axes.
     """
 
     name: str

@@ -15,7 +15,7 @@ from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES
 
 
-class InFloat64(TorchDispatchMode):
+class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Keeps float64 through conversions to another floating dtype, so that a plain function runs in float64 throughout."""
 
     def __torch_dispatch__(
@@ -100,7 +100,7 @@ def reference(inputs: Inputs) -> Reference:
 def _evaluate(inputs: Inputs) -> Reference:
     table, case = inputs.case.table, inputs.case
     wide = widen(inputs)
-    with nullcontext() if table.function is None else InFloat64():
+    with nullcontext() if table.function is None else InFloat64():  # type: ignore[no-untyped-call]
         results = table.forward(*(wide[name] for name in table.forward_arguments), **case.scalars)
         outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
         arguments = {**wide, **outputs}

@@ -55,7 +55,8 @@ def cases(
     if table.production is None:
         sizes = draw(plain_shapes(table=table, max_elements=max_elements, tiles=beside))
     else:
-        sizes = table.sizes(dict(zip(table.axis_names, draw(_shapes(table, reach, max_elements, beside, like)), strict=True)))
+        shape = draw(_shapes(table, reach, max_elements, beside, like))
+        sizes = table.sizes(dict(zip(table.axis_names, shape, strict=True)))
     if like is None:
         dtype = draw(choice(dtypes))
         present = [spec for spec in table.drawn if not spec.optional or draw(st.booleans())]

@@ -5,7 +5,7 @@ from enum import Enum
 
 from hypothesis import strategies as st
 
-from mhc.operator import Operator, Production
+from mhc.operator import Operator
 from strategies.choice import choice
 
 STEPS = 256
@@ -35,6 +35,7 @@ class Reach(Enum):
 @st.composite
 def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
     """Draw (B, S, n, D) with one size log-uniform up to its limit and the others small."""
+    assert table.production is not None
     longest, axis = table.production.longest, draw(choice(_AXES))
     few = axis in {
         "S",
@@ -61,7 +62,8 @@ def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> 
 @st.composite
 def model_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
     """Draw (B, S, n, D) as in a model or close to it, with at most `max_elements` in x; few tokens first."""
-    made: Production = table.production
+    made = table.production
+    assert made is not None
     least = min(made.widths)
     streams = [
         one

@@ -69,7 +69,7 @@ def test_the_choices_and_their_weights() -> None:
         **{"nan": 3, "inf": 2, "-inf": 2},
         **dict.fromkeys(("10000.0", "65504.0", "1e-40", "3e+38", "-3e+38"), 1),
     }
-    assert cases_.EPSILONS == (1e-6, 1e-6, 0.0, 1e-12, 0.125, 1.0, 64.0)
+    assert TABLE.scalar_choices["hc_eps"] == (1e-6, 1e-6, 0.0, 1e-12, 0.125, 1.0, 64.0)
     assert Counter(cases_.UPSTREAM) == {
         "as drawn": 4,
         **dict.fromkeys(("one of them", "one element", "none", "huge", "tiny"), 1),
@@ -185,7 +185,7 @@ def test_what_values_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choices[2:9] == [values.KINDS] * 7
     assert Counter(choices[9]) == Counter([None] * 13 + list(TABLE.regimes))
     assert choices[10] == cases_.UPSTREAM
-    assert choices[11:13] == [cases_.EPSILONS] * 2
+    assert choices[11:13] == [TABLE.scalar_choices["norm_eps"]] * 2
 
 
 def test_tiles_are_those_of_the_schedules_or_the_usual_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +274,7 @@ def test_cases_vary_in_everything() -> None:
     dead = share(case.tensors["alpha"].kind == "zero" for case in found)
     assert 0.08 < dead < 0.2, "by a regime, besides by chance"
     for name in TABLE.scalars:
-        assert {case.scalars[name] for case in found} == set(cases_.EPSILONS)
+        assert {case.scalars[name] for case in found} == set(TABLE.scalar_choices["norm_eps"])
     seeds = [[one.seed for one in case.tensors.values()] for case in found]
     assert all(each == list(range(each[0], each[0] + len(each))) for each in seeds)
     assert len({each[0] for each in seeds}) > 300
