@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from mhc.operator import OPERATORS
+from mhc.operator_json import encode_operator, known_operator
 from mhc.recipe import Layout, Recipe
 
 SCHEMA = 3
@@ -51,7 +53,7 @@ def encode(case: Mapping[str, Any]) -> dict[str, Any]:
     flat = case["operator"] == _FIRST_OPERATOR
     return {
         "schema": 3 if not flat else 2 if thinned else 1,
-        "operator": case["operator"],
+        "operator": case["operator"] if flat else encode_operator(OPERATORS[case["operator"]]),
         **({name: case["sizes"][name] for name in _FLAT} if flat else {"sizes": dict(case["sizes"])}),
         "dtype": case["dtype"],
         "scalars": dict(case["scalars"]),
@@ -91,11 +93,22 @@ def decode(document: object) -> dict[str, Any]:
     tensors, scalars, schedules = (_mapping(document.get(name, {}), name) for name in ("tensors", "scalars", "schedules"))
     return {
         **document,
+        **({"operator": _operator(document["operator"])} if "operator" in document else {}),
         "sizes": sizes,
         "tensors": {name: _decode_recipe(value, f"tensors.{name}") for name, value in tensors.items()},
         "scalars": {name: _float(value, f"scalars.{name}") for name, value in scalars.items()},
         "schedules": {name: _mapping(value, f"schedules.{name}") for name, value in schedules.items()},
     }
+
+
+def _operator(value: object) -> object:
+    """Return the name of an operator from its name or its description."""
+    if not isinstance(value, Mapping):
+        return value
+    try:
+        return known_operator(value)
+    except ValueError as error:
+        raise CaseError("operator", str(error)) from None
 
 
 def _upgrade(document: dict[str, Any]) -> dict[str, Any]:

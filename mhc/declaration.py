@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from mhc.operator import Axis, Operator, Role, TensorSpec
+from mhc.operator_json import record_of
 
 LEADING = 2
 """Axes that `*B` stands for."""
@@ -69,23 +70,15 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
     if unknown:
         raise DeclarationError(f"{name}: tokens: {unknown[0]} is no axis of its tensors, which are {', '.join(symbols)}")
     outputs = _outputs(name, function, inputs, axes, defaults)
-    upstream = tuple(TensorSpec(f"d{one.name}", one.symbols, one.role) for one in outputs)
-    gradients = tuple(TensorSpec(f"d{one.name}", one.symbols, one.role) for one in inputs)
-    return Operator(
-        name=name,
+    return record_of(
+        name,
+        axes=axes,
+        tokens=tokens,
         inputs=inputs,
         outputs=outputs,
-        saved=(),
-        upstream=upstream,
-        gradients=gradients,
-        optional_outputs=frozenset(),
-        scalars=defaults,
-        scalar_choices=choices,
-        axes=axes,
-        derived=lambda sizes: {},
+        scalars=choices,
         forward=forward_of(function),
         backward=backward_of(function, len(inputs)),
-        tokens=tokens,
         function=function,
     )
 

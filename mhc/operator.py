@@ -133,7 +133,8 @@ class Operator:
     stages as possible are exact.
 
     `function` is the plain PyTorch function that is the reference, where the operator was declared by one
-    (`mhc.declaration`); then `forward` and `backward` are made from it, and bounds are read from it.
+    (`mhc.declaration`); then `forward` and `backward` are made from it, and bounds are read from it. `described` says that
+    its file has not been imported, so that they cannot be called.
 
     For the strategies: `scalar_choices` are the values of scalars. `usual_exponents` returns, from the sizes, log2 of the
     scale of tensors in a model (0 if missing), `regimes` names states of a model, and `production` gives the shapes of
@@ -163,6 +164,12 @@ class Operator:
     production: Production | None = None
     scalar_choices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
+    described: bool = False
+
+    @property
+    def description(self) -> tuple[object, ...]:
+        """What a case tells of an operator that a function declares (`mhc.operator_json`)."""
+        return self.name, self.axes, self.tokens, self.inputs, self.outputs, dict(self.scalar_choices)
 
     @property
     def forward_arguments(self) -> tuple[str, ...]:
@@ -291,9 +298,12 @@ def register(operator: Operator) -> None:
     known = _REGISTERED.setdefault(operator.name, operator)
     if known is operator:
         return
-    if known.function is None or operator.function is None or _place(known.function) != _place(operator.function):
+    if known.described:
+        if known.description != operator.description:
+            raise ValueError(f"operator {operator.name!r}: a case that was read before declares it otherwise")
+    elif known.function is None or operator.function is None or _place(known.function) != _place(operator.function):
         raise ValueError(f"operator {operator.name!r}: another one has this name")
-    _REGISTERED[operator.name] = operator  # its file was imported again
+    _REGISTERED[operator.name] = operator  # its file was imported, or imported again
 
 
 def _place(function: Callable[..., Any]) -> tuple[str, str]:
