@@ -101,6 +101,19 @@ def decode(document: object) -> dict[str, Any]:
     }
 
 
+def operator_of(document: object) -> str:
+    """Return the name of the operator of a case of any version from its JSON values, without reading anything else of it.
+
+    Raises:
+        ValueError: there is none.
+    """
+    value = document.get("operator", _FIRST_OPERATOR) if isinstance(document, Mapping) else None
+    name = value.get("name") if isinstance(value, Mapping) else value
+    if not isinstance(name, str):
+        raise ValueError("no case")
+    return name
+
+
 def _operator(value: object) -> object:
     """Return the name of an operator from its name or its description."""
     if not isinstance(value, Mapping):
