@@ -2,6 +2,7 @@
 
 from mhc.case import Case, default_case
 from mhc.case_json import CaseError
+from mhc.declaration import DeclarationError, operator
 from mhc.implementation import Implementation, ImplementationError, Refused
 from mhc.inputs import Inputs, materialise
 from mhc.observation import ContractError, Observation, observe
@@ -19,6 +20,7 @@ __all__ = [
     "Case",
     "CaseError",
     "ContractError",
+    "DeclarationError",
     "Implementation",
     "ImplementationError",
     "Inputs",
@@ -41,5 +43,6 @@ __all__ = [
     "mhc_pre",
     "mhc_pre_backward_manual",
     "observe",
+    "operator",
     "reference",
 ]

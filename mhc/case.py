@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from mhc.case_json import CaseError, decode, encode, parse
 from mhc.operator import OPERATORS, STORAGE_DTYPES, Operator
@@ -25,7 +26,7 @@ class Case:
 
     Attributes:
         operator: a key of `mhc.operator.OPERATORS`.
-        B, S, n, D: batch, sequence, residual streams, hidden size.
+        sizes: of every symbol of the operator. Given are those of its axes, 1 where missing; the others follow.
         dtype: x's, by name; the other dtypes follow from it.
         tensors: a recipe for each input and upstream gradient of the operator; absent optional tensors are left out.
         scalars: the operator's hyper-parameters; missing ones take the operator's defaults.
@@ -36,10 +37,7 @@ class Case:
     """
 
     operator: str = "mhc_pre"
-    B: int = 1
-    S: int = 1
-    n: int = 1
-    D: int = 1
+    sizes: Mapping[str, int] = field(default_factory=dict)
     dtype: str = "bfloat16"
     tensors: Mapping[str, Recipe] = field(default_factory=dict)
     scalars: Mapping[str, float] = field(default_factory=dict)
@@ -47,6 +45,7 @@ class Case:
 
     def __post_init__(self) -> None:
         _require(_is_one_of(self.operator, OPERATORS), "operator", f"one of {', '.join(OPERATORS)}", self.operator)
+        object.__setattr__(self, "sizes", MappingProxyType(_sizes(self.table, self.sizes)))
         scalars = {**self.table.scalars, **self.scalars}
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
         object.__setattr__(self, "scalars", MappingProxyType(scalars))
@@ -58,25 +57,28 @@ class Case:
     def table(self) -> Operator:
         return OPERATORS[self.operator]
 
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """Every symbol of the operator, by name."""
-        return self.table.sizes(self.B, self.S, self.n, self.D)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> int:
+            """Return the size of a symbol: `case.n` in a `supports` of an implementation."""
+            if name in self.__dict__.get("sizes", {}):
+                return self.sizes[name]
+            raise AttributeError(f"{type(self).__name__} has no attribute and {self.operator} no symbol {name!r}")
 
     @property
-    def N(self) -> int:
-        """Tokens."""
-        return self.B * self.S
+    def lead(self) -> tuple[int, ...]:
+        """The sizes of the axes of tokens."""
+        return tuple(self.sizes[name] for name in self.table.tokens)
 
     @property
-    def K(self) -> int:
-        """Flattened width n*D."""
-        return self.n * self.D
+    def token_count(self) -> int:
+        """The number of tokens."""
+        return math.prod(self.lead)
 
     @property
-    def M(self) -> int:
-        """Rows of phi."""
-        return self.sizes["M"]
+    def shape(self) -> str:
+        """The sizes of the axes in words: `B = 1, S = 2, n = 4, D = 5`."""
+        return ", ".join(f"{name} = {self.sizes[name]}" for name in self.table.axis_names)
 
     def has(self, name: str) -> bool:
         """Return whether the tensor `name` is present."""
@@ -90,7 +92,7 @@ class Case:
     @functools.cached_property
     def id(self) -> str:
         """Readable and unique, fit for a file name: `pre-B1S2n4D5-bf16-nogamma-3fa92c01`."""
-        shape = f"B{self.B}S{self.S}n{self.n}D{self.D}"
+        shape = "".join(f"{name}{self.sizes[name]}" for name in self.table.axis_names)
         absent = [f"no{spec.name}" for spec in self.table.drawn if spec.optional and not self.has(spec.name)]
         digest = hashlib.sha256(self.json.encode()).hexdigest()[:8]
         return "-".join([self.operator.removeprefix("mhc_"), shape, _SHORT_DTYPE[self.dtype], *absent, digest])
@@ -131,11 +133,20 @@ class Case:
 
 
 def default_case(*, operator: str = "mhc_pre", absent: frozenset[str] = frozenset(), **fields: object) -> Case:
-    """Return a case with standard-normal tensors, each with its own seed, without the optional tensors in `absent`."""
+    """Return a case with standard-normal tensors, each with its own seed, without the optional tensors in `absent`.
+
+    fields: of the case, or sizes of axes: `default_case(B=2, n=4, dtype="float32")`.
+    """
     _require(_is_one_of(operator, OPERATORS), "operator", f"one of {', '.join(OPERATORS)}", operator)
     drawn = OPERATORS[operator].drawn
     recipes = {spec.name: Recipe(seed=seed) for seed, spec in enumerate(drawn) if spec.name not in absent}
-    return Case(operator=operator, tensors=recipes, **fields)  # type: ignore[arg-type]  # checked by Case itself
+    sizes = {name: fields.pop(name) for name in OPERATORS[operator].axis_names if name in fields}
+    return Case(operator=operator, tensors=recipes, sizes=sizes, **fields)  # type: ignore[arg-type]  # checked by Case itself
+
+
+def with_sizes(case: Case, **sizes: int) -> Case:
+    """Return `case` with other sizes of some axes."""
+    return replace(case, sizes={**case.sizes, **sizes})
 
 
 def with_tensor(case: Case, name: str, **changes: object) -> Case:
@@ -164,11 +175,20 @@ def _require_size(value: object, least: int, path: str) -> None:
     _require(whole < 2**63, path, "below 2^63", value)
 
 
+def _sizes(table: Operator, given: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the sizes of all symbols, of which those of the axes are checked."""
+    chosen = {name: given.get(name, 1) for name in table.axis_names}
+    for axis in table.axes:
+        _require_size(chosen[axis.name], axis.least, axis.name)
+        _require(chosen[axis.name] <= axis.most, axis.name, f"in {axis.least}..{axis.most}", chosen[axis.name])
+    found = table.sizes(chosen)
+    for name in given:
+        _require(name in found, f"sizes.{name}", f"one of {', '.join(table.axis_names)}", name)
+    return found
+
+
 def _validate(case: Case) -> None:
     table = case.table
-    for name, least in (("B", 0), ("S", 0), ("n", 1), ("D", 1)):
-        _require_size(getattr(case, name), least, name)
-    _require(case.n <= table.max_n, "n", f"in 1..{table.max_n}", case.n)
     _require(_is_one_of(case.dtype, STORAGE_DTYPES), "dtype", f"one of {', '.join(STORAGE_DTYPES)}", case.dtype)
     for name, scalar in case.scalars.items():
         path = f"scalars.{name}"

@@ -6,6 +6,7 @@ text and its id never change.
 
     1  the first version
     2  recipes may have `period` and `rows`
+    3  `sizes` of any axes; before it the fields B, S, n and D of mhc_pre, the only operator
 """
 
 import json
@@ -14,13 +15,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
+from mhc.operator import OPERATORS
+from mhc.operator_json import encode_operator, known_operator
 from mhc.recipe import Layout, Recipe
 
-SCHEMA = 2
+SCHEMA = 3
 OLDEST = 1
 _LONGEST = 1000
 
-_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda document: document}
+_FIRST_OPERATOR = "mhc_pre"
+_FLAT = ("B", "S", "n", "D")  # its sizes, fields of their own up to version 2
+
+
+def _with_sizes(document: dict[str, Any]) -> dict[str, Any]:
+    sizes = {name: document[name] for name in _FLAT if name in document}
+    return {**{name: value for name, value in document.items() if name not in _FLAT}, "sizes": sizes}
+
+
+_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: lambda document: document, 2: _with_sizes}
 
 
 class CaseError(ValueError):
@@ -38,9 +50,12 @@ def encode(case: Mapping[str, Any]) -> dict[str, Any]:
     All fields of recipes and layouts are written, so that new defaults cannot change a fixture.
     """
     thinned = any(recipe.period or recipe.rows for recipe in case["tensors"].values())
+    flat = case["operator"] == _FIRST_OPERATOR
     return {
-        "schema": SCHEMA if thinned else OLDEST,
-        **{name: case[name] for name in ("operator", "B", "S", "n", "D", "dtype")},
+        "schema": 3 if not flat else 2 if thinned else 1,
+        "operator": case["operator"] if flat else encode_operator(OPERATORS[case["operator"]]),
+        **({name: case["sizes"][name] for name in _FLAT} if flat else {"sizes": dict(case["sizes"])}),
+        "dtype": case["dtype"],
         "scalars": dict(case["scalars"]),
         "tensors": {name: _encode_recipe(recipe) for name, recipe in case["tensors"].items()},
         "schedules": {name: dict(schedule) for name, schedule in case["schedules"].items()},
@@ -72,15 +87,41 @@ def decode(document: object) -> dict[str, Any]:
         CaseError: a field is unknown, or the schema version cannot be read.
     """
     document = _upgrade(_mapping(document, "case"))
-    names = {"operator", "B", "S", "n", "D", "dtype", "scalars", "tensors", "schedules"}
+    names = {"operator", "sizes", "dtype", "scalars", "tensors", "schedules"}
     _only(document, names, "")
+    sizes = _mapping(document.get("sizes", {}), "sizes")
     tensors, scalars, schedules = (_mapping(document.get(name, {}), name) for name in ("tensors", "scalars", "schedules"))
     return {
         **document,
+        **({"operator": _operator(document["operator"])} if "operator" in document else {}),
+        "sizes": sizes,
         "tensors": {name: _decode_recipe(value, f"tensors.{name}") for name, value in tensors.items()},
         "scalars": {name: _float(value, f"scalars.{name}") for name, value in scalars.items()},
         "schedules": {name: _mapping(value, f"schedules.{name}") for name, value in schedules.items()},
     }
+
+
+def operator_of(document: object) -> str:
+    """Return the name of the operator of a case of any version from its JSON values, without reading anything else of it.
+
+    Raises:
+        ValueError: there is none.
+    """
+    value = document.get("operator", _FIRST_OPERATOR) if isinstance(document, Mapping) else None
+    name = value.get("name") if isinstance(value, Mapping) else value
+    if not isinstance(name, str):
+        raise ValueError("no case")
+    return name
+
+
+def _operator(value: object) -> object:
+    """Return the name of an operator from its name or its description."""
+    if not isinstance(value, Mapping):
+        return value
+    try:
+        return known_operator(value)
+    except ValueError as error:
+        raise CaseError("operator", str(error)) from None
 
 
 def _upgrade(document: dict[str, Any]) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Condensed:
         if not self.inputs.case.table.per_token(spec):
             return tensor
         rows = tensor.reshape(-1, *tensor.shape[len(self.lead) :])
-        return rows[self.chosen.to(tensor.device)].unsqueeze(0)  # [1, tokens chosen, ...]
+        return _as_last(rows[self.chosen.to(tensor.device)], len(self.lead))  # [1, tokens chosen, ...]
 
     def expand(self, tensor: Tensor, spec: TensorSpec) -> Tensor:
         """Return the tensor of the case from that of the representatives, on the device where the case is judged."""
@@ -63,38 +63,50 @@ def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
     table, case = inputs.case.table, inputs.case
     count = len(table.tokens)
     largest = max((tensor.numel() for tensor in inputs.tensors.values() if tensor is not None), default=0)
-    if largest < LEAST or count != 2 or case.N < _GAIN:  # `derived` changes B and S
+    if largest < LEAST or not count or case.token_count < _GAIN:
         return None
     specs = [spec for spec in table.drawn if table.per_token(spec) and inputs.tensors[spec.name] is not None]
     upstream = {spec.name for spec in table.upstream}
-    active = torch.zeros(case.N, dtype=torch.bool, device=device)
-    same = torch.zeros(case.N, dtype=torch.int64, device=device)
+    active = torch.zeros(case.token_count, dtype=torch.bool, device=device)
+    same = torch.zeros(case.token_count, dtype=torch.int64, device=device)
     tensors: dict[str, Tensor] = {}
     for spec in specs:
         tensor = inputs.tensors[spec.name]
         assert tensor is not None
         tensors[spec.name] = dense(tensor.detach().to(device))[0]
-        rows = tensors[spec.name].reshape(case.N, -1)
+        rows = tensors[spec.name].reshape(case.token_count, -1)
         if spec.name in upstream:
             active |= (rows != 0).any(1)
         else:
             same = same * _PRIME + _digests(rows)
-    if int(active.sum()) * _GAIN > case.N:
+    if int(active.sum()) * _GAIN > case.token_count:
         return None
     # each active token represents itself; the others are grouped by digest
     _, kinds = torch.unique(same, return_inverse=True)
-    alone = kinds.max() + 1 + torch.arange(case.N, device=device)
+    alone = kinds.max() + 1 + torch.arange(case.token_count, device=device)
     groups, stands_for = torch.unique(torch.where(active, alone, kinds), return_inverse=True)
-    if len(groups) * _GAIN > case.N:
+    if len(groups) * _GAIN > case.token_count:
         return None
-    chosen = torch.full_like(groups, case.N).scatter_reduce(0, stands_for, torch.arange(case.N, device=device), "amin")
+    chosen = torch.full_like(groups, case.token_count).scatter_reduce(
+        0, stands_for, torch.arange(case.token_count, device=device), "amin"
+    )
     chosen, order = chosen.sort()
     stands_for = torch.empty_like(order).scatter(0, order, torch.arange(len(order), device=device))[stands_for]
-    if not all(_same(tensor.reshape(case.N, -1), chosen, stands_for, ~active) for tensor in tensors.values()):
+    if not all(_same(tensor.reshape(case.token_count, -1), chosen, stands_for, ~active) for tensor in tensors.values()):
         return None  # two different rows have one digest
-    rows_of = {name: tensor.reshape(case.N, *tensor.shape[count:])[chosen].unsqueeze(0) for name, tensor in tensors.items()}
-    small = derived(inputs, {name: tensor.cpu() for name, tensor in rows_of.items()}, B=1, S=len(chosen))
-    return Condensed(inputs=small, chosen=chosen, stands_for=stands_for, lead=(case.B, case.S))
+    rows_of = {
+        name: _as_last(tensor.reshape(case.token_count, *tensor.shape[count:])[chosen], count)
+        for name, tensor in tensors.items()
+    }
+    small = derived(
+        inputs, {name: tensor.cpu() for name, tensor in rows_of.items()}, lead=(*(1,) * (count - 1), len(chosen))
+    )
+    return Condensed(inputs=small, chosen=chosen, stands_for=stands_for, lead=case.lead)
+
+
+def _as_last(rows: Tensor, count: int) -> Tensor:
+    """Return rows of tokens with `count` axes of tokens, of which only the last is longer than 1."""
+    return rows.reshape(*(1,) * (count - 1), *rows.shape)
 
 
 _PRIME = 1099511628211

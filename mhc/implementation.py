@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
-from mhc.operator import OPERATORS, STAGES, STORAGE_DTYPES, Operator
+from mhc.declaration import backward_of, forward_of
+from mhc.operator import OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
 DEVICES = ("cpu", "cuda")
 
@@ -70,7 +71,8 @@ class Implementation:
         aliases: pairs of names: an output or gradient, and the input, upstream gradient, saved tensor, output or gradient
             with which it may share memory. Undeclared sharing is a failure.
         compiles: returns the number of programs compiled so far in this process, for reports; None where not counted.
-        operator: the operator that it computes.
+        operator: the operator that it computes, or its name.
+        function: in place of forward and backward, a function that autograd can differentiate.
         origin: where it was loaded from; error messages begin with it.
 
     Raises:
@@ -88,15 +90,30 @@ class Implementation:
     recomputes_forward: bool = False
     aliases: tuple[tuple[str, str], ...] = ()
     compiles: Callable[[], int] | None = None
-    operator: str = "mhc_pre"
+    operator: str | Operator = "mhc_pre"
+    function: Callable[..., Any] | None = None
     origin: str = "built in"
 
     def __post_init__(self) -> None:
+        if isinstance(self.operator, Operator):
+            register(self.operator)
+            object.__setattr__(self, "operator", self.operator.name)
+        if self.function is not None:
+            given = self.forward is not None or self.backward is not None
+            self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
+            object.__setattr__(self, "forward", forward_of(self.function))
+            object.__setattr__(self, "backward", backward_of(self.function, len(self.table.inputs)))
+            object.__setattr__(self, "recomputes_forward", True)
+            object.__setattr__(self, "function", None)
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
         object.__setattr__(self, "schedule", MappingProxyType(dict(self.schedule)))
         named = isinstance(self.name, str) and 0 < len(self.name) <= _LONGEST_NAME and self.name.isprintable()
         self._require(named, f"name must be a string of 1 to {_LONGEST_NAME} printable characters", str(self.name)[:1000])
-        self._require(self.operator in OPERATORS, f"operator must be one of {', '.join(OPERATORS)}", self.operator)
+        self._require(
+            isinstance(self.operator, str) and self.operator in OPERATORS,
+            f"operator must be one of {', '.join(OPERATORS)}",
+            self.operator,
+        )
         for field_name, known in (("devices", DEVICES), ("dtypes", tuple(STORAGE_DTYPES))):
             values = getattr(self, field_name)
             fits = isinstance(values, tuple) and bool(values) and all(value in known for value in values)
@@ -112,10 +129,15 @@ class Implementation:
         self._require(callable(self.supports), "supports must be a function of a case", self.supports)
         both_none = self.forward is None and self.backward is None
         self._require(not both_none, "one of forward and backward must be given", None)
-        table = OPERATORS[self.operator]
+        table = self.table
         self._check_aliases(table)
         for stage in self.stages(STAGES):
             self._check_signature(stage, table.interface(stage)[0], table.scalars)
+
+    @property
+    def table(self) -> Operator:
+        """The record of its operator."""
+        return self.operator if isinstance(self.operator, Operator) else OPERATORS[self.operator]
 
     def _require(self, condition: bool, wanted: str, was: object) -> None:
         if not condition:
@@ -152,7 +174,7 @@ class Implementation:
 
     def keywords(self, scalars: Mapping[str, float], schedule: Schedule | None = None) -> dict[str, Any]:
         """Return the keyword arguments of a call: the scalars, and a schedule (None: default) if one is declared."""
-        names = OPERATORS[self.operator].scalars
+        names = self.table.scalars
         keywords: dict[str, Any] = {name: scalars[name] for name in names}
         return {**keywords, "schedule": schedule} if self.schedule else keywords
 

@@ -63,20 +63,19 @@ def derived(
     inputs: Inputs,
     tensors: Mapping[str, Tensor | None],
     *,
-    B: int | None = None,
-    S: int | None = None,
+    lead: tuple[int, ...] | None = None,
     scalars: Mapping[str, float] | None = None,
 ) -> Inputs:
     """Return inputs with `tensors` in place of those of the same names, each in a new allocation.
 
     The returned case has the shape, dtype, scalars and schedules; its recipes are defaults and do not describe the values.
-    Other tensors are shared with `inputs`. B and S may change only if every tensor that depends on them is replaced.
+    Other tensors are shared with `inputs`. `lead` has other sizes of the axes of tokens; then every tensor with these axes
+    must be replaced.
     """
-    every = {**inputs.tensors, **tensors}
+    every, table = {**inputs.tensors, **tensors}, inputs.case.table
     case = replace(
         inputs.case,
-        B=inputs.case.B if B is None else B,
-        S=inputs.case.S if S is None else S,
+        sizes=inputs.case.sizes if lead is None else {**inputs.case.sizes, **dict(zip(table.tokens, lead, strict=True))},
         scalars=inputs.case.scalars if scalars is None else scalars,
         tensors={name: Recipe() for name, tensor in every.items() if tensor is not None},
     )

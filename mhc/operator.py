@@ -57,6 +57,15 @@ class TensorSpec:
         return storage if self.role is Role.STORAGE else accumulation_dtype(storage)
 
 
+@dataclass(frozen=True)
+class Axis:
+    """A symbol whose size a case chooses, and its range; sizes of other symbols follow from those of the axes."""
+
+    name: str
+    least: int = 1
+    most: int = 2**63 - 1
+
+
 @dataclass(frozen=True, kw_only=True)
 class Relation:
     """A metamorphic relation of an operator: how its results scale where its inputs are multiplied by factors.
@@ -116,13 +125,20 @@ class Operator:
     Both are polymorphic in the number type. `upstream[i]` is the gradient of `outputs[i]`, `gradients[i]` that of
     `inputs[i]`. Outputs named in `optional_outputs` may be None from an implementation.
 
+    A case chooses the sizes of the `axes`; `derived` returns those of all other symbols from them.
+
     For the oracles: `tokens` are the leading symbols of every tensor with a row for each token; tokens are independent.
     `streams` is the symbol of interchangeable streams, and `blocks` defines a symbol as a concatenation of products of
     symbols. `relations` are its metamorphic relations. `exact_recipes` and `exact_scalars` give inputs on which as many
     stages as possible are exact.
 
-    For the strategies: `usual_exponents` returns, from the sizes, log2 of the scale of tensors in a model (0 if missing),
-    `regimes` names states of a model, and `production` gives the shapes of models.
+    `function` is the plain PyTorch function that is the reference, where the operator was declared by one
+    (`mhc.declaration`); then `forward` and `backward` are made from it, and bounds are read from it. `described` says that
+    its file has not been imported, so that they cannot be called.
+
+    For the strategies: `scalar_choices` are the values of scalars. `usual_exponents` returns, from the sizes, log2 of the
+    scale of tensors in a model (0 if missing), `regimes` names states of a model, and `production` gives the shapes of
+    models; without it, sizes are drawn from the ranges of the axes.
     """
 
     name: str
@@ -133,8 +149,8 @@ class Operator:
     gradients: tuple[TensorSpec, ...]
     optional_outputs: frozenset[str]
     scalars: Mapping[str, float]
-    sizes: Callable[[int, int, int, int], Mapping[str, int]]
-    max_n: int
+    axes: tuple[Axis, ...]
+    derived: Callable[[Mapping[str, int]], Mapping[str, int]]
     forward: Callable[..., Sequence[Any]]
     backward: Callable[..., Sequence[Any]]
     tokens: tuple[str, ...] = ("B", "S")
@@ -145,7 +161,15 @@ class Operator:
     exact_scalars: Mapping[str, float] = field(default_factory=dict)
     usual_exponents: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda sizes: {}
     regimes: Mapping[str, Regime] = field(default_factory=dict)
-    production: Production = field(default_factory=Production)
+    production: Production | None = None
+    scalar_choices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    function: Callable[..., Any] | None = None
+    described: bool = False
+
+    @property
+    def description(self) -> tuple[object, ...]:
+        """What a case tells of an operator that a function declares (`mhc.operator_json`)."""
+        return self.name, self.axes, self.tokens, self.inputs, self.outputs, dict(self.scalar_choices)
 
     @property
     def forward_arguments(self) -> tuple[str, ...]:
@@ -172,6 +196,24 @@ class Operator:
     def result_specs(self) -> Mapping[str, TensorSpec]:
         """Every output and gradient, by name."""
         return {spec.name: spec for spec in (*self.outputs, *self.gradients)}
+
+    def sizes(self, chosen: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the sizes of all symbols from those of the axes; other names in `chosen` are not used."""
+        of_axes = {axis.name: chosen[axis.name] for axis in self.axes}
+        return {**of_axes, **self.derived(of_axes)}
+
+    @functools.cached_property
+    def axis_names(self) -> tuple[str, ...]:
+        return tuple(axis.name for axis in self.axes)
+
+    def axis(self, name: str) -> Axis:
+        """Return the axis of a name."""
+        return next(axis for axis in self.axes if axis.name == name)
+
+    @functools.cached_property
+    def widths(self) -> tuple[str, ...]:
+        """The names of the axes that are no axes of tokens."""
+        return tuple(name for name in self.axis_names if name not in self.tokens)
 
     def per_token(self, spec: TensorSpec) -> bool:
         """Return whether a tensor has a row for each token."""
@@ -202,12 +244,15 @@ class Operator:
             raise TypeError(f"{lead.name}.dtype is {x.dtype}; must be one of {', '.join(STORAGE_DTYPES)}")
         if x.dim() != len(lead.symbols):
             raise ValueError(f"{lead.name} has shape {tuple(x.shape)}; must be [{', '.join(lead.symbols)}]")
-        B, S, n, D = x.shape
-        if not 1 <= n <= self.max_n:
-            raise ValueError(f"{lead.name} has shape {tuple(x.shape)}, so n = {n}; n must be in 1..{self.max_n}")
-        if D < 1:
-            raise ValueError(f"{lead.name} has shape {tuple(x.shape)}, so D = {D}; D must be at least 1")
-        sizes = self.sizes(B, S, n, D)
+        chosen = dict(zip(lead.symbols, x.shape, strict=True))
+        for axis in self.axes:
+            size = chosen[axis.name]
+            if not axis.least <= size <= axis.most:
+                allowed = f"at least {axis.least}" if axis.most > size else f"in {axis.least}..{axis.most}"
+                raise ValueError(
+                    f"{lead.name} has shape {tuple(x.shape)}, so {axis.name} = {size}; {axis.name} must be {allowed}"
+                )
+        sizes = self.sizes(chosen)
         for name, value in arguments.items():
             spec = specs[name]
             if value is None and spec.optional:
@@ -250,5 +295,17 @@ def register(operator: Operator) -> None:
     Raises:
         ValueError: another operator has its name.
     """
-    if _REGISTERED.setdefault(operator.name, operator) is not operator:
+    known = _REGISTERED.setdefault(operator.name, operator)
+    if known is operator:
+        return
+    if known.described:
+        if known.description != operator.description:
+            raise ValueError(f"operator {operator.name!r}: a case that was read before declares it otherwise")
+    elif known.function is None or operator.function is None or _place(known.function) != _place(operator.function):
         raise ValueError(f"operator {operator.name!r}: another one has this name")
+    _REGISTERED[operator.name] = operator  # its file was imported, or imported again
+
+
+def _place(function: Callable[..., Any]) -> tuple[str, str]:
+    """Return where a function is defined."""
+    return function.__code__.co_filename, function.__qualname__

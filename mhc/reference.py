@@ -1,15 +1,35 @@
 """The float64 reference of a case: the formula on float64 tensors, on the host unless the case is large."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mhc.condense import Condensed, condense
 from mhc.dense import dense
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES
+
+
+class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps float64 through conversions to another floating dtype, so that a plain function runs in float64 throughout."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, with float64 for any floating dtype that it names."""
+        del types
+        named = dict(kwargs or {})
+        dtype = named.get("dtype")
+        if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
+            named["dtype"] = torch.float64
+        changed = [torch.float64 if isinstance(one, torch.dtype) and one.is_floating_point else one for one in args]
+        return func(*changed, **named)
+
 
 ON_HOST = 1 << 20
 """A case whose largest tensor has at most this many elements is judged on the host.
@@ -80,10 +100,11 @@ def reference(inputs: Inputs) -> Reference:
 def _evaluate(inputs: Inputs) -> Reference:
     table, case = inputs.case.table, inputs.case
     wide = widen(inputs)
-    results = table.forward(*(wide[name] for name in table.forward_arguments), **case.scalars)
-    outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
-    arguments = {**wide, **outputs}
-    results = table.backward(*(arguments[name] for name in table.backward_arguments), **case.scalars)
+    with nullcontext() if table.function is None else InFloat64():  # type: ignore[no-untyped-call]
+        results = table.forward(*(wide[name] for name in table.forward_arguments), **case.scalars)
+        outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
+        arguments = {**wide, **outputs}
+        results = table.backward(*(arguments[name] for name in table.backward_arguments), **case.scalars)
     gradients = dict(zip((spec.name for spec in table.gradients), results, strict=True))
     specs = table.argument_specs
     storage = STORAGE_DTYPES[case.dtype]

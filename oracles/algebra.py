@@ -20,7 +20,7 @@ from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
-from oracles.reindex import Reindexing, index_map, shuffled
+from oracles.reindex import Reindexing, index_map, one_batch, shuffled
 from oracles.trial import Gate, Plan, Run, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 
@@ -30,19 +30,19 @@ NAME = "algebra"
 def permuted_tokens(trial: Trial) -> Plan | list[Verdict]:
     """Plan a run with permuted tokens: rows are permuted with them, and sums over tokens stay."""
     case = trial.case
-    if case.N < 2:
+    if case.token_count < 2:
         return [not_applicable(NAME, "permuted tokens", "fewer than two tokens")]
-    order = shuffled(case, "permuted tokens", case.N).reshape(case.B, case.S)
+    order = shuffled(case, "permuted tokens", case.token_count).reshape(case.lead)
     return _moved(trial, "permuted tokens", Reindexing(table=case.table, tokens=order))
 
 
 def sliced_tokens(trial: Trial) -> Plan | list[Verdict]:
     """Plan a run with some of the tokens: their rows stay. Sums over tokens are not judged."""
     case = trial.case
-    if case.N < 2:
+    if case.token_count < 2:
         return [not_applicable(NAME, "sliced tokens", "fewer than two tokens")]
-    begin = hash_below(case, "slice", case.N)
-    tokens = torch.arange(begin, max(begin + 1, case.N - 1)).reshape(1, -1)
+    begin = hash_below(case, "slice", case.token_count)
+    tokens = one_batch(torch.arange(begin, max(begin + 1, case.token_count - 1)), case)
     return _moved(trial, "sliced tokens", Reindexing(table=case.table, tokens=tokens), rows_only=True)
 
 
@@ -52,9 +52,10 @@ def repeated_tokens(trial: Trial) -> Plan | list[Verdict]:
     The bound of 2L terms, sqrt(2L) u sum |a|, is at most 2 sqrt(2) times that of L terms.
     """
     case = trial.case
-    if case.N < 1:
+    if case.token_count < 1 or not case.lead:
         return [not_applicable(NAME, "repeated tokens", "no tokens")]
-    tokens = torch.arange(case.N).reshape(case.B, case.S).repeat(2, 1)
+    tokens = torch.arange(case.token_count).reshape(case.lead)
+    tokens = torch.cat([tokens, tokens])
     return _moved(trial, "repeated tokens", Reindexing(table=case.table, tokens=tokens), times=2.0)
 
 

@@ -17,6 +17,7 @@ from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulatio
 from mhc.reference import Reference, condensed, judging_device, widen
 from oracles import nonfinite
 from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.reading import read
 from oracles.bounds.rounding import unit_roundoff
 from oracles.nonfinite import as_float64, class_fits, surely_finite
 from oracles.verdict import Errors, Verdict, describe, failed, largest, not_applicable, passed
@@ -123,6 +124,8 @@ def read_formula(
         recomputes_forward, with_quantum: as for `tolerances`.
         number: the class of error-carrying numbers.
     """
+    if table.function is not None:
+        return _read_function(table, tensors, storage, scalars, number)
     specs = table.argument_specs
     given = {
         name: None
@@ -139,6 +142,30 @@ def read_formula(
     arguments = {**given, **kept}
     results = table.backward(*(arguments[name] for name in table.backward_arguments), **scalars)
     gradients = zip((spec.name for spec in table.gradients), results, strict=True)
+    return Tolerances(outputs=outputs, gradients={name: one for name, one in gradients if one is not None})
+
+
+def _read_function(
+    table: Operator,
+    tensors: Mapping[str, Tensor | None],
+    storage: torch.dtype,
+    scalars: Mapping[str, float],
+    number: type[ErrorNumber],
+) -> Tolerances:
+    """Read the bounds of an operator that was declared by a plain function."""
+    assert table.function is not None
+    specs = table.argument_specs
+    held = {name: None if one is None else one.to(specs[name].dtype(storage)) for name, one in tensors.items()}
+    with torch.inference_mode(mode=False):
+        found = read(
+            table.function,
+            [held[spec.name] for spec in table.inputs],
+            scalars,
+            [held[spec.name] for spec in table.upstream],
+            number,
+        )
+    outputs = dict(zip((spec.name for spec in table.outputs), found.outputs, strict=True))
+    gradients = zip((spec.name for spec in table.gradients), found.gradients, strict=True)
     return Tolerances(outputs=outputs, gradients={name: one for name, one in gradients if one is not None})
 
 

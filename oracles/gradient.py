@@ -19,7 +19,7 @@ from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
-from oracles.reindex import Reindexing
+from oracles.reindex import Reindexing, one_batch
 from oracles.trial import Gate, Plan, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 
@@ -81,11 +81,11 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
     case, table = trial.case, trial.case.table
     if not trial.observation.gradients:
         return [not_applicable(NAME, "additive", "no backward")]
-    if case.N < 2:
+    if case.token_count < 2:
         return [not_applicable(NAME, "additive", "fewer than two tokens")]
-    cut = 1 + hash_below(case, "cut", case.N - 1)
-    tokens = torch.arange(case.N)
-    parts = [Reindexing(table=table, tokens=part.reshape(1, -1)) for part in (tokens[:cut], tokens[cut:])]
+    cut = 1 + hash_below(case, "cut", case.token_count - 1)
+    tokens = torch.arange(case.token_count)
+    parts = [Reindexing(table=table, tokens=one_batch(part, case)) for part in (tokens[:cut], tokens[cut:])]
     runs = [part.run(label, trial, stages=("backward",)) for label, part in zip(PARTS, parts, strict=True)]
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:

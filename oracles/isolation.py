@@ -6,6 +6,7 @@ It is part of the non-finite contract. The bound gate cannot see a leak where al
 import math
 from collections.abc import Mapping
 
+import numpy as np
 from torch import Tensor
 
 from mhc.inputs import edited
@@ -21,14 +22,14 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     """Plan a run with NaN in one element of one token of the first input and in all saved rows of that token."""
     case, table = trial.case, trial.case.table
     lead, count = table.inputs[0].name, len(table.tokens)
-    if case.N < 2:
+    if case.token_count < 2:
         return [not_applicable(NAME, "case", "fewer than two tokens")]
     tensor = trial.inputs.tensors[lead]
     assert tensor is not None
     shared = any(size > 1 and by == 0 for size, by in zip(tensor.shape[:count], tensor.stride()[:count], strict=True))
     if shared:
         return [not_applicable(NAME, "case", "tokens share their memory")]
-    token = divmod(hash_below(case, LABEL, case.N), case.S)
+    token = tuple(map(int, np.unravel_index(hash_below(case, LABEL, case.token_count), case.lead)))
 
     def spoil(row: Tensor) -> None:
         flat = tuple(hash_below(case, f"{LABEL} {dim}", size) for dim, size in enumerate(row.shape))

@@ -31,6 +31,8 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     table = trial.case.table
     if not trial.observation.gradients:
         return [not_applicable(NAME, LABEL, "no backward")]
+    if table.function is not None:
+        return [not_applicable(NAME, LABEL, "no rules for underflow in a plain function")]
     for name, tensor in trial.inputs.tensors.items():
         if tensor is not None and not all_finite(tensor):
             return [not_applicable(NAME, LABEL, f"{name} is not finite everywhere")]

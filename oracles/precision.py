@@ -49,7 +49,9 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     """Plan one run on the gate's own inputs."""
     if trial.case.dtype == "float64":
         return [not_applicable(NAME, "case", "no reference is more precise than float64")]
-    if trial.case.N == 0:
+    if trial.case.table.function is not None:
+        return [not_applicable(NAME, "case", "no rules for standard deviations in a plain function")]
+    if trial.case.token_count == 0:
         return [not_applicable(NAME, "case", "no tokens")]
     inputs = made(trial.case, trial.inputs.device)
     wanted = reference(inputs)

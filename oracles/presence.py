@@ -78,9 +78,8 @@ def _probe(operator: str, device: str, dtype: str, absent: frozenset[str], shape
 
 def _describe_case(case: Case) -> str:
     """Return a case's shape, dtype and absent optional tensors in words."""
-    shape = ", ".join(f"{name} = {getattr(case, name)}" for name in ("B", "S", "n", "D"))
     absent = [f", without {spec.name}" for spec in case.table.drawn if spec.optional and not case.has(spec.name)]
-    return f"{shape}, {case.dtype}{''.join(absent)}"
+    return f"{case.shape}, {case.dtype}{''.join(absent)}"
 
 
 GATES = (

@@ -18,8 +18,8 @@ from oracles.trial import Run, Trial, hash_below
 class Reindexing:
     """A map from positions of a further run to those of the case.
 
-    `tokens[b, s]` is the case's token at position (b, s) of the run; `axes[symbol]` is the same for another axis. Sums over
-    an axis change where an index is left out or repeated.
+    `tokens` has the axes of tokens: the case's token at each position of the run. `axes[symbol]` is the same for another
+    axis. Sums over an axis change where an index is left out or repeated.
     """
 
     table: Operator
@@ -41,14 +41,19 @@ class Reindexing:
         """Return the further run on the reindexed tensors."""
         inputs, specs = trial.inputs, self.table.argument_specs
         tensors = {name: None if t is None else self.move(t, specs[name]) for name, t in inputs.tensors.items()}
-        B, S = (None, None) if self.tokens is None else self.tokens.shape
+        lead = None if self.tokens is None else tuple(self.tokens.shape)
         saved = {name: self.move(tensor, specs[name]) for name, tensor in trial.reference.saved.items()}
-        return Run(label=label, inputs=derived(inputs, tensors, B=B, S=S), saved=saved, stages=stages)
+        return Run(label=label, inputs=derived(inputs, tensors, lead=lead), saved=saved, stages=stages)
 
     def tolerances(self, trial: Trial) -> Tolerances:
         """Return the reindexed tolerances, valid for results that sum over no left-out or repeated token."""
         specs = self.table.result_specs
         return trial.allowed.map(lambda name, one: one.mapped(lambda tensor: self.move(tensor, specs[name])))
+
+
+def one_batch(tokens: Tensor, case: Case) -> Tensor:
+    """Return the indices of tokens along the last of the case's axes of tokens; the others have size 1."""
+    return tokens.reshape(*(1,) * (len(case.lead) - 1), -1)
 
 
 def shuffled(case: Case, purpose: str, count: int) -> Tensor:

@@ -16,11 +16,10 @@ from strategies.layouts import laid_out
 from strategies.reach import ACTIVE, PERIOD, Reach, model_shapes, stretched_shapes
 from strategies.regions import regions
 from strategies.schedules import schedules, tiles
-from strategies.shapes import TILES, shapes
+from strategies.shapes import TILES, plain_shapes, shapes
 from strategies.values import KINDS, exponents, one_hot, special_values
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-EPSILONS = (1e-6, 1e-6, 0.0, 1e-12, 0.125, 1.0, 64.0)
 UPSTREAM = ("as drawn", "as drawn", "as drawn", "as drawn", "one of them", "one element", "none", "huge", "tiny")
 
 assert set(DTYPES) == set(STORAGE_DTYPES)
@@ -52,16 +51,12 @@ def cases(
         reach: the kind of sizes. At model sizes, values repeat and few tokens have a gradient, for a cheap reference.
     """
     table = OPERATORS[operator]
-    match reach:
-        case Reach.USUAL:
-            kept = None if like is None else (like.n, like.D)
-            beside = tiles(spaces) or TILES
-            B, S, n, D = draw(shapes(max_n=table.max_n, max_elements=max_elements, tiles=beside, like=kept))
-        case Reach.STRETCHED:
-            B, S, n, D = draw(stretched_shapes(table=table, max_elements=max_elements))
-        case Reach.MODEL:
-            B, S, n, D = draw(model_shapes(table=table, max_elements=max_elements))
-    sizes = table.sizes(B, S, n, D)
+    beside = tiles(spaces) or TILES
+    if table.production is None:
+        sizes = draw(plain_shapes(table=table, max_elements=max_elements, tiles=beside))
+    else:
+        shape = draw(_shapes(table, reach, max_elements, beside, like))
+        sizes = table.sizes(dict(zip(table.axis_names, shape, strict=True)))
     if like is None:
         dtype = draw(choice(dtypes))
         present = [spec for spec in table.drawn if not spec.optional or draw(st.booleans())]
@@ -78,16 +73,30 @@ def cases(
         # x most often, and tensors of run time more often than parameters
         spec = draw(st.sampled_from([*(present[0],) * 3, *present, *table.upstream * 2]))
         tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
-    scalars = {**{name: draw(choice(EPSILONS)) for name in table.scalars}, **regime_scalars}
+    scalars = {**{name: draw(choice(table.scalar_choices[name])) for name in table.scalars}, **regime_scalars}
     if like is None:
         drawn = {name: draw(schedules(spaces[name])) for name in sorted(spaces)}
     else:
         drawn = {name: dict(schedule) for name, schedule in like.schedules.items()}
     pinned = {name: schedule for name, schedule in drawn.items() if schedule}
-    case = Case(operator=operator, B=B, S=S, n=n, D=D, dtype=dtype, tensors=tensors, scalars=scalars, schedules=pinned)
+    case = Case(operator=operator, sizes=sizes, dtype=dtype, tensors=tensors, scalars=scalars, schedules=pinned)
     for label in sorted(regions(case)):
         event(label)
     return case
+
+
+def _shapes(
+    table: Operator, reach: Reach, max_elements: int, beside: tuple[int, ...], like: Case | None
+) -> st.SearchStrategy[tuple[int, int, int, int]]:
+    """Return the strategy for the sizes of an operator with shapes of models."""
+    match reach:
+        case Reach.USUAL:
+            kept = None if like is None else (like.sizes["n"], like.sizes["D"])
+            return shapes(max_n=table.axis("n").most, max_elements=max_elements, tiles=beside, like=kept)
+        case Reach.STRETCHED:
+            return stretched_shapes(table=table, max_elements=max_elements)
+        case Reach.MODEL:
+            return model_shapes(table=table, max_elements=max_elements)
 
 
 def _thinned(recipe: Recipe, spec: TensorSpec, table: Operator, sizes: Mapping[str, int]) -> Recipe:

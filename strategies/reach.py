@@ -5,7 +5,7 @@ from enum import Enum
 
 from hypothesis import strategies as st
 
-from mhc.operator import Operator, Production
+from mhc.operator import Operator
 from strategies.choice import choice
 
 STEPS = 256
@@ -35,12 +35,15 @@ class Reach(Enum):
 @st.composite
 def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
     """Draw (B, S, n, D) with one size log-uniform up to its limit and the others small."""
+    assert table.production is not None
     longest, axis = table.production.longest, draw(choice(_AXES))
     few = axis in {
         "S",
         "B",
     }  # many tokens need few streams and columns: a token has n*D elements in x, n*n + 2*n in gates
-    n = draw(choice(tuple(one for one in ((1, 1, 1, 2, 4) if few else (1, 1, 2, 4, 3, 5, 8)) if one <= table.max_n)))
+    n = draw(
+        choice(tuple(one for one in ((1, 1, 1, 2, 4) if few else (1, 1, 2, 4, 3, 5, 8)) if one <= table.axis("n").most))
+    )
     B, S, D = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 3 if few else 6))
     match axis:
         case "S":
@@ -51,7 +54,7 @@ def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> 
         case "D":
             D = draw(log_uniform(257, min(longest["D"], max_elements // ((n * n + 2 * n) * n))))
         case _:  # any n; only K = n*D is large
-            n = draw(st.integers(1, table.max_n))
+            n = draw(st.integers(1, table.axis("n").most))
             D = draw(log_uniform(65, min(longest["D"], max_elements // ((n * n + 2 * n) * n))))
     return B, S, n, D
 
@@ -59,9 +62,14 @@ def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> 
 @st.composite
 def model_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
     """Draw (B, S, n, D) as in a model or close to it, with at most `max_elements` in x; few tokens first."""
-    made: Production = table.production
+    made = table.production
+    assert made is not None
     least = min(made.widths)
-    streams = [one for one in made.streams if one <= table.max_n and (one * one + 2 * one) * one * least <= 2 * max_elements]
+    streams = [
+        one
+        for one in made.streams
+        if one <= table.axis("n").most and (one * one + 2 * one) * one * least <= 2 * max_elements
+    ]
     n = draw(choice(tuple(streams) or (min(made.streams),)))
     fitting = tuple(one for one in made.widths if (n * n + 2 * n) * n * one <= 2 * max_elements) or (least,)
     D = draw(choice(fitting)) + draw(choice(_ODD))

@@ -11,17 +11,24 @@ _SIZES = (
     *((0, "0"), (1, "1"), (8, "2..8"), (64, "9..64"), (1024, "65..1024"), (8192, "1025..8192")),
     (math.inf, "over 8192"),
 )
+_NAMES = [name for _, name in _SIZES]
+_ASPECTS = {
+    "tokens": [*_NAMES, "a tile", "beside a tile"],
+    "width": [*_NAMES[1:], "8 mod 16", "a tile", "beside a tile"],
+    "streams": [str(n) for n in range(1, 17)],
+}
 _SPECIAL = ("NaN", "infinity", "outlier")
 
 
 def regions(case: Case) -> frozenset[str]:
     """Return the labels of `case`, each "aspect: value"; they depend on the case only."""
-    labels = {f"tokens: {_size(case.N)}", f"width: {_size(case.D)}", f"streams: {case.n}", f"dtype: {case.dtype}"}
-    if case.D % 16 == 8:
-        labels.add("width: 8 mod 16")
-    for name, size in (("width", case.D), ("tokens", case.N)):
-        if size in edges(TILES):
+    labels = {f"dtype: {case.dtype}"}
+    for name, size in _sizes(case).items():
+        labels.add(f"{name}: {size}" if name == "streams" else f"{name}: {_size(size)}")
+        if size in edges(TILES) and name != "streams":
             labels.add(f"{name}: beside a tile" if size not in TILES else f"{name}: a tile")
+        if size % 16 == 8 and name not in {"tokens", "streams"}:
+            labels.add(f"{name}: 8 mod 16")
     labels |= {f"{spec.name}: absent" for spec in case.table.drawn if spec.optional and not case.has(spec.name)}
     labels |= {f"{name}: {_epsilon(value)}" for name, value in case.scalars.items()}
     labels.add(f"upstream: {_upstream(case)}")
@@ -39,6 +46,13 @@ def regions(case: Case) -> frozenset[str]:
     return frozenset(labels)
 
 
+def _sizes(case: Case) -> dict[str, int]:
+    """Return the sizes that have labels, by aspect: those of the axes, and for mHC pre in the words of its reports."""
+    if case.table.production is None:
+        return {name: case.sizes[name] for name in case.table.axis_names}
+    return {"tokens": case.token_count, "width": case.sizes["D"], "streams": case.sizes["n"]}
+
+
 def labels(operator: Operator) -> tuple[str, ...]:
     """Return every label that a drawn case can have, in the order of reports, so that reports can list empty regions.
 
@@ -46,18 +60,21 @@ def labels(operator: Operator) -> tuple[str, ...]:
     """
     sizes = [name for _, name in _SIZES]
     aspects: dict[str, list[str]] = {
-        "tokens": [*sizes, "a tile", "beside a tile"],
-        "width": [*sizes[1:], "8 mod 16", "a tile", "beside a tile"],
+        **(_aspects_of_axes(operator, sizes) if operator.production is None else _ASPECTS),
         "dtype": list(STORAGE_DTYPES),
         **{name: ["0", "tiny", "usual", "large"] for name in operator.scalars},
         "layout": ["contiguous", "transposed", "stepped", "padded", "offset", "expanded"],
         "special": list(_SPECIAL),
         "upstream": ["none", "one", "several", "one element", "with a special value"],
-        "streams": [str(n) for n in range(1, operator.max_n + 1)],
     }
     for spec in operator.drawn:
         aspects[spec.name] = [*RECIPE_KINDS, "large", "small", *_SPECIAL, *(["absent"] if spec.optional else [])]
     return tuple(f"{aspect}: {value}" for aspect, values in aspects.items() for value in values)
+
+
+def _aspects_of_axes(operator: Operator, names: list[str]) -> dict[str, list[str]]:
+    """Return the labels of the sizes of axes."""
+    return {axis.name: [*names[axis.least == 1 :], "8 mod 16", "a tile", "beside a tile"] for axis in operator.axes}
 
 
 def _size(count: int) -> str:

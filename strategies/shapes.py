@@ -1,9 +1,11 @@
 """Shapes: sizes at which kernels change their path, simplest first, within a limit of elements."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
+from mhc.operator import Operator
 from strategies.choice import choice
 
 BATCH = (*(1,) * 6, *(2,) * 5, *(3,) * 4, *(5,) * 3, 0)
@@ -56,3 +58,29 @@ def shapes(
     lengths = [*few, *sorted({*range(4, 10), *beside} - {*few})]
     S = draw(choice(tuple(size for size in lengths if size <= most)))
     return B, S, n, D
+
+
+FEW = (1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9)
+"""Small sizes, repeated by weight."""
+
+
+@st.composite
+def plain_shapes(
+    draw: st.DrawFn, *, table: Operator, max_elements: int, tiles: tuple[int, ...] = TILES
+) -> Mapping[str, int]:
+    """Draw the sizes of all symbols of an operator from the ranges of its axes, with at most `max_elements` per tensor.
+
+    The axes are drawn in a random order, so that each is at times the one that is large.
+    """
+    sizes = {axis.name: axis.least for axis in table.axes}
+    usual = sorted({*range(1, 41), *edges(tiles), *PRIMES, *EIGHT_MOD_SIXTEEN})
+    for axis in draw(st.permutations(table.axes)):
+
+        def fits(size: int, name: str = axis.name) -> bool:
+            chosen = table.sizes({**sizes, name: size})
+            return all(math.prod(spec.shape(chosen)) <= max_elements for spec in table.argument_specs.values())
+
+        inside = [size for size in (*FEW, *usual) if axis.least <= size <= axis.most and fits(size)]
+        empty = [0] if axis.least == 0 else []
+        sizes[axis.name] = draw(choice((*inside, *empty) or (axis.least,)))
+    return table.sizes(sizes)

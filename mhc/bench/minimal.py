@@ -198,7 +198,7 @@ def _row(one: Minimal) -> tuple[str, ...]:
 
 def _shape(result: Minimal) -> str:
     case = Case.from_json(result.case)
-    return f"B={case.B} S={case.S} n={case.n} D={case.D} {case.dtype}"
+    return f"B={case.sizes['B']} S={case.sizes['S']} n={case.sizes['n']} D={case.sizes['D']} {case.dtype}"
 
 
 def _live(result: Minimal) -> str:

@@ -149,14 +149,14 @@ def test_rounds_that_reach_further_are_drawn_at_a_campaign_s_rate() -> None:
     usual, wider = draw(100, 3, {}), draw(100, 3, {}, shares=shares)
     assert wider[:19] == usual[:19]  # the first two rounds
     assert wider[19:] != usual[19:]
-    assert max(case.N for case in usual) <= 1025 < max(case.N for case in wider)
-    assert max(case.D for case in usual) <= 1025 < max(case.D for case in wider)
+    assert max(case.sizes["N"] for case in usual) <= 1025 < max(case.sizes["N"] for case in wider)
+    assert max(case.sizes["D"] for case in usual) <= 1025 < max(case.sizes["D"] for case in wider)
 
 
 def test_a_slow_base_has_few_elements_in_rounds_that_reach_further() -> None:
     drawn = drawn_for("triton", 80, 0)
-    assert max(case.D for case in drawn) > 1025
-    assert max(case.M * case.K for case in drawn) <= 1 << 16
+    assert max(case.sizes["D"] for case in drawn) > 1025
+    assert max(case.sizes["M"] * case.sizes["K"] for case in drawn) <= 1 << 16
 
 
 def test_every_mutant_is_of_one_set_and_of_each_it_is_said_what_was_known() -> None:

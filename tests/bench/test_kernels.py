@@ -40,7 +40,7 @@ def wrong(x, *args, **kwargs):
 GOOD = manual
 RAISES = replace(manual, backward=broken)
 WRONG = replace(manual, forward=wrong, backward=None)
-PICKY = replace(manual, supports=lambda case: Refused("odd D only") if case.D % 2 == 0 else True)
+PICKY = replace(manual, supports=lambda case: Refused("odd D only") if case.sizes["D"] % 2 == 0 else True)
 BROKEN_SUPPORTS = replace(manual, supports=lambda case: 1 / 0)
 ENV = replace(manual, name="other", env={"MHC_BENCH_TEST": "1"})
 """

@@ -44,9 +44,11 @@ def test_id_is_readable_and_tells_cases_apart() -> None:
 def test_a_case_cannot_be_changed() -> None:
     case = default_case()
     with pytest.raises(AttributeError):
-        case.n = 2  # type: ignore[misc]
+        case.dtype = "float32"  # type: ignore[misc]
     with pytest.raises(TypeError):
         case.tensors["x"] = Recipe()  # type: ignore[index]
+    with pytest.raises(TypeError):
+        case.sizes["n"] = 2  # type: ignore[index]
 
 
 def edited(path: str, value: Any) -> str:
@@ -108,7 +110,7 @@ def test_validation_shows_the_value_and_what_it_must_be() -> None:
     ):
         Case.from_json(edited("tensors.x.literals", [[[0, 0, 2, 0], 1.0]]))
     with pytest.raises(CaseError, match=r"^tensors\.phi: must be given"):
-        Case(B=1, S=1, n=1, D=1, tensors={"x": Recipe()})
+        Case(tensors={"x": Recipe()})
     with pytest.raises(CaseError, match=r"^case: is not JSON"):
         Case.from_json("{")
 
@@ -131,8 +133,8 @@ def test_every_saved_schema_version_is_read() -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (3, "schema: version 3 was written by a newer mhc; this one reads versions 1 to 2"),
-        (0, "schema: version 0 cannot be read; this mhc reads versions 1 to 2"),
+        (4, "schema: version 4 was written by a newer mhc; this one reads versions 1 to 3"),
+        (0, "schema: version 0 cannot be read; this mhc reads versions 1 to 3"),
         ("1", "schema: must be an integer, was '1'"),
     ],
 )
@@ -148,7 +150,7 @@ def test_a_file_without_a_schema_says_so() -> None:
 
 
 def test_an_older_schema_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if versions 2 and 3 had renamed a field each."""
+    """As if versions 4 and 5 had renamed a field each."""
 
     def renamed(old: str, new: str) -> Any:
         def step(document: dict[str, Any]) -> dict[str, Any]:
@@ -158,11 +160,12 @@ def test_an_older_schema_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatc
 
         return step
 
-    monkeypatch.setattr(case_json, "SCHEMA", 3)
-    monkeypatch.setattr(case_json, "_UPGRADES", {1: renamed("width", "hidden"), 2: renamed("hidden", "D")})
+    steps = {**case_json._UPGRADES, 3: renamed("kind", "type"), 4: renamed("type", "dtype")}
+    monkeypatch.setattr(case_json, "SCHEMA", 5)
+    monkeypatch.setattr(case_json, "_UPGRADES", steps)
     document = json.loads(FIXTURE.read_text(encoding="utf-8"))
-    document["width"] = document.pop("D")
-    assert Case.from_json(json.dumps(document)).D == 5
-    monkeypatch.setattr(case_json, "_UPGRADES", {2: renamed("hidden", "D")})
+    document["kind"] = document.pop("dtype")
+    assert Case.from_json(json.dumps(document)).dtype == "float16"
+    monkeypatch.setattr(case_json, "_UPGRADES", {name: step for name, step in steps.items() if name != 1})
     with pytest.raises(CaseError, match=r"schema: version 1 cannot be read"):
         Case.from_json(json.dumps(document))

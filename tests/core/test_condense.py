@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from mhc import Case, default_case, materialise, reference
-from mhc.case import with_tensor
+from mhc.case import with_sizes, with_tensor
 from mhc.condense import LEAST, condense
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
@@ -19,10 +19,10 @@ HOST = torch.device("cpu")
 PERIOD = 7
 
 
-def large(**fields: object) -> Case:
+def large(dtype: str = "bfloat16", **sizes: int) -> Case:
     """Many tokens of which seven differ, and a gradient in at most five rows of each upstream tensor."""
-    case = replace(default_case(B=2, S=600, n=4, D=16, dtype="bfloat16"), **fields)  # type: ignore[arg-type]
-    case = with_tensor(case, "x", period=PERIOD * case.K)
+    case = with_sizes(default_case(B=2, S=600, n=4, D=16, dtype=dtype), **sizes)
+    case = with_tensor(case, "x", period=PERIOD * case.sizes["K"])
     for name in ("dh_in", "dh_post", "dh_res"):
         case = with_tensor(case, name, rows=5)
     return case
@@ -51,7 +51,7 @@ def test_it_keeps_every_token_with_a_gradient_and_one_of_each_kind() -> None:
     assert set(active.nonzero().flatten().tolist()) <= set(few.chosen.tolist())
     assert len(few.chosen) == int(active.sum()) + PERIOD
     assert torch.equal(tokens[few.chosen][few.stands_for], tokens)
-    assert len(few.chosen) == few.inputs.case.N
+    assert len(few.chosen) == few.inputs.case.sizes["N"]
     assert few.chosen[few.stands_for[active]].tolist() == active.nonzero().flatten().tolist(), "each stands for itself"
 
 

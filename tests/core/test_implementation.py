@@ -41,7 +41,7 @@ def backward(x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post,
 IMPL = Implementation(
     name="mine", forward=forward, backward=backward,
     devices=("cpu", "cuda"), dtypes=("bfloat16", "float32"),
-    supports=lambda case: Refused("n must be a power of two") if case.n & (case.n - 1) else True,
+    supports=lambda case: Refused("n must be a power of two") if case.sizes["n"] & (case.sizes["n"] - 1) else True,
     env={"TRITON_INTERPRET": "1"},
 )
 NOT_ONE = 3

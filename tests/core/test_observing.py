@@ -12,7 +12,7 @@ from hypothesis.errors import StopTest, UnsatisfiedAssumption
 from torch import Tensor
 
 from mhc import Case, default_case, materialise, observation, observe, reference
-from mhc.case import with_tensor
+from mhc.case import with_sizes, with_tensor
 from mhc.case_json import CaseError, decode, encode, parse
 from mhc.implementation import Implementation, Refused
 from mhc.inputs import Inputs, banded, derived, edited
@@ -174,18 +174,22 @@ def test_an_allocation_has_room_behind_it_and_nothing_else() -> None:
 def test_derived_inputs_have_their_own_memory_and_blank_recipes() -> None:
     inputs = made()
     moved = torch.arange(40.0).reshape(1, 4, 2, 5)
-    after = derived(inputs, {"x": moved, "gamma": None}, B=1, S=4, scalars={"norm_eps": 0.5, "hc_eps": 0.25})
+    after = derived(inputs, {"x": moved, "gamma": None}, lead=(1, 4), scalars={"norm_eps": 0.5, "hc_eps": 0.25})
     assert torch.equal(tensor_of(after, "x"), moved)
     assert after.storages["x"].numel() == 40 + 1024
     assert after.storages["x"][40:].isnan().all()
     assert tensor_of(after, "x").data_ptr() == after.storages["x"].data_ptr()
     assert after.tensors["gamma"] is None
     assert tensor_of(after, "phi") is tensor_of(inputs, "phi")
-    assert (after.case.B, after.case.S, dict(after.case.scalars)) == (1, 4, {"norm_eps": 0.5, "hc_eps": 0.25})
+    assert (after.case.sizes["B"], after.case.sizes["S"], dict(after.case.scalars)) == (
+        1,
+        4,
+        {"norm_eps": 0.5, "hc_eps": 0.25},
+    )
     assert set(after.case.tensors) == set(inputs.case.tensors) - {"gamma"}
     assert set(after.case.tensors.values()) == {Recipe()}
     same = derived(inputs, {})
-    assert (same.case.B, same.case.S, same.case.scalars) == (2, 3, CASE.scalars)
+    assert (same.case.sizes["B"], same.case.sizes["S"], same.case.scalars) == (2, 3, CASE.scalars)
     assert set(same.storages) == set(inputs.storages)
 
 
@@ -431,10 +435,10 @@ def refused(**fields: Any) -> str:
 
 
 def test_what_a_case_may_be() -> None:
-    assert CASE.sizes["M"] == CASE.M == 2 * 2 + 2 * 2
-    assert (CASE.N, CASE.K) == (6, 10)
+    assert CASE.sizes["M"] == CASE.sizes["M"] == 2 * 2 + 2 * 2
+    assert (CASE.sizes["N"], CASE.sizes["K"]) == (6, 10)
     plain = default_case()
-    assert (plain.B, plain.S, plain.n, plain.D, plain.dtype, plain.operator) == (1, 1, 1, 1, "bfloat16", "mhc_pre")
+    assert (plain.shape, plain.dtype, plain.operator) == ("B = 1, S = 1, n = 1, D = 1", "bfloat16", "mhc_pre")
     assert [recipe.seed for recipe in plain.tensors.values()] == list(range(len(plain.table.drawn)))
     assert plain.json.startswith('{"B":1,"D":1,"S":1,"dtype":"bfloat16","n":1,"operator":"mhc_pre","scalars":{')
     assert len(plain.id.rpartition("-")[2]) == 8
@@ -450,10 +454,10 @@ def test_what_a_case_may_be() -> None:
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_the_limits_of_each_field() -> None:
     empty = default_case(B=0, S=0, n=16, D=1)
-    assert (empty.N, empty.n) == (0, 16)
+    assert (empty.token_count, empty.sizes["n"]) == (0, 16)
     for name, bad in (("B", -1), ("S", -1), ("n", 0), ("D", 0), ("B", True), ("D", 2.0)):
         with pytest.raises(CaseError) as caught:
-            replace(CASE, **{name: bad})  # type: ignore[arg-type]
+            with_sizes(CASE, **{name: bad})  # type: ignore[arg-type]
         assert caught.value.path == name
     assert refused(scalars={"norm_eps": 0.0}) == ""
     for scalar in (-1e-9, math.inf, math.nan, 1, True):
@@ -519,8 +523,16 @@ def test_a_case_as_json() -> None:
         "layout": {"order": [1, 0, 2, 3], "step": 2, "pad": 3, "offset": 4, "expand": [0]},
     }
     assert Case.from_json(case.json) == case
+    other = encode({**vars(case), "operator": "rms_norm", "sizes": {"T": 3, "D": 5}})
+    assert {name: other[name] for name in ("schema", "operator", "sizes")} == {
+        "schema": 3,
+        "operator": "rms_norm",
+        "sizes": {"T": 3, "D": 5},
+    }
+    assert "B" not in other
+    assert decode(other)["sizes"] == {"T": 3, "D": 5}
     assert decode(parse('{"schema": 1, "B": 4, "tensors": {"x": {}}}')) == {
-        "B": 4,
+        "sizes": {"B": 4},
         "tensors": {"x": Recipe()},
         "scalars": {},
         "schedules": {},

@@ -51,7 +51,7 @@ PICKY_WITH_ENV = replace(
     manual,
     env={"MHC_TEST_ENV": "1"},
     forward=spoilt(lambda x: ENV != "1", lambda r: 1 / 0),
-    supports=lambda case: Refused("odd D only") if case.D % 2 == 0 else True,
+    supports=lambda case: Refused("odd D only") if case.sizes["D"] % 2 == 0 else True,
 )
 """
 
@@ -131,7 +131,13 @@ def test_a_campaign_is_blind_to_what_is_known_and_to_nothing_else(
     found = read_finding(fixture)
     assert found.fingerprint == known_issue().fingerprint
     assert path.name == fixture.name == f"{found.fingerprint.id}.json"
-    assert [found.case.B, found.case.S, found.case.n, found.case.D, found.case.dtype] == [1, 1, 2, 3, "float32"]
+    assert [
+        found.case.sizes["B"],
+        found.case.sizes["S"],
+        found.case.sizes["n"],
+        found.case.sizes["D"],
+        found.case.dtype,
+    ] == [1, 1, 2, 3, "float32"]
     assert found.reduction is not None
     assert found.reduction.stable
 

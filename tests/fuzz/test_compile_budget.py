@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 
 from mhc import Case, default_case, load
+from mhc.case import with_sizes
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.compile_budget import COMPILING, OPENING, CompileBudget, RoundPlan, opening
 from mhc.fuzz.campaign.planner import Subject
@@ -62,10 +63,10 @@ def test_free_until_compiling_takes_too_much_then_like_what_is_compiled_in_turn(
 def test_the_first_round_is_of_one_program_and_the_second_free_whatever_that_took() -> None:
     programs = CompileBudget([OPENING, replace(OPENING, dtype="float16")])
     assert programs.next() == RoundPlan(like=OPENING.json, opening=True)
-    programs.learn(checked(replace(OPENING, B=2, S=3), seconds=9.0, compiled=4))
+    programs.learn(checked(with_sizes(OPENING, B=2, S=3), seconds=9.0, compiled=4))
     assert programs.next() == RoundPlan()
     programs.learn(checked(default_case(), seconds=9.0, compiled=4))
-    assert programs.next().like == replace(OPENING, B=2, S=3).json
+    assert programs.next().like == with_sizes(OPENING, B=2, S=3).json
 
 
 def test_slow_cases_that_compile_nothing_open_in_every_dtype_and_quick_ones_in_one() -> None:
@@ -110,9 +111,11 @@ def test_cases_like_another_differ_in_what_programs_do_not_depend_on() -> None:
         drawn.append(case)
 
     draw()
-    assert {(case.n, case.D, case.dtype, case.has("gamma")) for case in drawn} == {(5, 7, "float16", like.has("gamma"))}
+    assert {(case.sizes["n"], case.sizes["D"], case.dtype, case.has("gamma")) for case in drawn} == {
+        (5, 7, "float16", like.has("gamma"))
+    }
     assert {case.schedules["mine"]["BLOCK"] for case in drawn} == {96}
-    assert len({case.N for case in drawn}) > 5
+    assert len({case.sizes["N"] for case in drawn}) > 5
     assert len({case.tensors["x"] for case in drawn}) > 20
     assert len({case.scalars["norm_eps"] for case in drawn}) > 3
 
@@ -212,7 +215,7 @@ def test_programs_are_shared_where_compiling_takes_more_than_a_quarter() -> None
     many = CompileBudget()
     for width in range(1, 67):
         many.learn(result(default_case(D=width), compiling=1.0, compiled=1))
-    likes = {Case.from_json(str(many.next().like)).D for _ in range(70)}
+    likes = {Case.from_json(str(many.next().like)).sizes["D"] for _ in range(70)}
     assert likes == set(range(3, 67)), "64 are kept, the least recently used go"
 
 
@@ -223,4 +226,4 @@ def test_where_cases_are_slow_and_nothing_is_compiled_more_rounds_open() -> None
         assert programs.next().opening
         programs.learn(result(CASE, checking=checking))
         assert programs.next().opening is wanted
-    assert (OPENING.n, OPENING.D, OPENING.dtype) == (4, 40, "float32")
+    assert (OPENING.sizes["n"], OPENING.sizes["D"], OPENING.dtype) == (4, 40, "float32")

@@ -80,7 +80,9 @@ def minimal(verdict: Verdict, answer: Answer) -> tuple[Case, Reduction, list[flo
 
 
 def test_a_wrong_value_in_one_process_and_confirmed_in_three_more() -> None:
-    case, reduction, started = minimal(WRONG, lambda case, depth: WRONG if case.D >= 3 and case.n >= 2 else FINE)
+    case, reduction, started = minimal(
+        WRONG, lambda case, depth: WRONG if case.sizes["D"] >= 3 and case.sizes["n"] >= 2 else FINE
+    )
     assert case == plain(n=2, D=3)
     assert (reduction.elements_before, reduction.elements) == (3 * 17 * 4 * 136, 6)
     assert reduction.stable
@@ -92,7 +94,7 @@ def test_a_crash_costs_a_process_each_time_and_no_more() -> None:
     deaths = []
 
     def answer(case: Case, depth: Level) -> Verdict:
-        if case.S >= 2:
+        if case.sizes["S"] >= 2:
             deaths.append(case)
             return DEAD
         return FINE
@@ -105,7 +107,7 @@ def test_a_crash_costs_a_process_each_time_and_no_more() -> None:
 
 def test_another_symptom_is_another_bug() -> None:
     """Below four streams it crashes, which is not what is minimised."""
-    case, _, _ = minimal(WRONG, lambda case, depth: WRONG if case.n >= 4 else DEAD)
+    case, _, _ = minimal(WRONG, lambda case, depth: WRONG if case.sizes["n"] >= 4 else DEAD)
     assert case == plain(n=4)
 
 
@@ -114,7 +116,7 @@ def test_gates_with_further_runs_judge_only_where_the_bug_shows_in_no_other_way(
 
     def answer(case: Case, depth: Level) -> Verdict:
         depths.append(depth)
-        return GATE if depth is Level.FULL and case.D >= 2 else FINE
+        return GATE if depth is Level.FULL and case.sizes["D"] >= 2 else FINE
 
     assert minimal(GATE, answer)[0] == plain(D=2)
     assert depths[0] is Level.PLAIN
@@ -127,7 +129,7 @@ def test_gates_with_further_runs_judge_only_where_the_bug_shows_in_no_other_way(
 def test_a_flaky_one_is_asked_again_and_its_rate_told() -> None:
     """Wrong one time in three, whatever the case."""
     coin = random.Random(4)
-    case, reduction, _ = minimal(WRONG, lambda case, depth: WRONG if case.D >= 9 and coin.random() < 0.34 else FINE)
+    case, reduction, _ = minimal(WRONG, lambda case, depth: WRONG if case.sizes["D"] >= 9 and coin.random() < 0.34 else FINE)
     assert case == plain(D=9)
     assert not reduction.stable
     assert 0 < reduction.reproduced < 8
@@ -159,8 +161,8 @@ def test_one_that_fails_only_in_a_used_process_is_confirmed_as_it_was_found() ->
 
 
 def test_hangs_are_given_a_few_times_what_healthy_cases_take() -> None:
-    case, reduction, started = minimal(HUNG, lambda case, depth: HUNG if case.S == 17 else FINE)
-    assert case.S == 17
+    case, reduction, started = minimal(HUNG, lambda case, depth: HUNG if case.sizes["S"] == 17 else FINE)
+    assert case.sizes["S"] == 17
     assert reduction.stable
     assert set(started[1:-3]) == {2.0}
     assert {started[0], *started[-3:]} == {10.0}
@@ -168,7 +170,7 @@ def test_hangs_are_given_a_few_times_what_healthy_cases_take() -> None:
 
 def test_time_and_checks_run_out_with_the_best_so_far() -> None:
     def answer(case: Case, depth: Level) -> Verdict:
-        return WRONG if case.D >= 5 else FINE
+        return WRONG if case.sizes["D"] >= 5 else FINE
 
     start, _ = stubs(answer)
     few = minimise(found(WRONG), "cpu", start=start, checks=5)
@@ -183,7 +185,7 @@ def test_time_and_checks_run_out_with_the_best_so_far() -> None:
 
 def test_a_fault_of_the_harness_is_no_failing_case_and_is_raised_where_nothing_can_be_checked() -> None:
     def faulty(case: Case, depth: Level) -> Verdict:
-        if case.n == 1:
+        if case.sizes["n"] == 1:
             raise HarnessError("out of paper")
         return WRONG
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from mhc import Case, default_case, load
-from mhc.case import with_tensor
+from mhc.case import with_sizes, with_tensor
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
@@ -17,7 +17,7 @@ from mhc.fuzz.minimise.minimise import confirm, minimise
 from mhc.fuzz.minimise.passes import dtypes, early, late, nothing_special, scalar, unpinned
 from mhc.fuzz.minimise.sandbox import Sandbox
 from mhc.fuzz.minimise.search import search
-from mhc.fuzz.minimise.shape_passes import DIMENSIONS, merged, resized, sizes_below, smaller, to_ones
+from mhc.fuzz.minimise.shape_passes import merged, resized, sizes_below, smaller, to_ones
 from mhc.fuzz.minimise.value_passes import (
     contiguous,
     every,
@@ -46,7 +46,7 @@ CASE = default_case(B=2, S=3, n=2, D=4, dtype="float32")
 
 
 def shapes(cases: Iterable[Case]) -> list[tuple[int, int, int, int]]:
-    return list(dict.fromkeys((case.B, case.S, case.n, case.D) for case in cases))
+    return list(dict.fromkeys((case.sizes["B"], case.sizes["S"], case.sizes["n"], case.sizes["D"]) for case in cases))
 
 
 def x_of(recipe: Recipe) -> Case:
@@ -76,15 +76,14 @@ def test_sizes_worth_trying(size: int, wanted: list[int]) -> None:
 
 def test_steps_on_sizes() -> None:
     assert shapes(to_ones("B", "S")(CASE)) == [(1, 1, 2, 4)]
-    assert shapes(to_ones(*DIMENSIONS)(CASE)) == [(1, 1, 1, 1)]
-    assert shapes(to_ones("B")(replace(CASE, B=1))) == []
-    assert shapes(to_ones("B", "S")(replace(CASE, B=1))) == [(1, 1, 2, 4)]
+    assert shapes(to_ones("B", "S", "n", "D")(CASE)) == [(1, 1, 1, 1)]
+    assert shapes(to_ones("B")(with_sizes(CASE, B=1))) == []
+    assert shapes(to_ones("B", "S")(with_sizes(CASE, B=1))) == [(1, 1, 2, 4)]
     assert shapes(smaller("D")(CASE)) == [(2, 3, 2, 1), (2, 3, 2, 2), (2, 3, 2, 3)]
     assert shapes(merged("B", "S")(CASE)) == [(1, 6, 2, 4)]
     assert shapes(merged("n", "D")(CASE)) == [(2, 3, 1, 8)]
-    assert shapes(merged("B", "S")(replace(CASE, B=1))) == []
-    assert shapes(merged("B", "S")(replace(CASE, S=0))) == []
-    assert DIMENSIONS == ("B", "S", "n", "D")
+    assert shapes(merged("B", "S")(with_sizes(CASE, B=1))) == []
+    assert shapes(merged("B", "S")(with_sizes(CASE, S=0))) == []
 
 
 def test_literals_in_another_shape() -> None:
@@ -343,7 +342,7 @@ def test_how_often_a_flaky_case_is_asked() -> None:
 
 
 def test_a_minimised_finding_says_what_it_cost() -> None:
-    start, _ = stubs(lambda case, depth: WRONG if case.D >= 5 else FINE)
+    start, _ = stubs(lambda case, depth: WRONG if case.sizes["D"] >= 5 else FINE)
     ticks = itertools.count()
     result = minimise(found(WRONG), "cpu", start=start, checks=2, clock=lambda: float(next(ticks)))
     told = result.reduction
@@ -370,7 +369,7 @@ def test_without_a_way_to_start_it_loads_the_implementation(monkeypatch: pytest.
 
 def test_a_finding_that_no_fresh_process_shows_is_confirmed_as_it_was() -> None:
     """The smaller case does not fail in a fresh process, the original does not either: it is told so."""
-    start, started = stubs(lambda case, depth: WRONG if len(started) == 1 and case.D >= 5 else FINE)
+    start, started = stubs(lambda case, depth: WRONG if len(started) == 1 and case.sizes["D"] >= 5 else FINE)
     result: Finding = minimise(found(WRONG), "cpu", start=start)
     assert result.reduction is not None
     assert result.reduction.reproduced == 0

@@ -53,7 +53,7 @@ def broken(case: object, depth: object) -> Verdict:
 
 
 def test_minimise_writes_the_small_finding_and_says_how_to_replay_it(tmp_path: Path, answer: list[Answer]) -> None:
-    answer[0] = lambda case, depth: WRONG if case.D >= 7 else FINE
+    answer[0] = lambda case, depth: WRONG if case.sizes["D"] >= 7 else FINE
     result = run("minimise", on_disk(tmp_path))
     assert result.exit_code == 1, result.output
     path = tmp_path / "finding-small.json"

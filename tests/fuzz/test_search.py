@@ -41,7 +41,8 @@ def plain(
     """The simplest case of all, but for what is given."""
     names = [spec.name for spec in OPERATORS["mhc_pre"].drawn if spec.name not in absent]
     simplest = Case(dtype="float32", tensors={name: Recipe(kind="zero") for name in names})
-    return replace(simplest, tensors={**simplest.tensors, **(values or {})}, **fields)  # type: ignore[arg-type]
+    sizes = {name: fields.pop(name) for name in simplest.table.axis_names if name in fields}
+    return replace(simplest, tensors={**simplest.tensors, **(values or {})}, sizes=sizes, **fields)  # type: ignore[arg-type]
 
 
 def nonzero(case: Case, name: str) -> bool:
@@ -56,11 +57,11 @@ def one_hot(*index: int, value: float = 1.0) -> Recipe:
     ("holds", "smallest"),
     [
         pytest.param(lambda case: True, plain(), id="everything"),
-        pytest.param(lambda case: case.D % 16 == 8, plain(D=8), id="eight mod sixteen"),
-        pytest.param(lambda case: case.D > 64 and case.S % 2 == 1, plain(D=65), id="beyond a tile"),
-        pytest.param(lambda case: case.B * case.S >= 5, plain(S=5), id="tokens, whichever"),
-        pytest.param(lambda case: case.K >= 40 and case.n >= 2, plain(n=2, D=20), id="a width of both"),
-        pytest.param(lambda case: case.K >= 40, plain(D=40), id="a width of one"),
+        pytest.param(lambda case: case.sizes["D"] % 16 == 8, plain(D=8), id="eight mod sixteen"),
+        pytest.param(lambda case: case.sizes["D"] > 64 and case.sizes["S"] % 2 == 1, plain(D=65), id="beyond a tile"),
+        pytest.param(lambda case: case.sizes["B"] * case.sizes["S"] >= 5, plain(S=5), id="tokens, whichever"),
+        pytest.param(lambda case: case.sizes["K"] >= 40 and case.sizes["n"] >= 2, plain(n=2, D=20), id="a width of both"),
+        pytest.param(lambda case: case.sizes["K"] >= 40, plain(D=40), id="a width of one"),
         pytest.param(lambda case: case.dtype == "bfloat16", plain(dtype="bfloat16"), id="dtype"),
         pytest.param(lambda case: case.has("gamma"), plain({"gamma": Recipe(kind="zero")}, absent=frozenset()), id="gamma"),
         pytest.param(lambda case: case.scalars["hc_eps"] > 0.5, plain(scalars={"hc_eps": 1.0}), id="scalar"),
@@ -86,7 +87,8 @@ def one_hot(*index: int, value: float = 1.0) -> Recipe:
         ),
         pytest.param(
             lambda case: (
-                case.K >= 8 and any(index[2:] == (case.n - 1, case.D - 1) for index, _ in case.tensors["x"].literals)
+                case.sizes["K"] >= 8
+                and any(index[2:] == (case.sizes["n"] - 1, case.sizes["D"] - 1) for index, _ in case.tensors["x"].literals)
             ),
             plain({"x": one_hot(0, 0, 0, 7)}, D=8),
             id="the last element of a row",
@@ -95,7 +97,7 @@ def one_hot(*index: int, value: float = 1.0) -> Recipe:
             lambda case: nonzero(case, "dh_res"), plain({"dh_res": Recipe(kind="constant")}), id="an upstream gradient"
         ),
         pytest.param(
-            lambda case: nonzero(case, "dh_post") and case.n > 2,
+            lambda case: nonzero(case, "dh_post") and case.sizes["n"] > 2,
             plain({"dh_post": one_hot(0, 0, 0)}, n=3),
             id="one element of an upstream gradient",
         ),
@@ -119,13 +121,13 @@ def test_the_smallest_case_is(holds: Callable[[Case], bool], smallest: Case) -> 
 
 def test_an_empty_case_stays_empty_where_that_is_the_bug() -> None:
     empty = default_case(B=3, S=0, n=4, D=40)
-    assert search(empty, lambda case: case.N == 0) == plain(S=0)
-    assert search(empty, lambda case: case.n == 4) == plain(n=4)
+    assert search(empty, lambda case: case.sizes["N"] == 0) == plain(S=0)
+    assert search(empty, lambda case: case.sizes["n"] == 4) == plain(n=4)
 
 
 def test_a_batch_of_single_tokens_becomes_one_sequence_and_streams_one_wide_stream() -> None:
-    assert search(default_case(B=5), lambda case: case.N >= 4) == plain(S=4)
-    assert search(default_case(n=16), lambda case: case.K >= 12) == plain(D=12)
+    assert search(default_case(B=5), lambda case: case.sizes["N"] >= 4) == plain(S=4)
+    assert search(default_case(n=16), lambda case: case.sizes["K"] >= 12) == plain(D=12)
 
 
 def test_random_values_of_a_small_tensor_are_written_out() -> None:
@@ -146,7 +148,7 @@ def test_nothing_is_asked_twice_nor_of_a_case_that_is_no_simpler() -> None:
 
     def holds(case: Case) -> bool:
         asked.append(case)
-        return case.D >= 3 and case.tensors["x"].kind != "zero"
+        return case.sizes["D"] >= 3 and case.tensors["x"].kind != "zero"
 
     search(BIG, holds)
     assert BIG not in asked
@@ -156,7 +158,7 @@ def test_nothing_is_asked_twice_nor_of_a_case_that_is_no_simpler() -> None:
 
 def test_where_it_stops_no_single_step_is_left() -> None:
     def holds(case: Case) -> bool:
-        return case.D * case.S >= 7 and nonzero(case, "dh_in")
+        return case.sizes["D"] * case.sizes["S"] >= 7 and nonzero(case, "dh_in")
 
     smallest = search(BIG, holds)
     assert search(smallest, holds) == smallest
@@ -164,11 +166,11 @@ def test_where_it_stops_no_single_step_is_left() -> None:
 
 def test_budgets_end_it_with_the_best_so_far() -> None:
     count = itertools.count(1)
-    search(BIG, lambda case: bool(next(count)) and case.D >= 5, checks=4)
+    search(BIG, lambda case: bool(next(count)) and case.sizes["D"] >= 5, checks=4)
     assert next(count) == 5
     ticks = itertools.count()
-    best = search(BIG, lambda case: case.D >= 5, seconds=10.0, clock=lambda: float(next(ticks)))
-    assert best.D >= 5
+    best = search(BIG, lambda case: case.sizes["D"] >= 5, seconds=10.0, clock=lambda: float(next(ticks)))
+    assert best.sizes["D"] >= 5
     assert rank(best) < rank(BIG)
     assert next(ticks) < 20
 

@@ -109,8 +109,8 @@ def test_the_round_keeps_to_its_budget_and_to_the_case_it_is_to_be_like() -> Non
     like = default_case(n=2, D=3, dtype="float16")
     told, _ = sent(MANUAL, count=8, like=like.json, max_elements=64)
     cases = [Case.from_json(one.case) for one in of(Begun, told)]
-    assert {(case.n, case.D, case.dtype) for case in cases} == {(2, 3, "float16")}
-    assert all(case.N * 8 <= 64 for case in cases)
+    assert {(case.sizes["n"], case.sizes["D"], case.dtype) for case in cases} == {(2, 3, "float16")}
+    assert all(case.sizes["N"] * 8 <= 64 for case in cases)
 
     def forward(*arguments: Any, schedule: Any = None, **keywords: Any) -> Any:
         del schedule
@@ -131,7 +131,7 @@ def test_a_round_only_draws_and_a_failing_case_does_not_end_it() -> None:
     assert [one.case for one in begun] == [one.case for one in checked]
     healthy, _ = sent(MANUAL, count=30)
     assert [one.case for one in of(Begun, healthy)] == [one.case for one in begun]
-    wide = [one for one in checked if Case.from_json(one.case).D >= 3]
+    wide = [one for one in checked if Case.from_json(one.case).sizes["D"] >= 3]
     assert 1 < len(wide) < 30
     assert [one for one in checked if one.findings] == [one for one in wide if one.outcomes["h_post"] == "judged"]
     for one in checked:

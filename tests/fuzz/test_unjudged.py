@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from mhc import default_case
+from mhc.case import with_sizes
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
@@ -55,7 +56,7 @@ def test_what_must_be_none_or_was_not_run_is_not_told_of() -> None:
 
 
 def test_what_was_returned_to_no_use() -> None:
-    empty = told(MANUAL, replace(CASE, S=0))
+    empty = told(MANUAL, with_sizes(CASE, S=0))
     assert empty["h_in"] == "nothing to judge"
     assert empty["dphi"] == "judged"
 

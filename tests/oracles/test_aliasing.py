@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mhc import Implementation, default_case, load
+from mhc.case import with_sizes
 from mhc.implementation import ImplementationError
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.overlap import overlap
@@ -47,7 +48,7 @@ def test_two_outputs_that_share_an_element_fail_and_interleaved_ones_pass() -> N
         both = torch.stack([out[5], out[1]], -1)
         return (out[0], both[..., 1], *out[2:5], both[..., 0])
 
-    nothing = replace(CASE, B=0)
+    nothing = with_sizes(CASE, B=0)
     assert ("aliasing", "dalpha", "shares memory") in symptoms(judged(altered(MANUAL, backward=shared), nothing)[2])
     assert not symptoms(judged(altered(MANUAL, forward=interleaved), CASE)[2])
 
@@ -59,14 +60,14 @@ def test_a_further_run_is_looked_at_too() -> None:
         x = arguments[0]
         return (x.view(out[0].shape).copy_(out[0]), *out[1:]) if x.isnan().any() else out
 
-    found = symptoms(judge_all(altered(MANUAL, forward=forward), replace(CASE, n=1)))
+    found = symptoms(judge_all(altered(MANUAL, forward=forward), with_sizes(CASE, n=1)))
     assert {one for one in found if one[0] == "aliasing"} == {("aliasing", "h_in", "shares memory")}
 
 
 @pytest.mark.parametrize("name", ["zeros_shared_by_gradients", "one_zero_for_all"])
 def test_mutants_without_tokens(name: str) -> None:
     mutant = load(f"oracles.mutants.load:{name}")
-    found = {(one.oracle, one.symptom) for one in judge_all(mutant, replace(CASE, S=0)) if one.status is Status.FAIL}
+    found = {(one.oracle, one.symptom) for one in judge_all(mutant, with_sizes(CASE, S=0)) if one.status is Status.FAIL}
     assert found == {("aliasing", "shares memory")}
     assert not symptoms(judge_all(mutant, CASE))
 

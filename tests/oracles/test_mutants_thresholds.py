@@ -21,7 +21,7 @@ def case_of(symbol: str, size: int) -> Case:
     axis = {"K": "D", "N": "S"}.get(symbol, symbol)
     fields: dict[str, Any] = {axis: size}
     case = default_case(**fields, dtype="bfloat16" if symbol == "D" else "float32")
-    return with_tensor(case, "phi", scale=2.0 ** -round(math.log2(case.K) / 2))
+    return with_tensor(case, "phi", scale=2.0 ** -round(math.log2(case.sizes["K"]) / 2))
 
 
 def fails(mutant_name: str, case: Case) -> bool:

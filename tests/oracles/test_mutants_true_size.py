@@ -76,7 +76,7 @@ def witness(sizes: Sizes) -> Case:
     power = fields.pop("power", None)
     scalars = {} if power is None else {"norm_eps": 0.0}
     case = default_case(**fields, scalars=scalars)
-    case = with_tensor(case, "phi", scale=2.0 ** -round(math.log2(case.K) / 2))
+    case = with_tensor(case, "phi", scale=2.0 ** -round(math.log2(case.sizes["K"]) / 2))
     return case if power is None else with_tensor(case, "x", scale=2.0 ** int(power))
 
 

@@ -19,7 +19,7 @@ from hypothesis import settings
 from torch import Tensor
 
 from mhc import Case, Implementation, Refused
-from mhc.case import with_tensor
+from mhc.case import with_sizes, with_tensor
 from mhc.operators.mhc_pre.tir.implementations import TIR
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.operators.mhc_pre.triton.implementations import TRITON_INTERPRETED
@@ -174,7 +174,7 @@ def test_returned_by_one_where_it_must_be_none() -> None:
 
 
 def test_two_cases_are_no_pair() -> None:
-    (one,), (other,) = (sides(case, [Participant(MANUAL, "cpu")]) for case in (CASE, replace(CASE, S=3)))
+    (one,), (other,) = (sides(case, [Participant(MANUAL, "cpu")]) for case in (CASE, with_sizes(CASE, S=3)))
     with pytest.raises(ValueError, match="two cases"):
         pair.judge(one, other)
 

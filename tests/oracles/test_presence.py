@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mhc import Case, Implementation, Refused, default_case, load
+from mhc.case import with_sizes
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import presence
 from oracles.verdict import Status, Verdict
@@ -36,7 +37,7 @@ def without(stage: str, at: int, where: Callable[[Any], bool]) -> Implementation
 @pytest.mark.parametrize(
     ("name", "wrong", "case"),
     [
-        ("dphi", without("backward", 1, lambda given: given[0].shape[1] > 64), replace(SMALL, S=65)),
+        ("dphi", without("backward", 1, lambda given: given[0].shape[1] > 64), with_sizes(SMALL, S=65)),
         ("dphi", without("backward", 1, lambda given: given[0].shape[1] < 65), SMALL),
         ("inv_rms", without("forward", 3, lambda given: given[0].shape[3] % 2 == 0), SMALL),
         ("dbias", without("backward", 3, lambda given: given[0].element_size() == 4), SMALL),
@@ -52,7 +53,7 @@ def test_a_result_that_comes_and_goes_fails(name: str, wrong: Implementation, ca
 
 def test_a_failure_says_both_shapes() -> None:
     wrong = without("backward", 1, lambda given: given[0].shape[1] > 64)
-    (message, *_) = [one.message for one in verdicts(wrong, replace(SMALL, S=65)) if one.status is Status.FAIL]
+    (message, *_) = [one.message for one in verdicts(wrong, with_sizes(SMALL, S=65)) if one.status is Status.FAIL]
     assert message == (
         "dphi is None for B = 1, S = 65, n = 2, D = 4, float32, and is returned for B = 1, S = 1, n = 1, D = 1, float32"
     )
@@ -72,7 +73,7 @@ def test_a_probe_that_is_refused_or_raises_is_not_told_of() -> None:
     """One shape is judged; the others may be anything."""
 
     def supports(case: Case) -> Any:
-        return True if case.n == 2 else Refused("two streams")
+        return True if case.sizes["n"] == 2 else Refused("two streams")
 
     def edit(out: tuple[Any, ...], arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         if arguments[0].shape[1] == 70:
@@ -86,7 +87,7 @@ def test_a_probe_that_is_refused_or_raises_is_not_told_of() -> None:
 @pytest.mark.parametrize(
     ("name", "case"),
     [
-        ("dgamma_missing_for_many_streams", replace(SMALL, n=9)),
+        ("dgamma_missing_for_many_streams", with_sizes(SMALL, n=9)),
         ("no_gradients_in_float16", replace(SMALL, dtype="float16")),
         ("saved_missing_without_gamma", BARE),
     ],

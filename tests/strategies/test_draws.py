@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mhc import Case, default_case
 from mhc.case import with_tensor
 from mhc.operator import OPERATORS
+from mhc.operators.mhc_pre.table import sizes as sizes_of
 from mhc.recipe import Layout, Recipe
 from strategies import cases as cases_
 from strategies import layouts, shapes, values
@@ -68,7 +69,7 @@ def test_the_choices_and_their_weights() -> None:
         **{"nan": 3, "inf": 2, "-inf": 2},
         **dict.fromkeys(("10000.0", "65504.0", "1e-40", "3e+38", "-3e+38"), 1),
     }
-    assert cases_.EPSILONS == (1e-6, 1e-6, 0.0, 1e-12, 0.125, 1.0, 64.0)
+    assert TABLE.scalar_choices["hc_eps"] == (1e-6, 1e-6, 0.0, 1e-12, 0.125, 1.0, 64.0)
     assert Counter(cases_.UPSTREAM) == {
         "as drawn": 4,
         **dict.fromkeys(("one of them", "one element", "none", "huge", "tiny"), 1),
@@ -99,7 +100,7 @@ def test_shapes_use_the_budget_and_keep_to_it(most: int) -> None:
     found = drawn(shapes.shapes(max_n=16, max_elements=most), 300)
     larger = 0
     for B, S, n, D in found:
-        sizes = TABLE.sizes(B, S, n, D)
+        sizes = sizes_of(B, S, n, D)
         largest = max(math.prod(spec.shape(sizes)) for spec in TABLE.drawn)
         assert largest <= max(most, 3) or (B * S <= 1 and n == D == 1)
         larger = max(larger, largest)
@@ -184,7 +185,7 @@ def test_what_values_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choices[2:9] == [values.KINDS] * 7
     assert Counter(choices[9]) == Counter([None] * 13 + list(TABLE.regimes))
     assert choices[10] == cases_.UPSTREAM
-    assert choices[11:13] == [cases_.EPSILONS] * 2
+    assert choices[11:13] == [TABLE.scalar_choices["norm_eps"]] * 2
 
 
 def test_tiles_are_those_of_the_schedules_or_the_usual_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,7 +274,7 @@ def test_cases_vary_in_everything() -> None:
     dead = share(case.tensors["alpha"].kind == "zero" for case in found)
     assert 0.08 < dead < 0.2, "by a regime, besides by chance"
     for name in TABLE.scalars:
-        assert {case.scalars[name] for case in found} == set(cases_.EPSILONS)
+        assert {case.scalars[name] for case in found} == set(TABLE.scalar_choices["norm_eps"])
     seeds = [[one.seed for one in case.tensors.values()] for case in found]
     assert all(each == list(range(each[0], each[0] + len(each))) for each in seeds)
     assert len({each[0] for each in seeds}) > 300
@@ -329,10 +330,10 @@ def test_options_of_cases() -> None:
     assert all(math.prod(spec.shape(case.sizes)) <= 200 for case in plain for spec in TABLE.drawn)
     other = default_case(B=1, S=1, n=3, D=11, dtype="float64", absent=frozenset({"gamma"}), schedules={"a": {"B": 4}})
     alike = drawn(cases(like=other, spaces={"a": {"B": (4, 8)}}), 60)
-    assert {(case.n, case.D, case.dtype, case.has("gamma"), str(dict(case.schedules["a"]))) for case in alike} == {
-        (3, 11, "float64", False, "{'B': 4}")
-    }
-    assert len({case.N for case in alike}) > 5
+    assert {
+        (case.sizes["n"], case.sizes["D"], case.dtype, case.has("gamma"), str(dict(case.schedules["a"]))) for case in alike
+    } == {(3, 11, "float64", False, "{'B': 4}")}
+    assert len({case.sizes["N"] for case in alike}) > 5
 
 
 def told(case: Case, aspect: str) -> set[str]:

@@ -32,7 +32,7 @@ def smallest(condition: Callable[[Case], bool], **options: object) -> Case:
 
 def test_without_a_condition_it_is_one_token_of_one_number() -> None:
     case = smallest(lambda case: True)
-    assert (case.B, case.S, case.n, case.D, case.dtype) == (1, 1, 1, 1, "float32")
+    assert (case.sizes["B"], case.sizes["S"], case.sizes["n"], case.sizes["D"], case.dtype) == (1, 1, 1, 1, "float32")
     assert not case.has("gamma")
     assert dict(case.scalars) == {"norm_eps": 1e-6, "hc_eps": 1e-6}
     assert not case.schedules
@@ -48,10 +48,18 @@ def _changes(layout: Layout) -> int:
 
 
 SMALLEST: dict[str, tuple[Callable[[Case], bool], Callable[[Case], object], object]] = {
-    "streams and width": (lambda c: c.n >= 3 and c.D >= 5, lambda c: (c.B, c.S, c.n, c.D), (1, 1, 3, 5)),
-    "tokens": (lambda c: c.N > 4, lambda c: (c.N <= 6, c.n, c.D), (True, 1, 1)),
-    "no tokens": (lambda c: c.S == 0, lambda c: (c.B, c.S, c.n, c.D), (1, 0, 1, 1)),
-    "beyond a tile": (lambda c: c.D > 64, lambda c: (c.n, c.D), (1, 65)),
+    "streams and width": (
+        lambda c: c.sizes["n"] >= 3 and c.sizes["D"] >= 5,
+        lambda c: (c.sizes["B"], c.sizes["S"], c.sizes["n"], c.sizes["D"]),
+        (1, 1, 3, 5),
+    ),
+    "tokens": (lambda c: c.sizes["N"] > 4, lambda c: (c.sizes["N"] <= 6, c.sizes["n"], c.sizes["D"]), (True, 1, 1)),
+    "no tokens": (
+        lambda c: c.sizes["S"] == 0,
+        lambda c: (c.sizes["B"], c.sizes["S"], c.sizes["n"], c.sizes["D"]),
+        (1, 0, 1, 1),
+    ),
+    "beyond a tile": (lambda c: c.sizes["D"] > 64, lambda c: (c.sizes["n"], c.sizes["D"]), (1, 65)),
     "16 bits": (lambda c: c.dtype.endswith("16"), lambda c: c.dtype, "bfloat16"),
     "gamma": (lambda c: c.has("gamma"), lambda c: c.tensors["gamma"], Recipe(kind="constant", seed=4)),
     "no value": (lambda c: c.tensors["x"].kind != "constant", lambda c: c.tensors["x"], Recipe(kind="zero")),
@@ -198,25 +206,25 @@ def test_stretched_cases_reach_past_every_size_and_have_one_long_axis() -> None:
         share = sum(case.sizes[symbol] > past for case in found) / len(found)
         assert share > least, (symbol, past, share)
     for case in found:
-        assert sum(size > 256 for size in (case.B, case.S, case.D)) <= 1, case.id
+        assert sum(size > 256 for size in (case.sizes["B"], case.sizes["S"], case.sizes["D"])) <= 1, case.id
         specs = (*case.table.drawn, *case.table.outputs)
         assert max(math.prod(spec.shape(case.sizes)) for spec in specs) <= 1 << 20, case.id
 
 
 def test_model_cases_have_the_shapes_of_models_and_little_to_judge() -> None:
     found = drawn(Reach.MODEL, 40, 1 << 22)
-    assert {case.n for case in found} == {1, 2, 4, 8}
-    widths = {case.D for case in found}
+    assert {case.sizes["n"] for case in found} == {1, 2, 4, 8}
+    widths = {case.sizes["D"] for case in found}
     assert min(widths) >= 1024 - 64
     assert max(widths) > 8192 - 64
     assert {1280, 4096, 7168} <= widths
     assert sum(width % 2 for width in widths) > 3, "odd ones"
-    assert max(case.N for case in found) > 1024
+    assert max(case.sizes["N"] for case in found) > 1024
     for case in found:
         assert math.prod(case.table.inputs[0].shape(case.sizes)) <= 1 << 22, case.id
         x, dh_in = case.tensors["x"], case.tensors["dh_in"]
-        many = case.N > PERIOD
-        assert (x.period, dh_in.rows) == ((PERIOD * case.K, ACTIVE) if many else (0, 0)), case.id
+        many = case.sizes["N"] > PERIOD
+        assert (x.period, dh_in.rows) == ((PERIOD * case.sizes["K"], ACTIVE) if many else (0, 0)), case.id
         parameters = [
             case.tensors[spec.name] for spec in case.table.drawn if "S" not in spec.symbols and case.has(spec.name)
         ]
@@ -230,19 +238,25 @@ def test_some_model_cases_have_all_the_elements_there_may_be() -> None:
     found = drawn(Reach.MODEL, 40, most)
     full = [case for case in found if math.prod(case.table.inputs[0].shape(case.sizes)) > 0.999 * most]
     assert 0.05 < len(full) / len(found) < 0.25
-    assert max(case.N for case in full) > max(case.table.production.tokens for case in full)
-    assert {case.B for case in full} == {1, 2}
+    made = OPERATORS["mhc_pre"].production
+    assert made is not None
+    assert max(case.sizes["N"] for case in full) > made.tokens
+    assert {case.sizes["B"] for case in full} == {1, 2}
 
 
 def test_model_cases_keep_to_a_small_budget() -> None:
     """Their parameters may have twice as many elements as x; with many streams no width leaves room for them."""
     found = drawn(Reach.MODEL, 25, 1 << 17)
-    assert {case.n for case in found} == {1, 2, 4}
-    assert {case.B for case in found} == {1, 2, 4}
+    assert {case.sizes["n"] for case in found} == {1, 2, 4}
+    assert {case.sizes["B"] for case in found} == {1, 2, 4}
     for case in found:
         assert math.prod(case.table.inputs[0].shape(case.sizes)) <= 1 << 17, case.id
         assert max(math.prod(spec.shape(case.sizes)) for spec in case.table.inputs) <= 2 << 17, case.id
-    assert max(case.D for case in found if case.n == 4) < 2730 < max(case.D for case in found if case.n == 2)
+    assert (
+        max(case.sizes["D"] for case in found if case.sizes["n"] == 4)
+        < 2730
+        < max(case.sizes["D"] for case in found if case.sizes["n"] == 2)
+    )
 
 
 def test_a_size_is_as_likely_in_each_factor_of_two() -> None:

@@ -66,7 +66,7 @@ def scaled_case(x_scale: float = 0.1, **fields: Any) -> Case:
     """Return a case like a layer's: x at `x_scale`, phi so that its product with a normalised x is about 1."""
     case = default_case(**fields)
     case = with_tensor(case, "x", scale=x_scale)
-    return with_tensor(case, "phi", scale=case.K**-0.5)
+    return with_tensor(case, "phi", scale=case.sizes["K"] ** -0.5)
 
 
 def with_layout(case: Case, name: str, **fields: Any) -> Case:

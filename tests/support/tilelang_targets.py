@@ -88,9 +88,11 @@ def programs(case: Case, target: Target) -> list[Job]:
     dtype, gamma = STORAGE_DTYPES[case.dtype], "gamma" in case.tensors
     schedule = tuple(case.schedules.get("tilelang", {}).items())
     with _on(target.chip, record):
-        sizes = (case.N, case.n, case.D)
+        sizes = (case.sizes["N"], case.sizes["n"], case.sizes["D"])
         forward.launches.__wrapped__(*sizes, dtype, gamma, 1e-6, 1e-6, 0, schedule)
-        backward.prepared.__wrapped__((case.B, case.S, case.n, case.D), dtype, 0, schedule)
+        backward.prepared.__wrapped__(
+            (case.sizes["B"], case.sizes["S"], case.sizes["n"], case.sizes["D"]), dtype, 0, schedule
+        )
     return jobs
 
 

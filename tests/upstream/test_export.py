@@ -160,7 +160,7 @@ def test_neighbours_differ_in_one_thing_and_say_where_it_passes() -> None:
             self.case = case
 
         def finish(self) -> list[Verdict]:
-            return [refused if self.case.dtype == "float64" else wrong if self.case.D > 1 else fine]
+            return [refused if self.case.dtype == "float64" else wrong if self.case.sizes["D"] > 1 else fine]
 
         def stop(self) -> None:
             pass

@@ -107,7 +107,7 @@ def _same(got: Tensor | None, wanted: Tensor | None, close: Callable[[Tensor, Te
 @lru_cache
 def _inputs(fixed: Fixed, device: str) -> Named:
     generator = torch.Generator().manual_seed(_SEED)
-    sizes, storage = PRE.sizes(fixed.B, fixed.S, fixed.n, fixed.D), STORAGE_DTYPES[fixed.dtype]
+    sizes, storage = PRE.sizes(vars(fixed)), STORAGE_DTYPES[fixed.dtype]
     tensors = {}
     for spec in PRE.drawn:
         values = torch.randn(spec.shape(sizes), generator=generator)

@@ -86,7 +86,7 @@ def draw(shape: Shape, device: torch.device) -> dict[str, Tensor | None]:
 
     The saved tensors are the float64 forward's, rounded once, so that a backward is judged by itself.
     """
-    sizes = PRE.sizes(shape.B, shape.S, shape.n, shape.D)
+    sizes = PRE.sizes(vars(shape))
     generator = torch.Generator(device).manual_seed(_SEED)
     tensors: dict[str, Tensor | None] = {}
     for spec in PRE.drawn:

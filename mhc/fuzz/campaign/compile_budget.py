@@ -91,9 +91,12 @@ class CompileBudget:
 
 def _programs(case: Case) -> Hashable:
     schedules = frozenset((name, frozenset(schedule.items())) for name, schedule in case.schedules.items())
-    return case.n, case.D, case.dtype, frozenset(case.tensors), schedules
+    widths = tuple(case.sizes[name] for name in case.table.widths)
+    return widths, case.dtype, frozenset(case.tensors), schedules
 
 
 def opening(implementation: Implementation) -> list[Case]:
     """Return `OPENING` in each dtype that the implementation takes."""
+    if implementation.operator != OPENING.operator:
+        return []
     return [replace(OPENING, dtype=dtype) for dtype in DTYPES if dtype in implementation.dtypes]

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from mhc.case import Case
-from mhc.case_json import CaseError, parse
+from mhc.case_json import CaseError, operator_of, parse
 from mhc.fuzz.campaign.store import Store, StoreError
 from mhc.fuzz.findings.finding import from_document
 from mhc.implementation import DEVICES
@@ -151,9 +151,7 @@ def _read_text(kind: type, value: object) -> object:
     if kind is CaseText:
         Case.from_json(value)
     else:
-        document = parse(value)
-        if not isinstance(document, Mapping) or not isinstance(document.get("operator", ""), str):
-            raise ValueError("no case")
+        operator_of(parse(value))
     return kind(value)
 
 

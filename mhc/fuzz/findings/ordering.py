@@ -23,7 +23,7 @@ assert set(KINDS) == set(DRAWN_KINDS)
 def rank(case: Case) -> tuple[object, ...]:
     """Return a tuple that is smaller for simpler cases: pinned schedules, sizes, dtype, scalars, values and layouts."""
     pinned = sum(1 + len(schedule) for schedule in case.schedules.values())
-    shape = tuple(size or math.inf for size in (case.B, case.S, case.n, case.D))
+    shape = tuple(case.sizes[name] or math.inf for name in case.table.axis_names)
     tensors = tuple((1, *_recipe(case.tensors[spec.name])) if case.has(spec.name) else (0,) for spec in case.table.drawn)
     return pinned, _volume(case), shape, DTYPES.index(case.dtype), scalars_rank(case), tensors
 
@@ -56,7 +56,7 @@ def number_rank(value: float) -> tuple[int, int, bool]:
 
 def _volume(case: Case) -> float:
     """Return the elements of all tensors; infinity without tokens, which is a special case and not a simple one."""
-    if case.N == 0:
+    if case.token_count == 0:
         return math.inf
     return sum(math.prod(spec.shape(case.sizes)) for spec in case.table.drawn)
 

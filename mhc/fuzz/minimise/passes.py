@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 from mhc.case import Case
-from mhc.fuzz.minimise.shape_passes import DIMENSIONS, merged, resized, smaller, to_ones
+from mhc.fuzz.minimise.shape_passes import merged, resized, smaller, to_ones
 from mhc.fuzz.minimise.value_passes import (
     contiguous,
     every,
@@ -38,12 +39,12 @@ def early(table: Operator) -> tuple[Step, ...]:
     return (
         nothing_special,
         unpinned,
-        to_ones(*DIMENSIONS),
-        to_ones("B", "S"),
-        to_ones("n", "D"),
-        *(smaller(name) for name in DIMENSIONS),
-        merged("B", "S"),
-        merged("n", "D"),
+        to_ones(*table.axis_names),
+        to_ones(*table.tokens),
+        to_ones(*table.widths),
+        # tokens first: most bugs need few of them, and fewer tokens make every later check cheaper
+        *(smaller(name) for name in (*table.tokens, *table.widths)),
+        *(merged(one, other) for axes in (table.tokens, table.widths) for one, other in pairwise(axes)),
         every(names, contiguous),
         every(names, unmarked),
         every(names, unthinned),
@@ -70,7 +71,7 @@ def nothing_special(case: Case) -> Iterator[Case]:
     for spec in case.table.drawn:
         if spec.optional:
             plain = next(iter(without(spec.name)(plain)), plain)
-    yield from resized(plain, dict.fromkeys(DIMENSIONS, 1))
+    yield from resized(plain, dict.fromkeys(case.table.axis_names, 1))
     yield plain
 
 

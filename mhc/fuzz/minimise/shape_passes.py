@@ -6,15 +6,12 @@ from dataclasses import replace
 from mhc.case import Case
 from mhc.recipe import Index
 
-DIMENSIONS = ("B", "S", "n", "D")
-"""Tokens first: most bugs need few of them, and fewer tokens make every later check cheaper."""
-
 
 def to_ones(*names: str) -> Callable[[Case], Iterator[Case]]:
     """Return the step that makes several dimensions 1 at once."""
 
     def step(case: Case) -> Iterator[Case]:
-        if any(getattr(case, name) != 1 for name in names):
+        if any(case.sizes[name] != 1 for name in names):
             yield from resized(case, dict.fromkeys(names, 1))
 
     return step
@@ -24,7 +21,7 @@ def smaller(name: str) -> Callable[[Case], Iterator[Case]]:
     """Return the step that makes one dimension smaller."""
 
     def step(case: Case) -> Iterator[Case]:
-        for size in sizes_below(getattr(case, name)):
+        for size in sizes_below(case.sizes[name]):
             yield from resized(case, {name: size})
 
     return step
@@ -34,8 +31,8 @@ def merged(one: str, other: str) -> Callable[[Case], Iterator[Case]]:
     """Return the step that moves one dimension into another, with the same product."""
 
     def step(case: Case) -> Iterator[Case]:
-        product = getattr(case, one) * getattr(case, other)
-        if getattr(case, one) > 1 and product:
+        product = case.sizes[one] * case.sizes[other]
+        if case.sizes[one] > 1 and product:
             yield from resized(case, {one: 1, other: product})
 
     return step
@@ -57,8 +54,8 @@ def sizes_below(size: int) -> list[int]:
 
 def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:
     """Yield `case` in another shape, with literals outside of it at its edge, at their distance from the end, or dropped."""
-    shape = {name: changes.get(name, getattr(case, name)) for name in DIMENSIONS}
-    before, after = case.sizes, case.table.sizes(*(shape[name] for name in DIMENSIONS))
+    before = case.sizes
+    after = case.table.sizes({**before, **changes})
     given = set()
     for place in (_at_the_edge, _from_the_end, _inside):
         tensors = {}
@@ -69,7 +66,7 @@ def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:
                 # two literals at one place become one
                 literals = {index: value for index, value in placed if index is not None}
                 tensors[spec.name] = replace(recipe, literals=tuple(literals.items()))
-        made = replace(case, tensors=tensors, **shape)
+        made = replace(case, tensors=tensors, sizes=after)
         if made not in given:
             given.add(made)
             yield made

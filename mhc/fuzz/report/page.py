@@ -5,11 +5,11 @@ import math
 import time
 from collections import Counter
 from functools import cache, partial
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from mhc.case_json import parse
+from mhc.case import Case
+from mhc.case_json import CaseError
 from mhc.fuzz.check.differential import Pair
 from mhc.fuzz.report import pictures, words
 from mhc.fuzz.report.snapshot import Run
@@ -117,9 +117,9 @@ def _shade(n: int, most: int) -> str:
 
 def _case_id(case: str) -> str:
     try:
-        fields: Any = parse(case)
-        return ", ".join(f"{name} = {fields[name]}" for name in ("B", "S", "n", "D", "dtype"))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        read = Case.from_json(case)
+        return f"{read.shape}, dtype = {read.dtype}"
+    except CaseError:
         return case
 
 

@@ -1,12 +1,12 @@
 """Read the store of a campaign once, consistently, for its reports."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mhc.case import Case
+from mhc.case_json import operator_of, parse
 from mhc.fuzz.campaign.harness_faults import FaultRecord, read_faults
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.campaign.store_validation import check
@@ -66,7 +66,7 @@ class StoredFinding:
 
     @property
     def shape(self) -> str:
-        return ", ".join(f"{name} = {getattr(self.finding.case, name)}" for name in ("B", "S", "n", "D", "dtype"))
+        return f"{self.finding.case.shape}, dtype = {self.finding.case.dtype}"
 
     @property
     def reduction(self) -> Reduction | None:
@@ -241,7 +241,7 @@ class Run:
         """The labels of regions by aspect, those that no case was in among them."""
         operators = {found.finding.case.operator for found in self.findings}
         for by_name in self.worst.values():
-            operators |= {json.loads(case).get("operator") for _, case in by_name.values()}
+            operators |= {operator_of(parse(case)) for _, case in by_name.values()}
         wanted = [label for name, table in OPERATORS.items() if name in operators for label in labels(table)]
         seen = sorted({label for counts in self.regions.values() for label in counts})
         found: dict[str, list[str]] = {}

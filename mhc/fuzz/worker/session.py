@@ -92,7 +92,9 @@ def _configured(request: Round) -> hypothesis.settings:
 def _strategy(implementation: Implementation, request: Round) -> SearchStrategy[Case]:
     spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
     like = None if request.like is None else Case.from_json(request.like)
-    return cases(max_elements=request.max_elements, spaces=spaces, like=like, reach=request.reach)
+    return cases(
+        operator=implementation.table.name, max_elements=request.max_elements, spaces=spaces, like=like, reach=request.reach
+    )
 
 
 def _climb(checked: Checked, rare: frozenset[str]) -> None:

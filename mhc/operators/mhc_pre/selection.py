@@ -46,7 +46,7 @@ class Problem:
 
 def problem_of(case: Case, chip: Chip) -> Problem:
     """Return the problem of a case; one without tokens is scheduled as one token."""
-    return Problem(max(case.N, 1), case.n, case.D, STORAGE_DTYPES[case.dtype], chip)
+    return Problem(max(case.sizes["N"], 1), case.sizes["n"], case.sizes["D"], STORAGE_DTYPES[case.dtype], chip)
 
 
 Support = Literal[True] | str

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mhc.operator import Operator, Production, Regime, Role, TensorSpec
+from mhc.operator import Axis, Operator, Production, Regime, Role, TensorSpec
 from mhc.operators.mhc_pre import formula
 from mhc.operators.mhc_pre.relations import RELATIONS
 from mhc.recipe import Recipe
@@ -11,9 +11,15 @@ from mhc.recipe import Recipe
 MAX_N = 16
 
 
+def derived(sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """The symbols that follow from the shape of x: N = B*S tokens, K = n*D, M = n*n + 2*n."""
+    n = sizes["n"]
+    return {"N": sizes["B"] * sizes["S"], "K": n * sizes["D"], "M": n * n + 2 * n}
+
+
 def sizes(B: int, S: int, n: int, D: int) -> Mapping[str, int]:
-    """The operator's symbols for a shape of x; N = B*S tokens, K = n*D, M = n*n + 2*n."""
-    return {"B": B, "S": S, "n": n, "D": D, "N": B * S, "K": n * D, "M": n * n + 2 * n}
+    """The sizes of all symbols for a shape of x."""
+    return PRE.sizes({"B": B, "S": S, "n": n, "D": D})
 
 
 def usual_exponents(sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -53,8 +59,9 @@ PRE = Operator(
     ),
     optional_outputs=frozenset({"inv_rms", "h_mix", "h_pre"}),
     scalars=MappingProxyType({"norm_eps": 1e-6, "hc_eps": 1e-6}),
-    sizes=sizes,
-    max_n=MAX_N,
+    scalar_choices=dict.fromkeys(("norm_eps", "hc_eps"), (1e-06, 1e-06, 0.0, 1e-12, 0.125, 1.0, 64.0)),
+    axes=(Axis("B", least=0), Axis("S", least=0), Axis("n", most=MAX_N), Axis("D")),
+    derived=derived,
     forward=formula.forward,
     backward=formula.backward,
     streams="n",

@@ -120,11 +120,11 @@ def _changed(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def _changes(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in ("B", "S", "n", "D"):
-        size = getattr(case, name)
+    for name in case.table.axis_names:
+        size = case.sizes[name]
         for other in dict.fromkeys((size - 1, size + 1, 2 * size)):
             if other >= 1:
-                yield f"{name} = {other}", {name: other}
+                yield f"{name} = {other}", {"sizes": {**case.sizes, name: other}}
     for dtype in STORAGE_DTYPES:
         if dtype != case.dtype:
             yield f"dtype = {dtype}", {"dtype": dtype}

@@ -105,7 +105,7 @@ def _raises_at_random(case: Case) -> bool:
 
 def _supports(error: Callable[[], BaseException]) -> Callable[[Case], bool]:
     def supports(case: Case) -> bool:
-        if case.S % 2:
+        if case.sizes["S"] % 2:
             raise error()
         return True
 
@@ -176,7 +176,9 @@ REFUSING = (
     _supporting(name="supports_raises", finds=("liveness: raises ValueError",), supports=_supports(ValueError)),
     _supporting(name="supports_exits", finds=("liveness: raises SystemExit",), supports=_supports(SystemExit)),
     _supporting(
-        name="supports_says_perhaps", finds=("liveness: raises *",), supports=lambda case: "perhaps" if case.S % 2 else True
+        name="supports_says_perhaps",
+        finds=("liveness: raises *",),
+        supports=lambda case: "perhaps" if case.sizes["S"] % 2 else True,
     ),
     Misbehaviour(name="supports_in_turns", kind=UNSTEADY, finds=("refusal: unsteady",), supports=_in_turns),
     Misbehaviour(

@@ -1,0 +1,143 @@
+"""Operators declared by a plain PyTorch function: notation, reference, bounds, and a whole check of one."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mhc import DeclarationError, Implementation, ImplementationError, default_case, load, materialise, operator, reference
+from mhc.fuzz.check.check import check
+from mhc.operator import OPERATORS, Role
+from oracles.bound import tolerances
+from oracles.verdict import Status
+
+F64 = torch.float64
+
+
+@operator(x="[*B, D] storage", weight="[D] storage", D=(1, 8192), eps=(1e-6, 1e-5, 0.0), tokens="*B")
+def declared_norm(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
+    v = x.float()
+    return (v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
+
+
+def by_division(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
+    v = x.float()
+    return (v / (v.square().mean(-1, keepdim=True) + eps).sqrt()).to(x.dtype) * weight
+
+
+def drops_the_last_column(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
+    v = torch.cat([x[..., :-1], x[..., -1:] * 0], -1)
+    return by_division(v, weight, eps=eps)
+
+
+RIGHT = Implementation(name="by division", operator=declared_norm, function=by_division)
+WRONG = Implementation(name="drops", operator=declared_norm, function=drops_the_last_column)
+
+
+def test_the_notation_gives_the_record_of_the_operator() -> None:
+    assert declared_norm.axis_names == ("B0", "B1", "D")
+    assert (declared_norm.axis("D").least, declared_norm.axis("D").most) == (1, 8192)
+    assert declared_norm.tokens == ("B0", "B1")
+    assert [(spec.name, spec.symbols, spec.role) for spec in declared_norm.outputs] == [
+        ("y", ("B0", "B1", "D"), Role.STORAGE)
+    ]
+    assert [spec.name for spec in (*declared_norm.upstream, *declared_norm.gradients)] == ["dy", "dx", "dweight"]
+    assert declared_norm.scalars == {"eps": 1e-6}
+    assert declared_norm.scalar_choices == {"eps": (1e-6, 1e-5, 0.0)}
+
+
+def test_an_output_in_float32_and_several_outputs_are_seen() -> None:
+    @operator(a="[T, V]")
+    def two(a: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.logsumexp(a.float(), -1), a.softmax(-1)
+
+    assert [(spec.name, spec.symbols, spec.role) for spec in two.outputs] == [
+        ("y0", ("T",), Role.ACCUMULATE),
+        ("y1", ("T", "V"), Role.STORAGE),
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+def test_the_reference_is_float64_whatever_the_function_converts_to(dtype: str) -> None:
+    case = default_case(operator="declared_norm", B0=2, B1=3, D=37, dtype=dtype)
+    inputs = materialise(case)
+    x, weight, dy = (inputs.tensors[name].double() for name in ("x", "weight", "dy"))  # type: ignore[union-attr]
+    x.requires_grad_()
+    y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight
+    (dx,) = torch.autograd.grad(y, x, dy)
+    found = reference(inputs)
+    torch.testing.assert_close(found.outputs["y"], y.detach(), rtol=1e-14, atol=0)
+    assert found.gradients["dx"] is not None
+    torch.testing.assert_close(found.gradients["dx"], dx, rtol=1e-12, atol=1e-15)
+    allowed = tolerances(inputs, found).results
+    assert set(allowed) == {"y", "dx", "dweight"}
+    torch.testing.assert_close(allowed["y"].value, y.detach(), rtol=1e-14, atol=0)
+
+
+def test_a_right_implementation_passes_and_a_wrong_one_fails_in_output_and_gradients() -> None:
+    case = default_case(operator="declared_norm", B0=2, B1=3, D=37, dtype="bfloat16")
+    right = check(RIGHT, case, "cpu").verdicts
+    assert not [one for one in right if one.status is Status.FAIL]
+    assert {one.subject for one in right if one.oracle == "bound" and one.status is Status.PASS} == {"y", "dx", "dweight"}
+    wrong = {(one.oracle, one.subject) for one in check(WRONG, case, "cpu").failures}
+    assert {("bound", "y"), ("bound", "dx"), ("bound", "dweight")} <= wrong
+
+
+def test_a_file_that_is_imported_again_replaces_its_operator(tmp_path: Path) -> None:
+    path = tmp_path / "twice.py"
+    path.write_text(
+        "from mhc import Implementation, operator\n"
+        "@operator(x='[T, D]')\n"
+        "def doubled(x):\n"
+        "    return x * 2\n"
+        "IMPL = Implementation(name='mine', operator=doubled, function=lambda x: x + x)\n",
+        encoding="utf-8",
+    )
+    for _ in range(2):
+        assert load(f"{path}:IMPL").table is OPERATORS["doubled"]
+
+    @operator(x="[T, D]")
+    def doubled(x: Tensor) -> Tensor:
+        return x * 2
+
+    with pytest.raises(ValueError, match="operator 'doubled': another one has this name"):
+        Implementation(name="other", operator=doubled, function=lambda x: x + x)
+
+
+def plain(x: Tensor, *, eps: float) -> Tensor:
+    return x + eps
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"x": "[T]"}, "plain: eps is an argument of the function, and is not declared"),
+        ({"eps": 1.0}, "plain: x is an argument of the function, and is not declared"),
+        ({"x": "T", "eps": 1.0}, r'plain: x must be declared as "\[axes\] dtype"'),
+        ({"x": "[T] int3", "eps": 1.0}, "with a dtype out of storage, float32, was"),
+        ({"x": "[T]", "eps": 1.0, "D": (1, 2)}, "plain: D is neither an argument of the function nor an axis"),
+        ({"x": "[T]", "eps": 1.0, "T": (2, 1)}, "plain: T must be a pair of integers, least and most"),
+        ({"x": "[T]", "eps": "small"}, "plain: eps must be a number or a tuple of numbers"),
+        ({"x": "[T]", "eps": 1.0, "tokens": "S"}, "plain: tokens: S is no axis of its tensors, which are T"),
+    ],
+)
+def test_a_bad_declaration_says_what_was_expected(declared: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        operator(**declared)(plain)
+
+
+def test_a_function_that_fails_on_its_shapes_is_shown_with_them() -> None:
+    def mismatched(x: Tensor, y: Tensor) -> Tensor:
+        return x @ y
+
+    with pytest.raises(DeclarationError, match=r"mismatched: the function fails on x \(5, 7\), y \(5, 7\): RuntimeError"):
+        operator(x="[T, D]", y="[T, D]")(mismatched)
+
+
+@pytest.mark.parametrize("given", [{"forward": by_division}, {"backward": by_division}])
+def test_a_function_stands_in_place_of_forward_and_backward(given: dict[str, Callable[..., Any]]) -> None:
+    with pytest.raises(ImplementationError, match="function stands in place of forward and backward"):
+        Implementation(name="both", operator=declared_norm, function=by_division, **given)  # type: ignore[arg-type]
