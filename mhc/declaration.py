@@ -13,6 +13,7 @@ range of an axis; a tuple of numbers is what is drawn for a scalar, the default 
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -77,31 +78,34 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
         inputs=inputs,
         outputs=outputs,
         scalars=choices,
-        forward=forward_of(function),
-        backward=backward_of(function, len(inputs)),
+        forward=Forward(function),
+        backward=Backward(function, len(inputs)),
         function=function,
     )
 
 
-def forward_of(function: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
-    """Return the function with its outputs in a tuple."""
+@dataclass(frozen=True)
+class Forward:
+    """The forward of a plain function: its outputs in a tuple."""
 
-    def forward(*tensors: Tensor, **scalars: Any) -> tuple[Tensor, ...]:
-        return _tuple(function(*tensors, **scalars))
+    function: Callable[..., Any]
 
-    return forward
+    def __call__(self, *tensors: Tensor, **scalars: Any) -> tuple[Tensor, ...]:
+        return _tuple(self.function(*tensors, **scalars))
 
 
-def backward_of(function: Callable[..., Any], inputs: int) -> Callable[..., tuple[Tensor | None, ...]]:
-    """Return the backward that autograd derives: from `inputs` tensors and the upstream gradients to the gradients."""
+@dataclass(frozen=True)
+class Backward:
+    """The backward that autograd derives: from `inputs` tensors and the upstream gradients to the gradients."""
 
-    def backward(*tensors: Tensor, **scalars: Any) -> tuple[Tensor | None, ...]:
-        leaves = [one.detach().requires_grad_() for one in tensors[:inputs]]
+    function: Callable[..., Any]
+    inputs: int
+
+    def __call__(self, *tensors: Tensor, **scalars: Any) -> tuple[Tensor | None, ...]:
+        leaves = [one.detach().requires_grad_() for one in tensors[: self.inputs]]
         with torch.enable_grad():
-            outputs = _tuple(function(*leaves, **scalars))
-        return torch.autograd.grad(outputs, leaves, tensors[inputs:], allow_unused=True)
-
-    return backward
+            outputs = _tuple(self.function(*leaves, **scalars))
+        return torch.autograd.grad(outputs, leaves, tensors[self.inputs :], allow_unused=True)
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
-from mhc.declaration import backward_of, forward_of
+from mhc.declaration import Backward, Forward
 from mhc.operator import OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
 DEVICES = ("cpu", "cuda")
@@ -101,8 +101,8 @@ class Implementation:
         if self.function is not None:
             given = self.forward is not None or self.backward is not None
             self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
-            object.__setattr__(self, "forward", forward_of(self.function))
-            object.__setattr__(self, "backward", backward_of(self.function, len(self.table.inputs)))
+            object.__setattr__(self, "forward", Forward(self.function))
+            object.__setattr__(self, "backward", Backward(self.function, len(self.table.inputs)))
             object.__setattr__(self, "recomputes_forward", True)
             object.__setattr__(self, "function", None)
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))

@@ -26,6 +26,8 @@ STORAGE_DTYPES: Mapping[str, torch.dtype] = {
 
 
 STAGES = ("forward", "backward")
+UNLIMITED = 2**63 - 1
+"""The largest size of a tensor."""
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -63,7 +65,7 @@ class Axis:
 
     name: str
     least: int = 1
-    most: int = 2**63 - 1
+    most: int = UNLIMITED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,7 +250,7 @@ class Operator:
         for axis in self.axes:
             size = chosen[axis.name]
             if not axis.least <= size <= axis.most:
-                allowed = f"at least {axis.least}" if axis.most > size else f"in {axis.least}..{axis.most}"
+                allowed = f"at least {axis.least}" if axis.most == UNLIMITED else f"in {axis.least}..{axis.most}"
                 raise ValueError(
                     f"{lead.name} has shape {tuple(x.shape)}, so {axis.name} = {size}; {axis.name} must be {allowed}"
                 )
