@@ -86,7 +86,7 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
 
 @dataclass(frozen=True)
 class Forward:
-    """The forward of a plain function: its outputs in a tuple."""
+    """A forward whose outputs come in a tuple, where its function returns one tensor too."""
 
     function: Callable[..., Any]
 

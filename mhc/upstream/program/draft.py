@@ -78,7 +78,8 @@ def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
         options=options,
     )
     result = "" if ends else "returned"
-    if not ends and not (isinstance(function, Forward) and len(table.outputs) == 1):
+    alone = isinstance(function, Forward) and len(table.outputs) == 1
+    if not ends and not (alone and isinstance(function.function(*map(recording.given.get, arguments), **keywords), Tensor)):
         result += f"[{recording.outputs.index(recording.found.fingerprint.subject)}]"
     where = f"{recording.stage} of {recording.implementation.name}"
     return _script(recording, Kernels(whole.imports, texts, [called], where), result), where
