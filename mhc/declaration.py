@@ -147,12 +147,13 @@ def _outputs(
     axes: Sequence[Axis],
     scalars: Mapping[str, float],
 ) -> tuple[TensorSpec, ...]:
-    """Return the specs of the outputs, from a call without data in which each axis has a size of its own."""
+    """Return the specs of the outputs, from a call on zeros in which each axis has a size of its own."""
     sizes = dict(zip((axis.name for axis in axes), _PRIMES, strict=False))
     if len(sizes) < len(axes):
         raise DeclarationError(f"{operator}: at most {len(_PRIMES)} axes are supported, was {len(axes)}")
     storage = torch.bfloat16
-    given = [torch.empty(spec.shape(sizes), dtype=spec.dtype(storage), device="meta") for spec in inputs]
+    # not on the device "meta", whose first use imports TorchDynamo and takes two seconds
+    given = [torch.zeros(spec.shape(sizes), dtype=spec.dtype(storage)) for spec in inputs]
     try:
         results = _tuple(function(*given, **scalars))
     except Exception as error:

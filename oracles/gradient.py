@@ -32,6 +32,8 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
     case, table = trial.case, trial.case.table
     if not trial.observation.gradients:
         return [not_applicable(NAME, "autograd", "no backward")]
+    if table.function is not None:
+        return [not_applicable(NAME, "autograd", "the reference's gradients are those of automatic differentiation")]
     if case.dtype == "float64":
         return [not_applicable(NAME, "autograd", "no reference is more precise; gradcheck judges float64")]
     few = condensed(trial.inputs)
