@@ -6,7 +6,16 @@ from types import MappingProxyType
 from mhc.implementation import Implementation
 from mhc.loading import load as load_from
 from mhc.operators import (
-    attention, by_hand, geglu, layer_norm, mhc_post, mhc_sinkhorn, rms_norm, rope, softmax, swiglu,
+    attention,
+    by_hand,
+    geglu,
+    layer_norm,
+    mhc_post,
+    mhc_sinkhorn,
+    rms_norm,
+    rope,
+    softmax,
+    swiglu,
 )  # fmt: skip
 from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS as PRE_IMPLEMENTATIONS
 

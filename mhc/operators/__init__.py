@@ -5,13 +5,12 @@ operator may have.
 """
 
 from mhc.operator import register
-from mhc.operators import attention, geglu, layer_norm, mhc_post, mhc_sinkhorn, rms_norm, rope, softmax, swiglu
 from mhc.operators.mhc_pre.table import PRE
 
-for _operator in (
-    PRE,
-    *(one.table for one in mhc_post.IMPLEMENTATIONS),
-    *(one.table for one in mhc_sinkhorn.IMPLEMENTATIONS),
-    *(module.IMPLEMENTATIONS[0].table for module in (rms_norm, layer_norm, softmax, swiglu, geglu, rope, attention)),
-):
-    register(_operator)
+register(PRE)  # before the others: reports list outputs in the order of OPERATORS
+
+from mhc.operators import attention, geglu, layer_norm, mhc_post, mhc_sinkhorn, rms_norm, rope, softmax, swiglu  # noqa: E402
+
+for _module in (mhc_post, mhc_sinkhorn, rms_norm, layer_norm, softmax, swiglu, geglu, rope, attention):
+    for _one in _module.IMPLEMENTATIONS:
+        register(_one.table)

@@ -26,5 +26,5 @@ def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return weights.to(q.dtype) @ v
 
 
-# `F.scaled_dot_product_attention` is not here: a query whose scores are all -inf gets 0 from it, and NaN by the formula.
+# `scaled_dot_product_attention` is not here: a query whose scores are all -inf gets 0 from it, and NaN by the formula.
 IMPLEMENTATIONS = (eager(attention),)

@@ -12,9 +12,7 @@ from mhc.declaration import operator
 from mhc.operators.eager import eager
 
 
-@operator(
-    x="[*B, D] storage", weight="[D] storage", bias="[D] storage", D=(1, 8192), eps=(1e-5, 1e-6, 0.0), tokens="*B"
-)
+@operator(x="[*B, D] storage", weight="[D] storage", bias="[D] storage", D=(1, 8192), eps=(1e-5, 1e-6, 0.0), tokens="*B")
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Tensor:
     """Return y, computed in float32 and rounded once to x's dtype."""
     v = x.float()
@@ -23,6 +21,6 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Tensor
     return (centred * rstd * weight.float() + bias.float()).to(x.dtype)
 
 
-# `F.layer_norm` is not here. On the CPU, in bfloat16 and float16, it adds up dweight and dbias in that dtype, and the statistics
-# of its backward are rounded to it; in float32, an infinite dy makes some dx infinite that are NaN by the formula.
+# PyTorch's own is not here. On the CPU, in bfloat16 and float16, it adds up dweight and dbias in that dtype, and rounds the
+# statistics of its backward to it; in float32, an infinite dy makes some dx infinite that are NaN by the formula.
 IMPLEMENTATIONS = (eager(layer_norm),)

@@ -6,8 +6,8 @@ Source: arXiv 1910.07467, eq. 4; rounded to x's dtype before the weight, as in L
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.nn import functional
 
 from mhc.declaration import operator
 from mhc.operators.eager import eager
@@ -21,7 +21,7 @@ def rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
 
 
 def _torch(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
-    return F.rms_norm(x, weight.shape, weight, eps)
+    return functional.rms_norm(x, weight.shape, weight, eps)
 
 
 IMPLEMENTATIONS = (eager(rms_norm, "torch", _torch), eager(rms_norm))

@@ -13,9 +13,7 @@ from mhc.declaration import operator
 from mhc.operators.eager import eager
 
 
-@operator(
-    x="[B, S, H, 2, R] storage", cos="[S, R] float32", sin="[S, R] float32", H=(1, 128), R=(1, 128), tokens="B"
-)
+@operator(x="[B, S, H, 2, R] storage", cos="[S, R] float32", sin="[S, R] float32", H=(1, 128), R=(1, 128), tokens="B")
 def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Return y, computed in the dtype of cos and rounded once to x's dtype."""
     first, second = x.to(cos.dtype).unbind(-2)
