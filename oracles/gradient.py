@@ -15,7 +15,6 @@ from torch import Tensor
 from mhc.observation import Observation
 from mhc.reference import condensed, widen
 from oracles import linear
-from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
@@ -33,7 +32,7 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
     if not trial.observation.gradients:
         return [not_applicable(NAME, "autograd", "no backward")]
     if table.function is not None:
-        return [not_applicable(NAME, "autograd", "the reference's gradients are those of automatic differentiation")]
+        return [not_applicable(NAME, "autograd", "the bound gate's reference is automatic differentiation already")]
     if case.dtype == "float64":
         return [not_applicable(NAME, "autograd", "no reference is more precise; gradcheck judges float64")]
     few = condensed(trial.inputs)
@@ -47,7 +46,7 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
             wanted = {spec.name: few.expand(wanted[spec.name], spec) for spec in table.gradients if spec.name in wanted}
         gradients = {name: _derived(wanted[name], one) for name, one in trial.allowed.gradients.items()}
         observation = replace(trial.observation, outputs={})
-        return agree(NAME, "not the derivative", observation, Tolerances(outputs={}, gradients=gradients))
+        return agree(NAME, "not the derivative", observation, replace(trial.allowed, outputs={}, gradients=gradients))
 
     return Plan(judge=judge)
 
@@ -93,7 +92,7 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         one, other = (observed[label].gradients for label in PARTS)
         added = {name: _add(one[name], other[name]) for name in one if name in table.token_sums}
-        allowed = Tolerances(outputs={}, gradients=trial.allowed.gradients)
+        allowed = replace(trial.allowed, outputs={})
         return agree(NAME, "not additive", replace(trial.observation, outputs={}, gradients=added), allowed)
 
     return Plan(runs=runs, judge=judge)

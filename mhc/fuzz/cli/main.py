@@ -24,7 +24,7 @@ from mhc.implementation import DEVICES, Implementation
 from mhc.loading import outside_names
 from mhc.registry import BUILT_IN, built_in, load
 from mhc.upstream.cli.export import VERBS
-from oracles.judge import JUDGED, outcomes
+from oracles.judge import JUDGED, SAMPLED, outcomes
 from oracles.verdict import Status, Verdict
 
 _implementations = click.option(
@@ -156,7 +156,7 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], tr
         click.echo(replay_table(case, implementation.name, verdicts))
         fails = any(verdict.status is Status.FAIL for verdict in verdicts)
         failed |= fails
-        if not fails and JUDGED not in outcomes(verdicts).values():
+        if not fails and not {JUDGED, SAMPLED} & set(outcomes(verdicts).values()):
             empty.append(implementation.name)
             click.echo(f"{implementation.name}: nothing was judged", err=True)
     none = bool(empty) and (bool(chosen) or len(empty) == len(loaded))
