@@ -2,8 +2,8 @@
 
     y_1 = x_1 * cos - x_2 * sin        y_2 = x_2 * cos + x_1 * sin
 
-Source: arXiv 2104.09864, eq. 34, in the order of GPT-NeoX and Llama. x_1 and x_2 are the two halves [R] of a row:
-x [B, S, H, 2, R], cos and sin [S, R] -> y [B, S, H, 2, R].
+Source: arXiv 2104.09864, eq. 34, in the order of GPT-NeoX and Llama. x_1 and x_2 are the two halves of a row:
+x [B, S, H, D], cos and sin [S, R], D = 2R -> y [B, S, H, D].
 """
 
 import torch
@@ -13,12 +13,20 @@ from mhc.declaration import operator
 from mhc.operators.eager import eager
 
 
-@operator(x="[B, S, H, 2, R] storage", cos="[S, R] float32", sin="[S, R] float32", H=(1, 128), R=(1, 128), tokens="B")
+@operator(
+    x="[B, S, H, D] storage",
+    cos="[S, R] float32",
+    sin="[S, R] float32",
+    D="2*R",
+    H=(1, 128),
+    R=(1, 128),
+    tokens="B",
+)
 def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Return y, computed in the dtype of cos and rounded once to x's dtype."""
-    first, second = x.to(cos.dtype).unbind(-2)
+    first, second = x.to(cos.dtype).chunk(2, -1)
     c, s = cos.unsqueeze(-2), sin.unsqueeze(-2)  # [S, 1, R]
-    return torch.stack([first * c - second * s, second * c + first * s], -2).to(x.dtype)
+    return torch.cat([first * c - second * s, second * c + first * s], -1).to(x.dtype)
 
 
 IMPLEMENTATIONS = (eager(rope),)
