@@ -102,7 +102,8 @@ class Implementation:
             given = self.forward is not None or self.backward is not None
             self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
             object.__setattr__(self, "forward", Forward(self.function))
-            object.__setattr__(self, "backward", Backward(self.function, len(self.table.inputs)))
+            if self.table.gradients:
+                object.__setattr__(self, "backward", Backward(self.function, self.table.inputs, self.table.outputs))
             object.__setattr__(self, "recomputes_forward", True)
             object.__setattr__(self, "function", None)
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))

@@ -19,6 +19,7 @@ from oracles import nonfinite
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import read
 from oracles.bounds.rounding import unit_roundoff
+from oracles.bounds.sampled_number import sampled
 from oracles.nonfinite import as_float64, class_fits, surely_finite
 from oracles.verdict import Errors, Verdict, describe, failed, largest, not_applicable, passed
 
@@ -27,10 +28,14 @@ NAME = "bound"
 
 @dataclass(frozen=True, kw_only=True)
 class Tolerances:
-    """The float64 reference and the allowed error of each output and gradient; an absent gradient is left out."""
+    """The float64 reference and the allowed error of each output and gradient; an absent gradient is left out.
+
+    sampled: those with elements whose tolerance is a sampled one, and no derived bound.
+    """
 
     outputs: Mapping[str, ErrorNumber]
     gradients: Mapping[str, ErrorNumber]
+    sampled: frozenset[str] = frozenset()
 
     @property
     def results(self) -> Mapping[str, ErrorNumber]:
@@ -42,13 +47,16 @@ class Tolerances:
         outputs, gradients = (
             {name: change(name, one) for name, one in some.items()} for some in (self.outputs, self.gradients)
         )
-        return Tolerances(outputs=outputs, gradients=gradients)
+        return replace(self, outputs=outputs, gradients=gradients)
 
 
 def tolerances(
     inputs: Inputs, reference: Reference, *, recomputes_forward: bool = False, with_quantum: bool = False
 ) -> Tolerances:
     """Return the operator's formula evaluated on error-carrying numbers, for a large case on its representative tokens.
+
+    Of an operator that was declared by a plain function, a bound far above what its roundings show is replaced by a sampled
+    tolerance.
 
     Args:
         recomputes_forward: the backward evaluates the forward again instead of using the saved tensors; its tolerance
@@ -152,21 +160,24 @@ def _read_function(
     scalars: Mapping[str, float],
     number: type[ErrorNumber],
 ) -> Tolerances:
-    """Read the bounds of an operator that was declared by a plain function."""
+    """Read the bounds of an operator that was declared by a plain function, or its numbers of another class."""
     assert table.function is not None
     specs = table.argument_specs
     held = {name: None if one is None else one.to(specs[name].dtype(storage)) for name, one in tensors.items()}
+    arguments, upstream = ([held[spec.name] for spec in some] for some in (table.inputs, table.upstream))
     with torch.inference_mode(mode=False):
-        found = read(
-            table.function,
-            [held[spec.name] for spec in table.inputs],
-            scalars,
-            [held[spec.name] for spec in table.upstream],
-            number,
-        )
-    outputs = dict(zip((spec.name for spec in table.outputs), found.outputs, strict=True))
-    gradients = zip((spec.name for spec in table.gradients), found.gradients, strict=True)
-    return Tolerances(outputs=outputs, gradients={name: one for name, one in gradients if one is not None})
+        found = read(table.function, arguments, scalars, upstream, number)
+        changed = frozenset[int]()
+        if number is ErrorNumber:
+            found, changed = sampled(table.function, arguments, scalars, upstream, found)
+    names = [spec.name for spec in (*table.outputs, *table.gradients)]
+    outputs = dict(zip(names, found.outputs, strict=False))
+    gradients = zip(names[len(found.outputs) :], found.gradients, strict=True)
+    return Tolerances(
+        outputs=outputs,
+        gradients={name: one for name, one in gradients if one is not None},
+        sampled=frozenset(names[place] for place in changed),
+    )
 
 
 def _given(number: ErrorNumber, spec: TensorSpec) -> ErrorNumber:

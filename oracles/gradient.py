@@ -15,9 +15,8 @@ from torch import Tensor
 from mhc.observation import Observation
 from mhc.reference import condensed, widen
 from oracles import linear
-from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.rounding import all_finite
+from oracles.bounds.rounding import all_finite, half_subnormal, unit_roundoff
 from oracles.judge import agree
 from oracles.reindex import Reindexing, one_batch
 from oracles.trial import Gate, Plan, Trial, hash_below
@@ -32,6 +31,8 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
     case, table = trial.case, trial.case.table
     if not trial.observation.gradients:
         return [not_applicable(NAME, "autograd", "no backward")]
+    if table.function is not None:
+        return [not_applicable(NAME, "autograd", "the bound gate's reference is automatic differentiation already")]
     if case.dtype == "float64":
         return [not_applicable(NAME, "autograd", "no reference is more precise; gradcheck judges float64")]
     few = condensed(trial.inputs)
@@ -45,7 +46,7 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
             wanted = {spec.name: few.expand(wanted[spec.name], spec) for spec in table.gradients if spec.name in wanted}
         gradients = {name: _derived(wanted[name], one) for name, one in trial.allowed.gradients.items()}
         observation = replace(trial.observation, outputs={})
-        return agree(NAME, "not the derivative", observation, Tolerances(outputs={}, gradients=gradients))
+        return agree(NAME, "not the derivative", observation, replace(trial.allowed, outputs={}, gradients=gradients))
 
     return Plan(judge=judge)
 
@@ -76,7 +77,8 @@ def _autograd(trial: Trial, values: Mapping[str, Tensor | None]) -> dict[str, Te
 def additive(trial: Trial) -> Plan | list[Verdict]:
     """Plan two runs, each on a part of the tokens, whose sums over tokens must add up to those of all tokens.
 
-    The parts' tolerances add up to no more than the whole's: sqrt(L1) a + sqrt(L2) b <= sqrt(L1 + L2) (a + b).
+    The parts' tolerances add up to no more than the whole's: sqrt(L1) a + sqrt(L2) b <= sqrt(L1 + L2) (a + b). A part
+    that is stored in a narrow dtype is rounded once more, relative to itself, which may be larger than the whole.
     """
     case, table = trial.case, trial.case.table
     if not trial.observation.gradients:
@@ -91,10 +93,21 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         one, other = (observed[label].gradients for label in PARTS)
         added = {name: _add(one[name], other[name]) for name in one if name in table.token_sums}
-        allowed = Tolerances(outputs={}, gradients=trial.allowed.gradients)
+        wanted = trial.allowed.gradients
+        rounded = {name: _stored(wanted[name], one[name], other[name]) for name in added if name in wanted}
+        allowed = replace(trial.allowed, outputs={}, gradients=rounded)
         return agree(NAME, "not additive", replace(trial.observation, outputs={}, gradients=added), allowed)
 
     return Plan(runs=runs, judge=judge)
+
+
+def _stored(wanted: ErrorNumber, *parts: Tensor | None) -> ErrorNumber:
+    """Return the reference of a sum whose parts were each rounded to a narrow dtype."""
+    given = [one.double().abs() for one in parts if one is not None]
+    if unit_roundoff(wanted.dtype) <= unit_roundoff(torch.float32):
+        return wanted
+    rounded = sum(unit_roundoff(wanted.dtype) * one + half_subnormal(wanted.dtype) for one in given)
+    return ErrorNumber(wanted.value, wanted.error + rounded, wanted.dtype, finite=wanted.finite)
 
 
 def _add(one: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -13,7 +13,8 @@ from oracles.bounds.error_number import ErrorNumber
 from oracles.trial import results
 from oracles.verdict import Status, Verdict, failed, not_applicable
 
-JUDGED, NOT_RETURNED, NOTHING, ABSENT = "judged", "not returned", "nothing to judge", "absent"
+JUDGED, SAMPLED, NOT_RETURNED = "judged", "judged by sampling", "not returned"
+NOTHING, ABSENT = "nothing to judge", "absent"
 
 
 @torch.inference_mode()
@@ -24,12 +25,22 @@ def judge(observation: Observation, allowed: Tolerances) -> list[Verdict]:
     verdicts = judge_without_reference(observation)
     for name, value, wanted in pairs(observation, allowed):
         if value is not None and wanted is not None:
-            verdicts += bound.judge_class_and_magnitude(name, value, wanted)
+            verdicts += labelled(bound.judge_class_and_magnitude(name, value, wanted), allowed)
         else:
             verdicts.append(judge_missing(bound.NAME, name, value, wanted))
     if observation.failure is None:
         verdicts += _without_stage(observation, allowed)
     return verdicts
+
+
+def labelled(verdicts: Iterable[Verdict], allowed: Tolerances) -> list[Verdict]:
+    """Return verdicts of comparisons with `allowed`, those of a sampled tolerance labelled as such."""
+    return [
+        replace(one, sampled=True, message=f"{one.message} (sampled)" if one.status is Status.FAIL else one.message)
+        if one.subject in allowed.sampled and one.status is not Status.NOT_APPLICABLE
+        else one
+        for one in verdicts
+    ]
 
 
 def _without_stage(observation: Observation, allowed: Tolerances) -> Iterator[Verdict]:
@@ -44,7 +55,8 @@ def _without_stage(observation: Observation, allowed: Tolerances) -> Iterator[Ve
 
 
 def outcomes(verdicts: Iterable[Verdict]) -> dict[str, str]:
-    """Return by output and gradient whether it was judged, not returned, or returned with nothing to judge.
+    """Return by output and gradient whether it was judged, with a derived or a sampled tolerance, not returned, or
+    returned with nothing to judge.
 
     Results of a stage that did not finish, and those that must be None, are left out.
     """
@@ -53,7 +65,7 @@ def outcomes(verdicts: Iterable[Verdict]) -> dict[str, str]:
         if one.oracle not in {bound.NAME, nonfinite.NAME} or one.against:
             continue
         if one.status is not Status.NOT_APPLICABLE:
-            found[one.subject] = JUDGED
+            found[one.subject] = SAMPLED if one.sampled else JUDGED
         elif one.symptom == NOT_RETURNED:
             found[one.subject] = NOT_RETURNED
         elif one.symptom != ABSENT:
@@ -88,7 +100,7 @@ def agree(oracle: str, symptom: str, observation: Observation, allowed: Toleranc
         if value is None or wanted is None:
             verdicts.append(judge_missing(oracle, name, value, wanted))
             continue
-        both = bound.judge_class_and_magnitude(name, value, wanted)
+        both = labelled(bound.judge_class_and_magnitude(name, value, wanted), allowed)
         worst = next((verdict for verdict in both if verdict.status is Status.FAIL), both[1])
         if worst.status is Status.FAIL:
             worst = replace(worst, symptom=symptom, message=f"{symptom}: {worst.message}")

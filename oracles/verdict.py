@@ -43,6 +43,7 @@ class Verdict:
         ratio: the largest |error| / bound seen, where the oracle measures one.
         errors: measured on demand, for tables; campaigns leave it None.
         against: the implementation compared with; empty for every gate but `pair`.
+        sampled: the tolerance is a sampled one, which is statistical, and no derived bound.
     """
 
     oracle: str
@@ -53,6 +54,7 @@ class Verdict:
     ratio: float | None = None
     errors: Errors | None = None
     against: str = ""
+    sampled: bool = False
 
 
 def passed(oracle: str, subject: str, *, ratio: float | None = None) -> Verdict:

@@ -32,6 +32,8 @@ class NoRule(Exception):
 
 
 _FLOAT64 = 2.0**-51  # relative error of an elementary function in float64, and of the difference of two
+_UNDERFLOWN = 600.0
+"""A share of 0 is exp of less than -745; an argument that is off by this much still makes no number of float32."""
 _LOG2_APPROX = 4.0
 """Units of absolute error of a logarithm near 1: 2^-22 in PTX's lg2.approx, on which DSLs build theirs."""
 _TANH_APPROX = 2 * ELEMENTARY
@@ -202,7 +204,7 @@ def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     under = 1 - 1 / (spread.exp() * (1 + up))
     moved = torch.where(down < 1, value * torch.maximum(over, under), torch.inf)
     moved = torch.where(moved > 1, torch.where(spread.isinf(), torch.inf, 1.0), moved)
-    moved = torch.where(value == 0, torch.where(a.error.isinf(), torch.inf, 0.0), moved)
+    moved = torch.where(value == 0, torch.where(spread.isinf(), torch.inf, (spread > _UNDERFLOWN).double()), moved)
     units = 2 * ELEMENTARY + _roundings(value, dim, a.dtype)
     return _certain(a, value, moved + _flushed(value, a.dtype), units, value)
 
@@ -233,10 +235,14 @@ def logsumexp(a: ErrorNumber, dim: int) -> ErrorNumber:
 
 
 def _shares(a: ErrorNumber, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return softmax(a), the error of each argument of exp, and how far the sum of the shares moves down and up."""
+    """Return softmax(a), the error of each argument of exp, and how far the sum of the shares moves down and up.
+
+    One argument that may be infinite or NaN may make the whole row NaN, also where its own share is 0.
+    """
     value = a.value.softmax(dim)
     distance = magnitude(a.value - a.value.amax(dim, keepdim=True))
     spread = a.error + 3 * unit_roundoff(a.dtype) * distance  # the subtraction, and 2u inside of exp
+    spread = torch.where(a.error.isinf().any(dim, keepdim=True), torch.inf, spread)
     down = (value * -(-spread).expm1()).nan_to_num(nan=0.0).sum(dim, keepdim=True)
     up = (value * spread.expm1()).nan_to_num(nan=0.0).sum(dim, keepdim=True)
     return value, spread, down, up

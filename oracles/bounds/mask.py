@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -15,6 +15,11 @@ class Mask:
     value: Tensor
     unsure: Tensor
     dtype: torch.dtype = torch.bool
+    made: ClassVar[int] = 0
+    """How many were made so far in this process."""
+
+    def __post_init__(self) -> None:
+        Mask.made += 1
 
     def mapped(self, move: Callable[[Tensor], Tensor]) -> Self:
         """Return the mask with `move` applied to both parts."""

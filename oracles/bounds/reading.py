@@ -10,14 +10,19 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from oracles.bounds.carried import Carried
 from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.mask import Mask
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The numbers of a function's outputs, and of the gradients of its differentiable arguments: None for the others."""
+    """The numbers of a function's outputs, and of the gradients of its differentiable arguments: None for the others.
+
+    decided: rounding may decide the outcome of a comparison.
+    """
 
     outputs: tuple[Any, ...]
     gradients: tuple[ErrorNumber | None, ...]
+    decided: bool
 
 
 def read(
@@ -37,6 +42,7 @@ def read(
     Raises:
         UnreadableReference: an operation has no rule.
     """
+    masks = Mask.made
     given = [_carried(one, number, requires_grad=bool(upstream)) for one in arguments]
     with torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
         results = function(*given, **scalars)
@@ -51,7 +57,8 @@ def read(
             id(leaf): one.number if isinstance(one, Carried) else None for leaf, one in zip(leaves, found, strict=True)
         }
         gradients = [by_leaf.get(id(one)) for one in given]
-    return Reading(tuple(one.number if isinstance(one, Carried) else one for one in outputs), tuple(gradients))
+    numbers = tuple(one.number if isinstance(one, Carried) else one for one in outputs)
+    return Reading(numbers, tuple(gradients), Mask.made > masks)
 
 
 def _carried(tensor: Tensor | None, number: type[ErrorNumber], *, requires_grad: bool) -> Any:

@@ -1,97 +1,165 @@
 """Numbers that are perturbed by their own roundings, and the tolerance that many runs of a function on them give.
 
 A composed bound adds up the errors of all operands as if they were independent and all worst. Where a result depends on the
-same operand twice, as softmax or attention do, or where a loop divides by its own sums, most of it cancels. So a run on
-`SampledNumber`s moves the value of each operation at random, by a normal deviate with the standard deviation of that
-operation's own roundings, and propagates nothing else: the correlations are those of the function. The standard deviation
-of a result over `RUNS` such runs, times `SIGMAS`, is its sampled tolerance. It is statistical: docs/tolerances.md names its
-assumptions and limits.
+same operand twice, as in a loop that divides by its own sums, most of it cancels. So a run on `SampledNumber`s moves the
+value of each operation by at most that operation's own roundings, and propagates nothing else: the correlations are those of
+the function. The standard deviation of a result over `RUNS` such runs, times `SIGMAS`, is its sampled tolerance. It is
+statistical: docs/tolerances.md names its assumptions and limits.
+
+A rounding is a function of the digits that are rounded. So in every other run elements that are equal, or equal but for a
+power of two or the sign, move alike in one operation: their errors add up. In the other runs they do not: sums of equal terms
+may be taken in different orders, and their errors need not cancel. A tolerance depends on the function and its arguments
+alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import Reading, read
-from oracles.bounds.rounding import ELEMENTARY, LAMBDA, half_subnormal, unit_roundoff
+from oracles.bounds.rounding import ELEMENTARY, LAMBDA, all_finite, half_subnormal, nan_to_inf, unit_roundoff
 
-RUNS = 24
-"""Perturbed runs. The standard deviation of one element is then known to 14 %."""
+RUNS = 12
+"""Perturbed runs. The standard deviation of one element is then known to 20 %."""
 SIGMAS = 8.0
 """Standard deviations that a right implementation does not exceed; with that of one element and of its row pooled."""
-_UNIFORM = 3**-0.5  # the standard deviation of a rounding, relative to its largest magnitude
+UNSURE = 4.0
+"""The factor by which the standard deviation of one element may be found too small."""
+SLACK = 30.0
+"""A composed bound this many times the sampled tolerance is replaced by it."""
+_SUM = 3**0.5 / LAMBDA
+"""The half-width of a uniform move whose standard deviation is that of a sum's roundings, relative to their bound."""
+_DIGITS = 24
+"""Trailing bits of a float64 that decide no rounding to 24 digits, and may differ from machine to machine."""
 
 
 class SampledNumber(ErrorNumber):
-    """A float64 value that has been moved at random by each of its roundings. Its error is 0, or infinite as usual."""
+    """A float64 value that has been moved by each of its roundings. Its error is 0, or infinite as usual."""
+
+    operations: ClassVar[Iterator[int]] = itertools.count()
+    """Numbers the operations of a run."""
+    alike: ClassVar[bool] = True
+    """Whether equal elements move alike."""
 
     __slots__ = ()
 
     @classmethod
     def _rounded(cls, value: Tensor, propagated: Tensor | None, dtype: torch.dtype, **rest: Any) -> "ErrorNumber":
         units = rest.get("units", 1.0)
-        own = super()._rounded(value, propagated, dtype, **rest).error
         single = isinstance(units, float) and units <= 2 * ELEMENTARY
-        return cls._moved(value, own, _UNIFORM if single else 1 / LAMBDA, dtype)
+        return cls._moved(super()._rounded(value, propagated, dtype, **rest), 1.0 if single else _SUM)
 
     @classmethod
-    def _moved(cls, value: Tensor, own: Tensor, scale: float, dtype: torch.dtype) -> "SampledNumber":
-        noise = torch.randn_like(value) * scale * own
-        return cls(
-            torch.where(own.isfinite() & value.isfinite(), value + noise, value),
-            torch.where(own.isfinite(), 0.0, torch.inf).double(),
-            dtype,
-        )
+    def _moved(cls, number: ErrorNumber, scale: float) -> "SampledNumber":
+        """Return the value moved by at most `scale` times the error, which is the operation's own."""
+        value, own = number.value, number.error
+        by = own * _uniform(value, next(cls.operations), alike=cls.alike) * scale
+        if number.finite or (all_finite(value) and all_finite(own)):
+            return cls(value + by, torch.zeros_like(value), number.dtype, finite=True, errorless=True)
+        moves = own.isfinite() & value.isfinite()
+        error = torch.where(own.isfinite(), 0.0, torch.inf).double()
+        return cls(torch.where(moves, value + by, value), error, number.dtype)
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         number = super().to(dtype)
-        if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
-            return number
-        return self._moved(self.value, number.error, _UNIFORM, dtype)
+        return number if unit_roundoff(dtype) <= unit_roundoff(self.dtype) else self._moved(number, 1.0)
 
 
-def sampled_errors(
+def _uniform(value: Tensor, operation: int, *, alike: bool) -> Tensor:
+    """Return numbers in [-1, 1) that are a hash of the operation and of the digits of each value, with the value's sign.
+
+    alike: equal digits have equal numbers, wherever they are.
+    """
+    mixed = (value.view(torch.int64) & (1 << 52) - 1) >> _DIGITS
+    if not alike:
+        mixed = mixed + (torch.arange(value.numel(), device=value.device).reshape(value.shape) << 52 - _DIGITS)
+    for factor in (0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9, 0x14D049BB133111EB):
+        mixed = (mixed + operation) * factor
+        mixed = mixed ^ (mixed >> 29)
+    found = (mixed >> 11).double() * 2.0**-52
+    return torch.where(value < 0, -found, found)
+
+
+def sampled(
     function: Callable[..., Any],
     arguments: Sequence[Tensor | None],
     scalars: Mapping[str, Any],
     upstream: Sequence[Tensor | None],
-    exact: Reading,
-    seed: int = 0,
-) -> tuple[list[Tensor | None], list[Tensor | None]]:
-    """Return the sampled tolerance of each output and each gradient of `exact`, the same function read without noise."""
-    outputs, gradients = [
-        [None if one is None else torch.zeros_like(one.value) for one in some] for some in (exact.outputs, exact.gradients)
-    ]
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        for _ in range(RUNS):
-            run = read(function, arguments, scalars, upstream, SampledNumber)
-            for sums, wanted, found in ((outputs, exact.outputs, run.outputs), (gradients, exact.gradients, run.gradients)):
-                for at, (one, other) in enumerate(zip(wanted, found, strict=True)):
-                    if one is not None and other is not None:
-                        sums[at] = sums[at] + (other.value - one.value).square()
-    return (
-        [_tolerance(one, total) for one, total in zip(exact.outputs, outputs, strict=True)],
-        [_tolerance(one, total) for one, total in zip(exact.gradients, gradients, strict=True)],
-    )
+    composed: Reading,
+) -> tuple[Reading, frozenset[int]]:
+    """Return `composed` with the sampled tolerance where its own is far above that, and the places of what was changed.
+
+    Places count outputs before gradients. Nothing is changed where
+    rounding may decide a comparison: another branch is a jump, which few runs show.
+    """
+    numbers = [*composed.outputs, *composed.gradients]
+    if composed.decided or not any(_wide(one) for one in numbers):
+        return composed, frozenset()
+    squares: list[Any] = [None] * len(numbers)
+    for at in range(RUNS):
+        kind = type(
+            "SampledRun", (SampledNumber,), {"__slots__": (), "operations": itertools.count(at << 32), "alike": at % 2 == 0}
+        )
+        run = read(function, arguments, scalars, upstream, kind)
+        for place, (one, moved) in enumerate(zip(numbers, [*run.outputs, *run.gradients], strict=True)):
+            if isinstance(one, ErrorNumber) and isinstance(moved, ErrorNumber):
+                square = nan_to_inf((moved.value - one.value).square() + moved.error)
+                squares[place] = square if squares[place] is None else squares[place] + square
+        if at == 0:
+            pairs = [(one, square) for one, square in zip(numbers, squares, strict=True) if square is not None]
+            if not any(_far(one, square) for one, square in pairs):
+                return composed, frozenset()
+    changed = set()
+    for place, (one, square) in enumerate(zip(numbers, squares, strict=True)):
+        if square is None:
+            continue
+        tolerance = _tolerance(one, square / RUNS)
+        far = one.value.isfinite() & (one.error > SLACK * tolerance)
+        if bool(far.any()):
+            numbers[place] = ErrorNumber(one.value, torch.where(far, tolerance, one.error), one.dtype)
+            changed.add(place)
+    outputs = len(composed.outputs)
+    return replace(composed, outputs=tuple(numbers[:outputs]), gradients=tuple(numbers[outputs:])), frozenset(changed)
 
 
-def _tolerance(number: ErrorNumber | None, squares: Tensor | None) -> Tensor | None:
-    """Return the tolerance of each element from the summed squares of its deviations.
+def _wide(one: Any) -> bool:
+    """Return whether a composed bound can be `SLACK` times the sampled tolerance, which is at least one rounding."""
+    if not isinstance(one, ErrorNumber):
+        return False
+    return bool((one.value.isfinite() & (one.error > SLACK * _stored(one))).any())
+
+
+def _far(one: ErrorNumber, square: Tensor) -> bool:
+    """Return whether one run suggests that some composed bounds are `SLACK` times the sampled tolerance."""
+    finite = one.error.isfinite()
+    if bool((one.value.isfinite() & ~finite & square.isfinite()).any()):
+        return True
+    relative = torch.where(finite & (one.error > 0), square / one.error.square(), 0.0)
+    return float(relative.sum()) < float((relative > 0).sum()) / (SIGMAS * SLACK) ** 2
+
+
+def _tolerance(one: ErrorNumber, variance: Tensor) -> Tensor:
+    """Return the tolerance of each element from its variance.
 
     The variance of a single element is uncertain. So that of its row is added, where each element counts relative to its
-    composed error, or to its magnitude where some composed error is infinite.
+    composed error, or to its magnitude where some composed error is infinite; and the mean of its row's, at most `UNSURE`
+    times its own.
     """
-    if number is None or squares is None:
-        return None
-    variance = squares / RUNS
     if variance.dim():
-        shape = number.error if bool(number.error.isfinite().all()) else number.value.abs()
-        scale = shape.square()
-        relative = torch.where(scale > 0, variance / scale, 0.0).mean(-1, keepdim=True)
-        variance = variance + relative * scale
-    stored = unit_roundoff(number.dtype) * number.value.abs() + half_subnormal(number.dtype)
-    return SIGMAS * variance.sqrt() + stored
+        row = torch.where(variance.isfinite(), variance, 0.0).mean(-1, keepdim=True)
+        unsure = torch.minimum(row, UNSURE**2 * variance)
+        scale = (one.error if bool(one.error.isfinite().all()) else one.value.abs()).square()
+        relative = torch.where(scale > 0, variance / scale, 0.0)
+        judged = relative.isfinite()
+        pooled = torch.where(judged, relative, 0.0).sum(-1, keepdim=True) / judged.sum(-1, keepdim=True).clamp(min=1)
+        variance = variance + pooled * scale + unsure
+    return nan_to_inf(SIGMAS * variance.sqrt() + _stored(one))
+
+
+def _stored(one: ErrorNumber) -> Tensor:
+    return unit_roundoff(one.dtype) * one.value.abs() + half_subnormal(one.dtype)

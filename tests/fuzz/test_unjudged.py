@@ -21,7 +21,7 @@ from mhc.fuzz.report import markdown, read
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
 from mhc.fuzz.report.snapshot import Run
-from mhc.fuzz.report.unjudged import nothing_judged, summary, unjudged
+from mhc.fuzz.report.unjudged import by_sampling, nothing_judged, summary, unjudged
 from mhc.fuzz.worker.protocol import Checked
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles.judge import outcomes
@@ -201,3 +201,11 @@ def test_a_replay_says_where_nothing_was_judged(kernels: Path, tmp_path: Path, n
     assert result.stderr == (f"{name.lower()}: nothing was judged\n" if status else "")
     if name == "PARTLY":
         assert "NOT APPLICABLE: not returned" in result.stdout
+
+
+def test_what_was_judged_with_a_sampled_tolerance_is_told() -> None:
+    counts = {"checked": 12, "judged: y": 7, "judged by sampling: y": 5, "judged by sampling: dx": 12}
+    assert by_sampling(counts) == "y in 5 of 12 cases, dx in 12 of 12 cases"
+    assert unjudged(counts) == []
+    assert not nothing_judged({"checked": 1, "judged by sampling: y": 1})
+    assert nothing_judged({"checked": 1, "nothing to judge: y": 1})

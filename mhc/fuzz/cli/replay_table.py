@@ -16,7 +16,7 @@ def replay_table(case: Case, implementation: str, verdicts: Sequence[Verdict]) -
     """Return a row for each output of the bound gate, the other failures in full, and counts for every other gate.
 
     Largest and mean error are against float64, over the elements that are finite in both; the bound is the one where
-    error / bound is largest.
+    error / bound is largest. A bound that is a sampled tolerance is labelled so.
     """
     rows = [verdict for verdict in verdicts if verdict.oracle == bound.NAME]
     others = [verdict for verdict in verdicts if verdict.oracle != bound.NAME]
@@ -48,6 +48,8 @@ def _row(verdict: Verdict) -> Iterator[str]:
     row = f"  {verdict.subject:10} {cells}  {verdict.status.name.replace('_', ' ')}"
     if errors is not None and 0 < errors.judged < errors.elements:
         row += f", a bound for {errors.judged} of {errors.elements} elements"
+    if verdict.sampled:
+        row += ", sampled"
     if verdict.status is Status.FAIL:
         yield row
         yield from _wrapped("      ", verdict.message)

@@ -15,7 +15,7 @@ from mhc.fuzz.findings.finding import Finding, Reduction, from_document
 from mhc.fuzz.findings.fixtures import source_tree
 from mhc.fuzz.findings.known_issues import known
 from mhc.fuzz.findings.ordering import elements
-from mhc.fuzz.report.unjudged import Unjudged, nothing_judged, summary, unjudged, why_nothing
+from mhc.fuzz.report.unjudged import Unjudged, by_sampling, nothing_judged, summary, unjudged, why_nothing
 from mhc.fuzz.report.words import bounded, duration, plural, replay_command
 from mhc.operator import OPERATORS
 from strategies.regions import labels
@@ -198,6 +198,12 @@ class Run:
             for name in self.names
         }
         return {name: words for name, words in unjudged.items() if words}
+
+    @property
+    def sampled(self) -> Mapping[str, str]:
+        """What was judged with a sampled tolerance, in words, by implementation."""
+        found = {name: by_sampling(self.counts.get(name, {})) for name in self.names}
+        return {name: words for name, words in found.items() if words}
 
     @property
     def outcome(self) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mhc.operator import OPERATORS
-from oracles.judge import JUDGED, NOT_RETURNED, NOTHING
+from oracles.judge import JUDGED, NOT_RETURNED, NOTHING, SAMPLED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +31,14 @@ def unjudged(counts: Mapping[str, float]) -> list[Unjudged]:
     """The outputs of one implementation that were not always judged, in the operator's order, from the store's counts."""
     by_outcome = {
         outcome: {words.partition(": ")[2]: round(n) for words, n in counts.items() if words.startswith(f"{outcome}: ")}
-        for outcome in (JUDGED, NOT_RETURNED, NOTHING)
+        for outcome in (JUDGED, SAMPLED, NOT_RETURNED, NOTHING)
     }
     order = [spec.name for table in OPERATORS.values() for spec in (*table.outputs, *table.gradients)]
     seen = {subject for counted in by_outcome.values() for subject in counted}
     found = []
     for subject in sorted(seen, key=lambda one: (order.index(one) if one in order else len(order), one)):
-        judged, missing, nothing = (by_outcome[outcome].get(subject, 0) for outcome in (JUDGED, NOT_RETURNED, NOTHING))
+        judged, sampled, missing, nothing = (counted.get(subject, 0) for counted in by_outcome.values())
+        judged += sampled
         if missing or not judged:
             found.append(Unjudged(subject=subject, missing=missing, cases=judged + missing + nothing))
     return found
@@ -51,6 +52,15 @@ def summary(found: Sequence[Unjudged]) -> str:
     return "; ".join(f"{', '.join(subjects)}: {why}" for why, subjects in by_why.items())
 
 
+def by_sampling(counts: Mapping[str, float]) -> str:
+    """Return in words which outputs were judged with a sampled tolerance, which is statistical; empty where none was."""
+    start = f"{SAMPLED}: "
+    some = {words.removeprefix(start): round(n) for words, n in counts.items() if words.startswith(start) and n}
+    return ", ".join(
+        f"{subject} in {n:,} of {n + round(counts.get(f'{JUDGED}: {subject}', 0)):,} cases" for subject, n in some.items()
+    )
+
+
 def nothing_judged(counts: Mapping[str, float]) -> bool:
     """Whether no output was judged and nothing failed: nothing is known of the implementation.
 
@@ -59,7 +69,7 @@ def nothing_judged(counts: Mapping[str, float]) -> bool:
     if counts.get("failing"):
         return False
     counted = any(words.startswith((f"{NOT_RETURNED}: ", f"{NOTHING}: ")) for words in counts)
-    judged = any(n and words.startswith(f"{JUDGED}: ") for words, n in counts.items())
+    judged = any(n and words.startswith((f"{JUDGED}: ", f"{SAMPLED}: ")) for words, n in counts.items())
     return not judged and (counted or not counts.get("checked"))
 
 
