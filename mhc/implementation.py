@@ -96,8 +96,7 @@ class Implementation:
 
     def __post_init__(self) -> None:
         if isinstance(self.operator, Operator):
-            register(self.operator)
-            object.__setattr__(self, "operator", self.operator.name)
+            object.__setattr__(self, "operator", register(self.operator).name)
         if self.function is not None:
             given = self.forward is not None or self.backward is not None
             self._require(not given, "function stands in place of forward and backward; give it or them", self.function)

@@ -6,9 +6,11 @@ implementation and judging it all use this table.
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -378,21 +380,32 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(_REGISTERED)
 """All operators by name; `mhc.operators` registers those of the package."""
 
 
-def register(operator: Operator) -> None:
-    """Add an operator to `OPERATORS`.
+def register(operator: Operator) -> Operator:
+    """Add an operator to `OPERATORS`, and return it: under a name with its file's, where the package has one of its name.
 
     Raises:
         ValueError: another operator has its name.
     """
-    known = _REGISTERED.setdefault(operator.name, operator)
-    if known is operator:
-        return
-    if known.described:
+    known = _REGISTERED.get(operator.name)
+    if known is not None and _is_packaged(known) and not _is_packaged(operator) and operator.function is not None:
+        file = re.sub(r"\W", "_", Path(operator.function.__code__.co_filename).stem)
+        operator = replace(operator, name=f"{file}.{operator.name}")
+        known = _REGISTERED.get(operator.name)
+    if known is not None and known.described:
         if known.description != operator.description:
             raise ValueError(f"operator {operator.name!r}: a case that was read before declares it otherwise")
-    elif known.function is None or operator.function is None or _place(known.function) != _place(operator.function):
-        raise ValueError(f"operator {operator.name!r}: another one has this name")
+    elif known is not None and known is not operator:
+        same = known.function is not None and operator.function is not None
+        if not same or _place(known.function) != _place(operator.function):  # type: ignore[arg-type]
+            raise ValueError(f"operator {operator.name!r}: another one has this name")
     _REGISTERED[operator.name] = operator  # its file was imported, or imported again
+    return operator
+
+
+def _is_packaged(operator: Operator) -> bool:
+    """Return whether an operator comes with this package."""
+    made_of = operator.function or operator.forward
+    return str(getattr(made_of, "__module__", "")).startswith("mhc.operators.")
 
 
 def _place(function: Callable[..., Any]) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from mhc import expression
 from mhc.operator import OPERATORS, Axis, Operator, Order, Role, TensorSpec, Values, register
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z_]\w{0,99}$")]
+OperatorName = Annotated[str, Meta(pattern=r"^(\w{1,100}\.)?[A-Za-z_]\w{0,99}$")]
 Symbol = Annotated[str, Meta(pattern=r"^\w{1,40}$")]
 Expression = Annotated[str, Meta(max_length=100)]
 Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -52,7 +53,7 @@ class TensorText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
 class OperatorText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """An `Operator` that was declared by a function, without what is made from the function."""
 
-    name: Name
+    name: OperatorName
     axes: tuple[AxisText, ...]
     tokens: tuple[Name, ...]
     inputs: tuple[TensorText, ...]
