@@ -231,7 +231,7 @@ def _validate_integers(recipe: Recipe, path: str, spec: TensorSpec, sizes: Mappi
             recipe.period % max(1, shape[-1]) == 0, f"{path}.period", "whole rows (its values have an order)", recipe.period
         )
     if spec.values.order == "permutation":
-        alike = len(shape) - 1 in recipe.layout.expand and shape[-1] > 1
+        alike = len(shape) - 1 in recipe.layout.expand
         _require(not alike, f"{path}.layout.expand", "without the last dimension (a permutation)", recipe.layout.expand)
 
 

@@ -136,7 +136,8 @@ def backward_of(
 
     Only floating-point inputs are differentiated, and only the differentiable outputs have an upstream gradient.
     """
-    required, count = [spec.name for spec in inputs if not spec.optional], sum(spec.differentiable for spec in outputs)
+    required = [spec.name for spec in inputs if not spec.optional]
+    count = sum(spec.differentiable for spec in outputs)
     last = [spec.name for spec in inputs if spec.optional]
 
     def backward(*tensors: Tensor | None, **scalars: Any) -> tuple[Tensor | None, ...]:

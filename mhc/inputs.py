@@ -109,7 +109,8 @@ def banded(inputs: Inputs, fill: int) -> Inputs:
             storage = inputs.storages[name]
             band = BAND // storage.element_size()
             raw = torch.empty((2 * band + storage.numel()) * storage.element_size(), dtype=torch.uint8)
-            whole = raw.fill_(fill).view(storage.dtype)
+            byte = 1 if storage.dtype == torch.bool else fill  # the only byte besides 0 that a copy of booleans keeps
+            whole = raw.fill_(byte).view(storage.dtype)
             whole[band : band + storage.numel()].copy_(storage)
             storages[name] = whole
             tensors[name] = whole.as_strided(tensor.shape, tensor.stride(), band + tensor.storage_offset())

@@ -7,7 +7,7 @@ imported. Until then the operator is *described*: its formula cannot be evaluate
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -168,7 +168,7 @@ def record_of(
         inputs=inputs,
         outputs=outputs,
         saved=(),
-        upstream=upstream,
+        upstream=upstream if gradients else (),
         gradients=gradients if upstream else (),
         optional_outputs=frozenset(),
         scalars={one: values[0] for one, values in scalars.items()},

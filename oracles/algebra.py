@@ -101,7 +101,7 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
         if tensor is None and spec.name in relation.ones:
             dtype = spec.dtype(STORAGE_DTYPES[case.dtype])
             tensor = torch.ones(spec.shape(case.sizes), dtype=dtype)
-        if tensor is None:
+        if tensor is None or not spec.floating:
             continue
         if not all_finite(tensor):
             return [not_applicable(NAME, relation.name, f"{spec.name} is not finite everywhere")]

@@ -7,13 +7,14 @@
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from mhc.observation import Observation
-from mhc.reference import condensed, widen
+from mhc.reference import InFloat64, condensed, widen
 from oracles import linear
 from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
@@ -43,7 +44,7 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
         wanted = _autograd(trial, values)
         if few is not None:
             wanted = {spec.name: few.expand(wanted[spec.name], spec) for spec in table.gradients if spec.name in wanted}
-        gradients = {name: _derived(wanted[name], one) for name, one in trial.allowed.gradients.items()}
+        gradients = {name: _derived(wanted[name], one) for name, one in trial.allowed.gradients.items() if name in wanted}
         observation = replace(trial.observation, outputs={})
         return agree(NAME, "not the derivative", observation, Tolerances(outputs={}, gradients=gradients))
 
@@ -58,19 +59,21 @@ def _derived(wanted: Tensor, one: ErrorNumber) -> ErrorNumber:
 
 
 def _autograd(trial: Trial, values: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """Return float64 gradients by name; in the table, gradients[i] belongs to inputs[i] and upstream[i] to outputs[i]."""
+    """Return float64 gradients by name, without those that are None."""
     table = trial.case.table
     leaves = {
-        spec.name: None if value is None else value.detach().requires_grad_()
+        spec.name: None if value is None else value.detach().requires_grad_(spec.differentiable)
         for spec, value in ((spec, values[spec.name]) for spec in table.inputs)
     }
-    with torch.enable_grad():
+    with torch.enable_grad(), nullcontext() if table.function is None else InFloat64():  # type: ignore[no-untyped-call]
         outputs = table.forward(*(leaves[name] for name in table.forward_arguments), **trial.case.scalars)
-    upstream = [values[spec.name] for spec in table.upstream]
-    wanted = [leaf for leaf in leaves.values() if leaf is not None]
-    gradients = iter(torch.autograd.grad(list(outputs[: len(upstream)]), wanted, upstream))
-    pairs = zip(table.gradients, table.inputs, strict=True)
-    return {gradient.name: next(gradients) for gradient, spec in pairs if leaves[spec.name] is not None}
+    ends = {f"d{spec.name}": one for spec, one in zip(table.outputs, outputs, strict=True)}
+    wanted = {f"d{name}": leaf for name, leaf in leaves.items() if leaf is not None and leaf.requires_grad}
+    upstream = [(ends[spec.name], values[spec.name]) for spec in table.upstream]
+    found = torch.autograd.grad(
+        [end for end, _ in upstream], list(wanted.values()), [one for _, one in upstream], allow_unused=True
+    )
+    return {name: one for name, one in zip(wanted, found, strict=True) if one is not None}
 
 
 def additive(trial: Trial) -> Plan | list[Verdict]:

@@ -4,7 +4,7 @@ import math
 
 from mhc.case import Case
 from mhc.operator import STORAGE_DTYPES, Operator
-from mhc.recipe import RECIPE_KINDS, Layout
+from mhc.recipe import Layout
 from strategies.shapes import TILES, edges
 
 _SIZES = (
@@ -68,7 +68,8 @@ def labels(operator: Operator) -> tuple[str, ...]:
         "upstream": ["none", "one", "several", "one element", "with a special value"],
     }
     for spec in operator.drawn:
-        aspects[spec.name] = [*RECIPE_KINDS, "large", "small", *_SPECIAL, *(["absent"] if spec.optional else [])]
+        extremes = ["large", "small", *_SPECIAL] if spec.floating else []
+        aspects[spec.name] = [*spec.kinds, *extremes, *(["absent"] if spec.optional else [])]
     return tuple(f"{aspect}: {value}" for aspect, values in aspects.items() for value in values)
 
 

@@ -77,6 +77,8 @@ def plain_shapes(
     for axis in draw(st.permutations(table.axes)):
 
         def fits(size: int, name: str = axis.name) -> bool:
+            if table.problem({**sizes, name: size}) is not None:
+                return False
             chosen = table.sizes({**sizes, name: size})
             return all(math.prod(spec.shape(chosen)) <= max_elements for spec in table.argument_specs.values())
 

@@ -3,7 +3,7 @@
 import math
 
 from mhc.case import Case
-from mhc.recipe import Layout, Recipe
+from mhc.recipe import INTEGER_KINDS, Layout, Recipe
 from strategies.cases import DTYPES
 from strategies.values import KINDS as DRAWN_KINDS
 
@@ -11,8 +11,8 @@ KINDS = (
     *("zero", "constant", "alternating", "sign", "exact", "normal"),
     *("sparse", "zero_rows", "cancelling", "row_scaled", "column_scaled"),
 )
-"""Kinds of values, simplest first."""
-SEEDLESS = frozenset({"zero", "constant", "alternating"})
+"""Kinds of values, simplest first, as `INTEGER_KINDS` are."""
+SEEDLESS = frozenset({"zero", "constant", "alternating", "sentinel", "ascending"})
 """Kinds without random values."""
 
 _ONE_ELEMENT, _CONSTANT, _ALTERNATING, _FEW_ELEMENTS, _OTHERS = range(1, 6)
@@ -77,7 +77,7 @@ def _shape_of_values(recipe: Recipe) -> int:
             return _CONSTANT
         case "alternating" if not count:
             return _ALTERNATING
-    return _OTHERS + KINDS.index(recipe.kind)
+    return _OTHERS + (KINDS if recipe.kind in KINDS else INTEGER_KINDS).index(recipe.kind)
 
 
 def _layout(layout: Layout) -> tuple[int, int, int, int, int]:

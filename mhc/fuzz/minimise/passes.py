@@ -55,7 +55,11 @@ def early(table: Operator) -> tuple[Step, ...]:
         *(only(name, upstream) for name in upstream),
         every(names, scale_1),
         every(names, seed_0),
-        *(one(name, changes) for name in names for changes in (layouts, literals, kinds, scales, seeds)),
+        *(
+            one(spec.name, changes)
+            for spec in table.drawn
+            for changes in (layouts, literals, kinds, *((scales,) if spec.floating else ()), seeds)
+        ),
     )
 
 

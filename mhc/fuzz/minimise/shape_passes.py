@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from mhc.case import Case
+from mhc.operator import TensorSpec
 from mhc.recipe import Index
 
 
@@ -55,6 +56,8 @@ def sizes_below(size: int) -> list[int]:
 def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:
     """Yield `case` in another shape, with literals outside of it at its edge, at their distance from the end, or dropped."""
     before = case.sizes
+    if case.table.problem({**before, **changes}) is not None:
+        return
     after = case.table.sizes({**before, **changes})
     given = set()
     for place in (_at_the_edge, _from_the_end, _inside):
@@ -64,12 +67,21 @@ def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:
                 recipe, old, new = case.tensors[spec.name], spec.shape(before), spec.shape(after)
                 placed = [(place(index, old, new), value) for index, value in recipe.literals] if 0 not in new else []
                 # two literals at one place become one
-                literals = {index: value for index, value in placed if index is not None}
-                tensors[spec.name] = replace(recipe, literals=tuple(literals.items()))
+                literals = {index: _inside_range(value, spec, after) for index, value in placed if index is not None}
+                period = 0 if spec.values is not None and spec.values.order else recipe.period
+                tensors[spec.name] = replace(recipe, literals=tuple(literals.items()), period=period)
         made = replace(case, tensors=tensors, sizes=after)
         if made not in given:
             given.add(made)
             yield made
+
+
+def _inside_range(value: float, spec: TensorSpec, sizes: Mapping[str, int]) -> float:
+    """Return the value, or the nearest one that a tensor of integers may have."""
+    if spec.values is None or value == spec.values.sentinel:
+        return value
+    inside = spec.values.range(sizes)
+    return float(min(max(value, inside.start), inside.stop - 1))
 
 
 def _at_the_edge(index: Index, old: Index, new: Index) -> Index:
