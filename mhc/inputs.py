@@ -73,10 +73,10 @@ def derived(
     must be replaced.
     """
     every, table = {**inputs.tensors, **tensors}, inputs.case.table
-    specs = table.argument_specs
+    specs, tokens = table.argument_specs, [name for name in table.tokens if name in inputs.case.sizes]
     case = replace(
         inputs.case,
-        sizes=inputs.case.sizes if lead is None else {**inputs.case.sizes, **dict(zip(table.tokens, lead, strict=True))},
+        sizes=inputs.case.sizes if lead is None else {**inputs.case.sizes, **dict(zip(tokens, lead, strict=True))},
         scalars=inputs.case.scalars if scalars is None else scalars,
         tensors={name: specs[name].recipe() for name, tensor in every.items() if tensor is not None},
     )

@@ -20,7 +20,7 @@ from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
-from oracles.reindex import Reindexing, one_batch
+from oracles.reindex import OUTSIDE, Reindexing, one_batch
 from oracles.trial import Gate, Plan, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 
@@ -89,6 +89,8 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
     cut = 1 + hash_below(case, "cut", case.token_count - 1)
     tokens = torch.arange(case.token_count)
     parts = [Reindexing(table=table, tokens=one_batch(part, case)) for part in (tokens[:cut], tokens[cut:])]
+    if not all(part.tokens is not None and case.may_have(part.tokens.shape) for part in parts):
+        return [not_applicable(NAME, "additive", OUTSIDE)]
     runs = [part.run(label, trial, stages=("backward",)) for label, part in zip(PARTS, parts, strict=True)]
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:

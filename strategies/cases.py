@@ -103,12 +103,13 @@ def _shapes(
 
 def _thinned(recipe: Recipe, spec: TensorSpec, table: Operator, sizes: Mapping[str, int]) -> Recipe:
     """Return the recipe for many tokens: inputs repeat, and all but a few rows of upstream gradients are zero."""
-    tokens = math.prod(sizes[symbol] for symbol in table.tokens)
+    lead = [sizes[symbol] for symbol in table.tokens if symbol in sizes]
+    tokens = math.prod(lead)
     if not table.per_token(spec) or tokens <= PERIOD:
         return recipe
     if spec in table.upstream:
         return replace(recipe, rows=ACTIVE)
-    return replace(recipe, period=PERIOD * math.prod(spec.shape(sizes)[len(table.tokens) :]))
+    return replace(recipe, period=PERIOD * math.prod(spec.shape(sizes)[len(lead) :]))
 
 
 def _values(

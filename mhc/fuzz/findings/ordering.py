@@ -23,7 +23,7 @@ assert set(KINDS) == set(DRAWN_KINDS)
 def rank(case: Case) -> tuple[object, ...]:
     """Return a tuple that is smaller for simpler cases: pinned schedules, sizes, dtype, scalars, values and layouts."""
     pinned = sum(1 + len(schedule) for schedule in case.schedules.values())
-    shape = tuple(case.sizes[name] or math.inf for name in case.table.axis_names)
+    shape = tuple(case.sizes[name] or math.inf if name in case.sizes else 0 for name in case.table.axis_names)
     tensors = tuple((1, *_recipe(case.tensors[spec.name])) if case.has(spec.name) else (0,) for spec in case.table.drawn)
     return pinned, _volume(case), shape, DTYPES.index(case.dtype), scalars_rank(case), tensors
 

@@ -5,15 +5,16 @@ from dataclasses import replace
 
 from mhc.case import Case
 from mhc.operator import TensorSpec
-from mhc.recipe import Index
+from mhc.recipe import Index, Recipe
 
 
 def to_ones(*names: str) -> Callable[[Case], Iterator[Case]]:
     """Return the step that makes several dimensions 1 at once."""
 
     def step(case: Case) -> Iterator[Case]:
-        if any(case.sizes[name] != 1 for name in names):
-            yield from resized(case, dict.fromkeys(names, 1))
+        there = [name for name in names if name in case.sizes]
+        if any(case.sizes[name] != 1 for name in there):
+            yield from resized(case, dict.fromkeys(there, 1))
 
     return step
 
@@ -22,7 +23,7 @@ def smaller(name: str) -> Callable[[Case], Iterator[Case]]:
     """Return the step that makes one dimension smaller."""
 
     def step(case: Case) -> Iterator[Case]:
-        for size in sizes_below(case.sizes[name]):
+        for size in sizes_below(case.sizes[name]) if name in case.sizes else ():
             yield from resized(case, {name: size})
 
     return step
@@ -32,11 +33,42 @@ def merged(one: str, other: str) -> Callable[[Case], Iterator[Case]]:
     """Return the step that moves one dimension into another, with the same product."""
 
     def step(case: Case) -> Iterator[Case]:
+        if other not in case.sizes:
+            return
         product = case.sizes[one] * case.sizes[other]
         if case.sizes[one] > 1 and product:
             yield from resized(case, {one: 1, other: product})
 
     return step
+
+
+def without_axis(name: str) -> Callable[[Case], Iterator[Case]]:
+    """Return the step that removes a leading axis."""
+
+    def step(case: Case) -> Iterator[Case]:
+        sizes = {other: size for other, size in case.sizes.items() if other != name}
+        if name in case.sizes and case.table.problem(sizes) is None:
+            tensors = {}
+            for spec in case.table.drawn:
+                if case.has(spec.name):
+                    present = [one for one in spec.symbols if one.isdigit() or one in case.sizes]
+                    at = present.index(name) if name in present else None
+                    tensors[spec.name] = _without_dimension(case.tensors[spec.name], at)
+            yield replace(case, tensors=tensors, sizes=sizes)
+
+    return step
+
+
+def _without_dimension(recipe: Recipe, at: int | None) -> Recipe:
+    """Return the recipe of a tensor that loses one dimension; of two literals that then have one place, the last is kept."""
+    if at is None:
+        return recipe
+    order, expand = (
+        tuple(dim - (dim > at) for dim in dims if dim != at) for dims in (recipe.layout.order, recipe.layout.expand)
+    )
+    literals = {(*index[:at], *index[at + 1 :]): value for index, value in recipe.literals}
+    layout = replace(recipe.layout, order=order, expand=expand)
+    return replace(recipe, literals=tuple(literals.items()), layout=layout)
 
 
 def sizes_below(size: int) -> list[int]:
