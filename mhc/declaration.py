@@ -14,7 +14,7 @@ first; a string gives the size of a symbol that follows from others, as in H="Hk
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,20 +49,31 @@ class DeclarationError(ValueError):
     """Raised for a declaration that cannot be read; the message names the argument and what was expected."""
 
 
-def operator(*, name: str | None = None, tokens: str = "", **declared: Any) -> Callable[[Callable[..., Any]], Operator]:
+def operator(
+    *, name: str | None = None, tokens: str = "", mutates: Sequence[str] = (), **declared: Any
+) -> Callable[[Callable[..., Any]], Operator]:
     """Return a decorator that makes an operator of a plain PyTorch function; the notation is at the top of this module.
 
     Args:
         tokens: axes, as in "*B" or "B, S", whose positions are independent of one another: further gates need to know.
+        mutates: inputs that an implementation may write, as in ("logits",).
 
     Raises:
         DeclarationError: an argument of the function is not declared, or a declaration is no notation.
     """
 
     def make(function: Callable[..., Any]) -> Operator:
-        return _operator(name or function.__name__, function, declared, _symbols(tokens))
+        record = _operator(name or function.__name__, function, declared, _symbols(tokens))
+        return _with_writes(record, mutates)
 
     return make
+
+
+def _with_writes(table: Operator, mutates: Sequence[str]) -> Operator:
+    for one in mutates:
+        if isinstance(mutates, str) or one not in table.forward_arguments:
+            raise DeclarationError(f"{table.name}: mutates must be a tuple of its tensors, was {mutates!r}")
+    return replace(table, mutates=frozenset(mutates))
 
 
 def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, Any], tokens: tuple[str, ...]) -> Operator:
@@ -132,11 +143,15 @@ def forward_of(function: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]
 
 
 def backward_of(
-    function: Callable[..., Any], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+    function: Callable[..., Any],
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    mutates: Collection[str] = (),
 ) -> Callable[..., tuple[Tensor | None, ...]]:
     """Return the backward that autograd derives, with the arguments and results that `Operator` gives it.
 
     Only floating-point inputs are differentiated, and only the differentiable outputs have an upstream gradient.
+    The function may write into the inputs that `mutates` names.
     """
     required = [spec.name for spec in inputs if not spec.optional]
     count = sum(spec.differentiable for spec in outputs)
@@ -146,13 +161,14 @@ def backward_of(
         upstream = tensors[len(required) : len(required) + count]
         given = dict(zip((*required, *last), (*tensors[: len(required)], *tensors[len(required) + count :]), strict=True))
         wanted = [spec.name for spec in inputs if spec.differentiable and given[spec.name] is not None]
-        leaves = {
-            name: one.detach().requires_grad_(name in wanted) if one is not None else None for name, one in given.items()
-        }
+        leaves = {name: one.detach().requires_grad_(name in wanted) for name, one in given.items() if one is not None}
+        given.update(leaves)
         with torch.enable_grad():
-            results = _tuple(function(*(leaves[spec.name] for spec in inputs), **scalars))
+            for name in mutates:  # autograd forbids to write into a leaf
+                given[name] = leaves[name].clone() if name in leaves else None
+            results = _tuple(function(*(given[spec.name] for spec in inputs), **scalars))
         judged = [one for one, spec in zip(results, outputs, strict=True) if spec.differentiable]
-        found = torch.autograd.grad(judged, [leaves[name] for name in wanted], upstream, allow_unused=True)  # type: ignore[arg-type]
+        found = torch.autograd.grad(judged, [leaves[name] for name in wanted], upstream, allow_unused=True)
         gradients = dict(zip(wanted, found, strict=True))
         return tuple(gradients.get(spec.name) for spec in inputs if spec.differentiable)
 

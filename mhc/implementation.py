@@ -103,7 +103,9 @@ class Implementation:
             self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
             object.__setattr__(self, "forward", forward_of(self.function))
             if self.table.gradients:
-                object.__setattr__(self, "backward", backward_of(self.function, self.table.inputs, self.table.outputs))
+                table = self.table
+                backward = backward_of(self.function, table.inputs, table.outputs, table.mutates)
+                object.__setattr__(self, "backward", backward)
             object.__setattr__(self, "recomputes_forward", True)
             object.__setattr__(self, "function", None)
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))

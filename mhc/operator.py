@@ -203,6 +203,8 @@ class Operator:
     symbols. `relations` are its metamorphic relations. `exact_recipes` and `exact_scalars` give inputs on which as many
     stages as possible are exact.
 
+    `mutates` names inputs that an implementation may write; an output or a gradient may then share their memory.
+
     `function` is the plain PyTorch function that is the reference, where the operator was declared by one
     (`mhc.declaration`); then `forward` and `backward` are made from it, and bounds are read from it. `described` says that
     its file has not been imported, so that they cannot be called.
@@ -236,6 +238,7 @@ class Operator:
     scalar_choices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
     formulas: Mapping[str, str] = field(default_factory=dict)
+    mutates: frozenset[str] = frozenset()
     described: bool = False
 
     @property

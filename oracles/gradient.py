@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from mhc.observation import Observation
+from mhc.operator import STORAGE_DTYPES, Role
 from mhc.reference import InFloat64, condensed, widen
 from oracles import linear
 from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.rounding import all_finite
+from oracles.bounds.rounding import all_finite, half_subnormal, unit_roundoff
 from oracles.judge import agree
 from oracles.reindex import OUTSIDE, Reindexing, one_batch
 from oracles.trial import Gate, Plan, Trial, hash_below
@@ -86,6 +87,8 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
         return [not_applicable(NAME, "additive", "no backward")]
     if case.token_count < 2:
         return [not_applicable(NAME, "additive", "fewer than two tokens")]
+    storage = STORAGE_DTYPES[case.dtype]
+    narrow = {spec.name for spec in table.gradients if spec.role is Role.STORAGE and spec.name in table.token_sums}
     cut = 1 + hash_below(case, "cut", case.token_count - 1)
     tokens = torch.arange(case.token_count)
     parts = [Reindexing(table=table, tokens=one_batch(part, case)) for part in (tokens[:cut], tokens[cut:])]
@@ -96,10 +99,30 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         one, other = (observed[label].gradients for label in PARTS)
         added = {name: _add(one[name], other[name]) for name in one if name in table.token_sums}
-        allowed = Tolerances(outputs={}, gradients=trial.allowed.gradients)
+        added = {name: value if value is None or name not in narrow else value.to(storage) for name, value in added.items()}
+        gradients = {
+            spec.name: _stored_twice(trial.allowed.gradients[spec.name], one.get(spec.name), other.get(spec.name))
+            if spec.name in narrow
+            else trial.allowed.gradients[spec.name]
+            for spec in table.gradients
+            if spec.name in trial.allowed.gradients
+        }
+        allowed = Tolerances(outputs={}, gradients=gradients)
         return agree(NAME, "not additive", replace(trial.observation, outputs={}, gradients=added), allowed)
 
     return Plan(runs=runs, judge=judge)
+
+
+def _stored_twice(number: ErrorNumber, one: Tensor | None, other: Tensor | None) -> ErrorNumber:
+    """Return a tolerance with the roundings of both parts and of their sum to a narrow dtype.
+
+    Parts that cancel are larger than their sum.
+    """
+    if one is None or other is None:
+        return number
+    size = (one.double().abs() + other.double().abs()).to(number.error.device)
+    stored = 2 * unit_roundoff(number.dtype) * size + 3 * half_subnormal(number.dtype)
+    return ErrorNumber(number.value, number.error + stored.nan_to_num(nan=torch.inf, posinf=torch.inf), number.dtype)
 
 
 def _add(one: Tensor | None, other: Tensor | None) -> Tensor | None:

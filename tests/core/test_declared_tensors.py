@@ -305,3 +305,28 @@ def test_a_function_must_take_any_number_of_leading_axes() -> None:
 
 def _raise(error: Exception) -> Tensor:
     raise error
+
+
+@operator(logits="[T, V]", target="[T] int64 in 0..V", mutates=("logits",))
+def declared_overwritten(logits: Tensor, target: Tensor) -> Tensor:
+    return cross_entropy(logits.float(), target)
+
+
+def overwrites(logits: Tensor, target: Tensor) -> Tensor:
+    logits.sub_(logits.detach().amax(-1, keepdim=True))
+    return cross_entropy(logits.float(), target)
+
+
+def test_an_input_may_be_written_where_the_operator_says_so() -> None:
+    case = default_case(operator="declared_overwritten", T=3, V=8, dtype="float32")
+    judgement = check(of(declared_overwritten, overwrites), case, "cpu", Level.FULL)
+    assert not judgement.failures
+    assert {one.subject for one in judgement.verdicts if one.oracle == "bound"} == {"y", "dlogits"}
+    strict = of(replace(declared_overwritten, name="strict", mutates=frozenset()), overwrites)
+    failures = check(strict, replace(case, operator="strict"), "cpu", Level.PLAIN).failures
+    assert [(one.oracle, one.symptom) for one in failures][-1] == ("memory", "written")
+    with pytest.raises(DeclarationError, match="mutates must be a tuple of its tensors, was 'logits'"):
+        operator(logits="[T]", mutates="logits")(lambda logits: logits * 2)
+
+
+OVERWRITTEN = of(declared_overwritten)
