@@ -23,8 +23,9 @@ from torch import Tensor
 
 from mhc import expression
 from mhc.inputs import plain_values
-from mhc.operator import Axis, Operator, Order, Role, TensorSpec, Values
+from mhc.operator import Axis, Operator, Order, Regime, Relation, Role, TensorSpec, Values
 from mhc.operator_json import record_of
+from mhc.recipe import Recipe
 
 LEADING = 3
 """Axes that `*B` stands for, at most: B0, B1 and B2. A case has the first of them, or none."""
@@ -50,30 +51,58 @@ class DeclarationError(ValueError):
 
 
 def operator(
-    *, name: str | None = None, tokens: str = "", mutates: Sequence[str] = (), **declared: Any
+    *,
+    name: str | None = None,
+    tokens: str = "",
+    mutates: Sequence[str] = (),
+    usual: Mapping[str, int] | Callable[[Mapping[str, int]], Mapping[str, int]] | None = None,
+    regimes: Mapping[str, Regime] | None = None,
+    production: Mapping[str, Sequence[int]] | None = None,
+    relations: Sequence[Relation] = (),
+    exact: Mapping[str, Recipe | float] | None = None,
+    **declared: Any,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Return a decorator that makes an operator of a plain PyTorch function; the notation is at the top of this module.
 
     Args:
         tokens: axes, as in "*B" or "B, S", whose positions are independent of one another: further gates need to know.
         mutates: inputs that an implementation may write, as in ("logits",).
+        usual: log2 of the scale of tensors in a model, by name, or a function that returns it from the sizes; else 0.
+        regimes: states of a model. relations: metamorphic relations.
+        production: sizes of axes in models, by name.
+        exact: recipes of tensors and values of scalars with which as many steps as possible are exact.
 
     Raises:
         DeclarationError: an argument of the function is not declared, or a declaration is no notation.
     """
 
     def make(function: Callable[..., Any]) -> Operator:
-        record = _operator(name or function.__name__, function, declared, _symbols(tokens))
-        return _with_writes(record, mutates)
+        table = _operator(name or function.__name__, function, declared, _symbols(tokens))
+        tensors, given = {spec.name for spec in table.drawn}, exact or {}
+        _require_names(table, "mutates", mutates, table.forward_arguments)
+        _require_names(table, "usual", () if usual is None or callable(usual) else usual, tensors)
+        _require_names(table, "production", production or (), table.axis_names)
+        _require_names(table, "exact", given, {*tensors, *table.scalars})
+        for named, regime in (regimes or {}).items():
+            _require_names(table, f"regimes: {named}", (*regime.tensors, *regime.scalars), {*tensors, *table.scalars})
+        return replace(
+            table,
+            mutates=frozenset(mutates),
+            usual_exponents=usual if callable(usual) else lambda sizes: usual or {},
+            regimes=regimes or {},
+            model_sizes={axis: tuple(values) for axis, values in (production or {}).items()},
+            relations=tuple(relations),
+            exact_recipes={one: value for one, value in given.items() if isinstance(value, Recipe)},
+            exact_scalars={one: float(value) for one, value in given.items() if not isinstance(value, Recipe)},
+        )
 
     return make
 
 
-def _with_writes(table: Operator, mutates: Sequence[str]) -> Operator:
-    for one in mutates:
-        if isinstance(mutates, str) or one not in table.forward_arguments:
-            raise DeclarationError(f"{table.name}: mutates must be a tuple of its tensors, was {mutates!r}")
-    return replace(table, mutates=frozenset(mutates))
+def _require_names(table: Operator, keyword: str, names: Collection[str], known: Collection[str]) -> None:
+    if isinstance(names, str) or not set(names) <= set(known):
+        wanted = f"must name some of {', '.join(sorted(known))}"
+        raise DeclarationError(f"{table.name}: {keyword} {wanted}, was {names if isinstance(names, str) else [*names]!r}")
 
 
 def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, Any], tokens: tuple[str, ...]) -> Operator:

@@ -211,7 +211,7 @@ class Operator:
 
     For the strategies: `scalar_choices` are the values of scalars. `usual_exponents` returns, from the sizes, log2 of the
     scale of tensors in a model (0 if missing), `regimes` names states of a model, and `production` gives the shapes of
-    models; without it, sizes are drawn from the ranges of the axes.
+    models; without it, sizes are drawn from the ranges of the axes, and `model_sizes` are sizes of axes in models.
     """
 
     name: str
@@ -235,6 +235,7 @@ class Operator:
     usual_exponents: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda sizes: {}
     regimes: Mapping[str, Regime] = field(default_factory=dict)
     production: Production | None = None
+    model_sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     scalar_choices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
     formulas: Mapping[str, str] = field(default_factory=dict)

@@ -151,6 +151,12 @@ def _relation(name: str) -> Callable[[Trial], Plan | list[Verdict]]:
     return plan
 
 
+def declared_relation(trial: Trial) -> Plan | list[Verdict]:
+    """Plan the run of one of the relations of an operator that a function declares, chosen by a hash of the case."""
+    case, own = trial.case, [one for one in trial.case.table.relations if one.name not in PLANS]
+    return related(trial, own[hash_below(case, "relation", len(own))]) if own else []
+
+
 PLANS: Mapping[str, Callable[[Trial], Plan | list[Verdict]]] = {
     "permuted tokens": permuted_tokens,
     "sliced tokens": sliced_tokens,
@@ -158,4 +164,7 @@ PLANS: Mapping[str, Callable[[Trial], Plan | list[Verdict]]] = {
     "permuted streams": permuted_streams,
     **{one.name: _relation(one.name) for table in OPERATORS.values() for one in table.relations},
 }
-GATES = tuple(Gate(name=NAME, variant=name, plan=plan, every=12) for name, plan in PLANS.items())
+GATES = (
+    *(Gate(name=NAME, variant=name, plan=plan, every=12) for name, plan in PLANS.items()),
+    Gate(name=NAME, variant="declared relation", plan=declared_relation, every=4),
+)

@@ -13,7 +13,7 @@ from mhc.operator import OPERATORS, STORAGE_DTYPES, Operator, Regime, TensorSpec
 from mhc.recipe import Recipe
 from strategies.choice import choice
 from strategies.layouts import laid_out
-from strategies.reach import ACTIVE, PERIOD, Reach, model_shapes, stretched_shapes
+from strategies.reach import ACTIVE, PERIOD, Reach, model_shapes, model_sizes, stretched_shapes, stretched_sizes
 from strategies.regions import regions
 from strategies.schedules import schedules, tiles
 from strategies.shapes import TILES, plain_shapes, shapes
@@ -53,7 +53,7 @@ def cases(
     table = OPERATORS[operator]
     beside = tiles(spaces) or TILES
     if table.production is None:
-        sizes = draw(plain_shapes(table=table, max_elements=max_elements, tiles=beside))
+        sizes = draw(_declared_sizes(table, reach, max_elements, beside))
     else:
         shape = draw(_shapes(table, reach, max_elements, beside, like))
         sizes = table.sizes(dict(zip(table.axis_names, shape, strict=True)))
@@ -85,6 +85,19 @@ def cases(
     for label in sorted(regions(case)):
         event(label)
     return case
+
+
+def _declared_sizes(
+    table: Operator, reach: Reach, max_elements: int, beside: tuple[int, ...]
+) -> st.SearchStrategy[Mapping[str, int]]:
+    """Return the strategy for the sizes of an operator that a function declares."""
+    match reach:
+        case Reach.USUAL:
+            return plain_shapes(table=table, max_elements=max_elements, tiles=beside)
+        case Reach.STRETCHED:
+            return stretched_sizes(table=table, max_elements=max_elements)
+        case Reach.MODEL:
+            return model_sizes(table=table, max_elements=max_elements)
 
 
 def _shapes(
