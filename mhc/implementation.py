@@ -102,7 +102,9 @@ class Implementation:
             self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
             object.__setattr__(self, "forward", Forward(self.function))
             if self.table.gradients:
-                object.__setattr__(self, "backward", Backward(self.function, self.table.inputs, self.table.outputs))
+                table = self.table
+                backward = Backward(self.function, table.inputs, table.outputs, table.mutates)
+                object.__setattr__(self, "backward", backward)
             object.__setattr__(self, "recomputes_forward", True)
             object.__setattr__(self, "function", None)
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))

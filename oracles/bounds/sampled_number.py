@@ -13,7 +13,7 @@ alone.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -91,6 +91,7 @@ def sampled(
     scalars: Mapping[str, Any],
     upstream: Sequence[Tensor | None],
     composed: Reading,
+    constant: Collection[int] = (),
 ) -> tuple[Reading, frozenset[int]]:
     """Return `composed` with the sampled tolerance where its own is far above that, and the places of what was changed.
 
@@ -105,7 +106,7 @@ def sampled(
         kind = type(
             "SampledRun", (SampledNumber,), {"__slots__": (), "operations": itertools.count(at << 32), "alike": at % 2 == 0}
         )
-        run = read(function, arguments, scalars, upstream, kind)
+        run = read(function, arguments, scalars, upstream, kind, constant)
         for place, (one, moved) in enumerate(zip(numbers, [*run.outputs, *run.gradients], strict=True)):
             if isinstance(one, ErrorNumber) and isinstance(moved, ErrorNumber):
                 square = nan_to_inf((moved.value - one.value).square() + moved.error)
