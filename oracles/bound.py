@@ -133,7 +133,7 @@ def read_formula(
         number: the class of error-carrying numbers.
     """
     if table.function is not None:
-        return _read_function(table, tensors, storage, scalars, number)
+        return _read_function(table, tensors, storage, scalars, number, with_quantum=with_quantum)
     specs = table.argument_specs
     given = {
         name: None
@@ -159,16 +159,16 @@ def _read_function(
     storage: torch.dtype,
     scalars: Mapping[str, float],
     number: type[ErrorNumber],
+    *,
+    with_quantum: bool,
 ) -> Tolerances:
     """Read the bounds of an operator that was declared by a plain function, or its numbers of another class."""
     assert table.function is not None
-    specs = table.argument_specs
-    held = {name: None if one is None else one.to(specs[name].dtype(storage)) for name, one in tensors.items()}
-    arguments, upstream = ([held[spec.name] for spec in some] for some in (table.inputs, table.upstream))
+    arguments, upstream = arguments_of(table, tensors, storage)
     with torch.inference_mode(mode=False):
-        found = read(table.function, arguments, scalars, upstream, number)
+        found = read(table.function, arguments, scalars, upstream, number, with_quantum=with_quantum)
         changed = frozenset[int]()
-        if number is ErrorNumber:
+        if number is ErrorNumber and not with_quantum:
             found, changed = sampled(table.function, arguments, scalars, upstream, found)
     names = [spec.name for spec in (*table.outputs, *table.gradients)]
     outputs = dict(zip(names, found.outputs, strict=False))
@@ -178,6 +178,15 @@ def _read_function(
         gradients={name: one for name, one in gradients if one is not None},
         sampled=frozenset(names[place] for place in changed),
     )
+
+
+def arguments_of(
+    table: Operator, tensors: Mapping[str, Tensor | None], storage: torch.dtype
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Return a function's arguments and the gradients of its outputs, in their dtypes and in order."""
+    specs = table.argument_specs
+    held = {name: None if one is None else one.to(specs[name].dtype(storage)) for name, one in tensors.items()}
+    return [held[spec.name] for spec in table.inputs], [held[spec.name] for spec in table.upstream]
 
 
 def _given(number: ErrorNumber, spec: TensorSpec) -> ErrorNumber:
