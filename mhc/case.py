@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mhc.case_json import CaseError, decode, encode, parse
-from mhc.operator import OPERATORS, STORAGE_DTYPES, Operator
-from mhc.recipe import RECIPE_KINDS, Layout, Recipe
+from mhc.operator import OPERATORS, STORAGE_DTYPES, Operator, TensorSpec
+from mhc.recipe import Layout, Recipe
 
 ScheduleValue = int | str | bool
 Schedule = Mapping[str, ScheduleValue]
@@ -133,13 +133,13 @@ class Case:
 
 
 def default_case(*, operator: str = "mhc_pre", absent: frozenset[str] = frozenset(), **fields: object) -> Case:
-    """Return a case with standard-normal tensors, each with its own seed, without the optional tensors in `absent`.
+    """Return a case with standard-normal or uniform tensors, each with its own seed, without those in `absent`.
 
     fields: of the case, or sizes of axes: `default_case(B=2, n=4, dtype="float32")`.
     """
     _require(_is_one_of(operator, OPERATORS), "operator", f"one of {', '.join(OPERATORS)}", operator)
     drawn = OPERATORS[operator].drawn
-    recipes = {spec.name: Recipe(seed=seed) for seed, spec in enumerate(drawn) if spec.name not in absent}
+    recipes = {spec.name: spec.recipe(seed) for seed, spec in enumerate(drawn) if spec.name not in absent}
     sizes = {name: fields.pop(name) for name in OPERATORS[operator].axis_names if name in fields}
     return Case(operator=operator, tensors=recipes, sizes=sizes, **fields)  # type: ignore[arg-type]  # checked by Case itself
 
@@ -181,6 +181,9 @@ def _sizes(table: Operator, given: Mapping[str, int]) -> Mapping[str, int]:
     for axis in table.axes:
         _require_size(chosen[axis.name], axis.least, axis.name)
         _require(chosen[axis.name] <= axis.most, axis.name, f"in {axis.least}..{axis.most}", chosen[axis.name])
+    problem = table.problem(chosen)
+    if problem is not None:
+        raise CaseError("sizes", problem)
     found = table.sizes(chosen)
     for name in given:
         _require(name in found, f"sizes.{name}", f"one of {', '.join(table.axis_names)}", name)
@@ -202,7 +205,9 @@ def _validate(case: Case) -> None:
         if name in case.tensors:
             elements = math.prod(spec.shape(case.sizes))
             _require(elements <= _MOST_ELEMENTS, path, f"of at most {_MOST_ELEMENTS} elements", elements)
-            _validate_recipe(case.tensors[name], path, spec.shape(case.sizes))
+            _validate_recipe(case.tensors[name], path, spec, spec.shape(case.sizes))
+            if spec.values is not None:
+                _validate_integers(case.tensors[name], path, spec, case.sizes)
         else:
             _require(spec.optional, path, "given (it is not optional)", None)
     for name, schedule in case.schedules.items():
@@ -211,9 +216,28 @@ def _validate(case: Case) -> None:
             _require(isinstance(value, (int, str, bool)), path, "an integer, a string or a boolean", value)
 
 
-def _validate_recipe(recipe: Recipe, path: str, shape: tuple[int, ...]) -> None:
+def _validate_integers(recipe: Recipe, path: str, spec: TensorSpec, sizes: Mapping[str, int]) -> None:
+    """Validate what a recipe of integers or booleans may not have."""
+    assert spec.values is not None
+    shape, inside, ordered = spec.shape(sizes), spec.values.range(sizes), bool(spec.values.order)
+    _require(recipe.scale == 1, f"{path}.scale", "1.0 (its values are integers)", recipe.scale)
+    _require(recipe.rows == 0, f"{path}.rows", "0 (its values are integers)", recipe.rows)
+    for at, (_, value) in enumerate(recipe.literals):
+        known = not ordered and (value in inside or value == spec.values.sentinel)
+        wanted = "left out (its values have an order)" if ordered else f"in {inside.start}..{inside.stop}"
+        _require(known, f"{path}.literals[{at}]", wanted, value)
+    if ordered:
+        _require(
+            recipe.period % max(1, shape[-1]) == 0, f"{path}.period", "whole rows (its values have an order)", recipe.period
+        )
+    if spec.values.order == "permutation":
+        alike = len(shape) - 1 in recipe.layout.expand and shape[-1] > 1
+        _require(not alike, f"{path}.layout.expand", "without the last dimension (a permutation)", recipe.layout.expand)
+
+
+def _validate_recipe(recipe: Recipe, path: str, spec: TensorSpec, shape: tuple[int, ...]) -> None:
     _require(isinstance(recipe, Recipe), path, "a Recipe", recipe)
-    _require(_is_one_of(recipe.kind, RECIPE_KINDS), f"{path}.kind", f"one of {', '.join(RECIPE_KINDS)}", recipe.kind)
+    _require(_is_one_of(recipe.kind, spec.kinds), f"{path}.kind", f"one of {', '.join(spec.kinds)}", recipe.kind)
     _require(_is_int(recipe.seed) and 0 <= recipe.seed < 2**64, f"{path}.seed", "in 0..2**64-1", recipe.seed)
     scale = recipe.scale
     _require(isinstance(scale, float) and math.isfinite(scale), f"{path}.scale", "a finite float", scale)

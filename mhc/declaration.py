@@ -6,26 +6,43 @@
         return (v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
 
 Each tensor argument has its axes in brackets and then its dtype: `storage` is the dtype of the case, `float32` is float32
-(float64 where the case is). `*B` stands for leading axes that several tensors have in common. A pair of integers is the
-range of an axis; a tuple of numbers is what is drawn for a scalar, the default first.
+(float64 where the case is), `int32`, `int64` and `bool` are themselves. Then follow the range of integers, `constant` for
+a tensor without a gradient, and `optional` for one that may be None. `*B` stands for leading axes that several tensors
+have in common. A pair of integers is the range of an axis; a tuple of numbers is what is drawn for a scalar, the default
+first; a string gives the size of a symbol that follows from others, as in H="Hkv*G". docs/operators.md has it all.
 """
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mhc.operator import Axis, Operator, Role, TensorSpec
+from mhc import expression
+from mhc.inputs import plain_values
+from mhc.operator import Axis, Operator, Order, Role, TensorSpec, Values
 from mhc.operator_json import record_of
 
 LEADING = 2
 """Axes that `*B` stands for."""
-_ROLES = {"storage": Role.STORAGE, "float32": Role.ACCUMULATE}
-_NOTATION = re.compile(r"\[([^\]]*)\] *(\w+)?")
-_PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+_ROLES = {"storage": Role.STORAGE, "float32": Role.ACCUMULATE} | {
+    role.value: role for role in (Role.INT32, Role.INT64, Role.BOOL)
+}
+_NOTATION = re.compile(
+    r"\[(?P<axes>[^\]]*)\]"
+    r"(?: *(?P<dtype>(?!constant\b|optional\b)\w+))?"
+    r"(?: in (?P<least>[^.]+?)\.\.(?P<end>[^.]+?))?(?: or (?P<sentinel>-?\d+))?"
+    r"(?: (?P<order>sorted|permutation))?(?P<constant> constant)?(?P<optional> optional)?"
+)
+_PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
+_DTYPES = {
+    torch.bfloat16: Role.STORAGE,
+    torch.float32: Role.ACCUMULATE,
+    **{getattr(torch, role.value): role for role in (Role.INT32, Role.INT64, Role.BOOL)},
+}
 
 
 class DeclarationError(ValueError):
@@ -58,50 +75,86 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
     inputs = tuple(_spec(name, one, declared[one]) for one in tensors)
     if not inputs:
         raise DeclarationError(f"{name}: the function has no tensor argument")
-    symbols = list(dict.fromkeys(symbol for spec in inputs for symbol in spec.symbols if not symbol.isdigit()))
-    ranges = {one: value for one, value in declared.items() if one not in tensors and one not in scalars}
-    for one in ranges:
+    others = {one: value for one, value in declared.items() if one not in tensors and one not in scalars}
+    formulas = {one: value for one, value in others.items() if isinstance(value, str)}
+    symbols = _all_symbols(name, inputs, formulas)
+    for one in others:
         if one not in symbols:
             raise DeclarationError(f"{name}: {one} is neither an argument of the function nor an axis of its tensors")
-    axes = tuple(_axis(name, symbol, ranges.get(symbol, (1, 8192))) for symbol in symbols)
-    choices = {one: _choices(name, one, declared[one]) for one in scalars}
-    defaults = {one: values[0] for one, values in choices.items()}
+    axes = tuple(_axis(name, one, others.get(one, (1, 8192))) for one in symbols if one not in formulas)
+    formulas = _ordered(name, formulas, [one.name for one in axes])
     unknown = [one for one in tokens if one not in symbols]
     if unknown:
         raise DeclarationError(f"{name}: tokens: {unknown[0]} is no axis of its tensors, which are {', '.join(symbols)}")
-    outputs = _outputs(name, function, inputs, axes, defaults)
-    return record_of(
+    choices = {one: _choices(name, one, declared[one]) for one in scalars}
+    record = record_of(
+        name,
+        axes=axes,
+        tokens=tokens,
+        inputs=inputs,
+        outputs=(),
+        scalars=choices,
+        formulas=formulas,
+        forward=Forward(function),
+        backward=Forward(function),
+        function=function,
+    )
+    _check_tokens(record)
+    outputs = _Outputs(record).specs()
+    whole = record_of(
         name,
         axes=axes,
         tokens=tokens,
         inputs=inputs,
         outputs=outputs,
         scalars=choices,
-        forward=forward_of(function),
-        backward=backward_of(function, len(inputs)),
+        formulas=formulas,
+        forward=record.forward,
+        backward=Backward(function, inputs, outputs),
         function=function,
     )
+    names = [spec.name for spec in (*whole.argument_specs.values(), *whole.result_specs.values())]
+    twice = [one for one in names if names.count(one) > 1]
+    if twice:
+        raise DeclarationError(f"{name}: {twice[0]} is the name of a gradient or an output; name the argument otherwise")
+    return whole
 
 
-def forward_of(function: Callable[..., Any]) -> Callable[..., tuple[Tensor, ...]]:
-    """Return the function with its outputs in a tuple."""
+@dataclass(frozen=True)
+class Forward:
+    """A forward whose outputs come in a tuple, where its function returns one tensor too."""
 
-    def forward(*tensors: Tensor, **scalars: Any) -> tuple[Tensor, ...]:
-        return _tuple(function(*tensors, **scalars))
+    function: Callable[..., Any]
 
-    return forward
+    def __call__(self, *tensors: Tensor | None, **scalars: Any) -> tuple[Tensor, ...]:
+        return _tuple(self.function(*tensors, **scalars))
 
 
-def backward_of(function: Callable[..., Any], inputs: int) -> Callable[..., tuple[Tensor | None, ...]]:
-    """Return the backward that autograd derives: from `inputs` tensors and the upstream gradients to the gradients."""
+@dataclass(frozen=True)
+class Backward:
+    """The backward that autograd derives, with the arguments and results that `Operator` gives it.
 
-    def backward(*tensors: Tensor, **scalars: Any) -> tuple[Tensor | None, ...]:
-        leaves = [one.detach().requires_grad_() for one in tensors[:inputs]]
+    Only floating-point inputs are differentiated, and only the differentiable outputs have an upstream gradient.
+    """
+
+    function: Callable[..., Any]
+    inputs: Sequence[TensorSpec]
+    outputs: Sequence[TensorSpec]
+
+    def __call__(self, *tensors: Tensor | None, **scalars: Any) -> tuple[Tensor | None, ...]:
+        required = [spec.name for spec in self.inputs if not spec.optional]
+        last = [spec.name for spec in self.inputs if spec.optional]
+        end = len(required) + sum(spec.differentiable for spec in self.outputs)
+        given = dict(zip((*required, *last), (*tensors[: len(required)], *tensors[end:]), strict=True))
+        wanted = [spec.name for spec in self.inputs if spec.differentiable and given[spec.name] is not None]
+        leaves = {name: None if one is None else one.detach().requires_grad_(name in wanted) for name, one in given.items()}
         with torch.enable_grad():
-            outputs = _tuple(function(*leaves, **scalars))
-        return torch.autograd.grad(outputs, leaves, tensors[inputs:], allow_unused=True)
-
-    return backward
+            results = _tuple(self.function(*(leaves[spec.name] for spec in self.inputs), **scalars))
+        judged = [one for one, spec in zip(results, self.outputs, strict=True) if spec.differentiable]
+        upstream = tensors[len(required) : end]
+        found = torch.autograd.grad(judged, [leaves[name] for name in wanted], upstream, allow_unused=True)  # type: ignore[arg-type]
+        gradients = dict(zip(wanted, found, strict=True))
+        return tuple(gradients.get(spec.name) for spec in self.inputs if spec.differentiable)
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:
@@ -110,11 +163,61 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 def _spec(operator: str, name: str, notation: object) -> TensorSpec:
     matched = _NOTATION.fullmatch(notation.strip()) if isinstance(notation, str) else None
-    role = _ROLES.get(matched[2] or "storage") if matched else None
+    role = _ROLES.get(matched["dtype"] or "storage") if matched else None
     if matched is None or role is None:
         wanted = f'"[axes] dtype" with a dtype out of {", ".join(_ROLES)}'
         raise DeclarationError(f"{operator}: {name} must be declared as {wanted}, was {notation!r}")
-    return TensorSpec(name, _symbols(matched[1]), role)
+    optional, differentiable = matched["optional"] is not None, matched["constant"] is None
+    spec = TensorSpec(name, _symbols(matched["axes"]), role, optional, differentiable=differentiable)
+    return replace(spec, values=_values(operator, spec, matched))
+
+
+def _values(operator: str, spec: TensorSpec, matched: re.Match[str]) -> Values | None:
+    """Return the values of a tensor of integers or booleans, from the notation behind its dtype."""
+    least, end = matched["least"], matched["end"]
+    order: Order = matched["order"] or ""  # type: ignore[assignment]  # one of the words in `_NOTATION`
+    sentinel = None if matched["sentinel"] is None else int(matched["sentinel"])
+    where = f"{operator}: {spec.name} is declared as {matched.string!r}"
+    if spec.floating or spec.role is Role.BOOL:
+        if end or order or sentinel is not None:
+            raise DeclarationError(f"{where}; only int32 and int64 have a range, a sentinel or an order")
+        return None if spec.floating else Values()
+    if order == "permutation":
+        if end or sentinel is not None or not spec.symbols:
+            raise DeclarationError(f"{where}; a permutation is of all indices of its last axis, without range or sentinel")
+        return Values(end=spec.symbols[-1], order=order)
+    if end is None or (order and not spec.symbols):
+        raise DeclarationError(f'{where}; an integer tensor has a range, as in "[T] int64 in 0..V", which excludes V')
+    return Values(least.strip(), end.strip(), sentinel, order)
+
+
+def _all_symbols(operator: str, inputs: Sequence[TensorSpec], formulas: Mapping[str, str]) -> list[str]:
+    """Return the symbols of the tensors, of their ranges and of the formulas, each once."""
+    symbols = [symbol for spec in inputs for symbol in spec.symbols if not symbol.isdigit()]
+    try:
+        for spec in inputs:
+            symbols += sorted(spec.values.symbols) if spec.values is not None else ()
+        for name, formula in formulas.items():
+            symbols += (name, *expression.symbols(formula))
+    except expression.ExpressionError as error:
+        raise DeclarationError(f"{operator}: {error}") from None
+    return [one for one in dict.fromkeys(symbols) if not one.isdigit()]
+
+
+def _ordered(operator: str, formulas: Mapping[str, str], axes: Sequence[str]) -> dict[str, str]:
+    """Return the formulas, each behind those of its symbols."""
+    found: dict[str, str] = {}
+    while len(found) < len(formulas):
+        ready = [
+            name
+            for name, formula in formulas.items()
+            if name not in found and all(one in axes or one in found for one in expression.symbols(formula))
+        ]
+        if not ready:
+            circle = ", ".join(f"{name} = {formula}" for name, formula in formulas.items() if name not in found)
+            raise DeclarationError(f"{operator}: these sizes depend on themselves: {circle}")
+        found.update({name: formulas[name] for name in ready})
+    return found
 
 
 def _symbols(text: str) -> tuple[str, ...]:
@@ -140,30 +243,114 @@ def _choices(operator: str, name: str, given: object) -> tuple[float, ...]:
     return tuple(float(one) for one in values)
 
 
-def _outputs(
-    operator: str,
-    function: Callable[..., Any],
-    inputs: Sequence[TensorSpec],
-    axes: Sequence[Axis],
-    scalars: Mapping[str, float],
-) -> tuple[TensorSpec, ...]:
-    """Return the specs of the outputs, from a call without data in which each axis has a size of its own."""
-    sizes = dict(zip((axis.name for axis in axes), _PRIMES, strict=False))
-    if len(sizes) < len(axes):
-        raise DeclarationError(f"{operator}: at most {len(_PRIMES)} axes are supported, was {len(axes)}")
-    storage = torch.bfloat16
-    given = [torch.empty(spec.shape(sizes), dtype=spec.dtype(storage), device="meta") for spec in inputs]
-    try:
-        results = _tuple(function(*given, **scalars))
-    except Exception as error:
-        shapes = ", ".join(f"{spec.name} {tuple(spec.shape(sizes))}" for spec in inputs)
-        raise DeclarationError(f"{operator}: the function fails on {shapes}: {type(error).__name__}: {error}") from error
-    names = {size: name for name, size in sizes.items()}
-    return tuple(
-        TensorSpec(
-            "y" if len(results) == 1 else f"y{at}",
-            tuple(names.get(size, str(size)) for size in one.shape),
-            Role.STORAGE if one.dtype == storage else Role.ACCUMULATE,
-        )
-        for at, one in enumerate(results)
-    )
+def _check_tokens(table: Operator) -> None:
+    """Require that tokens can be reordered and left out: nothing but leading axes depends on them.
+
+    Raises:
+        DeclarationError: something does; the message says what.
+    """
+    tokens, where = set(table.tokens), f"{table.name}: tokens: {', '.join(table.tokens)}"
+    for name, formula in table.formulas.items():
+        if tokens & {name, *expression.symbols(formula)}:
+            raise DeclarationError(f"{where}, on which {name} = {formula} depends")
+    for spec in table.inputs:
+        if tokens & set(spec.symbols) and (not table.per_token(spec) or tokens & set(spec.symbols[len(tokens) :])):
+            raise DeclarationError(f"{where} must be the first axes of {spec.name}, or none of its axes")
+        values = spec.values
+        if values is not None and (tokens & values.symbols or (values.order and tokens & set(spec.symbols[-1:]))):
+            raise DeclarationError(f"{where}, on which the values of {spec.name} depend")
+
+
+@dataclass(frozen=True)
+class _Outputs:
+    """Finds the outputs of an operator by calls of its function, in which each axis has a size of its own.
+
+    The calls have data: the first use of the device "meta" imports TorchDynamo, which takes two seconds.
+    """
+
+    table: Operator
+
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """Return the specs of the outputs."""
+        axes = self.table.axes
+        if len(axes) >= len(_PRIMES):
+            raise DeclarationError(f"{self.table.name}: at most {len(_PRIMES) - 1} axes are supported, was {len(axes)}")
+        first, second = (self._sizes(shift) for shift in (0, 1))
+        results, others = self._results(first), self._results(second)
+        taken = {name for spec in self.table.inputs for name in (spec.name, f"d{spec.name}")}
+        stem = "out" if taken & {"y", "dy", *(f"{d}y{at}" for d in ("", "d") for at in range(len(results)))} else "y"
+        found = []
+        for at, (one, other) in enumerate(zip(results, others, strict=True)):
+            name = stem if len(results) == 1 else f"{stem}{at}"
+            if not isinstance(one, Tensor) or one.dtype not in _DTYPES or one.dim() != other.dim():
+                was = str(one.dtype) if isinstance(one, Tensor) else type(one).__name__
+                wanted = f"a tensor in the dtype of the case, {', '.join(list(_ROLES)[1:])}"
+                raise DeclarationError(f"{self.table.name}: output {name} must be {wanted}, was {was}")
+            symbols = tuple(self._symbol(name, pair, (first, second)) for pair in zip(one.shape, other.shape, strict=True))
+            found.append(TensorSpec(name, symbols, _DTYPES[one.dtype], differentiable=one.requires_grad))
+        self._check_variants(first, found)
+        return tuple(found)
+
+    def _sizes(self, shift: int) -> Mapping[str, int]:
+        """Return sizes of all symbols in which each axis has a prime of its own, where its range has one left."""
+        chosen: dict[str, int] = {}
+        for at, axis in enumerate(self.table.axes):
+            primes = (*_PRIMES[at + shift :], *_PRIMES)
+            inside = [one for one in primes if axis.least <= one <= axis.most and one not in chosen.values()]
+            chosen[axis.name] = inside[0] if inside else min(max(primes[0], axis.least), axis.most)
+        problem = self.table.problem(chosen)
+        if problem is not None:
+            raise DeclarationError(f"{self.table.name}: for {_listed(chosen)}: {problem}")
+        return self.table.sizes(chosen)
+
+    def _symbol(self, output: str, pair: tuple[int, int], sizes: tuple[Mapping[str, int], Mapping[str, int]]) -> str:
+        """Return the symbol of a dimension from its size in two calls."""
+        fitting = [name for name in sizes[0] if (sizes[0][name], sizes[1][name]) == pair]
+        fixed = {axis.name for axis in self.table.axes if axis.least == axis.most}
+        if pair[0] == pair[1] and fixed.issuperset(fitting):
+            return str(pair[0])
+        if len(fitting) != 1:
+            meant = f"may be {' or '.join(fitting)}" if fitting else "is no symbol; declare one, as in D2='2*D'"
+            raise DeclarationError(
+                f"{self.table.name}: {output} has an axis of {pair[0]} for {_listed(sizes[0])}, which {meant}"
+            )
+        return fitting[0]
+
+    def _check_variants(self, sizes: Mapping[str, int], outputs: Sequence[TensorSpec]) -> None:
+        """Require outputs of the same shapes and dtypes without the optional tensors."""
+        for absent in self._absences():
+            results = self._results(sizes, absent)
+            for one, spec in zip(results, outputs, strict=True):
+                if tuple(one.shape) != spec.shape(sizes) or _DTYPES.get(one.dtype) is not spec.role:
+                    where = f"without {', '.join(sorted(absent))} for {_listed(sizes)}"
+                    was = f"{tuple(one.shape)}, {one.dtype}"
+                    raise DeclarationError(
+                        f"{self.table.name}: {spec.name} is {was} {where}, not [{', '.join(spec.symbols)}]"
+                    )
+
+    def _absences(self) -> Iterator[frozenset[str]]:
+        optional = frozenset(spec.name for spec in self.table.inputs if spec.optional)
+        if optional:
+            yield optional
+
+    def _results(self, sizes: Mapping[str, int], absent: frozenset[str] = frozenset()) -> tuple[Any, ...]:
+        """Return what the function returns for these sizes."""
+        inputs = self.table.inputs
+        given = [None if spec.name in absent else _argument(spec, sizes) for spec in inputs]
+        try:
+            return _tuple(self.table.forward(*given, **self.table.scalars))
+        except Exception as error:
+            shapes = [f"{spec.name} {tuple(one.shape)}" for spec, one in zip(inputs, given, strict=True) if one is not None]
+            what = f"the function fails on {', '.join(shapes)}{''.join(f', without {one}' for one in sorted(absent))}"
+            raise DeclarationError(f"{self.table.name}: {what}: {type(error).__name__}: {error}") from error
+
+
+def _argument(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:
+    if spec.values is not None:
+        return plain_values(spec, sizes)
+    ones = torch.ones(spec.shape(sizes), dtype=spec.dtype(torch.bfloat16))
+    return ones.requires_grad_(spec.differentiable)
+
+
+def _listed(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())

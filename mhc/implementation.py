@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
-from mhc.declaration import backward_of, forward_of
+from mhc.declaration import Backward, Forward
 from mhc.operator import OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
 DEVICES = ("cpu", "cuda")
@@ -60,7 +60,7 @@ class Implementation:
 
     Attributes:
         name: unique; used in reports and fingerprints.
-        forward, backward: one of them may be None; then it is not run.
+        forward, backward: one of them may be None; then it is not run. A single output needs no tuple around it.
         devices: device types, of "cpu" and "cuda".
         dtypes: accepted dtypes of x, by name.
         supports: returns True or `Refused(reason)` for a case whose device and dtype are listed.
@@ -80,7 +80,7 @@ class Implementation:
     """
 
     name: str
-    forward: Callable[..., Sequence[Any]] | None = None
+    forward: Callable[..., Any] | None = None
     backward: Callable[..., Sequence[Any]] | None = None
     devices: tuple[str, ...] = ("cpu",)
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
@@ -96,13 +96,13 @@ class Implementation:
 
     def __post_init__(self) -> None:
         if isinstance(self.operator, Operator):
-            register(self.operator)
-            object.__setattr__(self, "operator", self.operator.name)
+            object.__setattr__(self, "operator", register(self.operator).name)
         if self.function is not None:
             given = self.forward is not None or self.backward is not None
             self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
-            object.__setattr__(self, "forward", forward_of(self.function))
-            object.__setattr__(self, "backward", backward_of(self.function, len(self.table.inputs)))
+            object.__setattr__(self, "forward", Forward(self.function))
+            if self.table.gradients:
+                object.__setattr__(self, "backward", Backward(self.function, self.table.inputs, self.table.outputs))
             object.__setattr__(self, "recomputes_forward", True)
             object.__setattr__(self, "function", None)
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
@@ -130,6 +130,9 @@ class Implementation:
         both_none = self.forward is None and self.backward is None
         self._require(not both_none, "one of forward and backward must be given", None)
         table = self.table
+        if self.forward is not None and callable(self.forward) and len(table.outputs) == 1:
+            whole = self.forward if isinstance(self.forward, Forward) else Forward(self.forward)
+            object.__setattr__(self, "forward", whole)
         self._check_aliases(table)
         for stage in self.stages(STAGES):
             self._check_signature(stage, table.interface(stage)[0], table.scalars)
@@ -154,6 +157,8 @@ class Implementation:
 
     def _check_signature(self, stage: str, arguments: Sequence[str], scalars: Mapping[str, float]) -> None:
         function = getattr(self, stage)
+        if isinstance(function, Forward):
+            function = function.function
         keywords = dict.fromkeys([*scalars, "schedule"] if self.schedule else scalars)
         wanted = f"{stage}({', '.join(arguments)}, *, {', '.join(keywords)})"
         self._require(callable(function), f"{stage} must be a function {wanted}", function)

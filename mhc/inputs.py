@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mhc.case import Case
 from mhc.memory import BAND
-from mhc.operator import STORAGE_DTYPES
+from mhc.operator import STORAGE_DTYPES, TensorSpec, Values
 from mhc.recipe import Layout, Recipe
 
 _SCALE_STREAM = 1 << 32
@@ -32,8 +32,8 @@ class Inputs:
     """The tensors of a case on the host: the operator's inputs and upstream gradients; an absent optional tensor is None.
 
     `storages` holds the whole allocation of each tensor. Elements that no index reaches, also those after the last element,
-    are NaN, to detect reads outside the tensor. Implementations receive copies on `device` (`mhc.placement.place`), so that
-    their writes cannot change the reference.
+    are NaN, of integers the largest, to detect reads outside the tensor. Implementations receive copies on `device`
+    (`mhc.placement.place`), so that their writes cannot change the reference.
     """
 
     case: Case
@@ -52,7 +52,7 @@ def materialise(case: Case, device: torch.device | str = "cpu") -> Inputs:
             tensors[spec.name] = None
             continue
         shape = spec.shape(case.sizes)
-        values = _values(recipe, spec.name, shape, spec.dtype(STORAGE_DTYPES[case.dtype]))
+        values = _values(recipe, spec, case.sizes, spec.dtype(STORAGE_DTYPES[case.dtype]))
         storage, strides = _lay_out(values, recipe.layout)
         storages[spec.name] = storage
         tensors[spec.name] = storage.as_strided(shape, strides, recipe.layout.offset)
@@ -73,11 +73,12 @@ def derived(
     must be replaced.
     """
     every, table = {**inputs.tensors, **tensors}, inputs.case.table
+    specs = table.argument_specs
     case = replace(
         inputs.case,
         sizes=inputs.case.sizes if lead is None else {**inputs.case.sizes, **dict(zip(table.tokens, lead, strict=True))},
         scalars=inputs.case.scalars if scalars is None else scalars,
-        tensors={name: Recipe() for name, tensor in every.items() if tensor is not None},
+        tensors={name: specs[name].recipe() for name, tensor in every.items() if tensor is not None},
     )
     storages = {name: inputs.storages[name] for name, tensor in inputs.tensors.items() if tensor is not None}
     placed = dict(every)
@@ -116,11 +117,23 @@ def banded(inputs: Inputs, fill: int) -> Inputs:
 
 
 def _with_tail(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """Return an allocation with a NaN tail, and the contiguous copy of `tensor` at its beginning."""
-    storage = tensor.new_full((tensor.numel() + _TAIL,), math.nan)
+    """Return an allocation with a tail of `_outside`, and the contiguous copy of `tensor` at its beginning."""
+    storage = tensor.new_full((tensor.numel() + _TAIL,), _outside(tensor.dtype))
     placed = storage[: tensor.numel()].view(tensor.shape)
     placed.copy_(tensor)
     return storage, placed
+
+
+def _outside(dtype: torch.dtype) -> float:
+    """Return what elements hold that no index reaches: NaN, or the largest integer, an index outside of any tensor."""
+    if dtype.is_floating_point:
+        return math.nan
+    return 1 if dtype == torch.bool else torch.iinfo(dtype).max
+
+
+def plain_values(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:
+    """Return simple different values of a tensor of integers or booleans."""
+    return _values(Recipe(kind="ascending"), spec, sizes, spec.dtype(torch.float32))
 
 
 def checksum(tensor: Tensor) -> str:
@@ -158,20 +171,27 @@ def _alternating(count: int) -> np.ndarray:
     return np.asarray(1.0 - 2.0 * (np.arange(count) % 2))
 
 
-def _values(recipe: Recipe, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _values(recipe: Recipe, spec: TensorSpec, sizes: Mapping[str, int], dtype: torch.dtype) -> Tensor:
     """Return the values in `dtype`, rounded once; expanded dimensions share their values."""
+    shape = spec.shape(sizes)
     compact = tuple(1 if dim in recipe.layout.expand and size else size for dim, size in enumerate(shape))
-    count, rows, columns = math.prod(compact), math.prod(compact[:-1]), compact[-1]
-    stream = zlib.crc32(name.encode())
+    columns = compact[-1] if compact else 1
+    count, rows = math.prod(compact), math.prod(compact[:-1])
+    stream = zlib.crc32(spec.name.encode())
+
+    def fresh(rows: int) -> Tensor:
+        if spec.values is None:
+            return _scaled(recipe, stream, rows, columns, dtype)
+        return torch.from_numpy(_integers(recipe, stream, rows, columns, spec.values, spec.values.range(sizes))).to(dtype)
+
     kept = _kept_rows(recipe, stream, rows)
     if kept is not None:
         values = torch.zeros(rows, columns, dtype=dtype)
-        values[torch.from_numpy(kept)] = _scaled(recipe, stream, len(kept), columns, dtype)
+        values[torch.from_numpy(kept)] = fresh(len(kept))
     elif 0 < recipe.period < count:
-        fresh = _scaled(recipe, stream, -(-recipe.period // columns), columns, dtype).flatten()
-        values = fresh[: recipe.period].repeat(-(-count // recipe.period))[:count]
+        values = fresh(-(-recipe.period // columns)).flatten()[: recipe.period].repeat(-(-count // recipe.period))[:count]
     else:
-        values = _scaled(recipe, stream, rows, columns, dtype)
+        values = fresh(rows)
     values = values.reshape(compact)
     for index, value in recipe.literals:
         at = tuple(min(i, size - 1) for i, size in zip(index, compact, strict=True))
@@ -224,6 +244,50 @@ def _base(recipe: Recipe, stream: int, rows: int, columns: int) -> np.ndarray:
             raise ValueError(f"recipe kind {unknown!r} has no rule here, though RECIPE_KINDS lists it")
 
 
+def _integers(recipe: Recipe, stream: int, rows: int, columns: int, values: Values, inside: range) -> np.ndarray:
+    """Return so many rows of integers, [rows, columns]."""
+    found = _unordered(recipe, stream, rows, columns, inside, values.sentinel).reshape(rows, columns)
+    if values.sentinel is not None and recipe.kind in {"row_constant", "repeated", "ends", "uniform"}:
+        missing = _one_in(8, recipe.seed, stream, rows * columns).reshape(rows, columns)
+        found = np.where(missing == 1, values.sentinel, found)
+    match values.order:
+        case "sorted":
+            return np.sort(found, axis=-1)
+        case "permutation":
+            return np.argsort(found, axis=-1, kind="stable")
+    return found
+
+
+def _unordered(recipe: Recipe, stream: int, rows: int, columns: int, inside: range, sentinel: int | None) -> np.ndarray:
+    """Return so many rows of integers in `inside`, flattened, before a sentinel is written and they are put in order."""
+    count, seed = rows * columns, recipe.seed
+
+    def uniform(some: int) -> np.ndarray:
+        return inside.start + (_raw(seed, stream, some) % np.uint64(max(1, len(inside)))).astype(np.int64)
+
+    match recipe.kind:
+        case "zero":
+            return np.full(count, inside.start)
+        case "constant":
+            return np.full(count, inside.stop - 1)
+        case "sentinel":
+            return np.full(count, inside.start if sentinel is None else sentinel)
+        case "ascending":
+            return np.tile(inside.start + np.arange(columns) % max(1, len(inside)), rows)
+        case "row_constant":
+            return np.repeat(uniform(rows), columns)
+        case "repeated":
+            begins = np.cumsum(_raw(seed, stream | _ROW_STREAM, count) % np.uint64(4) == 0)
+            return np.asarray(uniform(count + 1)[begins])
+        case "ends":
+            first = _raw(seed, stream, count) % np.uint64(2) == 0
+            return np.where(first, inside.start, inside.stop - 1)
+        case "uniform":
+            return uniform(count)
+        case unknown:
+            raise ValueError(f"recipe kind {unknown!r} has no rule here, though INTEGER_KINDS lists it")
+
+
 def _strides(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """Return the element strides of `layout`; 0 for expanded dimensions."""
     strides = [0] * len(shape)
@@ -239,11 +303,11 @@ def _strides(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
 
 
 def _lay_out(values: Tensor, layout: Layout) -> tuple[Tensor, tuple[int, ...]]:
-    """Return an allocation with `values` laid out in it and NaN elsewhere, and the strides of the view."""
+    """Return an allocation with `values` laid out in it and `_outside` elsewhere, and the strides of the view."""
     shape = tuple(values.shape)
     strides = _strides(shape, layout)
     reach = 0 if values.numel() == 0 else 1 + sum((size - 1) * by for size, by in zip(shape, strides, strict=True))
-    storage = torch.full((layout.offset + reach + _TAIL,), math.nan, dtype=values.dtype)
+    storage = torch.full((layout.offset + reach + _TAIL,), _outside(values.dtype), dtype=values.dtype)
     compact = tuple(1 if dim in layout.expand and size else size for dim, size in enumerate(shape))
     source = values[tuple(slice(0, size) for size in compact)]
     storage.as_strided(compact, strides, layout.offset).copy_(source)

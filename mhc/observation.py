@@ -305,7 +305,8 @@ def check_returned(
     where = f"{implementation.origin}: {implementation.name}.{stage}"
     names = ", ".join(spec.name for spec in specs)
     if not isinstance(returned, (tuple, list)):
-        raise ContractError(f"{where} returned {type(returned).__name__}; expected {len(specs)} values: {names}")
+        wanted = f"{len(specs)} values" if len(specs) != 1 else "one"
+        raise ContractError(f"{where} returned {type(returned).__name__}; expected {wanted}: {names}")
     if len(returned) != len(specs):
         raise ContractError(f"{where} returned {len(returned)} values; expected {len(specs)}: {names}")
     case = inputs.case

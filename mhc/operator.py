@@ -6,16 +6,19 @@ implementation and judging it all use this table.
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from mhc.recipe import Recipe
+from mhc import expression
+from mhc.recipe import INTEGER_KINDS, RECIPE_KINDS, Recipe
 
 STORAGE_DTYPES: Mapping[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
@@ -26,6 +29,8 @@ STORAGE_DTYPES: Mapping[str, torch.dtype] = {
 
 
 STAGES = ("forward", "backward")
+UNLIMITED = 2**63 - 1
+"""The largest size of a tensor."""
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -34,26 +39,89 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 class Role(Enum):
-    """Which of a case's two dtypes a tensor has."""
+    """What dtype a tensor has: one of a case's two floating-point dtypes, or one of its own."""
 
     STORAGE = "storage"  # the dtype of x
     ACCUMULATE = "accumulate"  # float64 where x is float64, else float32
+    INT32 = "int32"
+    INT64 = "int64"
+    BOOL = "bool"
+
+
+_FIXED = {Role.INT32: torch.int32, Role.INT64: torch.int64, Role.BOOL: torch.bool}
+Order = Literal["", "sorted", "permutation"]
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values that an integer or boolean tensor may have; False is 0 and True is 1.
+
+    Attributes:
+        least, end: expressions (`mhc.expression`); a value is at least `least` and less than `end`.
+        sentinel: one more value, such as the class of a target that does not count.
+        order: "sorted" or "permutation" along the last axis, or "".
+    """
+
+    least: str = "0"
+    end: str = "2"
+    sentinel: int | None = None
+    order: Order = ""
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The symbols on which the range depends."""
+        return frozenset((*expression.symbols(self.least), *expression.symbols(self.end)))
+
+    def range(self, sizes: Mapping[str, int]) -> range:
+        """Return the values without the sentinel."""
+        return range(expression.evaluate(self.least, sizes), expression.evaluate(self.end, sizes))
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One tensor of an operator: its name, its shape in the operator's symbols, and its dtype's role."""
+    """One tensor of an operator: its name, its shape in the operator's symbols, and its dtype's role.
+
+    Attributes:
+        optional: a case may leave it out; then it is None.
+        values: of an input of integers or booleans.
+        differentiable: an input has a gradient, an output an upstream gradient; never of integers or booleans.
+    """
 
     name: str
     symbols: tuple[str, ...]
     role: Role = Role.ACCUMULATE
     optional: bool = False
+    values: Values | None = None
+    differentiable: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.floating:
+            object.__setattr__(self, "differentiable", False)
+
+    @property
+    def floating(self) -> bool:
+        """Whether its elements are floating-point numbers, and not integers or booleans."""
+        return self.role not in _FIXED
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds that its recipe may have."""
+        if self.values is None:
+            return RECIPE_KINDS
+        without = {"sentinel"} if self.values.sentinel is None else set()
+        return tuple(kind for kind in INTEGER_KINDS if kind not in without)
+
+    def recipe(self, seed: int = 0) -> Recipe:
+        """Return a recipe of its usual kind."""
+        return Recipe(kind="normal" if self.floating else "uniform", seed=seed)
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape for given symbol sizes; a symbol of digits is that number."""
         return tuple(int(symbol) if symbol.isdigit() else sizes[symbol] for symbol in self.symbols)
 
     def dtype(self, storage: torch.dtype) -> torch.dtype:
+        if self.role in _FIXED:
+            return _FIXED[self.role]
         return storage if self.role is Role.STORAGE else accumulation_dtype(storage)
 
 
@@ -63,7 +131,7 @@ class Axis:
 
     name: str
     least: int = 1
-    most: int = 2**63 - 1
+    most: int = UNLIMITED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,10 +190,11 @@ class Operator:
 
     `forward` takes the `inputs` in order and the scalars as keywords, and returns the `outputs` in order. `backward`
     takes `inputs` (its optional ones last), the `saved` outputs and the `upstream` gradients, and returns `gradients`.
-    Both are polymorphic in the number type. `upstream[i]` is the gradient of `outputs[i]`, `gradients[i]` that of
-    `inputs[i]`. Outputs named in `optional_outputs` may be None from an implementation.
+    Both are polymorphic in the number type. The gradient of an output or input `a` is named `da`; what has none is not in
+    `upstream` or `gradients`. Outputs named in `optional_outputs` may be None from an implementation.
 
-    A case chooses the sizes of the `axes`; `derived` returns those of all other symbols from them.
+    A case chooses the sizes of the `axes`; `derived` returns those of all other symbols from them. Where the operator was
+    declared, it evaluates `formulas`, expressions by symbol, each of axes and of symbols before it.
 
     For the oracles: `tokens` are the leading symbols of every tensor with a row for each token; tokens are independent.
     `streams` is the symbol of interchangeable streams, and `blocks` defines a symbol as a concatenation of products of
@@ -164,12 +233,14 @@ class Operator:
     production: Production | None = None
     scalar_choices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
+    formulas: Mapping[str, str] = field(default_factory=dict)
     described: bool = False
 
     @property
     def description(self) -> tuple[object, ...]:
         """What a case tells of an operator that a function declares (`mhc.operator_json`)."""
-        return self.name, self.axes, self.tokens, self.inputs, self.outputs, dict(self.scalar_choices)
+        tensors = self.inputs, self.outputs
+        return self.name, self.axes, self.tokens, *tensors, dict(self.scalar_choices), dict(self.formulas)
 
     @property
     def forward_arguments(self) -> tuple[str, ...]:
@@ -201,6 +272,26 @@ class Operator:
         """Return the sizes of all symbols from those of the axes; other names in `chosen` are not used."""
         of_axes = {axis.name: chosen[axis.name] for axis in self.axes}
         return {**of_axes, **self.derived(of_axes)}
+
+    def problem(self, chosen: Mapping[str, int]) -> str | None:
+        """Return why a case cannot have these sizes of the axes, None if it can: what follows from them must exist."""
+        try:
+            sizes = self.sizes(chosen)
+            ranges = {spec.name: spec.values.range(sizes) for spec in self.inputs if spec.values is not None}
+        except ZeroDivisionError:
+            return "an expression divides by 0"
+        for name in self.formulas:
+            if sizes[name] < 0:
+                return f"{name} = {self.formulas[name]} is {sizes[name]}"
+        for spec in self.inputs:
+            values = ranges.get(spec.name)
+            if values is None or 0 in spec.shape(sizes):
+                continue
+            if not values:
+                return f"{spec.name} has no value: its range is {values.start}..{values.stop}"
+            if spec.role in _FIXED and spec.role is not Role.BOOL and values.stop - 1 > torch.iinfo(_FIXED[spec.role]).max:
+                return f"{spec.name} has values up to {values.stop - 1}, beyond {spec.role.value}"
+        return None
 
     @functools.cached_property
     def axis_names(self) -> tuple[str, ...]:
@@ -248,7 +339,7 @@ class Operator:
         for axis in self.axes:
             size = chosen[axis.name]
             if not axis.least <= size <= axis.most:
-                allowed = f"at least {axis.least}" if axis.most > size else f"in {axis.least}..{axis.most}"
+                allowed = f"at least {axis.least}" if axis.most == UNLIMITED else f"in {axis.least}..{axis.most}"
                 raise ValueError(
                     f"{lead.name} has shape {tuple(x.shape)}, so {axis.name} = {size}; {axis.name} must be {allowed}"
                 )
@@ -289,21 +380,32 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(_REGISTERED)
 """All operators by name; `mhc.operators` registers those of the package."""
 
 
-def register(operator: Operator) -> None:
-    """Add an operator to `OPERATORS`.
+def register(operator: Operator) -> Operator:
+    """Add an operator to `OPERATORS`, and return it: under a name with its file's, where the package has one of its name.
 
     Raises:
         ValueError: another operator has its name.
     """
-    known = _REGISTERED.setdefault(operator.name, operator)
-    if known is operator:
-        return
-    if known.described:
+    known = _REGISTERED.get(operator.name)
+    if known is not None and _is_packaged(known) and not _is_packaged(operator) and operator.function is not None:
+        file = re.sub(r"\W", "_", Path(operator.function.__code__.co_filename).stem)
+        operator = replace(operator, name=f"{file}.{operator.name}")
+        known = _REGISTERED.get(operator.name)
+    if known is not None and known.described:
         if known.description != operator.description:
             raise ValueError(f"operator {operator.name!r}: a case that was read before declares it otherwise")
-    elif known.function is None or operator.function is None or _place(known.function) != _place(operator.function):
-        raise ValueError(f"operator {operator.name!r}: another one has this name")
+    elif known is not None and known is not operator:
+        same = known.function is not None and operator.function is not None
+        if not same or _place(known.function) != _place(operator.function):  # type: ignore[arg-type]
+            raise ValueError(f"operator {operator.name!r}: another one has this name")
     _REGISTERED[operator.name] = operator  # its file was imported, or imported again
+    return operator
+
+
+def _is_packaged(operator: Operator) -> bool:
+    """Return whether an operator comes with this package."""
+    made_of = operator.function or operator.forward
+    return str(getattr(made_of, "__module__", "")).startswith("mhc.operators.")
 
 
 def _place(function: Callable[..., Any]) -> tuple[str, str]:

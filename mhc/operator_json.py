@@ -5,15 +5,20 @@ imported. Until then the operator is *described*: its formula cannot be evaluate
 """
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-from mhc.operator import OPERATORS, Axis, Operator, Role, TensorSpec, register
+from mhc import expression
+from mhc.operator import OPERATORS, Axis, Operator, Order, Role, TensorSpec, Values, register
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z_]\w{0,99}$")]
+OperatorName = Annotated[str, Meta(pattern=r"^(\w{1,100}\.)?[A-Za-z_]\w{0,99}$")]
 Symbol = Annotated[str, Meta(pattern=r"^\w{1,40}$")]
+Expression = Annotated[str, Meta(max_length=100)]
 Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
@@ -25,23 +30,36 @@ class AxisText(msgspec.Struct, forbid_unknown_fields=True):
     most: Size
 
 
-class TensorText(msgspec.Struct, forbid_unknown_fields=True):
+class ValuesText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The `Values` of a tensor."""
+
+    least: Expression
+    end: Expression
+    sentinel: int | None = None
+    order: Order = ""
+
+
+class TensorText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A `TensorSpec`."""
 
     name: Name
     symbols: tuple[Symbol, ...]
     dtype: Role
+    optional: bool = False
+    values: ValuesText | None = None
+    differentiable: bool = True
 
 
-class OperatorText(msgspec.Struct, forbid_unknown_fields=True):
+class OperatorText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """An `Operator` that was declared by a function, without what is made from the function."""
 
-    name: Name
+    name: OperatorName
     axes: tuple[AxisText, ...]
     tokens: tuple[Name, ...]
     inputs: tuple[TensorText, ...]
     outputs: tuple[TensorText, ...]
     scalars: dict[Name, tuple[float, ...]]
+    derived: tuple[tuple[Name, Expression], ...] = ()  # in the order of evaluation
 
 
 class NotImportedError(Exception):
@@ -54,9 +72,10 @@ def encode_operator(table: Operator) -> dict[str, Any]:
         name=table.name,
         axes=tuple(AxisText(one.name, one.least, one.most) for one in table.axes),
         tokens=table.tokens,
-        inputs=tuple(TensorText(one.name, one.symbols, one.role) for one in table.inputs),
-        outputs=tuple(TensorText(one.name, one.symbols, one.role) for one in table.outputs),
+        inputs=tuple(map(_text, table.inputs)),
+        outputs=tuple(map(_text, table.outputs)),
         scalars=dict(table.scalar_choices),
+        derived=tuple(table.formulas.items()),
     )
     found: dict[str, Any] = msgspec.to_builtins(text)
     return found
@@ -88,19 +107,41 @@ class _NotImported:
         raise NotImportedError(f"operator {self.name}: its file has not been imported; name an implementation of it")
 
 
+def _text(spec: TensorSpec) -> TensorText:
+    held, values = spec.values, None
+    if held is not None:
+        values = ValuesText(held.least, held.end, held.sentinel, held.order)
+    return TensorText(spec.name, spec.symbols, spec.role, spec.optional, values, spec.differentiable)
+
+
+def _spec(text: TensorText) -> TensorSpec:
+    held, values = text.values, None
+    if held is not None:
+        values = Values(held.least, held.end, held.sentinel, held.order)
+    return TensorSpec(text.name, text.symbols, text.dtype, text.optional, values, text.differentiable)
+
+
 def _described(text: OperatorText) -> Operator:
-    symbols = [symbol for one in text.inputs for symbol in one.symbols]
-    axes = {one.name for one in text.axes}
-    missing = [symbol for symbol in (*symbols, *text.tokens) if symbol not in axes and not symbol.isdigit()]
-    if missing or not text.inputs or not text.outputs or not all(text.scalars.values()):
+    axes, inputs = {one.name for one in text.axes}, tuple(map(_spec, text.inputs))
+    known, used = set(axes), [*text.tokens]
+    for name, formula in text.derived:
+        used += [one for one in expression.symbols(formula) if one not in known]
+        known.add(name)
+    for spec in inputs:
+        used += [symbol for symbol in spec.symbols if not symbol.isdigit()]
+        used += spec.values.symbols if spec.values is not None else ()
+    missing = [symbol for symbol in used if symbol not in known]
+    whole = inputs and text.outputs and all(text.scalars.values()) and not axes & set(dict(text.derived))
+    if missing or not whole or any(spec.floating != (spec.values is None) for spec in inputs):
         raise ValueError(f"{text.name!r} has {missing[0] if missing else 'a part'} that is not described")
     return record_of(
         text.name,
         axes=tuple(Axis(one.name, one.least, one.most) for one in text.axes),
         tokens=text.tokens,
-        inputs=tuple(TensorSpec(one.name, one.symbols, one.dtype) for one in text.inputs),
-        outputs=tuple(TensorSpec(one.name, one.symbols, one.dtype) for one in text.outputs),
+        inputs=inputs,
+        outputs=tuple(map(_spec, text.outputs)),
         scalars=text.scalars,
+        formulas=dict(text.derived),
         forward=_NotImported(text.name),
         backward=_NotImported(text.name),
         function=None,
@@ -115,26 +156,38 @@ def record_of(
     inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...],
     scalars: Mapping[str, tuple[float, ...]],
+    formulas: Mapping[str, str],
     forward: Callable[..., Any],
     backward: Callable[..., Any],
     function: Callable[..., Any] | None,
 ) -> Operator:
     """Return the record of an operator that was declared by a function; nothing is saved for its backward."""
+    upstream = tuple(replace(one, name=f"d{one.name}") for one in outputs if one.differentiable)
+    gradients = tuple(replace(one, name=f"d{one.name}") for one in inputs if one.differentiable)
     return Operator(
         name=name,
         inputs=inputs,
         outputs=outputs,
         saved=(),
-        upstream=tuple(TensorSpec(f"d{one.name}", one.symbols, one.role) for one in outputs),
-        gradients=tuple(TensorSpec(f"d{one.name}", one.symbols, one.role) for one in inputs),
+        upstream=upstream,
+        gradients=gradients if upstream else (),
         optional_outputs=frozenset(),
         scalars={one: values[0] for one, values in scalars.items()},
         scalar_choices=dict(scalars),
         axes=axes,
-        derived=lambda sizes: {},
+        derived=partial(_derived, formulas),
+        formulas=dict(formulas),
         forward=forward,
         backward=backward,
         tokens=tokens,
         function=function,
         described=function is None,
     )
+
+
+def _derived(formulas: Mapping[str, str], sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the sizes of the symbols that follow, in the order of their formulas."""
+    found = dict(sizes)
+    for name, formula in formulas.items():
+        found[name] = expression.evaluate(formula, found)
+    return {name: found[name] for name in formulas}

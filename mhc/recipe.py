@@ -9,6 +9,8 @@ RECIPE_KINDS = (
     *("row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows"),
 )
 
+INTEGER_KINDS = ("zero", "constant", "sentinel", "ascending", "row_constant", "repeated", "ends", "uniform")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
@@ -50,13 +52,27 @@ class Recipe:
         sparse         scale * N(0, 1) for one element in eight, 0 for the others
         zero_rows      scale * N(0, 1) for every other row along the last dimension, at random; 0 for the others
 
+    Of a tensor of integers or booleans, with its range `least..end` and perhaps a sentinel:
+
+        zero           least
+        constant       end - 1
+        sentinel       the sentinel
+        ascending      least, least + 1, ... along each row, and from the beginning after end - 1
+        row_constant   one value u for each row
+        repeated       values u, each for a run of elements of the flattened tensor, four on average
+        ends           least or end - 1 at random
+        uniform        u
+
+    In the last four, one element in eight is the sentinel where there is one. A tensor that is sorted has these values
+    sorted in each row; one that is a permutation has the order that sorts them.
+
     `period` repeats the values and `rows` zeroes all but a few rows, so that the reference of a large case stays cheap
     (`mhc.condense`).
 
     Attributes:
-        kind: one of `RECIPE_KINDS`.
+        kind: one of `RECIPE_KINDS`, or for integers and booleans one of `INTEGER_KINDS`.
         seed: seed of the tensor's own random stream; tensors of one case never share a stream.
-        scale: multiplies every value.
+        scale: multiplies every value; 1 for integers and booleans.
         period: the flattened tensor repeats its first `period` elements; 0: no repetition.
         rows: about this many rows along the last dimension, at least two, keep their values: the first, the last, and
             random others; all other rows are 0. 0: all rows keep their values.

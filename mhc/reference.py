@@ -65,11 +65,12 @@ def condensed(inputs: Inputs) -> Condensed | None:
 
 
 def widen(inputs: Inputs) -> dict[str, Tensor | None]:
-    """Return the inputs as dense float64 tensors on the judging device; exact, since float64 contains all storage dtypes."""
+    """Return the inputs as dense tensors on the judging device; floats in float64, which contains all storage dtypes."""
     device = judging_device(inputs)
+    there = {name: None if one is None else one.detach().to(device) for name, one in inputs.tensors.items()}
     return {
-        name: None if tensor is None else dense(tensor.detach().to(device).double())[0]
-        for name, tensor in inputs.tensors.items()
+        name: None if one is None else dense(one.double() if one.is_floating_point() else one)[0]
+        for name, one in there.items()
     }
 
 

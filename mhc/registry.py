@@ -5,14 +5,30 @@ from types import MappingProxyType
 
 from mhc.implementation import Implementation
 from mhc.loading import load as load_from
+from mhc.operators import (
+    attention,
+    by_hand,
+    geglu,
+    layer_norm,
+    mhc_post,
+    mhc_sinkhorn,
+    rms_norm,
+    rope,
+    softmax,
+    swiglu,
+)  # fmt: skip
 from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS as PRE_IMPLEMENTATIONS
 
-BUILT_IN: tuple[Implementation, ...] = PRE_IMPLEMENTATIONS
+BUILT_IN: tuple[Implementation, ...] = (
+    *PRE_IMPLEMENTATIONS, *by_hand.IMPLEMENTATIONS, *mhc_post.IMPLEMENTATIONS, *mhc_sinkhorn.IMPLEMENTATIONS,
+    *rms_norm.IMPLEMENTATIONS, *layer_norm.IMPLEMENTATIONS, *softmax.IMPLEMENTATIONS, *swiglu.IMPLEMENTATIONS,
+    *geglu.IMPLEMENTATIONS, *rope.IMPLEMENTATIONS, *attention.IMPLEMENTATIONS,
+)  # fmt: skip
 
 
-def built_in() -> Mapping[str, Implementation]:
-    """Return the built-in implementations by name."""
-    return MappingProxyType({implementation.name: implementation for implementation in BUILT_IN})
+def built_in(operator: str | None = None) -> Mapping[str, Implementation]:
+    """Return the built-in implementations by name: those of an operator, or all."""
+    return MappingProxyType({one.name: one for one in BUILT_IN if operator in {None, one.operator}})
 
 
 def load(spec: str) -> Implementation:

@@ -16,7 +16,7 @@ from mhc.observation import Observation
 from mhc.reference import condensed, widen
 from oracles import linear
 from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.rounding import all_finite
+from oracles.bounds.rounding import all_finite, half_subnormal, unit_roundoff
 from oracles.judge import agree
 from oracles.reindex import Reindexing, one_batch
 from oracles.trial import Gate, Plan, Trial, hash_below
@@ -77,7 +77,8 @@ def _autograd(trial: Trial, values: Mapping[str, Tensor | None]) -> dict[str, Te
 def additive(trial: Trial) -> Plan | list[Verdict]:
     """Plan two runs, each on a part of the tokens, whose sums over tokens must add up to those of all tokens.
 
-    The parts' tolerances add up to no more than the whole's: sqrt(L1) a + sqrt(L2) b <= sqrt(L1 + L2) (a + b).
+    The parts' tolerances add up to no more than the whole's: sqrt(L1) a + sqrt(L2) b <= sqrt(L1 + L2) (a + b). A part
+    that is stored in a narrow dtype is rounded once more, relative to itself, which may be larger than the whole.
     """
     case, table = trial.case, trial.case.table
     if not trial.observation.gradients:
@@ -92,10 +93,21 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         one, other = (observed[label].gradients for label in PARTS)
         added = {name: _add(one[name], other[name]) for name in one if name in table.token_sums}
-        allowed = replace(trial.allowed, outputs={})
+        wanted = trial.allowed.gradients
+        rounded = {name: _stored(wanted[name], one[name], other[name]) for name in added if name in wanted}
+        allowed = replace(trial.allowed, outputs={}, gradients=rounded)
         return agree(NAME, "not additive", replace(trial.observation, outputs={}, gradients=added), allowed)
 
     return Plan(runs=runs, judge=judge)
+
+
+def _stored(wanted: ErrorNumber, *parts: Tensor | None) -> ErrorNumber:
+    """Return the reference of a sum whose parts were each rounded to a narrow dtype."""
+    given = [one.double().abs() for one in parts if one is not None]
+    if unit_roundoff(wanted.dtype) <= unit_roundoff(torch.float32):
+        return wanted
+    rounded = sum(unit_roundoff(wanted.dtype) * one + half_subnormal(wanted.dtype) for one in given)
+    return ErrorNumber(wanted.value, wanted.error + rounded, wanted.dtype, finite=wanted.finite)
 
 
 def _add(one: Tensor | None, other: Tensor | None) -> Tensor | None:

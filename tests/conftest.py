@@ -59,9 +59,11 @@ def chosen_tiers(config: pytest.Config) -> set[str]:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Return the device, which implementations are tested on it, which are not and why, and which tests are left out."""
-    from mhc.registry import BUILT_IN  # noqa: PLC0415  by now jaxtyping checks what is imported
+    from mhc.registry import built_in  # noqa: PLC0415  by now jaxtyping checks what is imported
 
-    lines = device.header(BUILT_IN, device.ASKED.device, gpu=torch.cuda.is_available(), variables=os.environ)
+    lines = device.header(
+        built_in("mhc_pre").values(), device.ASKED.device, gpu=torch.cuda.is_available(), variables=os.environ
+    )
     chosen = chosen_tiers(config)
     return [*lines, *(f"left out: {tier} ({what})" for tier, what in TIERS.items() if tier not in chosen)]
 

@@ -16,7 +16,7 @@ from strategies.regions import regions
 @click.command()
 @verbs.whole("--cases", "count", default=2000, help="Cases to draw.")
 @verbs.SEED
-@click.option("--impl", "name", type=click.Choice(list(built_in())), help="Draw schedules that it declares, too.")
+@click.option("--impl", "name", type=click.Choice(list(built_in("mhc_pre"))), help="Draw schedules that it declares, too.")
 def coverage(count: int, seed: int, name: str | None) -> None:
     """Draw cases as a campaign does, run nothing, and show how many lie in each region.
 

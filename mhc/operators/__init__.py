@@ -1,10 +1,16 @@
-"""The operators that come with the package. An operator is a folder here, and an entry below.
+"""The operators that come with the package. An operator is a folder or a file here, and an entry below.
 
-In: nothing. Out: records in `mhc.operator.OPERATORS`. Open `mhc_pre/table.py` for what an operator is.
+In: nothing. Out: records in `mhc.operator.OPERATORS`. Open `rms_norm.py` for a short one, `mhc_pre/table.py` for all that an
+operator may have.
 """
 
 from mhc.operator import register
 from mhc.operators.mhc_pre.table import PRE
 
-for _operator in (PRE,):
-    register(_operator)
+register(PRE)  # before the others: reports list outputs in the order of OPERATORS
+
+from mhc.operators import attention, geglu, layer_norm, mhc_post, mhc_sinkhorn, rms_norm, rope, softmax, swiglu  # noqa: E402
+
+for _module in (mhc_post, mhc_sinkhorn, rms_norm, layer_norm, softmax, swiglu, geglu, rope, attention):
+    for _one in _module.IMPLEMENTATIONS:
+        register(_one.table)

@@ -67,7 +67,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch, metered: None) -> None:
     """The command measures on the CPU, and the built-in kernels are left out."""
     monkeypatch.setattr("mhc.bench.kernels.cli.DEVICE", CPU)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("mhc.bench.kernels.cli.BUILT_IN", ())
+    monkeypatch.setattr("mhc.bench.kernels.cli.IMPLEMENTATIONS", ())
 
 
 def bench(*arguments: object) -> Result:

@@ -8,7 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhc import DeclarationError, Implementation, ImplementationError, default_case, load, materialise, operator, reference
+from mhc import (
+    Case,
+    DeclarationError,
+    Implementation,
+    ImplementationError,
+    default_case,
+    load,
+    materialise,
+    operator,
+    reference,
+)
 from mhc.fuzz.check.check import check
 from mhc.operator import OPERATORS, Role
 from oracles.bound import tolerances
@@ -107,6 +117,18 @@ def test_a_file_that_is_imported_again_replaces_its_operator(tmp_path: Path) -> 
         Implementation(name="other", operator=doubled, function=lambda x: x + x)
 
 
+def test_an_operator_with_the_name_of_a_built_in_one_has_the_name_of_its_file_too() -> None:
+    @operator(x="[T, D]")
+    def rms_norm(x: Tensor) -> Tensor:
+        return x
+
+    mine = Implementation(name="mine", operator=rms_norm, function=lambda x: x.clone())
+    assert mine.operator == "test_declaration.rms_norm"
+    assert len(OPERATORS["rms_norm"].inputs) == 2
+    case = default_case(operator="test_declaration.rms_norm", T=2, D=3)
+    assert Case.from_json(case.json) == case
+
+
 def plain(x: Tensor, *, eps: float) -> Tensor:
     return x + eps
 
@@ -117,7 +139,7 @@ def plain(x: Tensor, *, eps: float) -> Tensor:
         ({"x": "[T]"}, "plain: eps is an argument of the function, and is not declared"),
         ({"eps": 1.0}, "plain: x is an argument of the function, and is not declared"),
         ({"x": "T", "eps": 1.0}, r'plain: x must be declared as "\[axes\] dtype"'),
-        ({"x": "[T] int3", "eps": 1.0}, "with a dtype out of storage, float32, was"),
+        ({"x": "[T] int3", "eps": 1.0}, "with a dtype out of storage, float32, int32, int64, bool, was"),
         ({"x": "[T]", "eps": 1.0, "D": (1, 2)}, "plain: D is neither an argument of the function nor an axis"),
         ({"x": "[T]", "eps": 1.0, "T": (2, 1)}, "plain: T must be a pair of integers, least and most"),
         ({"x": "[T]", "eps": "small"}, "plain: eps must be a number or a tuple of numbers"),

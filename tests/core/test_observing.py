@@ -11,13 +11,14 @@ import torch
 from hypothesis.errors import StopTest, UnsatisfiedAssumption
 from torch import Tensor
 
-from mhc import Case, default_case, materialise, observation, observe, reference
+from mhc import Case, default_case, materialise, observation, observe, operator, reference
 from mhc.case import with_sizes, with_tensor
 from mhc.case_json import CaseError, decode, encode, parse
 from mhc.implementation import Implementation, Refused
 from mhc.inputs import Inputs, banded, derived, edited
 from mhc.memory import BAND, FINITE_FILL, NAN_FILL, Allocations, poisoned
 from mhc.observation import Observation
+from mhc.operator import register
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.placement import fetch, place
 from mhc.recipe import Layout, Recipe
@@ -502,6 +503,11 @@ def test_the_limits_of_a_recipe(path: str, fits: list[Any], fails: list[Any]) ->
     assert refused(tensors={**CASE.tensors, "x": Recipe(layout="layout")}) == "tensors.x.layout"  # type: ignore[arg-type]
 
 
+@operator(x="[T, D]")
+def declared_sum(x: Tensor) -> Tensor:
+    return x.sum(-1)
+
+
 def test_a_case_as_json() -> None:
     layout = Layout(order=(1, 0, 2, 3), step=2, pad=3, offset=4, expand=(0,))
     x = Recipe(kind="sparse", seed=9, scale=0.5, literals=(((1, 2, 0, 3), math.inf), ((0, 0, 0, 0), 2.5)), layout=layout)
@@ -523,13 +529,11 @@ def test_a_case_as_json() -> None:
         "layout": {"order": [1, 0, 2, 3], "step": 2, "pad": 3, "offset": 4, "expand": [0]},
     }
     assert Case.from_json(case.json) == case
-    other = encode({**vars(case), "operator": "rms_norm", "sizes": {"T": 3, "D": 5}})
-    assert {name: other[name] for name in ("schema", "operator", "sizes")} == {
-        "schema": 3,
-        "operator": "rms_norm",
-        "sizes": {"T": 3, "D": 5},
-    }
+    register(declared_sum)
+    other = encode(vars(default_case(operator=declared_sum.name, T=3, D=5)))
+    assert {name: other[name] for name in ("schema", "sizes")} == {"schema": 3, "sizes": {"T": 3, "D": 5}}
     assert "B" not in other
+    assert decode(other)["operator"] == "declared_sum"
     assert decode(other)["sizes"] == {"T": 3, "D": 5}
     assert decode(parse('{"schema": 1, "B": 4, "tensors": {"x": {}}}')) == {
         "sizes": {"B": 4},

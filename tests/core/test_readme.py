@@ -1,5 +1,6 @@
-"""What the README says works: its tour runs, in both languages, its commands exist, and the layout page names the tree."""
+"""What the README says works: its kernel, its commands and links, and the layout page names the tree."""
 
+import os
 import re
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from oracles.verdict import Status
 from tests.support.helpers import ROOT
 
 READMES = ("README.md", "README.zh.md")
+NORM = ROOT / "docs" / "examples" / "rms_norm.py"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 def python_blocks(name: str) -> list[str]:
@@ -25,14 +28,39 @@ def code_lines(block: str) -> list[str]:
     return [line for line in block.splitlines() if line.strip() and not line.strip().startswith("#")]
 
 
-def test_the_tour_is_short_and_the_same_in_both_languages() -> None:
-    (english,), (chinese,) = (python_blocks(name) for name in READMES)
-    assert len(code_lines(english)) <= 25
-    assert [line.split("  #")[0] for line in code_lines(english)] == [line.split("  #")[0] for line in code_lines(chinese)]
+@pytest.mark.parametrize("name", READMES)
+def test_the_kernel_that_is_shown_is_the_example_and_short(name: str) -> None:
+    (block,) = python_blocks(name)
+    assert block == NORM.read_text(encoding="utf-8")
+    assert len(block.splitlines()) <= 25
+
+
+@pytest.mark.slow
+def test_the_bug_that_is_shown_is_found_and_minimised(tmp_path: Path) -> None:
+    text = NORM.read_text(encoding="utf-8")
+    assert text.count(" / D ") == 1
+    (tmp_path / "norm.py").write_text(text.replace(" / D ", " / BLOCK "), encoding="utf-8")
+    command = [sys.executable, "-m", "mhc.fuzz", "--cases", "20", "--seed", "1", "--impl", "norm.py:IMPL"]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    shown = (ROOT / "README.md").read_text(encoding="utf-8").split("MINIMAL")[1].splitlines()
+    printed = done.stdout.split("MINIMAL")[1].splitlines()
+    assert printed[:3] == shown[:3]
+
+
+def test_the_kernel_that_is_shown_passes_under_pytest(tmp_path: Path) -> None:
+    (tmp_path / "norm.py").write_text(NORM.read_text(encoding="utf-8"), encoding="utf-8")
+    test = "from mhc.testing import check\nfrom norm import IMPL\ndef test_norm():\n    check(IMPL, cases=20)\n"
+    (tmp_path / "test_norm.py").write_text(test, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    environment = {**ENVIRONMENT, "TRITON_INTERPRET": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_the_tour_runs_from_another_folder(tmp_path: Path) -> None:
-    (block,) = python_blocks("README.md")
+    (block,) = python_blocks("docs/bring-your-own.md")
+    assert len(code_lines(block)) <= 25
     done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout
@@ -60,7 +88,7 @@ def test_its_commands_and_links_exist(name: str) -> None:
     assert {"test", "fuzz"} <= set(targets)
     for target in targets:
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
-    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+    for link in re.findall(r"\]\(([^)#:]+)\)", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)):
         assert (ROOT / link).exists(), link
 
 

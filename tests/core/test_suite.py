@@ -61,7 +61,7 @@ def test_cpu_hides_a_gpu_and_interprets_triton_in_every_worker_of_xdist(tmp_path
     assert "not tested (runs on a GPU only, --device cpu): triton, tilelang\n" in done.stdout
 
 
-NAMES = built_in()
+NAMES = built_in("mhc_pre")
 
 
 @pytest.mark.parametrize(

@@ -278,3 +278,38 @@ def test_a_fault_of_the_harness_exits_3(kernels: Path, tmp_path: Path, monkeypat
     (run,) = tmp_path.glob("*-seed*")
     assert '<error message="ImplementationError: ' in (run / "junit.xml").read_text(encoding="utf-8")
     assert fuzz("report", run).exit_code == 3
+
+
+def test_the_built_in_implementations_of_an_operator_and_of_several(tmp_path: Path) -> None:
+    """Each gets cases of its own operator."""
+    few = ["--cases", "3", "--workers", "1", "--out", str(tmp_path)]
+    done = fuzz("--operator", "softmax", *few)
+    assert done.exit_code == 0, done.output
+    assert "checking softmax.torch, softmax.golden on cpu" in done.output
+    both = fuzz("--impl", "swiglu.golden", "--impl", "manual", *few)
+    assert both.exit_code == 0, both.output
+    for line in ("| swiglu.golden | 3 | 0 |", "| manual | 3 | 0 |"):
+        assert line in both.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--operator", "norm"], "'norm' is not one of 'mhc_pre', 'mhc_post'"),
+        (["--operator", "softmax", "--impl", "golden"], "give --operator, for its built-in implementations, or --impl"),
+        (
+            ["--operator", "swiglu", "--against", "golden"],
+            "only implementations of one operator are compared; swiglu.torch computes swiglu, golden mhc_pre",
+        ),
+    ],
+)
+def test_what_does_not_fit_an_operator_is_said(tmp_path: Path, arguments: list[str], message: str) -> None:
+    done = fuzz(*arguments, "--out", str(tmp_path))
+    assert done.exit_code == 2
+    assert message in done.output
+
+
+def test_the_list_shows_operators() -> None:
+    lines = [line.split()[:2] for line in fuzz("list").output.splitlines()]
+    assert ["golden", "mhc_pre"] in lines
+    assert ["rms_norm.torch", "rms_norm"] in lines

@@ -19,7 +19,7 @@ import torch
 from mhc import Refused
 from mhc.operators.mhc_pre.tir.implementations import TIR
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from mhc.registry import BUILT_IN
+from mhc.registry import built_in
 from tests.support.helpers import ROOT
 from tests.support.sanitized import CASES, run, tight
 
@@ -121,7 +121,7 @@ def skip_if_unsupported(watched: Watched) -> None:
 
 @on_a_gpu
 @pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("name", [one.name for one in BUILT_IN if "cuda" in one.devices])
+@pytest.mark.parametrize("name", [one.name for one in built_in("mhc_pre").values() if "cuda" in one.devices])
 def test_nothing_is_reported(name: str, tool: str, executable: str, record_property: Callable[[str, object], None]) -> None:
     watched = watch(executable, tool, name)
     skip_if_unsupported(watched)

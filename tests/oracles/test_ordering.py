@@ -13,7 +13,7 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.memory import NAN_FILL
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from mhc.registry import BUILT_IN
+from mhc.registry import built_in
 from mhc.stream_order import call_late
 from oracles import ordering, refusal
 from oracles.mutants.effects import STREAMS
@@ -159,7 +159,7 @@ WRONG: dict[str, Callable[[], Implementation]] = {
     **{one.name: (lambda name=one.name: load(f"oracles.mutants.load:{name}")) for one in STREAMS},  # type: ignore[misc]
 }
 RIGHT: dict[str, Callable[[], Implementation]] = {
-    **{one.name: (lambda one=one: one) for one in BUILT_IN if "cuda" in one.devices},  # type: ignore[misc]
+    **{one.name: (lambda one=one: one) for one in built_in("mhc_pre").values() if "cuda" in one.devices},  # type: ignore[misc]
     "waits": lambda: on_a_side_stream(waits=True, awaited=True),
     "waits and records": lambda: on_a_side_stream(waits=True, awaited=True, record=True),
     "synchronises": that_synchronises,

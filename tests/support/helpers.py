@@ -23,7 +23,7 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.report import describe
 from mhc.operators.mhc_pre import formula
-from mhc.registry import BUILT_IN
+from mhc.registry import built_in
 from oracles.bound import Tolerances, tolerances
 from oracles.judge import judge
 from oracles.trial import Gate, Trial
@@ -33,7 +33,11 @@ from tests.support.device import ASKED, place
 
 def _placed_on(device: str) -> tuple[Implementation, ...]:
     gpu = torch.cuda.is_available()
-    return tuple(one for one in BUILT_IN if place(one, ASKED.device, gpu=gpu, variables=os.environ).device == device)
+    return tuple(
+        one
+        for one in built_in("mhc_pre").values()
+        if place(one, ASKED.device, gpu=gpu, variables=os.environ).device == device
+    )
 
 
 ON_CPU = _placed_on("cpu")

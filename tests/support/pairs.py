@@ -16,7 +16,7 @@ from hypothesis.strategies import SearchStrategy
 
 from mhc import Case, Implementation, Observation, load, materialise, observe, reference
 from mhc.fuzz.worker.process import environment_variables
-from mhc.registry import BUILT_IN
+from mhc.registry import built_in
 from oracles import pair
 from oracles.bound import tolerances
 from oracles.pair import Side
@@ -44,7 +44,11 @@ def participants() -> list[Participant]:
     every = [Participant(one, device_of(one)) for one in (*ON_CPU, *ON_CUDA)]
     if ON_CUDA and ASKED.device == "auto":
         every += [Participant(one, "cuda") for one in ON_CPU if "cuda" in one.devices]
-        every += [Participant(one, "cpu", apart=True) for one in BUILT_IN if "cpu" in one.devices and one not in ON_CPU]
+        every += [
+            Participant(one, "cpu", apart=True)
+            for one in built_in("mhc_pre").values()
+            if "cpu" in one.devices and one not in ON_CPU
+        ]
     return every
 
 

@@ -169,7 +169,7 @@ def test_an_import_of_a_private_module_inside_of_a_function_is_refused(
 
 
 def test_a_stage_that_is_no_function_of_a_module_is_refused() -> None:
-    with pytest.raises(ExportError, match=r"forward is functools\.partial.*, and not a function at the top level"):
+    with pytest.raises(ExportError, match=r"functools\.partial.* is not a function at the top level"):
         make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "tilelang", "cpu", "host")
 
 

@@ -35,10 +35,10 @@ SUBJECTS = ("h_in", "h_res", "inv_rms", "dx", "dphi", "dalpha", "dbias")
 def test_the_reference_in_a_program_is_the_formula(subject: str, absent: frozenset[str]) -> None:
     case = default_case(absent=absent, S=3, n=2, D=5, dtype="float32")
     inputs = materialise(case)
-    function, names = reference(case, subject, {name: one is not None for name, one in inputs.tensors.items()})
+    formula = reference(case, subject, {name: one is not None for name, one in inputs.tensors.items()})
     namespace: dict[str, object] = {"torch": torch}
-    exec("\n".join(unparse([function])), namespace)  # noqa: S102  what is tested is a program's text
-    tensors = [tensor.double() for tensor in (inputs.tensors[name] for name in names) if tensor is not None]
+    exec(formula.text, namespace)  # noqa: S102  what is tested is a program's text
+    tensors = [tensor.double() for tensor in (inputs.tensors[name] for name in formula.parameters) if tensor is not None]
     got = namespace["reference"](*tensors)  # type: ignore[operator]
     wanted = float64(inputs)
     right = {**wanted.outputs, **wanted.gradients}[subject]

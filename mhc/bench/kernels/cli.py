@@ -15,8 +15,8 @@ from mhc.bench.verbs import today
 from mhc.environment import environment
 from mhc.fuzz.cli.options import load_all
 from mhc.implementation import Implementation
+from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS
 from mhc.operators.mhc_pre.table import MAX_N
-from mhc.registry import BUILT_IN
 
 RESULTS = verbs.RESULTS / "kernels.md"
 DEVICE = torch.device("cuda")
@@ -75,7 +75,9 @@ def kernels(shapes: tuple[Shape, ...], specs: tuple[str, ...], no_compile: bool,
 
 def _load_all(specs: Sequence[str], device: str) -> list[Implementation]:
     """Return the built-in kernels that run on the device, less the references, and the ones asked for."""
-    found = [one for one in BUILT_IN if device in one.devices and one.name not in _REFERENCES and _environment_fits(one)]
+    found = [
+        one for one in IMPLEMENTATIONS if device in one.devices and one.name not in _REFERENCES and _environment_fits(one)
+    ]
     for spec, implementation in load_all(specs, device) if specs else ():
         if not _environment_fits(implementation):
             wanted = " ".join(f"{name}={value}" for name, value in implementation.env.items())

@@ -22,7 +22,7 @@ from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES, Implementation
 from mhc.loading import outside_names
-from mhc.registry import built_in, load
+from mhc.registry import BUILT_IN, built_in, load
 from mhc.upstream.cli.export import VERBS
 from oracles.judge import JUDGED, SAMPLED, outcomes
 from oracles.verdict import Status, Verdict
@@ -86,6 +86,12 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     metavar="ray[://ADDRESS]",
     help="Run the workers on a Ray cluster, one GPU each with --device cuda; without ADDRESS on one started here.",
 )
+@click.option(
+    "--operator",
+    type=click.Choice(list(dict.fromkeys(str(one.operator) for one in BUILT_IN))),
+    metavar="NAME",
+    help="Check the built-in implementations of this operator, as `list` names it.  [default: mhc_pre]",
+)
 @_implementations
 @_against
 @trust_option
@@ -95,7 +101,8 @@ def main(context: click.Context, /, **options: Any) -> None:
     """Draw cases, run every implementation on each, and judge them against float64.
 
     \b
-        python -m mhc.fuzz --minutes 10                      all built-in implementations
+        python -m mhc.fuzz --minutes 10                      all built-in implementations of mhc_pre
+        python -m mhc.fuzz --cases 200 --operator rms_norm
         python -m mhc.fuzz --cases 500 --impl my_kernel.py:IMPL
         python -m mhc.fuzz --minutes 10 --impl my_kernel.py:IMPL --against golden
         python -m mhc.fuzz --resume fuzz_reports/RUN --hours 2
@@ -141,7 +148,9 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], tr
     elif not against and remembered is not None:
         against = (remembered,)
     failed, empty = False, list[str]()
-    loaded, peers = load_pairs(chosen, against, device, "--impl" if specs else f"{case_file}: found on")
+    loaded, peers = load_pairs(
+        chosen, against, device, "--impl" if specs else f"{case_file}: found on", operator=case.operator
+    )
     for spec, implementation in loaded:
         verdicts = _check_once(spec, implementation, case, device, peers)
         click.echo(replay_table(case, implementation.name, verdicts))
@@ -156,10 +165,10 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], tr
 
 @main.command(name="list")
 def list_() -> None:
-    """Show the implementations there are, with the devices and dtypes they take."""
+    """Show the implementations there are, with their operator and the devices and dtypes they take."""
     for name in (*built_in(), *outside_names()):
-        implementation = load(name)
-        click.echo(f"{name:16} {', '.join(implementation.devices):12} {', '.join(implementation.dtypes)}")
+        one = load(name)
+        click.echo(f"{name:31} {one.operator:24} {', '.join(one.devices):12} {', '.join(one.dtypes)}")
 
 
 main.add_command(minimise.minimise)

@@ -12,9 +12,9 @@ from mhc.registry import built_in, load
 
 
 def load_all(
-    specs: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True
+    specs: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True, operator: str = "mhc_pre"
 ) -> list[tuple[str, Implementation]]:
-    """Return the implementations named; without a name, all built-in ones that run on the device.
+    """Return the implementations named; without a name, all built-in ones of the operator that run on the device.
 
     Args:
         asked_by: the option or file that messages name. here: whether they run on this machine.
@@ -25,26 +25,38 @@ def load_all(
     if here and device == "cuda" and not torch.cuda.is_available():
         raise click.UsageError(f"--device cuda: PyTorch sees no CUDA device here{_without_a_gpu(specs)}")
     if not specs:
-        return [(name, implementation) for name, implementation in built_in().items() if device in implementation.devices]
+        return [(name, one) for name, one in built_in(operator).items() if device in one.devices]
     return _load(asked_by, "--impl", specs, device)
 
 
 def load_pairs(
-    specs: Sequence[str], against: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True
+    specs: Sequence[str],
+    against: Sequence[str],
+    device: str,
+    asked_by: str = "--impl",
+    *,
+    here: bool = True,
+    operator: str = "mhc_pre",
 ) -> tuple[list[tuple[str, Implementation]], tuple[Peer, ...]]:
     """Return the implementations named, and their peers, which are left out of "all built-in ones".
 
     Args:
-        asked_by, here: as for `load_all`.
+        asked_by, here, operator: as for `load_all`.
 
     Raises:
-        click.UsageError: as for `load_all`, or one is to be compared with itself, or nothing is left to check.
+        click.UsageError: as for `load_all`, or one is to be compared with itself or with one of another operator, or nothing
+            is left to check.
     """
-    chosen = load_all(specs, device, asked_by, here=here)
+    chosen = load_all(specs, device, asked_by, here=here, operator=operator)
     peers = _load("--against", "--against", against, device)
     for spec, peer in peers if specs else ():
         if any(implementation.name == peer.name for _, implementation in chosen):
             raise click.UsageError(f"--against {spec}: --impl names {peer.name!r} too, and nothing is compared with itself")
+    for spec, peer in peers:
+        for _, one in chosen:
+            if one.operator != peer.operator:
+                others = f"{one.name} computes {one.operator}, {peer.name} {peer.operator}"
+                raise click.UsageError(f"--against {spec}: only implementations of one operator are compared; {others}")
     names = {peer.name for _, peer in peers}
     chosen = [one for one in chosen if one[1].name not in names]
     if not chosen:

@@ -52,6 +52,7 @@ class Settings:
 
     Attributes:
         max_elements: of x at model sizes; None: the device's default.
+        operator: whose built-in implementations run, where `specs` names none.
         on: the joined Ray cluster; None: this machine.
     """
 
@@ -67,6 +68,7 @@ class Settings:
     fixtures: Path | None
     max_elements: int | None = None
     on: str | None = None
+    operator: str = "mhc_pre"
 
 
 def settings_of(
@@ -88,6 +90,7 @@ def settings_of(
     trust: bool = False,
     max_elements: int | None = None,
     on: str | None = None,
+    operator: str | None = None,
 ) -> Settings:
     """Return the settings that the options mean.
 
@@ -100,10 +103,13 @@ def settings_of(
             raise click.UsageError(f"--{name}: must be a number, was {number}")
     if hours is not None and minutes is not None:
         raise click.UsageError("give --hours or --minutes, not both")
+    if operator is not None and specs:
+        raise click.UsageError("give --operator, for its built-in implementations, or --impl, not both")
     seconds = hours * 3600 if hours is not None else None if minutes is None else minutes * 60
     if resume is not None:
-        if specs or against or seed is not None:
-            raise click.UsageError("--resume goes on with the run's own --impl, --against and --seed; give none of them")
+        if specs or against or operator or seed is not None:
+            own = "--operator, --impl, --against and --seed"
+            raise click.UsageError(f"--resume goes on with the run's own {own}; give none of them")
         meta = _meta_of(resume)
         specs, device, seed = tuple(one["spec"] for one in meta["implementations"]), meta["device"], meta["seed"]
         max_elements = meta.get("max_elements") if max_elements is None else max_elements
@@ -143,12 +149,14 @@ def settings_of(
         fixtures=fixtures_folder,
         max_elements=max_elements,
         on=on,
+        operator=operator or "mhc_pre",
     )
 
 
 def run_campaign(settings: Settings) -> int:
     """Run a campaign to its end, write its reports, and return the exit status."""
-    loaded, peers = load_pairs(settings.specs, settings.against, settings.device, here=settings.on is None)
+    here, operator = settings.on is None, settings.operator
+    loaded, peers = load_pairs(settings.specs, settings.against, settings.device, here=here, operator=operator)
     settings, store = _opened(settings)
     folder = settings.folder
     again = "going on with" if settings.resumed else "reports in"

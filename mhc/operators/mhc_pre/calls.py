@@ -165,7 +165,8 @@ def run_forward(
         results: Sequence[Any] = _Pre.apply(implementation, keywords, *given)  # type: ignore[no-untyped-call]
         return results
     with float32_matmuls("cpu" if given[0] is None else given[0].device.type):
-        return implementation.forward(*given, **keywords)
+        found: Sequence[Any] = implementation.forward(*given, **keywords)
+    return found
 
 
 class _Pre(torch.autograd.Function):

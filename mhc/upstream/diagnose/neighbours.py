@@ -32,9 +32,8 @@ def peers(found: Finding, device: str, log: Path) -> list[Elsewhere]:
     here = [one for one in dict.fromkeys((device, "cpu", "cuda")) if one == "cpu" or torch.cuda.is_available()]
     said = []
     own = load(found.spec)
-    for name in built_in():
-        implementation = load(name)
-        if name == found.spec or implementation.operator != found.case.operator:
+    for name, implementation in built_in(found.case.operator).items():
+        if name == found.spec:
             continue
         where = next((one for one in here if one in implementation.devices), None)
         if where is None or implementation.refusal(found.case, where) is not None:
@@ -53,7 +52,7 @@ def peers(found: Finding, device: str, log: Path) -> list[Elsewhere]:
                     what=name if where == device else f"{name} on {where}",
                     passes=not failing,
                     source=_SAME_KERNELS.get(own.name) == name,
-                    formula=name in _FORMULA,
+                    formula=name.rpartition(".")[2] in _FORMULA,
                     how=failing[0].symptom if failing else "",
                 )
             )

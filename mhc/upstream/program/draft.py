@@ -1,20 +1,21 @@
 """Turn a recording into the parts of a program."""
 
-import ast
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from mhc.declaration import Backward, Forward
 from mhc.memory import NAN_FILL
+from mhc.operator import Operator
 from mhc.upstream.program.kernels import Kernels, texts_of, tilelang_kernels, triton_kernels
-from mhc.upstream.program.reference import reference
+from mhc.upstream.program.reference import key_of, reference
 from mhc.upstream.program.script import STEADY, Call, Script, by_bits, by_class, by_exception, by_process, by_value, names_in
 from mhc.upstream.source.definitions import closure
-from mhc.upstream.source.text import Text, shape_text, strided_text, tensor_text, unparse
+from mhc.upstream.source.text import Text, shape_text, strided_text, tensor_text
 from mhc.upstream.trace.capture import Capture, Launch
 from mhc.upstream.trace.recording import Recording
 from mhc.upstream.verify import ExportError
@@ -53,10 +54,7 @@ def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
         ExportError: that is more than one file can hold.
     """
     function = getattr(recording.implementation, recording.stage)
-    name = getattr(function, "__name__", "")
-    if getattr(function, "__qualname__", None) != name or name == "<lambda>":
-        raise ExportError(f"{recording.stage} is {function!r}, and not a function at the top level of its module")
-    key = (function.__module__, name)
+    key = key_of(function.function if isinstance(function, (Forward, Backward)) else function)
     whole = closure([key])
     foreign = sorted({line.split()[1].partition(".")[0] for line in whole.imports} & {"triton", "tilelang"} - {to})
     builders = sorted({module for module, _ in whole.names if module.startswith("mhc.")})
@@ -68,15 +66,40 @@ def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
     case, table = recording.inputs.case, recording.found.case.table
     arguments = getattr(table, f"{recording.stage}_arguments")
     keywords = recording.implementation.keywords(case.scalars, case.schedules.get(recording.implementation.name))
+    kernel, texts = whole.names[key], texts_of(whole)
+    options = [f"{option}={dict(value) if isinstance(value, Mapping) else value!r}" for option, value in keywords.items()]
+    if isinstance(function, Backward):
+        texts["backward"] = _differentiated(kernel, table, recording.given, options)
+        kernel, options = "backward", []
     called = Call(
-        kernel=whole.names[key],
+        kernel=kernel,
         arguments={one: one if recording.given[one] is not None else "None" for one in arguments},
-        head=whole.names[key] if ends else f"returned = {whole.names[key]}",
-        options=[f"{option}={dict(value) if isinstance(value, Mapping) else value!r}" for option, value in keywords.items()],
+        head=kernel if ends else f"returned = {kernel}",
+        options=options,
     )
-    result = "" if ends else f"returned[{recording.outputs.index(recording.found.fingerprint.subject)}]"
+    result = "" if ends else "returned"
+    alone = isinstance(function, Forward) and len(table.outputs) == 1
+    if not ends and not (alone and isinstance(function.function(*map(recording.given.get, arguments), **keywords), Tensor)):
+        result += f"[{recording.outputs.index(recording.found.fingerprint.subject)}]"
     where = f"{recording.stage} of {recording.implementation.name}"
-    return _script(recording, Kernels(whole.imports, texts_of(whole), [called], where), result), where
+    return _script(recording, Kernels(whole.imports, texts, [called], where), result), where
+
+
+def _differentiated(function: str, table: Operator, given: Mapping[str, Tensor | None], options: Sequence[str]) -> str:
+    """The text of a backward: autograd's, of a plain function."""
+    there = [spec.name for spec in (*table.inputs, *table.upstream) if given[spec.name] is not None]
+    inputs = [spec.name if spec.name in there else "None" for spec in table.inputs]
+    leaves = [name for name in inputs if name in there and given[name].is_floating_point()]  # type: ignore[union-attr]
+    weights = [spec.name for spec in table.upstream if spec.name in there]
+    made = [
+        f"def backward({', '.join(table.backward_arguments)}):",
+        f"    leaves = [one.requires_grad_() for one in ({', '.join(leaves)},)]",
+        f"    {', '.join(spec.name for spec in table.outputs)} = {function}({', '.join([*inputs, *options])})",
+        f"    outputs = [{', '.join(name.removeprefix('d') for name in weights)}]",
+        f"    found = iter(torch.autograd.grad(outputs, leaves, [{', '.join(weights)}], allow_unused=True))",
+        f"    return [{', '.join('next(found)' if spec.name in leaves else 'None' for spec in table.inputs)}]",
+    ]
+    return "\n".join(made)
 
 
 def place(recording: Recording) -> str:
@@ -164,11 +187,16 @@ def _wrong(script: Script, recording: Recording) -> Script:
     """Further from float64 than it may be, or of another class."""
     subject, case = recording.found.fingerprint.subject, recording.inputs.case
     present = {name: tensor is not None for name, tensor in recording.inputs.tensors.items()}
-    function, parameters = reference(case, subject, present)
+    formula = reference(case, subject, present)
+    parameters = formula.parameters
     assert recording.verdict is not None
     class_alone = recording.verdict.oracle == nonfinite.NAME
     cast = f".to({recording.value.dtype!s})" if class_alone else ""
-    wide = f"*(one.double() for one in ({', '.join(parameters)}))" if len(parameters) > 1 else f"{parameters[0]}.double()"
+    floating = [bool(recording.inputs.tensors[one].is_floating_point()) for one in parameters]  # type: ignore[union-attr]
+    if len(parameters) > 1 and all(floating):
+        wide = f"*(one.double() for one in ({', '.join(parameters)}))"
+    else:
+        wide = ", ".join(f"{one}.double()" if wider else one for one, wider in zip(parameters, floating, strict=True))
     at = list(recording.at)
     value = recording.value[recording.at].item()
     judged = (
@@ -179,7 +207,8 @@ def _wrong(script: Script, recording: Recording) -> Script:
     needs = [name for name in parameters if bool((recording.inputs.tensors[name] != 0).any())]  # type: ignore[union-attr]
     return replace(
         script,
-        reference="\n".join(unparse([ast.fix_missing_locations(function)])),
+        imports=[*script.imports, *formula.imports],
+        reference=formula.text,
         start=[f"expected = reference({wide}){cast}{at}.item()"],
         end=[f"actual = {script.result}{at}.item()", *judged],
         needs=needs,

@@ -1,26 +1,41 @@
 """Make the reference of a repro: the operator's formula in float64, for one output or gradient of one case."""
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from mhc.case import Case
 from mhc.operator import Operator
-from mhc.upstream.source.definitions import definition
-from mhc.upstream.source.flat import Flat, loads, stores
+from mhc.upstream.source.definitions import closure, definition
+from mhc.upstream.source.flat import Flat, Key, Renaming, called, loads, stores
 from mhc.upstream.source.fold import Fold, constant
 from mhc.upstream.source.inline import apart
 from mhc.upstream.source.shrink import returned
 from mhc.upstream.source.simplify import Simplify
 from mhc.upstream.source.slice import Cutter
+from mhc.upstream.source.text import unparse
+from mhc.upstream.verify import ExportError
 
 
-def reference(case: Case, subject: str, present: Mapping[str, bool]) -> tuple[ast.FunctionDef, tuple[str, ...]]:
-    """Return a function `reference` that computes `subject`, and the names of its parameters.
+@dataclass(frozen=True)
+class Formula:
+    """The text of a function `reference` and of what it uses, the names of its parameters, and lines that import."""
+
+    text: str
+    parameters: tuple[str, ...]
+    imports: tuple[str, ...] = ()
+
+
+def reference(case: Case, subject: str, present: Mapping[str, bool]) -> Formula:
+    """Return the function that computes `subject`.
 
     Args:
         present: of each input and upstream gradient, whether the case has it.
     """
     table = case.table
+    if table.function is not None:
+        return _of_function(case, subject, present, table.function)
     steps, ends = _straight(table, "forward", case, present)
     if subject in {spec.name for spec in table.outputs}:
         wanted = ends[[spec.name for spec in table.outputs].index(subject)]
@@ -35,7 +50,75 @@ def reference(case: Case, subject: str, present: Mapping[str, bool]) -> tuple[as
     read = set().union(*map(loads, body))
     names = tuple(spec.name for spec in table.drawn if present[spec.name] and spec.name in read)
     arguments = ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])
-    return ast.fix_missing_locations(ast.FunctionDef("reference", arguments, body, [], lineno=0)), names
+    made = ast.fix_missing_locations(ast.FunctionDef("reference", arguments, body, [], lineno=0))
+    return Formula("\n".join(unparse([made])), names)
+
+
+def _of_function(case: Case, subject: str, present: Mapping[str, bool], function: Callable[..., Any]) -> Formula:
+    """Return the plain function of an operator with float64 for every floating dtype; a gradient is autograd's."""
+    table, key = case.table, key_of(function)
+    whole = closure([key])
+    names = {name: f"{name}_in_float64" for name in whole.definitions}
+    renaming = Renaming(names)
+    nodes = [called(renaming.visit(_InFloat64().visit(one)), names[name]) for name, one in whole.definitions.items()]
+    outputs = [spec.name for spec in table.outputs]
+    parameters = [spec.name for spec in table.inputs if present[spec.name]]
+    arguments = [spec.name if present[spec.name] else "None" for spec in table.inputs]
+    scalars = [f"{name}={value!r}" for name, value in case.scalars.items()]
+    call = f"{names[whole.names[key]]}({', '.join([*arguments, *scalars])})"
+    if subject in outputs:
+        lines = [f"return {call}" + (f"[{outputs.index(subject)}]" if len(outputs) > 1 else "")]
+    else:
+        leaf, weights = subject.removeprefix("d"), [spec.name for spec in table.upstream if present[spec.name]]
+        of = ", ".join(name.removeprefix("d") for name in weights)
+        parameters += weights
+        lines = [
+            f"{leaf}.requires_grad_()",
+            f"{', '.join(outputs)} = {call}",
+            f"return torch.autograd.grad([{of}], {leaf}, [{', '.join(weights)}])[0]",
+        ]
+    head = f"def reference({', '.join(parameters)}):"
+    text = "\n".join([*unparse(nodes), "", "", head, *(f"    {line}" for line in lines)])
+    return Formula(text, tuple(parameters), tuple(whole.imports))
+
+
+def key_of(function: Callable[..., Any]) -> Key:
+    """Return the module and the name of a function.
+
+    Raises:
+        ExportError: it is not defined at the top level of its module.
+    """
+    name = getattr(function, "__name__", "")
+    if getattr(function, "__qualname__", None) != name or name in {"", "<lambda>"}:
+        raise ExportError(f"{function!r} is not a function at the top level of its module")
+    return function.__module__, name
+
+
+class _InFloat64(ast.NodeTransformer):
+    """Writes float64 for every floating dtype, and leaves out decorators and annotations."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.decorator_list, node.returns = [], None
+        self.generic_visit(node)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        return ast.arg(node.arg)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        self.generic_visit(node)
+        named = isinstance(node.value, ast.Name) and node.value.id == "torch"
+        return ast.Attribute(node.value, "float64", node.ctx) if named and node.attr in _FLOATING else node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        method = isinstance(node.func, ast.Attribute) and node.func.attr in {"float", "half", "bfloat16"}
+        if method and not node.args:
+            node.func.attr = "double"  # type: ignore[attr-defined]
+        return node
+
+
+_FLOATING = frozenset({"float", "half", "bfloat16", "float32", "float16"})
 
 
 def _plain(steps: list[ast.stmt]) -> list[ast.stmt]:

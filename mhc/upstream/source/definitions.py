@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from mhc.operator import Operator
 from mhc.upstream.source.flat import Flat, Key, Renaming, bare, bound, called
 from mhc.upstream.verify import ExportError
 
@@ -121,7 +122,7 @@ def _placeholder(key: Key) -> str:
 
 
 def definition(key: Key) -> ast.stmt:
-    """A copy of the statement that defines a name at the top level of its module.
+    """A copy of the statement that defines a name at the top level of its module; of an operator, its plain function.
 
     Raises:
         ExportError: there is none.
@@ -130,7 +131,10 @@ def definition(key: Key) -> ast.stmt:
     found = _bindings(module).get(name)
     if not isinstance(found, ast.stmt):
         raise ExportError(f"{module} has no definition of {name}")
-    return copy.deepcopy(found)
+    copied = copy.deepcopy(found)
+    if isinstance(copied, ast.FunctionDef) and isinstance(getattr(sys.modules.get(module), name, None), Operator):
+        copied.decorator_list = []
+    return copied
 
 
 def resolve(module: str, name: str) -> Key | _Import | None:

@@ -1,0 +1,71 @@
+"""`check(IMPL)` under pytest: a wrong kernel fails with its smallest case, and nothing judged is no success."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mhc import Case, Implementation, ImplementationError, Refused, operator
+from mhc.testing import check
+
+
+@operator(x="[T, D]", D=(1, 64))
+def row_mean(x: Tensor) -> Tensor:
+    return x.float().mean(-1)
+
+
+def by_sum(x: Tensor) -> Tensor:
+    return x.float().sum(-1) / x.shape[-1]
+
+
+def forgets_past_eight(x: Tensor) -> Tensor:
+    return x[:, :8].float().sum(-1) / x.shape[-1]
+
+
+RIGHT = Implementation(name="by sum", operator=row_mean, function=by_sum)
+
+
+def test_a_right_kernel_passes() -> None:
+    check(RIGHT, cases=20)
+
+
+def test_a_wrong_kernel_fails_with_its_smallest_case() -> None:
+    with pytest.raises(
+        AssertionError, match=r"wrong: y: value \(bound\): y\[0\] = .*\n(.*\n)*T = 1, D = 9, dtype = \w+; the case"
+    ):
+        check(Implementation(name="wrong", operator=row_mean, function=forgets_past_eight))
+
+
+def test_nothing_judged_is_no_success() -> None:
+    def refuses(case: Case) -> Refused:
+        del case
+        return Refused("not today")
+
+    with pytest.raises(AssertionError, match="by sum: none of 10 cases was judged: refused: not today"):
+        check(replace(RIGHT, supports=refuses), cases=10)
+
+
+def test_the_environment_that_it_declares_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = replace(RIGHT, env={"SOME_SWITCH": "1"})
+    with pytest.raises(ImplementationError, match="'by sum': set SOME_SWITCH=1 before Python starts"):
+        check(needs, cases=5)
+    monkeypatch.setenv("SOME_SWITCH", "1")
+    check(needs, cases=5)
+
+
+def test_one_output_needs_no_tuple_around_it() -> None:
+    def alone(x: Tensor) -> Any:
+        return by_sum(x)
+
+    def backward(x: Tensor, dy: Tensor) -> tuple[Tensor]:
+        return ((dy[:, None] / x.shape[-1]).expand(x.shape).to(x.dtype).contiguous(),)
+
+    def number(x: Tensor) -> Any:
+        return float(torch.sum(x))
+
+    check(Implementation(name="alone", operator=row_mean, forward=alone, backward=backward), cases=20)
+    check(Implementation(name="in a tuple", operator=row_mean, forward=lambda x: (alone(x),)), cases=20)
+    with pytest.raises(AssertionError, match=r"a number\.forward returned float for y; expected \[T\]"):
+        check(Implementation(name="a number", operator=row_mean, forward=number), cases=5)
