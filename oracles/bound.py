@@ -133,7 +133,7 @@ def read_formula(
         number: the class of error-carrying numbers.
     """
     if table.function is not None:
-        return _read_function(table, tensors, storage, scalars, number)
+        return _read_function(table, tensors, storage, scalars, number, with_quantum=with_quantum)
     specs = table.argument_specs
     given = {
         name: None
@@ -159,25 +159,24 @@ def _read_function(
     storage: torch.dtype,
     scalars: Mapping[str, float],
     number: type[ErrorNumber],
+    *,
+    with_quantum: bool,
 ) -> Tolerances:
     """Read the bounds of an operator that was declared by a plain function, or its numbers of another class."""
     assert table.function is not None
-    specs = table.argument_specs
-    held = {name: None if one is None else one.to(specs[name].dtype(storage)) for name, one in tensors.items()}
-    arguments = [held[spec.name] for spec in table.inputs]
+    arguments, upstream = arguments_of(table, tensors, storage)
     with torch.inference_mode(mode=False):
-        upstream = [held.get(f"d{spec.name}") for spec in table.outputs] if table.upstream else []
-        constant = [at for at, spec in enumerate(table.inputs) if not spec.differentiable]
-        found = read(table.function, arguments, scalars, upstream, number, constant)
+        found = read(table.function, arguments, scalars, upstream, number, with_quantum=with_quantum)
         changed = frozenset[int]()
-        if number is ErrorNumber:
-            found, changed = sampled(table.function, arguments, scalars, upstream, found, constant)
+        if number is ErrorNumber and not with_quantum:
+            found, changed = sampled(table.function, arguments, scalars, upstream, found)
     outputs = {
         spec.name: _plain(one, spec.dtype(storage)) if isinstance(one, Tensor) else one
         for spec, one in zip(table.outputs, found.outputs, strict=True)
     }
     names = [*outputs, *(f"d{spec.name}" for spec in table.inputs)]
-    gradients = zip(names[len(outputs) :], found.gradients, strict=True)
+    differentiable = {spec.name for spec in table.gradients}
+    gradients = [pair for pair in zip(names[len(outputs) :], found.gradients, strict=True) if pair[0] in differentiable]
     return Tolerances(
         outputs=outputs,
         gradients={name: one for name, one in gradients if one is not None},
@@ -189,6 +188,18 @@ def _plain(value: Tensor, dtype: torch.dtype) -> ErrorNumber:
     """Return the number of an output that no rounding changes: of integers and booleans, kept as they are."""
     held = value.double() if dtype.is_floating_point else value
     return ErrorNumber(held, torch.zeros(value.shape, dtype=torch.float64, device=value.device), dtype)
+
+
+def arguments_of(
+    table: Operator, tensors: Mapping[str, Tensor | None], storage: torch.dtype
+) -> tuple[list[Tensor | None], list[Tensor | None]]:
+    """Return a function's arguments and the gradients of its outputs, in their dtypes and in order."""
+    specs = table.argument_specs
+    held = {name: None if one is None else one.to(specs[name].dtype(storage)) for name, one in tensors.items()}
+    return (
+        [held[spec.name] for spec in table.inputs],
+        [held.get(f"d{spec.name}") for spec in table.outputs] if table.upstream else [],
+    )
 
 
 def _given(number: ErrorNumber, spec: TensorSpec) -> ErrorNumber:

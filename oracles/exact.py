@@ -1,8 +1,9 @@
 """The exact gate: checks that results equal the reference bit for bit on inputs whose sums and products need few digits.
 
-The operator's table has recipes for such inputs. The formula is evaluated on error-carrying numbers with a quantum, a power
-of two of which all elements are multiples (`ErrorNumber.quantum`). An element is judged, with tolerance 0, where every
-stage that leads to it is exact in any order. So the gate finds a single term missing from a sum of thousands.
+The operator's table has recipes for such inputs; all inputs of a plain function get few digits. The formula is evaluated on
+error-carrying numbers with a quantum, a power of two of which all elements are multiples (`ErrorNumber.quantum`). An element
+is judged, with tolerance 0, where every stage that leads to it is exact in any order. So the gate finds a single term
+missing from a sum of thousands.
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ LABEL = "exact inputs"
 def plan(trial: Trial) -> Plan | list[Verdict]:
     """Plan a run on the case's shape, layouts and seeds with exact values."""
     case, table = trial.case, trial.case.table
-    if not table.exact_recipes:
+    if not table.exact_recipes and table.function is None:
         return [not_applicable(NAME, "case", f"{table.name} has no exact inputs")]
     tensors = {
         name: replace(
@@ -39,7 +40,8 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
         )
         for name, recipe in case.tensors.items()
     }
-    inputs = materialise(replace(case, tensors=tensors, scalars=table.exact_scalars), trial.inputs.device)
+    scalars = case.scalars if table.function is not None else table.exact_scalars
+    inputs = materialise(replace(case, tensors=tensors, scalars=scalars), trial.inputs.device)
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:

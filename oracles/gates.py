@@ -1,6 +1,6 @@
 """The gates that may need further runs, cheapest first."""
 
-from oracles import algebra, determinism, exact, gradient, isolation, memory, ordering, precision, presence
+from oracles import algebra, determinism, exact, gradient, isolation, memory, ordering, precision, presence, sequence
 from oracles.trial import Gate
 
 GATES: tuple[Gate, ...] = (
@@ -13,4 +13,5 @@ GATES: tuple[Gate, ...] = (
     exact.GATE,
     precision.GATE,
     *algebra.GATES,
+    sequence.GATE,
 )

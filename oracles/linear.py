@@ -12,9 +12,9 @@ from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.reference import condensed, judging_device, widen
-from oracles.bound import chosen_rows, expand_number
+from oracles.bound import chosen_rows, expand_number, read_formula
 from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.rounding import all_finite, ceiling, unit_roundoff
+from oracles.bounds.rounding import all_finite, unit_roundoff
 from oracles.bounds.underflow_number import UnderflowNumber
 from oracles.nonfinite import as_float64
 from oracles.trial import Gate, Plan, Run, Trial
@@ -31,8 +31,6 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     table = trial.case.table
     if not trial.observation.gradients:
         return [not_applicable(NAME, LABEL, "no backward")]
-    if table.function is not None:
-        return [not_applicable(NAME, LABEL, "no rules for underflow in a plain function")]
     for name, tensor in trial.inputs.tensors.items():
         if tensor is not None and not all_finite(tensor):
             return [not_applicable(NAME, LABEL, f"{name} is not finite everywhere")]
@@ -81,23 +79,22 @@ def _changes(trial: Trial) -> Mapping[str, ErrorNumber]:
     """Return by gradient the change that underflow alone may cause."""
     case, table = trial.case, trial.case.table
     storage, specs = STORAGE_DTYPES[case.dtype], table.argument_specs
-    given: dict[str, UnderflowNumber | None] = {}
     few = condensed(trial.inputs)
     inputs = trial.inputs if few is None else few.inputs
+    if table.function is not None:
+        numbers = read_formula(table, widen(inputs), storage, case.scalars, number=UnderflowNumber).gradients
+        return {
+            name: one if few is None else expand_number(few, one, table.result_specs[name]) for name, one in numbers.items()
+        }
+    given: dict[str, UnderflowNumber | None] = {}
     device = judging_device(inputs)
     saved = trial.reference.saved if few is None else chosen_rows(few, trial.reference.saved, specs)
     wide = {name: tensor.to(device).double() for name, tensor in saved.items()}
     for name, value in {**widen(inputs), **wide}.items():
-        given[name] = None if value is None else _number(value, specs[name].dtype(storage))
+        given[name] = None if value is None else UnderflowNumber.exact(value, specs[name].dtype(storage))
     results = table.backward(*(given[name] for name in table.backward_arguments), **case.scalars)
     changes = [(spec, one) for spec, one in zip(table.gradients, results, strict=True) if one is not None]
     return {spec.name: one if few is None else expand_number(few, one, spec) for spec, one in changes}
-
-
-def _number(value: Tensor, dtype: torch.dtype) -> UnderflowNumber:
-    """Return a given tensor as a number, with an infinite error where doubling may overflow."""
-    beyond = value.abs() > ceiling(dtype)
-    return UnderflowNumber(value, torch.zeros_like(value).masked_fill(beyond, torch.inf), dtype)
 
 
 GATE = Gate(name=NAME, variant=LABEL, plan=plan, every=8)

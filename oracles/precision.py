@@ -23,10 +23,12 @@ from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import Recipe
 from mhc.reference import Reference, condensed, reference, widen
-from oracles.bound import Tolerances, chosen_rows, expand_number, read_formula
+from oracles.bound import Tolerances, arguments_of, chosen_rows, expand_number, read_formula
 from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
 from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.reading import read
 from oracles.bounds.rounding import overflow_threshold
+from oracles.bounds.sampled_number import sampled_deviations
 from oracles.nonfinite import as_float64
 from oracles.trial import Gate, Plan, Run, Trial, results
 from oracles.verdict import Verdict, describe, failed, largest, not_applicable, passed
@@ -49,8 +51,6 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     """Plan one run on the gate's own inputs."""
     if trial.case.dtype == "float64":
         return [not_applicable(NAME, "case", "no reference is more precise than float64")]
-    if trial.case.table.function is not None:
-        return [not_applicable(NAME, "case", "no rules for standard deviations in a plain function")]
     if trial.case.token_count == 0:
         return [not_applicable(NAME, "case", "no tokens")]
     inputs = made(trial.case, trial.inputs.device)
@@ -58,7 +58,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         numbers, few = deviations(inputs, wanted, recomputes_forward=trial.recomputes_forward), condensed(inputs)
-        verdicts = []
+        verdicts = [] if numbers else [not_applicable(NAME, "case", "rounding may decide a comparison")]
         for name, got in results(observed[LABEL]).items():
             if got is not None and name in numbers:
                 rows = got if few is None else few.take(got, trial.case.table.result_specs[name])
@@ -72,7 +72,8 @@ def made(case: Case, device: torch.device) -> Inputs:
     """Return the case's shape, layouts, seeds and schedules with values of mixed sign at a model's scale, most of them 0.
 
     No layout is expanded, since copies have equal errors. In each token's row of an input, one element of each group is
-    kept, about `TERMS` in all; in upstream gradients, one token of each group.
+    kept, about `TERMS` in all; in upstream gradients, one token of each group. A plain function may do anything with a 0, so
+    its inputs stay dense.
     """
     table = case.table
     exponents = table.usual_exponents(case.sizes)
@@ -86,7 +87,7 @@ def made(case: Case, device: torch.device) -> Inputs:
     count = len(case.lead)
     edits: dict[str, Callable[[Tensor], object]] = {}
     for spec in table.drawn:
-        if table.per_token(spec) and case.has(spec.name):
+        if table.function is None and table.per_token(spec) and case.has(spec.name):
             keep = _keep_tokens if spec in table.upstream else partial(_keep_elements, period=tensors[spec.name].period)
             edits[spec.name] = partial(keep, count=count)
     return edited(dense, edits)
@@ -117,16 +118,39 @@ def deviations(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -
     The backward starts from the saved tensors as given, so their rounding is not part of its error.
     """
     few = condensed(inputs)
-    read = read_formula(
+    wide = widen(inputs if few is None else few.inputs)
+    if inputs.case.table.function is not None:
+        return _of_function(inputs, wide)
+    numbers = read_formula(
         inputs.case.table,
-        widen(inputs if few is None else few.inputs),
+        wide,
         STORAGE_DTYPES[inputs.case.dtype],
         inputs.case.scalars,
         saved=wanted.outputs if few is None else chosen_rows(few, wanted.outputs, inputs.case.table.result_specs),
         recomputes_forward=recomputes_forward,
         number=TruncatingDeviationNumber if inputs.device.type == "cuda" else DeviationNumber,
     )
-    return {name: number for name, number in read.results.items() if isinstance(number, DeviationNumber)}
+    return {name: number for name, number in numbers.results.items() if isinstance(number, DeviationNumber)}
+
+
+def _of_function(inputs: Inputs, wide: Mapping[str, Tensor | None]) -> dict[str, DeviationNumber]:
+    """Return sampled deviations, all of them taken as shared by all elements; none where rounding decides a comparison."""
+    table, case = inputs.case.table, inputs.case
+    arguments, upstream = arguments_of(table, wide, STORAGE_DTYPES[case.dtype])
+    assert table.function is not None
+    with torch.inference_mode(mode=False):
+        composed = read(table.function, arguments, case.scalars, upstream)
+        if composed.decided:
+            return {}
+        found = sampled_deviations(
+            table.function, arguments, case.scalars, upstream, composed, truncates=inputs.device.type == "cuda"
+        )
+    names = [spec.name for spec in (*table.outputs, *table.gradients)]
+    return {
+        name: DeviationNumber(one.value, torch.zeros_like(one.value), one.dtype, shared=deviation)
+        for name, one, deviation in zip(names, [*composed.outputs, *composed.gradients], found, strict=True)
+        if deviation is not None and one is not None
+    }
 
 
 def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:

@@ -145,12 +145,7 @@ class DeviationNumber(ErrorNumber):
         return type(self)(self.value, error, dtype, shared=self.shared, terms=self.terms)
 
     def _of_sum(self, value: Tensor, squares: Tensor, count: Tensor, *, products: Tensor | float) -> Tensor:
-        """Return the deviation due to the roundings of a sum in any order; `products` are rounded before the addition."""
-        u, partial = unit_roundoff(self.dtype), squares / 4 + value.square()
-        variance = UNIFORM**2 * ((count - 1).clamp(min=0) * partial + products)
-        if self.truncates:
-            variance = variance + (PARTIAL * count).square() * partial
-        return u * variance.sqrt() + PARTIAL * count * half_subnormal(self.dtype)
+        return deviation_of_sum(value, squares, count, self.dtype, products=products, truncates=self.truncates)
 
     def _elementwise(
         self, value: Tensor, own: Tensor, *parts: tuple[Tensor | float, "DeviationNumber"], terms: int = 1
@@ -192,6 +187,17 @@ class TruncatingDeviationNumber(DeviationNumber):
     truncates = True
 
     __slots__ = ()
+
+
+def deviation_of_sum(
+    value: Tensor, squares: Tensor, count: Tensor, dtype: torch.dtype, *, products: Tensor | float, truncates: bool
+) -> Tensor:
+    """Return the deviation due to the roundings of a sum in any order; `products` are rounded before the addition."""
+    partial = squares / 4 + value.square()
+    variance = UNIFORM**2 * ((count - 1).clamp(min=0) * partial + products)
+    if truncates:
+        variance = variance + (PARTIAL * count).square() * partial
+    return unit_roundoff(dtype) * variance.sqrt() + PARTIAL * count * half_subnormal(dtype)
 
 
 def _underflow(value: Tensor, dtype: torch.dtype) -> Tensor:

@@ -44,11 +44,29 @@ Function = TypeVar("Function", bound=Callable[..., ErrorNumber])
 
 
 def _bounding(function: Function) -> Function:
-    """Let a function refuse numbers that carry something else than a bound on their error."""
+    """Let a function refuse numbers that carry something else than a bound on their error.
+
+    Of numbers that bound a change between two evaluations, it is constant where its operand is.
+    """
 
     @wraps(function)
     def checked(a: ErrorNumber, *args: Any, **kwargs: Any) -> ErrorNumber:
+        if a.constant:
+            found = function(ErrorNumber.exact(a.value, a.dtype), *args, **kwargs)
+            return type(a)(found.value, torch.full_like(found.value, torch.inf if a.error.any() else 0.0), a.dtype)
         if not a.elementary:
+            raise NoRule(f"{function.__name__} of a {type(a).__name__}")
+        return function(a, *args, **kwargs)
+
+    return cast("Function", checked)
+
+
+def _changing(function: Function) -> Function:
+    """Let a function refuse numbers that carry something else than a bound on their error, or on a change of it."""
+
+    @wraps(function)
+    def checked(a: ErrorNumber, *args: Any, **kwargs: Any) -> ErrorNumber:
+        if not (a.elementary or a.constant):
             raise NoRule(f"{function.__name__} of a {type(a).__name__}")
         return function(a, *args, **kwargs)
 
@@ -145,7 +163,7 @@ def reciprocal(a: ErrorNumber) -> ErrorNumber:
     return quotient(type(a).exact(torch.ones_like(a.value), a.dtype), a)
 
 
-@_bounding
+@_changing
 def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     """Return a / b."""
     value = a.value / b.value
@@ -157,19 +175,19 @@ def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     return a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite and b.finite)
 
 
-@_bounding
+@_changing
 def absolute(a: ErrorNumber) -> ErrorNumber:
     """Return |a|, whose error is that of a."""
     return type(a)(a.value.abs(), a.error, a.dtype, a.quantum, finite=a.finite, errorless=a.errorless)
 
 
-@_bounding
+@_changing
 def bounded(a: ErrorNumber, least: float | None, most: float | None) -> ErrorNumber:
     """Return a limited to a range of constants; its error is no larger than that of a."""
     return type(a)(a.value.clamp(least, most), a.error, a.dtype)
 
 
-@_bounding
+@_changing
 def larger(a: ErrorNumber, b: ErrorNumber, choose: Callable[[Tensor, Tensor], Tensor] = torch.maximum) -> ErrorNumber:
     """Return the elementwise maximum, or with `choose` the minimum: of the errors, the larger one that may be chosen."""
     value = choose(a.value, b.value)
@@ -178,7 +196,7 @@ def larger(a: ErrorNumber, b: ErrorNumber, choose: Callable[[Tensor, Tensor], Te
     return type(a)(value, error, a.dtype)
 
 
-@_bounding
+@_changing
 def largest(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return the maximum over a dimension."""
     certain = (a.value - a.error).amax(dim, keepdim=True)
@@ -186,7 +204,7 @@ def largest(a: ErrorNumber, dim: int) -> ErrorNumber:
     return type(a)(a.value.amax(dim), nan_to_inf(error), a.dtype)
 
 
-@_bounding
+@_changing
 def chosen(a: ErrorNumber, b: ErrorNumber, condition: Tensor, unsure: Tensor | None = None) -> ErrorNumber:
     """Return a where `condition`, else b; where the condition is `unsure`, either may be held."""
     value, error = torch.where(condition, a.value, b.value), torch.where(condition, a.error, b.error)
@@ -261,7 +279,7 @@ def _certain(a: ErrorNumber, value: Tensor, moved: Tensor, units: float | Tensor
     return a._rounded(value, moved, a.dtype, units=units, size=magnitude(size), finite=False)
 
 
-@_bounding
+@_changing
 def cumulative(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return the running sums along a dimension."""
     length = a.value.shape[dim] if a.value.dim() else 1
@@ -275,7 +293,7 @@ def cumulative(a: ErrorNumber, dim: int) -> ErrorNumber:
     )
 
 
-@_bounding
+@_changing
 def gathered_sum(a: ErrorNumber, add: Callable[[Tensor], Tensor]) -> ErrorNumber:
     """Return sums of elements of a, where `add` adds each element to the one that it belongs to."""
     count = add(torch.ones_like(a.value))

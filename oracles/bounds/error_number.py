@@ -29,6 +29,7 @@ no error of their own. Only `oracles.exact` asks for that.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, Self
 
@@ -66,8 +67,15 @@ class ErrorNumber:
 
     elementary = True
     """Whether `oracles.bounds.elementary` has rules for such numbers."""
+    constant = False
+    """Whether a number without an error is the same in both of two evaluations, and with it every function of it."""
     reorders = True
     """Whether sums may be taken in another order than the formula's."""
+
+    @classmethod
+    def forward(cls) -> AbstractContextManager[None]:
+        """Return a context for the evaluation of a forward; the backward of it is evaluated after that."""
+        return nullcontext()
 
     __slots__ = (
         *("_size", "addends", "distributed", "dtype", "error"),

@@ -1,6 +1,6 @@
 """Reads a plain PyTorch function on error-carrying numbers: its outputs, and its gradients by autograd."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,8 @@ def read(
     scalars: Mapping[str, Any],
     upstream: Sequence[Tensor | None] = (),
     number: type[ErrorNumber] = ErrorNumber,
-    constant: Collection[int] = (),
+    *,
+    with_quantum: bool = False,
 ) -> Reading:
     """Evaluate `function` on numbers that hold `arguments` without an error.
 
@@ -39,21 +40,28 @@ def read(
         arguments: tensors in the dtypes that an implementation gets; those of integers and booleans stay plain.
         upstream: gradients of the outputs in order, None for an output without one; without any, no gradient is read.
         number: the class of the numbers.
-        constant: the positions of arguments without a gradient.
+        with_quantum: track the quantum of the arguments.
 
     Raises:
         UnreadableReference: an operation has no rule.
     """
     masks = Mask.made
-    given = [_carried(one, number, requires_grad=bool(upstream) and at not in constant) for at, one in enumerate(arguments)]
-    with torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
+
+    def carried(tensor: Tensor | None, *, requires_grad: bool) -> Any:
+        if tensor is None or not tensor.dtype.is_floating_point:
+            return tensor
+        held = number.exact(tensor.detach().double(), tensor.dtype, with_quantum=with_quantum)
+        return Carried(held, requires_grad)
+
+    with number.forward(), torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
+        given = [carried(one, requires_grad=bool(upstream)) for one in arguments]
         results = function(*given, **scalars)
     outputs = tuple(results) if isinstance(results, (list, tuple)) else (results,)
-    leaves = [one for at, one in enumerate(given) if isinstance(one, Carried) and at not in constant]
+    leaves = [one for one in given if isinstance(one, Carried)]
     gradients: list[ErrorNumber | None] = [None] * len(given)
     pairs = [(one, gradient) for one, gradient in zip(outputs, upstream, strict=False) if gradient is not None]
     if pairs:
-        weights = [_carried(gradient, number, requires_grad=False) for _, gradient in pairs]
+        weights = [carried(gradient, requires_grad=False) for _, gradient in pairs]
         found = torch.autograd.grad([one for one, _ in pairs], leaves, weights, allow_unused=True)
         by_leaf = {
             id(leaf): one.number if isinstance(one, Carried) else None for leaf, one in zip(leaves, found, strict=True)
@@ -61,9 +69,3 @@ def read(
         gradients = [by_leaf.get(id(one)) for one in given]
     numbers = tuple(one.number if isinstance(one, Carried) else one for one in outputs)
     return Reading(numbers, tuple(gradients), Mask.made > masks)
-
-
-def _carried(tensor: Tensor | None, number: type[ErrorNumber], *, requires_grad: bool) -> Any:
-    if tensor is None or not tensor.dtype.is_floating_point:
-        return tensor
-    return Carried(number.exact(tensor.detach().double(), tensor.dtype), requires_grad)

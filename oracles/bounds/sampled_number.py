@@ -7,19 +7,20 @@ the function. The standard deviation of a result over `RUNS` such runs, times `S
 statistical: docs/tolerances.md names its assumptions and limits.
 
 A rounding is a function of the digits that are rounded. So in every other run elements that are equal, or equal but for a
-power of two or the sign, move alike in one operation: their errors add up. In the other runs they do not: sums of equal terms
-may be taken in different orders, and their errors need not cancel. A tolerance depends on the function and its arguments
-alone.
+power of two or the sign, move alike in one operation: their errors add up. In the other runs they do not: sums of equal
+terms may be taken in different orders, and their errors need not cancel. A tolerance depends on the function and its
+arguments alone.
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from oracles.bounds.deviation_number import deviation_of_sum
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import Reading, read
 from oracles.bounds.rounding import ELEMENTARY, LAMBDA, all_finite, half_subnormal, nan_to_inf, unit_roundoff
@@ -70,6 +71,26 @@ class SampledNumber(ErrorNumber):
         return number if unit_roundoff(dtype) <= unit_roundoff(self.dtype) else self._moved(number, 1.0)
 
 
+class SampledDeviationNumber(SampledNumber):
+    """The same, with sums moved by the standard deviation of their roundings in any order, for the precision gate."""
+
+    truncates: ClassVar[bool] = False
+
+    __slots__ = ()
+
+    def sum(self, dim: int) -> "ErrorNumber":
+        return self._summed(self.value.sum(dim), self.value.square().sum(dim), (self.value != 0).sum(dim).double(), 0.0)
+
+    def __matmul__(self, other: ErrorNumber) -> "ErrorNumber":
+        squares = self.value.square() @ other.value.square()
+        count = (self.value != 0).double() @ (other.value != 0).double()
+        return self._summed(self.value @ other.value, squares, count, squares)
+
+    def _summed(self, value: Tensor, squares: Tensor, count: Tensor, products: Tensor | float) -> ErrorNumber:
+        own = deviation_of_sum(value, squares, count, self.dtype, products=products, truncates=self.truncates)
+        return self._moved(ErrorNumber(value, own, self.dtype), 3**0.5)
+
+
 def _uniform(value: Tensor, operation: int, *, alike: bool) -> Tensor:
     """Return numbers in [-1, 1) that are a hash of the operation and of the digits of each value, with the value's sign.
 
@@ -91,7 +112,6 @@ def sampled(
     scalars: Mapping[str, Any],
     upstream: Sequence[Tensor | None],
     composed: Reading,
-    constant: Collection[int] = (),
 ) -> tuple[Reading, frozenset[int]]:
     """Return `composed` with the sampled tolerance where its own is far above that, and the places of what was changed.
 
@@ -102,30 +122,67 @@ def sampled(
     if composed.decided or not any(_wide(one) for one in numbers):
         return composed, frozenset()
     squares: list[Any] = [None] * len(numbers)
-    for at in range(RUNS):
-        kind = type(
-            "SampledRun", (SampledNumber,), {"__slots__": (), "operations": itertools.count(at << 32), "alike": at % 2 == 0}
-        )
-        run = read(function, arguments, scalars, upstream, kind, constant)
-        for place, (one, moved) in enumerate(zip(numbers, [*run.outputs, *run.gradients], strict=True)):
-            if isinstance(one, ErrorNumber) and isinstance(moved, ErrorNumber):
-                square = nan_to_inf((moved.value - one.value).square() + moved.error)
-                squares[place] = square if squares[place] is None else squares[place] + square
-        if at == 0:
-            pairs = [(one, square) for one, square in zip(numbers, squares, strict=True) if square is not None]
-            if not any(_far(one, square) for one, square in pairs):
-                return composed, frozenset()
+    for at, run in enumerate(_runs(function, arguments, scalars, upstream, SampledNumber)):
+        _add(squares, numbers, run)
+        pairs = [(one, square) for one, square in zip(numbers, squares, strict=True) if square is not None]
+        if at == 0 and not any(_far(one, square) for one, square in pairs):
+            return composed, frozenset()
     changed = set()
     for place, (one, square) in enumerate(zip(numbers, squares, strict=True)):
         if square is None:
             continue
-        tolerance = _tolerance(one, square / RUNS)
+        tolerance = nan_to_inf(SIGMAS * _variance(one, square / RUNS).sqrt() + _stored(one))
         far = one.value.isfinite() & (one.error > SLACK * tolerance)
         if bool(far.any()):
             numbers[place] = ErrorNumber(one.value, torch.where(far, tolerance, one.error), one.dtype)
             changed.add(place)
     outputs = len(composed.outputs)
     return replace(composed, outputs=tuple(numbers[:outputs]), gradients=tuple(numbers[outputs:])), frozenset(changed)
+
+
+def sampled_deviations(
+    function: Callable[..., Any],
+    arguments: Sequence[Tensor | None],
+    scalars: Mapping[str, Any],
+    upstream: Sequence[Tensor | None],
+    composed: Reading,
+    *,
+    truncates: bool,
+) -> list[Tensor | None]:
+    """Return the standard deviation of the error of each output and gradient of `composed`, None where there is none.
+
+    truncates: sums may run on units that round toward zero.
+    """
+    numbers = [*composed.outputs, *composed.gradients]
+    squares: list[Any] = [None] * len(numbers)
+    kind = type("Truncating", (SampledDeviationNumber,), {"__slots__": (), "truncates": truncates})
+    for run in _runs(function, arguments, scalars, upstream, kind):
+        _add(squares, numbers, run)
+    return [
+        None if square is None else nan_to_inf(_variance(one, square / RUNS).sqrt())
+        for one, square in zip(numbers, squares, strict=True)
+    ]
+
+
+def _runs(
+    function: Callable[..., Any],
+    arguments: Sequence[Tensor | None],
+    scalars: Mapping[str, Any],
+    upstream: Sequence[Tensor | None],
+    kind: type[SampledNumber],
+) -> Iterator[Reading]:
+    """Yield perturbed runs of a function; in every other one equal elements move alike."""
+    for at in range(RUNS):
+        own = type("Run", (kind,), {"__slots__": (), "operations": itertools.count(at << 32), "alike": at % 2 == 0})
+        yield read(function, arguments, scalars, upstream, own)
+
+
+def _add(squares: list[Any], numbers: Sequence[Any], run: Reading) -> None:
+    """Add the squared distances of a run from `numbers`, infinite where nothing is promised."""
+    for place, (one, moved) in enumerate(zip(numbers, [*run.outputs, *run.gradients], strict=True)):
+        if isinstance(one, ErrorNumber) and isinstance(moved, ErrorNumber):
+            square = nan_to_inf((moved.value - one.value).square() + moved.error)
+            squares[place] = square if squares[place] is None else squares[place] + square
 
 
 def _wide(one: Any) -> bool:
@@ -144,8 +201,8 @@ def _far(one: ErrorNumber, square: Tensor) -> bool:
     return float(relative.sum()) < float((relative > 0).sum()) / (SIGMAS * SLACK) ** 2
 
 
-def _tolerance(one: ErrorNumber, variance: Tensor) -> Tensor:
-    """Return the tolerance of each element from its variance.
+def _variance(one: ErrorNumber, variance: Tensor) -> Tensor:
+    """Return the variance of each element with what 12 runs may have missed.
 
     The variance of a single element is uncertain. So that of its row is added, where each element counts relative to its
     composed error, or to its magnitude where some composed error is infinite; and the mean of its row's, at most `UNSURE`
@@ -159,7 +216,7 @@ def _tolerance(one: ErrorNumber, variance: Tensor) -> Tensor:
         judged = relative.isfinite()
         pooled = torch.where(judged, relative, 0.0).sum(-1, keepdim=True) / judged.sum(-1, keepdim=True).clamp(min=1)
         variance = variance + pooled * scale + unsure
-    return nan_to_inf(SIGMAS * variance.sqrt() + _stored(one))
+    return variance
 
 
 def _stored(one: ErrorNumber) -> Tensor:

@@ -5,7 +5,9 @@ a product is not a normal number. An `UnderflowNumber` bounds that change: a pro
 any other has half a subnormal. Ordinary roundings are the same in both evaluations and add no error.
 """
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -23,9 +25,29 @@ class UnderflowNumber(ErrorNumber):
     """A float64 value and a bound on the change that underflow may cause in it."""
 
     elementary = False
+    constant = True
     reorders = False
+    fixed: ClassVar[bool] = False
+    """Whether what is computed is the same in both evaluations: the forward, which has no upstream gradient."""
 
     __slots__ = ()
+
+    @classmethod
+    @contextmanager
+    def forward(cls) -> Iterator[None]:
+        cls.fixed = True
+        try:
+            yield
+        finally:
+            cls.fixed = False
+
+    @classmethod
+    def exact(cls, value: Tensor, dtype: torch.dtype, *, with_quantum: bool = False) -> Self:
+        """Return a given tensor, with an infinite error where its double may overflow."""
+        del with_quantum
+        if cls.fixed:
+            return cls(value, torch.zeros_like(value), dtype)
+        return cls(value, torch.zeros_like(value).masked_fill(value.abs() > ceiling(dtype), torch.inf), dtype)
 
     @classmethod
     def _rounded(
@@ -39,6 +61,8 @@ class UnderflowNumber(ErrorNumber):
         reassociated: Reassociated = None,
         **_: object,
     ) -> "UnderflowNumber":
+        if cls.fixed:
+            return cls(value, torch.zeros_like(value), dtype)
         if propagated is None:
             propagated = torch.zeros((), dtype=torch.float64, device=value.device)
         spread = (magnitude(value) if size is None else size) + propagated
@@ -61,8 +85,14 @@ class UnderflowNumber(ErrorNumber):
         value = torch.tensor(float(other), dtype=torch.float64)
         return type(self)(value, torch.zeros_like(value), self.dtype)
 
+    def sigmoid(self) -> "UnderflowNumber":
+        value = self.value.sigmoid()
+        return type(self)(value, torch.where(self.error > 0, torch.inf, 0.0).double(), self.dtype)
+
     def to(self, dtype: torch.dtype) -> "UnderflowNumber":
         """Return the number in `dtype`, with an error only where the result may not be normal."""
+        if self.fixed:
+            return type(self)(self.value, self.error, dtype)
         info = torch.finfo(dtype)
         size = magnitude(self.value)
         normal = (size - self.error >= info.smallest_normal) | (size + self.error == 0)

@@ -160,6 +160,24 @@ def test_one_that_fails_only_in_a_used_process_is_confirmed_as_it_was_found() ->
     assert result.reduction.stable
 
 
+def test_what_depends_on_earlier_calls_is_tried_in_a_process_of_its_own_each_time() -> None:
+    wrong = failed("sequence", "h_in", "wrong after others", "wrong after others: h_in[0, 0, 0] = 1")
+    start, started = stubs(lambda case, depth: wrong if depth is Level.FULL else FINE)
+    result = minimise(found(wrong), "cpu", start=start)
+    assert result.reduction is not None
+    assert len(started) == result.reduction.checks
+    assert result.reduction.stable
+
+
+def test_one_that_is_right_by_itself_is_told_to_be_wrong_after_others() -> None:
+    wrong = failed("sequence", "h_in", "wrong after others", "wrong after others: h_in[0, 0, 0] = 1")
+    start, _ = stubs(lambda case, depth: wrong if depth is Level.FULL else FINE)
+    result = minimise(found(WRONG), "cpu", start=start)
+    assert result.reduction is not None
+    assert result.reduction.reproduced == 0
+    assert result.message == f"as found\nright in a new process; then {wrong.message} (sequence)"
+
+
 def test_hangs_are_given_a_few_times_what_healthy_cases_take() -> None:
     case, reduction, started = minimal(HUNG, lambda case, depth: HUNG if case.sizes["S"] == 17 else FINE)
     assert case.sizes["S"] == 17

@@ -323,11 +323,12 @@ def test_how_often_each_gate_judges() -> None:
         ("algebra", "repeated tokens", 12),
         ("algebra", "permuted streams", 12),
         *(("algebra", one.name, 12) for one in CASE.table.relations),
+        ("sequence", "", 64),
     ]
     assert {gate.name: gate.every_large for gate in GATES if gate.every_large is not None} == {"precision": 2}
-    drawn = [gate for gate in GATES for seed in range(48) if gate.drawn(with_tensor(CASE, "x", seed=seed))]
+    drawn = [gate for gate in GATES for seed in range(192) if gate.drawn(with_tensor(CASE, "x", seed=seed))]
     for gate in GATES:
-        assert 48 / gate.every / 4 <= drawn.count(gate) <= 48 / gate.every * 3, gate
+        assert 192 / gate.every / 4 <= drawn.count(gate) <= 192 / gate.every * 3, gate
     assert hash_below(CASE, "cut", 1) == 0
     assert {hash_below(with_tensor(CASE, "x", seed=seed), "cut", 3) for seed in range(40)} == {0, 1, 2}
 

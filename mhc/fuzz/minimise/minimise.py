@@ -16,6 +16,8 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
 from mhc.implementation import Implementation
 from mhc.registry import load
+from oracles import sequence
+from oracles.verdict import Status
 
 CHECKS = 800
 SECONDS = 300.0
@@ -73,6 +75,8 @@ def minimise(
     confirmed = confirm(small, start, probe.depth or Level.FULL, runs=probe.runs, least=least)
     if not _reproduced(confirmed) and small.case != found.case:
         confirmed = confirm(found, start, probe.depth or Level.FULL, runs=probe.runs, least=least)
+    if not _reproduced(confirmed):
+        confirmed = replace(confirmed, message=confirmed.message + _after_others(found, start, least))
     assert confirmed.reduction is not None
     reduction = replace(
         confirmed.reduction,
@@ -81,6 +85,17 @@ def minimise(
         seconds=clock() - began,
     )
     return replace(confirmed, reduction=reduction)
+
+
+def _after_others(found: Finding, start: Start, least: float) -> str:
+    """Return, for a case that is right by itself, how the sequence gate fails on it; empty where it does not."""
+    sandbox = Sandbox(start, limit=_limit(found, least), least=least)
+    try:
+        verdicts = sandbox.verdicts(found.case, Level.FULL)
+    finally:
+        sandbox.stop()
+    first = next((one for one in verdicts if one.oracle == sequence.NAME and one.status is Status.FAIL), None)
+    return "" if first is None else f"\nright in a new process; then {first.message} ({sequence.NAME})"
 
 
 def run_minimise(

@@ -14,6 +14,7 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import Implementation
 from mhc.registry import load
+from oracles import sequence
 from oracles.verdict import Verdict
 
 # A case hangs if it takes `_HANG_FACTOR` times as long as the slowest case with an answer, and at least `LEAST_LIMIT`
@@ -67,7 +68,12 @@ class Sandbox:
         return min(self._most, max(self._least, _HANG_FACTOR * self._slowest))
 
     def seen(self, case: Case, fingerprint: Fingerprint, depth: Level) -> Verdict | None:
-        """Return the verdict with that fingerprint, if the case fails so."""
+        """Return the verdict with that fingerprint, if the case fails so.
+
+        What depends on the calls before it is tried in a new process.
+        """
+        if fingerprint.oracle == sequence.NAME:
+            self.stop()
         return next((verdict for verdict in self.verdicts(case, depth) if fingerprint.fits(verdict)), None)
 
     def stop(self) -> None:

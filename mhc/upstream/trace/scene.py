@@ -13,7 +13,20 @@ from mhc.inputs import Inputs, materialise
 from mhc.observation import Observation, observe
 from mhc.reference import reference
 from mhc.upstream.verify import ExportError
-from oracles import algebra, bound, determinism, exact, gradient, isolation, linear, liveness, memory, nonfinite, precision
+from oracles import (
+    algebra,
+    bound,
+    determinism,
+    exact,
+    gradient,
+    isolation,
+    linear,
+    liveness,
+    memory,
+    nonfinite,
+    precision,
+    sequence,
+)
 from oracles.bound import Tolerances, tolerances
 from oracles.gates import GATES
 from oracles.trial import Plan, Run, Trial
@@ -90,6 +103,8 @@ def _trespass(symptom: str, implementation: Implementation, trial: Trial) -> Sce
 
 
 def _plans(trial: Trial, oracle: str) -> Iterator[tuple[str, Plan]]:
+    if oracle == sequence.NAME:
+        raise ExportError("two shapes one after the other fail, and a program has one")
     known = {determinism.NAME, memory.NAME, isolation.NAME, exact.NAME, precision.NAME, algebra.NAME, gradient.NAME}
     if oracle not in known:
         raise ExportError(f"no program is made for the gate {oracle}: no kernel is at fault where it fails")

@@ -1,0 +1,66 @@
+"""The sequence gate: checks that a case with other sizes is right after this one, and this one again after it.
+
+A kernel may keep something from call to call: a program that was compiled for the first shape, a buffer of an earlier size.
+If what it keeps is found by too few of the sizes, the first shape of a process is right and the next one wrong. One check of
+one case shows it, so that a fresh process reproduces it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from mhc.case import Case, default_case
+from mhc.inputs import materialise
+from mhc.observation import Observation
+from mhc.reference import reference
+from oracles.bound import tolerances
+from oracles.judge import agree
+from oracles.trial import Gate, Plan, Run, Trial, hash_below
+from oracles.verdict import Verdict, not_applicable
+
+NAME = "sequence"
+OTHER, AGAIN = "other sizes", "again after other sizes"
+
+
+def plan(trial: Trial) -> Plan | list[Verdict]:
+    """Plan a run with other sizes, and then one with the same inputs as the first."""
+    case = other_sizes(trial.case)
+    if case.shape == trial.case.shape:
+        return [not_applicable(NAME, "case", "no axis has another size")]
+    inputs = materialise(case, trial.inputs.device)
+    wanted = reference(inputs)
+
+    def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
+        allowed = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward)
+        return [
+            *agree(NAME, "wrong after others", observed[OTHER], allowed),
+            *agree(NAME, "changed by others", observed[AGAIN], trial.allowed),
+        ]
+
+    again = Run(label=AGAIN, inputs=trial.inputs, saved=trial.reference.saved)
+    return Plan(runs=[Run(label=OTHER, inputs=inputs, saved=wanted.saved), again], judge=judge)
+
+
+def other_sizes(case: Case) -> Case:
+    """Return a case with plain values and with every axis smaller, or each larger by one: a hash of the case decides.
+
+    Where an operator has tokens and streams, only their number changes: the other sizes may be compiled into a program.
+    """
+    table = case.table
+    names = case.axes if table.function is not None else table.tokens
+    grows = hash_below(case, NAME, 2)
+    sizes = {name: case.sizes[name] for name in case.axes}
+    for name in names:
+        axis, size = table.axis(name), case.sizes[name]
+        fewer = size - axis.least
+        if grows or not fewer:
+            sizes[name] = min(axis.most, size + 1)
+        else:
+            sizes[name] = size - 1 - hash_below(case, name, fewer)
+    if table.problem(sizes) is not None:
+        return case
+    absent = frozenset(spec.name for spec in table.drawn if not case.has(spec.name))
+    plain = default_case(operator=case.operator, absent=absent, dtype=case.dtype, scalars=case.scalars, **sizes)
+    return replace(plain, schedules=case.schedules)
+
+
+GATE = Gate(name=NAME, plan=plan, every=64)

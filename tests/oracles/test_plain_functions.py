@@ -1,0 +1,130 @@
+"""Gates with further runs on operators that a plain function declares: what each finds, and what all of them pass."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mhc import Implementation, default_case, operator
+from mhc.fuzz.check.check import further
+from mhc.inputs import materialise
+from mhc.observation import observe
+from mhc.operator import Operator
+from mhc.reference import reference
+from oracles import exact, linear, precision
+from oracles.bound import tolerances
+from oracles.trial import Gate, Trial
+from oracles.verdict import Status, Verdict
+
+
+@operator(x="[T, K] float32", w="[N, K] float32")
+def product(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w.T
+
+
+@operator(a="[T, D] storage", b="[T, D] storage")
+def gated(a: Tensor, b: Tensor) -> Tensor:
+    return functional.silu(a) * b
+
+
+@operator(q="[S, D] storage", k="[S, D] storage", v="[S, D] storage")
+def attended(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    scores = q.float() @ k.float().mT / q.shape[-1] ** 0.5
+    hidden = torch.ones(scores.shape, dtype=torch.bool, device=q.device).triu(1)
+    output: Tensor = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v.float()
+    return output.to(q.dtype)
+
+
+SIZES: dict[str, dict[str, Any]] = {
+    "product": {"T": 40, "K": 600, "N": 24},
+    "gated": {"T": 20, "D": 200},
+    "attended": {"S": 30, "D": 32},
+}
+
+
+def trial(table: Operator, function: Callable[..., Tensor]) -> tuple[Implementation, Trial]:
+    implementation = Implementation(name="one", operator=table, function=function)
+    inputs = materialise(default_case(operator=table.name, dtype="float32", **SIZES[table.name]))
+    wanted = reference(inputs)
+    allowed = tolerances(inputs, wanted, recomputes_forward=True)
+    seen = observe(implementation, inputs, wanted.saved)
+    return implementation, Trial(inputs=inputs, reference=wanted, allowed=allowed, observation=seen, recomputes_forward=True)
+
+
+def judged(gate: Gate, table: Operator, function: Callable[..., Tensor]) -> list[Verdict]:
+    return [one for one in further(*trial(table, function), [gate]) if one.oracle == gate.name]
+
+
+def by_hand(a: Tensor, b: Tensor) -> Tensor:
+    return a / (1 + torch.exp(-a)) * b
+
+
+def in_two_parts(x: Tensor, w: Tensor) -> Tensor:
+    return x[:, ::2] @ w[:, ::2].T + x[:, 1::2] @ w[:, 1::2].T
+
+
+def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    return functional.scaled_dot_product_attention(q[None], k[None], v[None], is_causal=True)[0]
+
+
+@pytest.mark.parametrize("gate", [precision.GATE, exact.GATE, linear.GATE], ids=lambda gate: gate.name)
+@pytest.mark.parametrize(("table", "function"), [(product, in_two_parts), (gated, by_hand), (attended, fused)])
+def test_another_order_of_evaluation_passes(gate: Gate, table: Operator, function: Callable[..., Tensor]) -> None:
+    verdicts = judged(gate, table, function)
+    assert {one.status for one in verdicts} == {Status.PASS}
+    assert verdicts
+
+
+def tf32(value: Tensor) -> Tensor:
+    """The value rounded to TF32's 11 digits; its gradient passes."""
+    rounded = ((value.detach().view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
+    return value + (rounded - value).detach()
+
+
+class Clipped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0].clamp(-2, 2)
+
+
+def clipped(a: Tensor, b: Tensor) -> Tensor:
+    output: Tensor = Clipped.apply(by_hand(a, b))  # type: ignore[no-untyped-call]
+    return output
+
+
+def short_softmax(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Attention with products in bfloat16."""
+    return attended.forward(q.bfloat16().float(), k.bfloat16().float(), v)[0]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("gate", "table", "function", "symptom"),
+    [
+        (precision.GATE, product, lambda x, w: tf32(x) @ tf32(w).T, "imprecise"),
+        (precision.GATE, gated, lambda a, b: gated.forward(a.bfloat16().float(), b)[0], "imprecise"),
+        (precision.GATE, attended, short_softmax, "imprecise"),
+        (exact.GATE, product, lambda x, w: x[:, :-1] @ w[:, :-1].T, "inexact"),
+        (linear.GATE, gated, clipped, "not linear"),
+    ],
+)
+def test_what_a_gate_finds(gate: Gate, table: Operator, function: Callable[..., Tensor], symptom: str) -> None:
+    assert symptom in {one.symptom for one in judged(gate, table, function) if one.status is Status.FAIL}
+
+
+def test_where_rounding_decides_a_comparison_precision_does_not_judge() -> None:
+    @operator(x="[T, D] storage")
+    def jumps(x: Tensor) -> Tensor:
+        y = x * 0.1 + 0.2 - 0.3
+        return torch.where(y - y.amax(-1, keepdim=True) >= 0, y, 0.0)
+
+    SIZES["jumps"] = {"T": 3, "D": 4}
+    (verdict,) = judged(precision.GATE, jumps, lambda x: jumps.forward(x)[0])
+    assert verdict.status is Status.NOT_APPLICABLE
+    assert verdict.message == "rounding may decide a comparison"

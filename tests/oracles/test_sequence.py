@@ -1,0 +1,114 @@
+"""The sequence gate finds what a kernel keeps from call to call under too few of the sizes."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from mhc import Case, Implementation, default_case, operator
+from mhc.case import with_tensor
+from mhc.fuzz.check.check import check
+from mhc.fuzz.check.level import Level
+from mhc.operators.mhc_pre.torch.implementations import MANUAL
+from oracles import sequence
+from oracles.sequence import other_sizes
+from oracles.verdict import Status
+from tests.support.helpers import altered
+
+Function = Callable[[Tensor], Tensor]
+
+
+@operator(x="[T, D] float32", D=(1, 40))
+def unit_norm(x: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
+
+
+def right() -> Function:
+    return lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt()
+
+
+def compiled_for_the_first_width() -> Function:
+    widths: list[int] = []
+
+    def function(x: Tensor) -> Tensor:
+        widths.append(x.shape[-1])
+        return x * torch.rsqrt(x[:, : widths[0]].square().sum(-1, keepdim=True) + 1e-6)
+
+    return function
+
+
+def buffer_of_the_widest() -> Function:
+    """A buffer is kept and grows; what a wider call left in it is added up too."""
+    buffers: list[Tensor] = []
+
+    def function(x: Tensor) -> Tensor:
+        rows, width = x.shape
+        if not buffers or buffers[-1].shape[0] < rows or buffers[-1].shape[1] < width:
+            old = buffers[-1].shape if buffers else (0, 0)
+            buffers.append(torch.zeros(max(rows, old[0]), max(width, old[1])))
+        buffers[-1][:rows, :width] = x.detach()
+        squares = buffers[-1][:rows].square()
+        rest = squares.sum(-1, keepdim=True) - squares[:, :width].sum(-1, keepdim=True)
+        return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + rest + 1e-6)
+
+    return function
+
+
+def case_that(grows: bool) -> Case:
+    implementation = Implementation(name="one", operator=unit_norm, function=right())
+    cases = (
+        with_tensor(default_case(operator=str(implementation.operator), T=5, D=20, dtype="float32"), "x", seed=seed)
+        for seed in range(40)
+    )
+    return next(case for case in cases if (other_sizes(case).sizes["D"] > 20) == grows)
+
+
+def symptoms(function: Function, case: Case) -> set[str]:
+    implementation = Implementation(name="one", operator=unit_norm, function=function)
+    verdicts = check(implementation, case, "cpu", Level.FULL).verdicts
+    assert any(one.oracle == sequence.NAME for one in verdicts)
+    assert {one.oracle for one in verdicts if one.status is Status.FAIL} <= {sequence.NAME}
+    return {one.symptom for one in verdicts if one.status is Status.FAIL}
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_kernel_that_keeps_nothing_passes(grows: bool) -> None:
+    assert symptoms(right(), case_that(grows)) == set()
+
+
+@pytest.mark.parametrize(
+    ("make", "grows", "symptom"),
+    [
+        (compiled_for_the_first_width, True, "wrong after others"),
+        (buffer_of_the_widest, False, "wrong after others"),
+        (buffer_of_the_widest, True, "changed by others"),
+    ],
+)
+def test_what_is_kept_under_too_few_of_the_sizes_is_found(make: Callable[[], Function], grows: bool, symptom: str) -> None:
+    assert symptoms(make(), case_that(grows)) == {symptom}
+
+
+def test_one_of_mhc_pre_that_keeps_its_first_number_of_tokens() -> None:
+    first: list[int] = []
+
+    def forward(out: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        first.append(given[0].shape[1])
+        h_in = out[0].clone()
+        h_in[:, first[0] :] = 0
+        return (h_in, *out[1:])
+
+    case = default_case(B=1, S=5, n=2, D=8, dtype="float32")
+    case = next(one for one in (with_tensor(case, "x", seed=seed) for seed in range(40)) if other_sizes(one).sizes["S"] > 5)
+    failures = check(altered(MANUAL, forward=forward), case, "cpu", Level.FULL).failures
+    assert ("sequence", "h_in", "wrong after others") in {(one.oracle, one.subject, one.symptom) for one in failures}
+
+
+def test_other_sizes_keep_within_the_ranges_and_the_compiled_sizes() -> None:
+    for seed in range(20):
+        case = with_tensor(default_case(B=1, S=3, n=2, D=8, dtype="float32"), "x", seed=seed)
+        other = other_sizes(case)
+        assert (other.sizes["n"], other.sizes["D"]) == (2, 8)
+        assert other.shape != case.shape
+        widest = other_sizes(with_tensor(default_case(operator="unit_norm", T=1, D=40, dtype="float32"), "x", seed=seed))
+        assert 1 <= widest.sizes["D"] <= 40
