@@ -170,11 +170,10 @@ def _read_function(
         changed = frozenset[int]()
         if number is ErrorNumber and not with_quantum:
             found, changed = sampled(table.function, arguments, scalars, upstream, found)
-    names = [spec.name for spec in (*table.outputs, *table.gradients)]
-    outputs = dict(zip(names, found.outputs, strict=False))
-    gradients = zip(names[len(found.outputs) :], found.gradients, strict=True)
+    names = names_of_results(table)
+    gradients = zip(names[len(table.outputs) :], found.gradients, strict=True)
     return Tolerances(
-        outputs=outputs,
+        outputs=dict(zip(names, found.outputs, strict=False)),
         gradients={name: one for name, one in gradients if one is not None},
         sampled=frozenset(names[place] for place in changed),
     )
@@ -186,7 +185,13 @@ def arguments_of(
     """Return a function's arguments and the gradients of its outputs, in their dtypes and in order."""
     specs = table.argument_specs
     held = {name: None if one is None else one.to(specs[name].dtype(storage)) for name, one in tensors.items()}
-    return [held[spec.name] for spec in table.inputs], [held[spec.name] for spec in table.upstream]
+    upstream = [held.get(f"d{spec.name}") for spec in table.outputs] if table.upstream else []
+    return [held[spec.name] for spec in table.inputs], upstream
+
+
+def names_of_results(table: Operator) -> list[str]:
+    """Return the names of the outputs, and then those that the gradients of all inputs have, where they have one."""
+    return [*(spec.name for spec in table.outputs), *(f"d{spec.name}" for spec in table.inputs)]
 
 
 def _given(number: ErrorNumber, spec: TensorSpec) -> ErrorNumber:
