@@ -170,11 +170,11 @@ def _read_function(
         changed = frozenset[int]()
         if number is ErrorNumber and not with_quantum:
             found, changed = sampled(table.function, arguments, scalars, upstream, found)
+    names = names_of_results(table)
     outputs = {
         spec.name: _plain(one, spec.dtype(storage)) if isinstance(one, Tensor) else one
         for spec, one in zip(table.outputs, found.outputs, strict=True)
     }
-    names = [*outputs, *(f"d{spec.name}" for spec in table.inputs)]
     differentiable = {spec.name for spec in table.gradients}
     gradients = [pair for pair in zip(names[len(outputs) :], found.gradients, strict=True) if pair[0] in differentiable]
     return Tolerances(
@@ -196,10 +196,13 @@ def arguments_of(
     """Return a function's arguments and the gradients of its outputs, in their dtypes and in order."""
     specs = table.argument_specs
     held = {name: None if one is None else one.to(specs[name].dtype(storage)) for name, one in tensors.items()}
-    return (
-        [held[spec.name] for spec in table.inputs],
-        [held.get(f"d{spec.name}") for spec in table.outputs] if table.upstream else [],
-    )
+    upstream = [held.get(f"d{spec.name}") for spec in table.outputs] if table.upstream else []
+    return [held[spec.name] for spec in table.inputs], upstream
+
+
+def names_of_results(table: Operator) -> list[str]:
+    """Return the names of the outputs, and then those that the gradients of all inputs have, where they have one."""
+    return [*(spec.name for spec in table.outputs), *(f"d{spec.name}" for spec in table.inputs)]
 
 
 def _given(number: ErrorNumber, spec: TensorSpec) -> ErrorNumber:

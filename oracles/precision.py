@@ -23,7 +23,7 @@ from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.recipe import Recipe
 from mhc.reference import Reference, condensed, reference, widen
-from oracles.bound import Tolerances, arguments_of, chosen_rows, expand_number, read_formula
+from oracles.bound import Tolerances, arguments_of, chosen_rows, expand_number, names_of_results, read_formula
 from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import read
@@ -145,10 +145,10 @@ def _of_function(inputs: Inputs, wide: Mapping[str, Tensor | None]) -> dict[str,
         found = sampled_deviations(
             table.function, arguments, case.scalars, upstream, composed, truncates=inputs.device.type == "cuda"
         )
-    names = [spec.name for spec in (*table.outputs, *table.gradients)]
+    numbers = zip(names_of_results(table), [*composed.outputs, *composed.gradients], found, strict=True)
     return {
         name: DeviationNumber(one.value, torch.zeros_like(one.value), one.dtype, shared=deviation)
-        for name, one, deviation in zip(names, [*composed.outputs, *composed.gradients], found, strict=True)
+        for name, one, deviation in numbers
         if deviation is not None and one is not None
     }
 
