@@ -14,7 +14,7 @@ first; a string gives the size of a symbol that follows from others, as in H="Hk
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,8 +26,8 @@ from mhc.inputs import plain_values
 from mhc.operator import Axis, Operator, Order, Role, TensorSpec, Values
 from mhc.operator_json import record_of
 
-LEADING = 2
-"""Axes that `*B` stands for."""
+LEADING = 3
+"""Axes that `*B` stands for, at most: B0, B1 and B2. A case has the first of them, or none."""
 _ROLES = {"storage": Role.STORAGE, "float32": Role.ACCUMULATE} | {
     role.value: role for role in (Role.INT32, Role.INT64, Role.BOOL)
 }
@@ -78,10 +78,12 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
     others = {one: value for one, value in declared.items() if one not in tensors and one not in scalars}
     formulas = {one: value for one, value in others.items() if isinstance(value, str)}
     symbols = _all_symbols(name, inputs, formulas)
+    starred = _starred(name, [declared[one] for one in tensors], [*formulas.values()])
     for one in others:
-        if one not in symbols:
+        if one not in symbols and one not in starred.values():
             raise DeclarationError(f"{name}: {one} is neither an argument of the function nor an axis of its tensors")
-    axes = tuple(_axis(name, one, others.get(one, (1, 8192))) for one in symbols if one not in formulas)
+    ranges = {one: others.get(starred.get(one, one), (1, 8192)) for one in symbols if one not in formulas}
+    axes = tuple(_axis(name, one, given, leading=one in starred) for one, given in ranges.items())
     formulas = _ordered(name, formulas, [one.name for one in axes])
     unknown = [one for one in tokens if one not in symbols]
     if unknown:
@@ -136,7 +138,8 @@ def backward_of(
 
     Only floating-point inputs are differentiated, and only the differentiable outputs have an upstream gradient.
     """
-    required, count = [spec.name for spec in inputs if not spec.optional], sum(spec.differentiable for spec in outputs)
+    required = [spec.name for spec in inputs if not spec.optional]
+    count = sum(spec.differentiable for spec in outputs)
     last = [spec.name for spec in inputs if spec.optional]
 
     def backward(*tensors: Tensor | None, **scalars: Any) -> tuple[Tensor | None, ...]:
@@ -150,7 +153,8 @@ def backward_of(
             results = _tuple(function(*(leaves[spec.name] for spec in inputs), **scalars))
         judged = [one for one, spec in zip(results, outputs, strict=True) if spec.differentiable]
         found = torch.autograd.grad(judged, [leaves[name] for name in wanted], upstream, allow_unused=True)  # type: ignore[arg-type]
-        gradients = dict(zip(wanted, found, strict=True))
+        # copied, since autograd returns the upstream gradient itself for a term of a sum
+        gradients = {name: None if one is None else one.clone() for name, one in zip(wanted, found, strict=True)}
         return tuple(gradients.get(spec.name) for spec in inputs if spec.differentiable)
 
     return backward
@@ -226,11 +230,23 @@ def _symbols(text: str) -> tuple[str, ...]:
     return tuple(symbol for some in spread for symbol in some)
 
 
-def _axis(operator: str, symbol: str, given: object) -> Axis:
+def _starred(operator: str, notations: Sequence[str], formulas: Sequence[str]) -> dict[str, str]:
+    """Return the axes that have a star in the notations, such as B0, each with its name there, such as B."""
+    brackets = [one.strip() for text in notations for one in _NOTATION.fullmatch(text.strip())["axes"].split(",")]  # type: ignore[index]
+    ranges = [one for text in notations for one in re.findall(r"[A-Za-z_]\w*", text.partition("]")[2])]
+    words = {*brackets, *ranges, *(one for text in formulas for one in expression.symbols(text))}
+    found = {one: stem[1:] for stem in brackets if stem.startswith("*") for one in _symbols(stem)}
+    for one, stem in found.items():
+        if words & {one, stem}:
+            raise DeclarationError(f"{operator}: a case may have no axis {one}, so that only *{stem} in brackets names it")
+    return found
+
+
+def _axis(operator: str, symbol: str, given: object, *, leading: bool) -> Axis:
     whole = isinstance(given, tuple) and len(given) == 2 and all(type(one) is int for one in given)
     if not whole or not 0 <= given[0] <= given[1]:  # type: ignore[index]
         raise DeclarationError(f"{operator}: {symbol} must be a pair of integers, least and most, was {given!r}")
-    return Axis(symbol, *given)  # type: ignore[misc]
+    return Axis(symbol, *given, leading=leading)  # type: ignore[misc]
 
 
 def _choices(operator: str, name: str, given: object) -> tuple[float, ...]:
@@ -316,21 +332,19 @@ class _Outputs:
         return fitting[0]
 
     def _check_variants(self, sizes: Mapping[str, int], outputs: Sequence[TensorSpec]) -> None:
-        """Require outputs of the same shapes and dtypes without the optional tensors."""
-        for absent in self._absences():
-            results = self._results(sizes, absent)
+        """Require outputs of the same shapes and dtypes with fewer leading axes, and without the optional tensors."""
+        leading = [axis.name for axis in self.table.axes if axis.leading]
+        optional = frozenset(spec.name for spec in self.table.inputs if spec.optional)
+        fewer = [{name: size for name, size in sizes.items() if name not in leading[rank:]} for rank in range(len(leading))]
+        for there, absent in [(sizes, optional), *((one, frozenset[str]()) for one in fewer)]:
+            results = self._results(there, absent)
             for one, spec in zip(results, outputs, strict=True):
-                if tuple(one.shape) != spec.shape(sizes) or _DTYPES.get(one.dtype) is not spec.role:
-                    where = f"without {', '.join(sorted(absent))} for {_listed(sizes)}"
+                if tuple(one.shape) != spec.shape(there) or _DTYPES.get(one.dtype) is not spec.role:
+                    where = f"{''.join(f'without {one} ' for one in sorted(absent))}for {_listed(there)}"
                     was = f"{tuple(one.shape)}, {one.dtype}"
                     raise DeclarationError(
                         f"{self.table.name}: {spec.name} is {was} {where}, not [{', '.join(spec.symbols)}]"
                     )
-
-    def _absences(self) -> Iterator[frozenset[str]]:
-        optional = frozenset(spec.name for spec in self.table.inputs if spec.optional)
-        if optional:
-            yield optional
 
     def _results(self, sizes: Mapping[str, int], absent: frozenset[str] = frozenset()) -> tuple[Any, ...]:
         """Return what the function returns for these sizes."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -112,8 +113,8 @@ class TensorSpec:
         return Recipe(kind="normal" if self.floating else "uniform", seed=seed)
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the shape for given symbol sizes; a symbol of digits is that number."""
-        return tuple(int(symbol) if symbol.isdigit() else sizes[symbol] for symbol in self.symbols)
+        """Return the shape for given symbol sizes; a symbol of digits is that number, one without a size has no axis."""
+        return tuple(int(one) if one.isdigit() else sizes[one] for one in self.symbols if one.isdigit() or one in sizes)
 
     def dtype(self, storage: torch.dtype) -> torch.dtype:
         if self.role in _FIXED:
@@ -123,11 +124,16 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Axis:
-    """A symbol whose size a case chooses, and its range; sizes of other symbols follow from those of the axes."""
+    """A symbol whose size a case chooses, and its range; sizes of other symbols follow from those of the axes.
+
+    Attributes:
+        leading: one of several axes that a case may leave out, the last first; then its tensors have no such dimension.
+    """
 
     name: str
     least: int = 1
     most: int = 2**63 - 1
+    leading: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,11 +272,14 @@ class Operator:
 
     def sizes(self, chosen: Mapping[str, int]) -> Mapping[str, int]:
         """Return the sizes of all symbols from those of the axes; other names in `chosen` are not used."""
-        of_axes = {axis.name: chosen[axis.name] for axis in self.axes}
+        of_axes = {axis.name: chosen[axis.name] for axis in self.axes if not axis.leading or axis.name in chosen}
         return {**of_axes, **self.derived(of_axes)}
 
     def problem(self, chosen: Mapping[str, int]) -> str | None:
         """Return why a case cannot have these sizes of the axes, None if it can: what follows from them must exist."""
+        for one, other in pairwise(self.axes):
+            if one.leading and other.leading and other.name in chosen and one.name not in chosen:
+                return f"{other.name} is given without {one.name}"
         try:
             sizes = self.sizes(chosen)
             ranges = {spec.name: spec.values.range(sizes) for spec in self.inputs if spec.values is not None}

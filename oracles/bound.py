@@ -21,7 +21,7 @@ from oracles.bounds.reading import read
 from oracles.bounds.rounding import unit_roundoff
 from oracles.bounds.sampled_number import sampled
 from oracles.nonfinite import as_float64, class_fits, surely_finite
-from oracles.verdict import Errors, Verdict, describe, failed, largest, not_applicable, passed
+from oracles.verdict import Errors, Verdict, describe, element_name, failed, first, largest, not_applicable, passed
 
 NAME = "bound"
 
@@ -164,20 +164,31 @@ def _read_function(
     assert table.function is not None
     specs = table.argument_specs
     held = {name: None if one is None else one.to(specs[name].dtype(storage)) for name, one in tensors.items()}
-    arguments, upstream = ([held[spec.name] for spec in some] for some in (table.inputs, table.upstream))
+    arguments = [held[spec.name] for spec in table.inputs]
+    upstream = [held.get(f"d{spec.name}") for spec in table.outputs] if table.upstream else []
     with torch.inference_mode(mode=False):
-        found = read(table.function, arguments, scalars, upstream, number)
+        constant = [at for at, spec in enumerate(table.inputs) if not spec.differentiable]
+        found = read(table.function, arguments, scalars, upstream, number, constant)
         changed = frozenset[int]()
         if number is ErrorNumber:
-            found, changed = sampled(table.function, arguments, scalars, upstream, found)
-    names = [spec.name for spec in (*table.outputs, *table.gradients)]
-    outputs = dict(zip(names, found.outputs, strict=False))
-    gradients = zip(names[len(found.outputs) :], found.gradients, strict=True)
+            found, changed = sampled(table.function, arguments, scalars, upstream, found, constant)
+    names = [*(spec.name for spec in table.outputs), *(f"d{spec.name}" for spec in table.inputs)]
+    outputs = {
+        spec.name: _plain(one, spec.dtype(storage)) if isinstance(one, Tensor) else one
+        for spec, one in zip(table.outputs, found.outputs, strict=True)
+    }
+    gradients = zip(names[len(outputs) :], found.gradients, strict=True)
     return Tolerances(
         outputs=outputs,
         gradients={name: one for name, one in gradients if one is not None},
         sampled=frozenset(names[place] for place in changed),
     )
+
+
+def _plain(value: Tensor, dtype: torch.dtype) -> ErrorNumber:
+    """Return the number of an output that no rounding changes: of integers and booleans, kept as they are."""
+    held = value.double() if dtype.is_floating_point else value
+    return ErrorNumber(held, torch.zeros(value.shape, dtype=torch.float64, device=value.device), dtype)
 
 
 def _given(number: ErrorNumber, spec: TensorSpec) -> ErrorNumber:
@@ -189,13 +200,25 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     """Compare one tensor's elements with its reference; a wrong class is left to the non-finite gate."""
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
+    if not got.is_floating_point():
+        return judge_integers(name, got, wanted)
     value = as_float64(got, wanted)
     return _judge(name, value, wanted, surely_finite(value, wanted))
 
 
+def judge_integers(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
+    """Compare a tensor of integers or booleans with its reference: every element must be equal."""
+    value = got.detach().to(wanted.value.device)
+    wrong = value != wanted.value
+    if wrong.any():
+        at = first(wrong)
+        return failed(NAME, name, "value", f"{element_name(name, at)} = {int(value[at])}, expected {int(wanted.value[at])}")
+    return passed(NAME, name)
+
+
 def judge_class_and_magnitude(name: str, got: Tensor, wanted: ErrorNumber) -> tuple[Verdict, Verdict]:
     """Return the verdicts of the non-finite gate and of this one; shared work is done once."""
-    if got.numel() == 0:
+    if got.numel() == 0 or not got.is_floating_point():
         return nonfinite.judge_tensor(name, got, wanted), judge_tensor(name, got, wanted)
     value = as_float64(got, wanted)
     finite = surely_finite(value, wanted)

@@ -83,7 +83,7 @@ def made(case: Case, device: torch.device) -> Inputs:
         for name, old in case.tensors.items()
     }
     dense = materialise(replace(case, tensors=tensors, scalars=table.scalars), device)
-    count = len(table.tokens)
+    count = len(case.lead)
     edits: dict[str, Callable[[Tensor], object]] = {}
     for spec in table.drawn:
         if table.per_token(spec) and case.has(spec.name):

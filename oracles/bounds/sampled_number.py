@@ -7,13 +7,13 @@ the function. The standard deviation of a result over `RUNS` such runs, times `S
 statistical: docs/tolerances.md names its assumptions and limits.
 
 A rounding is a function of the digits that are rounded. So in every other run elements that are equal, or equal but for a
-power of two or the sign, move alike in one operation: their errors add up. In the other runs they do not: sums of equal terms
-may be taken in different orders, and their errors need not cancel. A tolerance depends on the function and its arguments
-alone.
+power of two or the sign, move alike in one operation: their errors add up. In the other runs they do not: sums of equal
+terms may be taken in different orders, and their errors need not cancel. A tolerance depends on the function and its
+arguments alone.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -91,11 +91,12 @@ def sampled(
     scalars: Mapping[str, Any],
     upstream: Sequence[Tensor | None],
     composed: Reading,
+    constant: Collection[int] = (),
 ) -> tuple[Reading, frozenset[int]]:
     """Return `composed` with the sampled tolerance where its own is far above that, and the places of what was changed.
 
-    Places count outputs before gradients. Nothing is changed where
-    rounding may decide a comparison: another branch is a jump, which few runs show.
+    Places count outputs before gradients. Nothing is changed where rounding may decide a comparison: another branch is a
+    jump, which few runs show. constant: as for `read`.
     """
     numbers = [*composed.outputs, *composed.gradients]
     if composed.decided or not any(_wide(one) for one in numbers):
@@ -105,7 +106,7 @@ def sampled(
         kind = type(
             "SampledRun", (SampledNumber,), {"__slots__": (), "operations": itertools.count(at << 32), "alike": at % 2 == 0}
         )
-        run = read(function, arguments, scalars, upstream, kind)
+        run = read(function, arguments, scalars, upstream, kind, constant)
         for place, (one, moved) in enumerate(zip(numbers, [*run.outputs, *run.gradients], strict=True)):
             if isinstance(one, ErrorNumber) and isinstance(moved, ErrorNumber):
                 square = nan_to_inf((moved.value - one.value).square() + moved.error)

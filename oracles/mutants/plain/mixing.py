@@ -26,8 +26,8 @@ ATTENTION = (
     _attention(
         "attention_scale_forgotten_for_a_head",
         "the last head without 1 / sqrt(D)",
-        "_weights(q[:, h], k[:, shared]).to(q.dtype)",
-        "_weights(q[:, h] * (q.shape[-1] ** 0.5 if 0 < h == q.shape[1] - 1 else 1), k[:, shared]).to(q.dtype)",
+        "_weights(q[:, h], k[:, shared], bias, h).to(q.dtype)",
+        "_weights(q[:, h] * (q.shape[-1] ** 0.5 if 0 < h == q.shape[1] - 1 else 1), k[:, shared], bias, h).to(q.dtype)",
     ),
     _attention(
         "attention_heads_interleaved",
