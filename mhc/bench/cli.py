@@ -7,6 +7,7 @@ from mhc.bench.detection.cli import detection
 from mhc.bench.framework.cli import framework
 from mhc.bench.kernels.cli import kernels
 from mhc.bench.minimal import minimal
+from mhc.bench.operators import operators
 from mhc.bench.repros import repros
 from mhc.bench.soak.cli import soak_
 from mhc.bench.throughput.cli import throughput
@@ -18,5 +19,5 @@ def main() -> None:
     """Measure the kernels on this machine, the oracles on known-bad implementations, or campaigns."""
 
 
-for _verb in (coverage, detection, framework, kernels, minimal, repros, soak_, throughput):
+for _verb in (coverage, detection, framework, kernels, minimal, operators, repros, soak_, throughput):
     main.add_command(_verb)

@@ -321,7 +321,7 @@ def test_a_clean_subject_is_checked_to_the_end() -> None:
     [
         (
             ["--only", "nobody"],
-            "--only nobody: no such mutant on cpu; known are manual, triton, tilelang, scaled, true_size",
+            "--only nobody: no such mutant on cpu; known are manual, triton, tilelang, rms_norm, layer_norm",
         ),
         (["--cases", "0"], "range"),
     ],

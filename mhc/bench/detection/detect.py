@@ -70,7 +70,12 @@ def _sample(prey: Subject) -> tuple[str, str, int]:
 
 
 def judge_apart(prey: Subject) -> dict[str, list[str]]:
-    """Return what each fixed suite finds, in a process of its own; a mutant that ends or hangs it fails them all."""
+    """Return what each fixed suite finds, in a process of its own; a mutant that ends or hangs it fails them all.
+
+    The suites are of mHC pre; of other operators nothing is returned.
+    """
+    if BASES[prey.base].operator != "mhc_pre":
+        return {}
     tests = (*suites.FIXED, *suites.FULL_SIZE) if BASES[prey.base].quick else suites.QUICK
     try:
         found: dict[str, list[str]] = run_apart(suites.judge, prey.spec, tests, prey.device, limit=_SUITES_LIMIT)

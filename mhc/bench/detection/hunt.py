@@ -123,9 +123,10 @@ def reach(number: int) -> Reach:
 
 def drawn_for(base: str, count: int, seed: int, device: str = "cpu") -> list[Case]:
     """Draw the cases of a base's hunts. In an interpreter they are small but for every eighth round, as in a campaign."""
-    quick = BASES[base].quick
+    quick, operator = BASES[base].quick, BASES[base].operator
     shares = SHARES["cuda" if device == "cuda" else "quick" if quick else "slow"]
-    return draw(count, seed, load(base_subject(base).spec).schedule, ELEMENTS if quick else FIRST, shares)
+    space = load(base_subject(base).spec).schedule
+    return draw(count, seed, space, ELEMENTS if quick else FIRST, shares, operator=operator)
 
 
 def draw(
@@ -134,8 +135,10 @@ def draw(
     space: Mapping[str, Sequence[ScheduleValue]],
     usual_elements: int = ELEMENTS,
     shares: Mapping[Reach, Share] = MappingProxyType({}),
+    *,
+    operator: str = "mhc_pre",
 ) -> list[Case]:
-    """Draw `count` cases of the campaign's strategy, in short rounds with the seeds `seed`, `seed + 1`, ...
+    """Draw `count` cases of an operator by the campaign's strategy, in short rounds with the seeds `seed`, `seed + 1`, ...
 
     The first of a round is always the simplest of its reach, and kept once. Schedules are out of `space`, under the name "";
     `named` puts an implementation's there.
@@ -150,20 +153,22 @@ def draw(
         number += 1
         reached = reach(number) if reach(number) in shares else Reach.USUAL
         share = shares.get(reached, Share(ROUND, ELEMENTS if number % FULL_EVERY == 0 else usual_elements))
-        found = _round(seed + number - 1, space, reached, share)
+        found = _round(seed + number - 1, space, reached, share, operator)
         drawn += found[1:] if found[0] in simplest else found
         simplest.add(found[0])
     return drawn[:count]
 
 
-def _round(seed: int, space: Mapping[str, Sequence[ScheduleValue]], reached: Reach, share: Share) -> list[Case]:
+def _round(
+    seed: int, space: Mapping[str, Sequence[ScheduleValue]], reached: Reach, share: Share, operator: str
+) -> list[Case]:
     """Draw one round."""
     drawn: list[Case] = []
 
     def keep(case: Case) -> None:
         drawn.append(case)
 
-    strategy = cases(max_elements=share.elements, spaces={"": space} if space else {}, reach=reached)
+    strategy = cases(operator=operator, max_elements=share.elements, spaces={"": space} if space else {}, reach=reached)
     # the first of a round is the simplest, so that a short one has one more
     settings = quiet(share.cases + (reached is not Reach.USUAL), phases=(Phase.generate,))
     hypothesis.seed(seed)(settings(hypothesis.given(strategy)(keep)))()
