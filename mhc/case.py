@@ -4,7 +4,7 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -26,7 +26,8 @@ class Case:
 
     Attributes:
         operator: a key of `mhc.operator.OPERATORS`.
-        sizes: of every symbol of the operator. Given are those of its axes, 1 where missing; the others follow.
+        sizes: of every symbol of the operator. Given are those of its axes, 1 where missing; the others follow. A leading
+            axis that is missing is none.
         dtype: x's, by name; the other dtypes follow from it.
         tensors: a recipe for each input and upstream gradient of the operator; absent optional tensors are left out.
         scalars: the operator's hyper-parameters; missing ones take the operator's defaults.
@@ -68,7 +69,17 @@ class Case:
     @property
     def lead(self) -> tuple[int, ...]:
         """The sizes of the axes of tokens."""
-        return tuple(self.sizes[name] for name in self.table.tokens)
+        return tuple(self.sizes[name] for name in self.table.tokens if name in self.sizes)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the axes that its tensors have."""
+        return tuple(name for name in self.table.axis_names if name in self.sizes)
+
+    def may_have(self, lead: Sequence[int]) -> bool:
+        """Return whether the axes of tokens may have these sizes."""
+        axes = [self.table.axis(name) for name in self.table.tokens if name in self.sizes]
+        return all(axis.least <= size <= axis.most for axis, size in zip(axes, lead, strict=True))
 
     @property
     def token_count(self) -> int:
@@ -78,7 +89,7 @@ class Case:
     @property
     def shape(self) -> str:
         """The sizes of the axes in words: `B = 1, S = 2, n = 4, D = 5`."""
-        return ", ".join(f"{name} = {self.sizes[name]}" for name in self.table.axis_names)
+        return ", ".join(f"{name} = {self.sizes[name]}" for name in self.axes)
 
     def has(self, name: str) -> bool:
         """Return whether the tensor `name` is present."""
@@ -92,7 +103,7 @@ class Case:
     @functools.cached_property
     def id(self) -> str:
         """Readable and unique, fit for a file name: `pre-B1S2n4D5-bf16-nogamma-3fa92c01`."""
-        shape = "".join(f"{name}{self.sizes[name]}" for name in self.table.axis_names)
+        shape = "".join(f"{name}{self.sizes[name]}" for name in self.axes)
         absent = [f"no{spec.name}" for spec in self.table.drawn if spec.optional and not self.has(spec.name)]
         digest = hashlib.sha256(self.json.encode()).hexdigest()[:8]
         return "-".join([self.operator.removeprefix("mhc_"), shape, _SHORT_DTYPE[self.dtype], *absent, digest])
@@ -177,8 +188,9 @@ def _require_size(value: object, least: int, path: str) -> None:
 
 def _sizes(table: Operator, given: Mapping[str, int]) -> Mapping[str, int]:
     """Return the sizes of all symbols, of which those of the axes are checked."""
-    chosen = {name: given.get(name, 1) for name in table.axis_names}
-    for axis in table.axes:
+    axes = [axis for axis in table.axes if not axis.leading or axis.name in given]
+    chosen = {axis.name: given.get(axis.name, 1) for axis in axes}
+    for axis in axes:
         _require_size(chosen[axis.name], axis.least, axis.name)
         _require(chosen[axis.name] <= axis.most, axis.name, f"in {axis.least}..{axis.most}", chosen[axis.name])
     problem = table.problem(chosen)
@@ -231,7 +243,7 @@ def _validate_integers(recipe: Recipe, path: str, spec: TensorSpec, sizes: Mappi
             recipe.period % max(1, shape[-1]) == 0, f"{path}.period", "whole rows (its values have an order)", recipe.period
         )
     if spec.values.order == "permutation":
-        alike = len(shape) - 1 in recipe.layout.expand and shape[-1] > 1
+        alike = len(shape) - 1 in recipe.layout.expand
         _require(not alike, f"{path}.layout.expand", "without the last dimension (a permutation)", recipe.layout.expand)
 
 

@@ -61,7 +61,7 @@ class Condensed:
 def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
     """Return the representative tokens of `inputs`, found on `device`; None where too many tokens differ."""
     table, case = inputs.case.table, inputs.case
-    count = len(table.tokens)
+    count = len(case.lead)
     largest = max((tensor.numel() for tensor in inputs.tensors.values() if tensor is not None), default=0)
     if largest < LEAST or not count or case.token_count < _GAIN:
         return None
@@ -85,7 +85,8 @@ def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
     _, kinds = torch.unique(same, return_inverse=True)
     alone = kinds.max() + 1 + torch.arange(case.token_count, device=device)
     groups, stands_for = torch.unique(torch.where(active, alone, kinds), return_inverse=True)
-    if len(groups) * _GAIN > case.token_count:
+    lead = (*(1,) * (count - 1), len(groups))
+    if len(groups) * _GAIN > case.token_count or not case.may_have(lead):
         return None
     chosen = torch.full_like(groups, case.token_count).scatter_reduce(
         0, stands_for, torch.arange(case.token_count, device=device), "amin"
@@ -98,9 +99,7 @@ def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
         name: _as_last(tensor.reshape(case.token_count, *tensor.shape[count:])[chosen], count)
         for name, tensor in tensors.items()
     }
-    small = derived(
-        inputs, {name: tensor.cpu() for name, tensor in rows_of.items()}, lead=(*(1,) * (count - 1), len(chosen))
-    )
+    small = derived(inputs, {name: tensor.cpu() for name, tensor in rows_of.items()}, lead=lead)
     return Condensed(inputs=small, chosen=chosen, stands_for=stands_for, lead=case.lead)
 
 

@@ -14,7 +14,7 @@ first; a string gives the size of a symbol that follows from others, as in H="Hk
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,11 +23,12 @@ from torch import Tensor
 
 from mhc import expression
 from mhc.inputs import plain_values
-from mhc.operator import Axis, Operator, Order, Role, TensorSpec, Values
+from mhc.operator import Axis, Operator, Order, Regime, Relation, Role, TensorSpec, Values
 from mhc.operator_json import record_of
+from mhc.recipe import Recipe
 
-LEADING = 2
-"""Axes that `*B` stands for."""
+LEADING = 3
+"""Axes that `*B` stands for, at most: B0, B1 and B2. A case has the first of them, or none."""
 _ROLES = {"storage": Role.STORAGE, "float32": Role.ACCUMULATE} | {
     role.value: role for role in (Role.INT32, Role.INT64, Role.BOOL)
 }
@@ -49,20 +50,59 @@ class DeclarationError(ValueError):
     """Raised for a declaration that cannot be read; the message names the argument and what was expected."""
 
 
-def operator(*, name: str | None = None, tokens: str = "", **declared: Any) -> Callable[[Callable[..., Any]], Operator]:
+def operator(
+    *,
+    name: str | None = None,
+    tokens: str = "",
+    mutates: Sequence[str] = (),
+    usual: Mapping[str, int] | Callable[[Mapping[str, int]], Mapping[str, int]] | None = None,
+    regimes: Mapping[str, Regime] | None = None,
+    production: Mapping[str, Sequence[int]] | None = None,
+    relations: Sequence[Relation] = (),
+    exact: Mapping[str, Recipe | float] | None = None,
+    **declared: Any,
+) -> Callable[[Callable[..., Any]], Operator]:
     """Return a decorator that makes an operator of a plain PyTorch function; the notation is at the top of this module.
 
     Args:
         tokens: axes, as in "*B" or "B, S", whose positions are independent of one another: further gates need to know.
+        mutates: inputs that an implementation may write, as in ("logits",).
+        usual: log2 of the scale of tensors in a model, by name, or a function that returns it from the sizes; else 0.
+        regimes: states of a model. relations: metamorphic relations.
+        production: sizes of axes in models, by name.
+        exact: recipes of tensors and values of scalars with which as many steps as possible are exact.
 
     Raises:
         DeclarationError: an argument of the function is not declared, or a declaration is no notation.
     """
 
     def make(function: Callable[..., Any]) -> Operator:
-        return _operator(name or function.__name__, function, declared, _symbols(tokens))
+        table = _operator(name or function.__name__, function, declared, _symbols(tokens))
+        tensors, given = {spec.name for spec in table.drawn}, exact or {}
+        _require_names(table, "mutates", mutates, table.forward_arguments)
+        _require_names(table, "usual", () if usual is None or callable(usual) else usual, tensors)
+        _require_names(table, "production", production or (), table.axis_names)
+        _require_names(table, "exact", given, {*tensors, *table.scalars})
+        for named, regime in (regimes or {}).items():
+            _require_names(table, f"regimes: {named}", (*regime.tensors, *regime.scalars), {*tensors, *table.scalars})
+        return replace(
+            table,
+            mutates=frozenset(mutates),
+            usual_exponents=usual if callable(usual) else lambda sizes: usual or {},
+            regimes=regimes or {},
+            model_sizes={axis: tuple(values) for axis, values in (production or {}).items()},
+            relations=tuple(relations),
+            exact_recipes={one: value for one, value in given.items() if isinstance(value, Recipe)},
+            exact_scalars={one: float(value) for one, value in given.items() if not isinstance(value, Recipe)},
+        )
 
     return make
+
+
+def _require_names(table: Operator, keyword: str, names: Collection[str], known: Collection[str]) -> None:
+    if isinstance(names, str) or not set(names) <= set(known):
+        wanted = f"must name some of {', '.join(sorted(known))}"
+        raise DeclarationError(f"{table.name}: {keyword} {wanted}, was {names if isinstance(names, str) else [*names]!r}")
 
 
 def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, Any], tokens: tuple[str, ...]) -> Operator:
@@ -78,10 +118,12 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
     others = {one: value for one, value in declared.items() if one not in tensors and one not in scalars}
     formulas = {one: value for one, value in others.items() if isinstance(value, str)}
     symbols = _all_symbols(name, inputs, formulas)
+    starred = _starred(name, [declared[one] for one in tensors], [*formulas.values()])
     for one in others:
-        if one not in symbols:
+        if one not in symbols and one not in starred.values():
             raise DeclarationError(f"{name}: {one} is neither an argument of the function nor an axis of its tensors")
-    axes = tuple(_axis(name, one, others.get(one, (1, 8192))) for one in symbols if one not in formulas)
+    ranges = {one: others.get(starred.get(one, one), (1, 8192)) for one in symbols if one not in formulas}
+    axes = tuple(_axis(name, one, given, leading=one in starred) for one, given in ranges.items())
     formulas = _ordered(name, formulas, [one.name for one in axes])
     unknown = [one for one in tokens if one not in symbols]
     if unknown:
@@ -135,11 +177,13 @@ class Backward:
     """The backward that autograd derives, with the arguments and results that `Operator` gives it.
 
     Only floating-point inputs are differentiated, and only the differentiable outputs have an upstream gradient.
+    The function may write into the inputs that `mutates` names.
     """
 
     function: Callable[..., Any]
     inputs: Sequence[TensorSpec]
     outputs: Sequence[TensorSpec]
+    mutates: Collection[str] = ()
 
     def __call__(self, *tensors: Tensor | None, **scalars: Any) -> tuple[Tensor | None, ...]:
         required = [spec.name for spec in self.inputs if not spec.optional]
@@ -147,12 +191,15 @@ class Backward:
         end = len(required) + sum(spec.differentiable for spec in self.outputs)
         given = dict(zip((*required, *last), (*tensors[: len(required)], *tensors[end:]), strict=True))
         wanted = [spec.name for spec in self.inputs if spec.differentiable and given[spec.name] is not None]
-        leaves = {name: None if one is None else one.detach().requires_grad_(name in wanted) for name, one in given.items()}
+        leaves = {name: one.detach().requires_grad_(name in wanted) for name, one in given.items() if one is not None}
+        given.update(leaves)
         with torch.enable_grad():
-            results = _tuple(self.function(*(leaves[spec.name] for spec in self.inputs), **scalars))
+            for name in self.mutates:  # autograd forbids to write into a leaf
+                given[name] = leaves[name].clone() if name in leaves else None
+            results = _tuple(self.function(*(given[spec.name] for spec in self.inputs), **scalars))
         judged = [one for one, spec in zip(results, self.outputs, strict=True) if spec.differentiable]
         upstream = tensors[len(required) : end]
-        found = torch.autograd.grad(judged, [leaves[name] for name in wanted], upstream, allow_unused=True)  # type: ignore[arg-type]
+        found = torch.autograd.grad(judged, [leaves[name] for name in wanted], upstream, allow_unused=True)
         gradients = dict(zip(wanted, found, strict=True))
         return tuple(gradients.get(spec.name) for spec in self.inputs if spec.differentiable)
 
@@ -227,11 +274,23 @@ def _symbols(text: str) -> tuple[str, ...]:
     return tuple(symbol for some in spread for symbol in some)
 
 
-def _axis(operator: str, symbol: str, given: object) -> Axis:
+def _starred(operator: str, notations: Sequence[str], formulas: Sequence[str]) -> dict[str, str]:
+    """Return the axes that have a star in the notations, such as B0, each with its name there, such as B."""
+    brackets = [one.strip() for text in notations for one in _NOTATION.fullmatch(text.strip())["axes"].split(",")]  # type: ignore[index]
+    ranges = [one for text in notations for one in re.findall(r"[A-Za-z_]\w*", text.partition("]")[2])]
+    words = {*brackets, *ranges, *(one for text in formulas for one in expression.symbols(text))}
+    found = {one: stem[1:] for stem in brackets if stem.startswith("*") for one in _symbols(stem)}
+    for one, stem in found.items():
+        if words & {one, stem}:
+            raise DeclarationError(f"{operator}: a case may have no axis {one}, so that only *{stem} in brackets names it")
+    return found
+
+
+def _axis(operator: str, symbol: str, given: object, *, leading: bool) -> Axis:
     whole = isinstance(given, tuple) and len(given) == 2 and all(type(one) is int for one in given)
     if not whole or not 0 <= given[0] <= given[1]:  # type: ignore[index]
         raise DeclarationError(f"{operator}: {symbol} must be a pair of integers, least and most, was {given!r}")
-    return Axis(symbol, *given)  # type: ignore[misc]
+    return Axis(symbol, *given, leading=leading)  # type: ignore[misc]
 
 
 def _choices(operator: str, name: str, given: object) -> tuple[float, ...]:
@@ -317,21 +376,19 @@ class _Outputs:
         return fitting[0]
 
     def _check_variants(self, sizes: Mapping[str, int], outputs: Sequence[TensorSpec]) -> None:
-        """Require outputs of the same shapes and dtypes without the optional tensors."""
-        for absent in self._absences():
-            results = self._results(sizes, absent)
+        """Require outputs of the same shapes and dtypes with fewer leading axes, and without the optional tensors."""
+        leading = [axis.name for axis in self.table.axes if axis.leading]
+        optional = frozenset(spec.name for spec in self.table.inputs if spec.optional)
+        fewer = [{name: size for name, size in sizes.items() if name not in leading[rank:]} for rank in range(len(leading))]
+        for there, absent in [(sizes, optional), *((one, frozenset[str]()) for one in fewer)]:
+            results = self._results(there, absent)
             for one, spec in zip(results, outputs, strict=True):
-                if tuple(one.shape) != spec.shape(sizes) or _DTYPES.get(one.dtype) is not spec.role:
-                    where = f"without {', '.join(sorted(absent))} for {_listed(sizes)}"
+                if tuple(one.shape) != spec.shape(there) or _DTYPES.get(one.dtype) is not spec.role:
+                    where = f"{''.join(f'without {one} ' for one in sorted(absent))}for {_listed(there)}"
                     was = f"{tuple(one.shape)}, {one.dtype}"
                     raise DeclarationError(
                         f"{self.table.name}: {spec.name} is {was} {where}, not [{', '.join(spec.symbols)}]"
                     )
-
-    def _absences(self) -> Iterator[frozenset[str]]:
-        optional = frozenset(spec.name for spec in self.table.inputs if spec.optional)
-        if optional:
-            yield optional
 
     def _results(self, sizes: Mapping[str, int], absent: frozenset[str] = frozenset()) -> tuple[Any, ...]:
         """Return what the function returns for these sizes."""

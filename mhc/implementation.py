@@ -72,7 +72,8 @@ class Implementation:
             with which it may share memory. Undeclared sharing is a failure.
         compiles: returns the number of programs compiled so far in this process, for reports; None where not counted.
         operator: the operator that it computes, or its name.
-        function: in place of forward and backward, a function that autograd can differentiate.
+        function: in place of forward and backward, a function that autograd can differentiate. Its gradients may share
+            memory with upstream gradients and with one another, as autograd's do.
         origin: where it was loaded from; error messages begin with it.
 
     Raises:
@@ -102,7 +103,10 @@ class Implementation:
             self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
             object.__setattr__(self, "forward", Forward(self.function))
             if self.table.gradients:
-                object.__setattr__(self, "backward", Backward(self.function, self.table.inputs, self.table.outputs))
+                table = self.table
+                backward = Backward(self.function, table.inputs, table.outputs, table.mutates)
+                object.__setattr__(self, "backward", backward)
+                object.__setattr__(self, "aliases", (*self.aliases, *_of_autograd(table)))
             object.__setattr__(self, "recomputes_forward", True)
             object.__setattr__(self, "function", None)
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
@@ -202,3 +206,9 @@ class Implementation:
                 f"implementation {self.name!r} ({self.origin}): supports must return True or Refused(reason), was {answer!r}"
             )
         return None
+
+
+def _of_autograd(table: Operator) -> tuple[tuple[str, str], ...]:
+    """Return the pairs that may share memory where autograd makes the gradients: `x + y` gives both the same one."""
+    gradients, upstream = ([spec.name for spec in some] for some in (table.gradients, table.upstream))
+    return tuple((one, other) for one in gradients for other in (*upstream, *gradients) if one != other)

@@ -73,10 +73,10 @@ def derived(
     must be replaced.
     """
     every, table = {**inputs.tensors, **tensors}, inputs.case.table
-    specs = table.argument_specs
+    specs, tokens = table.argument_specs, [name for name in table.tokens if name in inputs.case.sizes]
     case = replace(
         inputs.case,
-        sizes=inputs.case.sizes if lead is None else {**inputs.case.sizes, **dict(zip(table.tokens, lead, strict=True))},
+        sizes=inputs.case.sizes if lead is None else {**inputs.case.sizes, **dict(zip(tokens, lead, strict=True))},
         scalars=inputs.case.scalars if scalars is None else scalars,
         tensors={name: specs[name].recipe() for name, tensor in every.items() if tensor is not None},
     )
@@ -109,7 +109,8 @@ def banded(inputs: Inputs, fill: int) -> Inputs:
             storage = inputs.storages[name]
             band = BAND // storage.element_size()
             raw = torch.empty((2 * band + storage.numel()) * storage.element_size(), dtype=torch.uint8)
-            whole = raw.fill_(fill).view(storage.dtype)
+            byte = 1 if storage.dtype == torch.bool else fill  # the only byte besides 0 that a copy of booleans keeps
+            whole = raw.fill_(byte).view(storage.dtype)
             whole[band : band + storage.numel()].copy_(storage)
             storages[name] = whole
             tensors[name] = whole.as_strided(tensor.shape, tensor.stride(), band + tensor.storage_offset())

@@ -51,7 +51,7 @@ class Observation:
         returned: the returned tensors themselves, on their device, which later calls may have overwritten.
         refused: the reason why the implementation does not accept the case, or the device cannot run the pinned schedule.
         failure: the exception, if any; the first stage that fails ends the run.
-        written: inputs whose memory or metadata changed.
+        written: inputs whose memory or metadata changed, without those that the operator mutates.
         overrun: outputs and gradients whose canaries changed; "scratch" for other allocations.
         seconds: wall time by stage, device work included.
         aliased: (result, other) for each undeclared sharing of memory with an input, a saved tensor or another result.
@@ -117,7 +117,10 @@ def observe(
         with poisoned(fill) as allocations:
             for stage in implementation.stages(stages) if refused is None else ():
                 names, specs = table.interface(stage)
-                results[stage] = _run(implementation, stage, [given[one] for one in names], specs, inputs, stream, record)
+                # what the forward may have written, the backward gets anew
+                anew = place(inputs, saved).tensors if table.mutates and results else given
+                arguments = [anew[one] if one in table.mutates else given[one] for one in names]
+                results[stage] = _run(implementation, stage, arguments, specs, inputs, stream, record)
     except Refused as refusal:
         # only a pinned schedule may be refused this late: compilation may show that it is too large for the device
         if implementation.name in case.schedules:
@@ -149,6 +152,7 @@ def observe(
         written=tuple(
             name
             for name, memory in copied.memory.items()
+            if name not in table.mutates
             if not _same_bits(memory, inputs.storages[name] if name in inputs.storages else saved[name])
             or (name in views and _metadata(views[name][0]) != views[name][1])
         ),
@@ -171,8 +175,8 @@ class _StageRecord:
 
 
 def _undeclared(implementation: Implementation, pairs: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    declared = {frozenset(pair) for pair in implementation.aliases}
-    return tuple(pair for pair in pairs if frozenset(pair) not in declared)
+    declared, written = {frozenset(pair) for pair in implementation.aliases}, implementation.table.mutates
+    return tuple(pair for pair in pairs if frozenset(pair) not in declared and not written & {*pair})
 
 
 @dataclass(frozen=True, kw_only=True)

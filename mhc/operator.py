@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -116,8 +117,8 @@ class TensorSpec:
         return Recipe(kind="normal" if self.floating else "uniform", seed=seed)
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the shape for given symbol sizes; a symbol of digits is that number."""
-        return tuple(int(symbol) if symbol.isdigit() else sizes[symbol] for symbol in self.symbols)
+        """Return the shape for given symbol sizes; a symbol of digits is that number, one without a size has no axis."""
+        return tuple(int(one) if one.isdigit() else sizes[one] for one in self.symbols if one.isdigit() or one in sizes)
 
     def dtype(self, storage: torch.dtype) -> torch.dtype:
         if self.role in _FIXED:
@@ -127,11 +128,16 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Axis:
-    """A symbol whose size a case chooses, and its range; sizes of other symbols follow from those of the axes."""
+    """A symbol whose size a case chooses, and its range; sizes of other symbols follow from those of the axes.
+
+    Attributes:
+        leading: one of several axes that a case may leave out, the last first; then its tensors have no such dimension.
+    """
 
     name: str
     least: int = 1
     most: int = UNLIMITED
+    leading: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,13 +207,15 @@ class Operator:
     symbols. `relations` are its metamorphic relations. `exact_recipes` and `exact_scalars` give inputs on which as many
     stages as possible are exact.
 
+    `mutates` names inputs that an implementation may write; an output or a gradient may then share their memory.
+
     `function` is the plain PyTorch function that is the reference, where the operator was declared by one
     (`mhc.declaration`); then `forward` and `backward` are made from it, and bounds are read from it. `described` says that
     its file has not been imported, so that they cannot be called.
 
     For the strategies: `scalar_choices` are the values of scalars. `usual_exponents` returns, from the sizes, log2 of the
     scale of tensors in a model (0 if missing), `regimes` names states of a model, and `production` gives the shapes of
-    models; without it, sizes are drawn from the ranges of the axes.
+    models; without it, sizes are drawn from the ranges of the axes, and `model_sizes` are sizes of axes in models.
     """
 
     name: str
@@ -231,9 +239,11 @@ class Operator:
     usual_exponents: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda sizes: {}
     regimes: Mapping[str, Regime] = field(default_factory=dict)
     production: Production | None = None
+    model_sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     scalar_choices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
     formulas: Mapping[str, str] = field(default_factory=dict)
+    mutates: frozenset[str] = frozenset()
     described: bool = False
 
     @property
@@ -270,11 +280,14 @@ class Operator:
 
     def sizes(self, chosen: Mapping[str, int]) -> Mapping[str, int]:
         """Return the sizes of all symbols from those of the axes; other names in `chosen` are not used."""
-        of_axes = {axis.name: chosen[axis.name] for axis in self.axes}
+        of_axes = {axis.name: chosen[axis.name] for axis in self.axes if not axis.leading or axis.name in chosen}
         return {**of_axes, **self.derived(of_axes)}
 
     def problem(self, chosen: Mapping[str, int]) -> str | None:
         """Return why a case cannot have these sizes of the axes, None if it can: what follows from them must exist."""
+        for one, other in pairwise(self.axes):
+            if one.leading and other.leading and other.name in chosen and one.name not in chosen:
+                return f"{other.name} is given without {one.name}"
         try:
             sizes = self.sizes(chosen)
             ranges = {spec.name: spec.values.range(sizes) for spec in self.inputs if spec.values is not None}

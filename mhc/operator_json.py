@@ -7,7 +7,7 @@ imported. Until then the operator is *described*: its formula cannot be evaluate
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -22,12 +22,13 @@ Expression = Annotated[str, Meta(max_length=100)]
 Size = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
-class AxisText(msgspec.Struct, forbid_unknown_fields=True):
+class AxisText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """An `Axis`."""
 
     name: Name
     least: Size
     most: Size
+    leading: bool = False
 
 
 class ValuesText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -70,7 +71,7 @@ def encode_operator(table: Operator) -> dict[str, Any]:
     """Return the description of an operator as JSON values."""
     text = OperatorText(
         name=table.name,
-        axes=tuple(AxisText(one.name, one.least, one.most) for one in table.axes),
+        axes=tuple(AxisText(one.name, one.least, one.most, one.leading) for one in table.axes),
         tokens=table.tokens,
         inputs=tuple(map(_text, table.inputs)),
         outputs=tuple(map(_text, table.outputs)),
@@ -123,20 +124,19 @@ def _spec(text: TensorText) -> TensorSpec:
 
 def _described(text: OperatorText) -> Operator:
     axes, inputs = {one.name for one in text.axes}, tuple(map(_spec, text.inputs))
-    known, used = set(axes), [*text.tokens]
+    used = [symbol for symbol in (*text.tokens, *(one for spec in inputs for one in spec.symbols)) if not symbol.isdigit()]
+    used = [symbol for symbol in used if symbol not in axes and symbol not in dict(text.derived)]
+    known = {one.name for one in text.axes if not one.leading}  # of these, sizes follow
     for name, formula in text.derived:
         used += [one for one in expression.symbols(formula) if one not in known]
         known.add(name)
-    for spec in inputs:
-        used += [symbol for symbol in spec.symbols if not symbol.isdigit()]
-        used += spec.values.symbols if spec.values is not None else ()
-    missing = [symbol for symbol in used if symbol not in known]
+    used += [one for spec in inputs if spec.values for one in spec.values.symbols if one not in known]
     whole = inputs and text.outputs and all(text.scalars.values()) and not axes & set(dict(text.derived))
-    if missing or not whole or any(spec.floating != (spec.values is None) for spec in inputs):
-        raise ValueError(f"{text.name!r} has {missing[0] if missing else 'a part'} that is not described")
+    if used or not whole or any(spec.floating != (spec.values is None) for spec in inputs):
+        raise ValueError(f"{text.name!r} has {used[0] if used else 'a part'} that is not described")
     return record_of(
         text.name,
-        axes=tuple(Axis(one.name, one.least, one.most) for one in text.axes),
+        axes=tuple(Axis(one.name, one.least, one.most, one.leading) for one in text.axes),
         tokens=text.tokens,
         inputs=inputs,
         outputs=tuple(map(_spec, text.outputs)),
@@ -169,7 +169,7 @@ def record_of(
         inputs=inputs,
         outputs=outputs,
         saved=(),
-        upstream=upstream,
+        upstream=upstream if gradients else (),
         gradients=gradients if upstream else (),
         optional_outputs=frozenset(),
         scalars={one: values[0] for one, values in scalars.items()},

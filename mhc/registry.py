@@ -5,25 +5,14 @@ from types import MappingProxyType
 
 from mhc.implementation import Implementation
 from mhc.loading import load as load_from
-from mhc.operators import (
-    attention,
-    by_hand,
-    geglu,
-    layer_norm,
-    mhc_post,
-    mhc_sinkhorn,
-    rms_norm,
-    rope,
-    softmax,
-    swiglu,
-)  # fmt: skip
+from mhc.operators import MODULES, by_hand
 from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS as PRE_IMPLEMENTATIONS
 
 BUILT_IN: tuple[Implementation, ...] = (
-    *PRE_IMPLEMENTATIONS, *by_hand.IMPLEMENTATIONS, *mhc_post.IMPLEMENTATIONS, *mhc_sinkhorn.IMPLEMENTATIONS,
-    *rms_norm.IMPLEMENTATIONS, *layer_norm.IMPLEMENTATIONS, *softmax.IMPLEMENTATIONS, *swiglu.IMPLEMENTATIONS,
-    *geglu.IMPLEMENTATIONS, *rope.IMPLEMENTATIONS, *attention.IMPLEMENTATIONS,
-)  # fmt: skip
+    *PRE_IMPLEMENTATIONS,
+    *by_hand.IMPLEMENTATIONS,
+    *(one for module in MODULES for one in module.IMPLEMENTATIONS),
+)
 
 
 def built_in(operator: str | None = None) -> Mapping[str, Implementation]:

@@ -20,7 +20,7 @@ from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
-from oracles.reindex import Reindexing, index_map, one_batch, shuffled
+from oracles.reindex import OUTSIDE, Reindexing, index_map, one_batch, shuffled
 from oracles.trial import Gate, Plan, Run, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 
@@ -43,6 +43,8 @@ def sliced_tokens(trial: Trial) -> Plan | list[Verdict]:
         return [not_applicable(NAME, "sliced tokens", "fewer than two tokens")]
     begin = hash_below(case, "slice", case.token_count)
     tokens = one_batch(torch.arange(begin, max(begin + 1, case.token_count - 1)), case)
+    if not case.may_have(tokens.shape):
+        return [not_applicable(NAME, "sliced tokens", OUTSIDE)]
     return _moved(trial, "sliced tokens", Reindexing(table=case.table, tokens=tokens), rows_only=True)
 
 
@@ -56,6 +58,8 @@ def repeated_tokens(trial: Trial) -> Plan | list[Verdict]:
         return [not_applicable(NAME, "repeated tokens", "no tokens")]
     tokens = torch.arange(case.token_count).reshape(case.lead)
     tokens = torch.cat([tokens, tokens])
+    if not case.may_have(tokens.shape):
+        return [not_applicable(NAME, "repeated tokens", OUTSIDE)]
     return _moved(trial, "repeated tokens", Reindexing(table=case.table, tokens=tokens), times=2.0)
 
 
@@ -101,7 +105,7 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
         if tensor is None and spec.name in relation.ones:
             dtype = spec.dtype(STORAGE_DTYPES[case.dtype])
             tensor = torch.ones(spec.shape(case.sizes), dtype=dtype)
-        if tensor is None:
+        if tensor is None or not spec.floating:
             continue
         if not all_finite(tensor):
             return [not_applicable(NAME, relation.name, f"{spec.name} is not finite everywhere")]
@@ -147,6 +151,12 @@ def _relation(name: str) -> Callable[[Trial], Plan | list[Verdict]]:
     return plan
 
 
+def declared_relation(trial: Trial) -> Plan | list[Verdict]:
+    """Plan the run of one of the relations of an operator that a function declares, chosen by a hash of the case."""
+    case, own = trial.case, [one for one in trial.case.table.relations if one.name not in PLANS]
+    return related(trial, own[hash_below(case, "relation", len(own))]) if own else []
+
+
 PLANS: Mapping[str, Callable[[Trial], Plan | list[Verdict]]] = {
     "permuted tokens": permuted_tokens,
     "sliced tokens": sliced_tokens,
@@ -154,4 +164,7 @@ PLANS: Mapping[str, Callable[[Trial], Plan | list[Verdict]]] = {
     "permuted streams": permuted_streams,
     **{one.name: _relation(one.name) for table in OPERATORS.values() for one in table.relations},
 }
-GATES = tuple(Gate(name=NAME, variant=name, plan=plan, every=12) for name, plan in PLANS.items())
+GATES = (
+    *(Gate(name=NAME, variant=name, plan=plan, every=12) for name, plan in PLANS.items()),
+    Gate(name=NAME, variant="declared relation", plan=declared_relation, every=4),
+)

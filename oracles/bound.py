@@ -21,7 +21,7 @@ from oracles.bounds.reading import read
 from oracles.bounds.rounding import unit_roundoff
 from oracles.bounds.sampled_number import sampled
 from oracles.nonfinite import as_float64, class_fits, surely_finite
-from oracles.verdict import Errors, Verdict, describe, failed, largest, not_applicable, passed
+from oracles.verdict import Errors, Verdict, describe, element_name, failed, first, largest, not_applicable, passed
 
 NAME = "bound"
 
@@ -171,12 +171,23 @@ def _read_function(
         if number is ErrorNumber and not with_quantum:
             found, changed = sampled(table.function, arguments, scalars, upstream, found)
     names = names_of_results(table)
-    gradients = zip(names[len(table.outputs) :], found.gradients, strict=True)
+    outputs = {
+        spec.name: _plain(one, spec.dtype(storage)) if isinstance(one, Tensor) else one
+        for spec, one in zip(table.outputs, found.outputs, strict=True)
+    }
+    differentiable = {spec.name for spec in table.gradients}
+    gradients = [pair for pair in zip(names[len(outputs) :], found.gradients, strict=True) if pair[0] in differentiable]
     return Tolerances(
-        outputs=dict(zip(names, found.outputs, strict=False)),
+        outputs=outputs,
         gradients={name: one for name, one in gradients if one is not None},
         sampled=frozenset(names[place] for place in changed),
     )
+
+
+def _plain(value: Tensor, dtype: torch.dtype) -> ErrorNumber:
+    """Return the number of an output that no rounding changes: of integers and booleans, kept as they are."""
+    held = value.double() if dtype.is_floating_point else value
+    return ErrorNumber(held, torch.zeros(value.shape, dtype=torch.float64, device=value.device), dtype)
 
 
 def arguments_of(
@@ -203,13 +214,25 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     """Compare one tensor's elements with its reference; a wrong class is left to the non-finite gate."""
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
+    if not got.is_floating_point():
+        return judge_integers(name, got, wanted)
     value = as_float64(got, wanted)
     return _judge(name, value, wanted, surely_finite(value, wanted))
 
 
+def judge_integers(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
+    """Compare a tensor of integers or booleans with its reference: every element must be equal."""
+    value = got.detach().to(wanted.value.device)
+    wrong = value != wanted.value
+    if wrong.any():
+        at = first(wrong)
+        return failed(NAME, name, "value", f"{element_name(name, at)} = {int(value[at])}, expected {int(wanted.value[at])}")
+    return passed(NAME, name)
+
+
 def judge_class_and_magnitude(name: str, got: Tensor, wanted: ErrorNumber) -> tuple[Verdict, Verdict]:
     """Return the verdicts of the non-finite gate and of this one; shared work is done once."""
-    if got.numel() == 0:
+    if got.numel() == 0 or not got.is_floating_point():
         return nonfinite.judge_tensor(name, got, wanted), judge_tensor(name, got, wanted)
     value = as_float64(got, wanted)
     finite = surely_finite(value, wanted)

@@ -32,7 +32,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
         return [not_applicable(NAME, "case", f"{table.name} has no exact inputs")]
     tensors = {
         name: replace(
-            table.exact_recipes.get(name, Recipe(kind="exact")),
+            table.exact_recipes.get(name, Recipe(kind="exact") if table.argument_specs[name].floating else recipe),
             seed=recipe.seed,
             layout=recipe.layout,
             period=recipe.period,

@@ -7,18 +7,20 @@
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from mhc.observation import Observation
-from mhc.reference import condensed, widen
+from mhc.operator import STORAGE_DTYPES, Role
+from mhc.reference import InFloat64, condensed, widen
 from oracles import linear
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite, half_subnormal, unit_roundoff
 from oracles.judge import agree
-from oracles.reindex import Reindexing, one_batch
+from oracles.reindex import OUTSIDE, Reindexing, one_batch
 from oracles.trial import Gate, Plan, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 
@@ -44,7 +46,7 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
         wanted = _autograd(trial, values)
         if few is not None:
             wanted = {spec.name: few.expand(wanted[spec.name], spec) for spec in table.gradients if spec.name in wanted}
-        gradients = {name: _derived(wanted[name], one) for name, one in trial.allowed.gradients.items()}
+        gradients = {name: _derived(wanted[name], one) for name, one in trial.allowed.gradients.items() if name in wanted}
         observation = replace(trial.observation, outputs={})
         return agree(NAME, "not the derivative", observation, replace(trial.allowed, outputs={}, gradients=gradients))
 
@@ -59,19 +61,21 @@ def _derived(wanted: Tensor, one: ErrorNumber) -> ErrorNumber:
 
 
 def _autograd(trial: Trial, values: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """Return float64 gradients by name; in the table, gradients[i] belongs to inputs[i] and upstream[i] to outputs[i]."""
+    """Return float64 gradients by name, without those that are None."""
     table = trial.case.table
     leaves = {
-        spec.name: None if value is None else value.detach().requires_grad_()
+        spec.name: None if value is None else value.detach().requires_grad_(spec.differentiable)
         for spec, value in ((spec, values[spec.name]) for spec in table.inputs)
     }
-    with torch.enable_grad():
+    with torch.enable_grad(), nullcontext() if table.function is None else InFloat64():  # type: ignore[no-untyped-call]
         outputs = table.forward(*(leaves[name] for name in table.forward_arguments), **trial.case.scalars)
-    upstream = [values[spec.name] for spec in table.upstream]
-    wanted = [leaf for leaf in leaves.values() if leaf is not None]
-    gradients = iter(torch.autograd.grad(list(outputs[: len(upstream)]), wanted, upstream))
-    pairs = zip(table.gradients, table.inputs, strict=True)
-    return {gradient.name: next(gradients) for gradient, spec in pairs if leaves[spec.name] is not None}
+    ends = {f"d{spec.name}": one for spec, one in zip(table.outputs, outputs, strict=True)}
+    wanted = {f"d{name}": leaf for name, leaf in leaves.items() if leaf is not None and leaf.requires_grad}
+    upstream = [(ends[spec.name], values[spec.name]) for spec in table.upstream]
+    found = torch.autograd.grad(
+        [end for end, _ in upstream], list(wanted.values()), [one for _, one in upstream], allow_unused=True
+    )
+    return {name: one for name, one in zip(wanted, found, strict=True) if one is not None}
 
 
 def additive(trial: Trial) -> Plan | list[Verdict]:
@@ -85,29 +89,42 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
         return [not_applicable(NAME, "additive", "no backward")]
     if case.token_count < 2:
         return [not_applicable(NAME, "additive", "fewer than two tokens")]
+    storage = STORAGE_DTYPES[case.dtype]
+    narrow = {spec.name for spec in table.gradients if spec.role is Role.STORAGE and spec.name in table.token_sums}
     cut = 1 + hash_below(case, "cut", case.token_count - 1)
     tokens = torch.arange(case.token_count)
     parts = [Reindexing(table=table, tokens=one_batch(part, case)) for part in (tokens[:cut], tokens[cut:])]
+    if not all(part.tokens is not None and case.may_have(part.tokens.shape) for part in parts):
+        return [not_applicable(NAME, "additive", OUTSIDE)]
     runs = [part.run(label, trial, stages=("backward",)) for label, part in zip(PARTS, parts, strict=True)]
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         one, other = (observed[label].gradients for label in PARTS)
         added = {name: _add(one[name], other[name]) for name in one if name in table.token_sums}
-        wanted = trial.allowed.gradients
-        rounded = {name: _stored(wanted[name], one[name], other[name]) for name in added if name in wanted}
-        allowed = replace(trial.allowed, outputs={}, gradients=rounded)
+        added = {name: value if value is None or name not in narrow else value.to(storage) for name, value in added.items()}
+        gradients = {
+            spec.name: _stored_twice(trial.allowed.gradients[spec.name], one.get(spec.name), other.get(spec.name))
+            if spec.name in narrow
+            else trial.allowed.gradients[spec.name]
+            for spec in table.gradients
+            if spec.name in trial.allowed.gradients
+        }
+        allowed = replace(trial.allowed, outputs={}, gradients=gradients)
         return agree(NAME, "not additive", replace(trial.observation, outputs={}, gradients=added), allowed)
 
     return Plan(runs=runs, judge=judge)
 
 
-def _stored(wanted: ErrorNumber, *parts: Tensor | None) -> ErrorNumber:
-    """Return the reference of a sum whose parts were each rounded to a narrow dtype."""
-    given = [one.double().abs() for one in parts if one is not None]
-    if unit_roundoff(wanted.dtype) <= unit_roundoff(torch.float32):
-        return wanted
-    rounded = sum(unit_roundoff(wanted.dtype) * one + half_subnormal(wanted.dtype) for one in given)
-    return ErrorNumber(wanted.value, wanted.error + rounded, wanted.dtype, finite=wanted.finite)
+def _stored_twice(number: ErrorNumber, one: Tensor | None, other: Tensor | None) -> ErrorNumber:
+    """Return a tolerance with the roundings of both parts and of their sum to a narrow dtype.
+
+    Parts that cancel are larger than their sum.
+    """
+    if one is None or other is None:
+        return number
+    size = (one.double().abs() + other.double().abs()).to(number.error.device)
+    stored = 2 * unit_roundoff(number.dtype) * size + 3 * half_subnormal(number.dtype)
+    return ErrorNumber(number.value, number.error + stored.nan_to_num(nan=torch.inf, posinf=torch.inf), number.dtype)
 
 
 def _add(one: Tensor | None, other: Tensor | None) -> Tensor | None:

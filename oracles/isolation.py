@@ -19,11 +19,14 @@ LABEL = "one token NaN"
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
-    """Plan a run with NaN in one element of one token of the first input and in all saved rows of that token."""
+    """Plan a run with NaN in one element of one token of the first floating-point input, and in its saved rows."""
     case, table = trial.case, trial.case.table
-    lead, count = table.inputs[0].name, len(table.tokens)
+    fitting = [spec.name for spec in table.inputs if spec.floating and table.per_token(spec) and case.has(spec.name)]
+    lead, count = next(iter(fitting), None), len(case.lead)
     if case.token_count < 2:
         return [not_applicable(NAME, "case", "fewer than two tokens")]
+    if lead is None:
+        return [not_applicable(NAME, "case", "no floating-point input has a row for each token")]
     tensor = trial.inputs.tensors[lead]
     assert tensor is not None
     shared = any(size > 1 and by == 0 for size, by in zip(tensor.shape[:count], tensor.stride()[:count], strict=True))

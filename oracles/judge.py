@@ -87,7 +87,7 @@ def measured(verdicts: Iterable[Verdict], observation: Observation, allowed: Tol
     errors = {
         name: bound.measure(value, wanted)
         for name, value, wanted in pairs(observation, allowed)
-        if value is not None and wanted is not None
+        if value is not None and wanted is not None and value.is_floating_point()
     }
     return [replace(one, errors=errors.get(one.subject)) if one.oracle == bound.NAME else one for one in verdicts]
 

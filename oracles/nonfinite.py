@@ -18,6 +18,8 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     """Compare the classes of one tensor's elements with its reference's."""
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
+    if not got.is_floating_point():
+        return not_applicable(NAME, name, "integers and booleans are finite")
     value = as_float64(got, wanted)
     return passed(NAME, name) if surely_finite(value, wanted) else judge_classes(name, value, wanted)
 

@@ -77,6 +77,8 @@ def compare(
     """Compare one tensor of the two: classes where both are certain, distances where both are finite."""
     if values[0].numel() == 0:
         return not_applicable(NAME, subject, "no elements")
+    if not values[0].is_floating_point():
+        return _equal(subject, values, names)
     a, b = (as_float64(value, wanted[0]) for value in values)
     bound = wanted[0].error + wanted[1].error
     if surely_finite(a, wanted[0]) and surely_finite(b, wanted[1]):
@@ -99,6 +101,16 @@ def compare(
     if worst > 1:
         return failed(NAME, subject, "value", _describe(subject, largest(ratio), (a, b), wanted, names), ratio=worst)
     return passed(NAME, subject, ratio=worst)
+
+
+def _equal(subject: str, values: tuple[Tensor, Tensor], names: tuple[str, str]) -> Verdict:
+    """Compare a tensor of integers or booleans of the two."""
+    wrong = values[0] != values[1]
+    if not wrong.any():
+        return passed(NAME, subject)
+    at = first(wrong)
+    got = ", ".join(f"{int(value[at])} {name}" for value, name in zip(values, names, strict=True))
+    return failed(NAME, subject, "value", f"{element_name(subject, at)} = {got}")
 
 
 def _class(value: Tensor) -> Tensor:

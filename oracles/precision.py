@@ -21,7 +21,6 @@ from mhc.case import Case
 from mhc.inputs import Inputs, edited, materialise
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
-from mhc.recipe import Recipe
 from mhc.reference import Reference, condensed, reference, widen
 from oracles.bound import Tolerances, arguments_of, chosen_rows, expand_number, names_of_results, read_formula
 from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
@@ -78,13 +77,14 @@ def made(case: Case, device: torch.device) -> Inputs:
     table = case.table
     exponents = table.usual_exponents(case.sizes)
     tensors = {
-        name: Recipe(
-            seed=old.seed, scale=2.0 ** exponents.get(name, 0), period=old.period, layout=replace(old.layout, expand=())
-        )
+        name: replace(old, kind="normal", scale=2.0 ** exponents.get(name, 0), rows=0, literals=())
+        if table.argument_specs[name].floating
+        else old
         for name, old in case.tensors.items()
     }
+    tensors = {name: replace(one, layout=replace(one.layout, expand=())) for name, one in tensors.items()}
     dense = materialise(replace(case, tensors=tensors, scalars=table.scalars), device)
-    count = len(table.tokens)
+    count = len(case.lead)
     edits: dict[str, Callable[[Tensor], object]] = {}
     for spec in table.drawn:
         if table.function is None and table.per_token(spec) and case.has(spec.name):

@@ -5,12 +5,12 @@ optional tensors are run; the gate fails where one of them returns it. Nothing e
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mhc.case import Case, default_case
 from mhc.inputs import materialise
 from mhc.observation import Observation
-from mhc.operator import STORAGE_DTYPES
+from mhc.operator import STORAGE_DTYPES, Operator
 from mhc.reference import reference
 from oracles.trial import Gate, Plan, Run, Trial, results
 from oracles.verdict import Verdict, failed, not_applicable, passed
@@ -18,7 +18,9 @@ from oracles.verdict import Verdict, failed, not_applicable, passed
 NAME = "presence"
 
 _SHAPES = ({"B": 1, "S": 1, "n": 1, "D": 1}, {"B": 1, "S": 70, "n": 2, "D": 8}, {"B": 2, "S": 3, "n": 4, "D": 33})
-"""The simplest shape; more than 64 tokens; another n and D. All are small, since probes run often."""
+"""Of mHC pre: the simplest shape; more than 64 tokens; another n and D. All are small, since probes run often."""
+_SIZES = (1, 8, 33)
+"""Of another operator: the sizes of its axes, of all at once."""
 
 
 def simplest(trial: Trial) -> Plan | list[Verdict]:
@@ -61,12 +63,20 @@ def _probes(trial: Trial, chosen: slice) -> list[Run]:
     case = trial.case
     optional = frozenset(spec.name for spec in case.table.drawn if spec.optional)
     absent = frozenset(name for name in optional if not case.has(name))
-    large = _SHAPES[-1]
-    asked = [(case.dtype, absent, shape) for shape in _SHAPES]
+    shapes = [shape for shape in _shapes(case.table) if case.table.problem(shape) is None]
+    large = shapes[-1]
+    asked = [(case.dtype, absent, shape) for shape in shapes]
     asked += [(dtype, absent, large) for dtype in STORAGE_DTYPES if dtype != case.dtype]
     asked += [(case.dtype, other, large) for other in (frozenset[str](), optional) if other != absent]
     device = str(trial.inputs.device)
     return [_probe(case.operator, device, dtype, without, tuple(shape.items())) for dtype, without, shape in asked[chosen]]
+
+
+def _shapes(table: Operator) -> Sequence[Mapping[str, int]]:
+    """Return the sizes of the axes of the probes, simplest first."""
+    if table.production is not None:
+        return _SHAPES
+    return [{axis.name: min(max(size, axis.least), axis.most) for axis in table.axes} for size in _SIZES]
 
 
 @functools.lru_cache(maxsize=64)

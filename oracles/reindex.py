@@ -13,6 +13,9 @@ from mhc.operator import STAGES, Operator, TensorSpec
 from oracles.bound import Tolerances
 from oracles.trial import Run, Trial, hash_below
 
+OUTSIDE = "outside of the range of an axis of tokens"
+"""Why a gate does not make a run with other numbers of tokens."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reindexing:
@@ -30,9 +33,9 @@ class Reindexing:
         """Return the tensor of the further run for a tensor of the case."""
         moved = tensor
         if self.tokens is not None and self.table.per_token(spec):
-            rest = moved.shape[len(self.table.tokens) :]
+            rest = moved.shape[self.tokens.dim() :]
             moved = moved.reshape(-1, *rest)[self.tokens.reshape(-1).to(moved.device)].reshape(*self.tokens.shape, *rest)
-        for dim, symbol in enumerate(spec.symbols):
+        for dim, symbol in enumerate(spec.symbols if self.axes else ()):
             if symbol in self.axes:
                 moved = moved.index_select(dim, self.axes[symbol].to(moved.device))
         return moved.contiguous()

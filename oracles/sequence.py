@@ -8,7 +8,7 @@ one case shows it, so that a fresh process reproduces it.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mhc.case import Case, default_case, with_sizes
+from mhc.case import Case, default_case
 from mhc.inputs import materialise
 from mhc.observation import Observation
 from mhc.reference import reference
@@ -46,9 +46,9 @@ def other_sizes(case: Case) -> Case:
     Where an operator has tokens and streams, only their number changes: the other sizes may be compiled into a program.
     """
     table = case.table
-    names = table.axis_names if table.function is not None else table.tokens
+    names = case.axes if table.function is not None else table.tokens
     grows = hash_below(case, NAME, 2)
-    sizes = {name: case.sizes[name] for name in table.axis_names}
+    sizes = {name: case.sizes[name] for name in case.axes}
     for name in names:
         axis, size = table.axis(name), case.sizes[name]
         fewer = size - axis.least
@@ -56,9 +56,11 @@ def other_sizes(case: Case) -> Case:
             sizes[name] = min(axis.most, size + 1)
         else:
             sizes[name] = size - 1 - hash_below(case, name, fewer)
+    if table.problem(sizes) is not None:
+        return case
     absent = frozenset(spec.name for spec in table.drawn if not case.has(spec.name))
-    plain = default_case(operator=case.operator, absent=absent, dtype=case.dtype, scalars=case.scalars)
-    return replace(with_sizes(plain, **sizes), schedules=case.schedules)
+    plain = default_case(operator=case.operator, absent=absent, dtype=case.dtype, scalars=case.scalars, **sizes)
+    return replace(plain, schedules=case.schedules)
 
 
 GATE = Gate(name=NAME, plan=plan, every=64)

@@ -13,11 +13,11 @@ from mhc.operator import OPERATORS, STORAGE_DTYPES, Operator, Regime, TensorSpec
 from mhc.recipe import Recipe
 from strategies.choice import choice
 from strategies.layouts import laid_out
-from strategies.reach import ACTIVE, PERIOD, Reach, model_shapes, stretched_shapes
+from strategies.reach import ACTIVE, PERIOD, Reach, model_shapes, model_sizes, stretched_shapes, stretched_sizes
 from strategies.regions import regions
 from strategies.schedules import schedules, tiles
 from strategies.shapes import TILES, plain_shapes, shapes
-from strategies.values import KINDS, exponents, one_hot, special_values
+from strategies.values import KINDS, WHOLE_KINDS, exponents, one_hot, special_values
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 UPSTREAM = ("as drawn", "as drawn", "as drawn", "as drawn", "one of them", "one element", "none", "huge", "tiny")
@@ -53,7 +53,7 @@ def cases(
     table = OPERATORS[operator]
     beside = tiles(spaces) or TILES
     if table.production is None:
-        sizes = draw(plain_shapes(table=table, max_elements=max_elements, tiles=beside))
+        sizes = draw(_declared_sizes(table, reach, max_elements, beside))
     else:
         shape = draw(_shapes(table, reach, max_elements, beside, like))
         sizes = table.sizes(dict(zip(table.axis_names, shape, strict=True)))
@@ -63,15 +63,17 @@ def cases(
     else:
         dtype = like.dtype
         present = [spec for spec in table.drawn if like.has(spec.name)]
-    tensors, regime_scalars = _values(draw, table, sizes, [spec.name for spec in present])
+    tensors, regime_scalars = _values(draw, table, sizes, present)
     if reach is Reach.MODEL:
         tensors = {spec.name: _thinned(tensors[spec.name], spec, table, sizes) for spec in present}
     if draw(st.integers(0, 2)) == 2:
-        ranks = {spec.name: len(spec.symbols) for spec in present}
-        tensors = draw(laid_out(tensors, ranks, expand=reach is not Reach.MODEL))
-    if special and draw(st.integers(0, 3)) == 3:
+        ranks = {spec.name: len(spec.shape(sizes)) for spec in present}
+        different = [spec.name for spec in present if spec.values is not None and spec.values.order == "permutation"]
+        tensors = draw(laid_out(tensors, ranks, expand=reach is not Reach.MODEL, different=different))
+    floating = [spec for spec in present if spec.floating]
+    if special and floating and draw(st.integers(0, 3)) == 3:
         # x most often, and tensors of run time more often than parameters
-        spec = draw(st.sampled_from([*(present[0],) * 3, *present, *table.upstream * 2]))
+        spec = draw(st.sampled_from([*(floating[0],) * 3, *floating, *table.upstream * 2]))
         tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
     scalars = {**{name: draw(choice(table.scalar_choices[name])) for name in table.scalars}, **regime_scalars}
     if like is None:
@@ -83,6 +85,19 @@ def cases(
     for label in sorted(regions(case)):
         event(label)
     return case
+
+
+def _declared_sizes(
+    table: Operator, reach: Reach, max_elements: int, beside: tuple[int, ...]
+) -> st.SearchStrategy[Mapping[str, int]]:
+    """Return the strategy for the sizes of an operator that a function declares."""
+    match reach:
+        case Reach.USUAL:
+            return plain_shapes(table=table, max_elements=max_elements, tiles=beside)
+        case Reach.STRETCHED:
+            return stretched_sizes(table=table, max_elements=max_elements)
+        case Reach.MODEL:
+            return model_sizes(table=table, max_elements=max_elements)
 
 
 def _shapes(
@@ -101,32 +116,35 @@ def _shapes(
 
 def _thinned(recipe: Recipe, spec: TensorSpec, table: Operator, sizes: Mapping[str, int]) -> Recipe:
     """Return the recipe for many tokens: inputs repeat, and all but a few rows of upstream gradients are zero."""
-    tokens = math.prod(sizes[symbol] for symbol in table.tokens)
+    lead = [sizes[symbol] for symbol in table.tokens if symbol in sizes]
+    tokens = math.prod(lead)
     if not table.per_token(spec) or tokens <= PERIOD:
         return recipe
     if spec in table.upstream:
         return replace(recipe, rows=ACTIVE)
-    return replace(recipe, period=PERIOD * math.prod(spec.shape(sizes)[len(table.tokens) :]))
+    return replace(recipe, period=PERIOD * math.prod(spec.shape(sizes)[len(lead) :]))
 
 
 def _values(
-    draw: st.DrawFn, table: Operator, sizes: Mapping[str, int], names: Sequence[str]
+    draw: st.DrawFn, table: Operator, sizes: Mapping[str, int], present: Sequence[TensorSpec]
 ) -> tuple[dict[str, Recipe], Mapping[str, float]]:
     """Draw a recipe for each tensor; return the recipes and the scalars of a regime."""
     first = draw(st.integers(0, 2**16 - 1))
     usual = table.usual_exponents(sizes)
+    names = [spec.name for spec in present if spec.floating]
     rescaled = draw(choice((*(None,) * len(names), *names)))
     exponent = draw(exponents()) if rescaled is not None else 0
     tensors = {}
-    for at, name in enumerate(names):
-        scale = usual.get(name, 0) + (exponent if name == rescaled else 0)
-        tensors[name] = Recipe(kind=draw(choice(KINDS)), scale=2.0**scale, seed=first + at)
+    for at, spec in enumerate(present):
+        scale = usual.get(spec.name, 0) + (exponent if spec.name == rescaled else 0)
+        kinds = KINDS if spec.floating else tuple(kind for kind in WHOLE_KINDS if kind in spec.kinds)
+        tensors[spec.name] = Recipe(kind=draw(choice(kinds)), scale=2.0**scale if spec.floating else 1.0, seed=first + at)
     named = draw(choice((*(None,) * (2 * len(table.regimes) + 1), *table.regimes)))
     regime = Regime(tensors={}) if named is None else table.regimes[named]
     for name, (kind, least, most) in regime.tensors.items():
         tensors[name] = replace(tensors[name], kind=kind or tensors[name].kind, scale=2.0 ** draw(st.integers(least, most)))
     upstream = [spec.name for spec in table.upstream]
-    match draw(choice(UPSTREAM)):
+    match draw(choice(UPSTREAM)) if upstream else "as drawn":
         case "one of them":
             kept = draw(st.sampled_from(upstream))
             tensors.update({name: replace(tensors[name], kind="zero") for name in upstream if name != kept})

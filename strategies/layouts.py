@@ -1,6 +1,6 @@
 """Memory layouts of views, simplest first."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -17,15 +17,27 @@ EXPANSIONS = ("none", "none", "none", "first", "last", "all")
 
 @st.composite
 def laid_out(
-    draw: st.DrawFn, tensors: Mapping[str, Recipe], ranks: Mapping[str, int], *, expand: bool = True
+    draw: st.DrawFn,
+    tensors: Mapping[str, Recipe],
+    ranks: Mapping[str, int],
+    *,
+    expand: bool = True,
+    different: Collection[str] = (),
 ) -> dict[str, Recipe]:
-    """Draw a layout (offset, stepped, padded, transposed, expanded) for one or all tensors; return all recipes."""
+    """Draw a layout (offset, stepped, padded, transposed, expanded) for one or all tensors; return all recipes.
+
+    Args:
+        different: tensors that are not expanded along their last dimension, since its elements must differ.
+    """
     which = draw(st.sampled_from([*tensors, *([None] * len(tensors))]))
     base = Layout(step=draw(choice(STEPS)), pad=draw(choice(PADS)), offset=draw(choice(OFFSETS)))
     order, expansion = draw(choice(ORDERS)), draw(choice(EXPANSIONS)) if expand else "none"
+    layouts = {name: _fitted(base, order, expansion, rank) for name, rank in ranks.items()}
+    for name in different:
+        kept = tuple(dim for dim in layouts[name].expand if dim != ranks[name] - 1)
+        layouts[name] = replace(layouts[name], expand=kept)
     return {
-        name: replace(recipe, layout=_fitted(base, order, expansion, ranks[name])) if which in {None, name} else recipe
-        for name, recipe in tensors.items()
+        name: replace(recipe, layout=layouts[name]) if which in {None, name} else recipe for name, recipe in tensors.items()
     }
 
 

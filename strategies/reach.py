@@ -1,15 +1,19 @@
 """The kinds of sizes of a case: usual, one size stretched to its limit, or as in a model."""
 
 import math
+from collections.abc import Mapping, Sequence
 from enum import Enum
 
 from hypothesis import strategies as st
 
-from mhc.operator import Operator
+from mhc.operator import Axis, Operator
 from strategies.choice import choice
+from strategies.shapes import FEW, fits, present_axes
 
 STEPS = 256
 """Steps of a log-uniform draw."""
+FIRST = 257
+"""The smallest size of a stretched axis: larger than most tiles."""
 PERIOD = 61
 """Tokens after which inputs repeat at model sizes, so that the reference needs only these (`mhc.condense`).
 
@@ -57,6 +61,60 @@ def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> 
             n = draw(st.integers(1, table.axis("n").most))
             D = draw(log_uniform(65, min(longest["D"], max_elements // ((n * n + 2 * n) * n))))
     return B, S, n, D
+
+
+@st.composite
+def stretched_sizes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> Mapping[str, int]:
+    """Draw the sizes of all symbols of a declared operator, one axis log-uniform up to its limit and the others small."""
+    axes = draw(present_axes(table))
+    sizes = draw(_small(table, {axis.name: axis.least for axis in axes}, axes, max_elements))
+    axis = draw(choice(tuple(axis for axis in axes if axis.most > FIRST) or tuple(axes)))
+    most = _most(table, sizes, axis, max_elements)
+    return table.sizes({**sizes, axis.name: draw(log_uniform(min(FIRST, most), most))})
+
+
+@st.composite
+def model_sizes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> Mapping[str, int]:
+    """Draw the sizes of all symbols of a declared operator, those with sizes in models as there or close to it.
+
+    Then, one after the other, the axes of tokens are log-uniform, or as large as they may be; without such axes all others.
+    """
+    axes = draw(present_axes(table))
+    sizes: Mapping[str, int] = {axis.name: axis.least for axis in axes}
+    for axis in axes:
+        if axis.name in table.model_sizes:
+            most = _most(table, sizes, axis, max_elements)
+            made = tuple(one for one in table.model_sizes[axis.name] if one <= most) or (most,)
+            sizes = {**sizes, axis.name: min(max(draw(choice(made)) + draw(choice(_ODD)), axis.least), most)}
+    others = [axis for axis in axes if axis.name not in table.model_sizes]
+    sizes = draw(_small(table, sizes, others, max_elements))
+    whole = draw(choice(_WHOLE))
+    for axis in draw(st.permutations([axis for axis in others if axis.name in table.tokens] or others)):
+        most = _most(table, sizes, axis, max_elements)
+        sizes = {**sizes, axis.name: most if whole else draw(log_uniform(max(1, axis.least), most))}
+    return table.sizes(sizes)
+
+
+@st.composite
+def _small(
+    draw: st.DrawFn, table: Operator, sizes: Mapping[str, int], axes: Sequence[Axis], max_elements: int
+) -> Mapping[str, int]:
+    """Draw small sizes of some axes, each where it fits; return all sizes."""
+    found = dict(sizes)
+    for axis in axes:
+        size = min(max(draw(choice(FEW)), axis.least), axis.most)
+        if fits(table, {**found, axis.name: size}, max_elements):
+            found[axis.name] = size
+    return found
+
+
+def _most(table: Operator, sizes: Mapping[str, int], axis: Axis, max_elements: int) -> int:
+    """Return the largest size of an axis that fits, by bisection; its present size where no larger one does."""
+    low, high = sizes[axis.name], min(axis.most, max_elements)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(table, {**sizes, axis.name: middle}, max_elements) else (low, middle - 1)
+    return low
 
 
 @st.composite

@@ -4,7 +4,7 @@ import math
 
 from mhc.case import Case
 from mhc.operator import STORAGE_DTYPES, Operator
-from mhc.recipe import RECIPE_KINDS, Layout
+from mhc.recipe import Layout
 from strategies.shapes import TILES, edges
 
 _SIZES = (
@@ -29,6 +29,7 @@ def regions(case: Case) -> frozenset[str]:
             labels.add(f"{name}: beside a tile" if size not in TILES else f"{name}: a tile")
         if size % 16 == 8 and name not in {"tokens", "streams"}:
             labels.add(f"{name}: 8 mod 16")
+    labels |= {f"{name}: absent" for name in case.table.axis_names if name not in case.sizes}
     labels |= {f"{spec.name}: absent" for spec in case.table.drawn if spec.optional and not case.has(spec.name)}
     labels |= {f"{name}: {_epsilon(value)}" for name, value in case.scalars.items()}
     labels.add(f"upstream: {_upstream(case)}")
@@ -49,7 +50,7 @@ def regions(case: Case) -> frozenset[str]:
 def _sizes(case: Case) -> dict[str, int]:
     """Return the sizes that have labels, by aspect: those of the axes, and for mHC pre in the words of its reports."""
     if case.table.production is None:
-        return {name: case.sizes[name] for name in case.table.axis_names}
+        return {name: case.sizes[name] for name in case.axes}
     return {"tokens": case.token_count, "width": case.sizes["D"], "streams": case.sizes["n"]}
 
 
@@ -68,13 +69,21 @@ def labels(operator: Operator) -> tuple[str, ...]:
         "upstream": ["none", "one", "several", "one element", "with a special value"],
     }
     for spec in operator.drawn:
-        aspects[spec.name] = [*RECIPE_KINDS, "large", "small", *_SPECIAL, *(["absent"] if spec.optional else [])]
+        extremes = ["large", "small", *_SPECIAL] if spec.floating else []
+        aspects[spec.name] = [*spec.kinds, *extremes, *(["absent"] if spec.optional else [])]
     return tuple(f"{aspect}: {value}" for aspect, values in aspects.items() for value in values)
 
 
 def _aspects_of_axes(operator: Operator, names: list[str]) -> dict[str, list[str]]:
     """Return the labels of the sizes of axes."""
-    return {axis.name: [*names[axis.least == 1 :], "8 mod 16", "a tile", "beside a tile"] for axis in operator.axes}
+    return {
+        axis.name: [
+            *(["absent"] if axis.leading else []),
+            *names[axis.least == 1 :],
+            *("8 mod 16", "a tile", "beside a tile"),
+        ]
+        for axis in operator.axes
+    }
 
 
 def _size(count: int) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
-from mhc.operator import Operator
+from mhc.operator import Axis, Operator
 from strategies.choice import choice
 
 BATCH = (*(1,) * 6, *(2,) * 5, *(3,) * 4, *(5,) * 3, 0)
@@ -62,6 +62,24 @@ def shapes(
 
 FEW = (1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9)
 """Small sizes, repeated by weight."""
+RANKS = (1, 2, 2, 2, 3, 0)
+"""Leading axes that a tensor with `*B` has."""
+
+
+def fits(table: Operator, sizes: Mapping[str, int], max_elements: int) -> bool:
+    """Return whether a case may have these sizes of its axes, with at most `max_elements` per tensor."""
+    if table.problem(sizes) is not None:
+        return False
+    chosen = table.sizes(sizes)
+    return all(math.prod(spec.shape(chosen)) <= max_elements for spec in table.argument_specs.values())
+
+
+@st.composite
+def present_axes(draw: st.DrawFn, table: Operator) -> list[Axis]:
+    """Draw the axes that the tensors of a case have: all but some of the leading ones."""
+    leading = [axis for axis in table.axes if axis.leading]
+    absent = leading[draw(choice(RANKS)) :] if leading else []
+    return [axis for axis in table.axes if axis not in absent]
 
 
 @st.composite
@@ -72,15 +90,15 @@ def plain_shapes(
 
     The axes are drawn in a random order, so that each is at times the one that is large.
     """
-    sizes = {axis.name: axis.least for axis in table.axes}
+    axes = draw(present_axes(table))
+    sizes = {axis.name: axis.least for axis in axes}
     usual = sorted({*range(1, 41), *edges(tiles), *PRIMES, *EIGHT_MOD_SIXTEEN})
-    for axis in draw(st.permutations(table.axes)):
-
-        def fits(size: int, name: str = axis.name) -> bool:
-            chosen = table.sizes({**sizes, name: size})
-            return all(math.prod(spec.shape(chosen)) <= max_elements for spec in table.argument_specs.values())
-
-        inside = [size for size in (*FEW, *usual) if axis.least <= size <= axis.most and fits(size)]
+    for axis in draw(st.permutations(axes)):
+        inside = [
+            size
+            for size in (*FEW, *usual)
+            if axis.least <= size <= axis.most and fits(table, {**sizes, axis.name: size}, max_elements)
+        ]
         empty = [0] if axis.least == 0 else []
         sizes[axis.name] = draw(choice((*inside, *empty) or (axis.least,)))
     return table.sizes(sizes)

@@ -4,7 +4,7 @@ import math
 
 from hypothesis import strategies as st
 
-from mhc.recipe import RECIPE_KINDS, Index
+from mhc.recipe import INTEGER_KINDS, RECIPE_KINDS, Index
 from strategies.choice import choice
 
 Literal = tuple[Index, float]
@@ -20,6 +20,8 @@ KINDS = (
     *("alternating", "row_scaled", "row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows"),
 )
 """Repeated by weight; most tensors have values as in a model, so that unusual ones do not hide each other's effects."""
+WHOLE_KINDS = ("constant", "zero", "ascending", "row_constant", "sentinel", *("uniform",) * 5, *("repeated", "ends") * 2)
+"""Kinds of integers and booleans, repeated by weight."""
 EXPONENTS = (0, -1, 1, -4, 4, -10, 10, -20, 20)
 SMALLEST, LARGEST = -130, 20
 """log2 of the smallest and the largest scale. The smallest is below the normal range of float32.
@@ -30,6 +32,7 @@ SPECIAL = (math.nan, math.inf, -math.inf, math.nan, math.inf, -math.inf, math.na
 """NaN and infinities in more than half, since the contract defines their propagation."""
 
 assert set(KINDS) == set(RECIPE_KINDS)
+assert set(WHOLE_KINDS) == set(INTEGER_KINDS)
 
 
 @st.composite

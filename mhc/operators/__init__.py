@@ -9,8 +9,25 @@ from mhc.operators.mhc_pre.table import PRE
 
 register(PRE)  # before the others: reports list outputs in the order of OPERATORS
 
-from mhc.operators import attention, geglu, layer_norm, mhc_post, mhc_sinkhorn, rms_norm, rope, softmax, swiglu  # noqa: E402
+from mhc.operators import (  # noqa: E402
+    attention,
+    cross_entropy,
+    geglu,
+    layer_norm,
+    linear_cross_entropy,
+    mhc_post,
+    mhc_sinkhorn,
+    rms_norm,
+    rope,
+    softmax,
+    swiglu,
+)
 
-for _module in (mhc_post, mhc_sinkhorn, rms_norm, layer_norm, softmax, swiglu, geglu, rope, attention):
+MODULES = (
+    mhc_post, mhc_sinkhorn, rms_norm, layer_norm, softmax, swiglu, geglu, rope, attention, cross_entropy,
+    linear_cross_entropy,
+)  # fmt: skip
+"""The operators that are plain functions, each a module with its `IMPLEMENTATIONS`."""
+for _module in MODULES:
     for _one in _module.IMPLEMENTATIONS:
         register(_one.table)

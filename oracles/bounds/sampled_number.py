@@ -13,7 +13,7 @@ arguments alone.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -112,11 +112,12 @@ def sampled(
     scalars: Mapping[str, Any],
     upstream: Sequence[Tensor | None],
     composed: Reading,
+    constant: Collection[int] = (),
 ) -> tuple[Reading, frozenset[int]]:
     """Return `composed` with the sampled tolerance where its own is far above that, and the places of what was changed.
 
-    Places count outputs before gradients. Nothing is changed where
-    rounding may decide a comparison: another branch is a jump, which few runs show.
+    Places count outputs before gradients. Nothing is changed where rounding may decide a comparison: another branch is a
+    jump, which few runs show. constant: as for `read`.
     """
     numbers = [*composed.outputs, *composed.gradients]
     if composed.decided or not any(_wide(one) for one in numbers):

@@ -8,6 +8,7 @@ from oracles.mutants.contract import CONTRACT
 from oracles.mutants.effects import EFFECTS
 from oracles.mutants.gpu_only import NEEDS_A_GPU
 from oracles.mutants.manual import MANUAL
+from oracles.mutants.plain.catalogue import PLAIN
 from oracles.mutants.precision import CLEAN_PRECISION, PRECISION
 from oracles.mutants.record import Mutant
 from oracles.mutants.tilelang import TILELANG
@@ -20,6 +21,7 @@ SETS: Mapping[str, tuple[Mutant, ...]] = MappingProxyType(
         "true_size": TRUE_SIZE,
         "precision": PRECISION,
         "effects": EFFECTS,
+        "plain": PLAIN,
     }
 )
 """Sets that reports count separately; `mhc.bench.detection.sets` describes each."""

@@ -12,12 +12,18 @@ class Base:
     Attributes:
         package: the package of its modules. module, attribute: the location of its `Implementation`.
         quick: judging a case by every gate, about twenty runs, takes at most two seconds.
+        operator: what it computes.
     """
 
     package: str
     module: str
     attribute: str
     quick: bool = True
+    operator: str = "mhc_pre"
+
+
+def _kernel(operator: str, module: str, attribute: str = "KERNEL") -> Base:
+    return Base(package="oracles.mutants.kernels", module=module, attribute=attribute, operator=operator)
 
 
 BASES: Mapping[str, Base] = MappingProxyType(
@@ -27,9 +33,22 @@ BASES: Mapping[str, Base] = MappingProxyType(
             package="mhc.operators.mhc_pre", module="triton.implementations", attribute="TRITON_INTERPRETED", quick=False
         ),
         "tilelang": Base(package="mhc.operators.mhc_pre", module="tilelang.implementations", attribute="TILELANG_C"),
+        "rms_norm": _kernel("rms_norm", "rms_norm"),
+        "layer_norm": _kernel("layer_norm", "layer_norm"),
+        "softmax": _kernel("softmax", "softmax"),
+        "swiglu": _kernel("swiglu", "gated", "SWIGLU"),
+        "geglu": _kernel("geglu", "gated", "GEGLU"),
+        "rope": _kernel("rope", "rope"),
+        "attention": _kernel("attention", "attention"),
+        "mhc_post": Base(package="mhc.operators", module="by_hand", attribute="MHC_POST", operator="mhc_post"),
+        "mhc_sinkhorn": Base(
+            package="mhc.operators", module="by_hand", attribute="MHC_SINKHORN", quick=False, operator="mhc_sinkhorn"
+        ),
     }
 )
-"""By kind: plain PyTorch, Triton in its interpreter, TileLang's `c` target. All run on the CPU."""
+"""By kind: mHC pre in plain PyTorch, in Triton's interpreter and by TileLang's `c` target; other operators in plain PyTorch,
+under their own names. All run on the CPU.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

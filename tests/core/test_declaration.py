@@ -48,11 +48,11 @@ WRONG = Implementation(name="drops", operator=declared_norm, function=drops_the_
 
 
 def test_the_notation_gives_the_record_of_the_operator() -> None:
-    assert declared_norm.axis_names == ("B0", "B1", "D")
+    assert declared_norm.axis_names == ("B0", "B1", "B2", "D")
     assert (declared_norm.axis("D").least, declared_norm.axis("D").most) == (1, 8192)
-    assert declared_norm.tokens == ("B0", "B1")
+    assert declared_norm.tokens == ("B0", "B1", "B2")
     assert [(spec.name, spec.symbols, spec.role) for spec in declared_norm.outputs] == [
-        ("y", ("B0", "B1", "D"), Role.STORAGE)
+        ("y", ("B0", "B1", "B2", "D"), Role.STORAGE)
     ]
     assert [spec.name for spec in (*declared_norm.upstream, *declared_norm.gradients)] == ["dy", "dx", "dweight"]
     assert declared_norm.scalars == {"eps": 1e-6}

@@ -128,7 +128,7 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
     "device": ({"devices": ("tpu",)}, r"devices must be a tuple out of cpu, cuda, was \('tpu',\)"),
     "devices": ({"devices": "cpu"}, "devices must be a tuple out of cpu, cuda, was 'cpu'"),
     "dtype": ({"dtypes": ("float8",)}, "dtypes must be a tuple out of bfloat16"),
-    "operator": ({"operator": "nosuch"}, r"operator must be one of mhc_pre(, \w+)*, was 'nosuch'"),
+    "operator": ({"operator": "nosuch"}, r"operator must be one of mhc_pre(, [\w.]+)*, was 'nosuch'"),
     "env": ({"env": {"A": 1}}, "env must map strings to strings"),
     "supports": ({"supports": 3}, "supports must be a function"),
     "neither": ({"forward": None}, "one of forward and backward must be given"),

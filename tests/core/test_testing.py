@@ -69,3 +69,11 @@ def test_one_output_needs_no_tuple_around_it() -> None:
     check(Implementation(name="in a tuple", operator=row_mean, forward=lambda x: (alone(x),)), cases=20)
     with pytest.raises(AssertionError, match=r"a number\.forward returned float for y; expected \[T\]"):
         check(Implementation(name="a number", operator=row_mean, forward=number), cases=5)
+
+
+def test_gradients_of_autograd_may_share_memory_as_autograd_s_do() -> None:
+    @operator(a="[T]", b="[T]")
+    def added(a: Tensor, b: Tensor) -> Tensor:
+        return a + b
+
+    check(Implementation(name="added", operator=added, function=lambda a, b: b + a), cases=20)

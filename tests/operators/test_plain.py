@@ -17,10 +17,12 @@ from mhc.registry import BUILT_IN
 from oracles.verdict import Status
 
 PLAIN = [one for one in BUILT_IN if one.operator != "mhc_pre"]
-SIZES: Mapping[str, tuple[Mapping[str, int], ...]] = {
+SIZES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "attention": ({"B": 2, "Hkv": 2, "G": 3, "S": 9, "D": 8}, {"S": 1, "D": 3}),
     "rope": ({"B": 2, "S": 5, "H": 3, "R": 8}, {"R": 1}),
     **dict.fromkeys(("rms_norm", "layer_norm", "swiglu", "geglu"), ({"B0": 3, "B1": 5, "D": 40}, {"D": 1})),
+    "cross_entropy": ({"T": 6, "V": 40}, {"T": 1, "V": 1}),
+    "linear_cross_entropy": ({"T": 6, "V": 40, "D": 9}, {"T": 1, "V": 1, "D": 1}),
     "softmax": ({"B0": 3, "B1": 5, "V": 40}, {"V": 1}),
     **dict.fromkeys(("mhc_post", "mhc_post_transposed"), ({"B0": 2, "B1": 3, "n": 4, "C": 24}, {"n": 1, "C": 1})),
     **{name: ({"B0": 2, "B1": 3, "n": 4}, {"n": 1}) for name in OPERATORS if name.startswith("mhc_sinkhorn")},
@@ -48,11 +50,15 @@ def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 ELSEWHERE: Mapping[str, Callable[..., Tensor]] = {
     "rms_norm": lambda x, weight, eps: functional.rms_norm(x, weight.shape, weight, eps),
     "layer_norm": lambda x, weight, bias, eps: functional.layer_norm(x, weight.shape, weight, bias, eps),
+    "cross_entropy": lambda x, target: -(x.log_softmax(-1) * (target.unsqueeze(-1) == torch.arange(x.shape[-1]))).sum(-1),
+    "linear_cross_entropy": lambda x, weight, target: functional.cross_entropy(x @ weight.T, target, reduction="none"),
     "softmax": lambda x: x.exp() / x.exp().sum(-1, keepdim=True),
     "swiglu": lambda a, b: a * a.sigmoid() * b,
     "geglu": lambda a, b: functional.gelu(a, approximate="tanh") * b,
     "rope": rotated,
-    "attention": lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True),
+    "attention": lambda q, k, v, bias: functional.scaled_dot_product_attention(
+        q, k, v, bias + torch.full_like(bias, -torch.inf).triu(1), enable_gqa=True
+    ),
     "mhc_post": lambda x, f, h, r: torch.einsum("abij,abjc->abic", r, x) + torch.einsum("abi,abc->abic", h, f),
     "mhc_post_transposed": lambda x, f, h, r: torch.einsum("abji,abjc->abic", r, x) + torch.einsum("abi,abc->abic", h, f),
     "mhc_sinkhorn": columns_then_rows,
@@ -61,7 +67,7 @@ ELSEWHERE: Mapping[str, Callable[..., Tensor]] = {
 """The same functions written in other ways."""
 
 
-def wide(operator: str, **sizes: int) -> tuple[Any, list[Tensor]]:
+def wide(operator: str, **sizes: Any) -> tuple[Any, list[Tensor]]:
     inputs = materialise(default_case(operator=operator, dtype="float64", **sizes))
     given = [inputs.tensors[spec.name] for spec in OPERATORS[operator].inputs]
     return inputs, [one for one in given if one is not None]

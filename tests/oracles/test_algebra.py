@@ -19,7 +19,7 @@ from oracles.verdict import Status
 from strategies.cases import cases
 from tests.support.helpers import altered, gate_symptoms, gate_verdicts, scaled_case
 
-GATES = {gate.variant: gate for gate in algebra.GATES}
+GATES = {gate.variant: gate for gate in algebra.GATES if gate.variant != "declared relation"}
 CASE = scaled_case(B=2, S=3, n=3, D=5, dtype="float32")
 
 Edit = Callable[[tuple[Any, ...], tuple[Any, ...]], Any]
@@ -138,5 +138,5 @@ def test_a_relation_out_of_range_is_not_applicable() -> None:
 
 
 def test_every_relation_has_a_gate_of_its_own() -> None:
-    assert set(WRONG) == set(GATES)
+    assert {*WRONG, "declared relation"} == {gate.variant for gate in algebra.GATES}
     assert all(isinstance(gate, Gate) and gate.name == "algebra" for gate in algebra.GATES)

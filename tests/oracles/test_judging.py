@@ -323,6 +323,7 @@ def test_how_often_each_gate_judges() -> None:
         ("algebra", "repeated tokens", 12),
         ("algebra", "permuted streams", 12),
         *(("algebra", one.name, 12) for one in CASE.table.relations),
+        ("algebra", "declared relation", 4),
         ("sequence", "", 64),
     ]
     assert {gate.name: gate.every_large for gate in GATES if gate.every_large is not None} == {"precision": 2}

@@ -21,6 +21,7 @@ KNOWN: Mapping[str, str] = MappingProxyType(
         "of these triggers known.",
         "precision": "In-sample. Written together with the precision gate that is to find them.",
         "effects": "In-sample. Written together with the gates for side effects that are to find them.",
+        "plain": "Out-of-sample. Operators beside mHC pre; strategies and gates were written without them.",
         THRESHOLDS: "Out-of-sample in the threshold, in-sample in the kind. The templates were known; the thresholds are "
         "drawn by a seed, and nothing was written with them at hand.",
     }

@@ -91,7 +91,7 @@ class CompileBudget:
 
 def _programs(case: Case) -> Hashable:
     schedules = frozenset((name, frozenset(schedule.items())) for name, schedule in case.schedules.items())
-    widths = tuple(case.sizes[name] for name in case.table.widths)
+    widths = tuple(case.sizes.get(name) for name in case.table.widths)
     return widths, case.dtype, frozenset(case.tensors), schedules
 
 

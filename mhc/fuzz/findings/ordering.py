@@ -3,7 +3,7 @@
 import math
 
 from mhc.case import Case
-from mhc.recipe import Layout, Recipe
+from mhc.recipe import INTEGER_KINDS, Layout, Recipe
 from strategies.cases import DTYPES
 from strategies.values import KINDS as DRAWN_KINDS
 
@@ -11,8 +11,8 @@ KINDS = (
     *("zero", "constant", "alternating", "sign", "exact", "normal"),
     *("sparse", "zero_rows", "cancelling", "row_scaled", "column_scaled"),
 )
-"""Kinds of values, simplest first."""
-SEEDLESS = frozenset({"zero", "constant", "alternating"})
+"""Kinds of values, simplest first, as `INTEGER_KINDS` are."""
+SEEDLESS = frozenset({"zero", "constant", "alternating", "sentinel", "ascending"})
 """Kinds without random values."""
 
 _ONE_ELEMENT, _CONSTANT, _ALTERNATING, _FEW_ELEMENTS, _OTHERS = range(1, 6)
@@ -23,7 +23,7 @@ assert set(KINDS) == set(DRAWN_KINDS)
 def rank(case: Case) -> tuple[object, ...]:
     """Return a tuple that is smaller for simpler cases: pinned schedules, sizes, dtype, scalars, values and layouts."""
     pinned = sum(1 + len(schedule) for schedule in case.schedules.values())
-    shape = tuple(case.sizes[name] or math.inf for name in case.table.axis_names)
+    shape = tuple(case.sizes[name] or math.inf if name in case.sizes else 0 for name in case.table.axis_names)
     tensors = tuple((1, *_recipe(case.tensors[spec.name])) if case.has(spec.name) else (0,) for spec in case.table.drawn)
     return pinned, _volume(case), shape, DTYPES.index(case.dtype), scalars_rank(case), tensors
 
@@ -77,7 +77,7 @@ def _shape_of_values(recipe: Recipe) -> int:
             return _CONSTANT
         case "alternating" if not count:
             return _ALTERNATING
-    return _OTHERS + KINDS.index(recipe.kind)
+    return _OTHERS + (KINDS if recipe.kind in KINDS else INTEGER_KINDS).index(recipe.kind)
 
 
 def _layout(layout: Layout) -> tuple[int, int, int, int, int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from mhc.case import Case
-from mhc.fuzz.minimise.shape_passes import merged, resized, smaller, to_ones
+from mhc.fuzz.minimise.shape_passes import merged, resized, smaller, to_ones, without_axis
 from mhc.fuzz.minimise.value_passes import (
     contiguous,
     every,
@@ -40,6 +40,7 @@ def early(table: Operator) -> tuple[Step, ...]:
         nothing_special,
         unpinned,
         to_ones(*table.axis_names),
+        *(without_axis(axis.name) for axis in reversed(table.axes) if axis.leading),
         to_ones(*table.tokens),
         to_ones(*table.widths),
         # tokens first: most bugs need few of them, and fewer tokens make every later check cheaper
@@ -55,7 +56,11 @@ def early(table: Operator) -> tuple[Step, ...]:
         *(only(name, upstream) for name in upstream),
         every(names, scale_1),
         every(names, seed_0),
-        *(one(name, changes) for name in names for changes in (layouts, literals, kinds, scales, seeds)),
+        *(
+            one(spec.name, changes)
+            for spec in table.drawn
+            for changes in (layouts, literals, kinds, *((scales,) if spec.floating else ()), seeds)
+        ),
     )
 
 
@@ -71,7 +76,7 @@ def nothing_special(case: Case) -> Iterator[Case]:
     for spec in case.table.drawn:
         if spec.optional:
             plain = next(iter(without(spec.name)(plain)), plain)
-    yield from resized(plain, dict.fromkeys(case.table.axis_names, 1))
+    yield from resized(plain, dict.fromkeys(case.axes, 1))
     yield plain
 
 

@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from mhc.case import Case
-from mhc.recipe import Index
+from mhc.operator import TensorSpec
+from mhc.recipe import Index, Recipe
 
 
 def to_ones(*names: str) -> Callable[[Case], Iterator[Case]]:
     """Return the step that makes several dimensions 1 at once."""
 
     def step(case: Case) -> Iterator[Case]:
-        if any(case.sizes[name] != 1 for name in names):
-            yield from resized(case, dict.fromkeys(names, 1))
+        there = [name for name in names if name in case.sizes]
+        if any(case.sizes[name] != 1 for name in there):
+            yield from resized(case, dict.fromkeys(there, 1))
 
     return step
 
@@ -21,7 +23,7 @@ def smaller(name: str) -> Callable[[Case], Iterator[Case]]:
     """Return the step that makes one dimension smaller."""
 
     def step(case: Case) -> Iterator[Case]:
-        for size in sizes_below(case.sizes[name]):
+        for size in sizes_below(case.sizes[name]) if name in case.sizes else ():
             yield from resized(case, {name: size})
 
     return step
@@ -31,11 +33,42 @@ def merged(one: str, other: str) -> Callable[[Case], Iterator[Case]]:
     """Return the step that moves one dimension into another, with the same product."""
 
     def step(case: Case) -> Iterator[Case]:
+        if other not in case.sizes:
+            return
         product = case.sizes[one] * case.sizes[other]
         if case.sizes[one] > 1 and product:
             yield from resized(case, {one: 1, other: product})
 
     return step
+
+
+def without_axis(name: str) -> Callable[[Case], Iterator[Case]]:
+    """Return the step that removes a leading axis."""
+
+    def step(case: Case) -> Iterator[Case]:
+        sizes = {other: size for other, size in case.sizes.items() if other != name}
+        if name in case.sizes and case.table.problem(sizes) is None:
+            tensors = {}
+            for spec in case.table.drawn:
+                if case.has(spec.name):
+                    present = [one for one in spec.symbols if one.isdigit() or one in case.sizes]
+                    at = present.index(name) if name in present else None
+                    tensors[spec.name] = _without_dimension(case.tensors[spec.name], at)
+            yield replace(case, tensors=tensors, sizes=sizes)
+
+    return step
+
+
+def _without_dimension(recipe: Recipe, at: int | None) -> Recipe:
+    """Return the recipe of a tensor that loses one dimension; of two literals that then have one place, the last is kept."""
+    if at is None:
+        return recipe
+    order, expand = (
+        tuple(dim - (dim > at) for dim in dims if dim != at) for dims in (recipe.layout.order, recipe.layout.expand)
+    )
+    literals = {(*index[:at], *index[at + 1 :]): value for index, value in recipe.literals}
+    layout = replace(recipe.layout, order=order, expand=expand)
+    return replace(recipe, literals=tuple(literals.items()), layout=layout)
 
 
 def sizes_below(size: int) -> list[int]:
@@ -55,6 +88,8 @@ def sizes_below(size: int) -> list[int]:
 def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:
     """Yield `case` in another shape, with literals outside of it at its edge, at their distance from the end, or dropped."""
     before = case.sizes
+    if case.table.problem({**before, **changes}) is not None:
+        return
     after = case.table.sizes({**before, **changes})
     given = set()
     for place in (_at_the_edge, _from_the_end, _inside):
@@ -64,12 +99,21 @@ def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:
                 recipe, old, new = case.tensors[spec.name], spec.shape(before), spec.shape(after)
                 placed = [(place(index, old, new), value) for index, value in recipe.literals] if 0 not in new else []
                 # two literals at one place become one
-                literals = {index: value for index, value in placed if index is not None}
-                tensors[spec.name] = replace(recipe, literals=tuple(literals.items()))
+                literals = {index: _inside_range(value, spec, after) for index, value in placed if index is not None}
+                period = 0 if spec.values is not None and spec.values.order else recipe.period
+                tensors[spec.name] = replace(recipe, literals=tuple(literals.items()), period=period)
         made = replace(case, tensors=tensors, sizes=after)
         if made not in given:
             given.add(made)
             yield made
+
+
+def _inside_range(value: float, spec: TensorSpec, sizes: Mapping[str, int]) -> float:
+    """Return the value, or the nearest one that a tensor of integers may have."""
+    if spec.values is None or value == spec.values.sentinel:
+        return value
+    inside = spec.values.range(sizes)
+    return float(min(max(value, inside.start), inside.stop - 1))
 
 
 def _at_the_edge(index: Index, old: Index, new: Index) -> Index:

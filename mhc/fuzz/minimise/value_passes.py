@@ -1,7 +1,7 @@
 """Steps of the minimiser on the values and layouts of a case's tensors."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -9,6 +9,7 @@ import torch
 from mhc.case import Case
 from mhc.fuzz.findings.ordering import KINDS, SEEDLESS
 from mhc.inputs import materialise
+from mhc.operator import TensorSpec
 from mhc.recipe import CONTIGUOUS, Index, Layout, Recipe
 
 Literal = tuple[Index, float]
@@ -113,7 +114,7 @@ def single_elements(case: Case, name: str) -> Iterator[Recipe]:
     if math.prod(shape) < 2:
         return
     for index in dict.fromkeys([*_places(shape), *(index for index, _ in recipe.literals)]):
-        for value in dict.fromkeys((1.0, recipe.scale)):
+        for value in _possible(case, name, dict.fromkeys((1.0, recipe.scale))):
             yield replace(recipe, kind="zero", literals=((index, value),))
 
 
@@ -122,7 +123,8 @@ def kinds(case: Case, name: str) -> Iterator[Recipe]:
     recipe = case.tensors[name]
     yield zeroed(recipe)
     yield from single_elements(case, name)
-    for kind in KINDS[: KINDS.index(recipe.kind)]:
+    simplest_first = KINDS if _spec(case, name).floating else _spec(case, name).kinds
+    for kind in simplest_first[: simplest_first.index(recipe.kind)]:
         yield replace(recipe, kind=kind)
 
 
@@ -155,7 +157,7 @@ def literals(case: Case, name: str) -> Iterator[Recipe]:
         for at in range(len(pairs)):
             yield replace(recipe, literals=pairs[:at] + pairs[at + 1 :])
     for at, (index, value) in enumerate(pairs):
-        for simpler in numbers_below(value):
+        for simpler in _possible(case, name, numbers_below(value)):
             yield replace(recipe, literals=(*pairs[:at], (index, simpler), *pairs[at + 1 :]))
 
 
@@ -178,16 +180,18 @@ _LAYOUT_PARTS = ("order", "expand", "step", "pad", "offset")
 
 def written_out(case: Case, name: str) -> Iterator[Recipe]:
     """Yield the random values of a small tensor as a constant or as literals: powers of two, two digits, exact."""
-    recipe, shape = case.tensors[name], _shape(case, name)
+    recipe, spec, shape = case.tensors[name], _spec(case, name), _shape(case, name)
+    if spec.values is not None and spec.values.order:
+        return  # its values cannot be written one by one
     if recipe.kind in SEEDLESS or not 0 < math.prod(shape) <= _FEW:
         return
     tensor = materialise(case).tensors[name]
     assert tensor is not None
     values = tensor.to(torch.float64)
-    indices = [tuple(map(int, index)) for index in torch.cartesian_prod(*map(torch.arange, shape)).reshape(-1, len(shape))]
-    for rounded in (_power_of_two, _two_digits, float):
+    indices = [_unraveled(position, shape) for position in range(math.prod(shape))]
+    for rounded in (_power_of_two, _two_digits, float) if spec.floating else (float,):
         pairs = [(index, rounded(float(values[index]))) for index in indices]
-        if len(pairs) == 1:
+        if len(pairs) == 1 and spec.floating:
             yield replace(recipe, kind="constant", scale=pairs[0][1], literals=()) if math.isfinite(pairs[0][1]) else recipe
         else:
             yield replace(recipe, kind="zero", literals=tuple(pairs))
@@ -218,8 +222,21 @@ def _two_digits(value: float) -> float:
     return float(f"{value:.2g}")
 
 
+def _spec(case: Case, name: str) -> TensorSpec:
+    return next(spec for spec in case.table.drawn if spec.name == name)
+
+
 def _shape(case: Case, name: str) -> tuple[int, ...]:
-    return next(spec.shape(case.sizes) for spec in case.table.drawn if spec.name == name)
+    return _spec(case, name).shape(case.sizes)
+
+
+def _possible(case: Case, name: str, values: Iterable[float]) -> list[float]:
+    """Return those of the values that an element of the tensor may have."""
+    held = _spec(case, name).values
+    if held is None:
+        return list(values)
+    inside = held.range(case.sizes)
+    return [] if held.order else [value for value in values if value in inside]
 
 
 def _places(shape: Index) -> list[Index]:

@@ -119,7 +119,7 @@ def _changed(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def _changes(case: Case) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name in case.table.axis_names:
+    for name in case.axes:
         size = case.sizes[name]
         for other in dict.fromkeys((size - 1, size + 1, 2 * size)):
             if other >= 1:

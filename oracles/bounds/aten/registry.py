@@ -14,9 +14,24 @@ from oracles.bounds.rounding import ceiling, unit_roundoff
 aten = torch.ops.aten
 Function = TypeVar("Function", bound=Callable[..., Any])
 RULES: dict[Any, Callable[..., Any]] = {}
+
+
+def _nll_loss_backward(
+    upstream: Tensor, a: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignored: int, total: Tensor
+) -> Tensor:
+    """Return the gradient as PyTorch computes it: PyTorch's decomposition makes 0 * inf of elements that it leaves alone."""
+    kept = (target != ignored).unsqueeze(-1)
+    classes = torch.where(kept, target.unsqueeze(-1), 0)
+    each = upstream / total if reduction == 1 else upstream if reduction == 2 else upstream.unsqueeze(-1)
+    if weight is not None:
+        each = each * weight[classes]
+    return torch.where(kept & (classes == torch.arange(a.shape[-1], device=target.device)), -each, 0.0)
+
+
 DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
     **core_aten_decompositions(),
     **get_decompositions([aten.gelu, aten.hardtanh, aten.native_group_norm, aten.leaky_relu, aten.elu]),
+    aten.nll_loss_backward.default: _nll_loss_backward,
 }
 """Operations that PyTorch itself expresses by others."""
 

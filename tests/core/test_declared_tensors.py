@@ -1,0 +1,333 @@
+"""Integers, booleans, optional tensors and sizes that follow, in declared operators: values, checks, minimal cases."""
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, seed
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from mhc import Case, CaseError, Implementation, default_case, materialise, operator
+from mhc.case import with_sizes, with_tensor
+from mhc.declaration import DeclarationError
+from mhc.fuzz.check.check import check
+from mhc.fuzz.check.level import Level
+from mhc.fuzz.minimise.search import search
+from mhc.operator import Operator, Role, Values
+from mhc.recipe import INTEGER_KINDS, Layout
+from oracles.verdict import Status
+from strategies.cases import cases
+from strategies.regions import labels, regions
+from strategies.rounds import quiet
+
+NARROW = ("float32", "bfloat16", "float16")
+
+
+@operator(logits="[T, V] storage", target="[T] int64 in 0..V or -100", weight="[V] float32 constant optional", tokens="T")
+def declared_loss(logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+    return cross_entropy(logits.float(), target, weight, reduction="none")
+
+
+@operator(x="[T, D]", order="[T] int32 permutation", mask="[T, D] bool", bias="[D] storage optional")
+def declared_moves(x: Tensor, order: Tensor, mask: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    y = x[order.long()] * mask
+    return y if bias is None else y + bias, mask.sum(-1)
+
+
+@operator(q="[T, H, D]", k="[T, Hkv, D]", offsets="[E1] int32 in 0..T+1 sorted", H="Hkv*G", E1="E+1", T=(1, 64), E=(1, 9))
+def declared_groups(q: Tensor, k: Tensor, offsets: Tensor) -> Tensor:
+    shared = q.float() * k.float().repeat_interleave(q.shape[1] // k.shape[1], 1)
+    place = torch.arange(len(q), device=q.device)
+    inside = (place >= offsets[:-1, None]) & (place < offsets[1:, None])
+    return (inside.float() @ shared.flatten(1)).reshape(len(inside), *shared.shape[1:])
+
+
+def ignores_nothing(logits: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+    return cross_entropy(logits.float(), target.clamp(min=0), weight, reduction="none")
+
+
+def counts_all(x: Tensor, order: Tensor, mask: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    y, _ = declared_moves.forward(x, order, mask, bias)
+    return y, torch.full_like(mask[:, 0], mask.shape[1], dtype=torch.int64)
+
+
+def of(table: Operator, function: object = None) -> Implementation:
+    return Implementation(name="it", operator=table, function=function or table.function, dtypes=NARROW)  # type: ignore[arg-type]
+
+
+LOSS, MOVES, GROUPS = of(declared_loss), of(declared_moves), of(declared_groups)
+
+
+def drawn(table: Operator, rounds: int = 6, most: int = 1 << 10) -> list[Case]:
+    found = []
+    for at in range(rounds):
+
+        @seed(at)
+        @quiet(10)
+        @given(cases(operator=table.name, dtypes=NARROW, max_elements=most))
+        def collect(case: Case) -> None:
+            found.append(case)
+
+        collect()
+    return found
+
+
+def test_the_notation_of_integers_booleans_and_optional_tensors() -> None:
+    _, target, weight = declared_loss.inputs
+    assert (target.role, target.values) == (Role.INT64, Values("0", "V", -100))
+    assert (weight.role, weight.optional, weight.differentiable) == (Role.ACCUMULATE, True, False)
+    assert [spec.name for spec in declared_loss.gradients] == ["dlogits"]
+    assert declared_loss.backward_arguments == ("logits", "target", "dy", "weight")
+    _, order, mask, _ = declared_moves.inputs
+    assert (order.values, mask.values) == (Values("0", "T", None, "permutation"), Values())
+    assert [(spec.name, spec.role) for spec in declared_moves.outputs] == [("y0", Role.STORAGE), ("y1", Role.INT64)]
+    assert [spec.name for spec in (*declared_moves.upstream, *declared_moves.gradients)] == ["dy0", "dx", "dbias"]
+    assert declared_groups.axis_names == ("T", "D", "Hkv", "G", "E")
+    assert declared_groups.sizes({"T": 2, "D": 3, "Hkv": 4, "E": 5, "G": 6})["H"] == 24
+
+
+_SIZES = {
+    "declared_loss": {"T": 29, "V": 40},
+    "declared_moves": {"T": 29, "D": 40},
+    "declared_groups": {"T": 29, "D": 4, "Hkv": 2, "G": 2, "E": 8},
+}
+
+
+@pytest.mark.parametrize("kind", INTEGER_KINDS)
+@pytest.mark.parametrize("name", ["target", "offsets", "order", "mask"])
+def test_integers_lie_in_their_range_and_have_their_order(kind: str, name: str) -> None:
+    table = next(one for one in (declared_loss, declared_moves, declared_groups) if name in one.forward_arguments)
+    spec = table.argument_specs[name]
+    case = with_sizes(default_case(operator=table.name), **_SIZES[table.name])
+    if kind not in spec.kinds:
+        with pytest.raises(CaseError, match=f"tensors.{name}.kind"):
+            with_tensor(case, name, kind=kind)
+        return
+    tensor = materialise(with_tensor(case, name, kind=kind, seed=3)).tensors[name]
+    assert tensor is not None
+    assert spec.values is not None
+    values = set(tensor.flatten().tolist())
+    inside = spec.values.range(case.sizes)
+    assert values <= {*inside, spec.values.sentinel}
+    assert len(values) == 1 or kind not in {"zero", "constant", "sentinel"} or name == "order"
+    if spec.values.order == "sorted":
+        assert torch.equal(tensor, tensor.sort(-1).values)
+    if spec.values.order == "permutation":
+        assert sorted(tensor.tolist()) == list(inside)
+    if name == "target":
+        assert (-100 in values) == (
+            kind in {"sentinel", "row_constant", "repeated", "ends", "uniform"} and len(values) > 1
+        ) | (kind == "sentinel")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("target", {"scale": 2.0}, "tensors.target.scale: must be 1.0"),
+        ("target", {"rows": 3}, "tensors.target.rows: must be 0"),
+        ("target", {"literals": (((0,), 5.0),)}, r"tensors.target.literals\[0\]: must be in 0..5"),
+        ("target", {"kind": "normal"}, "tensors.target.kind: must be one of zero, constant, sentinel"),
+        ("logits", {"kind": "uniform"}, "tensors.logits.kind: must be one of zero, constant, normal"),
+    ],
+)
+def test_a_recipe_of_integers_is_validated(name: str, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(CaseError, match=message):
+        with_tensor(default_case(operator="declared_loss", T=3, V=5), name, **changes)
+
+
+def test_a_permutation_is_not_expanded_and_has_no_literals() -> None:
+    case = default_case(operator="declared_moves", T=3, D=5)
+    with pytest.raises(CaseError, match="literals"):
+        with_tensor(case, "order", literals=(((0,), 1.0),))
+    with pytest.raises(CaseError, match="expand"):
+        with_tensor(case, "order", layout=Layout(expand=(0,)))
+    with pytest.raises(CaseError, match="period"):
+        with_tensor(case, "order", period=2)
+
+
+def test_a_literal_may_be_the_sentinel_and_unreached_memory_holds_no_index() -> None:
+    case = with_tensor(default_case(operator="declared_loss", T=3, V=5), "target", literals=(((1,), -100.0),))
+    inputs = materialise(with_tensor(case, "target", layout=Layout(step=2)))
+    assert inputs.tensors["target"] is not None
+    assert inputs.tensors["target"].tolist()[1] == -100
+    assert inputs.storages["target"][1] == torch.iinfo(torch.int64).max
+
+
+def test_a_case_of_integers_is_read_from_its_json() -> None:
+    case = with_tensor(default_case(operator="declared_groups", T=3, Hkv=2, G=2, E=2), "offsets", kind="ends")
+    assert Case.from_json(case.to_json()) == case
+    assert '"derived":[["H","Hkv*G"],["E1","E+1"]]' in case.json
+
+
+@pytest.mark.parametrize("right", [LOSS, MOVES, GROUPS], ids=lambda one: one.operator)
+def test_right_implementations_pass_on_drawn_cases(right: Implementation) -> None:
+    seen: Counter[str] = Counter()
+    for case in drawn(right.table):
+        seen.update(regions(case))
+        judgement = check(right, case, "cpu", Level.FULL)
+        assert not judgement.failures, case.json
+        seen.update(f"{one.subject} {one.oracle} judged" for one in judgement.verdicts if one.status is Status.PASS)
+    assert set(seen) - set(labels(right.table)) == {one for one in seen if one.endswith(" judged")} | {
+        "schedule: pinned"
+    } & set(seen)
+    for spec in right.table.result_specs.values():
+        assert seen[f"{spec.name} bound judged"] or spec.name == "dk", spec.name
+    for spec in right.table.inputs:
+        assert not spec.optional or 15 < seen[f"{spec.name}: absent"] < 45
+        if spec.values is not None:
+            assert {f"{spec.name}: {kind}" for kind in spec.kinds} <= set(seen)
+
+
+def test_a_target_that_is_not_ignored_is_found_and_minimised() -> None:
+    wrong = of(declared_loss, ignores_nothing)
+
+    def holds(case: Case) -> bool:
+        return any((one.oracle, one.subject) == ("bound", "y") for one in check(wrong, case, "cpu", Level.PLAIN).failures)
+
+    found = next(case for case in drawn(declared_loss) if holds(case))
+    least = search(found, holds)
+    assert (dict(least.sizes), least.dtype, least.has("weight")) == ({"T": 1, "V": 2}, "float32", False)
+    assert least.tensors["target"] == replace(least.tensors["target"], kind="sentinel", seed=0, literals=())
+    assert least.tensors["logits"].kind == "zero"
+
+
+def test_an_integer_output_must_be_equal() -> None:
+    case = with_tensor(default_case(operator="declared_moves", T=2, D=5, dtype="float32"), "mask", kind="constant")
+    case = with_tensor(case, "mask", literals=(((1, 2), 0.0),))
+    failures = check(of(declared_moves, counts_all), case, "cpu").failures
+    assert [(one.oracle, one.subject, one.message) for one in failures] == [("bound", "y1", "y1[1] = 5, expected 4")]
+
+
+def plain(x: Tensor, i: Tensor) -> Tensor:
+    return x[i] if i.dtype != torch.bool else x * i
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"i": "[T] int64"}, r'"\[T\] int64 in 0..V", which excludes V'),
+        ({"i": "[T] storage in 0..T"}, "only int32 and int64 have a range"),
+        ({"i": "[T] int64 in 0..T permutation"}, "a permutation is of all indices of its last axis"),
+        ({"i": "[T] int64 in 0..T", "D": "T**2"}, "operator other than"),
+        ({"i": "[T] int64 in 0..f(T)"}, "only symbols, integers"),
+        ({"i": "[T] int64 in 0..T", "D": "E+1", "E": "D"}, "these sizes depend on themselves: D = E"),
+        ({"i": "[T] int64 in 0..T", "tokens": "T"}, "tokens: T, on which the values of i depend"),
+        ({"x": "[D, T]", "i": "[D] int64 in 0..1", "tokens": "T"}, "tokens: T must be the first axes of x"),
+        ({"i": "[D] int64 in 0..T-5"}, "i has no value: its range is 0..0"),
+    ],
+)
+def test_a_bad_declaration_of_tensors_says_what_is_wrong(declared: dict[str, Any], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        operator(**{"x": "[T, D]", **declared})(plain)
+
+
+def test_outputs_need_symbols_and_known_dtypes() -> None:
+    def doubled(x: Tensor) -> Tensor:
+        return torch.cat([x, x])
+
+    with pytest.raises(DeclarationError, match=r"y has an axis of 10 for T = 5, which is no symbol; declare one"):
+        operator(x="[T]")(doubled)
+    assert operator(x="[T]", T2="2*T")(doubled).outputs[0].symbols == ("T2",)
+    with pytest.raises(DeclarationError, match=r"output y must be a tensor .*, was torch.float64"):
+        operator(x="[T]")(lambda x: x.double())
+
+
+def test_the_output_has_another_name_where_y_is_an_argument() -> None:
+    def added(x: Tensor, y: Tensor) -> Tensor:
+        return x + y
+
+    assert operator(x="[T]", y="[T]")(added).outputs[0].name == "out"
+
+
+def test_sizes_that_cannot_be_are_refused() -> None:
+    with pytest.raises(CaseError, match="sizes: offsets has values up to 4294967296, beyond int32"):
+        default_case(operator="declared_wide", T=2**32)
+
+
+@operator(offsets="[D] int32 in 0..T+1", x="[D]", T=(1, 2**33))
+def declared_wide(offsets: Tensor, x: Tensor) -> Tensor:
+    return x * (offsets + 1)
+
+
+WIDE = of(declared_wide)
+
+
+@operator(x="[*B, D]", w="[D]", tokens="*B", B=(1, 64))
+def declared_scale(x: Tensor, w: Tensor) -> Tensor:
+    return (x.float() * w.float()).to(x.dtype)
+
+
+def three_axes_only(x: Tensor, w: Tensor) -> Tensor:
+    if x.dim() == 4:
+        raise IndexError("too many indices")
+    return x * w
+
+
+SCALE = of(declared_scale)
+
+
+def test_a_case_has_any_number_of_leading_axes() -> None:
+    found = drawn(declared_scale)
+    assert {len(case.lead) for case in found} == {0, 1, 2, 3}
+    for case in found:
+        assert not check(SCALE, case, "cpu", Level.FULL).failures, case.json
+        assert Case.from_json(case.json) == case
+    case = default_case(operator="declared_scale", B0=2, D=3)
+    assert (case.axes, case.lead, case.token_count) == (("B0", "D"), (2,), 2)
+    assert materialise(case).tensors["x"].shape == (2, 3)  # type: ignore[union-attr]
+    with pytest.raises(CaseError, match="sizes: B1 is given without B0"):
+        default_case(operator="declared_scale", B1=2)
+
+
+def test_leading_axes_are_removed_from_a_minimal_case() -> None:
+    wrong = of(declared_scale, lambda x, w: x * w if x.dim() < 2 else x * w.abs())
+    least = search(next(case for case in drawn(declared_scale) if _fails(wrong, case)), lambda case: _fails(wrong, case))
+    assert dict(least.sizes) == {"B0": 1, "D": 1}
+    wrong = of(declared_scale, three_axes_only)
+    least = search(next(case for case in drawn(declared_scale) if _fails(wrong, case)), lambda case: _fails(wrong, case))
+    assert dict(least.sizes) == {"B0": 1, "B1": 1, "B2": 1, "D": 1}
+
+
+def _fails(implementation: Implementation, case: Case) -> bool:
+    return bool(check(implementation, case, "cpu", Level.PLAIN).failures)
+
+
+def test_a_function_must_take_any_number_of_leading_axes() -> None:
+    with pytest.raises(DeclarationError, match=r"fails on x \(13,\): ValueError"):
+        operator(x="[*B, D]")(lambda x: x + len(x.shape[:2]) * 0 if x.dim() > 1 else _raise(ValueError("no axis")))
+    with pytest.raises(DeclarationError, match=r"y is \(\), torch.bfloat16 for D = 13, not \[B0, B1, B2\]"):
+        operator(x="[*B, D]")(lambda x: x.float().sum(-1) if x.dim() > 1 else x.sum(-1))
+    with pytest.raises(DeclarationError, match=r"a case may have no axis B0, so that only \*B in brackets names it"):
+        operator(x="[*B, D]", y="[B0, D]")(lambda x, y: x + y)
+
+
+def _raise(error: Exception) -> Tensor:
+    raise error
+
+
+@operator(logits="[T, V]", target="[T] int64 in 0..V", mutates=("logits",))
+def declared_overwritten(logits: Tensor, target: Tensor) -> Tensor:
+    return cross_entropy(logits.float(), target)
+
+
+def overwrites(logits: Tensor, target: Tensor) -> Tensor:
+    logits.sub_(logits.detach().amax(-1, keepdim=True))
+    return cross_entropy(logits.float(), target)
+
+
+def test_an_input_may_be_written_where_the_operator_says_so() -> None:
+    case = default_case(operator="declared_overwritten", T=3, V=8, dtype="float32")
+    judgement = check(of(declared_overwritten, overwrites), case, "cpu", Level.FULL)
+    assert not judgement.failures
+    assert {one.subject for one in judgement.verdicts if one.oracle == "bound"} == {"y", "dlogits"}
+    strict = of(replace(declared_overwritten, name="strict", mutates=frozenset()), overwrites)
+    failures = check(strict, replace(case, operator="strict"), "cpu", Level.PLAIN).failures
+    assert [(one.oracle, one.symptom) for one in failures][-1] == ("memory", "written")
+    with pytest.raises(DeclarationError, match="mutates must name some of logits, was 'logits'"):
+        operator(logits="[T]", mutates="logits")(lambda logits: logits * 2)
+
+
+OVERWRITTEN = of(declared_overwritten)

@@ -1,0 +1,119 @@
+"""What is drawn for operators that a function declares: sizes of models, stretched sizes, scales, regimes, relations."""
+
+import pytest
+import torch
+from hypothesis import given, seed
+from torch import Tensor
+
+from mhc import Case, Implementation, Recipe, operator
+from mhc.declaration import DeclarationError
+from mhc.fuzz.check.check import check
+from mhc.fuzz.check.level import Level
+from mhc.operator import Regime, Relation
+from strategies.cases import cases
+from strategies.reach import PERIOD, Reach
+from strategies.rounds import quiet
+
+MADE = (1024, 2048, 4096)
+
+
+@operator(
+    x="[*B, D] storage",
+    w="[E, D] storage",
+    index="[*B] int32 in 0..E",
+    tokens="*B",
+    E=(1, 64),
+    usual=lambda sizes: {"w": -(sizes["D"].bit_length() // 2)},
+    regimes={"dead": Regime(tensors={"w": ("zero", 0, 0)}, scalars={"eps": 1.0})},
+    production={"D": MADE},
+    relations=[Relation(name="scaled weights", factors=lambda sizes, power: {"w": power, "y": power, "dx": power})],
+    exact={"x": Recipe(kind="sign"), "eps": 0.0},
+    eps=(1e-6, 0.0, 1.0),
+)
+def declared_choice(x: Tensor, w: Tensor, index: Tensor, *, eps: float) -> Tensor:
+    return (x.float() * w[index].float()).sum(-1)
+
+
+RIGHT = Implementation(name="right", operator=declared_choice, function=declared_choice.function)
+WRONG = Implementation(
+    name="wrong",
+    operator=declared_choice,
+    forward=lambda *given, **named: tuple(one + 1 for one in declared_choice.forward(*given, **named)),
+    backward=declared_choice.backward,
+)
+
+
+def drawn(reach: Reach, rounds: int, most: int) -> list[Case]:
+    found = []
+    for at in range(rounds):
+
+        @seed(at)
+        @quiet(10)
+        @given(cases(operator="declared_choice", max_elements=most, reach=reach))
+        def collect(case: Case) -> None:
+            found.append(case)
+
+        collect()
+    return found
+
+
+def test_stretched_cases_have_one_long_axis() -> None:
+    found = drawn(Reach.STRETCHED, 6, 1 << 16)
+    long = [{name for name in case.axes if case.sizes[name] >= 257} for case in found]
+    assert all(len(names) <= 1 for names in long)
+    assert {"B0", "B1", "D"} <= set[str]().union(*long)
+    assert max(case.sizes["D"] for case in found) > 4096
+
+
+def test_model_cases_have_sizes_of_models_and_many_tokens() -> None:
+    found = drawn(Reach.MODEL, 6, 1 << 18)
+    widths = {case.sizes["D"] for case in found}
+    assert widths <= {one + odd for one in MADE for odd in (0, 1, -1, 37, -64)}
+    assert widths & {*MADE}
+    assert widths - {*MADE}
+    assert max(case.token_count for case in found) > PERIOD
+    for case in found:
+        many = case.token_count > PERIOD
+        assert case.tensors["index"].period == (PERIOD if many else 0), case.id
+    large = max(found, key=lambda case: case.token_count)
+    assert not check(RIGHT, large, "cpu", Level.PLAIN).failures
+
+
+def test_scales_and_regimes_are_those_of_the_declaration() -> None:
+    found = drawn(Reach.USUAL, 12, 1 << 12)
+    usual = sum(case.tensors["w"].scale == 2.0 ** -(case.sizes["D"].bit_length() // 2) for case in found)
+    assert usual > len(found) / 2
+    assert sum(case.tensors["w"].kind == "zero" and case.scalars["eps"] == 1.0 for case in found) > len(found) / 8
+    assert declared_choice.exact_recipes == {"x": Recipe(kind="sign")}
+    assert declared_choice.exact_scalars == {"eps": 0.0}
+
+
+def test_a_relation_of_a_declaration_is_judged() -> None:
+    case = next(case for case in drawn(Reach.USUAL, 1, 1 << 10) if case.dtype == "float32" and not _special(case))
+    judged = [one for one in check(RIGHT, case, "cpu", Level.FULL).verdicts if one.oracle == "algebra"]
+    assert "y" in {one.subject for one in judged}
+    assert not [one for one in judged if one.symptom == "scaled weights"]
+    failures = check(WRONG, case, "cpu", Level.FULL).failures
+    assert ("algebra", "y", "scaled weights") in {(one.oracle, one.subject, one.symptom) for one in failures}
+
+
+def _special(case: Case) -> bool:
+    return any(recipe.literals or abs(recipe.scale) != 1 for recipe in case.tensors.values())
+
+
+def identity(x: Tensor) -> Tensor:
+    return x * torch.ones_like(x)
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"usual": {"z": 1}}, r"usual must name some of dy, x, was \['z'\]"),
+        ({"production": {"V": (1,)}}, r"production must name some of T, was \['V'\]"),
+        ({"exact": {"eps": 0.0}}, r"exact must name some of dy, x, was \['eps'\]"),
+        ({"regimes": {"a": Regime(tensors={"w": (None, 0, 0)})}}, r"regimes: a must name some of dy, x, was \['w'\]"),
+    ],
+)
+def test_names_that_are_not_declared_are_refused(declared: dict[str, object], message: str) -> None:
+    with pytest.raises(DeclarationError, match=message):
+        operator(x="[T]", **declared)(identity)  # type: ignore[arg-type]
