@@ -61,7 +61,7 @@ class SampledNumber(ErrorNumber):
         value, own = number.value, number.error
         by = own * _uniform(value, next(cls.operations), alike=cls.alike) * scale
         if number.finite or (all_finite(value) and all_finite(own)):
-            return cls(value + by, torch.zeros_like(value), number.dtype, finite=True, errorless=True)
+            return cls(value + by, torch.zeros_like(value), number.dtype, finite=True)
         moves = own.isfinite() & value.isfinite()
         error = torch.where(own.isfinite(), 0.0, torch.inf).double()
         return cls(torch.where(moves, value + by, value), error, number.dtype)

@@ -142,6 +142,15 @@ def test_a_row_in_which_one_argument_may_overflow_is_in_doubt(function: Callable
     assert bool(number.error[1].isfinite().all())
 
 
+def test_an_intermediate_that_may_overflow_in_its_narrow_dtype_is_in_doubt() -> None:
+    """300 * 300 is infinite in float16, and 90,000 / 300 in float64 is not."""
+    x = torch.tensor([300.0, 3.0], dtype=torch.float16)
+    (number,) = read(lambda x: (x * x) / x, [x], {}).outputs
+    assert number.error.isinf().tolist() == [True, False]
+    (number,) = read(lambda x: x.float() * 2, [torch.tensor([60000.0], dtype=torch.float16)], {}).outputs
+    assert bool(number.error.isfinite().all())
+
+
 def test_what_no_rule_reads_is_named_with_its_line() -> None:
     def sorts(x: Tensor) -> Tensor:
         return x.sort().values

@@ -101,4 +101,4 @@ def _to_copy(func: Any, a: Any, *, dtype: torch.dtype | None = None, **rest: Any
         return a.value.to(dtype)
     if isinstance(a, Mask):  # zeros and ones; where it is unsure, either
         return ErrorNumber(a.value.double(), a.unsure.double(), dtype, finite=True)
-    return a.to(dtype)
+    return narrowed(a, dtype)

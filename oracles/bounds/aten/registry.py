@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
 
 from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.rounding import ceiling, unit_roundoff
 
 aten = torch.ops.aten
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -54,12 +55,21 @@ def wide(dtype: torch.dtype) -> torch.dtype:
 
 def widened(number: ErrorNumber) -> ErrorNumber:
     """Return a number in the dtype in which it is computed with."""
-    return number if wide(number.dtype) == number.dtype else number.to(wide(number.dtype))
+    return narrowed(number, wide(number.dtype))
 
 
 def narrowed(number: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
-    """Return a number in a dtype, as it is where it has that dtype."""
-    return number if number.dtype == dtype else number.to(dtype)
+    """Return a number in a dtype, as it is where it has that dtype.
+
+    An intermediate that was held in a narrow dtype and is computed with further may have overflowed there.
+    """
+    if number.dtype == dtype:
+        return number
+    if unit_roundoff(dtype) < unit_roundoff(number.dtype) and not number.errorless:
+        beyond = number.value.isfinite() & (number.value.abs() + number.error > ceiling(number.dtype))
+        if bool(beyond.any()):
+            number = type(number)(number.value, torch.where(beyond, torch.inf, number.error), number.dtype)
+    return number.to(dtype)
 
 
 def scalar(value: Any) -> Any:
