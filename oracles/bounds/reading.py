@@ -48,8 +48,10 @@ def read(
     masks = Mask.made
 
     def carried(tensor: Tensor | None, *, requires_grad: bool) -> Any:
-        if tensor is None or not tensor.dtype.is_floating_point:
-            return tensor
+        if tensor is None:
+            return None
+        if not tensor.dtype.is_floating_point:
+            return tensor.clone() if tensor.is_inference() else tensor  # autograd keeps no tensor of inference mode
         held = number.exact(tensor.detach().double(), tensor.dtype, with_quantum=with_quantum)
         return Carried(held, requires_grad)
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mhc import Implementation, default_case, operator
+from mhc import Implementation, Layout, default_case, operator
+from mhc.case import with_tensor
 from mhc.fuzz.check.check import further
 from mhc.inputs import materialise
 from mhc.observation import observe
@@ -47,7 +48,10 @@ SIZES: dict[str, dict[str, Any]] = {
 
 def trial(table: Operator, function: Callable[..., Tensor]) -> tuple[Implementation, Trial]:
     implementation = Implementation(name="one", operator=table, function=function)
-    inputs = materialise(default_case(operator=table.name, dtype="float32", **SIZES[table.name]))
+    case = default_case(operator=table.name, dtype="float32", **SIZES[table.name])
+    for name in case.tensors:
+        case = with_tensor(case, name, layout=Layout(step=2))
+    inputs = materialise(case)
     wanted = reference(inputs)
     allowed = tolerances(inputs, wanted, recomputes_forward=True)
     seen = observe(implementation, inputs, wanted.saved)
@@ -116,6 +120,18 @@ def short_softmax(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 )
 def test_what_a_gate_finds(gate: Gate, table: Operator, function: Callable[..., Tensor], symptom: str) -> None:
     assert symptom in {one.symptom for one in judged(gate, table, function) if one.status is Status.FAIL}
+
+
+def test_gates_take_tensors_of_integers() -> None:
+    @operator(x="[T, V] storage", target="[T] int64 in 0..V")
+    def entropy(x: Tensor, target: Tensor) -> Tensor:
+        return functional.cross_entropy(x.float(), target)
+
+    SIZES["entropy"] = {"T": 5, "V": 7}
+    for gate in (precision.GATE, linear.GATE):
+        verdicts = judged(gate, entropy, lambda x, t: -x.log_softmax(-1).gather(1, t[:, None]).mean())
+        assert Status.PASS in {one.status for one in verdicts}
+        assert Status.FAIL not in {one.status for one in verdicts}
 
 
 def test_where_rounding_decides_a_comparison_precision_does_not_judge() -> None:
