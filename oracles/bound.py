@@ -164,19 +164,18 @@ def _read_function(
 ) -> Tolerances:
     """Read the bounds of an operator that was declared by a plain function, or its numbers of another class."""
     assert table.function is not None
-    arguments, upstream = arguments_of(table, tensors, storage)
+    arguments, upstream, constant = arguments_of(table, tensors, storage)
     with torch.inference_mode(mode=False):
-        found = read(table.function, arguments, scalars, upstream, number, with_quantum=with_quantum)
+        found = read(table.function, arguments, scalars, upstream, number, constant=constant, with_quantum=with_quantum)
         changed = frozenset[int]()
         if number is ErrorNumber and not with_quantum:
-            found, changed = sampled(table.function, arguments, scalars, upstream, found)
+            found, changed = sampled(table.function, arguments, scalars, upstream, found, constant)
     names = names_of_results(table)
     outputs = {
         spec.name: _plain(one, spec.dtype(storage)) if isinstance(one, Tensor) else one
         for spec, one in zip(table.outputs, found.outputs, strict=True)
     }
-    differentiable = {spec.name for spec in table.gradients}
-    gradients = [pair for pair in zip(names[len(outputs) :], found.gradients, strict=True) if pair[0] in differentiable]
+    gradients = zip(names[len(outputs) :], found.gradients, strict=True)
     return Tolerances(
         outputs=outputs,
         gradients={name: one for name, one in gradients if one is not None},
@@ -192,12 +191,13 @@ def _plain(value: Tensor, dtype: torch.dtype) -> ErrorNumber:
 
 def arguments_of(
     table: Operator, tensors: Mapping[str, Tensor | None], storage: torch.dtype
-) -> tuple[list[Tensor | None], list[Tensor | None]]:
-    """Return a function's arguments and the gradients of its outputs, in their dtypes and in order."""
+) -> tuple[list[Tensor | None], list[Tensor | None], list[int]]:
+    """Return a function's arguments, the gradients of its outputs, and the positions of arguments that have no gradient."""
     specs = table.argument_specs
     held = {name: None if one is None else one.to(specs[name].dtype(storage)) for name, one in tensors.items()}
     upstream = [held.get(f"d{spec.name}") for spec in table.outputs] if table.upstream else []
-    return [held[spec.name] for spec in table.inputs], upstream
+    constant = [at for at, spec in enumerate(table.inputs) if not spec.differentiable]
+    return [held[spec.name] for spec in table.inputs], upstream, constant
 
 
 def names_of_results(table: Operator) -> list[str]:

@@ -136,14 +136,14 @@ def deviations(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -
 def _of_function(inputs: Inputs, wide: Mapping[str, Tensor | None]) -> dict[str, DeviationNumber]:
     """Return sampled deviations, all of them taken as shared by all elements; none where rounding decides a comparison."""
     table, case = inputs.case.table, inputs.case
-    arguments, upstream = arguments_of(table, wide, STORAGE_DTYPES[case.dtype])
+    arguments, upstream, constant = arguments_of(table, wide, STORAGE_DTYPES[case.dtype])
     assert table.function is not None
     with torch.inference_mode(mode=False):
-        composed = read(table.function, arguments, case.scalars, upstream)
+        composed = read(table.function, arguments, case.scalars, upstream, constant=constant)
         if composed.decided:
             return {}
         found = sampled_deviations(
-            table.function, arguments, case.scalars, upstream, composed, truncates=inputs.device.type == "cuda"
+            table.function, arguments, case.scalars, upstream, composed, constant, truncates=inputs.device.type == "cuda"
         )
     numbers = zip(names_of_results(table), [*composed.outputs, *composed.gradients], found, strict=True)
     return {

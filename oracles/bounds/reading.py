@@ -1,6 +1,6 @@
 """Reads a plain PyTorch function on error-carrying numbers: its outputs, and its gradients by autograd."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ def read(
     upstream: Sequence[Tensor | None] = (),
     number: type[ErrorNumber] = ErrorNumber,
     *,
+    constant: Collection[int] = (),
     with_quantum: bool = False,
 ) -> Reading:
     """Evaluate `function` on numbers that hold `arguments` without an error.
@@ -40,6 +41,7 @@ def read(
         arguments: tensors in the dtypes that an implementation gets; those of integers and booleans stay plain.
         upstream: gradients of the outputs in order, None for an output without one; without any, no gradient is read.
         number: the class of the numbers.
+        constant: the positions of arguments that have no gradient.
         with_quantum: track the quantum of the arguments.
 
     Raises:
@@ -56,10 +58,10 @@ def read(
         return Carried(held, requires_grad)
 
     with number.forward(), torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
-        given = [carried(one, requires_grad=bool(upstream)) for one in arguments]
+        given = [carried(one, requires_grad=bool(upstream) and at not in constant) for at, one in enumerate(arguments)]
         results = function(*given, **scalars)
     outputs = tuple(results) if isinstance(results, (list, tuple)) else (results,)
-    leaves = [one for one in given if isinstance(one, Carried)]
+    leaves = [one for at, one in enumerate(given) if isinstance(one, Carried) and at not in constant]
     gradients: list[ErrorNumber | None] = [None] * len(given)
     pairs = [(one, gradient) for one, gradient in zip(outputs, upstream, strict=False) if gradient is not None]
     if pairs:

@@ -123,7 +123,7 @@ def sampled(
     if composed.decided or not any(_wide(one) for one in numbers):
         return composed, frozenset()
     squares: list[Any] = [None] * len(numbers)
-    for at, run in enumerate(_runs(function, arguments, scalars, upstream, SampledNumber)):
+    for at, run in enumerate(_runs(function, arguments, scalars, upstream, SampledNumber, constant)):
         _add(squares, numbers, run)
         pairs = [(one, square) for one, square in zip(numbers, squares, strict=True) if square is not None]
         if at == 0 and not any(_far(one, square) for one, square in pairs):
@@ -147,6 +147,7 @@ def sampled_deviations(
     scalars: Mapping[str, Any],
     upstream: Sequence[Tensor | None],
     composed: Reading,
+    constant: Collection[int] = (),
     *,
     truncates: bool,
 ) -> list[Tensor | None]:
@@ -157,7 +158,7 @@ def sampled_deviations(
     numbers = [*composed.outputs, *composed.gradients]
     squares: list[Any] = [None] * len(numbers)
     kind = type("Truncating", (SampledDeviationNumber,), {"__slots__": (), "truncates": truncates})
-    for run in _runs(function, arguments, scalars, upstream, kind):
+    for run in _runs(function, arguments, scalars, upstream, kind, constant):
         _add(squares, numbers, run)
     return [
         None if square is None else nan_to_inf(_variance(one, square / RUNS).sqrt())
@@ -171,11 +172,12 @@ def _runs(
     scalars: Mapping[str, Any],
     upstream: Sequence[Tensor | None],
     kind: type[SampledNumber],
+    constant: Collection[int],
 ) -> Iterator[Reading]:
     """Yield perturbed runs of a function; in every other one equal elements move alike."""
     for at in range(RUNS):
         own = type("Run", (kind,), {"__slots__": (), "operations": itertools.count(at << 32), "alike": at % 2 == 0})
-        yield read(function, arguments, scalars, upstream, own)
+        yield read(function, arguments, scalars, upstream, own, constant=constant)
 
 
 def _add(squares: list[Any], numbers: Sequence[Any], run: Reading) -> None:

@@ -63,7 +63,7 @@ def edited(path: str, value: Any) -> str:
 
 
 BAD_FIELDS: dict[str, Any] = {
-    "operator": "mhc_post",
+    "operator": "nosuch",
     "B": -1,
     "S": 1.5,
     "n": 17,
