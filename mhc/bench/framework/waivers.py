@@ -53,9 +53,6 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "columns = None if [-rows is None-]{+False+} else _repeats(b.abs().to(dtype), -2)": _SPEED,
         "if terms.shape[-1] < 2 [-or-]{+and+} terms.numel() == 0:": _SPEED,
     },
-    "oracles/linear.py": {
-        "beyond = value.abs() [->-]{+>=+} ceiling(dtype)": "no promise is made past half the largest number, or from it on; both are right",
-    },
     "oracles/pair.py": {
         '_PROBES = (float("nan"), [-0.0-]{+1+}, float("inf"), float("-inf"))': "any finite number stands for all of them",
     },
