@@ -89,6 +89,8 @@ def monotone(
         absolute: units of rounding of the result that are not relative to it.
         flushes: a result below the normal range may be 0.
     """
+    if not function(torch.zeros(())).isfinite():
+        a = a.divisor()
     u = unit_roundoff(a.dtype)
     value = function(a.value)
     spread = a.error + argument * u * magnitude(a.value)
@@ -108,7 +110,8 @@ def smooth(a: ErrorNumber, function: Callable[[Tensor], Tensor], slope: float, w
 def _elementary(a: ErrorNumber, value: Tensor, moved: Tensor) -> ErrorNumber:
     """Return f(a) with `moved`, what the error of a changes; a value that is not finite is certain where a is."""
     sure = ~value.isfinite() & (a.error == 0)
-    moved = torch.where(sure, 0.0, torch.where(value.isfinite(), nan_to_inf(moved), torch.inf))
+    judged = value.isfinite() & a.error.isfinite()  # also a bounded function of NaN is NaN
+    moved = torch.where(sure, 0.0, torch.where(judged, nan_to_inf(moved), torch.inf))
     return a._rounded(value, moved, a.dtype, units=ELEMENTARY, finite=a.finite)
 
 
@@ -166,6 +169,7 @@ def reciprocal(a: ErrorNumber) -> ErrorNumber:
 @_changing
 def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     """Return a / b."""
+    b = b.divisor()
     value = a.value / b.value
     least = b.value.abs() - b.error
     moved = nan_to_inf((a.error + magnitude(value) * b.error) / least)
@@ -240,26 +244,34 @@ def log_softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
 
 
 @_bounding
-def logsumexp(a: ErrorNumber, dim: int) -> ErrorNumber:
-    """Return log(sum(exp(a))) over a dimension, kept with size 1."""
-    shares, _, down, up = _shares(a, dim)
+def logsumexp(a: ErrorNumber, dim: int, step: float = 0.0) -> ErrorNumber:
+    """Return log(sum(exp(a))) over a dimension, kept with size 1.
+
+    Args:
+        step: the unit roundoff of a dtype to which the difference, the exponentials, the sum and the logarithm are rounded.
+    """
+    shares, _, down, up = _shares(a, dim, step)
     value = a.value.logsumexp(dim, keepdim=True)
     moved = torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), up.log1p())
-    rest = value - a.value.amax(dim, keepdim=True)
+    rest = magnitude(value - a.value.amax(dim, keepdim=True))
     units = ELEMENTARY + _roundings(shares, dim, a.dtype) + _LOG2_APPROX
-    own = units + ELEMENTARY * magnitude(rest)
+    own = units + ELEMENTARY * rest
+    if step:
+        moved = moved - 2 * math.log1p(-step)  # of the exponentials and of the sum
+        moved = moved + step * (rest + moved)
     error = type(a)(value, torch.where(value.isfinite(), moved, 0.0), a.dtype)
     return _certain(error, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value))
 
 
-def _shares(a: ErrorNumber, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _shares(a: ErrorNumber, dim: int, step: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return softmax(a), the error of each argument of exp, and how far the sum of the shares moves down and up.
 
+    step: a further rounding of a - max.
     One argument that may be infinite or NaN may make the whole row NaN, also where its own share is 0.
     """
     value = a.value.softmax(dim)
     distance = magnitude(a.value - a.value.amax(dim, keepdim=True))
-    spread = a.error + 3 * unit_roundoff(a.dtype) * distance  # the subtraction, and 2u inside of exp
+    spread = a.error + (3 * unit_roundoff(a.dtype) + step) * distance  # the subtraction, and 2u inside of exp
     spread = torch.where(a.error.isinf().any(dim, keepdim=True), torch.inf, spread)
     down = (value * -(-spread).expm1()).nan_to_num(nan=0.0).sum(dim, keepdim=True)
     up = (value * spread.expm1()).nan_to_num(nan=0.0).sum(dim, keepdim=True)

@@ -184,6 +184,10 @@ class ErrorNumber:
         quantum = quantum_of(value) if self.quantum and errorless else 0.0
         return type(self)(value, error, self.dtype, quantum, finite=math.isfinite(other), errorless=errorless)
 
+    def divisor(self) -> "ErrorNumber":
+        """Return the number before something is divided by it."""
+        return self
+
     @property
     def size(self) -> Tensor:
         """|value|, computed once."""

@@ -46,8 +46,17 @@ class SampledNumber(ErrorNumber):
     """Numbers the operations of a run."""
     alike: ClassVar[bool] = True
     """Whether equal elements move alike."""
+    divisors: ClassVar["Divisors"]
+    """What a function divides by, in all its runs."""
 
     __slots__ = ()
+
+    def divisor(self) -> ErrorNumber:
+        self.divisors.add(self.value)
+        return self
+
+    def rsqrt(self) -> ErrorNumber:
+        return ErrorNumber.rsqrt(self.divisor())
 
     @classmethod
     def _rounded(cls, value: Tensor, propagated: Tensor | None, dtype: torch.dtype, **rest: Any) -> "ErrorNumber":
@@ -69,6 +78,47 @@ class SampledNumber(ErrorNumber):
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         number = super().to(dtype)
         return number if unit_roundoff(dtype) <= unit_roundoff(self.dtype) else self._moved(number, 1.0)
+
+
+class Divisors:
+    """The numbers that a function divides by, in the order of its operations: their sums over runs, and of their squares."""
+
+    def __init__(self) -> None:
+        self._sums: list[tuple[Tensor, Tensor]] = []
+        self._next = 0
+
+    def start(self) -> None:
+        """Begin a run."""
+        self._next = 0
+
+    def add(self, value: Tensor) -> None:
+        """Add the next divisor of a run."""
+        if self._next == len(self._sums):
+            self._sums.append((torch.zeros_like(value), torch.zeros_like(value)))
+        total, squares = self._sums[self._next]
+        self._sums[self._next] = (total + value, squares + value.square())
+        self._next += 1
+
+    def may_vanish(self, value: Tensor) -> Tensor:
+        """Return where the next divisor may be 0: it is at most `SIGMAS` standard deviations, around its own value."""
+        total, squares = self._sums[self._next]
+        self._next += 1
+        variance = (squares - 2 * value * total) / RUNS + value.square()
+        return value.isfinite() & (squares != 0) & ~(SIGMAS**2 * variance < value.square())
+
+
+class UnmovedNumber(SampledNumber):
+    """The same without moves, after the other runs: the error is infinite after a division by what may be 0 in them."""
+
+    __slots__ = ()
+
+    def divisor(self) -> ErrorNumber:
+        vanishes = self.divisors.may_vanish(self.value)
+        return type(self)(self.value, torch.where(vanishes, torch.inf, self.error), self.dtype)
+
+    @classmethod
+    def _moved(cls, number: ErrorNumber, scale: float) -> SampledNumber:
+        return super()._moved(number, 0.0)
 
 
 class SampledDeviationNumber(SampledNumber):
@@ -102,7 +152,8 @@ def _uniform(value: Tensor, operation: int, *, alike: bool) -> Tensor:
     for factor in (0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9, 0x14D049BB133111EB):
         mixed = (mixed + operation) * factor
         mixed = mixed ^ (mixed >> 29)
-    found = (mixed >> 11).double() * 2.0**-52
+    # the last shift repeated the sign bit and so cleared it: 63 random bits
+    found = (mixed >> 10).double() * 2.0**-52 - 1
     return torch.where(value < 0, -found, found)
 
 
@@ -174,10 +225,13 @@ def _runs(
     kind: type[SampledNumber],
     constant: Collection[int],
 ) -> Iterator[Reading]:
-    """Yield perturbed runs of a function; in every other one equal elements move alike."""
-    for at in range(RUNS):
-        own = type("Run", (kind,), {"__slots__": (), "operations": itertools.count(at << 32), "alike": at % 2 == 0})
-        yield read(function, arguments, scalars, upstream, own, constant=constant)
+    """Yield perturbed runs of a function, in every other one of which equal elements move alike, and one unmoved run."""
+    divisors = Divisors()
+    for at in range(RUNS + 1):
+        base = kind if at < RUNS else UnmovedNumber
+        own = {"operations": itertools.count(at << 32), "alike": at % 2 == 0, "divisors": divisors}
+        divisors.start()
+        yield read(function, arguments, scalars, upstream, type("Run", (base,), {"__slots__": (), **own}), constant=constant)
 
 
 def _add(squares: list[Any], numbers: Sequence[Any], run: Reading) -> None:

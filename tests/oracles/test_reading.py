@@ -151,6 +151,23 @@ def test_an_intermediate_that_may_overflow_in_its_narrow_dtype_is_in_doubt() -> 
     assert bool(number.error.isfinite().all())
 
 
+@pytest.mark.parametrize("function", [torch.sin, torch.cos, torch.tanh, torch.erf, torch.sign, torch.sigmoid])
+def test_a_bounded_function_of_what_may_be_nan_is_in_doubt(function: Callable[..., Tensor]) -> None:
+    """300 * 300 - 300 * 300 is NaN in float16, and so is each function of it."""
+    (number,) = read(lambda x: function((x * x - x * x).float()), [torch.tensor([300.0], dtype=torch.float16)], {}).outputs
+    assert bool(number.error.isinf().all())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_each_step_of_a_logsumexp_in_a_narrow_dtype_may_be_rounded(dtype: torch.dtype) -> None:
+    """PyTorch rounds each on the CPU: one rounding of the result was exceeded twofold."""
+    x = normal(torch.Generator().manual_seed(2), 1000, 7, dtype=dtype, scale=3.0)
+    (number,) = read(lambda x: x.logsumexp(-1), [x], {}).outputs
+    assert 0.3 < ratio(x.logsumexp(-1), number) <= 1
+    (number,) = read(lambda x: x.float().logsumexp(-1), [x], {}).outputs
+    assert ratio(x.logsumexp(-1), number) > 1000
+
+
 def test_what_no_rule_reads_is_named_with_its_line() -> None:
     def sorts(x: Tensor) -> Tensor:
         return x.sort().values

@@ -1,5 +1,6 @@
 """Sampled tolerances: where they replace a composed bound, what they allow, and how verdicts name them."""
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -57,6 +58,26 @@ def test_equal_elements_are_moved_alike() -> None:
     assert float(relative[0]) == pytest.approx(float(relative[1]), rel=1e-15)
     assert float(relative[0]) == pytest.approx(float(relative[2]), rel=1e-15)
     assert abs(float(relative[0] - relative[3])) > 2.0**-40
+
+
+def test_moves_are_up_as_often_as_down() -> None:
+    value = normal(torch.Generator().manual_seed(1), 4000).double().abs()
+    relative = (SampledNumber.exact(value, torch.float32) * 1.1).value / value / 1.1 - 1
+    assert abs(float(relative.mean())) < 0.1 * float(relative.std())
+    assert float(relative.min()) < -0.9 * float(relative.max())
+
+
+@pytest.mark.parametrize(
+    ("function", "row"),
+    [
+        (lambda x: x * x.square().mean(-1, keepdim=True).rsqrt(), [1e-40, 0.0]),  # its square is 0 in float32
+        (lambda x: (x * 0.1 * 10.0 - x).square().log(), [0.3, 0.9]),  # 0 but for rounding
+    ],
+)
+def test_nothing_is_sampled_after_a_division_by_what_may_be_zero(function: Callable[..., Tensor], row: list[float]) -> None:
+    x = torch.tensor([row, [3.0 + at for at in range(len(row))]])
+    found, _ = sampled(function, [x], {}, [], read(function, [x], {}))
+    assert bool(found.outputs[0].error[0].isinf().all())
 
 
 @pytest.mark.parametrize("name", REFERENCES)

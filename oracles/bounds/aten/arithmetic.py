@@ -81,7 +81,8 @@ elementwise(lambda a, b: elementary.larger(a, b, torch.minimum), aten.minimum)
 @rule(aten.sign, aten.sgn)
 def _sign(func: Any, a: ErrorNumber) -> ErrorNumber:
     unsure = (a.value.abs() <= a.error) & (a.error > 0)
-    return type(a)(a.value.sign(), 2.0 * unsure, a.dtype)
+    error = torch.where(a.error.isinf(), torch.inf, 2.0 * unsure)
+    return type(a)(a.value.sign(), error, a.dtype)
 
 
 @rule(aten.clamp, aten.clamp_min, aten.clamp_max)

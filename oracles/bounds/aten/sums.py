@@ -10,6 +10,7 @@ from oracles.bounds import elementary
 from oracles.bounds.aten.registry import aten, held, narrowed, promoted, promoted_dtype, rule, wide, widened
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
+from oracles.bounds.rounding import unit_roundoff
 
 
 def reduced(a: Any, dim: Any, keepdim: bool, reduce: Callable[[Any, int], Any]) -> Any:
@@ -163,7 +164,9 @@ def _log_softmax(func: Any, a: ErrorNumber, dim: int, half_to_float: bool) -> Er
 @rule(aten.logsumexp)
 def _logsumexp(func: Any, a: ErrorNumber, dim: Any, keepdim: bool = False) -> ErrorNumber:
     def reduce(one: ErrorNumber, at: int) -> ErrorNumber:
-        return elementary.logsumexp(one, at).mapped(lambda tensor: tensor.squeeze(at))
+        # PyTorch's own consists of five operations on the CPU, and rounds each
+        step = 0.0 if wide(a.dtype) == a.dtype else unit_roundoff(a.dtype)
+        return elementary.logsumexp(one, at, step).mapped(lambda tensor: tensor.squeeze(at))
 
     found: ErrorNumber = reduced(widened(a), dim, keepdim, reduce)
     return narrowed(found, a.dtype)
