@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
 from mhc.declaration import Backward, Forward
-from mhc.operator import OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
+from mhc.operator import DEFAULT, OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
 DEVICES = ("cpu", "cuda")
 
@@ -62,7 +62,7 @@ class Implementation:
         name: unique; used in reports and fingerprints.
         forward, backward: one of them may be None; then it is not run. A single output needs no tuple around it.
         devices: device types, of "cpu" and "cuda".
-        dtypes: accepted dtypes of x, by name.
+        dtypes: accepted dtypes of cases, by name.
         supports: returns True or `Refused(reason)` for a case whose device and dtype are listed.
         env: environment variables of its worker process, set before any import.
         schedule: tunable parameters, name to allowed values; the functions then take a keyword `schedule`.
@@ -91,7 +91,7 @@ class Implementation:
     recomputes_forward: bool = False
     aliases: tuple[tuple[str, str], ...] = ()
     compiles: Callable[[], int] | None = None
-    operator: str | Operator = "mhc_pre"
+    operator: str | Operator = DEFAULT
     function: Callable[..., Any] | None = None
     origin: str = "built in"
 
