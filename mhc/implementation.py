@@ -51,12 +51,9 @@ def _supports_everything(case: Case) -> Literal[True]:
 class Implementation:
     """A named forward and backward of one operator.
 
-    With the operator `mhc_pre` (docs/bring-your-own.md has a worked example):
-
-        forward(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps)
-            -> h_in, h_post, h_res, inv_rms, h_mix, h_pre          the last three may be None: not judged
-        backward(x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma, *, norm_eps, hc_eps)
-            -> dx, dphi, dalpha, dbias, dgamma                     any may be None: reported as not judged
+    `forward` takes the operator's inputs in order and its scalars as keywords, and returns the outputs. `backward` takes
+    the inputs, saved outputs, upstream gradients and then the optional inputs, and returns the gradients. A gradient, or an
+    output of `Operator.optional_outputs`, may be None: it is reported as not judged (docs/bring-your-own.md has examples).
 
     Attributes:
         name: unique; used in reports and fingerprints.
