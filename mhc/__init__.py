@@ -1,10 +1,11 @@
-"""Property-based differential testing for GPU kernels of DeepSeek's mHC Forward Pre and its backward."""
+"""Property-based differential testing for GPU kernels: any operator whose reference is a plain PyTorch function."""
 
 from mhc.case import Case, default_case
 from mhc.case_json import CaseError
-from mhc.declaration import DeclarationError, operator
+from mhc.declaration import operator
 from mhc.implementation import Implementation, ImplementationError, Refused
 from mhc.inputs import Inputs, materialise
+from mhc.notation import DeclarationError
 from mhc.observation import ContractError, Observation, observe
 from mhc.operators.mhc_pre.api import choose, mhc_pre
 from mhc.operators.mhc_pre.tilelang.api import mhc_backward_tilelang, mhc_forward_pre_tilelang

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mhc.case_json import CaseError, decode, encode, parse
-from mhc.operator import OPERATORS, STORAGE_DTYPES, Operator, TensorSpec
+from mhc.operator import DEFAULT, OPERATORS, STORAGE_DTYPES, Operator, TensorSpec
 from mhc.recipe import Layout, Recipe
 
 ScheduleValue = int | str | bool
@@ -28,7 +28,7 @@ class Case:
         operator: a key of `mhc.operator.OPERATORS`.
         sizes: of every symbol of the operator. Given are those of its axes, 1 where missing; the others follow. A leading
             axis that is missing is none.
-        dtype: x's, by name; the other dtypes follow from it.
+        dtype: of the tensors in storage dtype, by name; the other dtypes follow from it.
         tensors: a recipe for each input and upstream gradient of the operator; absent optional tensors are left out.
         scalars: the operator's hyper-parameters; missing ones take the operator's defaults.
         schedules: pinned kernel schedules by implementation name; other implementations use their default.
@@ -37,7 +37,7 @@ class Case:
         CaseError: a field is invalid; the message begins with the field's path, as in `tensors.x.layout.step`.
     """
 
-    operator: str = "mhc_pre"
+    operator: str = DEFAULT
     sizes: Mapping[str, int] = field(default_factory=dict)
     dtype: str = "bfloat16"
     tensors: Mapping[str, Recipe] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class Case:
         return hash(self.json)
 
 
-def default_case(*, operator: str = "mhc_pre", absent: frozenset[str] = frozenset(), **fields: object) -> Case:
+def default_case(*, operator: str = DEFAULT, absent: frozenset[str] = frozenset(), **fields: object) -> Case:
     """Return a case with standard-normal or uniform tensors, each with its own seed, without those in `absent`.
 
     fields: of the case, or sizes of axes: `default_case(B=2, n=4, dtype="float32")`.

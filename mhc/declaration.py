@@ -13,7 +13,6 @@ first; a string gives the size of a symbol that follows from others, as in H="Hk
 """
 
 import inspect
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,32 +21,11 @@ import torch
 from torch import Tensor
 
 from mhc import expression
-from mhc.inputs import plain_values
-from mhc.operator import Axis, Operator, Order, Regime, Relation, Role, TensorSpec, Values
+from mhc.notation import DeclarationError, all_symbols, ordered, spec_of, starred_symbols, symbols_of
+from mhc.operator import Axis, Operator, Regime, Relation, TensorSpec
 from mhc.operator_json import record_of
+from mhc.outputs import Outputs
 from mhc.recipe import Recipe
-
-LEADING = 3
-"""Axes that `*B` stands for, at most: B0, B1 and B2. A case has the first of them, or none."""
-_ROLES = {"storage": Role.STORAGE, "float32": Role.ACCUMULATE} | {
-    role.value: role for role in (Role.INT32, Role.INT64, Role.BOOL)
-}
-_NOTATION = re.compile(
-    r"\[(?P<axes>[^\]]*)\]"
-    r"(?: *(?P<dtype>(?!constant\b|optional\b)\w+))?"
-    r"(?: in (?P<least>[^.]+?)\.\.(?P<end>[^.]+?))?(?: or (?P<sentinel>-?\d+))?"
-    r"(?: (?P<order>sorted|permutation))?(?P<constant> constant)?(?P<optional> optional)?"
-)
-_PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
-_DTYPES = {
-    torch.bfloat16: Role.STORAGE,
-    torch.float32: Role.ACCUMULATE,
-    **{getattr(torch, role.value): role for role in (Role.INT32, Role.INT64, Role.BOOL)},
-}
-
-
-class DeclarationError(ValueError):
-    """Raised for a declaration that cannot be read; the message names the argument and what was expected."""
 
 
 def operator(
@@ -77,7 +55,7 @@ def operator(
     """
 
     def make(function: Callable[..., Any]) -> Operator:
-        table = _operator(name or function.__name__, function, declared, _symbols(tokens))
+        table = _operator(name or function.__name__, function, declared, symbols_of(tokens))
         tensors, given = {spec.name for spec in table.drawn}, exact or {}
         _require_names(table, "mutates", mutates, table.forward_arguments)
         _require_names(table, "usual", () if usual is None or callable(usual) else usual, tensors)
@@ -112,19 +90,19 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
     for one in (*tensors, *scalars):
         if one not in declared:
             raise DeclarationError(f"{name}: {one} is an argument of the function, and is not declared")
-    inputs = tuple(_spec(name, one, declared[one]) for one in tensors)
+    inputs = tuple(spec_of(name, one, declared[one]) for one in tensors)
     if not inputs:
         raise DeclarationError(f"{name}: the function has no tensor argument")
     others = {one: value for one, value in declared.items() if one not in tensors and one not in scalars}
     formulas = {one: value for one, value in others.items() if isinstance(value, str)}
-    symbols = _all_symbols(name, inputs, formulas)
-    starred = _starred(name, [declared[one] for one in tensors], [*formulas.values()])
+    symbols = all_symbols(name, inputs, formulas)
+    starred = starred_symbols(name, [declared[one] for one in tensors], [*formulas.values()])
     for one in others:
         if one not in symbols and one not in starred.values():
             raise DeclarationError(f"{name}: {one} is neither an argument of the function nor an axis of its tensors")
     ranges = {one: others.get(starred.get(one, one), (1, 8192)) for one in symbols if one not in formulas}
     axes = tuple(_axis(name, one, given, leading=one in starred) for one, given in ranges.items())
-    formulas = _ordered(name, formulas, [one.name for one in axes])
+    formulas = ordered(name, formulas, [one.name for one in axes])
     unknown = [one for one in tokens if one not in symbols]
     if unknown:
         raise DeclarationError(f"{name}: tokens: {unknown[0]} is no axis of its tensors, which are {', '.join(symbols)}")
@@ -142,7 +120,7 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
         function=function,
     )
     _check_tokens(record)
-    outputs = _Outputs(record).specs()
+    outputs = Outputs(record).specs()
     whole = record_of(
         name,
         axes=axes,
@@ -208,84 +186,6 @@ def _tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-def _spec(operator: str, name: str, notation: object) -> TensorSpec:
-    matched = _NOTATION.fullmatch(notation.strip()) if isinstance(notation, str) else None
-    role = _ROLES.get(matched["dtype"] or "storage") if matched else None
-    if matched is None or role is None:
-        wanted = f'"[axes] dtype" with a dtype out of {", ".join(_ROLES)}'
-        raise DeclarationError(f"{operator}: {name} must be declared as {wanted}, was {notation!r}")
-    optional, differentiable = matched["optional"] is not None, matched["constant"] is None
-    spec = TensorSpec(name, _symbols(matched["axes"]), role, optional, differentiable=differentiable)
-    return replace(spec, values=_values(operator, spec, matched))
-
-
-def _values(operator: str, spec: TensorSpec, matched: re.Match[str]) -> Values | None:
-    """Return the values of a tensor of integers or booleans, from the notation behind its dtype."""
-    least, end = matched["least"], matched["end"]
-    order: Order = matched["order"] or ""  # type: ignore[assignment]  # one of the words in `_NOTATION`
-    sentinel = None if matched["sentinel"] is None else int(matched["sentinel"])
-    where = f"{operator}: {spec.name} is declared as {matched.string!r}"
-    if spec.floating or spec.role is Role.BOOL:
-        if end or order or sentinel is not None:
-            raise DeclarationError(f"{where}; only int32 and int64 have a range, a sentinel or an order")
-        return None if spec.floating else Values()
-    if order == "permutation":
-        if end or sentinel is not None or not spec.symbols:
-            raise DeclarationError(f"{where}; a permutation is of all indices of its last axis, without range or sentinel")
-        return Values(end=spec.symbols[-1], order=order)
-    if end is None or (order and not spec.symbols):
-        raise DeclarationError(f'{where}; an integer tensor has a range, as in "[T] int64 in 0..V", which excludes V')
-    return Values(least.strip(), end.strip(), sentinel, order)
-
-
-def _all_symbols(operator: str, inputs: Sequence[TensorSpec], formulas: Mapping[str, str]) -> list[str]:
-    """Return the symbols of the tensors, of their ranges and of the formulas, each once."""
-    symbols = [symbol for spec in inputs for symbol in spec.symbols if not symbol.isdigit()]
-    try:
-        for spec in inputs:
-            symbols += sorted(spec.values.symbols) if spec.values is not None else ()
-        for name, formula in formulas.items():
-            symbols += (name, *expression.symbols(formula))
-    except expression.ExpressionError as error:
-        raise DeclarationError(f"{operator}: {error}") from None
-    return [one for one in dict.fromkeys(symbols) if not one.isdigit()]
-
-
-def _ordered(operator: str, formulas: Mapping[str, str], axes: Sequence[str]) -> dict[str, str]:
-    """Return the formulas, each behind those of its symbols."""
-    found: dict[str, str] = {}
-    while len(found) < len(formulas):
-        ready = [
-            name
-            for name, formula in formulas.items()
-            if name not in found and all(one in axes or one in found for one in expression.symbols(formula))
-        ]
-        if not ready:
-            circle = ", ".join(f"{name} = {formula}" for name, formula in formulas.items() if name not in found)
-            raise DeclarationError(f"{operator}: these sizes depend on themselves: {circle}")
-        found.update({name: formulas[name] for name in ready})
-    return found
-
-
-def _symbols(text: str) -> tuple[str, ...]:
-    """Return the symbols in a list, with `LEADING` of them for `*B`."""
-    names = [one.strip() for one in text.split(",") if one.strip()]
-    spread = [[f"{one[1:]}{at}" for at in range(LEADING)] if one.startswith("*") else [one] for one in names]
-    return tuple(symbol for some in spread for symbol in some)
-
-
-def _starred(operator: str, notations: Sequence[str], formulas: Sequence[str]) -> dict[str, str]:
-    """Return the axes that have a star in the notations, such as B0, each with its name there, such as B."""
-    brackets = [one.strip() for text in notations for one in _NOTATION.fullmatch(text.strip())["axes"].split(",")]  # type: ignore[index]
-    ranges = [one for text in notations for one in re.findall(r"[A-Za-z_]\w*", text.partition("]")[2])]
-    words = {*brackets, *ranges, *(one for text in formulas for one in expression.symbols(text))}
-    found = {one: stem[1:] for stem in brackets if stem.startswith("*") for one in _symbols(stem)}
-    for one, stem in found.items():
-        if words & {one, stem}:
-            raise DeclarationError(f"{operator}: a case may have no axis {one}, so that only *{stem} in brackets names it")
-    return found
-
-
 def _axis(operator: str, symbol: str, given: object, *, leading: bool) -> Axis:
     whole = isinstance(given, tuple) and len(given) == 2 and all(type(one) is int for one in given)
     if not whole or not 0 <= given[0] <= given[1]:  # type: ignore[index]
@@ -318,96 +218,3 @@ def _check_tokens(table: Operator) -> None:
         values = spec.values
         if values is not None and (tokens & values.symbols or (values.order and tokens & set(spec.symbols[-1:]))):
             raise DeclarationError(f"{where}, on which the values of {spec.name} depend")
-
-
-@dataclass(frozen=True)
-class _Outputs:
-    """Finds the outputs of an operator by calls of its function, in which each axis has a size of its own.
-
-    The calls have data: the first use of the device "meta" imports TorchDynamo, which takes two seconds.
-    """
-
-    table: Operator
-
-    def specs(self) -> tuple[TensorSpec, ...]:
-        """Return the specs of the outputs."""
-        axes = self.table.axes
-        if len(axes) >= len(_PRIMES):
-            raise DeclarationError(f"{self.table.name}: at most {len(_PRIMES) - 1} axes are supported, was {len(axes)}")
-        first, second = (self._sizes(shift) for shift in (0, 1))
-        results, others = self._results(first), self._results(second)
-        taken = {name for spec in self.table.inputs for name in (spec.name, f"d{spec.name}")}
-        stem = "out" if taken & {"y", "dy", *(f"{d}y{at}" for d in ("", "d") for at in range(len(results)))} else "y"
-        found = []
-        for at, (one, other) in enumerate(zip(results, others, strict=True)):
-            name = stem if len(results) == 1 else f"{stem}{at}"
-            if not isinstance(one, Tensor) or one.dtype not in _DTYPES or one.dim() != other.dim():
-                was = str(one.dtype) if isinstance(one, Tensor) else type(one).__name__
-                wanted = f"a tensor in the dtype of the case, {', '.join(list(_ROLES)[1:])}"
-                raise DeclarationError(f"{self.table.name}: output {name} must be {wanted}, was {was}")
-            symbols = tuple(self._symbol(name, pair, (first, second)) for pair in zip(one.shape, other.shape, strict=True))
-            found.append(TensorSpec(name, symbols, _DTYPES[one.dtype], differentiable=one.requires_grad))
-        self._check_variants(first, found)
-        return tuple(found)
-
-    def _sizes(self, shift: int) -> Mapping[str, int]:
-        """Return sizes of all symbols in which each axis has a prime of its own, where its range has one left."""
-        chosen: dict[str, int] = {}
-        for at, axis in enumerate(self.table.axes):
-            primes = (*_PRIMES[at + shift :], *_PRIMES)
-            inside = [one for one in primes if axis.least <= one <= axis.most and one not in chosen.values()]
-            chosen[axis.name] = inside[0] if inside else min(max(primes[0], axis.least), axis.most)
-        problem = self.table.problem(chosen)
-        if problem is not None:
-            raise DeclarationError(f"{self.table.name}: for {_listed(chosen)}: {problem}")
-        return self.table.sizes(chosen)
-
-    def _symbol(self, output: str, pair: tuple[int, int], sizes: tuple[Mapping[str, int], Mapping[str, int]]) -> str:
-        """Return the symbol of a dimension from its size in two calls."""
-        fitting = [name for name in sizes[0] if (sizes[0][name], sizes[1][name]) == pair]
-        fixed = {axis.name for axis in self.table.axes if axis.least == axis.most}
-        if pair[0] == pair[1] and fixed.issuperset(fitting):
-            return str(pair[0])
-        if len(fitting) != 1:
-            meant = f"may be {' or '.join(fitting)}" if fitting else "is no symbol; declare one, as in D2='2*D'"
-            raise DeclarationError(
-                f"{self.table.name}: {output} has an axis of {pair[0]} for {_listed(sizes[0])}, which {meant}"
-            )
-        return fitting[0]
-
-    def _check_variants(self, sizes: Mapping[str, int], outputs: Sequence[TensorSpec]) -> None:
-        """Require outputs of the same shapes and dtypes with fewer leading axes, and without the optional tensors."""
-        leading = [axis.name for axis in self.table.axes if axis.leading]
-        optional = frozenset(spec.name for spec in self.table.inputs if spec.optional)
-        fewer = [{name: size for name, size in sizes.items() if name not in leading[rank:]} for rank in range(len(leading))]
-        for there, absent in [(sizes, optional), *((one, frozenset[str]()) for one in fewer)]:
-            results = self._results(there, absent)
-            for one, spec in zip(results, outputs, strict=True):
-                if tuple(one.shape) != spec.shape(there) or _DTYPES.get(one.dtype) is not spec.role:
-                    where = f"{''.join(f'without {one} ' for one in sorted(absent))}for {_listed(there)}"
-                    was = f"{tuple(one.shape)}, {one.dtype}"
-                    raise DeclarationError(
-                        f"{self.table.name}: {spec.name} is {was} {where}, not [{', '.join(spec.symbols)}]"
-                    )
-
-    def _results(self, sizes: Mapping[str, int], absent: frozenset[str] = frozenset()) -> tuple[Any, ...]:
-        """Return what the function returns for these sizes."""
-        inputs = self.table.inputs
-        given = [None if spec.name in absent else _argument(spec, sizes) for spec in inputs]
-        try:
-            return _tuple(self.table.forward(*given, **self.table.scalars))
-        except Exception as error:
-            shapes = [f"{spec.name} {tuple(one.shape)}" for spec, one in zip(inputs, given, strict=True) if one is not None]
-            what = f"the function fails on {', '.join(shapes)}{''.join(f', without {one}' for one in sorted(absent))}"
-            raise DeclarationError(f"{self.table.name}: {what}: {type(error).__name__}: {error}") from error
-
-
-def _argument(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:
-    if spec.values is not None:
-        return plain_values(spec, sizes)
-    ones = torch.ones(spec.shape(sizes), dtype=spec.dtype(torch.bfloat16))
-    return ones.requires_grad_(spec.differentiable)
-
-
-def _listed(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} = {size}" for name, size in sizes.items())

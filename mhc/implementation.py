@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
 from mhc.declaration import Backward, Forward
-from mhc.operator import OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
+from mhc.operator import DEFAULT, OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
 DEVICES = ("cpu", "cuda")
 
@@ -51,18 +51,15 @@ def _supports_everything(case: Case) -> Literal[True]:
 class Implementation:
     """A named forward and backward of one operator.
 
-    With the operator `mhc_pre` (docs/bring-your-own.md has a worked example):
-
-        forward(x, phi, alpha, bias, gamma, *, norm_eps, hc_eps)
-            -> h_in, h_post, h_res, inv_rms, h_mix, h_pre          the last three may be None: not judged
-        backward(x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma, *, norm_eps, hc_eps)
-            -> dx, dphi, dalpha, dbias, dgamma                     any may be None: reported as not judged
+    `forward` takes the operator's inputs in order and its scalars as keywords, and returns the outputs. `backward` takes
+    the inputs, saved outputs, upstream gradients and then the optional inputs, and returns the gradients. A gradient, or an
+    output of `Operator.optional_outputs`, may be None: it is reported as not judged (docs/bring-your-own.md has examples).
 
     Attributes:
         name: unique; used in reports and fingerprints.
         forward, backward: one of them may be None; then it is not run. A single output needs no tuple around it.
         devices: device types, of "cpu" and "cuda".
-        dtypes: accepted dtypes of x, by name.
+        dtypes: accepted dtypes of cases, by name.
         supports: returns True or `Refused(reason)` for a case whose device and dtype are listed.
         env: environment variables of its worker process, set before any import.
         schedule: tunable parameters, name to allowed values; the functions then take a keyword `schedule`.
@@ -91,7 +88,7 @@ class Implementation:
     recomputes_forward: bool = False
     aliases: tuple[tuple[str, str], ...] = ()
     compiles: Callable[[], int] | None = None
-    operator: str | Operator = "mhc_pre"
+    operator: str | Operator = DEFAULT
     function: Callable[..., Any] | None = None
     origin: str = "built in"
 

@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -29,21 +29,24 @@ STORAGE_DTYPES: Mapping[str, torch.dtype] = {
 }
 
 
+T = TypeVar("T")
+DEFAULT = "mhc_pre"
+"""The operator where none is named."""
 STAGES = ("forward", "backward")
 UNLIMITED = 2**63 - 1
 """The largest size of a tensor."""
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of parameters, sums and gates for an `x` of `dtype`: float64 for float64, else float32."""
+    """Return the dtype of parameters, sums and gates for a case of `dtype`: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 class Role(Enum):
     """What dtype a tensor has: one of a case's two floating-point dtypes, or one of its own."""
 
-    STORAGE = "storage"  # the dtype of x
-    ACCUMULATE = "accumulate"  # float64 where x is float64, else float32
+    STORAGE = "storage"  # the dtype of the case
+    ACCUMULATE = "accumulate"  # float64 where the case is float64, else float32
     INT32 = "int32"
     INT64 = "int64"
     BOOL = "bool"
@@ -162,19 +165,17 @@ class Relation:
     silent: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Production:
-    """The shapes of an operator in models, and the largest single sizes.
+class Draw(Protocol):
+    """What `Operator.draw_sizes` draws with; `strategies` implements it."""
 
-    Attributes:
-        streams, widths: values of n and D in models, the most common first. tokens: the largest N of a call.
-        longest: for B, S and D, the largest size drawn while all others are small.
-    """
+    def choice(self, options: tuple[T, ...]) -> T:
+        """Return one of `options`, simplest first."""
 
-    streams: tuple[int, ...] = (1,)
-    widths: tuple[int, ...] = (1024, 2048, 4096, 8192)
-    tokens: int = 16384
-    longest: Mapping[str, int] = field(default_factory=lambda: {"B": 1 << 18, "S": 1 << 18, "D": 8192})
+    def integer(self, least: int, most: int) -> int:
+        """Return an integer from `least` to `most`."""
+
+    def log_uniform(self, least: int, most: int) -> int:
+        """Return a log-uniform integer from `least` to `most`, often a power of 2 or next to one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,8 +215,13 @@ class Operator:
     its file has not been imported, so that they cannot be called.
 
     For the strategies: `scalar_choices` are the values of scalars. `usual_exponents` returns, from the sizes, log2 of the
-    scale of tensors in a model (0 if missing), `regimes` names states of a model, and `production` gives the shapes of
-    models; without it, sizes are drawn from the ranges of the axes, and `model_sizes` are sizes of axes in models.
+    scale of tensors in a model (0 if missing), and `regimes` names states of a model. Sizes are drawn from the ranges of
+    the axes, and `model_sizes` are sizes of axes in models; or `draw_sizes` returns those of the axes. It takes a `Draw`;
+    the kind of sizes, "usual", "stretched" or "model"; `max_elements` of the largest tensor; `usual` sizes in order; those
+    `beside` a tile; and `like`, the sizes of a case whose compiled programs are to be used again, or None.
+
+    `size_labels` are the symbols whose sizes reports show, by the words there; without them, the axes. `probe_sizes` are the
+    sizes of the presence gate's probes, simplest first; without them, the gate chooses.
     """
 
     name: str
@@ -230,7 +236,7 @@ class Operator:
     derived: Callable[[Mapping[str, int]], Mapping[str, int]]
     forward: Callable[..., Sequence[Any]]
     backward: Callable[..., Sequence[Any]]
-    tokens: tuple[str, ...] = ("B", "S")
+    tokens: tuple[str, ...] = ()
     streams: str = ""
     blocks: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     relations: tuple[Relation, ...] = ()
@@ -238,8 +244,10 @@ class Operator:
     exact_scalars: Mapping[str, float] = field(default_factory=dict)
     usual_exponents: Callable[[Mapping[str, int]], Mapping[str, int]] = lambda sizes: {}
     regimes: Mapping[str, Regime] = field(default_factory=dict)
-    production: Production | None = None
     model_sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    draw_sizes: Callable[..., Mapping[str, int]] | None = None
+    size_labels: Mapping[str, str] = field(default_factory=dict)
+    probe_sizes: tuple[Mapping[str, int], ...] = ()
     scalar_choices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
     formulas: Mapping[str, str] = field(default_factory=dict)

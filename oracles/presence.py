@@ -17,10 +17,8 @@ from oracles.verdict import Verdict, failed, not_applicable, passed
 
 NAME = "presence"
 
-_SHAPES = ({"B": 1, "S": 1, "n": 1, "D": 1}, {"B": 1, "S": 70, "n": 2, "D": 8}, {"B": 2, "S": 3, "n": 4, "D": 33})
-"""Of mHC pre: the simplest shape; more than 64 tokens; another n and D. All are small, since probes run often."""
 _SIZES = (1, 8, 33)
-"""Of another operator: the sizes of its axes, of all at once."""
+"""Of all axes at once, where the operator has no `probe_sizes`."""
 
 
 def simplest(trial: Trial) -> Plan | list[Verdict]:
@@ -74,8 +72,8 @@ def _probes(trial: Trial, chosen: slice) -> list[Run]:
 
 def _shapes(table: Operator) -> Sequence[Mapping[str, int]]:
     """Return the sizes of the axes of the probes, simplest first."""
-    if table.production is not None:
-        return _SHAPES
+    if table.probe_sizes:
+        return table.probe_sizes
     return [{axis.name: min(max(size, axis.least), axis.most) for axis in table.axes} for size in _SIZES]
 
 

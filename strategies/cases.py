@@ -9,14 +9,14 @@ from hypothesis import event
 from hypothesis import strategies as st
 
 from mhc.case import Case, ScheduleValue
-from mhc.operator import OPERATORS, STORAGE_DTYPES, Operator, Regime, TensorSpec
+from mhc.operator import DEFAULT, OPERATORS, STORAGE_DTYPES, Operator, Regime, TensorSpec
 from mhc.recipe import Recipe
 from strategies.choice import choice
 from strategies.layouts import laid_out
-from strategies.reach import ACTIVE, PERIOD, Reach, model_shapes, model_sizes, stretched_shapes, stretched_sizes
+from strategies.reach import ACTIVE, PERIOD, Reach, model_sizes, own_sizes, stretched_sizes
 from strategies.regions import regions
 from strategies.schedules import schedules, tiles
-from strategies.shapes import TILES, plain_shapes, shapes
+from strategies.shapes import TILES, plain_shapes
 from strategies.values import KINDS, WHOLE_KINDS, exponents, one_hot, special_values
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
@@ -29,7 +29,7 @@ assert set(DTYPES) == set(STORAGE_DTYPES)
 def cases(
     draw: st.DrawFn,
     *,
-    operator: str = "mhc_pre",
+    operator: str = DEFAULT,
     dtypes: tuple[str, ...] = DTYPES,
     max_elements: int = 1 << 15,
     special: bool = True,
@@ -42,21 +42,21 @@ def cases(
     Scales are as in a model (`Operator.usual_exponents`), except for one tensor or for a regime in some cases.
 
     Args:
-        dtypes: dtypes of x, simplest first.
+        dtypes: dtypes of cases, simplest first.
         max_elements: elements of the largest tensor; at model sizes, of x.
         special: allow NaN, infinities and outliers.
         spaces: declared schedule spaces by implementation.
-        like: a case whose n, D, dtype, optional tensors and schedules are kept, so that compiled programs can be reused;
-            for `Reach.USUAL` only.
+        like: a case whose dtype, optional tensors and schedules are kept, and the sizes that `Operator.draw_sizes` keeps, so
+            that compiled programs can be reused; for `Reach.USUAL` only.
         reach: the kind of sizes. At model sizes, values repeat and few tokens have a gradient, for a cheap reference.
     """
     table = OPERATORS[operator]
     beside = tiles(spaces) or TILES
-    if table.production is None:
+    if table.draw_sizes is None:
         sizes = draw(_declared_sizes(table, reach, max_elements, beside))
     else:
-        shape = draw(_shapes(table, reach, max_elements, beside, like))
-        sizes = table.sizes(dict(zip(table.axis_names, shape, strict=True)))
+        kept = None if like is None else like.sizes
+        sizes = draw(own_sizes(table=table, reach=reach, max_elements=max_elements, tiles=beside, like=kept))
     if like is None:
         dtype = draw(choice(dtypes))
         present = [spec for spec in table.drawn if not spec.optional or draw(st.booleans())]
@@ -90,7 +90,7 @@ def cases(
 def _declared_sizes(
     table: Operator, reach: Reach, max_elements: int, beside: tuple[int, ...]
 ) -> st.SearchStrategy[Mapping[str, int]]:
-    """Return the strategy for the sizes of an operator that a function declares."""
+    """Return the strategy for sizes that are drawn from the ranges of the axes."""
     match reach:
         case Reach.USUAL:
             return plain_shapes(table=table, max_elements=max_elements, tiles=beside)
@@ -98,20 +98,6 @@ def _declared_sizes(
             return stretched_sizes(table=table, max_elements=max_elements)
         case Reach.MODEL:
             return model_sizes(table=table, max_elements=max_elements)
-
-
-def _shapes(
-    table: Operator, reach: Reach, max_elements: int, beside: tuple[int, ...], like: Case | None
-) -> st.SearchStrategy[tuple[int, int, int, int]]:
-    """Return the strategy for the sizes of an operator with shapes of models."""
-    match reach:
-        case Reach.USUAL:
-            kept = None if like is None else (like.sizes["n"], like.sizes["D"])
-            return shapes(max_n=table.axis("n").most, max_elements=max_elements, tiles=beside, like=kept)
-        case Reach.STRETCHED:
-            return stretched_shapes(table=table, max_elements=max_elements)
-        case Reach.MODEL:
-            return model_shapes(table=table, max_elements=max_elements)
 
 
 def _thinned(recipe: Recipe, spec: TensorSpec, table: Operator, sizes: Mapping[str, int]) -> Recipe:

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 
 from hypothesis import strategies as st
 
-from mhc.operator import Axis, Operator
+from mhc.operator import Axis, Operator, T
 from strategies.choice import choice
-from strategies.shapes import FEW, fits, present_axes
+from strategies.shapes import FEW, TILES, edges, fits, present_axes, usual_sizes
 
 STEPS = 256
 """Steps of a log-uniform draw."""
@@ -22,7 +23,6 @@ It is prime, so that an offset that wraps at a power of two, or a tile read twic
 ACTIVE = 32
 """Nonzero rows of an upstream gradient at model sizes."""
 
-_AXES = ("S", "D", "S", "D", "S", "B", "B", "n and D")
 _BESIDE = (0, 0, 0, 1, -1)
 _ODD = (0, 0, 0, 1, -1, 37, -64)
 _WHOLE = (False, False, False, False, False, False, False, True)
@@ -33,34 +33,41 @@ class Reach(Enum):
 
     USUAL = "usual"  # small sizes and those at which kernels change their path: finds most bugs, and is quick
     STRETCHED = "stretched"  # one size log-uniform up to its limit, the others small: finds failures beyond a size
-    MODEL = "model"  # n, D and tokens as in production
+    MODEL = "model"  # sizes as in a model
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Draws for `Operator.draw_sizes`."""
+
+    draw: st.DrawFn
+
+    def choice(self, options: tuple[T, ...]) -> T:
+        drawn: T = self.draw(choice(options))
+        return drawn
+
+    def integer(self, least: int, most: int) -> int:
+        return self.draw(st.integers(least, most))
+
+    def log_uniform(self, least: int, most: int) -> int:
+        return self.draw(log_uniform(least, most))
 
 
 @st.composite
-def stretched_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
-    """Draw (B, S, n, D) with one size log-uniform up to its limit and the others small."""
-    assert table.production is not None
-    longest, axis = table.production.longest, draw(choice(_AXES))
-    few = axis in {
-        "S",
-        "B",
-    }  # many tokens need few streams and columns: a token has n*D elements in x, n*n + 2*n in gates
-    n = draw(
-        choice(tuple(one for one in ((1, 1, 1, 2, 4) if few else (1, 1, 2, 4, 3, 5, 8)) if one <= table.axis("n").most))
-    )
-    B, S, D = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 3 if few else 6))
-    match axis:
-        case "S":
-            S = draw(log_uniform(257, min(longest["S"], max_elements // (B * max(n * D, n * n + 2 * n)))))
-        case "B":
-            S = draw(st.integers(1, 2))
-            B = draw(log_uniform(257, min(longest["B"], max_elements // (S * max(n * D, n * n + 2 * n)))))
-        case "D":
-            D = draw(log_uniform(257, min(longest["D"], max_elements // ((n * n + 2 * n) * n))))
-        case _:  # any n; only K = n*D is large
-            n = draw(st.integers(1, table.axis("n").most))
-            D = draw(log_uniform(65, min(longest["D"], max_elements // ((n * n + 2 * n) * n))))
-    return B, S, n, D
+def own_sizes(
+    draw: st.DrawFn,
+    *,
+    table: Operator,
+    reach: Reach,
+    max_elements: int,
+    tiles: tuple[int, ...] = TILES,
+    like: Mapping[str, int] | None = None,
+) -> Mapping[str, int]:
+    """Draw the sizes of all symbols of an operator that has `draw_sizes`."""
+    assert table.draw_sizes is not None
+    usual, beside = usual_sizes(tiles), edges(tiles)
+    chosen = table.draw_sizes(_Draw(draw), reach.value, max_elements=max_elements, usual=usual, beside=beside, like=like)
+    return table.sizes(chosen)
 
 
 @st.composite
@@ -115,29 +122,6 @@ def _most(table: Operator, sizes: Mapping[str, int], axis: Axis, max_elements: i
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(table, {**sizes, axis.name: middle}, max_elements) else (low, middle - 1)
     return low
-
-
-@st.composite
-def model_shapes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> tuple[int, int, int, int]:
-    """Draw (B, S, n, D) as in a model or close to it, with at most `max_elements` in x; few tokens first."""
-    made = table.production
-    assert made is not None
-    least = min(made.widths)
-    streams = [
-        one
-        for one in made.streams
-        if one <= table.axis("n").most and (one * one + 2 * one) * one * least <= 2 * max_elements
-    ]
-    n = draw(choice(tuple(streams) or (min(made.streams),)))
-    fitting = tuple(one for one in made.widths if (n * n + 2 * n) * n * one <= 2 * max_elements) or (least,)
-    D = draw(choice(fitting)) + draw(choice(_ODD))
-    fitting_tokens = max(1, max_elements // (n * D))
-    if draw(choice(_WHOLE)):  # as many elements as allowed: offsets may overflow
-        B = draw(choice(tuple(size for size in (1, 2) if size <= fitting_tokens)))
-        return B, fitting_tokens // B, n, D
-    tokens = min(made.tokens, fitting_tokens)
-    B = draw(choice(tuple(size for size in (1, 1, 2, 4) if size <= tokens)))
-    return B, draw(log_uniform(1, tokens // B)), n, D
 
 
 @st.composite

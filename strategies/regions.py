@@ -1,6 +1,7 @@
 """Labels of the regions in which a case lies, for `hypothesis.event` and for reports."""
 
 import math
+from collections.abc import Mapping
 
 from mhc.case import Case
 from mhc.operator import STORAGE_DTYPES, Operator
@@ -11,24 +12,16 @@ _SIZES = (
     *((0, "0"), (1, "1"), (8, "2..8"), (64, "9..64"), (1024, "65..1024"), (8192, "1025..8192")),
     (math.inf, "over 8192"),
 )
-_NAMES = [name for _, name in _SIZES]
-_ASPECTS = {
-    "tokens": [*_NAMES, "a tile", "beside a tile"],
-    "width": [*_NAMES[1:], "8 mod 16", "a tile", "beside a tile"],
-    "streams": [str(n) for n in range(1, 17)],
-}
 _SPECIAL = ("NaN", "infinity", "outlier")
 
 
 def regions(case: Case) -> frozenset[str]:
     """Return the labels of `case`, each "aspect: value"; they depend on the case only."""
     labels = {f"dtype: {case.dtype}"}
-    for name, size in _sizes(case).items():
-        labels.add(f"{name}: {size}" if name == "streams" else f"{name}: {_size(size)}")
-        if size in edges(TILES) and name != "streams":
-            labels.add(f"{name}: beside a tile" if size not in TILES else f"{name}: a tile")
-        if size % 16 == 8 and name not in {"tokens", "streams"}:
-            labels.add(f"{name}: 8 mod 16")
+    for name, symbol in _shown(case.table).items():
+        if symbol in case.sizes:
+            values = _size_labels(case.table, symbol)
+            labels |= {f"{name}: {value}" for value in _of_size(case.sizes[symbol]) if value in values}
     labels |= {f"{name}: absent" for name in case.table.axis_names if name not in case.sizes}
     labels |= {f"{spec.name}: absent" for spec in case.table.drawn if spec.optional and not case.has(spec.name)}
     labels |= {f"{name}: {_epsilon(value)}" for name, value in case.scalars.items()}
@@ -47,21 +40,13 @@ def regions(case: Case) -> frozenset[str]:
     return frozenset(labels)
 
 
-def _sizes(case: Case) -> dict[str, int]:
-    """Return the sizes that have labels, by aspect: those of the axes, and for mHC pre in the words of its reports."""
-    if case.table.production is None:
-        return {name: case.sizes[name] for name in case.axes}
-    return {"tokens": case.token_count, "width": case.sizes["D"], "streams": case.sizes["n"]}
-
-
 def labels(operator: Operator) -> tuple[str, ...]:
     """Return every label that a drawn case can have, in the order of reports, so that reports can list empty regions.
 
     "schedule: pinned" is left out, since only implementations with a schedule can have it.
     """
-    sizes = [name for _, name in _SIZES]
     aspects: dict[str, list[str]] = {
-        **(_aspects_of_axes(operator, sizes) if operator.production is None else _ASPECTS),
+        **{name: _size_labels(operator, symbol) for name, symbol in _shown(operator).items()},
         "dtype": list(STORAGE_DTYPES),
         **{name: ["0", "tiny", "usual", "large"] for name in operator.scalars},
         "layout": ["contiguous", "transposed", "stepped", "padded", "offset", "expanded"],
@@ -74,20 +59,29 @@ def labels(operator: Operator) -> tuple[str, ...]:
     return tuple(f"{aspect}: {value}" for aspect, values in aspects.items() for value in values)
 
 
-def _aspects_of_axes(operator: Operator, names: list[str]) -> dict[str, list[str]]:
-    """Return the labels of the sizes of axes."""
-    return {
-        axis.name: [
-            *(["absent"] if axis.leading else []),
-            *names[axis.least == 1 :],
-            *("8 mod 16", "a tile", "beside a tile"),
-        ]
-        for axis in operator.axes
-    }
+def _shown(operator: Operator) -> Mapping[str, str]:
+    """Return the symbols whose sizes have labels, by their words."""
+    return operator.size_labels or {axis.name: axis.name for axis in operator.axes}
 
 
-def _size(count: int) -> str:
-    return next(name for most, name in _SIZES if count <= most)
+def _size_labels(operator: Operator, symbol: str) -> list[str]:
+    """Return the labels that the size of a symbol can have: for streams each number, else ranges."""
+    axis = next((axis for axis in operator.axes if axis.name == symbol), None)
+    ranges = [name for _, name in _SIZES]
+    if axis is None:
+        return [*ranges, "a tile", "beside a tile"]
+    if symbol == operator.streams:
+        return [str(size) for size in range(axis.least, axis.most + 1)]
+    absent = ["absent"] if axis.leading else []
+    return [*absent, *ranges[axis.least == 1 :], "8 mod 16", "a tile", "beside a tile"]
+
+
+def _of_size(size: int) -> set[str]:
+    """Return all labels of a size."""
+    words = {str(size), next(name for most, name in _SIZES if size <= most)}
+    if size in edges(TILES):
+        words.add("a tile" if size in TILES else "beside a tile")
+    return words | ({"8 mod 16"} if size % 16 == 8 else set())
 
 
 def _epsilon(value: float) -> str:

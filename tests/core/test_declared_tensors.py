@@ -12,10 +12,10 @@ from torch.nn.functional import cross_entropy
 
 from mhc import Case, CaseError, Implementation, default_case, materialise, operator
 from mhc.case import with_sizes, with_tensor
-from mhc.declaration import DeclarationError
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.minimise.search import search
+from mhc.notation import DeclarationError
 from mhc.operator import Operator, Role, Values
 from mhc.recipe import INTEGER_KINDS, Layout
 from oracles.verdict import Status

@@ -1,4 +1,4 @@
-"""The contracts of docs/operator.md on the implementations in plain PyTorch and on the call a model makes."""
+"""The contracts of docs/mhc-pre.md on the implementations in plain PyTorch and on the call a model makes."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -10,7 +10,7 @@ from torch.autograd.gradcheck import gradcheck
 from mhc import Case, mhc_pre
 from mhc.case import with_tensor
 from mhc.operator import STORAGE_DTYPES
-from mhc.operators.mhc_pre.table import MAX_N
+from mhc.operators.mhc_pre.shapes import MAX_N
 from mhc.operators.mhc_pre.tilelang.compile.cache import Counts, kernel_source
 from mhc.operators.mhc_pre.tilelang.cpu import PASSES
 from mhc.operators.mhc_pre.tilelang.implementations import TILELANG_C

@@ -15,7 +15,7 @@ from mhc import Implementation
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
 from mhc.operator import STORAGE_DTYPES
-from mhc.operators.mhc_pre.table import MAX_N
+from mhc.operators.mhc_pre.shapes import MAX_N
 from mhc.operators.mhc_pre.tilelang.compile.cache import Counts, kernel_source
 from mhc.operators.mhc_pre.tilelang.cpu import PASSES, weight
 from mhc.operators.mhc_pre.tir.forward import PLAIN, TILES, TILES_FLOAT64

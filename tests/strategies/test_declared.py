@@ -6,9 +6,9 @@ from hypothesis import given, seed
 from torch import Tensor
 
 from mhc import Case, Implementation, Recipe, operator
-from mhc.declaration import DeclarationError
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
+from mhc.notation import DeclarationError
 from mhc.operator import Regime, Relation
 from strategies.cases import cases
 from strategies.reach import PERIOD, Reach

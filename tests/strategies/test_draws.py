@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import hypothesis
@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from mhc import Case, default_case
 from mhc.case import with_tensor
 from mhc.operator import OPERATORS
+from mhc.operators.mhc_pre import shapes as own
 from mhc.operators.mhc_pre.table import sizes as sizes_of
 from mhc.recipe import Layout, Recipe
 from strategies import cases as cases_
-from strategies import layouts, shapes, values
+from strategies import layouts, reach, shapes, values
 from strategies.cases import cases
 from strategies.layouts import laid_out
 from strategies.regions import labels, regions
@@ -53,6 +54,14 @@ def drawn_cases() -> tuple[Case, ...]:
     return tuple(drawn(cases(spaces={"mine": {"BLOCK": (8, 96), "FAST": (True, False)}}), 700))
 
 
+def own_shapes(max_n: int, like: tuple[int, int] | None = None, **options: Any) -> st.SearchStrategy[Any]:
+    """Shapes (B, S, n, D) of mHC pre with at most `max_n` streams."""
+    table = replace(TABLE, draw_sizes=partial(own.draw_sizes, max_n=max_n))
+    kept = None if like is None else dict(zip("nD", like, strict=True))
+    sizes = reach.own_sizes(table=table, reach=reach.Reach.USUAL, like=kept, **options)
+    return sizes.map(lambda sizes: tuple(sizes[name] for name in table.axis_names))
+
+
 def share(found: Iterable[bool]) -> float:
     told = list(found)
     return sum(told) / len(told)
@@ -78,12 +87,12 @@ def test_the_choices_and_their_weights() -> None:
     assert (layouts.OFFSETS, layouts.STEPS, layouts.PADS) == ((0, 0, 1, 8, 3), (1, 1, 1, 2, 3), (0, 0, 1, 8, 3))
     assert Counter(layouts.ORDERS) == {"as it stands": 2, "first two swapped": 1, "backwards": 1}
     assert Counter(layouts.EXPANSIONS) == {"none": 3, "first": 1, "last": 1, "all": 1}
-    assert Counter(shapes.BATCH) == {1: 6, 2: 5, 3: 4, 5: 3, 0: 1}
-    assert Counter(shapes.STREAMS) == {**dict.fromkeys(range(1, 17), 1), 4: 3, 8: 2, 16: 2}
+    assert Counter(own.BATCH) == {1: 6, 2: 5, 3: 4, 5: 3, 0: 1}
+    assert Counter(own.STREAMS) == {**dict.fromkeys(range(1, 17), 1), 4: 3, 8: 2, 16: 2}
     assert shapes.TILES == (8, 16, 32, 64, 128, 256, 512, 1024)
     assert shapes.PRIMES == (43, 61, 97, 131, 199, 251, 509, 1021)
     assert shapes.EIGHT_MOD_SIXTEEN == (40, 56, 72, 88, 104, 136, 200, 264, 520)
-    assert shapes.WIDE == 256
+    assert own.WIDE == 256
     assert shapes.edges((64, 8)) == (7, 8, 9, 63, 64, 65)
 
 
@@ -97,7 +106,7 @@ def test_a_round() -> None:
 
 @pytest.mark.parametrize("most", [1, 24, 100, 1 << 10, 1 << 13])
 def test_shapes_use_the_budget_and_keep_to_it(most: int) -> None:
-    found = drawn(shapes.shapes(max_n=16, max_elements=most), 300)
+    found = drawn(own_shapes(max_n=16, max_elements=most), 300)
     larger = 0
     for B, S, n, D in found:
         sizes = sizes_of(B, S, n, D)
@@ -109,7 +118,7 @@ def test_shapes_use_the_budget_and_keep_to_it(most: int) -> None:
 
 
 def test_widths_streams_and_tokens_are_all_drawn() -> None:
-    found = drawn(shapes.shapes(max_n=16, max_elements=1 << 15), 1500)
+    found = drawn(own_shapes(max_n=16, max_elements=1 << 15), 1500)
     widths, lengths = Counter(D for *_, D in found), Counter(S for _, S, *_ in found)
     wide = share(D > 256 for *_, D in found)
     assert 0.04 < wide < 0.25, "one case in twelve, and what else there is room for"
@@ -122,18 +131,18 @@ def test_widths_streams_and_tokens_are_all_drawn() -> None:
     assert sum(1 for size in lengths if size > 9) >= 10
     assert share(S in (1, 2, 3) for _, S, *_ in found) > 0.2
     assert {len(one) for one in found} == {4}
-    few = drawn(shapes.shapes(max_n=4, max_elements=1 << 12), 200)
+    few = drawn(own_shapes(max_n=4, max_elements=1 << 12), 200)
     assert {one[2] for one in few} == {1, 2, 3, 4}
-    alike = drawn(shapes.shapes(max_n=16, max_elements=1 << 10, like=(3, 7)), 200)
+    alike = drawn(own_shapes(max_n=16, max_elements=1 << 10, like=(3, 7)), 200)
     assert {one[2:] for one in alike} == {(3, 7)}
     assert max(B * S for B, S, *_ in alike) * 21 <= 1 << 10
     assert max(B * S for B, S, *_ in alike) > 30
     # of a small budget the gates of B*S*M are the largest where D is 1
-    narrow = drawn(shapes.shapes(max_n=16, max_elements=320, like=(16, 1)), 60)
+    narrow = drawn(own_shapes(max_n=16, max_elements=320, like=(16, 1)), 60)
     assert {B * S for B, S, *_ in narrow} <= {0, 1}
 
 
-def offered(strategy: Any, monkeypatch: pytest.MonkeyPatch, module: Any = shapes, **least: int) -> list[tuple[Any, ...]]:
+def offered(strategy: Any, monkeypatch: pytest.MonkeyPatch, module: Any = reach, **least: int) -> list[tuple[Any, ...]]:
     """What a draw may choose from, in order; whole numbers are offered as (least, most), and `least` says which is drawn."""
     seen: list[tuple[Any, ...]] = []
     integers = st.integers
@@ -155,12 +164,12 @@ def offered(strategy: Any, monkeypatch: pytest.MonkeyPatch, module: Any = shapes
 
 def test_what_shapes_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
     def at(most: int, **options: Any) -> list[tuple[Any, ...]]:
-        return offered(shapes.shapes(max_n=16, max_elements=most, **options), monkeypatch)[: 3 if "like" in options else 4]
+        return offered(own_shapes(max_n=16, max_elements=most, **options), monkeypatch)[: 3 if "like" in options else 4]
 
     assert at(45)[0] == (1, 2, 3), "3 streams have 15 * 3 elements at D = 1"
     assert at(44)[0] == (1, 2)
     batch, lengths = at(30, like=(1, 3), tiles=(10,))[:2]
-    assert batch == shapes.BATCH
+    assert batch == own.BATCH
     assert lengths == (1, 1, 1, 2, 2, 2, 3, 3, 3, 0, 4, 5, 6, 7, 8, 9, 10), "30 / 3, and beside a tile"
     assert at(29, like=(1, 3), tiles=(10,))[1][-1] == 9
     assert set(at(14, like=(1, 3))[0]) == {0, 1, 2, 3}
@@ -168,13 +177,13 @@ def test_what_shapes_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(at(1, like=(1, 3))[0]) == {0, 1}
     every = {*range(1, 41), *shapes.edges(shapes.TILES), *shapes.PRIMES, *shapes.EIGHT_MOD_SIXTEEN}
     below = sum(size <= 256 for size in every)
-    narrow = offered(shapes.shapes(max_n=1, max_elements=3 * 300), monkeypatch, upto11=10)
-    wide = offered(shapes.shapes(max_n=1, max_elements=3 * 300), monkeypatch, upto11=11)
+    narrow = offered(own_shapes(max_n=1, max_elements=3 * 300), monkeypatch, upto11=10)
+    wide = offered(own_shapes(max_n=1, max_elements=3 * 300), monkeypatch, upto11=11)
     last = sum(size <= 300 for size in every) - 1
     assert narrow[:3] == [(0, 11), (1,), (0, last)]
     assert wide[:3] == [(0, 11), (1,), (below, last)]
-    assert offered(shapes.shapes(max_n=1, max_elements=3 * 257), monkeypatch, upto11=11)[0] == (0, 11)
-    assert offered(shapes.shapes(max_n=1, max_elements=3 * 257 - 1), monkeypatch, upto11=11)[0] == (1,), "no room for it"
+    assert offered(own_shapes(max_n=1, max_elements=3 * 257), monkeypatch, upto11=11)[0] == (0, 11)
+    assert offered(own_shapes(max_n=1, max_elements=3 * 257 - 1), monkeypatch, upto11=11)[0] == (1,), "no room for it"
 
 
 def test_what_values_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,9 +202,9 @@ def test_tiles_are_those_of_the_schedules_or_the_usual_ones(monkeypatch: pytest.
 
     def noted(**options: Any) -> Any:
         asked.append(options["tiles"])
-        return shapes.shapes(**options)
+        return reach.own_sizes(**options)
 
-    monkeypatch.setattr(cases_, "shapes", noted)
+    monkeypatch.setattr(cases_, "own_sizes", noted)
     declared: list[dict[str, Any]] = [{}, {"mine": {"BLOCK": (96, 8)}}]
     for spaces in declared:
         hypothesis.find(cases(spaces=spaces), lambda _: True, settings=quiet(1))
@@ -203,7 +212,7 @@ def test_tiles_are_those_of_the_schedules_or_the_usual_ones(monkeypatch: pytest.
 
 
 def test_tiles_are_drawn_beside() -> None:
-    found = drawn(shapes.shapes(max_n=1, max_elements=1 << 12, tiles=(100,)), 600)
+    found = drawn(own_shapes(max_n=1, max_elements=1 << 12, tiles=(100,)), 600)
     assert {99, 100, 101} <= {D for *_, D in found}
     assert {99, 100, 101} <= {S for _, S, *_ in found}
     assert 64 not in {D for *_, D in found}

@@ -13,12 +13,13 @@ from mhc import Case, default_case, materialise
 from mhc.bench.cli import main
 from mhc.case import with_tensor
 from mhc.operator import OPERATORS
+from mhc.operators.mhc_pre.shapes import MODEL_TOKENS
 from mhc.recipe import CONTIGUOUS, Layout, Recipe
 from strategies.cases import cases
-from strategies.reach import ACTIVE, PERIOD, Reach, log_uniform
+from strategies.reach import ACTIVE, PERIOD, Reach, log_uniform, own_sizes
 from strategies.regions import labels, regions
 from strategies.schedules import tiles
-from strategies.shapes import edges, shapes
+from strategies.shapes import edges
 
 SPACE = {"mine": {"BLOCK": (64, 96), "WARPS": (4, 8), "FAST": (True, False)}}
 
@@ -154,8 +155,9 @@ def test_it_keeps_to_the_budget_and_makes_what_it_says(case: Case) -> None:
 def test_tiles_come_from_the_schedules() -> None:
     assert tiles(SPACE) == (8, 64, 96)
     assert edges((8, 64)) == (7, 8, 9, 63, 64, 65)
-    beside = find(shapes(max_n=16, max_elements=1 << 15, tiles=tiles(SPACE)), lambda shape: shape[3] == 97, settings=QUIET)
-    assert beside == (1, 1, 1, 97)
+    sizes = own_sizes(table=OPERATORS["mhc_pre"], reach=Reach.USUAL, max_elements=1 << 15, tiles=tiles(SPACE))
+    beside = find(sizes, lambda sizes: sizes["D"] == 97, settings=QUIET)
+    assert [beside[name] for name in ("B", "S", "n", "D")] == [1, 1, 1, 97]
 
 
 def test_regions_of_a_case() -> None:
@@ -238,9 +240,7 @@ def test_some_model_cases_have_all_the_elements_there_may_be() -> None:
     found = drawn(Reach.MODEL, 40, most)
     full = [case for case in found if math.prod(case.table.inputs[0].shape(case.sizes)) > 0.999 * most]
     assert 0.05 < len(full) / len(found) < 0.25
-    made = OPERATORS["mhc_pre"].production
-    assert made is not None
-    assert max(case.sizes["N"] for case in full) > made.tokens
+    assert max(case.sizes["N"] for case in full) > MODEL_TOKENS
     assert {case.sizes["B"] for case in full} == {1, 2}
 
 

@@ -16,7 +16,7 @@ from mhc.environment import environment
 from mhc.fuzz.cli.options import load_all
 from mhc.implementation import Implementation
 from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS
-from mhc.operators.mhc_pre.table import MAX_N
+from mhc.operators.mhc_pre.shapes import MAX_N
 
 RESULTS = verbs.RESULTS / "kernels.md"
 DEVICE = torch.device("cuda")

@@ -22,6 +22,7 @@ from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES, Implementation
 from mhc.loading import outside_names
+from mhc.operator import DEFAULT
 from mhc.registry import BUILT_IN, built_in, load
 from mhc.upstream.cli.export import VERBS
 from oracles.judge import JUDGED, SAMPLED, outcomes
@@ -90,7 +91,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     "--operator",
     type=click.Choice(list(dict.fromkeys(str(one.operator) for one in BUILT_IN))),
     metavar="NAME",
-    help="Check the built-in implementations of this operator, as `list` names it.  [default: mhc_pre]",
+    help=f"Check the built-in implementations of this operator, as `list` names it.  [default: {DEFAULT}]",
 )
 @_implementations
 @_against
@@ -101,7 +102,7 @@ def main(context: click.Context, /, **options: Any) -> None:
     """Draw cases, run every implementation on each, and judge them against float64.
 
     \b
-        python -m mhc.fuzz --minutes 10                      all built-in implementations of mhc_pre
+        python -m mhc.fuzz --minutes 10                      the built-in implementations of one operator
         python -m mhc.fuzz --cases 200 --operator rms_norm
         python -m mhc.fuzz --cases 500 --impl my_kernel.py:IMPL
         python -m mhc.fuzz --minutes 10 --impl my_kernel.py:IMPL --against golden

@@ -8,11 +8,12 @@ import torch
 
 from mhc.fuzz.check.differential import Peer
 from mhc.implementation import Implementation, ImplementationError
+from mhc.operator import DEFAULT
 from mhc.registry import built_in, load
 
 
 def load_all(
-    specs: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True, operator: str = "mhc_pre"
+    specs: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True, operator: str = DEFAULT
 ) -> list[tuple[str, Implementation]]:
     """Return the implementations named; without a name, all built-in ones of the operator that run on the device.
 
@@ -36,7 +37,7 @@ def load_pairs(
     asked_by: str = "--impl",
     *,
     here: bool = True,
-    operator: str = "mhc_pre",
+    operator: str = DEFAULT,
 ) -> tuple[list[tuple[str, Implementation]], tuple[Peer, ...]]:
     """Return the implementations named, and their peers, which are left out of "all built-in ones".
 

@@ -39,6 +39,7 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault
 from mhc.implementation import Implementation
+from mhc.operator import DEFAULT
 
 MINIMISE = True
 _DEFAULT_SECONDS = 60.0
@@ -68,7 +69,7 @@ class Settings:
     fixtures: Path | None
     max_elements: int | None = None
     on: str | None = None
-    operator: str = "mhc_pre"
+    operator: str = DEFAULT
 
 
 def settings_of(
@@ -149,7 +150,7 @@ def settings_of(
         fixtures=fixtures_folder,
         max_elements=max_elements,
         on=on,
-        operator=operator or "mhc_pre",
+        operator=operator or DEFAULT,
     )
 
 

@@ -1,6 +1,6 @@
 """mHC Forward Pre and its backward, each written once.
 
-Source: manifold-constrained hyper-connections, arXiv 2512.24880 eqs. 14-19; docs/operator.md states the contracts.
+Source: manifold-constrained hyper-connections, arXiv 2512.24880 eqs. 14-19; docs/mhc-pre.md states the contracts.
 
 Every function here is polymorphic in its number type. The same lines are read three ways:
 
@@ -86,7 +86,7 @@ def backward(
     norm_eps: float,
     hc_eps: float,
 ) -> Backward:
-    """Gradients of `forward`, derived by hand; docs/operator.md has the derivation step by step.
+    """Gradients of `forward`, derived by hand; docs/mhc-pre.md has the derivation step by step.
 
     Shapes: as `forward`, with its saved inv_rms [B, S], h_mix [B, S, M], h_pre and h_post [B, S, n], and the upstream
     gradients dh_in [B, S, D] (x's dtype), dh_post [B, S, n], dh_res [B, S, n, n]. `dx` is rounded once to `x.dtype`.

@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mhc.operator import Axis, Operator, Production, Regime, Role, TensorSpec
+from mhc.operator import Axis, Operator, Regime, Role, TensorSpec
 from mhc.operators.mhc_pre import formula
 from mhc.operators.mhc_pre.relations import RELATIONS
+from mhc.operators.mhc_pre.shapes import MAX_N, PROBES, draw_sizes
 from mhc.recipe import Recipe
-
-MAX_N = 16
 
 
 def derived(sizes: Mapping[str, int]) -> Mapping[str, int]:
@@ -64,6 +63,7 @@ PRE = Operator(
     derived=derived,
     forward=formula.forward,
     backward=formula.backward,
+    tokens=("B", "S"),
     streams="n",
     blocks={"K": (("n", "D"),), "M": (("n",), ("n",), ("n", "n"))},
     relations=RELATIONS,
@@ -84,9 +84,7 @@ PRE = Operator(
         # from 2^-63 on squares of float32 are below the normal range, from 2^-75 on they are 0
         "squares subnormal": Regime(tensors={"x": (None, -74, -60)}, scalars={"norm_eps": 0.0}),
     },
-    # n is 4 in the paper; D from 1280 to 7168 there, and the widths of other models
-    production=Production(
-        streams=(4, 4, 4, 1, 2, 8),
-        widths=(1024, 1280, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192),
-    ),
+    draw_sizes=draw_sizes,
+    size_labels={"tokens": "N", "width": "D", "streams": "n"},
+    probe_sizes=PROBES,
 )

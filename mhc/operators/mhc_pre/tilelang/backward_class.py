@@ -8,7 +8,7 @@ from torch import Tensor
 from mhc.case import ScheduleValue
 from mhc.implementation import Implementation
 from mhc.operators.mhc_pre.calls import BackwardFunction
-from mhc.operators.mhc_pre.table import MAX_N
+from mhc.operators.mhc_pre.shapes import MAX_N
 from mhc.operators.mhc_pre.tilelang.implementations import TILELANG, TILELANG_C
 
 

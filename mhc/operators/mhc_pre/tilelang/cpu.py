@@ -9,7 +9,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mhc.operators.mhc_pre.table import MAX_N, PRE, sizes
+from mhc.operators.mhc_pre.shapes import MAX_N
+from mhc.operators.mhc_pre.table import PRE, sizes
 from mhc.operators.mhc_pre.tensors import empty_outputs
 from mhc.operators.mhc_pre.tilelang.compile.cache import Program, program
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from mhc.operators.mhc_pre.table import MAX_N, sizes
+from mhc.operators.mhc_pre.shapes import MAX_N
+from mhc.operators.mhc_pre.table import sizes
 from mhc.operators.mhc_pre.tensors import empty_outputs, on_its_device
 from mhc.operators.mhc_pre.tilelang.compile.cache import Program, program
 from mhc.operators.mhc_pre.tilelang.cpu import FLAGS, PASSES, call, stored, weight

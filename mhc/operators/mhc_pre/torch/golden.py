@@ -77,7 +77,7 @@ def mhc_pre_backward_manual(
         dx     = dvec*gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
         dphi   = sum_tokens dh_mix^T (x*gamma)                  dgamma = sum_tokens x * dvec
 
-    Source: derived in docs/operator.md from arXiv 2512.24880, eqs. 14-19. Sums are float32 (float64 where x is float64); dx
+    Source: derived in docs/mhc-pre.md from arXiv 2512.24880, eqs. 14-19. Sums are float32 (float64 where x is float64); dx
     is rounded once to x's dtype. norm_eps does not enter: inv_rms carries it.
 
     Args:

@@ -248,7 +248,7 @@ def backward(
     hc_eps: float = 1e-6,
     schedule: Mapping[str, ScheduleValue] | None = None,
 ) -> tuple[Tensor | None, ...]:
-    """Return dx, dphi, dalpha, dbias and dgamma of mHC Forward Pre (docs/operator.md, Backward).
+    """Return dx, dphi, dalpha, dbias and dgamma of mHC Forward Pre (docs/mhc-pre.md, Backward).
 
     given: x [B, S, n, D], phi [M, K], alpha [3], bias [M], inv_rms [B, S], h_mix [B, S, M], h_pre and h_post [B, S, n],
     dh_in [B, S, D], dh_post [B, S, n], dh_res [B, S, n, n], gamma [n, D] or None. x and dh_in are bfloat16, float16,

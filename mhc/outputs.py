@@ -1,0 +1,112 @@
+"""The outputs of an operator that a function declares, found by calls of the function in small sizes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mhc.inputs import plain_values
+from mhc.notation import ROLES, DeclarationError
+from mhc.operator import Operator, Role, TensorSpec
+
+_PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
+_DTYPES = {
+    torch.bfloat16: Role.STORAGE,
+    torch.float32: Role.ACCUMULATE,
+    **{getattr(torch, role.value): role for role in (Role.INT32, Role.INT64, Role.BOOL)},
+}
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Finds the outputs of an operator by calls of its function, in which each axis has a size of its own.
+
+    The calls have data: the first use of the device "meta" imports TorchDynamo, which takes two seconds.
+    """
+
+    table: Operator
+
+    def specs(self) -> tuple[TensorSpec, ...]:
+        """Return the specs of the outputs."""
+        axes = self.table.axes
+        if len(axes) >= len(_PRIMES):
+            raise DeclarationError(f"{self.table.name}: at most {len(_PRIMES) - 1} axes are supported, was {len(axes)}")
+        first, second = (self._sizes(shift) for shift in (0, 1))
+        results, others = self._results(first), self._results(second)
+        taken = {name for spec in self.table.inputs for name in (spec.name, f"d{spec.name}")}
+        stem = "out" if taken & {"y", "dy", *(f"{d}y{at}" for d in ("", "d") for at in range(len(results)))} else "y"
+        found = []
+        for at, (one, other) in enumerate(zip(results, others, strict=True)):
+            name = stem if len(results) == 1 else f"{stem}{at}"
+            if not isinstance(one, Tensor) or one.dtype not in _DTYPES or one.dim() != other.dim():
+                was = str(one.dtype) if isinstance(one, Tensor) else type(one).__name__
+                wanted = f"a tensor in the dtype of the case, {', '.join(list(ROLES)[1:])}"
+                raise DeclarationError(f"{self.table.name}: output {name} must be {wanted}, was {was}")
+            symbols = tuple(self._symbol(name, pair, (first, second)) for pair in zip(one.shape, other.shape, strict=True))
+            found.append(TensorSpec(name, symbols, _DTYPES[one.dtype], differentiable=one.requires_grad))
+        self._check_variants(first, found)
+        return tuple(found)
+
+    def _sizes(self, shift: int) -> Mapping[str, int]:
+        """Return sizes of all symbols in which each axis has a prime of its own, where its range has one left."""
+        chosen: dict[str, int] = {}
+        for at, axis in enumerate(self.table.axes):
+            primes = (*_PRIMES[at + shift :], *_PRIMES)
+            inside = [one for one in primes if axis.least <= one <= axis.most and one not in chosen.values()]
+            chosen[axis.name] = inside[0] if inside else min(max(primes[0], axis.least), axis.most)
+        problem = self.table.problem(chosen)
+        if problem is not None:
+            raise DeclarationError(f"{self.table.name}: for {_listed(chosen)}: {problem}")
+        return self.table.sizes(chosen)
+
+    def _symbol(self, output: str, pair: tuple[int, int], sizes: tuple[Mapping[str, int], Mapping[str, int]]) -> str:
+        """Return the symbol of a dimension from its size in two calls."""
+        fitting = [name for name in sizes[0] if (sizes[0][name], sizes[1][name]) == pair]
+        fixed = {axis.name for axis in self.table.axes if axis.least == axis.most}
+        if pair[0] == pair[1] and fixed.issuperset(fitting):
+            return str(pair[0])
+        if len(fitting) != 1:
+            meant = f"may be {' or '.join(fitting)}" if fitting else "is no symbol; declare one, as in D2='2*D'"
+            raise DeclarationError(
+                f"{self.table.name}: {output} has an axis of {pair[0]} for {_listed(sizes[0])}, which {meant}"
+            )
+        return fitting[0]
+
+    def _check_variants(self, sizes: Mapping[str, int], outputs: Sequence[TensorSpec]) -> None:
+        """Require outputs of the same shapes and dtypes with fewer leading axes, and without the optional tensors."""
+        leading = [axis.name for axis in self.table.axes if axis.leading]
+        optional = frozenset(spec.name for spec in self.table.inputs if spec.optional)
+        fewer = [{name: size for name, size in sizes.items() if name not in leading[rank:]} for rank in range(len(leading))]
+        for there, absent in [(sizes, optional), *((one, frozenset[str]()) for one in fewer)]:
+            results = self._results(there, absent)
+            for one, spec in zip(results, outputs, strict=True):
+                if tuple(one.shape) != spec.shape(there) or _DTYPES.get(one.dtype) is not spec.role:
+                    where = f"{''.join(f'without {one} ' for one in sorted(absent))}for {_listed(there)}"
+                    was = f"{tuple(one.shape)}, {one.dtype}"
+                    raise DeclarationError(
+                        f"{self.table.name}: {spec.name} is {was} {where}, not [{', '.join(spec.symbols)}]"
+                    )
+
+    def _results(self, sizes: Mapping[str, int], absent: frozenset[str] = frozenset()) -> tuple[Any, ...]:
+        """Return what the function returns for these sizes."""
+        inputs = self.table.inputs
+        given = [None if spec.name in absent else _argument(spec, sizes) for spec in inputs]
+        try:
+            return tuple(self.table.forward(*given, **self.table.scalars))
+        except Exception as error:
+            shapes = [f"{spec.name} {tuple(one.shape)}" for spec, one in zip(inputs, given, strict=True) if one is not None]
+            what = f"the function fails on {', '.join(shapes)}{''.join(f', without {one}' for one in sorted(absent))}"
+            raise DeclarationError(f"{self.table.name}: {what}: {type(error).__name__}: {error}") from error
+
+
+def _argument(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:
+    if spec.values is not None:
+        return plain_values(spec, sizes)
+    ones = torch.ones(spec.shape(sizes), dtype=spec.dtype(torch.bfloat16))
+    return ones.requires_grad_(spec.differentiable)
+
+
+def _listed(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
