@@ -38,6 +38,7 @@ def operator(
     production: Mapping[str, Sequence[int]] | None = None,
     relations: Sequence[Relation] = (),
     exact: Mapping[str, Recipe | float] | None = None,
+    residuals: Mapping[str, Callable[..., Tensor]] | None = None,
     **declared: Any,
 ) -> Callable[[Callable[..., Any]], Operator]:
     """Return a decorator that makes an operator of a plain PyTorch function; the notation is at the top of this module.
@@ -49,6 +50,8 @@ def operator(
         regimes: states of a model. relations: metamorphic relations.
         production: sizes of axes in models, by name.
         exact: recipes of tensors and values of scalars with which as many steps as possible are exact.
+        residuals: for each output that has no one right value a plain PyTorch function. It takes the arguments of the
+            operator and, after the tensors, that output; it returns a tensor of the output's shape, 0 where that is right.
 
     Raises:
         DeclarationError: an argument of the function is not declared, or a declaration is no notation.
@@ -60,6 +63,7 @@ def operator(
         _require_names(table, "mutates", mutates, table.forward_arguments)
         _require_names(table, "usual", () if usual is None or callable(usual) else usual, tensors)
         _require_names(table, "production", production or (), table.axis_names)
+        _require_names(table, "residuals", residuals or (), [spec.name for spec in table.outputs])
         _require_names(table, "exact", given, {*tensors, *table.scalars})
         for named, regime in (regimes or {}).items():
             _require_names(table, f"regimes: {named}", (*regime.tensors, *regime.scalars), {*tensors, *table.scalars})
@@ -70,6 +74,7 @@ def operator(
             regimes=regimes or {},
             model_sizes={axis: tuple(values) for axis, values in (production or {}).items()},
             relations=tuple(relations),
+            residuals=residuals or {},
             exact_recipes={one: value for one, value in given.items() if isinstance(value, Recipe)},
             exact_scalars={one: float(value) for one, value in given.items() if not isinstance(value, Recipe)},
         )
@@ -164,6 +169,8 @@ class Backward:
     mutates: Collection[str] = ()
 
     def __call__(self, *tensors: Tensor | None, **scalars: Any) -> tuple[Tensor | None, ...]:
+        if not any(spec.differentiable for spec in self.inputs) or not any(spec.differentiable for spec in self.outputs):
+            return ()
         required = [spec.name for spec in self.inputs if not spec.optional]
         last = [spec.name for spec in self.inputs if spec.optional]
         end = len(required) + sum(spec.differentiable for spec in self.outputs)

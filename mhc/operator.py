@@ -212,7 +212,8 @@ class Operator:
 
     `function` is the plain PyTorch function that is the reference, where the operator was declared by one
     (`mhc.declaration`); then `forward` and `backward` are made from it, and bounds are read from it. `described` says that
-    its file has not been imported, so that they cannot be called.
+    its file has not been imported, so that they cannot be called. `residuals` has a plain function for each output that has
+    no one right value: of the inputs and that output, 0 in each element that is right.
 
     For the strategies: `scalar_choices` are the values of scalars. `usual_exponents` returns, from the sizes, log2 of the
     scale of tensors in a model (0 if missing), and `regimes` names states of a model. Sizes are drawn from the ranges of
@@ -250,6 +251,7 @@ class Operator:
     probe_sizes: tuple[Mapping[str, int], ...] = ()
     scalar_choices: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     function: Callable[..., Any] | None = None
+    residuals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     formulas: Mapping[str, str] = field(default_factory=dict)
     mutates: frozenset[str] = frozenset()
     described: bool = False

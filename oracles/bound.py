@@ -7,6 +7,7 @@ Classes (finite, infinite, NaN) are judged by `oracles.nonfinite`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -80,7 +81,41 @@ def tolerances(
 
     allowed = read.map(lambda _, one: ErrorNumber(one.value, one.error * own, one.dtype, finite=one.finite))
     allowed = replace(allowed, gradients=_common_factors(inputs, allowed.gradients))
-    return allowed if few is None else allowed.map(lambda name, one: expand_number(few, one, specs[name]))
+    if few is not None:
+        allowed = allowed.map(lambda name, one: expand_number(few, one, specs[name]))
+    judged = {name: ByResidual.of(inputs, name, allowed.outputs[name]) for name in table.residuals}
+    return replace(allowed, outputs={**allowed.outputs, **judged})
+
+
+class ByResidual(ErrorNumber):
+    """An output that has no one right value: its tolerance is infinite, and its residual is judged in its place."""
+
+    __slots__ = ("residual",)
+    residual: Callable[[Tensor], ErrorNumber]
+
+    @classmethod
+    def of(cls, inputs: Inputs, name: str, number: ErrorNumber) -> "ByResidual":
+        """Return the number of an output that is judged by its function in `Operator.residuals`."""
+        found = cls(number.value, torch.full_like(number.error, torch.inf), number.dtype)
+        found.residual = partial(_residual, inputs, name)
+        return found
+
+    def mapped(self, move: Callable[[Tensor], Tensor]) -> ErrorNumber:  # type: ignore[override]
+        """Return a number that is not judged: the residual is that of the inputs as they are."""
+        return ErrorNumber(move(self.value), move(self.error), self.dtype)
+
+
+def _residual(inputs: Inputs, name: str, got: Tensor) -> ErrorNumber:
+    """Return the residual of an output, and the error that it may have."""
+    case, table, few = inputs.case, inputs.case.table, condensed(inputs)
+    values, storage, spec = widen(inputs if few is None else few.inputs), STORAGE_DTYPES[case.dtype], table.result_specs[name]
+    with torch.inference_mode(mode=False):
+        output = (got if few is None else few.take(got, spec)).detach().to(judging_device(inputs)).clone()
+        arguments, _, constant = arguments_of(table, values, storage)
+        function = table.residuals[name]
+        found = read(lambda *given, **scalars: function(*given, output, **scalars), arguments, case.scalars, constant=constant)
+    number = found.outputs[0]
+    return number if few is None else expand_number(few, number, spec)
 
 
 def chosen_rows(few: Condensed, values: Mapping[str, Tensor], specs: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
@@ -214,6 +249,8 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     """Compare one tensor's elements with its reference; a wrong class is left to the non-finite gate."""
     if got.numel() == 0:
         return not_applicable(NAME, name, "no elements")
+    if isinstance(wanted, ByResidual):
+        return judge_residual(name, wanted.residual(got))[1]
     if not got.is_floating_point():
         return judge_integers(name, got, wanted)
     value = as_float64(got, wanted)
@@ -222,6 +259,8 @@ def judge_tensor(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
 
 def judge_integers(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     """Compare a tensor of integers or booleans with its reference: every element must be equal."""
+    if wanted.error.isinf().all():
+        return not_applicable(NAME, name, "no element has a finite tolerance")
     value = got.detach().to(wanted.value.device)
     wrong = value != wanted.value
     if wrong.any():
@@ -230,8 +269,17 @@ def judge_integers(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     return passed(NAME, name)
 
 
+def judge_residual(name: str, residual: ErrorNumber) -> tuple[Verdict, Verdict]:
+    """Return the verdicts of the non-finite gate and of this one on a residual, which must be 0."""
+    zero = ErrorNumber(torch.zeros_like(residual.value), residual.error, residual.dtype)
+    classes, bound = judge_class_and_magnitude(name, residual.value, zero)
+    return replace(classes, message=f"residual: {classes.message}"), replace(bound, message=f"residual: {bound.message}")
+
+
 def judge_class_and_magnitude(name: str, got: Tensor, wanted: ErrorNumber) -> tuple[Verdict, Verdict]:
     """Return the verdicts of the non-finite gate and of this one; shared work is done once."""
+    if got.numel() and isinstance(wanted, ByResidual):
+        return judge_residual(name, wanted.residual(got))
     if got.numel() == 0 or not got.is_floating_point():
         return nonfinite.judge_tensor(name, got, wanted), judge_tensor(name, got, wanted)
     value = as_float64(got, wanted)

@@ -149,7 +149,7 @@ def _of_function(inputs: Inputs, wide: Mapping[str, Tensor | None]) -> dict[str,
     return {
         name: DeviationNumber(one.value, torch.zeros_like(one.value), one.dtype, shared=deviation)
         for name, one, deviation in numbers
-        if deviation is not None and one is not None
+        if deviation is not None and one is not None and name not in table.residuals
     }
 
 

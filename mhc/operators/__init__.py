@@ -12,6 +12,7 @@ register(PRE)  # before the others: reports list outputs in the order of OPERATO
 from mhc.operators import (  # noqa: E402
     attention,
     cross_entropy,
+    fp8_block_quant,
     geglu,
     layer_norm,
     linear_cross_entropy,
@@ -25,7 +26,7 @@ from mhc.operators import (  # noqa: E402
 
 MODULES = (
     mhc_post, mhc_sinkhorn, rms_norm, layer_norm, softmax, swiglu, geglu, rope, attention, cross_entropy,
-    linear_cross_entropy,
+    linear_cross_entropy, fp8_block_quant,
 )  # fmt: skip
 """The operators that are plain functions, each a module with its `IMPLEMENTATIONS`."""
 for _module in MODULES:
