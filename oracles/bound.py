@@ -8,6 +8,7 @@ Classes (finite, infinite, NaN) are judged by `oracles.nonfinite`.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
