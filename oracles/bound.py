@@ -108,12 +108,18 @@ class ByResidual(ErrorNumber):
 def _residual(inputs: Inputs, name: str, got: Tensor) -> ErrorNumber:
     """Return the residual of an output, and the error that it may have."""
     case, table, few = inputs.case, inputs.case.table, condensed(inputs)
-    values, storage, spec = widen(inputs if few is None else few.inputs), STORAGE_DTYPES[case.dtype], table.result_specs[name]
+    values, storage, spec = (
+        widen(inputs if few is None else few.inputs),
+        STORAGE_DTYPES[case.dtype],
+        table.result_specs[name],
+    )
     with torch.inference_mode(mode=False):
         output = (got if few is None else few.take(got, spec)).detach().to(judging_device(inputs)).clone()
         arguments, _, constant = arguments_of(table, values, storage)
         function = table.residuals[name]
-        found = read(lambda *given, **scalars: function(*given, output, **scalars), arguments, case.scalars, constant=constant)
+        found = read(
+            lambda *given, **scalars: function(*given, output, **scalars), arguments, case.scalars, constant=constant
+        )
     number = found.outputs[0]
     return number if few is None else expand_number(few, number, spec)
 
