@@ -16,17 +16,19 @@ from mhc.operators import (  # noqa: E402
     geglu,
     layer_norm,
     linear_cross_entropy,
+    mhc_layer,
     mhc_post,
     mhc_sinkhorn,
     rms_norm,
     rope,
     softmax,
     swiglu,
+    topk_softmax,
 )
 
 MODULES = (
     mhc_post, mhc_sinkhorn, rms_norm, layer_norm, softmax, swiglu, geglu, rope, attention, cross_entropy,
-    linear_cross_entropy, fp8_block_quant,
+    linear_cross_entropy, fp8_block_quant, topk_softmax, mhc_layer,
 )  # fmt: skip
 """The operators that are plain functions, each a module with its `IMPLEMENTATIONS`."""
 for _module in MODULES:
