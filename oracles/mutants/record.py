@@ -1,7 +1,7 @@
 """Records of mutants: one edit of a real implementation's module, and the bug class that it represents."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 
@@ -40,6 +40,12 @@ BASES: Mapping[str, Base] = MappingProxyType(
         "geglu": _kernel("geglu", "gated", "GEGLU"),
         "rope": _kernel("rope", "rope"),
         "attention": _kernel("attention", "attention"),
+        "cross_entropy": _kernel("cross_entropy", "cross_entropy"),
+        "linear_cross_entropy": _kernel("linear_cross_entropy", "cross_entropy", "LINEAR"),
+        "topk_softmax": _kernel("topk_softmax", "topk_softmax"),
+        "fp8_block_quant": _kernel("fp8_block_quant", "fp8_block_quant"),
+        "mhc_post_transposed": _kernel("mhc_post_transposed", "mhc_family", "TRANSPOSED"),
+        "mhc_layer": replace(_kernel("mhc_layer", "mhc_family", "LAYER"), quick=False),
         "mhc_post": Base(package="mhc.operators", module="by_hand", attribute="MHC_POST", operator="mhc_post"),
         "mhc_sinkhorn": Base(
             package="mhc.operators", module="by_hand", attribute="MHC_SINKHORN", quick=False, operator="mhc_sinkhorn"

@@ -143,3 +143,36 @@ def test_parts_of_a_gradient_that_are_rounded_to_bfloat16_add_up() -> None:
     judged = check(load("layer_norm.golden"), case, "cpu", Level.FULL).verdicts
     assert [one for one in judged if one.oracle == "gradient" and one.status is Status.PASS]
     assert not [one for one in judged if one.status is Status.FAIL]
+
+
+def test_experts_may_be_exchanged_within_their_bounds_alone() -> None:
+    case = default_case(operator="topk_softmax", T=3, K=2, rest=2)
+    inputs = materialise(case)
+    p = OPERATORS["topk_softmax"].residuals["y1"]
+    logits = torch.tensor([[1.0, 3.0, 3.0, 0.0]]).double()
+    buffer = inputs.tensors["buffer"][:1]  # type: ignore[index]
+    for indices, right in (
+        ([1, 2], True),
+        ([2, 1], True),
+        ([1, 0], False),
+        ([1, 1], False),
+        ([1, 4], False),
+        ([-1, 2], False),
+    ):
+        assert bool((p(logits, buffer, torch.tensor([indices])) == 0).all()) is right
+    assert bool((p(logits * torch.nan, buffer, torch.tensor([[3, 0]])) == 0).all())
+    assert not bool((p(logits * torch.nan, buffer, torch.tensor([[4, 0]])) == 0).all())
+
+
+def test_each_code_of_float8_is_right_between_the_middles_to_its_neighbours() -> None:
+    residual = OPERATORS["fp8_block_quant"].residuals["y0"]
+    x = torch.tensor([[448.0, 17.0, -17.0, 2.0**-10, 0.0]]).double()  # 17 lies between the codes 16 and 18
+    for q, right in (
+        ([448.0, 16.0, -18.0, 0.0, -0.0], True),
+        ([448.0, 18.0, -16.0, 2.0**-9, 0.0], True),
+        ([448.0, 17.0, -16.0, 0.0, 0.0], False),
+        ([416.0, 16.0, -16.0, 0.0, 0.0], False),
+        ([448.0, 16.0, 16.0, 0.0, 0.0], False),
+        ([448.0, 16.0, -16.0, torch.nan, 0.0], False),
+    ):
+        assert bool((residual(x, torch.tensor([q]).double()) == 0).all()) is right, q

@@ -18,7 +18,7 @@ from strategies.cases import cases
 from strategies.rounds import ROUND, quiet
 
 OF_PLAIN = [name for name, base in BASES.items() if base.operator != "mhc_pre"]
-SLOW = {"mhc_sinkhorn"}
+SLOW = {"mhc_sinkhorn", "mhc_layer"}
 """Judged by a sampled tolerance: a second or two for a case."""
 
 
