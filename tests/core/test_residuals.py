@@ -42,7 +42,9 @@ def test_each_of_several_right_values_passes_and_a_wrong_one_fails(tokens: int) 
     case = default_case(operator="largest", T=tokens, D=40)
     case = replace(case, tensors={"x": Recipe(kind="sign", period=0 if tokens == 7 else 80)})
     inputs = materialise(case)
-    assert not torch.equal(last_largest(inputs.tensors["x"]), largest.forward(inputs.tensors["x"])[0])
+    x = inputs.tensors["x"]
+    assert x is not None
+    assert not torch.equal(last_largest(x), largest.forward(x)[0])
     judged = check(LAST, case, "cpu").verdicts
     assert ("bound", "y", Status.PASS) in {(one.oracle, one.subject, one.status) for one in judged}
     assert not [one for one in judged if one.status is Status.FAIL]
@@ -61,4 +63,4 @@ def test_two_implementations_may_differ_in_it() -> None:
 
 def test_a_residual_of_no_output_is_no_declaration() -> None:
     with pytest.raises(DeclarationError, match=r"residuals must name some of y, was \['z'\]"):
-        operator(x="[T, D] storage constant", residuals={"z": not_the_largest})(largest.function)
+        operator(x="[T, D] storage constant", residuals={"z": not_the_largest})(smallest)

@@ -22,7 +22,7 @@ def _layer(
     pre, post, res = t[..., :n], t[..., n : 2 * n], t[..., 2 * n :]
     h_pre = (alpha[0] * pre + bias[:n]).sigmoid() + hc_eps
     h_post = 2 * (alpha[1] * post + bias[n : 2 * n]).sigmoid()
-    m = (alpha[2] * res + bias[2 * n :]).unflatten(-1, (n, n)).exp()
+    m = (alpha[2] * res + bias[2 * n :]).reshape(*x.shape[:2], n, n).exp()
     for dim in (-2, -1) * 20:
         m = m / m.sum(dim, keepdim=True)
     h_in = (h_pre.unsqueeze(-1) * v).sum(-2)
