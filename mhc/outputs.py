@@ -90,8 +90,13 @@ class Outputs:
                     )
 
     def _results(self, sizes: Mapping[str, int], absent: frozenset[str] = frozenset()) -> tuple[Any, ...]:
-        """Return what the function returns for these sizes."""
+        """Return what the function returns for these sizes.
+
+        It runs on one thread: a process that is forked from one whose OpenMP threads have run may hang.
+        """
         inputs = self.table.inputs
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
         given = [None if spec.name in absent else _argument(spec, sizes) for spec in inputs]
         try:
             return tuple(self.table.forward(*given, **self.table.scalars))
@@ -99,6 +104,8 @@ class Outputs:
             shapes = [f"{spec.name} {tuple(one.shape)}" for spec, one in zip(inputs, given, strict=True) if one is not None]
             what = f"the function fails on {', '.join(shapes)}{''.join(f', without {one}' for one in sorted(absent))}"
             raise DeclarationError(f"{self.table.name}: {what}: {type(error).__name__}: {error}") from error
+        finally:
+            torch.set_num_threads(threads)
 
 
 def _argument(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:

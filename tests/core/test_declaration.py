@@ -1,5 +1,8 @@
 """Operators declared by a plain PyTorch function: notation, reference, bounds, and a whole check of one."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,3 +166,11 @@ def test_a_function_that_fails_on_its_shapes_is_shown_with_them() -> None:
 def test_a_function_stands_in_place_of_forward_and_backward(given: dict[str, Callable[..., Any]]) -> None:
     with pytest.raises(ImplementationError, match="function stands in place of forward and backward"):
         Implementation(name="both", operator=declared_norm, function=by_division, **given)  # type: ignore[arg-type]
+
+
+def test_the_built_in_operators_start_no_threads() -> None:
+    """A process that is forked from one whose OpenMP threads have run may hang; workers are forked after this import."""
+    code = (
+        "import os, torch; a = os.listdir('/proc/self/task'); import mhc.registry; assert os.listdir('/proc/self/task') == a"
+    )
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "2"}, check=True)
