@@ -151,7 +151,7 @@ def test_an_intermediate_that_may_overflow_in_its_narrow_dtype_is_in_doubt() -> 
     assert bool(number.error.isfinite().all())
 
 
-@pytest.mark.parametrize("function", [torch.sin, torch.cos, torch.tanh, torch.erf, torch.sign, torch.sigmoid])
+@pytest.mark.parametrize("function", [torch.sin, torch.cos, torch.tanh, torch.erf, torch.sign])
 def test_a_bounded_function_of_what_may_be_nan_is_in_doubt(function: Callable[..., Tensor]) -> None:
     """300 * 300 - 300 * 300 is NaN in float16, and so is each function of it."""
     (number,) = read(lambda x: function((x * x - x * x).float()), [torch.tensor([300.0], dtype=torch.float16)], {}).outputs
