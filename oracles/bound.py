@@ -207,10 +207,11 @@ def _read_function(
     assert table.function is not None
     arguments, upstream, constant = arguments_of(table, tensors, storage)
     with torch.inference_mode(mode=False):
-        found = read(table.function, arguments, scalars, upstream, number, constant=constant, with_quantum=with_quantum)
+        reader = partial(read, table.function, arguments, scalars, upstream, constant=constant)
+        found = reader(number, with_quantum=with_quantum)
         changed = frozenset[int]()
         if number is ErrorNumber and not with_quantum:
-            found, changed = sampled(table.function, arguments, scalars, upstream, found, constant)
+            found, changed = sampled(reader, found)
     names = names_of_results(table)
     outputs = {
         spec.name: _plain(one, spec.dtype(storage)) if isinstance(one, Tensor) else one

@@ -139,12 +139,11 @@ def _of_function(inputs: Inputs, wide: Mapping[str, Tensor | None]) -> dict[str,
     arguments, upstream, constant = arguments_of(table, wide, STORAGE_DTYPES[case.dtype])
     assert table.function is not None
     with torch.inference_mode(mode=False):
-        composed = read(table.function, arguments, case.scalars, upstream, constant=constant)
+        reader = partial(read, table.function, arguments, case.scalars, upstream, constant=constant)
+        composed = reader(ErrorNumber)
         if composed.decided:
             return {}
-        found = sampled_deviations(
-            table.function, arguments, case.scalars, upstream, composed, constant, truncates=inputs.device.type == "cuda"
-        )
+        found = sampled_deviations(reader, composed, truncates=inputs.device.type == "cuda")
     numbers = zip(names_of_results(table), [*composed.outputs, *composed.gradients], found, strict=True)
     return {
         name: DeviationNumber(one.value, torch.zeros_like(one.value), one.dtype, shared=deviation)

@@ -13,7 +13,7 @@ arguments alone.
 """
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -22,9 +22,11 @@ from torch import Tensor
 
 from oracles.bounds.deviation_number import deviation_of_sum
 from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.reading import Reading, read
+from oracles.bounds.reading import Reading
 from oracles.bounds.rounding import ELEMENTARY, LAMBDA, all_finite, half_subnormal, nan_to_inf, unit_roundoff
 
+Reader = Callable[[type[ErrorNumber]], Reading]
+"""Evaluates one function on its arguments, as numbers of a class: `read` with all but the class given."""
 RUNS = 12
 """Perturbed runs. The standard deviation of one element is then known to 20 %."""
 SIGMAS = 8.0
@@ -157,27 +159,21 @@ def _uniform(value: Tensor, operation: int, *, alike: bool) -> Tensor:
     return torch.where(value < 0, -found, found)
 
 
-def sampled(
-    function: Callable[..., Any],
-    arguments: Sequence[Tensor | None],
-    scalars: Mapping[str, Any],
-    upstream: Sequence[Tensor | None],
-    composed: Reading,
-    constant: Collection[int] = (),
-) -> tuple[Reading, frozenset[int]]:
+def sampled(reader: Reader, composed: Reading) -> tuple[Reading, frozenset[int]]:
     """Return `composed` with the sampled tolerance where its own is far above that, and the places of what was changed.
 
     Places count outputs before gradients. Nothing is changed where rounding may decide a comparison: another branch is a
-    jump, which few runs show. constant: as for `read`.
+    jump, which few runs show.
     """
     numbers = [*composed.outputs, *composed.gradients]
     if composed.decided or not any(_wide(one) for one in numbers):
         return composed, frozenset()
     squares: list[Any] = [None] * len(numbers)
-    for at, run in enumerate(_runs(function, arguments, scalars, upstream, SampledNumber, constant)):
+    for at, run in enumerate(_runs(reader, SampledNumber)):
         _add(squares, numbers, run)
-        pairs = [(one, square) for one, square in zip(numbers, squares, strict=True) if square is not None]
-        if at == 0 and not any(_far(one, square) for one, square in pairs):
+        if at == 0 and not any(
+            _far(one, square) for one, square in zip(numbers, squares, strict=True) if square is not None
+        ):
             return composed, frozenset()
     changed = set()
     for place, (one, square) in enumerate(zip(numbers, squares, strict=True)):
@@ -192,16 +188,7 @@ def sampled(
     return replace(composed, outputs=tuple(numbers[:outputs]), gradients=tuple(numbers[outputs:])), frozenset(changed)
 
 
-def sampled_deviations(
-    function: Callable[..., Any],
-    arguments: Sequence[Tensor | None],
-    scalars: Mapping[str, Any],
-    upstream: Sequence[Tensor | None],
-    composed: Reading,
-    constant: Collection[int] = (),
-    *,
-    truncates: bool,
-) -> list[Tensor | None]:
+def sampled_deviations(reader: Reader, composed: Reading, *, truncates: bool) -> list[Tensor | None]:
     """Return the standard deviation of the error of each output and gradient of `composed`, None where there is none.
 
     truncates: sums may run on units that round toward zero.
@@ -209,7 +196,7 @@ def sampled_deviations(
     numbers = [*composed.outputs, *composed.gradients]
     squares: list[Any] = [None] * len(numbers)
     kind = type("Truncating", (SampledDeviationNumber,), {"__slots__": (), "truncates": truncates})
-    for run in _runs(function, arguments, scalars, upstream, kind, constant):
+    for run in _runs(reader, kind):
         _add(squares, numbers, run)
     return [
         None if square is None else nan_to_inf(_variance(one, square / RUNS).sqrt())
@@ -217,21 +204,14 @@ def sampled_deviations(
     ]
 
 
-def _runs(
-    function: Callable[..., Any],
-    arguments: Sequence[Tensor | None],
-    scalars: Mapping[str, Any],
-    upstream: Sequence[Tensor | None],
-    kind: type[SampledNumber],
-    constant: Collection[int],
-) -> Iterator[Reading]:
+def _runs(reader: Reader, kind: type[SampledNumber]) -> Iterator[Reading]:
     """Yield perturbed runs of a function, in every other one of which equal elements move alike, and one unmoved run."""
     divisors = Divisors()
     for at in range(RUNS + 1):
         base = kind if at < RUNS else UnmovedNumber
         own = {"operations": itertools.count(at << 32), "alike": at % 2 == 0, "divisors": divisors}
         divisors.start()
-        yield read(function, arguments, scalars, upstream, type("Run", (base,), {"__slots__": (), **own}), constant=constant)
+        yield reader(type("Run", (base,), {"__slots__": (), **own}))
 
 
 def _add(squares: list[Any], numbers: Sequence[Any], run: Reading) -> None:

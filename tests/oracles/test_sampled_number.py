@@ -31,7 +31,7 @@ def test_an_iteration_whose_composed_bound_is_infinite_has_a_sampled_one() -> No
         upstream = normal(generator, 60, 4, 4)
         composed = read(sinkhorn, [x], {}, [upstream])
         assert bool(composed.outputs[0].error.isinf().any())
-        found, changed = sampled(sinkhorn, [x], {}, [upstream], composed)
+        found, changed = sampled(partial(read, sinkhorn, [x], {}, [upstream]), composed)
         assert changed == {0, 1}
         for tensor, number in zip(results(sinkhorn, [x], upstream), numbers(found), strict=True):
             assert ratio(tensor, number) < 1
@@ -46,7 +46,7 @@ def test_a_sampled_tolerance_is_the_same_each_time_whatever_the_generator() -> N
     found = []
     for seed in range(2):
         torch.manual_seed(seed)
-        found.append(sampled(sinkhorn, [x], {}, [upstream], composed)[0].outputs[0].error)
+        found.append(sampled(partial(read, sinkhorn, [x], {}, [upstream]), composed)[0].outputs[0].error)
     assert torch.equal(*found)
 
 
@@ -76,7 +76,7 @@ def test_moves_are_up_as_often_as_down() -> None:
 )
 def test_nothing_is_sampled_after_a_division_by_what_may_be_zero(function: Callable[..., Tensor], row: list[float]) -> None:
     x = torch.tensor([row, [3.0 + at for at in range(len(row))]])
-    found, _ = sampled(function, [x], {}, [], read(function, [x], {}))
+    found, _ = sampled(partial(read, function, [x], {}, []), read(function, [x], {}))
     assert bool(found.outputs[0].error[0].isinf().all())
 
 
@@ -85,7 +85,8 @@ def test_a_composed_bound_that_is_tight_stays(name: str) -> None:
     one, generator = REFERENCES[name], torch.Generator().manual_seed(5)
     arguments = one.arguments(generator, torch.float32)
     upstream = upstream_of(one.function, arguments, generator)
-    assert not sampled(one.function, arguments, {}, [upstream], read(one.function, arguments, {}, [upstream]))[1]
+    reader = partial(read, one.function, arguments, {}, [upstream])
+    assert not sampled(reader, reader())[1]
 
 
 def test_what_leaves_the_range_of_its_dtype_has_no_sampled_tolerance() -> None:
@@ -93,7 +94,7 @@ def test_what_leaves_the_range_of_its_dtype_has_no_sampled_tolerance() -> None:
         return sinkhorn(x) * 3e38 * 3.0 * 1e-38
 
     x = torch.ones(2, 2, 4, 4) * torch.tensor([1.0, 2.0]).reshape(2, 1, 1, 1)
-    found, _ = sampled(overflows, [x], {}, [], read(overflows, [x], {}))
+    found, _ = sampled(partial(read, overflows, [x], {}, []), read(overflows, [x], {}))
     assert bool(found.outputs[0].error.isinf().all())
 
 
@@ -103,7 +104,7 @@ def test_where_rounding_decides_a_comparison_nothing_is_sampled() -> None:
         return torch.where(m > 0.25, m, -m)
 
     x = torch.ones(2, 4, 4)
-    found, changed = sampled(branches, [x], {}, [], read(branches, [x], {}))
+    found, changed = sampled(partial(read, branches, [x], {}, []), read(branches, [x], {}))
     assert not changed
     assert bool(found.outputs[0].error.isinf().any())
 
