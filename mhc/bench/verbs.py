@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+import torch
 
 from mhc.commands import Commands
 from mhc.implementation import DEVICES
@@ -34,6 +35,13 @@ def command() -> str:
 def today() -> str:
     """Return the date in UTC."""
     return time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def hardware(device: str) -> str:
+    """Return what a page calls the device."""
+    if device == "cuda" and torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return "CPU" if device == "cpu" else device
 
 
 def whole(*names: str, least: int = 1, help: str, **more: Any) -> Option:

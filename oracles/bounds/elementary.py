@@ -171,6 +171,8 @@ def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     """Return a / b."""
     b = b.divisor()
     value = a.value / b.value
+    if a.errorless and b.errorless:
+        return a._rounded(value, None, a.dtype, units=2.0, finite=a.finite and b.finite)
     least = b.value.abs() - b.error
     moved = nan_to_inf((a.error + magnitude(value) * b.error) / least)
     moved = torch.where((a.error == 0) & (b.error == 0), 0.0, torch.where(least > 0, moved, torch.inf))

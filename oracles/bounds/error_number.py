@@ -208,7 +208,8 @@ class ErrorNumber:
             size = addends.magnitudes(self.value, term.value, self.addends, term.addends)
         elif self.reorders and (more := addends.beyond(self.value, term.value, self.addends, term.addends)) is not None:
             size = magnitude(value) + more
-        total = self._rounded(value, self.error + term.error, self.dtype, size=size, quantum=quantum, finite=finite)
+        propagated = None if self.errorless and term.errorless else self.error + term.error
+        total = self._rounded(value, propagated, self.dtype, size=size, quantum=quantum, finite=finite)
         total.reassociated = reassociation.of_sum(self.reassociated, term.reassociated)
         total.addends = addends.of_sum(self.value, term.value, self.addends, term.addends)
         return total
@@ -279,7 +280,7 @@ class ErrorNumber:
         else:
             units = repeated_terms.of_sum(self.value, dim, self.dtype) if self.reorders else 0.0
         size = terms.sum(dim)
-        total, moved = self.value.sum(dim), self.error.sum(dim)
+        total, moved = self.value.sum(dim), None if self.errorless else self.error.sum(dim)
         result = self._rounded(total, moved, self.dtype, units=units, size=size, quantum=self.quantum, finite=self.finite)
         result.reassociated = reassociation.moved(self.reassociated, lambda terms: terms.sum(dim))
         return result

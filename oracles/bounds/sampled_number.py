@@ -15,6 +15,7 @@ arguments alone.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache, lru_cache
 from typing import Any, ClassVar
 
 import torch
@@ -39,6 +40,10 @@ _SUM = 3**0.5 / LAMBDA
 """The half-width of a uniform move whose standard deviation is that of a sum's roundings, relative to their bound."""
 _DIGITS = 24
 """Trailing bits of a float64 that decide no rounding to 24 digits, and may differ from machine to machine."""
+_TABLE = 12
+"""The logarithm of how many moves there are."""
+_FACTOR = 0x1E3779B97F4A7C15
+"""Spreads the digits of a value over the upper bits."""
 
 
 class SampledNumber(ErrorNumber):
@@ -70,12 +75,15 @@ class SampledNumber(ErrorNumber):
     def _moved(cls, number: ErrorNumber, scale: float) -> "SampledNumber":
         """Return the value moved by at most `scale` times the error, which is the operation's own."""
         value, own = number.value, number.error
-        by = own * _uniform(value, next(cls.operations), alike=cls.alike) * scale
+        moved = value
+        if scale:
+            share = _uniform(value, next(cls.operations), alike=cls.alike)
+            moved = torch.addcmul(value, torch.copysign(own, value), share, value=scale)
         if number.finite or (all_finite(value) and all_finite(own)):
-            return cls(value + by, torch.zeros_like(value), number.dtype, finite=True)
+            return cls(moved, torch.zeros_like(value), number.dtype, finite=True, errorless=True)
         moves = own.isfinite() & value.isfinite()
         error = torch.where(own.isfinite(), 0.0, torch.inf).double()
-        return cls(torch.where(moves, value + by, value), error, number.dtype)
+        return cls(torch.where(moves, moved, value), error, number.dtype)
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         number = super().to(dtype)
@@ -144,19 +152,36 @@ class SampledDeviationNumber(SampledNumber):
 
 
 def _uniform(value: Tensor, operation: int, *, alike: bool) -> Tensor:
-    """Return numbers in [-1, 1) that are a hash of the operation and of the digits of each value, with the value's sign.
+    """Return numbers in [-1, 1) that are a hash of the operation and of the digits of each value, without sign and exponent.
 
     alike: equal digits have equal numbers, wherever they are.
     """
-    mixed = (value.view(torch.int64) & (1 << 52) - 1) >> _DIGITS
+    digits = (value.view(torch.int64) & (1 << 52) - 1) >> _DIGITS
     if not alike:
-        mixed = mixed + (torch.arange(value.numel(), device=value.device).reshape(value.shape) << 52 - _DIGITS)
-    for factor in (0x1E3779B97F4A7C15, 0x3F58476D1CE4E5B9, 0x14D049BB133111EB):
-        mixed = (mixed + operation) * factor
-        mixed = mixed ^ (mixed >> 29)
-    # the last shift repeated the sign bit and so cleared it: 63 random bits
-    found = (mixed >> 10).double() * 2.0**-52 - 1
-    return torch.where(value < 0, -found, found)
+        digits = digits + _places(value.shape, value.device)
+    return _table(value.device).take((digits ^ _mixed(operation)) * _FACTOR >> 64 - _TABLE)
+
+
+def _mixed(number: int) -> int:
+    """Return a hash of an integer, of 64 bits with a sign (splitmix64)."""
+    for factor in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+        number = (number + 0x9E3779B97F4A7C15) % 2**64
+        number = (number ^ number >> 30) * factor % 2**64
+    number ^= number >> 31
+    return number - (number >> 63 << 64)
+
+
+@cache
+def _table(device: torch.device) -> Tensor:
+    """Return 2^`_TABLE` numbers in [-1, 1), in no order."""
+    numbers = [_mixed(at) / 2**63 for at in range(1 << _TABLE)]
+    return torch.tensor(numbers, dtype=torch.float64, device=device)
+
+
+@lru_cache(maxsize=64)
+def _places(shape: torch.Size, device: torch.device) -> Tensor:
+    """Return the number of each element, above the digits that `_uniform` takes."""
+    return torch.arange(shape.numel(), device=device).reshape(shape) << 52 - _DIGITS
 
 
 def sampled(reader: Reader, composed: Reading) -> tuple[Reading, frozenset[int]]:

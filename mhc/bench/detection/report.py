@@ -74,7 +74,7 @@ def _header(score: Score, command: str, count: int, seed: int, device: str) -> s
     mutants, dead = (Counter(row.mutant.base for row in rows) for rows in (score.mutants, score.killed))
     bases = ", ".join(f"{dead[base]} of {mutants[base]} {base}" for base in score.bases if mutants[base])
     by_set = "; ".join(f"{name}: {sum(row.killed for row in rows)} of {len(rows)}" for name, rows in score.sets.items())
-    where = "CPU" if device == "cpu" else torch.cuda.get_device_name() if torch.cuda.is_available() else device
+    where = verbs.hardware(device)
     shares = SHARES["cuda" if device == "cuda" else "quick"]
     wide = ", ".join(f"2^{share.elements.bit_length() - 1} in {reach.value} rounds" for reach, share in shares.items())
     firsts = [row.hunt.first or 0 for row in score.killed] or [0]
