@@ -1,7 +1,8 @@
 """A call whose inputs are written late on the current stream and overwritten right after the call returns.
 
 A kernel that uses another stream without proper waits still gives the right result where the device is idle or the caller
-synchronises. Here the stream is kept busy without any synchronisation, so that unordered work reads NaN.
+synchronises. Here the stream is kept busy without any synchronisation, so that unordered work reads NaN, or of integers the
+least one.
 """
 
 import time
@@ -72,11 +73,23 @@ def new_stream(device: torch.device) -> Stream | None:
 
 @dataclass(frozen=True)
 class _Late:
-    """An argument of a kernel: `view`, a view of `memory`, to which `true` is copied late."""
+    """An argument of a kernel: `view`, a view of `memory`, to which `true` is copied late.
+
+    wrong: what is there before and after that; None for NaN. Integers and booleans all have their least value, which is
+    within their range: a kernel may use them as indices.
+    """
 
     true: Tensor
     memory: Tensor
     view: Tensor
+    wrong: Tensor | None
+
+    def spoil(self, stream: Stream) -> None:
+        """Overwrite the memory."""
+        if self.wrong is None:
+            stream.fill(self.memory, NAN_FILL)
+        else:
+            stream.copy(self.memory, self.wrong)
 
 
 def call_late(
@@ -84,9 +97,9 @@ def call_late(
 ) -> tuple[Any, list[Tensor | None]]:
     """Return the results of `function`, and copies of them that `stream` made right after the call.
 
-    The function is called twice. The first call, on NaN, compiles everything, leaves no right values in memory that PyTorch
-    reuses, and shows how long the call takes on the host. Then the stream is kept busy for twice that time (at most half a
-    second), copies the true inputs, runs the second call, copies its results, and overwrites the inputs with NaN, except
+    The function is called twice. The first call, on wrong inputs, compiles everything, leaves no right values in memory that
+    PyTorch reuses, and shows how long the call takes on the host. Then the stream is kept busy for twice that time (at most
+    half a second), copies the true inputs, runs the second call, copies its results, and overwrites the inputs again, except
     those whose memory a result shares.
     """
     with stream.entered():
@@ -94,14 +107,14 @@ def call_late(
         given = [None if one is None else one.view for one in late]
         there = [one for one in late if one is not None]
         for one in there:
-            stream.fill(one.memory, NAN_FILL)
+            one.spoil(stream)
         stream.wait()
         started = time.perf_counter()
         function(*given, **keywords)
         seconds = time.perf_counter() - started
         stream.wait()
         for one in there:  # a kernel may have written to its arguments
-            stream.fill(one.memory, NAN_FILL)
+            one.spoil(stream)
         stream.wait()
         stream.delay(min(_MOST, max(_LEAST, 2 * seconds)))
         for one in there:
@@ -112,7 +125,7 @@ def call_late(
         kept = {value.untyped_storage().data_ptr() for value in values if isinstance(value, Tensor)}
         for one in there:
             if one.memory.untyped_storage().data_ptr() not in kept:
-                stream.fill(one.memory, NAN_FILL)
+                one.spoil(stream)
         stream.wait()
     return returned, copies
 
@@ -122,4 +135,6 @@ def _late(view: Tensor) -> _Late:
     size = view.untyped_storage().nbytes() // view.element_size()
     true = view.as_strided((size,), (1,), 0)
     memory = true.clone()
-    return _Late(true=true, memory=memory, view=memory.as_strided(view.shape, view.stride(), view.storage_offset()))
+    wrong = None if view.is_floating_point() or view.numel() == 0 else torch.full_like(true, view.min().item())
+    seen = memory.as_strided(view.shape, view.stride(), view.storage_offset())
+    return _Late(true=true, memory=memory, view=seen, wrong=wrong)

@@ -80,7 +80,7 @@ class SampledNumber(ErrorNumber):
             share = _uniform(value, next(cls.operations), alike=cls.alike)
             moved = torch.addcmul(value, torch.copysign(own, value), share, value=scale)
         if number.finite or (all_finite(value) and all_finite(own)):
-            return cls(moved, torch.zeros_like(value), number.dtype, finite=True, errorless=True)
+            return cls(moved, torch.zeros_like(value), number.dtype, finite=True, errorless=number.dtype == torch.float32)
         moves = own.isfinite() & value.isfinite()
         error = torch.where(own.isfinite(), 0.0, torch.inf).double()
         return cls(torch.where(moves, moved, value), error, number.dtype)

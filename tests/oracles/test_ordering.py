@@ -79,6 +79,18 @@ def test_inputs_that_are_read_after_the_call_are_overwritten_by_then(streams: St
     assert message.endswith("nan in a run whose inputs came late on the current stream and were overwritten behind the call")
 
 
+def test_integers_that_come_late_are_within_their_range_before(streams: Streams) -> None:
+    target = torch.tensor([[7, 3, 9], [9, -100, 1], [9, 9, 9]])[:2, :2]
+    seen = []
+
+    def unordered(target: torch.Tensor) -> tuple[torch.Tensor]:
+        seen.append(target.tolist())
+        return (target.double(),)
+
+    call_late(unordered, [target], {}, streams)
+    assert seen == [[[-100, -100], [-100, -100]]] * 2
+
+
 def test_a_kernel_that_differs_from_run_to_run_is_not_judged(streams: Streams) -> None:
     calls = iter(range(1000))
     unsteady = altered(FORWARD, forward=lambda out, _: (out[0] * 2.0 ** next(calls), *out[1:]))
