@@ -238,7 +238,6 @@ def _interrupted(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
-_CHILD_LEFT = mmap.mmap(-1, 1)  # shared with forked children: 1 once a child has left the call in which it was forked
 _CHILD_SECONDS = 0.2  # time given to a child to return from the call
 _forks: list[None] = []
 os.register_at_fork(after_in_parent=lambda: _forks.append(None))
@@ -252,18 +251,18 @@ def _one_process(where: str) -> Iterator[None]:
         ContractError: a child left the block.
     """
     own = os.getpid()
-    _CHILD_LEFT[0] = 0
+    left = mmap.mmap(-1, 1)  # 1 once a child has left; of this call alone, since workers are forked from one server
     _forks.clear()
     try:
         yield
     finally:
         if os.getpid() != own:
-            _CHILD_LEFT[0] = 1
+            left[0] = 1
             os._exit(0)
     until = time.monotonic() + _CHILD_SECONDS
-    while _forks and not _CHILD_LEFT[0] and time.monotonic() < until:
+    while _forks and not left[0] and time.monotonic() < until:
         time.sleep(0.005)
-    if _CHILD_LEFT[0]:
+    if left[0]:
         raise ContractError(f"{where} forked, and returned in the child as well")
 
 

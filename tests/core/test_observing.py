@@ -150,6 +150,29 @@ def test_a_forked_child_that_returns_too_is_ended_and_told_of() -> None:
     assert seen(altered(MANUAL, forward=forks_and_ends)).failure is None
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_kernel_that_forks_in_one_worker_is_not_blamed_on_another() -> None:
+    """Workers are forked from one server, and what the server mapped as shared memory they would all write to."""
+
+    def forks(out: Any, _: Any) -> Any:
+        os.fork()
+        return out
+
+    begun, begin = os.pipe()
+    other = os.fork()
+    if other == 0:
+        os.read(begun, 1)
+        told = seen(altered(MANUAL, forward=forks)).failure is not None
+        os._exit(0 if told else 1)
+
+    def waits(out: Any, _: Any) -> Any:
+        os.write(begin, b"1")
+        assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 0
+        return out
+
+    assert seen(altered(MANUAL, forward=waits)).failure is None
+
+
 # ---- inputs
 
 

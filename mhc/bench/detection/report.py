@@ -12,7 +12,7 @@ from mhc.bench.detection.score import Row, Score
 from mhc.bench.detection.sets import KNOWN, THRESHOLDS
 from mhc.bench.detection.suites import COMPARATORS, FIXED, FULL_SIZE, Fixed
 from mhc.bench.markdown import table
-from mhc.bench.verbs import today
+from mhc.bench.verbs import hardware, today
 from oracles.mutants.catalogue import MUTANTS, NEEDS_A_GPU
 from oracles.mutants.thresholds import threshold
 
@@ -74,7 +74,7 @@ def _header(score: Score, command: str, count: int, seed: int, device: str) -> s
     mutants, dead = (Counter(row.mutant.base for row in rows) for rows in (score.mutants, score.killed))
     bases = ", ".join(f"{dead[base]} of {mutants[base]} {base}" for base in score.bases if mutants[base])
     by_set = "; ".join(f"{name}: {sum(row.killed for row in rows)} of {len(rows)}" for name, rows in score.sets.items())
-    where = verbs.hardware(device)
+    where = hardware(device)
     shares = SHARES["cuda" if device == "cuda" else "quick"]
     wide = ", ".join(f"2^{share.elements.bit_length() - 1} in {reach.value} rounds" for reach, share in shares.items())
     firsts = [row.hunt.first or 0 for row in score.killed] or [0]

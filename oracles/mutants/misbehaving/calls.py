@@ -116,8 +116,8 @@ _no_tensors = partial(Misbehaviour, kind=NO_TENSORS, finds=("liveness: raises *"
 _odd_tensors = partial(Misbehaviour, kind=ODD_TENSORS)
 _supporting = partial(Misbehaviour, kind=SUPPORTS)
 
-_BY_VALUE = ("precision: *", "algebra: *", "exact: *")
-"""Findings of other gates on a wrong value."""
+_BY_VALUE = ("precision: *", "algebra: *", "exact: *", "sequence: *")
+"""Findings of other gates on a wrong value; `sequence`: a case whose own value is in bounds, as where all of it is NaN."""
 
 RAISING = (
     _raising(NO_EXCEPTION, "raises_system_exit", "raises SystemExit", SystemExit, when=odd_width),

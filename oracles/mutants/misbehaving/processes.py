@@ -162,7 +162,7 @@ PROCESSES = (
     _later(name="leaves_an_alarm", finds=("liveness: SIGALRM*",), must=False, act=_alarm),
     _later(
         name="leaves_an_alarm_that_raises",
-        finds=("liveness: *",),
+        finds=("liveness: *", "effects: *"),  # raised where a setting is put back
         must=False,
         act=_raise_on_alarm,
     ),
