@@ -124,6 +124,8 @@ def test_a_draw_is_the_same_each_time_and_by_the_number_of_sites() -> None:
         "strategies/shapes.py",
         "mhc/fuzz/minimise/value_passes.py",
         "mhc/upstream/verify.py",
+        "oracles/bounds/aten/sums.py",
+        "mhc/declaration.py",
     } <= set(modules)
     assert not [one for one in modules if "mutants" in one]
     few = ["oracles/bound.py", "strategies/choice.py", "oracles/bounds/quantum.py"]

@@ -1,5 +1,6 @@
 """The verb `framework` of `python -m mhc.bench`: single-line faults in this project itself, and which its tests see."""
 
+import random
 import tempfile
 from pathlib import Path
 
@@ -70,7 +71,8 @@ def framework(
             return attempt(copies, fault, chosen, sum(seconds[test] for test in chosen))
 
         attempts = Results(Attempt, "faults", state, tree=tree, seed=seed, tests=" ".join(sorted(used)))
-        attempts.complete(drawn, plant, jobs, lambda fault, one: page.show(report.line(fault, one)))
+        mixed = random.Random(seed).sample(drawn, len(drawn))  # a run that is cut short has faults of all modules
+        attempts.complete(mixed, plant, jobs, lambda fault, one: page.show(report.line(fault, one)))
     rows = [Row(fault=one, attempt=attempts.done[one.name]) for one in drawn if one.name in attempts.done]
     missing = len(drawn) - len(rows)
     text = report.render(rows, missing, seen, command=verbs.command())

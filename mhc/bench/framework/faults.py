@@ -13,13 +13,16 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 _MODULES = """
-    oracles/*.py oracles/bounds/*.py strategies/*.py mhc/upstream/verify.py
-    mhc/case.py mhc/case_json.py mhc/condense.py mhc/global_state.py mhc/inputs.py mhc/memory.py mhc/observation.py
-    mhc/overlap.py mhc/placement.py mhc/reference.py mhc/stream_order.py
-    mhc/fuzz/campaign/campaign.py mhc/fuzz/campaign/compile_budget.py mhc/fuzz/campaign/database.py
-    mhc/fuzz/campaign/planner.py mhc/fuzz/campaign/scheduler.py mhc/fuzz/campaign/size_budget.py
-    mhc/fuzz/campaign/store.py mhc/fuzz/campaign/triage.py mhc/fuzz/check/check.py mhc/fuzz/findings/finding.py
-    mhc/fuzz/findings/fingerprint.py mhc/fuzz/findings/known_issues.py mhc/fuzz/minimise/minimise.py
+    oracles/*.py oracles/bounds/*.py oracles/bounds/aten/*.py strategies/*.py mhc/upstream/verify.py
+    mhc/case.py mhc/case_json.py mhc/condense.py mhc/declaration.py mhc/dense.py mhc/expression.py mhc/global_state.py
+    mhc/implementation.py mhc/inputs.py mhc/memory.py mhc/notation.py mhc/observation.py mhc/operator.py
+    mhc/operator_json.py mhc/outputs.py mhc/overlap.py mhc/placement.py mhc/precision.py mhc/recipe.py mhc/reference.py
+    mhc/stream_order.py
+    mhc/fuzz/campaign/backoff.py mhc/fuzz/campaign/campaign.py mhc/fuzz/campaign/compile_budget.py
+    mhc/fuzz/campaign/database.py mhc/fuzz/campaign/planner.py mhc/fuzz/campaign/scheduler.py
+    mhc/fuzz/campaign/size_budget.py mhc/fuzz/campaign/store.py mhc/fuzz/campaign/triage.py mhc/fuzz/check/check.py
+    mhc/fuzz/check/differential.py mhc/fuzz/findings/finding.py mhc/fuzz/findings/fingerprint.py
+    mhc/fuzz/findings/known_issues.py mhc/fuzz/findings/ordering.py mhc/fuzz/minimise/minimise.py
     mhc/fuzz/minimise/passes.py mhc/fuzz/minimise/search.py mhc/fuzz/minimise/shape_passes.py
     mhc/fuzz/minimise/value_passes.py mhc/fuzz/report/unjudged.py mhc/fuzz/worker/session.py
 """
