@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._mode_utils import no_dispatch
 
 from oracles.bounds.aten import DECOMPOSED, RULES
 from oracles.bounds.elementary import NoRule
@@ -118,6 +119,9 @@ def _write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if pure is None or not isinstance(target, Carried) or target.aliased:
         raise UnreadableReference(_unreadable(func))
     result = pure(*args, **kwargs)
+    if torch.Tag.inplace_view in func.tags:  # such as squeeze_, of which a vector times a matrix consists: the shape changes
+        with no_dispatch():
+            func(*args, **kwargs)
     target.number = result.number.to(target.dtype) if result.dtype != target.dtype else result.number
     return target
 

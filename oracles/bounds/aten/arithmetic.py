@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from oracles.bounds import elementary
+from oracles.bounds.aten.choices import logical
 from oracles.bounds.aten.registry import aten, elementwise, narrowed, promoted, rule, scalar, widened
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
@@ -28,6 +29,14 @@ def _sub(func: Any, a: Any, b: Any, *, alpha: float = 1) -> ErrorNumber:
 @rule(aten.rsub)
 def _rsub(func: Any, a: Any, b: Any, alpha: float = 1) -> ErrorNumber:
     return _sub(func, b, a, alpha=alpha)
+
+
+@rule(aten.mul)
+def _mul(func: Any, a: Any, b: Any) -> Any:
+    if all(one.dtype == torch.bool for one in (a, b) if not isinstance(one, (int, float))):  # as isfinite does it
+        return logical(aten.logical_and, a, b)
+    (a, b), dtype = promoted(a, b)
+    return narrowed(a * b, dtype)
 
 
 @rule(aten.div)
@@ -56,7 +65,6 @@ def _power_of(base: Any, exponent: ErrorNumber) -> ErrorNumber:
 
 
 rule(aten.pow)(_power)
-elementwise(lambda a, b: a * b, aten.mul)
 elementwise(lambda a: -a, aten.neg)
 elementwise(elementary.absolute, aten.abs)
 elementwise(elementary.reciprocal, aten.reciprocal)

@@ -12,13 +12,14 @@ from oracles.bounds.mask import Mask
 
 
 def _compared(func: Any, a: Any, b: Any) -> Any:
-    operands = [scalar(one) for one in (a, b)]
-    value = func(*(one.value if isinstance(one, ErrorNumber) else one for one in operands))
-    error = sum((one.error for one in operands if isinstance(one, ErrorNumber)), torch.zeros((), dtype=torch.float64))
+    first, second = (one.value if isinstance(one, ErrorNumber) else one for one in (a, b))
+    value = func(first, second)
+    error = sum((one.error for one in (a, b) if isinstance(one, ErrorNumber)), torch.zeros((), dtype=torch.float64))
+    if a is b:  # only NaN differs from itself
+        error = torch.where(error.isinf(), torch.inf, 0.0)
     if not bool((error > 0).any()):
         return value
-    first, second = (one.value if isinstance(one, ErrorNumber) else one for one in operands)
-    unsure = (first - second).abs() <= error
+    unsure = ((first - second).abs() <= error) | error.isinf()
     unsure &= (error > 0).expand(unsure.shape)
     return Mask(value, unsure) if bool(unsure.any()) else value
 
@@ -32,7 +33,8 @@ def _not(func: Any, a: Any) -> Any:
 
 
 @rule(aten.logical_and, aten.logical_or, aten.bitwise_and, aten.bitwise_or)
-def _logical(func: Any, a: Any, b: Any) -> Mask:
+def logical(func: Any, a: Any, b: Any) -> Mask:
+    """Return two masks put together: unsure where one of them is."""
     parts = [one if isinstance(one, Mask) else Mask(one, torch.zeros_like(one)) for one in (a, b)]
     return Mask(func(*(one.value for one in parts)), parts[0].unsure | parts[1].unsure)
 

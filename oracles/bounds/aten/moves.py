@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from oracles.bounds.aten.registry import aten, narrowed, promoted, rule, wide
+from oracles.bounds.elementary import NoRule
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
 
@@ -32,6 +33,8 @@ rule(
 
 @rule(aten.view, aten._unsafe_view, aten.reshape)
 def _view(func: Any, a: Any, size: Any) -> Any:
+    if func is aten.view.dtype:
+        raise NoRule("the bits of numbers as another dtype")
     return a.mapped(lambda tensor: tensor.reshape(size))
 
 

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
 
+from oracles.bounds.elementary import NoRule
 from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.mask import Mask
 from oracles.bounds.rounding import ceiling, unit_roundoff
 
 aten = torch.ops.aten
@@ -99,11 +101,13 @@ def promoted(*operands: Any) -> tuple[list[Any], torch.dtype]:
         if all(isinstance(one, (int, float)) or (isinstance(one, ErrorNumber) and one.dtype == dtype) for one in others):
             return list(operands), dtype
     operands = tuple(scalar(one) for one in operands)
-    kind = type(next(one for one in operands if isinstance(one, ErrorNumber)))
+    kind = next((type(one) for one in operands if isinstance(one, ErrorNumber)), None)
+    if kind is None:
+        raise NoRule("arithmetic of comparisons that rounding may decide")
     dtype = promoted_dtype(operands)
     found = []
     for one in operands:
-        number = held(one, kind, dtype) if isinstance(one, Tensor) else _scalar_in(one, kind, dtype)
+        number = held(one, kind, dtype) if isinstance(one, (Tensor, Mask)) else _scalar_in(one, kind, dtype)
         found.append(narrowed(number, wide(dtype)) if isinstance(number, ErrorNumber) else number)
     return found, dtype
 
@@ -117,8 +121,10 @@ def _scalar_in(one: Any, kind: type[ErrorNumber], dtype: torch.dtype) -> Any:
     return kind(value, error, wide(dtype)) if error else one
 
 
-def held(tensor: Tensor, kind: type[ErrorNumber], dtype: torch.dtype) -> ErrorNumber:
+def held(tensor: Tensor | Mask, kind: type[ErrorNumber], dtype: torch.dtype) -> ErrorNumber:
     """Return a plain tensor as a number, in its dtype; integers and booleans in that of the other operands."""
+    if isinstance(tensor, Mask):  # zeros and ones; where it is unsure, either
+        return kind(tensor.value.double(), tensor.unsure.double(), wide(dtype))
     own = tensor.dtype if tensor.dtype.is_floating_point else wide(dtype)
     return kind.exact(tensor.to(own).double(), own)
 
