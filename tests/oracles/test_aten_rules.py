@@ -86,7 +86,12 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
     "clamp": [(lambda a: aten.clamp(a, -1.0, 1.25), (A,)), (lambda a: aten.clamp(a, max=0.0), (A,))],
     "clamp_min": [(lambda a: aten.clamp_min(a, 1.0), (A,))],
     "clamp_max": [(lambda a: aten.clamp_max(a, 1.0), (A,))],
-    "_to_copy": [(lambda a: a.half(), (A,)), (lambda a: a.double(), (A,)), (lambda a: a.to(F32, copy=True), (A,))],
+    "_to_copy": [
+        (aten._to_copy, (A,)),
+        (lambda a: a.half(), (A,)),
+        (lambda a: a.double(), (A,)),
+        (lambda a: a.to(F32, copy=True), (A,)),
+    ],
     "sum": [
         (lambda a: a.sum(), (A,)),
         (lambda a: a.sum(-2), (A,)),
