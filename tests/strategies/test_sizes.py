@@ -1,0 +1,192 @@
+"""Sizes of declared operators: what each is chosen from, and which choice gives which sizes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mhc import operator
+from strategies import reach, shapes, values
+from strategies.reach import log_uniform, model_sizes, stretched_sizes
+from strategies.rounds import quiet
+from strategies.shapes import fits, plain_shapes, present_axes, usual_sizes
+
+
+@operator(x="[T, D]", w="[H]", H="2*D", T=(0, 1000), D=(3, 70), tokens="T", production={"D": (64, 16, 5)})
+def declared_wide(x: Tensor, w: Tensor) -> Tensor:
+    return x * w[: x.shape[1]]
+
+
+@operator(x="[*B, D]", B=(1, 64), D=(1, 300), tokens="*B")
+def declared_lead(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+@operator(x="[M, N]", M=(2, 5000), N=(1, 5000))
+def declared_matrix(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+Pick = Callable[[tuple[Any, ...]], Any]
+
+
+def first(options: tuple[Any, ...]) -> Any:
+    return options[0]
+
+
+def last(options: tuple[Any, ...]) -> Any:
+    return options[-1]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, list[Any]]]:
+    """Return what makes a draw with `pick` for each choice: it returns the draw, and what each choice was from."""
+
+    def make(strategy: st.SearchStrategy[Any], pick: Pick, *, in_full: bool = False) -> tuple[Any, list[Any]]:
+        seen: list[Any] = []
+
+        def choice(options: tuple[Any, ...]) -> Any:
+            seen.append(options)
+            return st.just(pick(options))
+
+        def numbers(least: int, most: int) -> Any:
+            seen.append(("numbers", least, most))
+            return st.just(pick((least, most)))
+
+        def logs(least: int, most: int) -> Any:
+            seen.append(("log", least, most))
+            return st.just(pick((least, most)))
+
+        with monkeypatch.context() as patched:
+            for module in (shapes, reach):
+                patched.setattr(module, "choice", choice)
+            patched.setattr(st, "permutations", lambda some: st.just([*some]))
+            patched.setattr(st, "integers", numbers)
+            patched.setattr(st, "booleans", lambda: choice((False, True)))
+            if not in_full:
+                patched.setattr(reach, "log_uniform", logs)
+            found: list[tuple[Any, list[Any]]] = []
+
+            @hypothesis.settings(quiet(1))
+            @hypothesis.given(strategy)
+            def collect(one: Any) -> None:
+                found.append((one, [*seen]))
+
+            collect()
+        return found[0]
+
+    return make
+
+
+def test_the_weights_of_sizes_and_kinds() -> None:
+    """A choice that is dropped, or drawn more often, is a change of what campaigns see: make it here too."""
+    assert shapes.FEW == (1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9)
+    assert shapes.RANKS == (1, 2, 2, 2, 3, 0)
+    assert reach._ODD == (0, 0, 0, 1, -1, 37, -64)
+    assert reach._BESIDE == (0, 0, 0, 1, -1)
+    assert (*(False,) * 7, True) == reach._WHOLE
+    assert (reach.STEPS, reach.FIRST, reach.PERIOD, reach.ACTIVE) == (256, 257, 61, 32)
+    assert (values.SMALLEST, values.LARGEST) == (-130, 20)
+    assert (
+        *("constant", "zero", "ascending", "row_constant", "sentinel", *("uniform",) * 5),
+        *("repeated", "ends", "repeated", "ends"),
+    ) == values.WHOLE_KINDS
+    assert usual_sizes((20,)) == sorted({*range(1, 41), 19, 20, 21, *shapes.PRIMES, *shapes.EIGHT_MOD_SIXTEEN})
+
+
+def test_what_fits() -> None:
+    assert fits(declared_wide, {"T": 10, "D": 10}, 100)
+    assert not fits(declared_wide, {"T": 10, "D": 10}, 99)
+    assert fits(declared_wide, {"T": 1, "D": 10}, 20), "of w"
+    assert not fits(declared_wide, {"T": 1, "D": 10}, 19)
+    assert not fits(operator(x="[T, D]", D="T-3")(lambda x: x.clone()), {"T": 2}, 99)
+
+
+def test_a_tensor_has_so_many_leading_axes(made: Callable[..., Any]) -> None:
+    for rank in range(4):
+        axes, seen = made(present_axes(declared_lead), lambda options, rank=rank: rank)
+        assert [axis.name for axis in axes] == [*(f"B{at}" for at in range(rank)), "D"]
+        assert seen == [shapes.RANKS]
+    assert [axis.name for axis in made(present_axes(declared_matrix), first)[0]] == ["M", "N"]
+
+
+def test_usual_sizes_are_those_that_fit(made: Callable[..., Any]) -> None:
+    sizes, (of_t, of_d) = made(plain_shapes(table=declared_wide, max_elements=36, tiles=(10,)), first)
+    every = [*shapes.FEW, *usual_sizes((10,))]
+    assert of_t == (*(one for one in every if one <= 12), 0), "D is 3 at least; none comes last"
+    assert of_d == tuple(one for one in every if 3 <= one <= 18), "H = 2 * D has 36"
+    assert sizes == {"T": 1, "D": 3, "H": 6}
+    sizes, (_, of_d) = made(plain_shapes(table=declared_wide, max_elements=36), last)
+    assert sizes == {"T": 0, "D": 18, "H": 36}
+    sizes, seen = made(plain_shapes(table=declared_matrix, max_elements=1), first)
+    assert seen == [(2,), (1,)], "nothing fits: the least"
+    sizes, seen = made(plain_shapes(table=declared_matrix, max_elements=7), max)
+    assert (seen[0][-1], sizes) == (7, {"M": 7, "N": 1})
+
+
+def test_a_stretched_case_has_one_long_axis(made: Callable[..., Any]) -> None:
+    sizes, seen = made(stretched_sizes(table=declared_wide, max_elements=1200), last)
+    assert seen == [shapes.FEW, shapes.FEW, tuple(one for one in declared_wide.axes if one.name == "T"), ("log", 133, 133)]
+    assert sizes == {"T": 133, "D": 9, "H": 18}, "1200 // 9"
+    sizes, seen = made(stretched_sizes(table=declared_matrix, max_elements=4096), first)
+    assert [axis.name for axis in seen[2]] == ["M", "N"]
+    assert seen[3] == ("log", 257, 4096)
+    assert sizes == {"M": 257, "N": 1}
+    sizes, seen = made(stretched_sizes(table=declared_matrix, max_elements=10_000), last)
+    assert (seen[3], sizes) == (("log", 257, 1111), {"M": 9, "N": 1111})
+    small = operator(x="[M, N]", M=(1, 40), N=(1, 257))(lambda x: x.clone())
+    assert [axis.name for axis in made(stretched_sizes(table=small, max_elements=4096), first)[1][2]] == ["M", "N"]
+
+
+def test_a_model_case_has_sizes_of_models_and_tokens_up_to_the_budget(made: Callable[..., Any]) -> None:
+    def at(most: int, pick: Pick, table: Any = declared_wide) -> tuple[Mapping[str, int], list[Any]]:
+        found: tuple[Mapping[str, int], list[Any]] = made(model_sizes(table=table, max_elements=most), pick)
+        return found
+
+    sizes, seen = at(6400, first)
+    assert seen == [(64, 16, 5), reach._ODD, shapes.FEW, reach._WHOLE, ("log", 1, 100)]
+    assert sizes == {"T": 1, "D": 64, "H": 128}
+    sizes, seen = at(6400, last)
+    assert sizes == {"T": 1000, "D": 3, "H": 6}, "5 - 64 is below the range; the tokens are as many as there may be"
+    assert at(40, first)[1][0] == (16, 5), "w has at most 40"
+    assert at(8, first)[1][0] == (4,), "none of them fits: what does"
+    assert at(40, lambda options: 37 if 37 in options else options[0])[0]["D"] == 20
+    sizes, seen = at(4096, first, declared_matrix)
+    assert seen == [shapes.FEW, shapes.FEW, reach._WHOLE, ("log", 2, 4096), ("log", 1, 2048)]
+    assert sizes == {"M": 2, "N": 1}
+    sizes, _ = at(4096, last, declared_matrix)
+    assert sizes == {"M": 455, "N": 9}, "without axes of tokens all others, one after the other"
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "step", "near", "beside", "wanted"),
+    [
+        (4, 4, 0, False, 0, 4),
+        (4, 0, 0, False, 0, 1),
+        (1, 4096, 0, False, 0, 1),
+        (1, 4096, 256, False, 0, 4096),
+        (1, 4096, 128, False, 0, 64),
+        (3, 3 * 2**8, 96, False, 0, 24),
+        (3, 3 * 2**8, 96, True, 0, 16),
+        (3, 3 * 2**8, 96, True, 1, 17),
+        (3, 3 * 2**8, 96, True, -1, 15),
+        (1, 4096, 256, True, 1, 4096),
+        (257, 300, 0, True, 0, 257),
+    ],
+)
+def test_a_size_is_log_uniform_or_a_power_of_two_or_beside_one(
+    made: Callable[..., Any], least: int, most: int, step: int, near: bool, beside: int, wanted: int
+) -> None:
+    def pick(options: tuple[Any, ...]) -> Any:
+        return near if options == (False, True) else step if options == (0, 256) else beside
+
+    assert made(log_uniform(least, most), pick, in_full=True)[0] == wanted
+
+
+def test_a_tensor_without_elements_has_no_literal() -> None:
+    found = hypothesis.find(values.special_values((3, 0)), lambda _: True, settings=quiet(1))
+    assert found == hypothesis.find(values.one_hot((0,)), lambda _: True, settings=quiet(1)) == ()
+    assert hypothesis.find(values.one_hot(()), lambda _: True, settings=quiet(1)) == (((), 1.0),)
