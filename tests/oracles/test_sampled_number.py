@@ -1,7 +1,10 @@
 """Sampled tolerances: where they replace a composed bound, what they allow, and how verdicts name them."""
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,8 +14,11 @@ from mhc import Implementation, default_case, operator
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.replay_table import replay_table
-from oracles.bounds.reading import read
-from oracles.bounds.sampled_number import SampledNumber, sampled
+from oracles.bounds import elementary, sampled_number
+from oracles.bounds.deviation_number import deviation_of_sum
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.reading import Reading, read
+from oracles.bounds.sampled_number import SampledNumber, sampled, sampled_deviations
 from oracles.judge import outcomes
 from oracles.verdict import Status
 from tests.oracles.test_reading import numbers, ratio, results, upstream_of
@@ -124,3 +130,238 @@ def test_a_verdict_with_a_sampled_tolerance_says_so() -> None:
     assert set(outcomes(right.verdicts).values()) == {"judged by sampling"}
     assert "PASS, sampled" in replay_table(case, "one", right.verdicts)
     assert any(one.subject == "y" and one.sampled and one.message.endswith("(sampled)") for one in wrong.failures)
+
+
+F64, F32 = torch.float64, torch.float32
+U, TINY = 2.0**-24, 2.0**-150
+
+
+def t(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=F64)
+
+
+def number(value: Tensor, error: Any = 0.0, dtype: torch.dtype = F32) -> ErrorNumber:
+    return ErrorNumber(value, torch.as_tensor(error, dtype=F64).expand(value.shape).clone(), dtype)
+
+
+def kind_of(alike: bool = True, base: type[SampledNumber] = SampledNumber) -> type[SampledNumber]:
+    """A class of numbers of one run."""
+    own = {"operations": itertools.count(), "alike": alike, "divisors": sampled_number.Divisors(), "__slots__": ()}
+    return type("Run", (base,), own)
+
+
+def moves(run: Callable[[ErrorNumber], ErrorNumber], value: Tensor, **options: Any) -> Tensor:
+    """By how much an operation on exact numbers moves its result."""
+    exact = run(ErrorNumber.exact(value, F32)).value
+    return run(kind_of(**options).exact(value, F32)).value - exact
+
+
+def spread(count: int = 4096) -> Tensor:
+    return normal(torch.Generator().manual_seed(1), count, dtype=F64).abs() + 1.0
+
+
+def test_one_rounding_moves_by_up_to_a_unit_and_a_sum_by_its_deviation() -> None:
+    """A uniform move of up to h has a standard deviation of h / sqrt(3)."""
+    value = spread()
+    relative = moves(lambda a: a * 1.5, value) / (value * 1.5) / U
+    assert 0.99 < float(relative.abs().max()) <= 1
+    assert float(relative.std()) == pytest.approx(3**-0.5, rel=0.05)
+    rows = spread(4096 * 16).reshape(4096, 16)
+    relative = moves(lambda a: a.sum(-1), rows) / rows.sum(-1) / U
+    assert float(relative.std()) == pytest.approx(16**0.5, rel=0.05), "sqrt(L), of a bound of LAMBDA sqrt(L)"
+    relative = moves(lambda a: a.rsqrt(), value) / value.rsqrt() / U
+    assert 8.9 < float(relative.abs().max()) <= 9.01
+    narrow = moves(lambda a: a.to(torch.bfloat16), value) / value * 256
+    assert 0.99 < float(narrow.abs().max()) <= 1.01
+    assert not moves(lambda a: a.to(F64), value).any()
+    assert not moves(lambda a: a * 0.5, value).abs().gt(1e-40).any()
+    softmax = moves(lambda a: elementary.softmax(a, -1), rows) / rows.softmax(-1) / U
+    assert float(softmax.std()) == pytest.approx((18 + 24) / 6, rel=0.2), "more than two functions: as a sum"
+
+
+def test_moves_of_equal_elements_are_alike_in_every_other_run_only() -> None:
+    value = torch.full((4096,), 0.3, dtype=F64) * torch.tensor([1.0, -4.0]).repeat(2048)
+    alike = moves(lambda a: a * 1.1, value) / value
+    assert float(alike.std()) < 1e-3 * float(alike.abs().max())
+    apart = moves(lambda a: a * 1.5, value, alike=False) / value / 1.5 / U
+    assert float(apart.std()) == pytest.approx(3**-0.5, rel=0.05)
+
+
+def test_each_operation_has_moves_of_its_own() -> None:
+    value, one = spread(), kind_of()
+    first, second = (one.exact(value, F32) * 1.5 for _ in range(2))
+    a, b = ((x.value / value / 1.5 - 1) / U for x in (first, second))
+    assert abs(float((a * b).mean())) < 0.05
+    again = kind_of().exact(value, F32) * 1.5
+    assert torch.equal(again.value, first.value), "the same in each run of the same number"
+
+
+def test_trailing_digits_do_not_change_a_move() -> None:
+    """Machines differ in the last bits of float64."""
+    value = spread(64)
+    near = value * (1 + 2.0**-50)
+    before, after = (moves(lambda a: a * 1.5, one) / U for one in (value, near))
+    assert int((before - after).abs().lt(1e-6).sum()) >= 60
+
+
+def test_hashes_are_of_64_bits_with_a_sign() -> None:
+    """splitmix64, twice its finaliser's half: a change here is a change of every sampled tolerance."""
+    found = [sampled_number._mixed(at) for at in (0, 1, 2**40)]
+    assert all(-(2**63) <= one < 2**63 for one in found)
+    assert len({one & 0xFFFF for one in (sampled_number._mixed(at) for at in range(256))}) > 250
+    table = sampled_number._table(torch.device("cpu"))
+    assert (table.shape, table.dtype) == ((4096,), F64)
+    assert float(table.abs().max()) <= 1
+    assert abs(float(table.mean())) < 0.03
+    assert float(table.std()) == pytest.approx(3**-0.5, rel=0.03)
+
+
+def test_what_is_not_finite_is_not_moved_and_stays_in_doubt() -> None:
+    value = t(1.0, math.inf, math.nan, 3e38)
+    found = kind_of().exact(value, F32) * 1.1
+    assert found.error.tolist() == [0.0, 0.0, 0.0, math.inf]
+    assert found.value[0] != 1.1
+    assert math.isinf(float(found.value[1]))
+    assert math.isnan(float(found.value[2]))
+    assert (found * 1.1).error.tolist() == [0.0, 0.0, 0.0, math.inf]
+    assert not found.finite
+    assert (kind_of().exact(t(1.0), F32) * 1.1).finite
+
+
+def divided(runs: Sequence[Tensor], last: Tensor) -> Tensor:
+    """Where a divisor may be 0 that has had these values."""
+    divisors = sampled_number.Divisors()
+    for one in runs:
+        divisors.start()
+        divisors.add(one)
+        divisors.add(torch.ones_like(one))
+    divisors.start()
+    found = divisors.may_vanish(last)
+    assert not divisors.may_vanish(torch.ones_like(last)).any(), "the next one"
+    return found
+
+
+def test_a_divisor_within_eight_deviations_may_be_zero() -> None:
+    for times, wanted in ((7.9, True), (8.1, False), (-7.9, True), (-8.1, False)):
+        value = t(times)
+        runs = [value + sign for _ in range(sampled_number.RUNS // 2) for sign in (1.0, -1.0)]
+        assert divided(runs, value).tolist() == [wanted], "the standard deviation is 1"
+    steady = [t(2.0, 0.0, math.inf)] * sampled_number.RUNS
+    assert divided(steady, steady[0]).tolist() == [False, False, False]
+    assert divided([t(3.0)] * sampled_number.RUNS, t(0.0)).tolist() == [True]
+    for function in (lambda a: a.rsqrt(), elementary.reciprocal, elementary.log):
+        one = kind_of()
+        function(one.exact(t(2.0), F32))
+        assert len(one.divisors._sums) == 1
+
+
+def test_the_last_run_has_no_moves() -> None:
+    value = spread(16)
+    one = kind_of(base=sampled_number.UnmovedNumber)
+    assert torch.equal((one.exact(value, F32) * 1.1).value, value * 1.1)
+    reader_kinds: list[Any] = []
+
+    def reader(kind: type[ErrorNumber]) -> Reading:
+        reader_kinds.append(kind)
+        return Reading((kind.exact(value, F32) * 1.1,), (), False)
+
+    list(sampled_number._runs(reader, SampledNumber))
+    assert [issubclass(kind, sampled_number.UnmovedNumber) for kind in reader_kinds] == [False] * 12 + [True]
+    assert [kind.alike for kind in reader_kinds] == [True, False] * 6 + [True]
+    starts = [next(kind.operations) for kind in reader_kinds]
+    assert [start >> 32 for start in starts] == list(range(13))
+    assert len({id(kind.divisors) for kind in reader_kinds}) == 1
+
+
+class Scripted:
+    """A reader whose runs are off by given amounts, in units of the error of one rounding of 1."""
+
+    def __init__(self, *offsets: Any) -> None:
+        self.offsets, self.runs = offsets, 0
+
+    def __call__(self, kind: type[ErrorNumber]) -> Reading:
+        offset = self.offsets[self.runs % len(self.offsets)] if self.runs < sampled_number.RUNS else 0.0
+        self.runs += 1
+        return Reading((kind(t(1.0, 1.0) + U * torch.as_tensor(offset, dtype=F64), t(0.0, 0.0), F32),), (), False)
+
+
+def tolerance(*offsets: Any, composed: float = 1e9) -> tuple[list[float], int]:
+    """The tolerance, in those units, that runs with these offsets give in place of a composed bound, and how many ran."""
+    reader = Scripted(*offsets)
+    found, _ = sampled(reader, Reading((number(t(1.0, 1.0), composed * U),), (), False))
+    return (found.outputs[0].error / U).tolist(), reader.runs
+
+
+def test_a_tolerance_is_eight_deviations_of_an_element_and_of_its_row_and_a_rounding() -> None:
+    # of a row whose elements are all off by s: s^2, of the row s^2, and the mean of the row's s^2
+    for s in (1.0, 5.0):
+        found, runs = tolerance(s, -s)
+        assert found == pytest.approx([8 * 3**0.5 * s + 1] * 2)
+        assert runs == sampled_number.RUNS + 1
+    # of (s, 0): the row's is s^2/2; what may be missed of an element is at most 16 times its own, that is 0
+    (one, other), _ = tolerance(t(4.0, 0.0), t(-4.0, 0.0))
+    assert one == pytest.approx(8 * (16 + 8 + 8) ** 0.5 + 1)
+    assert other == pytest.approx(8 * 8**0.5 + 1)
+    # of (s, s/100): 16 times its own is less than the mean
+    (_, other), _ = tolerance(t(4.0, 0.04), t(-4.0, -0.04))
+    mean = (16 + 0.0016) / 2
+    assert other == pytest.approx(8 * (0.0016 + mean + 16 * 0.0016) ** 0.5 + 1)
+
+
+def test_a_composed_bound_stays_where_it_is_not_thirty_times_the_sampled_one() -> None:
+    of_three = 8 * 3**0.5 * 3 + 1
+    assert tolerance(3.0, -3.0, composed=29.9 * of_three)[0] == pytest.approx([29.9 * of_three] * 2)
+    assert tolerance(3.0, -3.0, composed=30.1 * of_three)[0] == pytest.approx([of_three] * 2)
+    assert tolerance(3.0, composed=29.9)[1] == 0, "at least one rounding: no run is needed"
+    assert tolerance(3.0, composed=math.inf)[0] == pytest.approx([of_three] * 2)
+    assert tolerance(300.0, composed=3000.0) == ([3000.0, 3000.0], 1), "one run shows that it is not far"
+
+
+def test_outputs_and_gradients_are_told_apart() -> None:
+    def reader(kind: type[ErrorNumber]) -> Reading:
+        one = [kind(t(1.0) + U * (-1) ** next(count), t(0.0), F32) for _ in range(2)]
+        return Reading((one[0], torch.ones(1)), (None, one[1]), False)
+
+    count = itertools.count()
+    composed = Reading((number(t(1.0), 1e9 * U), torch.ones(1)), (None, number(t(1.0), U)), False)
+    found, changed = sampled(reader, composed)
+    assert changed == {0}
+    assert (len(found.outputs), len(found.gradients)) == (2, 2)
+    assert found.gradients[0] is None
+    assert found.gradients[1] is composed.gradients[1]
+    other = Reading(composed.outputs[1:], (None, composed.outputs[0]), False)
+    found, changed = sampled(lambda kind: Reading((torch.ones(1),), (None, reader(kind).outputs[0]), False), other)
+    assert changed == {2}
+    assert found.gradients[1] is not None
+    assert float(found.gradients[1].error) < 100 * U
+    assert sampled(reader, Reading(composed.outputs, composed.gradients, True))[1] == frozenset()
+
+
+def test_deviations_are_those_of_runs_with_sums_in_any_order() -> None:
+    terms = spread(4096 * 3).reshape(4096, 3)
+    for truncates, wanted in ((False, False), (True, True)):
+        kinds: list[Any] = []
+
+        def reader(kind: type[ErrorNumber], kinds: list[Any] = kinds) -> Reading:
+            kinds.append(kind)
+            return Reading((kind.exact(terms, F32).sum(-1), torch.ones(1)), (), False)
+
+        one, nothing = sampled_deviations(reader, reader(ErrorNumber), truncates=truncates)
+        assert nothing is None
+        assert one is not None
+        assert all(kind.truncates is wanted for kind in kinds[1:-1])
+        own = deviation_of_sum(terms.sum(-1), terms.square().sum(-1), t(3.0), F32, products=0.0, truncates=truncates)
+        whole = float((one / own).square().mean()) ** 0.5
+        assert 1.3 < whole < 2.2, "of an element, of its row pooled, and what 12 runs may have missed"
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_products_of_matrices_are_moved_by_their_deviation(truncates: bool) -> None:
+    a, b = spread(4096 * 3).reshape(4096, 3), spread(3).reshape(3, 1)
+    base = type("Kind", (sampled_number.SampledDeviationNumber,), {"truncates": truncates, "__slots__": ()})
+    one = kind_of(base=base)
+    moved = (one.exact(a, F32) @ one.exact(b, F32)).value - a @ b
+    squares = a.square() @ b.square()
+    own = deviation_of_sum(a @ b, squares, t(3.0), F32, products=squares, truncates=truncates)
+    assert float((moved / own).std()) == pytest.approx(1.0, rel=0.05)
+    assert float((moved / own).abs().max()) == pytest.approx(3**0.5, rel=0.01)
