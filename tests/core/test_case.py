@@ -2,7 +2,9 @@
 
 import copy
 import json
+import math
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +171,78 @@ def test_an_older_schema_is_upgraded_step_by_step(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(case_json, "_UPGRADES", {name: step for name, step in steps.items() if name != 1})
     with pytest.raises(CaseError, match=r"schema: version 1 cannot be read"):
         Case.from_json(json.dumps(document))
+
+
+RECIPE_LIMITS: dict[str, tuple[list[Any], list[Any]]] = {
+    # of a tensor of shape (2, 3, 2, 4): what is taken, and what is refused
+    "kind": (["normal"], ["uniform", 3, None]),
+    "seed": ([0, 1, 2**64 - 1], [-1, 2**64, True, 1.0]),
+    "scale": ([0.0, -2.0], [1, math.inf, math.nan]),
+    "period": ([0, 1, 2**62], [-1, True, 2**63]),
+    "rows": ([0, 1, 2**62], [-1, 1.5, 2**63]),
+    "literals": (
+        [(), (((0, 0, 0, 0), 1.0),), (((1, 2, 1, 3), math.nan), ((0, 0, 0, 0), 2.0))],
+        [
+            (((0, 0, 0), 1.0),),
+            (((0,) * 5, 1.0),),
+            (((2, 0, 0, 0), 1.0),),
+            (((0, 0, 0, 4), 1.0),),
+            (((0, -1, 0, 0), 1.0),),
+            (((0, 0, 0, 0), 1),),
+        ],
+    ),
+    "layout.order": ([(), (0, 1, 2, 3), (3, 0, 2, 1)], [(0,), (0, 1, 2, 2), (1, 2, 3, 4)]),
+    "layout.step": ([1, 2], [0, -1, 1.0]),
+    "layout.pad": ([0, 1], [-1, True]),
+    "layout.offset": ([0, 1], [-1, 0.5]),
+    "layout.expand": ([(), (0,), (3, 1), (0, 1, 2, 3)], [(4,), (-1,), (1, 1), (True,)]),
+}
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("path", RECIPE_LIMITS)
+def test_recipes_are_taken_up_to_their_limits(path: str) -> None:
+    case = default_case(B=2, S=3, n=2, D=4)
+    taken, refused = RECIPE_LIMITS[path]
+    field = path.removeprefix("layout.")
+
+    def made(value: Any) -> Case:
+        return with_tensor(case, "x", **({field: value} if field == path else {"layout": Layout(**{field: value})}))
+
+    for value in taken:
+        recipe = made(value).tensors["x"]
+        assert repr(getattr(recipe if field == path else recipe.layout, field)) == repr(value)
+    for value in refused:
+        with pytest.raises(CaseError) as caught:
+            made(value)
+        assert caught.value.path.startswith(f"tensors.x.{path}")
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_cases_are_taken_up_to_their_limits() -> None:
+    def refused(path: str, **changes: Any) -> None:
+        with pytest.raises(CaseError) as caught:
+            replace(case, **changes)
+        assert caught.value.path == path, changes
+
+    case = default_case(B=2, S=3, n=2, D=4)
+    assert default_case(B=2**38, S=1, n=1, D=1).sizes["B"] == 2**38
+    with pytest.raises(CaseError, match="of at most 274877906944 elements"):
+        default_case(B=2**38 + 1, S=1, n=1, D=1)
+    for sizes, path in (({"Q": 1}, "sizes.Q"), ({"n": 0}, "n"), ({"n": 17}, "n"), ({"B": True}, "B"), ({"B": 2**63}, "B")):
+        refused(path, sizes={**case.sizes, **sizes})
+    refused("operator", operator=3)
+    refused("dtype", dtype="float8")
+    refused("dtype", dtype=None)
+    for value in (-1.0, math.inf, math.nan, 1):
+        refused("scalars.norm_eps", scalars={"norm_eps": value})
+    refused("scalars.other", scalars={"other": 1.0})
+    refused("tensors.other", tensors={**case.tensors, "other": Recipe()})
+    refused("tensors.x", tensors={**case.tensors, "x": 3})
+    refused("tensors.x", tensors={name: one for name, one in case.tensors.items() if name != "x"})
+    refused("tensors.x.layout", tensors={**case.tensors, "x": Recipe(layout=3)})  # type: ignore[arg-type]
+    refused("tensors.x.rows", tensors={**case.tensors, "x": Recipe(period=2, rows=2)})
+    refused("schedules.a.b", schedules={"a": {"b": 0.5}})
+    assert replace(case, scalars={"norm_eps": 0.0}).scalars["norm_eps"] == 0
+    assert not replace(case, tensors={name: one for name, one in case.tensors.items() if name != "gamma"}).has("gamma")
+    assert dict(replace(case, schedules={"a": {"b": True, "c": "d"}}).schedules["a"]) == {"b": True, "c": "d"}
