@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from mhc.fuzz.campaign import size_budget
 from mhc.fuzz.campaign.size_budget import CASES, OWN, PER_ELEMENT, SizeBudget, room
 from strategies.reach import Reach
 
@@ -189,3 +190,77 @@ def test_the_mean_of_seconds_forgets_a_tenth_each_time() -> None:
         sizes._mean = mean
         assert sizes.next() == wanted
     assert SizeBudget(1 << 9)._usual.next() == 1 << 9
+
+
+def test_the_shares_and_limits_of_each_device() -> None:
+    """They decide how a campaign spends its time: a change is made here too."""
+    assert {
+        "cpu": {Reach.STRETCHED: 0.12, Reach.MODEL: 0.12},
+        "cuda": {Reach.STRETCHED: 0.2, Reach.MODEL: 0.25},
+    } == size_budget._SHARES
+    assert size_budget._STRETCHED == {"cpu": 1 << 20, "cuda": 1 << 22}
+    assert size_budget.LARGEST == {"cpu": 1 << 24, "cuda": 1 << 25}
+    assert {Reach.STRETCHED: 10, Reach.MODEL: 5} == CASES
+    assert (size_budget.QUICK, size_budget.FULL_EVERY, size_budget.ASKED_EVERY, size_budget.FIRST) == (0.25, 8, 3, 1 << 11)
+    assert (size_budget._ROUND_SECONDS, size_budget._FEWEST, size_budget._WEIGHT) == (8.0, 3, 0.9)
+    assert (OWN, PER_ELEMENT) == (400 << 20, 800)
+
+
+@pytest.mark.parametrize(
+    ("device", "reach", "elements"),
+    [
+        ("cpu", Reach.STRETCHED, [1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 20, 1 << 20]),
+        ("cuda", Reach.STRETCHED, [1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 1 << 22, 1 << 22]),
+        ("cpu", Reach.MODEL, [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 24]),
+        ("cuda", Reach.MODEL, [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 25, 1 << 25]),
+    ],
+)
+def test_far_cases_grow_fourfold_while_they_are_quick_and_halve_while_they_are_slow(
+    device: str, reach: Reach, elements: list[int]
+) -> None:
+    far = SizeBudget(1 << 15, device=device)._far[reach]
+    found = []
+    for _ in elements:
+        found.append(far.next())
+        far.learn(0.99)
+    assert found == elements
+    far._mean = 4.0
+    assert far.next() == elements[-1], "neither"
+    far._mean = 4.01
+    least = 1 << 11 if reach is Reach.STRETCHED else 1 << 14
+    assert [far.next() for _ in range(30)][-1] == least
+    assert far.next() == least
+
+
+def test_a_reach_is_limited_by_what_is_asked_for() -> None:
+    sizes = SizeBudget(1 << 15, 1 << 12)
+    assert {reach: far.next() for reach, far in sizes._far.items()} == {Reach.STRETCHED: 1 << 12, Reach.MODEL: 1 << 12}
+    for far in sizes._far.values():
+        far.learn(100.0)
+    assert [far.next() for far in sizes._far.values()] == [1 << 11, 1 << 12], "and by the least"
+
+
+def test_what_a_case_takes_counts_for_its_reach() -> None:
+    sizes = SizeBudget(1 << 15)
+    sizes.learn(3.0)
+    sizes.learn(5.0, Reach.MODEL)
+    sizes.learn(7.0, Reach.STRETCHED, running=6.5, compiled=True)
+    assert sizes._spent == {Reach.USUAL: 3.0, Reach.STRETCHED: 7.0, Reach.MODEL: 5.0}
+    assert (sizes._usual.mean, sizes._far[Reach.MODEL].mean, sizes._far[Reach.STRETCHED].mean) == (3.0, 5.0, 0.5)
+    sizes.learn(2.0, Reach.MODEL, running=1.0)
+    assert sizes._far[Reach.MODEL].mean == pytest.approx(0.9 * 5.0 + 0.1 * 2.0), "all of it, where nothing was compiled"
+    sizes.learn(2.0, Reach.MODEL, compiled=True)
+    assert sizes._far[Reach.MODEL].mean == pytest.approx(0.9 * 4.7 + 0.1 * 2.0)
+
+
+def test_rounds_that_go_on_are_on_their_way_again() -> None:
+    sizes = SizeBudget(1 << 15)
+    for _ in range(2):
+        sizes.goes_on(Reach.MODEL)
+    assert sizes._claimed(Reach.MODEL) == 2 * 5 * 1.0
+    sizes.learn(0.1, Reach.MODEL)
+    assert sizes._claimed(Reach.MODEL) == pytest.approx(0.1 + 2 * 5 * 0.1)
+    for _ in range(3):
+        sizes.ended(Reach.MODEL)
+    assert sizes._claimed(Reach.MODEL) == 0.1
+    assert sizes._running[Reach.MODEL] == 0
