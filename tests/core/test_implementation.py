@@ -279,6 +279,52 @@ def test_a_record_that_no_run_could_keep_is_refused(fields: dict[str, Any], word
         replace(load("manual"), **fields)
 
 
+@pytest.mark.parametrize(
+    ("aliases", "words"),
+    [
+        ([("h_in", "x")], "aliases must be a tuple of pairs of names"),
+        ((("h_in",),), "aliases must have pairs of two names, the first out of "),
+        ((["h_in", "x"],), "aliases must have pairs of two names"),
+        ((("x", "h_in"),), "aliases must have pairs of two names"),
+        ((("h_in", "z"),), "aliases must have pairs of two names"),
+        ((("h_in", "h_in"),), "the second another out of "),
+    ],
+)
+def test_aliases_are_pairs_of_a_result_and_another_tensor(aliases: Any, words: str) -> None:
+    with pytest.raises(ImplementationError, match=words):
+        replace(load("manual"), aliases=aliases)
+    taken = (("h_in", "x"), ("dx", "dh_in"), ("dx", "dphi"))
+    assert replace(load("manual"), aliases=taken).aliases == taken
+
+
+def test_a_record_is_taken_up_to_its_limits_and_does_not_change() -> None:
+    env, schedule = {"A": ""}, {"BLOCK": [32], "SPLIT": (True, False)}
+    made = Implementation(
+        name="x" * 200, forward=_nothing, dtypes=("float64",), devices=("cuda", "cpu"), env=env, schedule=schedule
+    )
+    env["B"] = schedule["MORE"] = ()  # type: ignore[assignment]
+    assert (dict(made.env), dict(made.schedule)) == ({"A": ""}, {"BLOCK": [32], "SPLIT": (True, False)})
+    with pytest.raises(TypeError):
+        made.env["C"] = "1"  # type: ignore[index]
+    assert (made.stages(["backward", "forward"]), made.stages(["backward"])) == (["forward"], [])
+    for fields in ({"devices": ()}, {"dtypes": ()}, {"compiles": 3}, {"name": 3}, {"env": {"": "1"}}, {"env": {"\0": "1"}}):
+        with pytest.raises(ImplementationError):
+            Implementation(**{"name": "mine", "forward": _nothing, **fields})  # type: ignore[arg-type]
+    refusals = [
+        (made.refusal(default_case(dtype=dtype), device), dtype, device)
+        for dtype, device in (("float64", "cpu"), ("float32", "cpu"), ("float64", "tpu"))
+    ]
+    assert [None if one is None else one.reason for one, _, _ in refusals] == [
+        None,
+        "takes float64, not float32",
+        "runs on cuda, cpu, not on tpu",
+    ]
+    case = default_case(dtype="float64")
+    for schedule_of, refused in (({"BLOCK": 32}, False), ({"BLOCK": 64}, True), ({"WARPS": 32}, True)):
+        found = made.refusal(replace(case, schedules={made.name: schedule_of, "other": {"Z": 1}}), "cpu")
+        assert (found is not None) is refused
+
+
 def test_a_module_that_fails_when_it_is_looked_into_is_a_usage_error(tmp_path: Path) -> None:
     file = tmp_path / "fails.py"
     file.write_text("def __getattr__(name):\n    raise RuntimeError(name)\n", encoding="utf-8")

@@ -378,6 +378,8 @@ def test_a_quotient_has_its_bound_exactly() -> None:
     moved = (0.5 + 0.6 * 0.25) / 4.75
     assert close(error_of(a / b), moved + 2 * U * (0.6 + moved))
     assert close(error_of(of(t(3.0)) / of(t(-5.0))), 2 * U * 0.6)
+    exact = [Carried(ErrorNumber.exact(t(one), F32)) for one in (3.0, -5.0)]
+    assert close(error_of(exact[0] / exact[1]), 2 * U * 0.6)
     assert error_of(a / of(t(5.0), 5.0)).isinf().all(), "it may be 0"
     assert error_of(a / of(t(5.0), 4.99)).isfinite().all()
     assert error_of(of(t(3.0)) / of(t(0.0))).tolist() == [0.0], "it is infinite for certain"
@@ -431,6 +433,9 @@ def test_a_share_is_at_most_off_by_one_and_of_what_may_be_infinite_by_anything()
     assert bool((error_of(of(t(0.0, 5.0), 60.0).softmax(-1)) >= 1).all())
     for function in (torch.softmax, torch.log_softmax):
         assert error_of(function(of(t(0.0, 5.0), t(0.0, math.inf)), -1)).isinf().all()
+        for error in (0.5, 0.0):
+            found = error_of(function(of(t(0.0, math.inf), t(error, 0.0)), -1))
+            assert found.isinf().all() == bool(error), "NaN for certain, or not"
     hidden = t(0.0, -math.inf)
     assert error_of(of(hidden, t(0.5, 0.0)).softmax(-1)).tolist()[1] == 0.0
     assert error_of(of(hidden - 2000, t(700.0, 0.0)).softmax(-1)).isfinite().all()
