@@ -282,6 +282,8 @@ def _shares(a: ErrorNumber, dim: int, step: float = 0.0) -> tuple[Tensor, Tensor
 
 def _roundings(terms: Tensor, dim: int, dtype: torch.dtype) -> Tensor | float:
     """Return the roundings of a sum of positive terms, in units of the sum."""
+    if terms.dim() == 0:
+        return 1.0
     units = repeated_terms.of_sum(terms, dim, dtype)
     return units.unsqueeze(dim) if isinstance(units, Tensor) else units
 

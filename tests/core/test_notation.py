@@ -10,7 +10,7 @@ from torch import Tensor
 from mhc import expression, operator
 from mhc.dense import bits, dense
 from mhc.notation import DeclarationError, all_symbols, ordered, spec_of, starred_symbols, symbols_of
-from mhc.operator import Regime, Role, TensorSpec, Values
+from mhc.operator import Regime, Relation, Role, TensorSpec, Values
 from mhc.recipe import Recipe
 
 STORAGE, FLOAT32, INT32, INT64, BOOL = Role.STORAGE, Role.ACCUMULATE, Role.INT32, Role.INT64, Role.BOOL
@@ -141,6 +141,12 @@ def test_what_is_not_declared_is_the_default() -> None:
     assert (table.residuals, table.exact_recipes, table.exact_scalars, table.described) == ({}, {}, {}, False)
     assert table.scalar_choices == {"eps": (0.5, 2.0)}
     assert all(type(one) is float for one in table.scalar_choices["eps"])
+
+
+def test_a_relation_has_powers_of_two_and_changes_nothing_else() -> None:
+    relation = Relation(name="one", factors=lambda sizes, power: {})
+    assert relation.powers == (2.0, 0.5, 16.0, 0.0625, 512.0, 2.0**-9)
+    assert (relation.scalars(2.0), relation.ones, relation.silent) == ({}, frozenset(), frozenset())
 
 
 def test_keywords_come_into_the_record() -> None:

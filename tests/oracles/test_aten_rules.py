@@ -7,6 +7,7 @@ by much: a bound that is too large finds nothing.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -136,8 +137,16 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
     ],
     "_unsafe_index_put": [(lambda a, b: aten._unsafe_index_put(a, [torch.tensor([2, 2])], b, True), (A, drawn(2, 4)))],
     "embedding_dense_backward": [(lambda a: aten.embedding_dense_backward(a, torch.tensor([5, 1, 5]), 7, 1, False), (A,))],
-    "_softmax": [(lambda a: aten._softmax(a, -1, False), (A,)), (lambda a: aten._softmax(a, 0, False), (A,))],
-    "_log_softmax": [(lambda a: aten._log_softmax(a, 1, False), (A,)), (lambda a: aten._log_softmax(a, -2, False), (A,))],
+    "_softmax": [
+        (lambda a: aten._softmax(a, 0, False), (SCALAR,)),
+        (lambda a: aten._softmax(a, -1, False), (A,)),
+        (lambda a: aten._softmax(a, 0, False), (A,)),
+    ],
+    "_log_softmax": [
+        (lambda a: aten._log_softmax(a, 0, False), (SCALAR,)),
+        (lambda a: aten._log_softmax(a, 1, False), (A,)),
+        (lambda a: aten._log_softmax(a, -2, False), (A,)),
+    ],
     "logsumexp": [(lambda a: a.logsumexp(-1), (A,)), (lambda a: a.logsumexp((0, 1), keepdim=True), (A,))],
     "where": [
         (lambda a, b: torch.where(EVERY_SECOND, a, b), (A, B)),
@@ -279,7 +288,8 @@ def test_a_rule_covers_what_the_errors_of_its_operands_do_and_little_more(name: 
             continue
         rounded = 60 * U * float(exact.abs().amax() + 1)
         assert bool((most <= one.number.error + 2 * U * exact.abs().amax()).all())
-        if name not in LIMITED:
+        of_one = name.endswith("softmax") and not values[0].dim()  # is certain, and its bound does not know it
+        if name not in LIMITED and not of_one:
             assert float(one.number.error.sum()) <= LOOSE.get(name, 1.9) * float(most.sum()) + rounded * exact.numel()
 
 
@@ -600,3 +610,28 @@ def test_numbers_that_bound_something_else_refuse_functions(kind: type[ErrorNumb
             elementary.quotient(number, number)
     else:
         assert close(elementary.absolute(kind(t(-4.0), t(0.5), F32)).error, 0.5)
+
+
+@pytest.mark.parametrize("function", [aten._softmax, aten._log_softmax])
+def test_a_softmax_of_a_narrow_dtype_may_be_left_in_float32(function: Any) -> None:
+    whole, half = (function(of(t(1.0, 2.0), 0.0, BF16), 0, one) for one in (True, False))
+    assert (whole.dtype, half.dtype) == (F32, BF16)
+    assert float(error_of(whole).max()) < 100 * U < float(error_of(half).min())
+
+
+EMPTY: Mapping[str, Callable[[Any], Any]] = {
+    **{name: partial(getattr(torch, name), dim=-1) for name in ("sum", "mean", "var", "softmax", "log_softmax")},
+    **{name: partial(getattr(torch, name), dim=-1) for name in ("logsumexp", "cumsum", "amax", "amin")},
+    **{name: getattr(torch, name) for name in ("exp", "log", "rsqrt", "sigmoid", "sqrt", "sign", "isnan")},
+    **{"a * b": lambda a: a * a, "a / b": lambda a: a / a, "a + 1": lambda a: a + 1, "a**1.5": lambda a: a**1.5},
+    **{"a > b": lambda a: a > a.flip(0), "matmul": lambda a: a @ torch.ones(3, 2)},
+    **{"layer_norm": lambda a: torch.nn.functional.layer_norm(a, (3,)), "where": lambda a: torch.where(a > 0, a, 0.0)},
+}
+
+
+@pytest.mark.filterwarnings("ignore:var")
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_tensor_without_elements_is_read(name: str) -> None:
+    wanted = EMPTY[name](torch.zeros(0, 3))
+    found = EMPTY[name](of(torch.zeros(0, 3)))
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
