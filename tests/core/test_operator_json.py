@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mhc import operator
-from mhc.operator import OPERATORS, Operator
+from mhc.operator import OPERATORS, Operator, register
 from mhc.operator_json import NotImportedError, encode_operator, known_operator
 
 DECLARED: dict[str, Any] = {
@@ -173,3 +173,57 @@ def test_what_a_case_cannot_be() -> None:
     assert wide.problem({"T": 1, "N": 2**31}) is None
     assert wide.problem({"T": 1, "N": 2**31 + 1}) == "i has values up to 2147483648, beyond int32"
     assert wide.problem({"T": 0, "N": 2**31 + 1}) is None, "it has no element"
+
+
+def declared(name: str, **changes: Any) -> Operator:
+    return operator(**{**DECLARED, "name": name, **changes})(described_once.function)  # type: ignore[arg-type]
+
+
+def test_an_imported_operator_takes_the_place_of_its_description() -> None:
+    name = known_operator(document_of("described_first"))
+    whole = declared(name)
+    assert register(whole) is whole
+    assert OPERATORS[name] is whole
+    assert not OPERATORS[name].described
+    assert known_operator(document_of(name)) == name
+    assert OPERATORS[name] is whole, "a case that is read does not replace it"
+    assert register(whole) is whole, "once more"
+    again = declared(name)
+    assert register(again) is again, "the same function, of a file that was imported again"
+    with pytest.raises(ValueError, match="operator 'described_first': another one has this name"):
+        register(replace(whole, function=lambda x: x))
+    with pytest.raises(ValueError, match="another one has this name"):
+        register(replace(whole, function=None))
+
+
+def test_an_operator_that_is_another_one_than_its_description_is_refused() -> None:
+    name = known_operator(document_of("described_otherwise"))
+    with pytest.raises(ValueError, match="'described_otherwise': a case that was read before declares it otherwise"):
+        register(declared(name, eps=(1e-5,)))
+    assert OPERATORS[name].described
+
+
+def test_a_name_of_the_package_belongs_to_it() -> None:
+    own = OPERATORS["rms_norm"]
+    mine = declared("rms_norm")
+    assert register(mine).name == "test_operator_json.rms_norm"
+    assert OPERATORS["rms_norm"] is own
+    assert register(own) is own
+    with pytest.raises(ValueError, match="operator 'rms_norm': another one has this name"):
+        register(replace(mine, function=None))
+
+
+def test_axes_tokens_and_sums_over_tokens() -> None:
+    table = described_once
+    assert table.axis("E").least == 0
+    assert (table.axis_names, table.widths) == (("B0", "B1", "B2", "D", "E"), ("D", "E"))
+    assert [table.per_token(spec) for spec in table.inputs] == [True, *(False,) * 5]
+    assert table.token_sums == {"db"}
+    assert table.interface("forward") == (table.forward_arguments, table.outputs)
+    assert table.interface("backward") == (("x", "w", "i", "p", "m", "dy0", "b"), table.gradients)
+    assert [spec.name for spec in table.drawn] == ["x", "w", "i", "p", "m", "b", "dy0"]
+    assert [*table.argument_specs] == ["x", "w", "i", "p", "m", "b", "dy0"]
+    assert [*table.result_specs] == ["y0", "y1", "dx", "db"]
+    own = OPERATORS["mhc_pre"]
+    assert {*own.argument_specs} == {*own.forward_arguments, *own.saved, *(spec.name for spec in own.upstream)}
+    assert own.backward_arguments[-1] == "gamma", "optional tensors come last"
