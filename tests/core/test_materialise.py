@@ -5,17 +5,21 @@ import math
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
+from torch import Tensor
 
-from mhc import Case, Inputs, default_case, inputs, materialise
+from mhc import Case, Inputs, default_case, inputs, materialise, operator
 from mhc.case import with_tensor
 from mhc.inputs import checksum
-from mhc.operator import STORAGE_DTYPES
+from mhc.operator import STORAGE_DTYPES, register
 from mhc.recipe import RECIPE_KINDS
 from strategies.cases import cases
 from tests.support.helpers import ROOT, with_layout
@@ -172,3 +176,69 @@ def test_values_that_repeat_are_scaled_like_others() -> None:
     assert two is not None
     assert torch.equal(4 * one, two)
     assert torch.equal(one[0, 0], one[0, 2]), "or nothing repeats"
+
+
+@operator(
+    **{"i": "[T, D] int64 in 3..7 or -1", "s": "[T, D] int32 in 0..9 sorted"},  # type: ignore[arg-type]
+    **{"p": "[T, D] int64 permutation", "b": "[T, D] bool"},  # type: ignore[arg-type]
+    T=(0, 99),
+    D=(0, 99),
+)
+def declared_integers(i: Tensor, s: Tensor, p: Tensor, b: Tensor) -> Tensor:
+    return i + p
+
+
+register(declared_integers)
+
+
+def integers(name: str, kind: str, T: int = 3, D: int = 6, **changes: Any) -> list[list[int]]:
+    case = with_tensor(default_case(operator="declared_integers", T=T, D=D), name, kind=kind, **changes)
+    found: list[list[int]] = materialise(case).tensors[name].tolist()  # type: ignore[union-attr]
+    return found
+
+
+def test_kinds_of_integers_without_chance() -> None:
+    assert integers("i", "zero") == [[3] * 6] * 3
+    assert integers("i", "constant") == [[6] * 6] * 3
+    assert integers("i", "sentinel") == [[-1] * 6] * 3
+    assert integers("i", "ascending") == [[3, 4, 5, 6, 3, 4]] * 3
+    assert integers("s", "ascending", D=11) == [sorted([*range(9), 0, 1])] * 3
+    assert integers("p", "ascending") == [[0, 1, 2, 3, 4, 5]] * 3
+    assert integers("p", "constant") == [[0, 1, 2, 3, 4, 5]] * 3
+    assert integers("b", "zero") == [[False] * 6] * 3
+    assert integers("b", "constant") == [[True] * 6] * 3
+    assert integers("b", "ascending") == [[False, True] * 3] * 3
+    assert integers("i", "zero", T=0) == []
+    assert integers("i", "uniform", D=0) == [[], [], []]
+    assert integers("i", "ascending", period=5) == [[3, 4, 5, 6, 3, 3], [4, 5, 6, 3, 3, 4], [5, 6, 3, 3, 4, 5]]
+
+
+def test_kinds_of_integers_at_random() -> None:
+    def counted(kind: str, name: str = "i") -> tuple[list[list[int]], Counter[int]]:
+        rows = integers(name, kind, T=64, D=64, seed=5)
+        return rows, Counter(one for row in rows for one in row)
+
+    for kind, inside in (
+        ("uniform", {3, 4, 5, 6}),
+        ("ends", {3, 6}),
+        ("repeated", {3, 4, 5, 6}),
+        ("row_constant", {3, 4, 5, 6}),
+    ):
+        rows, counts = counted(kind)
+        assert set(counts) == {*inside, -1}, kind
+        assert 0.1 < counts[-1] / 4096 < 0.15, "one in eight is the sentinel"
+        assert min(counts[one] for one in inside) > 0.5 * (4096 - counts[-1]) / len(inside)
+        if kind == "row_constant":
+            assert {len({*row} - {-1}) for row in rows} == {1}
+    flat = [one for row in counted("repeated", "s")[0] for one in row]
+    assert flat != sorted(flat)
+    plain = [one for row in integers("b", "uniform", T=64, D=64) for one in row]
+    runs = 1 + sum(one != other for one, other in pairwise(plain))
+    held = [one for row in integers("b", "repeated", T=64, D=64) for one in row]
+    changes = 1 + sum(one != other for one, other in pairwise(held))
+    assert 1850 < runs < 2250
+    assert 420 < changes < 620, "runs of four on average, of which half are equal to the next"
+    rows, counts = counted("uniform", "p")
+    assert {tuple(sorted(row)) for row in rows} == {tuple(range(64))}
+    assert len({tuple(row) for row in rows}) == 64
+    assert integers("i", "uniform", seed=5) != integers("i", "uniform", seed=6)

@@ -287,6 +287,30 @@ def test_outputs_that_cannot_be_described_are_refused(declared: dict[str, Any], 
         operator(**declared)(function)
 
 
+@pytest.mark.parametrize(
+    ("ranges", "first", "second"),
+    [
+        ({}, (5, 7), (7, 11)),
+        ({"T": (6, 99)}, (7, 11), (7, 11)),
+        ({"T": (50, 60)}, (50, 7), (50, 11)),
+        ({"D": (1, 3)}, (5, 3), (7, 3)),
+        ({"D": (7, 7)}, (5, 7), (7, 7)),
+        ({"D": (5, 5)}, (5, 5), (7, 5)),
+    ],
+)
+def test_a_declaration_is_called_with_a_prime_for_each_axis_where_there_is_one(
+    ranges: dict[str, Any], first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def watched(x: Tensor) -> Tensor:
+        seen.append(tuple(x.shape))
+        return x.sum() * 1.0
+
+    operator(**{"x": "[T, D]", **ranges})(watched)
+    assert seen[:2] == [first, second]
+
+
 def test_a_declaration_leaves_the_number_of_threads() -> None:
     before, seen = torch.get_num_threads(), []
 

@@ -508,6 +508,10 @@ def test_what_follows_from_a_comparison_is_unsure_where_it_is() -> None:
         unsure.sum()
     with pytest.raises(UnreadableReference, match="arithmetic of comparisons"):
         unsure + sure
+    with pytest.raises(UnreadableReference, match="a comparison of comparisons"):
+        assert unsure == sure
+    with pytest.raises(UnreadableReference, match="a comparison of comparisons"):
+        assert torch.ne(sure, unsure)
     gated = of(t(0.0, 1.0, -1.0), 0.5) * unsure
     assert gated.number.value.tolist() == [0.0, 1.0, 0.0]
     assert float(gated.number.error[0]) >= 0.5, "it may be let through"

@@ -12,6 +12,8 @@ from oracles.bounds.mask import Mask
 
 
 def _compared(func: Any, a: Any, b: Any) -> Any:
+    if isinstance(a, Mask) or isinstance(b, Mask):
+        raise elementary.NoRule("a comparison of comparisons that rounding may decide")
     first, second = (one.value if isinstance(one, ErrorNumber) else one for one in (a, b))
     value = func(first, second)
     error = sum((one.error for one in (a, b) if isinstance(one, ErrorNumber)), torch.zeros((), dtype=torch.float64))
