@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from mhc import (
     operator,
     reference,
 )
+from mhc.declaration import Backward, Forward
 from mhc.fuzz.check.check import check
 from mhc.operator import OPERATORS, Role
 from oracles.bound import tolerances
@@ -174,3 +176,62 @@ def test_the_built_in_operators_start_no_threads() -> None:
         "import os, torch; a = os.listdir('/proc/self/task'); import mhc.registry; assert os.listdir('/proc/self/task') == a"
     )
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": "2"}, check=True)
+
+
+def test_a_derived_backward_differentiates_what_has_a_gradient_and_nothing_else() -> None:
+    seen: list[list[bool | None]] = []
+
+    def mixed(x: Tensor, i: Tensor, w: Tensor | None, b: Tensor | None, *, by: float) -> tuple[Tensor, ...]:
+        seen.append([None if one is None else one.requires_grad for one in (x, i, w, b)])
+        y = x[i] * by
+        y = y if w is None else y * w
+        return y, i.clone(), (x * x if b is None else x * x + b)
+
+    declared: dict[str, Any] = {"x": "[T]", "i": "[T] int64 permutation", "w": "[T] constant optional", "b": "[T] optional"}
+    table = operator(**declared, by=3.0)(mixed)
+    assert table.backward_arguments == ("x", "i", "dy0", "dy2", "w", "b")
+    assert [spec.name for spec in table.gradients] == ["dx", "db"]
+    x, i, w, b = torch.tensor([1.0, 2.0]), torch.tensor([1, 0]), torch.tensor([5.0, 7.0]), torch.tensor([0.0, 0.0])
+    dy0, dy2 = torch.tensor([10.0, 100.0]), torch.tensor([1.0, 1.0])
+    seen.clear()
+    dx, db = table.backward(x, i, dy0, dy2, w, b, by=3.0)
+    assert dx.tolist() == [100 * 7 * 3 + 2, 10 * 5 * 3 + 4]
+    assert db.tolist() == [1.0, 1.0]
+    dx, db = table.backward(x, i, dy0, dy2, None, None, by=2.0)
+    assert (dx.tolist(), db) == ([100 * 2 + 2, 10 * 2 + 4], None)
+    assert seen == [[True, False, False, True], [True, False, None, None]]
+    assert not x.requires_grad
+    with torch.no_grad():
+        assert table.backward(x, i, dy0, dy2, w, b, by=3.0)[0].tolist() == [2102.0, 154.0]
+
+
+def test_a_derived_backward_leaves_its_arguments_and_says_what_does_not_depend() -> None:
+    def overwrites(x: Tensor, w: Tensor) -> Tensor:
+        x.mul_(2)
+        return x * x
+
+    backward = Backward(overwrites, declared_pair.inputs, declared_pair.outputs, ("x",))
+    x, w, dy = torch.tensor([3.0]), torch.tensor([5.0]), torch.tensor([1.0])
+    dx, dw = backward(x, w, dy)
+    assert dx is not None
+    assert (dx.tolist(), dw, x.tolist()) == ([24.0], None, [3.0])
+    nothing = Backward(
+        overwrites, [replace(one, differentiable=False) for one in declared_pair.inputs], declared_pair.outputs
+    )
+    assert nothing(x, w, dy) == ()
+    nothing = Backward(
+        overwrites, declared_pair.inputs, [replace(one, differentiable=False) for one in declared_pair.outputs]
+    )
+    assert nothing(x, w) == ()
+
+
+@operator(x="[T]", w="[T]")
+def declared_pair(x: Tensor, w: Tensor) -> Tensor:
+    return x * w
+
+
+def test_a_forward_returns_its_outputs_in_a_tuple() -> None:
+    one = torch.ones(2)
+    assert Forward(lambda x: x)(one) == (one,)
+    assert Forward(lambda x: [x, x])(one) == (one, one)
+    assert torch.equal(Forward(lambda x, *, by: x * by)(one, by=2.0)[0], one * 2)
