@@ -66,7 +66,8 @@ def operator(
         _require_names(table, "residuals", residuals or (), [spec.name for spec in table.outputs])
         _require_names(table, "exact", given, {*tensors, *table.scalars})
         for named, regime in (regimes or {}).items():
-            _require_names(table, f"regimes: {named}", (*regime.tensors, *regime.scalars), {*tensors, *table.scalars})
+            _require_names(table, f"regimes: {named}: tensors", regime.tensors, tensors)
+            _require_names(table, f"regimes: {named}: scalars", regime.scalars, table.scalars)
         return replace(
             table,
             mutates=frozenset(mutates),

@@ -182,8 +182,9 @@ def test_keywords_come_into_the_record() -> None:
         ("production", {"S": (1,)}),
         ("residuals", {"x": scaled}),
         ("exact", {"y": 1.0}),
-        ("regimes: far", {"far": Regime(tensors={"y": (None, 0, 1)})}),
-        ("regimes: far", {"far": Regime(tensors={}, scalars={"y": 1.0})}),
+        ("regimes: far: tensors", {"far": Regime(tensors={"y": (None, 0, 1)})}),
+        ("regimes: far: tensors", {"far": Regime(tensors={"eps": (None, 0, 1)})}),
+        ("regimes: far: scalars", {"far": Regime(tensors={}, scalars={"x": 1.0})}),
     ],
 )
 def test_a_keyword_names_what_there_is(keyword: str, given: Any) -> None:
