@@ -69,6 +69,9 @@ def test_a_product_multiplies_the_deviations_by_the_other_factor() -> None:
     error, shared = parts(ROWS * COLUMN)
     assert close(shared, 0.625 + 3 * 0.3125, 0.625 + 7 * 0.3125)
     assert close(error, math.hypot(2.5, own), math.hypot(2.5, UNIFORM * 35 + TINY))
+    assert [close(one.value, wanted) for one, wanted in ((A + B, -2), (A - B, 8), (A * B, -15), (A / -7.0, -3 / 7))] == [
+        True
+    ] * 4
     error, shared = parts(A / -7.0)
     assert close(error, math.hypot(0.5 / 7, 2 * U * 3 / 7 + TINY))
     assert close(shared, 0.125 / 7)
@@ -116,6 +119,9 @@ def test_functions_multiply_by_their_slope() -> None:
     assert close(shared, 0.125 / 16)
     value = 1 / (1 + math.exp(-4))
     slope = value * (1 - value)
+    assert close(d(t(4.0)).sigmoid().error, U * (9 * value + 8 * slope) + 2.0**-126)
+    assert close(a.sigmoid().value, value)
+    assert close(a.rsqrt().value, 0.5)
     error, shared = parts(a.sigmoid())
     assert torch.allclose(error, t(math.hypot(0.5 * slope, U * (9 * value + 8 * slope))), rtol=1e-9)
     assert torch.allclose(shared, t(0.125 * slope), rtol=1e-9)

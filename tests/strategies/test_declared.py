@@ -111,7 +111,10 @@ def identity(x: Tensor) -> Tensor:
         ({"usual": {"z": 1}}, r"usual must name some of dy, x, was \['z'\]"),
         ({"production": {"V": (1,)}}, r"production must name some of T, was \['V'\]"),
         ({"exact": {"eps": 0.0}}, r"exact must name some of dy, x, was \['eps'\]"),
-        ({"regimes": {"a": Regime(tensors={"w": (None, 0, 0)})}}, r"regimes: a: tensors must name some of dy, x, was \['w'\]"),
+        (
+            {"regimes": {"a": Regime(tensors={"w": (None, 0, 0)})}},
+            r"regimes: a: tensors must name some of dy, x, was \['w'\]",
+        ),
     ],
 )
 def test_names_that_are_not_declared_are_refused(declared: dict[str, object], message: str) -> None:

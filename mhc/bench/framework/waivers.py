@@ -41,10 +41,11 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "return ErrorNumber(a.value.double(), a.unsure.double(), dtype[-, finite=True-])": _SPEED,
     },
     "oracles/bounds/aten/registry.py": {
-        "return torch.where(kept & (classes == torch.arange(a.shape[-1][-, device=target.device-])), -each, 0.0)": "the device is the host's but on a GPU, where each test of a loss there fails",
+        "return torch.where(kept & (classes == torch.arange(a.shape[-1][-, device=target.device-])), -each, 0.0)": "on the host it is the default; on a GPU the gradient of a loss fails without it",
     },
     "oracles/bounds/deviation_number.py": {
         "super().__init__(value, error, dtype, quantum, [-finite=finite, -]errorless=errorless)": _SPEED,
+        "self.shared = torch.zeros((), dtype=torch.float64[-, device=value.device-]) if shared is None else shared": "on the host it is the default; on a GPU, where large cases are judged, sums fail without it",
     },
     "oracles/bounds/error_number.py": {
         "if error.numel() == 0 or (float((spread + error).max()) [-<=-]{+<+} limit and all_finite(value)):": "at the limit itself the slower way gives the same error",
