@@ -16,6 +16,7 @@ from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import algebra, bound, determinism, exact, gradient, isolation, linear, liveness, memory, nonfinite, pair
 from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.rounding import unit_roundoff
 from oracles.gates import GATES
 from oracles.judge import agree, judge, measured
 from oracles.nonfinite import class_fits, judge_classes, surely_finite
@@ -510,6 +511,24 @@ def test_doubled_upstream_doubles_each_bit() -> None:
         odd = planned(linear.GATE, replace(trial, observation=base))
         changed = replace(base, gradients={**doubled, "dx": before * 3})
         assert said(odd.judge({run.label: changed}))["dx"] is NONE
+
+
+@pytest.mark.parametrize(("held", "value"), [(1.0, 8.0), (8.0, 1.0), (-1024.0, -1024.0)])
+def test_what_underflow_may_change_by_a_negligible_part_is_judged(
+    held: float, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = trial_of()
+    dx = trial.observation.gradients["dx"]
+    assert dx is not None
+    before, now = torch.full_like(dx, held), torch.full_like(dx, 2.5 * held)
+    limit = 2.0**-40 * unit_roundoff(dx.dtype) * min(abs(held), abs(value))
+    for factor, wanted in ((0.99, FAIL), (1.01, NONE)):
+        change = ErrorNumber(torch.full_like(dx, value).double(), torch.full_like(dx, limit * factor).double(), dx.dtype)
+        monkeypatch.setattr(linear, "_changes", lambda _, change=change: {"dx": change})
+        base = replace(trial, observation=replace(trial.observation, gradients={"dx": before}))
+        plan = planned(linear.GATE, base)
+        observed = {plan.runs[0].label: replace(trial.observation, gradients={"dx": now})}
+        assert said(plan.judge(observed)) == {"dx": wanted}
 
 
 def test_only_the_spoilt_tokens_rows_may_change() -> None:
