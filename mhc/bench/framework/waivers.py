@@ -10,6 +10,8 @@ _GPU = "on a GPU it saves a wait; here and there the result is the same"
 
 WAIVERS: Mapping[str, Mapping[str, str]] = {
     "mhc/case.py": {
+        'return json.dumps(encode(vars(self)), indent=2[-, allow_nan=False-]) + "\\n"': "a guard that nothing reaches: encode writes NaN and infinities as strings",
+        'return json.dumps(encode(vars(self)), indent=2, allow_nan=[-False-]{+True+}) + "\\n"': "a guard that nothing reaches: encode writes NaN and infinities as strings",
         'return json.dumps(encode(vars(self)), sort_keys=True, separators=(",", ":"), allow_nan=[-False-]{+True+})': "a guard that nothing reaches: encode writes NaN and infinities as strings",
     },
     "mhc/condense.py": {
