@@ -323,6 +323,12 @@ class ErrorNumber:
             exact = exact | representable(spread, self.quantum, dtype)
         return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, finite=self.finite)
 
+    def lost(self, amount: Tensor) -> "ErrorNumber":
+        """Return the number after a unit may have lost `amount` of it, at most."""
+        result = self.mapped(lambda tensor: tensor)
+        result.error, result.errorless = self.error + amount, False
+        return result
+
     def mapped(self, move: Callable[[Tensor], Tensor]) -> Self:
         """Return the number with `move` applied to its value and its error, such as an index or a reshape."""
         value, error = move(self.value), move(self.error)

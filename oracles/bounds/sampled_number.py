@@ -89,6 +89,9 @@ class SampledNumber(ErrorNumber):
         number = super().to(dtype)
         return number if unit_roundoff(dtype) <= unit_roundoff(self.dtype) else self._moved(number, 1.0)
 
+    def lost(self, amount: Tensor) -> "ErrorNumber":
+        return self._moved(super().lost(amount), 1.0)
+
 
 class Divisors:
     """The numbers that a function divides by, in the order of its operations: their sums over runs, and of their squares."""

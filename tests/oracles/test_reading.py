@@ -158,6 +158,38 @@ def test_a_bounded_function_of_what_may_be_nan_is_in_doubt(function: Callable[..
     assert bool(number.error.isinf().all())
 
 
+def flushing_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a @ b of bfloat16 factors by a unit that takes subnormal factors and partial sums as 0."""
+    least = torch.finfo(torch.float32).smallest_normal
+    a, b = (torch.where(one.abs() < least, 0.0, one.float()) for one in (a, b))
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for at in range(a.shape[1]):
+        total = total + a[:, at : at + 1] * b[at]
+        total = torch.where(total.abs() < least, 0.0, total)
+    return total.bfloat16()
+
+
+@pytest.mark.parametrize("spread", [(-127, 100), (-70, -60), (-90, -40), (-133, -10), (-3, 3)])
+def test_a_unit_for_bfloat16_may_take_subnormals_as_zero(spread: tuple[int, int]) -> None:
+    generator, outside = torch.Generator().manual_seed(3), False
+    for length in (1, 3, 33):
+        exponents = (spread[0], spread[0] + 8), (spread[1], spread[1] + 8)
+        a, b = (
+            normal(generator, *shape) * 2.0 ** torch.randint(*between, shape, generator=generator)
+            for shape, between in zip(((5, length), (length, 4)), exponents, strict=True)
+        )
+        a, b = a.bfloat16(), b.bfloat16()
+        b[:, 0] = 0
+        found = read(torch.matmul, [a, b], {}).outputs[0]
+        for product in (flushing_product(a, b), a @ b, (a.float() @ b.float()).bfloat16()):
+            assert ratio(product, found) <= 1
+        assert bool((found.error[:, 0] == 0).all()), "a sum of zeros is exact"
+        kept = read(lambda a, b: (a.float() @ b.float()).bfloat16(), [a, b], {}).outputs[0]
+        outside |= ratio(flushing_product(a, b), kept) > 1
+        assert (spread != (-3, 3)) or torch.equal(kept.error, found.error)
+    assert outside == (spread != (-3, 3)), "the rule is needed below the normal range, and there alone"
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_each_step_of_a_logsumexp_in_a_narrow_dtype_may_be_rounded(dtype: torch.dtype) -> None:
     """PyTorch rounds each on the CPU: one rounding of the result was exceeded twofold."""

@@ -11,6 +11,7 @@ from mhc import Implementation, default_case, operator
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.replay_table import replay_table
+from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import read
 from oracles.bounds.sampled_number import SampledNumber, sampled
 from oracles.judge import outcomes
@@ -96,6 +97,15 @@ def test_what_leaves_the_range_of_its_dtype_has_no_sampled_tolerance() -> None:
     x = torch.ones(2, 2, 4, 4) * torch.tensor([1.0, 2.0]).reshape(2, 1, 1, 1)
     found, _ = sampled(partial(read, overflows, [x], {}, []), read(overflows, [x], {}))
     assert bool(found.outputs[0].error.isinf().all())
+
+
+@pytest.mark.parametrize("number", [ErrorNumber, SampledNumber])
+def test_what_may_overflow_in_a_narrow_dtype_is_in_doubt_in_a_sampled_run_too(number: type[ErrorNumber]) -> None:
+    def scores(x: Tensor) -> Tensor:
+        return ((x * x) * 0.25).softmax(-1)
+
+    x = torch.tensor([255.9, 1.0]).half()  # 255.9 squared is below float16's largest number by less than its headroom
+    assert bool(read(scores, [x], {}, number=number).outputs[0].error.isinf().all())
 
 
 def test_where_rounding_decides_a_comparison_nothing_is_sampled() -> None:

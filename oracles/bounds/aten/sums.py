@@ -82,16 +82,45 @@ def _layer_norm(func: Any, a: ErrorNumber, shape: Sequence[int], weight: Any, bi
 def _matmul(func: Any, a: Any, b: Any) -> ErrorNumber:
     (a, b), dtype = promoted(a, b)
     if len(a.shape) == 1 or len(b.shape) == 1:
-        return narrowed(_vector_product(a, b), dtype)
-    result: ErrorNumber = a @ b
-    return narrowed(result, dtype)
+        return narrowed(_vector_product(a, b, dtype), dtype)
+    return narrowed(_matrix_product(a, b, dtype), dtype)
 
 
-def _vector_product(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
+def _matrix_product(a: ErrorNumber, b: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
+    """Return a @ b of factors that are held in `dtype`.
+
+    A unit for bfloat16 may take a subnormal factor as 0, and a partial sum below the normal range too.
+    """
+    least = torch.finfo(dtype).smallest_normal
+    if dtype != torch.bfloat16 or _normal(_least(a), _least(b), least):
+        return a @ b
+    a, b = (_read(one, least) for one in (a, b))
+    terms = (a.value != 0).double() @ (b.value != 0).double()
+    return (a @ b).lost(terms * least)
+
+
+def _read(number: ErrorNumber, least: float) -> ErrorNumber:
+    """Return a factor as a unit reads it that takes what is below `least` as 0."""
+    size = number.value.abs()
+    return number.lost(torch.where(size - number.error < least, size + number.error, 0.0))
+
+
+def _normal(a: float, b: float, least: float) -> bool:
+    """Return whether factors of at least these magnitudes, and sums of their products, have no digit below `least`."""
+    return min(a, b) >= least and a * b >= 2.0**24 * least
+
+
+def _least(number: ErrorNumber) -> float:
+    """Return the smallest magnitude that an element may have, of those that are not exactly 0."""
+    size = number.value.abs()
+    return float(torch.where(size + number.error > 0, size - number.error, torch.inf).min()) if size.numel() else torch.inf
+
+
+def _vector_product(a: ErrorNumber, b: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
     """Return a @ b where one of them has a single dimension."""
     rows = a.unsqueeze(0) if len(a.shape) == 1 else a
     columns = b.unsqueeze(-1) if len(b.shape) == 1 else b
-    product = rows @ columns
+    product = _matrix_product(rows, columns, dtype)
     if len(b.shape) == 1:
         product = product[..., 0]
     return (
@@ -105,7 +134,8 @@ rule(aten.mv, aten.dot)(_matmul)
 @rule(aten.addmm, aten.baddbmm)
 def _addmm(func: Any, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> ErrorNumber:
     (c, a, b), dtype = promoted(c, a, b)
-    product: ErrorNumber = a @ b if alpha == 1 else (a @ b) * alpha
+    product = _matrix_product(a, b, dtype)
+    product = product if alpha == 1 else product * alpha
     return narrowed(product if beta == 0 else product + (c if beta == 1 else c * beta), dtype)
 
 
