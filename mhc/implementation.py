@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
 from mhc.declaration import Backward, Forward
+from mhc.declared import OPERATIONS, Declared
 from mhc.operator import DEFAULT, OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
 DEVICES = ("cpu", "cuda")
@@ -65,6 +66,8 @@ class Implementation:
         schedule: tunable parameters, name to allowed values; the functions then take a keyword `schedule`.
         recomputes_forward: the backward evaluates the forward again instead of using the saved tensors, so the tolerance of
             its gradients contains the forward's.
+        precision: less precision than the reference's, by operation, as `{"matmul": "tf32"}`: the factors of float32 matrix
+            products, "bfloat16" and "float16" too. It is judged as that, and reports say so.
         aliases: pairs of names: an output or gradient, and the input, upstream gradient, saved tensor, output or gradient
             with which it may share memory. Undeclared sharing is a failure.
         compiles: returns the number of programs compiled so far in this process, for reports; None where not counted.
@@ -86,6 +89,7 @@ class Implementation:
     env: Mapping[str, str] = field(default_factory=dict)
     schedule: Mapping[str, Sequence[ScheduleValue]] = field(default_factory=dict)
     recomputes_forward: bool = False
+    precision: Mapping[str, str] = field(default_factory=dict)
     aliases: tuple[tuple[str, str], ...] = ()
     compiles: Callable[[], int] | None = None
     operator: str | Operator = DEFAULT
@@ -108,6 +112,7 @@ class Implementation:
             object.__setattr__(self, "function", None)
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
         object.__setattr__(self, "schedule", MappingProxyType(dict(self.schedule)))
+        object.__setattr__(self, "precision", MappingProxyType(dict(self.precision)))
         named = isinstance(self.name, str) and 0 < len(self.name) <= _LONGEST_NAME and self.name.isprintable()
         self._require(named, f"name must be a string of 1 to {_LONGEST_NAME} printable characters", str(self.name)[:1000])
         self._require(
@@ -125,6 +130,9 @@ class Implementation:
         self._require(fit, "env must have names without '=' and no NUL", dict(self.env))
         choices = all(isinstance(values, (tuple, list)) and values for values in self.schedule.values())
         self._require(choices, "schedule must map each name to a tuple of values, not empty", dict(self.schedule))
+        offered = all(one in OPERATIONS.get(name, ()) for name, one in self.precision.items())
+        listed = "; ".join(f"{name}: {', '.join(some)}" for name, some in OPERATIONS.items())
+        self._require(offered, f"precision must map an operation to its precision, out of {listed}", dict(self.precision))
         counted = self.compiles is None or callable(self.compiles)
         self._require(counted, "compiles must be a function without arguments, or None", self.compiles)
         self._require(callable(self.supports), "supports must be a function of a case", self.supports)
@@ -142,6 +150,11 @@ class Implementation:
     def table(self) -> Operator:
         """The record of its operator."""
         return self.operator if isinstance(self.operator, Operator) else OPERATORS[self.operator]
+
+    @property
+    def declared(self) -> Declared:
+        """What it declares of its roundings."""
+        return Declared(recomputes_forward=self.recomputes_forward, **self.precision)
 
     def _require(self, condition: bool, wanted: str, was: object) -> None:
         if not condition:

@@ -298,6 +298,9 @@ class Operator:
         for one, other in pairwise(self.axes):
             if one.leading and other.leading and other.name in chosen and one.name not in chosen:
                 return f"{other.name} is given without {one.name}"
+        for axis in self.axes:
+            if not axis.least <= chosen.get(axis.name, axis.least) <= axis.most:
+                return f"{axis.name} = {chosen[axis.name]} is not in {axis.least}..{axis.most}"
         try:
             sizes = self.sizes(chosen)
             ranges = {spec.name: spec.values.range(sizes) for spec in self.inputs if spec.values is not None}

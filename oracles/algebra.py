@@ -125,7 +125,7 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
         def expected(name: str, fresh: ErrorNumber) -> ErrorNumber:
             return _scale(fresh, before.get(name), None if name in relation.silent else factors.get(name, 1.0))
 
-        allowed = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward).map(expected)
+        allowed = tolerances(inputs, wanted, declared=trial.declared).map(expected)
         return agree(NAME, relation.name, observed[relation.name], allowed)
 
     return Plan(runs=[Run(label=relation.name, inputs=inputs, saved=wanted.saved)], judge=judge)

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor
 
 from mhc.condense import Condensed
+from mhc.declared import AS_REFERENCE, Declared
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.reference import Reference, condensed, judging_device, widen
 from oracles import nonfinite
 from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.reading import read
+from oracles.bounds.reading import read, with_factors
 from oracles.bounds.rounding import unit_roundoff
 from oracles.bounds.sampled_number import sampled
 from oracles.nonfinite import as_float64, class_fits, surely_finite
@@ -53,7 +54,7 @@ class Tolerances:
 
 
 def tolerances(
-    inputs: Inputs, reference: Reference, *, recomputes_forward: bool = False, with_quantum: bool = False
+    inputs: Inputs, reference: Reference, *, declared: Declared = AS_REFERENCE, with_quantum: bool = False
 ) -> Tolerances:
     """Return the operator's formula evaluated on error-carrying numbers, for a large case on its representative tokens.
 
@@ -61,8 +62,7 @@ def tolerances(
     tolerance.
 
     Args:
-        recomputes_forward: the backward evaluates the forward again instead of using the saved tensors; its tolerance
-            then contains the forward's, and not only the rounding of the saved tensors.
+        declared: by the implementation, of its roundings.
         with_quantum: track the quantum, so that the tolerance is 0 where every step is exact in any order.
     """
     case, table = inputs.case, inputs.case.table
@@ -74,7 +74,7 @@ def tolerances(
         storage,
         case.scalars,
         saved=reference.outputs if few is None else chosen_rows(few, reference.outputs, specs),
-        recomputes_forward=recomputes_forward,
+        declared=declared,
         with_quantum=with_quantum,
     )
     # The reference has an error too, that of float64; it matters only for float64 cases.
@@ -160,7 +160,7 @@ def read_formula(
     scalars: Mapping[str, float],
     *,
     saved: Mapping[str, Tensor] | None = None,
-    recomputes_forward: bool = False,
+    declared: Declared = AS_REFERENCE,
     with_quantum: bool = False,
     number: type[ErrorNumber] = ErrorNumber,
 ) -> Tolerances:
@@ -170,12 +170,12 @@ def read_formula(
         tensors: the inputs and upstream gradients by name, in float64 and contiguous, taken as exact in their dtypes.
         storage: the dtype of x.
         saved: the values stored for the backward; None for the forward's own.
-        recomputes_forward, with_quantum: as for `tolerances`.
+        declared, with_quantum: as for `tolerances`.
         number: the class of error-carrying numbers.
     """
     if table.function is not None:
-        return _read_function(table, tensors, storage, scalars, number, with_quantum=with_quantum)
-    specs = table.argument_specs
+        return _read_function(table, tensors, storage, scalars, number, with_quantum=with_quantum, declared=declared)
+    number, specs = with_factors(number, declared.matmul), table.argument_specs
     given = {
         name: None
         if value is None
@@ -185,7 +185,7 @@ def read_formula(
     results = table.forward(*(given[name] for name in table.forward_arguments), **scalars)
     outputs = dict(zip((spec.name for spec in table.outputs), results, strict=True))
     kept = {name: outputs[name] for name in table.saved}
-    if not recomputes_forward:
+    if not declared.recomputes_forward:
         values = {name: one.value for name, one in kept.items()} if saved is None else saved
         kept = {name: number.stored(values[name], one.dtype, with_quantum=with_quantum) for name, one in kept.items()}
     arguments = {**given, **kept}
@@ -202,12 +202,13 @@ def _read_function(
     number: type[ErrorNumber],
     *,
     with_quantum: bool,
+    declared: Declared,
 ) -> Tolerances:
     """Read the bounds of an operator that was declared by a plain function, or its numbers of another class."""
     assert table.function is not None
     arguments, upstream, constant = arguments_of(table, tensors, storage)
     with torch.inference_mode(mode=False):
-        reader = partial(read, table.function, arguments, scalars, upstream, constant=constant)
+        reader = partial(read, table.function, arguments, scalars, upstream, constant=constant, declared=declared)
         found = reader(number, with_quantum=with_quantum)
         changed = frozenset[int]()
         if number is ErrorNumber and not with_quantum:

@@ -30,7 +30,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        allowed = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward)
+        allowed = tolerances(inputs, wanted, declared=trial.declared)
         return [
             *agree(NAME, "wrong after others", observed[OTHER], allowed),
             *agree(NAME, "changed by others", observed[AGAIN], trial.allowed),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from mhc.case import Case
+from mhc.declared import AS_REFERENCE, Declared
 from mhc.dense import bits
 from mhc.inputs import Inputs
 from mhc.memory import NAN_FILL
@@ -22,14 +23,14 @@ class Trial:
     """One case on one implementation: its inputs, its reference and tolerances, and the observation of its first run.
 
     Attributes:
-        recomputes_forward: as declared by the implementation; gates that derive their own tolerances need it.
+        declared: by the implementation; gates that derive their own tolerances need it.
     """
 
     inputs: Inputs
     reference: Reference
     allowed: Tolerances
     observation: Observation
-    recomputes_forward: bool = False
+    declared: Declared = AS_REFERENCE
 
     @property
     def case(self) -> Case:

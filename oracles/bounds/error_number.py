@@ -50,6 +50,8 @@ from oracles.bounds.rounding import (
     unit_roundoff,
 )
 
+TF32 = 2.0**-10
+"""The relative error of a factor in TF32, which a tensor core cuts off after 11 digits."""
 LOST = 2.0**55
 """A float64 that is this many times another absorbs it: their sum is the first, bit for bit."""
 
@@ -69,6 +71,8 @@ class ErrorNumber:
     """Whether `oracles.bounds.elementary` has rules for such numbers."""
     constant = False
     """Whether a number without an error is the same in both of two evaluations, and with it every function of it."""
+    factors = "float32"
+    """To what the factors of float32 matrix products may be rounded (`mhc.declared`)."""
     reorders = True
     """Whether sums may be taken in another order than the formula's."""
 
@@ -254,7 +258,24 @@ class ErrorNumber:
             result = result * self
         return result
 
-    def __matmul__(self, other: "ErrorNumber") -> "ErrorNumber":
+    def __matmul__(self, other: "ErrorNumber") -> Any:
+        return self._factor()._product(other._factor())
+
+    def _factor(self) -> "ErrorNumber":
+        """Return the number as a matrix product reads it, with the precision that is declared of factors."""
+        if self.factors == "float32" or self.dtype != torch.float32:
+            return self
+        if self.factors == "tf32":
+            exact = (self.error == 0) & ((self.value.float().view(torch.int32) & (1 << 13) - 1) == 0)
+            return self.lost(torch.where(exact, 0.0, TF32 * (magnitude(self.value) + self.error)))
+        narrow = getattr(torch, self.factors)
+        held = self.to(narrow)
+        if self.quantum and torch.equal(held.error, self.error):  # each element is kept as it is
+            return self
+        beyond = magnitude(self.value) + held.error > ceiling(narrow)
+        return (held.lost(torch.where(beyond, torch.inf, 0.0)) if bool(beyond.any()) else held).to(self.dtype)
+
+    def _product(self, other: "ErrorNumber") -> "ErrorNumber":
         length, finite = self.shape[-1], self.finite and other.finite
         value = self.value @ other.value
         size = self.size @ other.size if finite else magnitude(self.value) @ magnitude(other.value)
@@ -327,6 +348,8 @@ class ErrorNumber:
         """Return the number after a unit may have lost `amount` of it, at most."""
         result = self.mapped(lambda tensor: tensor)
         result.error, result.errorless = self.error + amount, False
+        if self.quantum and bool(amount.any()):
+            result.quantum = 0.0
         return result
 
     def mapped(self, move: Callable[[Tensor], Tensor]) -> Self:

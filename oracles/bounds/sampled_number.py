@@ -144,7 +144,7 @@ class SampledDeviationNumber(SampledNumber):
     def sum(self, dim: int) -> "ErrorNumber":
         return self._summed(self.value.sum(dim), self.value.square().sum(dim), (self.value != 0).sum(dim).double(), 0.0)
 
-    def __matmul__(self, other: ErrorNumber) -> "ErrorNumber":
+    def _product(self, other: ErrorNumber) -> "ErrorNumber":
         squares = self.value.square() @ other.value.square()
         count = (self.value != 0).double() @ (other.value != 0).double()
         return self._summed(self.value @ other.value, squares, count, squares)

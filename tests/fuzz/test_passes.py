@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
+from torch import Tensor
 
-from mhc import Case, default_case, load
+from mhc import Case, default_case, load, operator
 from mhc.case import with_sizes, with_tensor
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding, Reduction
@@ -38,6 +39,7 @@ from mhc.fuzz.minimise.value_passes import (
     written_out,
     zeroed,
 )
+from mhc.operator import register
 from mhc.recipe import CONTIGUOUS, Layout, Recipe
 from oracles.verdict import Verdict, failed
 from tests.fuzz.test_minimise import FINE, HUNG, WRONG, found, stubs
@@ -54,6 +56,22 @@ def x_of(recipe: Recipe) -> Case:
 
 
 # ---- sizes
+
+
+@operator(x="[*B, K] float32", w="[N, K] float32", K=(8, 40), N=(2, 64))
+def bounded_product(x: Tensor, w: Tensor) -> Tensor:
+    return x @ w.T
+
+
+def test_every_step_stays_within_the_range_of_an_axis_and_reaches_its_least() -> None:
+    register(bounded_product)
+    case = default_case(operator="bounded_product", B0=3, B1=2, K=40, N=5, dtype="float32")
+    steps = (*early(case.table), *late(case.table))
+    tried = [one for step in steps for one in step(case)]
+    assert {8, 9, 10} <= {one.sizes["K"] for one in tried}
+    assert min(one.sizes["N"] for one in tried) == 2
+    smallest = search(case, lambda one: one.sizes["K"] >= 8, checks=500, seconds=60.0)
+    assert (smallest.sizes["K"], smallest.sizes["N"]) == (8, 2)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mhc import Case, default_case, materialise, observe, reference
 from mhc.case import with_tensor
+from mhc.declared import AS_REFERENCE
 from mhc.observation import Failure, Observation
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import algebra, bound, determinism, exact, gradient, isolation, linear, liveness, memory, nonfinite, pair
@@ -544,7 +545,7 @@ def test_exact_inputs_allow_nothing() -> None:
     plan = planned(exact.GATE, trial)
     (run,) = plan.runs
     assert run.label == "exact inputs"
-    wanted = exact.promised(run.inputs, reference(run.inputs), recomputes_forward=False)
+    wanted = exact.promised(run.inputs, reference(run.inputs), declared=AS_REFERENCE)
     assert {float(one) for number_ in wanted.gradients.values() for one in number_.error.reshape(-1)} <= {0.0, math.inf}
     dx = wanted.gradients["dx"].value
     right = replace(trial.observation, outputs={}, gradients={"dx": dx})

@@ -57,10 +57,9 @@ def sides(case: Case, those: Sequence[Participant]) -> list[Side]:
     inputs = materialise(case)
     right = reference(inputs)
     allowed = {
-        recomputes: tolerances(inputs, right, recomputes_forward=recomputes)
-        for recomputes in {one.implementation.recomputes_forward for one in those}
+        declared: tolerances(inputs, right, declared=declared) for declared in {one.implementation.declared for one in those}
     }
-    return [Side(observation=_observe(one, case), allowed=allowed[one.implementation.recomputes_forward]) for one in those]
+    return [Side(observation=_observe(one, case), allowed=allowed[one.implementation.declared]) for one in those]
 
 
 def _observe(one: Participant, case: Case) -> Observation:

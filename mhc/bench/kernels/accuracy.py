@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mhc.bench.kernels.record import Deviation
+from mhc.declared import Declared
 from mhc.operator import Operator
 from oracles.bound import read_formula
 from oracles.bounds.error_number import ErrorNumber
@@ -28,7 +29,7 @@ def allowed(
     """
     storage = next(value.dtype for value in tensors.values() if value is not None)
     wide = {name: None if tensor is None else tensor.double().contiguous() for name, tensor in tensors.items()}
-    read = read_formula(table, wide, storage, scalars, recomputes_forward=recomputes_forward)
+    read = read_formula(table, wide, storage, scalars, declared=Declared(recomputes_forward=recomputes_forward))
     return {**read.outputs, **read.gradients}
 
 

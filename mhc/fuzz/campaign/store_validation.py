@@ -37,6 +37,7 @@ class Implementation(msgspec.Struct):
 
     name: str
     spec: str = ""
+    precision: str = ""
 
 
 class Environment(msgspec.Struct):

@@ -104,7 +104,7 @@ def _check(
         return [refusal.judge(observation.refused, _refused_again(implementation, case, observation.device.type))]
     if liveness.device_lost(observation):
         return judge_without_reference(observation)
-    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
+    allowed = tolerances(inputs, wanted, declared=implementation.declared)
     verdicts = judge(observation, allowed)
     if measure:
         verdicts = measured(verdicts, observation, allowed)
@@ -115,7 +115,7 @@ def _check(
         reference=wanted,
         allowed=allowed,
         observation=observation,
-        recomputes_forward=implementation.recomputes_forward,
+        declared=implementation.declared,
     )
     if depth is not Level.PLAIN and observation.failure is None and not wrong:
         gates = [gate for gate in GATES if depth is not Level.DRAWN or gate.drawn(case)]

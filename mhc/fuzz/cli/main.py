@@ -169,7 +169,8 @@ def list_() -> None:
     """Show the implementations there are, with their operator and the devices and dtypes they take."""
     for name in (*built_in(), *outside_names()):
         one = load(name)
-        click.echo(f"{name:31} {one.operator:24} {', '.join(one.devices):12} {', '.join(one.dtypes)}")
+        row = f"{name:31} {one.operator:24} {', '.join(one.devices):12} {', '.join(one.dtypes):31} {one.declared.words}"
+        click.echo(row.rstrip())
 
 
 main.add_command(minimise.minimise)

@@ -300,7 +300,7 @@ def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Impl
         device=settings.device,
         workers=settings.workers,
         max_elements=settings.max_elements,
-        implementations=[{"name": implementation.name, "spec": spec} for spec, implementation in loaded],
+        implementations=[{"name": one.name, "spec": spec, "precision": one.declared.words} for spec, one in loaded],
         chosen=bool(settings.specs),
         against=list(settings.against),
         partners=[peer.name for peer in peers],

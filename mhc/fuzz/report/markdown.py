@@ -36,6 +36,8 @@ def markdown(run: Run) -> str:
     if run.unfinished:
         lines += ["", "Still in hand at the end:", "", *(f"- {_cell(one)}" for one in run.unfinished)]
     lines += ["", f"In pictures: {run.folder / 'report.html'}"]
+    if run.precision:
+        lines += ["", *(f"Judged as declared: {_cell(name)}: {cut(words, 1000)}." for name, words in run.precision.items())]
     if run.sampled:
         lines += ["", *(f"Sampled tolerance: {_cell(name)}: {cut(words, 1000)}." for name, words in run.sampled.items())]
     if run.gaps:

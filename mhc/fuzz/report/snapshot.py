@@ -200,6 +200,12 @@ class Run:
         return {name: words for name, words in unjudged.items() if words}
 
     @property
+    def precision(self) -> Mapping[str, str]:
+        """The precision that implementations declare, where it is less than the reference's, in words."""
+        listed = {str(one["name"]): str(one.get("precision", "")) for one in self.meta.get("implementations", ())}
+        return {name: words for name, words in listed.items() if words}
+
+    @property
     def sampled(self) -> Mapping[str, str]:
         """What was judged with a sampled tolerance, in words, by implementation."""
         found = {name: by_sampling(self.counts.get(name, {})) for name in self.names}

@@ -64,7 +64,7 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
     oracle, symptom = found.fingerprint.oracle, found.fingerprint.symptom
     inputs = materialise(found.case, device)
     wanted = reference(inputs)
-    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
+    allowed = tolerances(inputs, wanted, declared=implementation.declared)
     if oracle in ONE_RUN:
         return Scene(inputs=inputs, saved=wanted.saved, allowed=allowed)
     if symptom == OVERWRITTEN:
@@ -74,7 +74,7 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
         reference=wanted,
         allowed=allowed,
         observation=observe(implementation, inputs, wanted.saved),
-        recomputes_forward=implementation.recomputes_forward,
+        declared=implementation.declared,
     )
     if (oracle, symptom) in {(memory.NAME, WRITTEN), (memory.NAME, OVERRUN)}:
         return _trespass(symptom, implementation, trial)
@@ -129,7 +129,7 @@ def _of(found: Finding, trial: Trial, variant: str, plan: Plan, message: str) ->
         exact.NAME: (exact.promised, "inputs on which every sum is exact"),
         precision.NAME: (precision.promised, "inputs on which precision shows"),
     }.get(oracle, (tolerances, f"the case's inputs with {variant}"))
-    allowed = allowing(run.inputs, reference(run.inputs), recomputes_forward=trial.recomputes_forward)
+    allowed = allowing(run.inputs, reference(run.inputs), declared=trial.declared)
     return Scene(inputs=run.inputs, saved=run.saved, allowed=allowed, about=about)
 
 

@@ -93,10 +93,12 @@ def _matrix_product(a: ErrorNumber, b: ErrorNumber, dtype: torch.dtype) -> Error
     """
     least = torch.finfo(dtype).smallest_normal
     if dtype != torch.bfloat16 or _normal(_least(a), _least(b), least):
-        return a @ b
+        product: ErrorNumber = a @ b
+        return product
     a, b = (_read(one, least) for one in (a, b))
     terms = (a.value != 0).double() @ (b.value != 0).double()
-    return (a @ b).lost(terms * least)
+    product = a @ b
+    return product.lost(terms * least)
 
 
 def _read(number: ErrorNumber, least: float) -> ErrorNumber:
