@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
-from mhc.declaration import Backward, Forward
+from mhc.declaration import Backward, InTuple
 from mhc.declared import OPERATIONS, Declared
 from mhc.operator import DEFAULT, OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
@@ -58,7 +58,7 @@ class Implementation:
 
     Attributes:
         name: unique; used in reports and fingerprints.
-        forward, backward: one of them may be None; then it is not run. A single output needs no tuple around it.
+        forward, backward: one of them may be None; then it is not run. A single result needs no tuple around it.
         devices: device types, of "cpu" and "cuda".
         dtypes: accepted dtypes of cases, by name.
         supports: returns True or `Refused(reason)` for a case whose device and dtype are listed.
@@ -82,7 +82,7 @@ class Implementation:
 
     name: str
     forward: Callable[..., Any] | None = None
-    backward: Callable[..., Sequence[Any]] | None = None
+    backward: Callable[..., Any] | None = None
     devices: tuple[str, ...] = ("cpu",)
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
     supports: Callable[[Case], Literal[True] | Refused] = _supports_everything
@@ -102,7 +102,7 @@ class Implementation:
         if self.function is not None:
             given = self.forward is not None or self.backward is not None
             self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
-            object.__setattr__(self, "forward", Forward(self.function))
+            object.__setattr__(self, "forward", InTuple(self.function))
             if self.table.gradients:
                 table = self.table
                 backward = Backward(self.function, table.inputs, table.outputs, table.mutates)
@@ -139,9 +139,10 @@ class Implementation:
         both_none = self.forward is None and self.backward is None
         self._require(not both_none, "one of forward and backward must be given", None)
         table = self.table
-        if self.forward is not None and callable(self.forward) and len(table.outputs) == 1:
-            whole = self.forward if isinstance(self.forward, Forward) else Forward(self.forward)
-            object.__setattr__(self, "forward", whole)
+        for stage, results in (("forward", table.outputs), ("backward", table.gradients)):
+            function = getattr(self, stage)
+            if callable(function) and len(results) == 1 and not isinstance(function, (InTuple, Backward)):
+                object.__setattr__(self, stage, InTuple(function))
         self._check_aliases(table)
         for stage in self.stages(STAGES):
             self._check_signature(stage, table.interface(stage)[0], table.scalars)
@@ -171,7 +172,7 @@ class Implementation:
 
     def _check_signature(self, stage: str, arguments: Sequence[str], scalars: Mapping[str, float]) -> None:
         function = getattr(self, stage)
-        if isinstance(function, Forward):
+        if isinstance(function, InTuple):
             function = function.function
         keywords = dict.fromkeys([*scalars, "schedule"] if self.schedule else scalars)
         wanted = f"{stage}({', '.join(arguments)}, *, {', '.join(keywords)})"

@@ -65,6 +65,7 @@ class ErrorNumber:
         reassociated: the factor on an underflow inside this product when another factor is multiplied in first.
         distributed: the magnitudes of this product without the cancellation in a factor that is a matrix product.
         addends: the terms whose sum this is.
+        cancelled: where it is 0 as a sum of terms that are not; tracked where a quantum is.
     """
 
     elementary = True
@@ -82,7 +83,7 @@ class ErrorNumber:
         return nullcontext()
 
     __slots__ = (
-        *("_size", "addends", "distributed", "dtype", "error"),
+        *("_size", "addends", "cancelled", "distributed", "dtype", "error"),
         *("errorless", "finite", "quantum", "reassociated", "value"),
     )
 
@@ -105,6 +106,7 @@ class ErrorNumber:
         self.reassociated: reassociation.Reassociated = None
         self.distributed: reassociation.Reassociated = None
         self.addends: addends.Addends = None
+        self.cancelled: Tensor | None = None
         self._size: Tensor | None = None
 
     @classmethod
@@ -167,12 +169,16 @@ class ErrorNumber:
         error = propagated + units * unit_roundoff(dtype) * spread
         products = underflows if reassociated is None else reassociated()
         error = error + (spread != 0).double() * products * underflow(dtype)
+        tracked = bool(quantum)
         if quantum:
             exact = representable(spread, quantum, dtype)
             error = torch.where(exact, 0.0, error)
             quantum = quantum if bool(exact.all()) else 0.0
         if error.numel() == 0 or (float((spread + error).max()) <= limit and all_finite(value)):
-            return cls(value, error, dtype, quantum)
+            result = cls(value, error, dtype, quantum)
+            if tracked and size is not None and bool((none := (value == 0) & (spread > 0)).any()):
+                result.cancelled = none
+            return result
         error = nan_to_inf(error)
         error = torch.where(spread + error > limit, torch.inf, error)
         # A NaN or infinity that float64 finds is exact, unless an operand or a finite part is beyond promise.
@@ -241,6 +247,7 @@ class ErrorNumber:
         product = self._rounded(
             value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum, finite=finite
         )
+        product = after_cancellation(product, self, factor)
         product.reassociated = reassociation.of_product(self.value, factor.value)
         product.distributed = reassociation.distributed(self.distributed, factor.distributed, self.value, factor.value)
         return product
@@ -250,7 +257,9 @@ class ErrorNumber:
     def __truediv__(self, other: float) -> "ErrorNumber":
         if _is_power_of_two(other):
             return self * (1 / other)
-        return self._rounded(self.value / other, self.error / abs(other), self.dtype, units=2.0, finite=self.finite)
+        result = self._rounded(self.value / other, self.error / abs(other), self.dtype, units=2.0, finite=self.finite)
+        result.cancelled = self.cancelled
+        return result
 
     def __pow__(self, exponent: int) -> "ErrorNumber":
         result = self
@@ -290,6 +299,10 @@ class ErrorNumber:
             quantum=product_quantum(self.quantum, other.quantum),
             finite=finite,
         )
+        for one, factor, many in ((self, other, torch.matmul), (other, self, lambda a, b: b @ a)):
+            if one.cancelled is not None:  # a term that is 0 in this order need not be in another
+                unsure = many(one.cancelled.double(), (factor.error > 0).double()) > 0
+                product = product.lost(torch.where(unsure, torch.inf, 0.0))
         product.reassociated, product.distributed = reassociation.of_matrix_product(self.value, other.value), lambda: size
         return product
 
@@ -331,6 +344,11 @@ class ErrorNumber:
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         """Return the number converted to `dtype`: exact for a wider one, and without a bound near its overflow."""
+        result = self._converted(dtype)
+        result.cancelled = self.cancelled
+        return result
+
+    def _converted(self, dtype: torch.dtype) -> "ErrorNumber":
         spread = (self.size if self.finite else magnitude(self.value)) + self.error
         if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
             limit = ceiling(dtype)
@@ -348,6 +366,7 @@ class ErrorNumber:
         """Return the number after a unit may have lost `amount` of it, at most."""
         result = self.mapped(lambda tensor: tensor)
         result.error, result.errorless = self.error + amount, False
+        result.finite = self.finite and all_finite(amount)
         if self.quantum and bool(amount.any()):
             result.quantum = 0.0
         return result
@@ -359,6 +378,7 @@ class ErrorNumber:
         moved.reassociated = reassociation.moved(self.reassociated, move)
         moved.distributed = reassociation.moved(self.distributed, move)
         moved.addends = addends.moved(self.addends, move)
+        moved.cancelled = None if self.cancelled is None else move(self.cancelled)
         return moved
 
     def __getitem__(self, index: Any) -> "ErrorNumber":
@@ -409,6 +429,21 @@ def _constant(number: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, bool]:
 
 def _is_power_of_two(number: Any) -> bool:
     return isinstance(number, (int, float)) and number > 0 and math.frexp(number)[0] == 0.5
+
+
+def after_cancellation(product: ErrorNumber, a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
+    """Return a * b or a / b where nothing is promised of a sum that cancels, times what is not exact.
+
+    It is 0 in this order; in another one each term is multiplied and rounded first.
+    """
+    if a.cancelled is None and b.cancelled is None:
+        return product
+    none = torch.zeros((), dtype=torch.bool, device=product.value.device)
+    first, second = (none if one.cancelled is None else one.cancelled for one in (a, b))
+    unsure = first & (b.error > 0) | second & (a.error > 0)
+    result = product.lost(torch.where(unsure, torch.inf, 0.0)) if bool(unsure.any()) else product
+    result.cancelled = (first | second) & (result.value == 0) & ~unsure
+    return result
 
 
 def _propagated(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: ErrorNumber) -> Tensor | None:

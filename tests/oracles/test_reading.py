@@ -1,5 +1,6 @@
 """Plain PyTorch functions read for their error bounds: PyTorch's results lie inside, and wrong variants do not."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -198,6 +199,59 @@ def test_each_step_of_a_logsumexp_in_a_narrow_dtype_may_be_rounded(dtype: torch.
     assert 0.3 < ratio(x.logsumexp(-1), number) <= 1
     (number,) = read(lambda x: x.float().logsumexp(-1), [x], {}).outputs
     assert ratio(x.logsumexp(-1), number) > 1000
+
+
+def test_a_term_with_a_factor_of_zero_may_be_left_out_of_a_product() -> None:
+    a = torch.tensor([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]])
+    for other in (math.nan, math.inf):
+        b = torch.tensor([[other], [2.0]])
+        for product in (torch.matmul, lambda a, b: (b.mT @ a.mT).mT, lambda a, b: torch.addmm(torch.zeros(3, 1), a, b)):
+            error = read(product, [a, b], {}).outputs[0].error[:, 0]
+            assert error.isinf().tolist() == [True, False, True]
+            assert float(error[1]) == 0, "no term of it is 0: its class is certain"
+
+
+def test_a_token_without_a_loss_may_be_left_out() -> None:
+    x = torch.tensor([[math.inf, 1.0], [math.inf, 1.0], [1.0, 2.0]])
+    target, dy = torch.tensor([-100, 0, -100]), torch.ones(3)
+    reading = read(lambda x, t: F.cross_entropy(x, t, reduction="none"), [x, target], {}, [dy], constant=[1])
+    dx = reading.gradients[0]
+    assert dx is not None
+    assert dx.error.isinf().tolist() == [[True, True], [False, False], [False, False]]
+    assert dx.value[1].isnan().all()
+    assert (dx.error[1] == 0).all(), "a token with a loss has NaN for certain"
+    assert (dx.value[2] == 0).all()
+
+
+def test_the_gradient_of_a_loss_may_be_formed_from_the_difference() -> None:
+    x, dy = torch.tensor([[0.0, -30.0]]), torch.tensor([0.7])
+    reading = read(lambda x, t: F.cross_entropy(x, t, reduction="none"), [x, torch.tensor([1])], {}, [dy], constant=[1])
+    dx = reading.gradients[0]
+    assert dx is not None
+    p = x.softmax(-1)
+    formed = (p - torch.tensor([0.0, 1.0])) * dy[:, None]
+    assert ratio(formed, dx) <= 1
+    assert float(dx.error[0, 1]) >= 3 * 2.0**-24 * 0.7, "three roundings: of the difference, the product, and the result"
+    assert float(dx.error[0, 1]) <= 4 * 2.0**-24 * 0.7
+
+
+@pytest.mark.parametrize(
+    ("function", "promised"),
+    [
+        (lambda x: x.sum(-1) * 2.0, True),
+        (lambda x: x.sum(-1) * x.square().sum(-1), True),
+        (lambda x: x.sum(-1) * x.square().sum(-1).rsqrt(), False),
+        (lambda x: x.mean(-1) * x.square().sum(-1).rsqrt(), False),
+        (lambda x: x.sum(-1) / (x.square().sum(-1) + 1).rsqrt(), False),
+        (lambda x: (x @ (x * x).mT) @ (x[:, :1] + 1e-3), False),
+        (lambda x: (x @ (x * x).mT) @ x[:, :1], True),
+        (lambda x: (x[..., 0] - x[..., 0]) * x.square().sum(-1).rsqrt(), False),
+    ],
+)
+def test_a_sum_that_cancels_is_no_exact_zero_times_what_is_rounded(function: Callable[..., Tensor], promised: bool) -> None:
+    found = read(function, [torch.tensor([[3.0, -3.0]])], {}, with_quantum=True).outputs[0]
+    assert bool((found.value == 0).all())
+    assert bool((found.error == 0).all()) == promised
 
 
 def test_what_no_rule_reads_is_named_with_its_line() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mhc.declaration import Backward, Forward
+from mhc.declaration import Backward, InTuple
 from mhc.memory import NAN_FILL
 from mhc.operator import Operator
 from mhc.upstream.program.kernels import Kernels, texts_of, tilelang_kernels, triton_kernels
@@ -54,7 +54,7 @@ def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
         ExportError: that is more than one file can hold.
     """
     function = getattr(recording.implementation, recording.stage)
-    key = key_of(function.function if isinstance(function, (Forward, Backward)) else function)
+    key = key_of(function.function if isinstance(function, (InTuple, Backward)) else function)
     whole = closure([key])
     foreign = sorted({line.split()[1].partition(".")[0] for line in whole.imports} & {"triton", "tilelang"} - {to})
     builders = sorted({module for module, _ in whole.names if module.startswith("mhc.")})
@@ -78,7 +78,7 @@ def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
         options=options,
     )
     result = "" if ends else "returned"
-    alone = isinstance(function, Forward) and len(table.outputs) == 1
+    alone = isinstance(function, InTuple)
     if not ends and not (alone and isinstance(function.function(*map(recording.given.get, arguments), **keywords), Tensor)):
         result += f"[{recording.outputs.index(recording.found.fingerprint.subject)}]"
     where = f"{recording.stage} of {recording.implementation.name}"
