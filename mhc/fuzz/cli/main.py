@@ -15,7 +15,8 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli import minimise, report
 from mhc.fuzz.cli.options import load_pairs
 from mhc.fuzz.cli.replay_table import replay_table
-from mhc.fuzz.cli.run import run_campaign, settings_of
+from mhc.fuzz.cli.run import run_campaign
+from mhc.fuzz.cli.settings import settings_of
 from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings.finding import read_against, read_case
 from mhc.fuzz.worker.client import WorkerClient

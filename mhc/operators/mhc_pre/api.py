@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from mhc.arguments import check_arguments
 from mhc.case import Case
 from mhc.implementation import Implementation, Refused
 from mhc.loading import load
@@ -46,7 +47,7 @@ def choose(
         ImplementationError: `impl` names nothing that can be loaded.
         Refused: the one asked for does not take this input, or with "auto" none does; with the reasons.
     """
-    PRE.check({"x": x, "gamma": gamma}, {"norm_eps": norm_eps, "hc_eps": hc_eps})
+    check_arguments(PRE, {"x": x, "gamma": gamma}, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     return _choose(x, gamma, impl, norm_eps, hc_eps)
 
 
@@ -101,7 +102,7 @@ def mhc_pre(
         Refused: the implementation asked for does not take this input. There is no fallback.
     """
     arguments = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}
-    PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
+    check_arguments(PRE, arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     implementation = _choose(x, gamma, impl, norm_eps, hc_eps).implementation
     results = run_forward(implementation, (x, phi, alpha, bias, gamma), {"norm_eps": norm_eps, "hc_eps": hc_eps})
     return tuple(results) if outflag else tuple(results[:3])

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mhc.arguments import check_arguments
 from mhc.dense import dense
 from mhc.operators.mhc_pre import formula
 from mhc.operators.mhc_pre.table import PRE
@@ -48,7 +49,7 @@ def mhc_forward_pre(
         TypeError, ValueError: an argument does not fit; the message names it.
     """
     arguments = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}
-    PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
+    check_arguments(PRE, arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     with float32_matmuls(x.device.type):
         result = formula.forward(*_dense(arguments), norm_eps=norm_eps, hc_eps=hc_eps)
     return tuple(result) if outflag else tuple(result[:3])
@@ -95,7 +96,7 @@ def mhc_pre_backward_manual(
         "x": x, "phi": phi, "alpha": alpha, "bias": bias, "inv_rms": inv_rms, "h_mix": h_mix, "h_pre": h_pre,
         "h_post": h_post, "dh_in": dh_in, "dh_post": dh_post, "dh_res": dh_res, "gamma": gamma,
     }  # fmt: skip
-    PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
+    check_arguments(PRE, arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     with float32_matmuls(x.device.type), torch.no_grad():
         return formula.backward(*_dense(arguments), norm_eps=norm_eps, hc_eps=hc_eps)
 
