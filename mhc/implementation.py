@@ -140,7 +140,7 @@ class Implementation:
 
     @property
     def table(self) -> Operator:
-        """The record of its operator."""
+        """Return the record of its operator."""
         return self.operator if isinstance(self.operator, Operator) else OPERATORS[self.operator]
 
     def _require(self, condition: bool, wanted: str, was: object) -> None:

@@ -176,7 +176,7 @@ class Operator:
 
     @property
     def description(self) -> tuple[object, ...]:
-        """What a case tells of an operator that a function declares (`mhc.operator_json`)."""
+        """Return the part of a declared operator that a case's JSON holds (`mhc.operator_json`)."""
         tensors = self.inputs, self.outputs
         return self.name, self.axes, self.tokens, *tensors, dict(self.scalar_choices), dict(self.formulas)
 
@@ -197,13 +197,13 @@ class Operator:
 
     @functools.cached_property
     def argument_specs(self) -> Mapping[str, TensorSpec]:
-        """Every tensor that the forward or the backward takes, by name."""
+        """Return every tensor that the forward or the backward takes, by name."""
         saved = [spec for spec in self.outputs if spec.name in self.saved]
         return {spec.name: spec for spec in (*self.inputs, *saved, *self.upstream)}
 
     @functools.cached_property
     def result_specs(self) -> Mapping[str, TensorSpec]:
-        """Every output and gradient, by name."""
+        """Return every output and gradient, by name."""
         return {spec.name: spec for spec in (*self.outputs, *self.gradients)}
 
     def sizes(self, chosen: Mapping[str, int]) -> Mapping[str, int]:
@@ -244,7 +244,7 @@ class Operator:
 
     @functools.cached_property
     def widths(self) -> tuple[str, ...]:
-        """The names of the axes that are no axes of tokens."""
+        """Return the names of the axes that are no axes of tokens."""
         return tuple(name for name in self.axis_names if name not in self.tokens)
 
     def per_token(self, spec: TensorSpec) -> bool:
@@ -253,12 +253,12 @@ class Operator:
 
     @functools.cached_property
     def token_sums(self) -> frozenset[str]:
-        """The names of the gradients that are sums over tokens."""
+        """Return the names of the gradients that are sums over tokens."""
         return frozenset(spec.name for spec in self.gradients if not self.per_token(spec))
 
     @property
     def drawn(self) -> tuple[TensorSpec, ...]:
-        """The tensors that a case defines: the inputs and the upstream gradients."""
+        """Return the tensors that a case defines: the inputs and the upstream gradients."""
         return (*self.inputs, *self.upstream)
 
 

@@ -54,7 +54,7 @@ class Values:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """The symbols on which the range depends."""
+        """Return the symbols on which the range depends."""
         return frozenset((*expression.symbols(self.least), *expression.symbols(self.end)))
 
     def range(self, sizes: Mapping[str, int]) -> range:
@@ -85,12 +85,12 @@ class TensorSpec:
 
     @property
     def floating(self) -> bool:
-        """Whether its elements are floating-point numbers, and not integers or booleans."""
+        """Return whether its elements are floating-point numbers, and not integers or booleans."""
         return self.role not in FIXED
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds that its recipe may have."""
+        """Return the kinds that its recipe may have."""
         if self.values is None:
             return RECIPE_KINDS
         without = {"sentinel"} if self.values.sentinel is None else set()

@@ -62,7 +62,7 @@ class Outcome:
 
     @property
     def tail(self) -> str:
-        """The last lines that it wrote, indented."""
+        """Return the last lines that it wrote, indented."""
         return "\n".join(f"    {line}" for line in self.output.strip().splitlines()[-12:])
 
     def __str__(self) -> str:

@@ -58,15 +58,15 @@ def test_a_simulated_fleet_tells_each_bug_once(tmp_path: Path) -> None:
     assert seen.right, seen
     assert seen.workers == 16
     assert 0 < seen.met <= seen.bugs <= seen.reports
-    assert seen.reports > seen.told  # the same bug out of several workers
+    assert seen.reports > seen.reported  # the same bug out of several workers
     assert seen.cases > 100
 
 
 def test_a_ceiling_that_is_wrong_or_low_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    fine = Ceiling(workers=2, seconds=1.0, cases=3000, cpu=0.3, reports=9, bugs=4, met=4, told=4, kept=4)
+    fine = Ceiling(workers=2, seconds=1.0, cases=3000, cpu=0.3, reports=9, bugs=4, met=4, reported=4, kept=4)
     for seen, sleep, status in (
         (fine, 0, 0),
-        (replace(fine, told=5), 0, 1),
+        (replace(fine, reported=5), 0, 1),
         (replace(fine, kept=3), 0, 1),
         (replace(fine, cases=1000), 0, 1),
         (replace(fine, cases=1000), 0.1, 0),

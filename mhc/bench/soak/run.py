@@ -101,7 +101,7 @@ class Leg:
 
     @property
     def orderly(self) -> bool:
-        """Whether it could end as it should."""
+        """Return whether it could end as it should."""
         return self.end is not signal.SIGKILL
 
 

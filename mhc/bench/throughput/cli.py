@@ -75,7 +75,7 @@ def throughput(
     state: Path | None,
     **laps: Any,
 ) -> None:
-    """Cases a second of a campaign by workers, where its time goes, and the plain loop beside it.
+    """Measure a campaign's cases a second by workers, where its time goes, and the plain loop beside it.
 
     \b
         python -m mhc.bench throughput --impl manual --impl golden --workers 1 --workers 2
@@ -83,7 +83,7 @@ def throughput(
         python -m mhc.bench throughput --simulated 64
         python -m mhc.bench throughput --race --all --state race.json
 
-    Exit status: 0 measured; 1 a simulated fleet showed a case to cost more than 2 ms, or bugs told twice, or, with cases
+    Exit status: 0 measured; 1 a simulated fleet took more than 2 ms a case, or a bug reported twice, or, with cases
     that take no time, fewer than 2,000 cases/s; 2 usage; 3 a fault of the harness itself.
     """
     try:
@@ -123,7 +123,8 @@ def _simulated(workers: int, sleep: float, seed: int, on: str | None) -> int:
     )
     click.echo(f"main process: {seen.cost:.3f} ms of CPU time a case, so at most {1000 / seen.cost:.0f} cases/s")
     click.echo(
-        f"bugs: {seen.bugs} to be found, {seen.met} met in {seen.reports} reports, {seen.told} told, {seen.kept} kept"
+        f"bugs: {seen.bugs} to be found, {seen.met} met in {seen.reports} reports, "
+        f"{seen.reported} reported, {seen.kept} kept"
     )
     fast = sleep > 0 or on is not None or seen.rate >= CEILING
     return 0 if seen.right and seen.cost <= COST and fast else 1

@@ -54,7 +54,7 @@ class Lap:
 
     @property
     def busy(self) -> float:
-        """The share of the workers' time that went into cases; the rest is waiting."""
+        """Return the share of the workers' time that went into cases; the rest is waiting."""
         return self.working / (self.workers * self.seconds) if self.seconds else 0.0
 
 

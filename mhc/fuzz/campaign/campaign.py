@@ -115,17 +115,17 @@ class Campaign:
 
     @property
     def now(self) -> float:
-        """Seconds of campaign time, earlier legs included."""
+        """Return the seconds of campaign time, earlier legs included."""
         return self._earlier + time.monotonic() - self._started
 
     @property
     def cases(self) -> int:
-        """Cases on all implementations together."""
+        """Return the number of cases on all implementations together."""
         return self._planner.cases
 
     @property
     def found(self) -> int:
-        """Findings so far."""
+        """Return the number of findings so far."""
         return len(self._triage)
 
     def stop(self, reason: str) -> None:

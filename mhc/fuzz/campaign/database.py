@@ -78,7 +78,7 @@ class Database(ABC):
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """One transaction for what is written in the block: all of it or nothing."""
+        """Write what the block writes in one transaction: all of it or nothing."""
         if self._batched:
             yield
             return
@@ -190,7 +190,7 @@ def refuse_others(path: Path) -> None:
 
 
 def _inode(path: Path) -> int | None:
-    """Which file is at a path; None where there is none."""
+    """Return which file is at a path; None where there is none."""
     with suppress(OSError):
         return path.stat().st_ino
     return None

@@ -76,7 +76,7 @@ class Planner:
 
     @property
     def cases(self) -> int:
-        """Cases on all implementations together."""
+        """Return the number of cases on all implementations together."""
         return sum(self._drawn.values())
 
     def left(self, name: str) -> float:

@@ -45,16 +45,16 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """Number of slots."""
+        """Return the number of slots."""
         return len(self._slots)
 
     @property
     def down(self) -> bool:
-        """Whether there is a slot without work that cannot get any yet."""
+        """Return whether there is a slot without work that cannot get any yet."""
         return any(slot is None and not self.executor.up(number) for number, slot in enumerate(self._slots))
 
     def busy(self) -> list[Slot]:
-        """Slots with work."""
+        """Return the slots with work."""
         return [slot for slot in self._slots if slot is not None]
 
     def free(self) -> list[int]:

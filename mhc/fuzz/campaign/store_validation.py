@@ -63,7 +63,7 @@ class FaultRow(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class UnfinishedRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A `mhc.fuzz.report.snapshot.Unfinished`."""
+    """A `mhc.fuzz.report.stored_run.Unfinished`."""
 
     implementation: str
     doing: str
@@ -91,7 +91,7 @@ def check(store: Store) -> None:
 
 
 def check_to_go_on(store: Store) -> None:
-    """Whether a run can be gone on with: `check`, that it says what it was to do, and that its findings are on that.
+    """Check that a run can be resumed: `check`, that it has its settings, and that its findings are on its implementations.
 
     Raises:
         StoreError: it does not.
@@ -156,7 +156,7 @@ def _read_text(kind: type, value: object) -> object:
 
 
 def _quoted(value: object) -> str:
-    """A value of any size and depth."""
+    """Return the text of a value of any size and depth, cut."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):

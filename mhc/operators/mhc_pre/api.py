@@ -36,7 +36,7 @@ def choose(
     norm_eps: float = 1e-6,
     hc_eps: float = 1e-6,
 ) -> Choice:
-    """What `mhc_pre` takes for these arguments.
+    """Return the implementation that `mhc_pre` takes for these arguments.
 
     Args:
         x, gamma, norm_eps, hc_eps: as for `mhc_pre`; only shapes, dtype and device matter.
@@ -52,7 +52,7 @@ def choose(
 
 
 def _choose(x: Tensor, gamma: Tensor | None, impl: str | Implementation, norm_eps: float, hc_eps: float) -> Choice:
-    """`choose` for arguments that are checked."""
+    """Return the same as `choose`, for arguments that are checked."""
     if isinstance(impl, Implementation) or impl != "auto":
         implementation = impl if isinstance(impl, Implementation) else _named(impl)
         require(implementation, x, gamma, {"norm_eps": norm_eps, "hc_eps": hc_eps})
@@ -89,7 +89,7 @@ def mhc_pre(
     norm_eps: float = 1e-6,
     hc_eps: float = 1e-6,
 ) -> tuple[Tensor, ...]:
-    """mHC Forward Pre, differentiable, on the fastest implementation that supports the input (`choose` says which).
+    """Compute mHC Forward Pre, differentiable, on the fastest implementation that supports the input (`choose` says which).
 
     The equations, shapes and dtypes are those of `mhc_forward_pre`. Gradients flow to x, phi, alpha, bias and gamma from
     h_in, h_post and h_res; what `outflag` adds carries no gradient. Second derivatives are not supported.

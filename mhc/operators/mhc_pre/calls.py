@@ -155,7 +155,7 @@ def require(implementation: Implementation, x: Tensor, gamma: Tensor | None, key
 def run_forward(
     implementation: Implementation, given: tuple[Tensor | None, ...], keywords: Mapping[str, Any]
 ) -> Sequence[Any]:
-    """The six outputs, tied to the implementation's backward where a gradient is asked for.
+    """Return the six outputs, tied to the implementation's backward where a gradient is asked for.
 
     given: x, phi, alpha, bias, gamma, checked. keywords: norm_eps, hc_eps and, where it declares one, a schedule.
     """

@@ -77,7 +77,7 @@ def without_parameters(made: Flat, function: ast.FunctionDef, gone: Collection[s
 
 
 def compile_time(function: ast.FunctionDef) -> set[str]:
-    """Triton's parameters that its compiler must know."""
+    """Return the parameters that Triton's compiler must know."""
     return {
         one.arg
         for one in function.args.args
@@ -86,12 +86,12 @@ def compile_time(function: ast.FunctionDef) -> set[str]:
 
 
 def undecorated(function: ast.FunctionDef) -> set[str]:
-    """Every parameter of a plain Python function; none of a kernel or macro."""
+    """Return every parameter of a plain Python function; none of a kernel or macro."""
     return set() if function.decorator_list else {one.arg for one in function.args.args}
 
 
 def _constants(made: Flat, kinds: tuple[type, ...]) -> Known:
-    """Definitions that are a constant of these types."""
+    """Return the definitions that are a constant of these types."""
     found: dict[str, ast.expr] = {}
     for (module, own), name in made.names.items():
         value = getattr(importlib.import_module(module), own, None)

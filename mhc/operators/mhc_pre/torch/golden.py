@@ -24,7 +24,7 @@ def mhc_forward_pre(
     norm_eps: float = 1e-6,
     hc_eps: float = 1e-6,
 ) -> tuple[Tensor, ...]:
-    """mHC Forward Pre in plain PyTorch, differentiable by autograd.
+    """Compute mHC Forward Pre in plain PyTorch, differentiable by autograd.
 
         inv_rms = rsqrt(mean(x*x) + norm_eps)        h_mix  = (x*gamma) @ phi.T        t = h_mix * inv_rms
         h_pre   = sigmoid(alpha[0]*t_pre + bias_pre) + hc_eps
@@ -72,7 +72,7 @@ def mhc_pre_backward_manual(
     norm_eps: float = 1e-6,
     hc_eps: float = 1e-6,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """The backward of mHC Forward Pre, written out by hand: no autograd.
+    """Compute the backward of mHC Forward Pre, written out by hand: no autograd.
 
         dh_mix = dt * inv_rms        dvec = dh_mix @ phi        dinv_rms = sum_M dt * h_mix
         dx     = dvec*gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
@@ -102,5 +102,5 @@ def mhc_pre_backward_manual(
 
 
 def _dense(arguments: Mapping[str, Tensor | None]) -> list[Tensor | None]:
-    """The arguments in order: a matrix product may sum a view in another order than its copy."""
+    """Return the arguments, dense: a matrix product may sum a view in another order than its copy."""
     return [None if tensor is None else dense(tensor)[0] for tensor in arguments.values()]
