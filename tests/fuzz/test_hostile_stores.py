@@ -48,7 +48,7 @@ def fuzz(*arguments: object) -> Result:
 
 
 def refused(folder: Path, *, resume: bool = True) -> str:
-    """What is said of a run that can neither be reported nor gone on with; its reports are as they were."""
+    """What is said of a run that can neither be reported nor resumed; its reports are as they were."""
     names = sorted(path.name for path in folder.iterdir())
     report = fuzz("report", folder)
     assert (report.exit_code, report.stdout) == (2, ""), report.output

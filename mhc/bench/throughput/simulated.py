@@ -1,7 +1,7 @@
 """A fleet of workers that sleep and report: what the main process of a campaign costs, and how many workers it can follow.
 
-What the workers tell is written down before; they are behind pipes, as real ones are, or under Ray. Campaign and store are
-the real ones.
+The messages of the workers are prepared in advance. The workers are behind pipes, as real ones are, or under Ray. Campaign
+and store are the real ones.
 """
 
 import multiprocessing

@@ -58,7 +58,7 @@ class Database(ABC):
             raise StoreError(f"{path}: is not a campaign's file ({error})") from error
 
     def claim(self) -> None:
-        """Keep other processes from going on with the run, until `close` or the end of this one.
+        """Keep other processes from resuming the run, until `close` or the end of this one.
 
         Raises:
             StoreError: another one does.

@@ -1,7 +1,7 @@
-"""What a run's store must hold to be reported, or gone on with: it may be another person's, or damaged.
+"""Checks what a run's store must hold to be reported or resumed: it may be another person's, or damaged.
 
-Reports and campaigns read it without a second look, so whatever is checked, is checked here, before. SQLite has no types of
-its own, JSON has others than are meant, and a finding's id names files.
+Reports and campaigns trust what they read, so every value is checked here first. SQLite does not enforce types, JSON may
+hold other types than expected, and the id of a finding becomes the name of a file.
 """
 
 import sqlite3

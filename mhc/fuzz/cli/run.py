@@ -46,7 +46,7 @@ def run_campaign(settings: Settings) -> int:
     loaded, peers = load_pairs(settings.specs, settings.against, settings.device, here=here, operator=operator)
     settings, store = _opened(settings)
     folder = settings.folder
-    again = "going on with" if settings.resumed else "reports in"
+    again = "resuming" if settings.resumed else "reports in"
     click.echo(f"checking {_who(loaded, peers)} on {settings.device}, seed {settings.seed}, {again} {folder}")
     limits = {"seconds": settings.budget.seconds, "cases": settings.budget.cases}  # the next leg's, if it is given none
     store.set_meta(
@@ -134,7 +134,7 @@ def _finish(settings: Settings, store: Store, campaign: Campaign, ended: str) ->
         click.echo(f"fault of the harness: {fault}", err=True)
     if ended not in {"budget spent", "fault"}:
         trust = " --trust" if has_outside((*settings.specs, *settings.against)) else ""
-        click.echo(f"ended by {ended}; go on with: python -m mhc.fuzz --resume {shlex.quote(str(folder))}{trust}")
+        click.echo(f"ended by {ended}; resume with: python -m mhc.fuzz --resume {shlex.quote(str(folder))}{trust}")
     return run.status
 
 

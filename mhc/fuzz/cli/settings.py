@@ -87,7 +87,7 @@ def settings_of(
     if resume is not None:
         if specs or against or operator or seed is not None:
             own = "--operator, --impl, --against and --seed"
-            raise click.UsageError(f"--resume goes on with the run's own {own}; give none of them")
+            raise click.UsageError(f"--resume takes the run's own {own}; give none of them")
         meta = _meta_of(resume)
         specs, device, seed = tuple(one["spec"] for one in meta["implementations"]), meta["device"], meta["seed"]
         max_elements = meta.get("max_elements") if max_elements is None else max_elements
