@@ -34,7 +34,7 @@ class Tolerances:
 
     @property
     def results(self) -> Mapping[str, ErrorNumber]:
-        """Outputs and gradients together."""
+        """Return outputs and gradients together."""
         return {**self.outputs, **self.gradients}
 
     def map(self, change: Callable[[str, ErrorNumber], ErrorNumber]) -> "Tolerances":

@@ -36,7 +36,7 @@ def line(fault: Fault, attempt: Attempt) -> str:
 
 
 def measured_line(one: Measured) -> str:
-    """For the terminal."""
+    """Return the line for the terminal."""
     failed = f", {len(one.failed)} fail unedited" if one.failed else ""
     return f"{one.name}: {len(one.tests)} tests, {sum(one.tests.values()):.0f} s{failed}"
 

@@ -17,7 +17,7 @@ class Slot:
 
     Attributes:
         name, request, since: the implementation, the work, and the monotonic time when it was handed out.
-        begun: cases of the round that were begun, those skipped included. fresh: it yielded something new.
+        begun: cases of the round that were begun, those skipped included. novel: it yielded something new.
         case: the case in hand. last: the one that was judged last in this round.
     """
 
@@ -27,7 +27,7 @@ class Slot:
     request: Round | Minimise
     since: float
     begun: int = 0
-    fresh: bool = False
+    novel: bool = False
     case: str | None = None
     last: str | None = None
 

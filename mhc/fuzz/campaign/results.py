@@ -85,7 +85,7 @@ class Results:
                 self._triage.minimal(message.finding, self._now())
             case Done():
                 self._store.count(name, "drawing", message.drawing)
-                self._planner.ended(slot, fresh=slot.fresh)
+                self._planner.ended(slot, novel=slot.novel)
                 if isinstance(slot.request, Round) and slot.begun == slot.request.skip and not message.lost:
                     self._trouble(name, "a round had no case in it")
                 if message.lost:
@@ -106,8 +106,8 @@ class Results:
         self._store.end(slot.number, name, checked, self._now())
         self._backoff.judged(name)
         slot.last, slot.case = checked.case, None
-        slot.fresh |= self._planner.learn(name, slot.request, checked)
-        slot.fresh |= self._triage.add(checked.findings, self._now())
+        slot.novel |= self._planner.learn(name, slot.request, checked)
+        slot.novel |= self._triage.add(checked.findings, self._now())
 
     def _record_crash(self, slot: Slot, verdict: Verdict) -> None:
         """Record the current case of a crashed process as a finding, or the case before; the round continues behind it."""
@@ -130,7 +130,7 @@ class Results:
                 self._store.end(slot.number, name, Checked(case=blamed, findings=(found,)), self._now())
             new = self._triage.add((found,), self._now())
             self._backoff.judged(name)
-        self._planner.interrupted(slot, fresh=new, crashed=not new)
+        self._planner.interrupted(slot, novel=new, crashed=not new)
 
     def _record_fault(self, slot: Slot, fault: Fault) -> None:
         """Record a fault of the harness, here or in the slot's process.
@@ -150,7 +150,7 @@ class Results:
             self._planner.drawn(name)
             self._store.count(name, "faulted", 1)
         self._trouble(name, fault.message)
-        self._planner.interrupted(slot, fresh=False, crashed=True)
+        self._planner.interrupted(slot, novel=False, crashed=True)
 
     def _trouble(self, name: str, why: str) -> None:
         """Record a failure without a judged case, and whether it disables the implementation."""
@@ -163,4 +163,4 @@ class Results:
         self._store.restart(slot.name, "node lost")
         self._store.drop(slot.number)
         self._pool.replace(slot)
-        self._planner.interrupted(slot, fresh=slot.fresh)
+        self._planner.interrupted(slot, novel=slot.novel)

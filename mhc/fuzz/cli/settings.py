@@ -132,6 +132,15 @@ def settings_of(
 
 
 def _meta_of(folder: Path) -> dict[str, Any]:
+    """Return the settings that a run to resume has in its store, `campaign.sqlite`, once all of the store is checked.
+
+    They are the implementations, `--against`, device, seed, `--max-elements` and the limits in seconds and cases. The parts
+    of the campaign read the rest of the store themselves: `planner.py` counts, seeds and regions; `triage.py` findings;
+    `harness_faults.py` faults; `campaign.py` the time that was spent, and the cases that were running, which it drops.
+
+    Raises:
+        click.UsageError: there is no store, or it cannot be resumed.
+    """
     path = folder / FILE
     if not path.exists():
         raise click.UsageError(f"--resume {folder}: there is no {FILE} in it")

@@ -24,7 +24,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction:
-    """How a case was made smaller, and how often what came of it failed again.
+    """How a case was made smaller, and how often the smaller case failed again.
 
     Attributes:
         elements_before, elements: of the operator's first input, x.

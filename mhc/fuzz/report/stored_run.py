@@ -47,7 +47,7 @@ class StoredFinding:
 
     @property
     def title(self) -> str:
-        """The fingerprint in words."""
+        """Return the fingerprint in words."""
         return bounded(str(self.finding.fingerprint), 300)
 
     @property
@@ -56,7 +56,7 @@ class StoredFinding:
 
     @property
     def case(self) -> Mapping[str, Any]:
-        """The case as it is in the file."""
+        """Return the case as it is in the file."""
         case: Mapping[str, Any] = self.document["case"]
         return case
 
@@ -70,12 +70,12 @@ class StoredFinding:
 
     @property
     def elements(self) -> int:
-        """Elements of the first input."""
+        """Return the number of elements of the first input."""
         return elements(self.finding.case)
 
     @property
     def stability(self) -> str:
-        """How often it failed again in a fresh process."""
+        """Return how often it failed again in a fresh process."""
         again = self.reduction
         if again is None:
             return "not confirmed yet"
@@ -146,13 +146,13 @@ class Run:
         return sum(self.count(name, "checked") + self.count(name, "refused") for name in self.names)
 
     @property
-    def fresh(self) -> Sequence[StoredFinding]:
-        """The findings that are no known issues."""
+    def new_findings(self) -> Sequence[StoredFinding]:
+        """Return the findings that are not known issues."""
         return [found for found in self.findings if not found.known]
 
     @property
     def faults(self) -> Sequence[FaultRecord]:
-        """Those of the harness; the campaign went on behind most of them."""
+        """Return the faults of the harness; the campaign continued after most of them."""
         found = read_faults(self.meta)
         if not found and self.legs and self.legs[-1].ended == "fault":  # of an older version, which kept only the last
             found = [FaultRecord(implementation="", message=str(self.meta.get("fault") or "fault"))]
@@ -160,33 +160,33 @@ class Run:
 
     @property
     def unfinished(self) -> Sequence[Unfinished]:
-        """Cases that were still in hand when the last leg ended."""
+        """Return the cases that were still in hand when the last leg ended."""
         return [Unfinished(**one) for one in self.meta.get("unfinished", ())]
 
     @property
     def status(self) -> int:
-        """The exit status of its campaign.
+        """Return the exit status of its campaign.
 
         0 clean, 1 findings that are no known issues, 3 fault of the harness; 2 where nothing was judged of any
         implementation, or of one that was asked for by its name.
         """
-        if self.faults or self.fresh:
+        if self.faults or self.new_findings:
             return 3 if self.faults else 1
         every = len(self.empty) == len(self.names)
         return 2 if every or (self.empty and self.meta.get("chosen")) else 0
 
     @property
     def empty(self) -> Sequence[str]:
-        """The implementations of which nothing was judged."""
+        """Return the implementations of which nothing was judged."""
         return [name for name in self.names if nothing_judged(self.counts.get(name, {}))]
 
     def unjudged(self, name: str) -> Sequence[Unjudged]:
-        """The outputs of an implementation that were not always returned, or never judged."""
+        """Return the outputs of an implementation that were not always returned, or never judged."""
         return unjudged(self.counts.get(name, {}))
 
     @property
     def gaps(self) -> Mapping[str, str]:
-        """What was not judged, in words, by implementation; those of which everything was judged are left out."""
+        """Return what was not judged, in words, by implementation; without those of which everything was judged."""
         unjudged = {
             name: f"nothing was judged: {why_nothing(self.counts.get(name, {}))}"
             if name in self.empty
@@ -197,22 +197,22 @@ class Run:
 
     @property
     def sampled(self) -> Mapping[str, str]:
-        """What was judged with a sampled tolerance, in words, by implementation."""
+        """Return what was judged with a sampled tolerance, in words, by implementation."""
         found = {name: by_sampling(self.counts.get(name, {})) for name in self.names}
         return {name: words for name, words in found.items() if words}
 
     @property
     def outcome(self) -> tuple[str, str]:
-        """A word (fault, findings, known, nothing, partly, clean) and the headline."""
+        """Return a word (fault, findings, known, nothing, partly, clean) and the headline."""
         over = f"{plural(self.cases, 'case')} in {duration(self.seconds)}"
-        known = len(self.findings) - len(self.fresh)
+        known = len(self.findings) - len(self.new_findings)
         if self.faults:
             met = plural(len(self.faults), "fault")
             return "fault", f"{met} of the harness, and {plural(len(self.findings), 'finding')}, in {over}"
-        if self.fresh:
+        if self.new_findings:
             more = f" and {known} known" if known else ""
-            return "findings", f"{len(self.fresh)} new{more} findings in {over}" if more else (
-                f"{plural(len(self.fresh), 'finding')} in {over}"
+            return "findings", f"{len(self.new_findings)} new{more} findings in {over}" if more else (
+                f"{plural(len(self.new_findings), 'finding')} in {over}"
             )
         if len(self.empty) == len(self.names):
             return "nothing", f"Nothing was judged: {over}"
@@ -225,7 +225,7 @@ class Run:
         return round(self.counts.get(name, {}).get(what, 0))
 
     def spent(self, name: str) -> dict[str, float]:
-        """Seconds by what they went to. `checking` is counted as a whole; here, without what is counted beside it."""
+        """Return the seconds by what they were spent on; `judging` is `checking` without the kernel and the reference."""
         counts = self.counts.get(name, {})
         running, reference = counts.get("running", 0.0), counts.get("reference", 0.0)
         return {
@@ -240,7 +240,7 @@ class Run:
         return sum(n for owner, _, n in self.restarts if owner == name)
 
     def aspects(self) -> dict[str, list[str]]:
-        """The labels of regions by aspect, those that no case was in among them."""
+        """Return the labels of regions by aspect, including those without a case."""
         operators = {found.finding.case.operator for found in self.findings}
         for by_name in self.worst.values():
             operators |= {operator_of(parse(case)) for _, case in by_name.values()}

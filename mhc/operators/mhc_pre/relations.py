@@ -11,7 +11,7 @@ Factors = Mapping[str, Tensor | float]
 
 
 def _scaled(sizes: Mapping[str, int], power: float) -> Factors:
-    """Multiply x by c and norm_eps by c*c: the normalised x and all gates stay. dh_in over c keeps dx."""
+    """Multiply x by c and norm_eps by c*c: the normalised x and all gates stay. dh_in / c gives dx / c."""
     del sizes
     return {"x": power, "inv_rms": 1 / power, "h_mix": power, "h_in": power, "dh_in": 1 / power, "dx": 1 / power}
 

@@ -59,8 +59,8 @@ def matrix_verb(
         python -m mhc.fuzz matrix small-tilelang --releases all --no-bisect
         python -m mhc.fuzz matrix small-triton --python 3.6.0=/opt/old/bin/python
 
-    Environments are made by pip with the companions that each release needs, and kept. Exit status: 0 the newest release
-    that says anything fails: there is something to file; 1 it passes, or none says anything; 2 usage.
+    Environments are made by pip with the companions that each release needs, and kept. Exit status: 0 the repro fails on
+    the newest release on which it ran: there is something to file; 1 it passes there, or ran on none; 2 usage.
     """
     with _as_usage_error():
         exported = read(folder)
@@ -106,9 +106,9 @@ def recheck_verb(
         python -m mhc.fuzz recheck --to tilelang --version 0.1.15
         python -m mhc.fuzz recheck small-tilelang other-tilelang --python /opt/new/bin/python
 
-    FOLDER is an exported folder, or one that has some below it; fuzz_reports if not given. Changed is what fails now and
-    then, or in another way. Exit status: 0 all still fail, 1 some are healed or changed, 2 usage, 3 some could not be run,
-    of which nothing is known.
+    FOLDER is an exported folder, or one that has some below it; fuzz_reports if not given. Changed: fails only
+    sometimes, or in another way. Exit status: 0 all still fail, 1 some are healed or changed, 2 usage, 3 some could not run,
+    so nothing is known of them.
     """
     if (version is None) == (python is None):
         raise click.UsageError("give either --version or --python")
