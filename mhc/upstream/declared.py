@@ -164,7 +164,7 @@ def _outcome(program: str, symptom: Symptom, folder: Path) -> Outcome:
 
 
 def _key(program: str) -> tuple[str, str]:
-    """Return the module and the name of `FILE:FUNCTION`. The file is read, not run: its module has nothing but a place."""
+    """Return the module and the name of `FILE:FUNCTION`. The file is read, not run: its module has only a path."""
     file, _, name = program.rpartition(":")
     path = Path(file)
     if not file or not name.isidentifier() or not path.is_file():

@@ -121,7 +121,7 @@ def isolated() -> Iterator[tuple[dict[str, str], Path]]:
 
 
 def verify(repro: Path, runs: int = RUNS) -> list[Outcome]:
-    """Run it up to `runs` times, each time in a fresh process with empty caches, until a run does not reproduce."""
+    """Run a repro up to `runs` times, each time in a fresh process with empty caches, until a run does not reproduce."""
     outcomes: list[Outcome] = []
     while len(outcomes) < runs and all(one.reproduced for one in outcomes):
         outcomes.append(run(repro))

@@ -86,7 +86,7 @@ class Ceiling:
 
 
 def write_scripts(folder: Path, sleep: float, seed: int = 0) -> dict[str, tuple[str, Implementation]]:
-    """Write the messages of the workers, of real cases; return the spec of each implementation, and the implementation."""
+    """Write the messages that workers send, about real cases; return the spec and the implementation by name."""
     drawn, real = draw(_CASES, seed, {}), load("manual")
     subjects = [spec.name for spec in (*PRE.outputs, *PRE.gradients)]
     message = "{}[0, 0, 0] = 1.5, float64 1.0, bound 0.01"

@@ -25,7 +25,7 @@ _LONG = 1.0  # seconds that a case must have run at the end to be reported as un
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """When to stop: seconds of campaign time, or cases on each implementation, of all legs together; the first counts."""
+    """When to stop: seconds of campaign time, or cases on each implementation, of all legs; whichever comes first."""
 
     seconds: float = float("inf")
     cases: float = float("inf")

@@ -128,7 +128,7 @@ class Database(ABC):
             return self._run(statement, values, many=many)
 
     def _look(self) -> None:
-        """See now and then whether the file is still there: what is written to one that was removed is lost unsaid."""
+        """Check from time to time that the file still exists: writes to a removed file are lost without an error."""
         if self.trouble is None and time.monotonic() - self._looked > _LOOK:
             self._looked = time.monotonic()
             if _inode(self._path) != self._inode:

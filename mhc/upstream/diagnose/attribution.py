@@ -218,7 +218,7 @@ def _how(outcome: Outcome) -> str:
 
 
 def generated(repro: Path, name: str) -> str:
-    """Return the generated code, where it is short all of it, else around the last place that writes to the buffer `name`.
+    """Return the generated code: all of it if it is short, otherwise the part around the last write to the buffer `name`.
 
     Empty where the repro compiles no TileLang kernel to its end.
     """

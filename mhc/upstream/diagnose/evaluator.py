@@ -200,7 +200,7 @@ def _typed(value: Any, dtype: str) -> Number:
 
 
 def install() -> None:
-    """Evaluate in place of compiling; what is compiled in another way than by `tilelang.compile` raises."""
+    """Evaluate programs in place of compiling them; any other way to compile than `tilelang.compile` raises."""
 
     def evaluated(function: tir.PrimFunc, **options: Any) -> Evaluated:
         if options.get("out_idx") is not None or not isinstance(function, tir.PrimFunc):

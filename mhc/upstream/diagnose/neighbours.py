@@ -82,7 +82,7 @@ def depth_of(found: Finding) -> Level:
 def neighbours(found: Finding, start: Start) -> list[Elsewhere]:
     """Return the finding's own case first, then its neighbours, run one after the other.
 
-    A case that the implementation refuses, or where something else goes wrong, counts as passing nothing: it is left out.
+    A case that the implementation refuses, or where something else goes wrong, is left out.
     """
     return _tried(found, start, _changed(found.case))
 

@@ -82,8 +82,8 @@ def symptom_kind(symptom: str) -> str:
 def matches(text: str, symptom: str, subject: str, issues: Sequence[Known], *, to: str) -> list[Match]:
     """Return the issues that may be the same, the likeliest first.
 
-    The score is the part of an issue's keywords that the text has, where a keyword weighs more the fewer issues have it, and
-    half of that where the symptom is another. An issue of an operator's output is left out where another output is wrong,
+    The score is the part of an issue's keywords that the text has, where a keyword of fewer issues weighs more; it is
+    halved where the symptom differs. An issue of an operator's output is left out where another output is wrong,
     and one of another DSL always; one of a kernel of this operator elsewhere is named, and never likely: it shows what such
     kernels get wrong.
 

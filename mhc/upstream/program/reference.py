@@ -55,7 +55,7 @@ def reference(case: Case, subject: str, present: Mapping[str, bool]) -> Formula:
 
 
 def _of_function(case: Case, subject: str, present: Mapping[str, bool], function: Callable[..., Any]) -> Formula:
-    """Return the plain function of an operator with float64 for every floating dtype; a gradient is autograd's."""
+    """Return the plain function of an operator with float64 for every floating dtype; autograd gives its gradients."""
     table, key = case.table, key_of(function)
     whole = closure([key])
     names = {name: f"{name}_in_float64" for name in whole.definitions}

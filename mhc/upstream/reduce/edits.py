@@ -36,7 +36,7 @@ def sites(definitions: Definitions) -> list[Site]:
 
 
 def without(definitions: Definitions, gone: Sequence[Site]) -> Definitions:
-    """Return the copies of the definitions without some of their statements, and without what is empty then."""
+    """Return copies of the definitions without some of their statements, and without blocks that are empty then."""
     made = dict(definitions)
     for name in dict.fromkeys(name for name, _ in gone):
         made[name] = copy.deepcopy(definitions[name])
@@ -46,7 +46,7 @@ def without(definitions: Definitions, gone: Sequence[Site]) -> Definitions:
 
 
 def edited(definitions: Definitions, edit: Edit) -> Definitions:
-    """Return the copies of the definitions with one edit."""
+    """Return copies of the definitions with one edit."""
     name, at = edit.site
     made = {**definitions, name: copy.deepcopy(definitions[name])}
     target = list(ast.walk(made[name]))[at]
@@ -63,7 +63,7 @@ class _Replaced(Editor):
 
 
 def edits(definitions: Definitions, *, addresses: bool) -> Iterator[Edit]:
-    """Yield the edits that there are.
+    """Yield the possible edits.
 
     Args:
         addresses: also those that may make a kernel reach beside its tensors.
@@ -80,12 +80,12 @@ def edits(definitions: Definitions, *, addresses: bool) -> Iterator[Edit]:
 
 
 def free(definition: ast.stmt) -> set[str] | None:
-    """Return the names that it reads and does not bind; None where it reads a buffer of its own that nothing writes to."""
+    """Return the names that a definition reads and does not bind; None if it reads its own buffer that nothing writes to."""
     return None if _unwritten(definition) else loads(definition) - bound(definition)
 
 
 def _unwritten(definition: ast.stmt) -> bool:
-    """Return whether a buffer of its own is read that nothing writes to, nor is given to."""
+    """Return whether the definition reads a buffer of its own that nothing writes to and no call gets."""
     nodes = list(ast.walk(definition))
     made = stores(one for one in nodes if isinstance(one, ast.Assign) and ".alloc_" in ast.unparse(one.value))
     elements = [one for one in nodes if isinstance(one, ast.Subscript) and isinstance(one.value, ast.Name)]

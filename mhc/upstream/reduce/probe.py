@@ -55,10 +55,10 @@ class Probe:
         self._stack.close()
 
     def observe(self, script: Script, wanted: str = "") -> str:
-        """Return what the launches of a script do, on what it is given and on the witnesses; the end of it is not run.
+        """Return what the launches of a script do, on its own inputs and on the witnesses; its end is not run.
 
         Args:
-            wanted: what another one did; where this one does something else, less is run.
+            wanted: what another script did; as soon as this one differs, it stops.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None

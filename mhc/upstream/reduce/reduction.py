@@ -44,7 +44,7 @@ _INTERPRETED = Setting(name="interpreted", variables={"TRITON_INTERPRET": "1"})
 def shortened(
     program: Program, repro: Path, heals: Sequence[Setting], *, seconds: float = SECONDS
 ) -> tuple[Program, list[Outcome]]:
-    """Return the smallest program that was found and reproduces each time, which `repro` holds then, and its runs.
+    """Write the smallest program that reproduces each time to `repro`; return it and its runs.
 
     Args:
         heals: settings of the compiler that heal it; under them the result must stay what it is.
@@ -90,7 +90,7 @@ class Candidate:
 
 
 def reduced(whole: Script, probes: Sequence[Probe], *, seconds: float = SECONDS) -> Script:
-    """Return the smallest program that was found within `seconds`; the same one where it does not do the same twice.
+    """Return the smallest program found within `seconds`; the given one if two runs of it differ.
 
     Args:
         probes: each with a setting of its own; the first has the finding's. One under which nothing is seen is not asked.
@@ -112,7 +112,7 @@ def reduced(whole: Script, probes: Sequence[Probe], *, seconds: float = SECONDS)
 
 
 def _baseline(probe: Probe, whole: Script) -> str | None:
-    """Return what the whole program does, twice the same; None where it does not. A probe learns how long it takes."""
+    """Return what the whole program does; None if two runs differ. The probe learns how long a run takes."""
     for guarded in (True, False):
         probe.guarded = guarded
         started = time.monotonic()

@@ -227,7 +227,7 @@ def installed(python: Path, to: str) -> str | None:
 
 
 def check_ready(python: Path, to: str, version: str, need: str, *, seconds: float = SECONDS) -> tuple[str, dict[str, str]]:
-    """Run the trivial program of a need, by itself; gives why a repro cannot be run, if so, and the versions that are there.
+    """Run the trivial program of a need; return why a repro cannot run here ("" if it can), and the installed versions.
 
     Args:
         version: the release that the interpreter must have.
@@ -244,7 +244,7 @@ def check_ready(python: Path, to: str, version: str, need: str, *, seconds: floa
 
 
 def _tell(python: Path, to: str, text: str, seconds: float) -> tuple[dict[str, str], Outcome]:
-    """Return the versions that an interpreter has of what matters for a DSL, and how a program did there."""
+    """Return the versions of a DSL and its companions that an interpreter has, and the outcome of a program there."""
     says = f"print({_HAS!r}, *(f'{{name}}={{have(name)}}' for name in {(to, *_COMPANIONS[to])!r}), flush=True)\n"
     with tempfile.TemporaryDirectory() as name:
         program = Path(name) / "trial.py"

@@ -33,7 +33,7 @@ def text(to: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
     """Return the section of an issue: where it changed, the table, how the program was changed.
 
     Args:
-        notes: what else must be said of the list, as a registry that could not be asked.
+        notes: further sentences about the list, such as that a registry could not be asked.
     """
     lines = [*sentences(rows), *notes]
     lines += ["", f"| {to} | | runs that reproduce | seen | with |", "|---|---|---|---|---|"]

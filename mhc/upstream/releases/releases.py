@@ -96,7 +96,7 @@ PORTS: Mapping[str, tuple[Port, ...]] = {
 
 
 def order(version: str) -> tuple[int, ...]:
-    """Return numbers to compare versions by: 0.1.7 < 0.1.7.post3 < 0.1.8; what stands behind a `+` is left out."""
+    """Return numbers to compare versions by: 0.1.7 < 0.1.7.post3 < 0.1.8; the part after a `+` is ignored."""
     plain, _, post = version.partition("+")[0].partition(".post")
     return (*(int(part) for part in plain.split(".")), *((0, int(post)) if post else ()))
 
@@ -107,7 +107,7 @@ def release(to: str, version: str) -> Release:
 
 
 def chosen(to: str, own: str, newest: str | None) -> list[Release]:
-    """Return what a finding's repro is run on if nothing else is said: its own release, each later one, and the newest.
+    """Return the releases that a finding's repro is run on by default: its own, each later one, and the newest.
 
     Args:
         own: the release that the finding was made on. newest: of the registry; None where it was not asked.

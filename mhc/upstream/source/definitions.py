@@ -35,7 +35,7 @@ class _Import:
 
 
 def closure(entries: Sequence[Key]) -> Flat:
-    """Return all that the entries use, each definition under a name that nothing else has: its own where that is free.
+    """Return all that the entries use, each definition under a unique name: its own if that is free.
 
     Raises:
         ExportError: a name that no module binds, or a module without a file.

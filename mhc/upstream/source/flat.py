@@ -58,7 +58,7 @@ class Flat:
             change()
 
     def add(self, other: "Flat") -> dict[str, str]:
-        """Take in another's definitions; gives the names that they have here. What is there already is not added again."""
+        """Add another's definitions, unless they are here already; return the names that they have here."""
         names: dict[str, str] = {}
         for name, node in other.definitions.items():
             renamed = Renaming(names).visit(node)
@@ -161,7 +161,7 @@ def names(node: ast.AST) -> set[str]:
 
 
 def pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    """Return the target of an assignment with its value; the elements where a tuple is assigned to a tuple."""
+    """Return the target of an assignment and its value; if both are tuples, the pairs of their elements."""
     target, value = node.targets[0], node.value
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         return list(zip(target.elts, value.elts, strict=True))

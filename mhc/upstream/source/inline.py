@@ -53,7 +53,7 @@ class _Expressions(ast.NodeTransformer):
 
 
 def _applied(body: ast.expr, parameters: list[str], given: list[ast.expr]) -> ast.expr | None:
-    """Return an expression of parameters for what they are; None where that would compute something twice."""
+    """Return an expression with its parameters replaced by their values; None if that would compute something twice."""
     if len(parameters) != len(given):
         return None
     typed = {id(one.value) for one in ast.walk(body) if isinstance(one, ast.Attribute) and one.attr == "dtype"}
@@ -152,7 +152,7 @@ def bind(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | Non
 
 
 def _returned(function: ast.FunctionDef, given: Mapping[str, ast.expr]) -> ast.expr | None:
-    """Return what a function returns that does nothing else, once the constants that it is given are known."""
+    """Return the expression that a function returns if it does nothing else, given its constant arguments."""
     plain = {name: value for name, value in given.items() if literal(value)}
     node = Fold(plain).visit(copy.deepcopy(function)) if plain and not plain.keys() & stores(function.body) else function
     body = [one for one in node.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
@@ -167,7 +167,7 @@ def _straight(function: ast.FunctionDef) -> bool:
 
 
 def _cheap(node: ast.expr) -> bool:
-    """Return what may be written twice."""
+    """Return whether an expression may be written twice."""
     index = isinstance(node, ast.BinOp) and all(
         isinstance(one, (ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.Load)) for one in ast.walk(node)
     )

@@ -40,7 +40,7 @@ def shrink(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]
 def slim(
     made: Flat, launched: Sequence[Launched], needed: set[str], grids: Mapping[str, Sequence[int]] | None = None
 ) -> list[int]:
-    """Shrink what is launched, and cut it to what some variables need; gives which launches are left.
+    """Shrink the launched kernels, and cut them to what some variables need; return the launches that are left.
 
     Args:
         launched, needed: as for `cut`.

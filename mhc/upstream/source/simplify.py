@@ -166,7 +166,7 @@ def _firsts(node: ast.expr) -> list[int] | None:
 
 
 def _standing(node: ast.expr) -> bool:
-    """Return what may be written out as often as one likes: a name, a whole number, a DSL's dtype, and tuples of these."""
+    """Return whether copies of an expression cost nothing: a name, an integer, a DSL's dtype, or a tuple of these."""
     if isinstance(node, ast.Tuple):
         return all(map(_standing, node.elts))
     number = isinstance(node, ast.Constant) and isinstance(node.value, float)

@@ -22,7 +22,7 @@ def specialise(
     kinds: tuple[type, ...] = (bool,),
     absent: frozenset[str] = frozenset(),
 ) -> None:
-    """Rewrite each function for what every caller gives it, and leave out what the entries do not use then.
+    """Rewrite each function for the arguments that all its callers share, and drop what the entries no longer use.
 
     Args:
         known: of each entry.
@@ -42,7 +42,7 @@ def specialise(
 
 
 def _learns(made: Flat, function: ast.FunctionDef, own: Mapping[str, dict[str, ast.expr]], choose: Choose) -> bool:
-    """Add the constants and the types that every call of a function gives to one parameter; tell whether there were any."""
+    """Add constants and types that every call of a function gives to a parameter; return whether there were any."""
     called = [
         (caller, call) for caller, node in made.definitions.items() for one, call in made.calls(node) if one is function
     ]

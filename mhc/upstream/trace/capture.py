@@ -86,7 +86,7 @@ class Capture:
         return Variable(self._variables[key])
 
     def at(self, address: int) -> Tensor:
-        """Return the tensor that said it starts at `address`.
+        """Return the tensor whose memory starts at `address`.
 
         Raises:
             ExportError: none did.

@@ -145,7 +145,7 @@ def _run(
     on_launch: Callable[[Recording], None] | None = None,
     fill: int = NAN_FILL,
 ) -> tuple[Recording, Mapping[str, Tensor | None], Allocations, Exception | None]:
-    """Return the recording with what was launched and returned, what was given, and what was allocated and raised."""
+    """Return the recording with launches, arguments, results, allocations and the exception."""
     given = _of_stage(place(inputs, saved).tensors, recording.scene, recording.stage)
     found, implementation, stage = recording.found, recording.implementation, recording.stage
     case = recording.inputs.case
