@@ -149,7 +149,7 @@ class Implementation:
 
     @property
     def table(self) -> Operator:
-        """The record of its operator."""
+        """Return the record of its operator."""
         return self.operator if isinstance(self.operator, Operator) else OPERATORS[self.operator]
 
     @property

@@ -16,11 +16,11 @@ from mhc.inputs import derived
 from mhc.observation import Observation
 from mhc.operator import OPERATORS, STORAGE_DTYPES, Relation
 from mhc.reference import reference
-from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
 from oracles.reindex import OUTSIDE, Reindexing, index_map, one_batch, shuffled
+from oracles.tolerances import Tolerances, tolerances
 from oracles.trial import Gate, Plan, Run, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 

@@ -16,9 +16,9 @@ from mhc.inputs import Inputs, materialise
 from mhc.observation import Observation
 from mhc.recipe import Recipe
 from mhc.reference import Reference, reference
-from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.judge import agree
+from oracles.tolerances import Tolerances, tolerances
 from oracles.trial import Gate, Plan, Run, Trial
 from oracles.verdict import Verdict, not_applicable
 

@@ -12,12 +12,12 @@ from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.reference import condensed, judging_device, widen
-from oracles.bound import chosen_rows, expand_number, read_formula
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import with_factors
 from oracles.bounds.rounding import all_finite, unit_roundoff
 from oracles.bounds.underflow_number import UnderflowNumber
 from oracles.nonfinite import as_float64
+from oracles.tolerances import chosen_rows, expand_number, read_formula
 from oracles.trial import Gate, Plan, Run, Trial
 from oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
 

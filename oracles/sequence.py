@@ -12,8 +12,8 @@ from mhc.case import Case, default_case
 from mhc.inputs import materialise
 from mhc.observation import Observation
 from mhc.reference import reference
-from oracles.bound import tolerances
 from oracles.judge import agree
+from oracles.tolerances import tolerances
 from oracles.trial import Gate, Plan, Run, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 

@@ -14,7 +14,7 @@ from mhc.memory import NAN_FILL
 from mhc.observation import Observation
 from mhc.operator import STAGES
 from mhc.reference import Reference
-from oracles.bound import Tolerances
+from oracles.tolerances import Tolerances
 from oracles.verdict import Verdict
 
 

@@ -70,7 +70,7 @@ class DeviationNumber(ErrorNumber):
 
     @property
     def deviation(self) -> Tensor:
-        """The whole standard deviation."""
+        """Return the whole standard deviation."""
         return torch.hypot(self.error, self.shared)
 
     def __add__(self, other: Any) -> "DeviationNumber":

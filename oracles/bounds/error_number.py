@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from oracles.bounds import addends, reassociation, repeated_terms
+from oracles.bounds.operation_error import general_error, nonfinite_matmul_error, nonfinite_product_error, product_error
 from oracles.bounds.quantum import product_quantum, quantum_of, representable
 from oracles.bounds.rounding import (
     ELEMENTARY,
@@ -163,27 +164,12 @@ class ErrorNumber:
                 result.error = torch.add(error, spread.sign(), alpha=under)
             if most + float(result.error.max()) <= limit:
                 return result
-        if propagated is None:
-            propagated = torch.zeros((), dtype=torch.float64, device=value.device)
-        spread = (magnitude(value) if size is None else size) + propagated
-        error = propagated + units * unit_roundoff(dtype) * spread
         products = underflows if reassociated is None else reassociated()
-        error = error + (spread != 0).double() * products * underflow(dtype)
-        tracked = bool(quantum)
-        if quantum:
-            exact = representable(spread, quantum, dtype)
-            error = torch.where(exact, 0.0, error)
-            quantum = quantum if bool(exact.all()) else 0.0
-        if error.numel() == 0 or (float((spread + error).max()) <= limit and all_finite(value)):
-            result = cls(value, error, dtype, quantum)
-            if tracked and size is not None and bool((none := (value == 0) & (spread > 0)).any()):
-                result.cancelled = none
-            return result
-        error = nan_to_inf(error)
-        error = torch.where(spread + error > limit, torch.inf, error)
-        # A NaN or infinity that float64 finds is exact, unless an operand or a finite part is beyond promise.
-        error = torch.where(value.isfinite() | error.isinf(), error, 0.0)
-        return cls(value, error, dtype)
+        error, left = general_error(value, propagated, dtype, units, size, products, quantum)
+        result = cls(value, error, dtype, left)
+        if quantum and size is not None and bool((none := (value == 0) & (size > 0)).any()):
+            result.cancelled = none
+        return result
 
     def _coerce(self, other: Any) -> "ErrorNumber":
         if isinstance(other, ErrorNumber):
@@ -200,7 +186,7 @@ class ErrorNumber:
 
     @property
     def size(self) -> Tensor:
-        """|value|, computed once."""
+        """Return |value|, computed once."""
         if self._size is None:
             self._size = self.value.abs()
         return self._size
@@ -242,7 +228,7 @@ class ErrorNumber:
         factor = self._coerce(other)
         quantum = product_quantum(self.quantum, factor.quantum)
         value, finite = self.value * factor.value, self.finite and factor.finite
-        propagated = _propagated(torch.mul, self, factor) if finite else _propagated_nonfinite(value, self, factor)
+        propagated = product_error(torch.mul, self, factor) if finite else nonfinite_product_error(value, self, factor)
         reassociated = reassociation.in_product(self.reassociated, factor.reassociated)
         product = self._rounded(
             value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum, finite=finite
@@ -290,7 +276,7 @@ class ErrorNumber:
         size = self.size @ other.size if finite else magnitude(self.value) @ magnitude(other.value)
         product = self._rounded(
             value,
-            _propagated(torch.matmul, self, other) if finite else _propagated_nonfinite_matmul(value, self, other),
+            product_error(torch.matmul, self, other) if finite else nonfinite_matmul_error(value, self, other),
             self.dtype,
             units=repeated_terms.of_products(self.value, other.value, self.dtype) if self.reorders else 0.0,
             size=size,
@@ -444,39 +430,3 @@ def after_cancellation(product: ErrorNumber, a: ErrorNumber, b: ErrorNumber) -> 
     result = product.lost(torch.where(unsure, torch.inf, 0.0)) if bool(unsure.any()) else product
     result.cancelled = (first | second) & (result.value == 0) & ~unsure
     return result
-
-
-def _propagated(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: ErrorNumber) -> Tensor | None:
-    """Return |a| eb + ea (|b| + eb), the error of a product from those of two finite factors; None where both are 0."""
-    if a.errorless and b.errorless:
-        return None
-    if a.errorless:
-        return product(a.size, b.error)
-    if b.errorless:
-        return product(a.error, b.size)
-    return product(a.size, b.error) + product(a.error, b.size + b.error)
-
-
-def _propagated_nonfinite(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
-    """Return the same where some element is not finite: infinite where infinity is multiplied by what may be 0."""
-    propagated = nan_to_inf(magnitude(a.value) * b.error + magnitude(b.value) * a.error + a.error * b.error)
-    if all_finite(value):
-        return propagated
-    unsure = a.value.isinf() & _may_vanish(b) | b.value.isinf() & _may_vanish(a)
-    return torch.where(unsure, torch.inf, propagated)
-
-
-def _propagated_nonfinite_matmul(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
-    """Return the same for the terms of a matrix product."""
-    beyond = a.error.isinf().any(-1, keepdim=True) | b.error.isinf().any(-2, keepdim=True)
-    ea, eb = magnitude(a.error), magnitude(b.error)
-    if not all_finite(value):
-        terms = a.value.isinf().double() @ _may_vanish(b).double()
-        terms = terms + _may_vanish(a).double() @ b.value.isinf().double()
-        beyond = beyond | (terms > 0)
-    return torch.where(beyond, torch.inf, magnitude(a.value) @ eb + ea @ magnitude(b.value) + ea @ eb)
-
-
-def _may_vanish(number: ErrorNumber) -> Tensor:
-    """Return where the number held may be 0 or of either sign, but need not be: infinity times it has no certain class."""
-    return (number.error > 0) & (number.error >= number.value.abs())

@@ -12,7 +12,8 @@ import pytest
 import torch
 from hypothesis import given
 
-from mhc import Case, Inputs, default_case, inputs, materialise
+from mhc import Case, Inputs, default_case, materialise
+from mhc import values as mhc_values
 from mhc.case import with_tensor
 from mhc.inputs import checksum
 from mhc.operator import STORAGE_DTYPES
@@ -73,8 +74,8 @@ def test_the_same_bits_on_a_processor_without_vector_units() -> None:
 
 
 def test_the_checksums_notice_a_changed_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = inputs._raw
-    monkeypatch.setattr(inputs, "_raw", lambda seed, stream, count: raw(seed, stream + 1, count))
+    raw = mhc_values._raw
+    monkeypatch.setattr(mhc_values, "_raw", lambda seed, stream, count: raw(seed, stream + 1, count))
     stored = json.loads(CHECKSUMS.read_text(encoding="utf-8"))
     changed = {name for name, sums in current_checksums().items() if sums != stored[name]}
     assert changed == set(stored) - {"zero", "constant", "alternating"}

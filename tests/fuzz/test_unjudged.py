@@ -20,7 +20,7 @@ from mhc.fuzz.cli.main import main
 from mhc.fuzz.report import markdown, read
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
-from mhc.fuzz.report.snapshot import Run
+from mhc.fuzz.report.stored_run import Run
 from mhc.fuzz.report.unjudged import by_sampling, nothing_judged, summary, unjudged
 from mhc.fuzz.worker.protocol import Checked
 from mhc.operators.mhc_pre.torch.implementations import MANUAL

@@ -73,7 +73,7 @@ def _sample(prey: Subject) -> tuple[str, str, int]:
 
 
 def judge_apart(prey: Subject) -> dict[str, list[str]]:
-    """Return what each fixed suite finds, in a process of its own; a mutant that ends or hangs it fails them all.
+    """Return what each fixed suite finds, in a process of its own; a mutant that ends or hangs that process fails them all.
 
     The suites are of mHC pre; of other operators nothing is returned.
     """

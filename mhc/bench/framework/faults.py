@@ -15,9 +15,9 @@ from pathlib import Path
 _MODULES = """
     oracles/*.py oracles/bounds/*.py strategies/*.py mhc/upstream/verify.py
     mhc/case.py mhc/case_json.py mhc/condense.py mhc/global_state.py mhc/inputs.py mhc/memory.py mhc/observation.py
-    mhc/overlap.py mhc/placement.py mhc/reference.py mhc/stream_order.py
+    mhc/overlap.py mhc/placement.py mhc/reference.py mhc/stream_order.py mhc/values.py
     mhc/fuzz/campaign/campaign.py mhc/fuzz/campaign/compile_budget.py mhc/fuzz/campaign/database.py
-    mhc/fuzz/campaign/planner.py mhc/fuzz/campaign/scheduler.py mhc/fuzz/campaign/size_budget.py
+    mhc/fuzz/campaign/planner.py mhc/fuzz/campaign/results.py mhc/fuzz/campaign/scheduler.py mhc/fuzz/campaign/size_budget.py
     mhc/fuzz/campaign/store.py mhc/fuzz/campaign/triage.py mhc/fuzz/check/check.py mhc/fuzz/findings/finding.py
     mhc/fuzz/findings/fingerprint.py mhc/fuzz/findings/known_issues.py mhc/fuzz/minimise/minimise.py
     mhc/fuzz/minimise/passes.py mhc/fuzz/minimise/search.py mhc/fuzz/minimise/shape_passes.py
@@ -47,7 +47,7 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """Its id."""
+        """Return its id."""
         return f"{self.module}:{self.line}:{self.column}:{self.operator}"
 
     def apply(self, source: str) -> str:

@@ -13,9 +13,9 @@ from mhc.observation import Observation, observe
 from mhc.reference import reference
 from mhc.stream_order import new_stream
 from oracles import liveness, memory, refusal
-from oracles.bound import tolerances
 from oracles.gates import GATES
 from oracles.judge import SIDE_EFFECT_GATES, judge, judge_without_reference, measured
+from oracles.tolerances import tolerances
 from oracles.trial import Gate, Run, Trial
 from oracles.verdict import Status, Verdict, not_applicable
 
@@ -29,7 +29,7 @@ class Judgement:
 
     @property
     def failures(self) -> list[Verdict]:
-        """The verdicts that fail."""
+        """Return the verdicts that fail."""
         return [one for one in self.verdicts if one.status is Status.FAIL]
 
 

@@ -10,8 +10,8 @@ from mhc.declared import AS_REFERENCE, Declared
 from mhc.implementation import Implementation
 from mhc.observation import Failure, Observation
 from oracles import bound, liveness, nonfinite, pair
-from oracles.bound import Tolerances, tolerances
 from oracles.pair import Side
+from oracles.tolerances import Tolerances, tolerances
 from oracles.trial import Trial, results
 from oracles.verdict import Status, Verdict, not_applicable
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mhc.fuzz.report.snapshot import Run, StoredFinding
+from mhc.fuzz.report.stored_run import Run, StoredFinding
 from mhc.fuzz.report.words import bounded, count, cut, duration, plural, ratio
 from mhc.terminal import safe
 
@@ -89,5 +89,5 @@ def _finding(found: StoredFinding) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    """On one line, and without what ends a table's cell."""
+    """Return a text on one line, and without the characters that end a table's cell."""
     return " ".join(safe(str(value)).split()).replace("|", "\\|")

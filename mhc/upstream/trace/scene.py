@@ -27,8 +27,8 @@ from oracles import (
     precision,
     sequence,
 )
-from oracles.bound import Tolerances, tolerances
 from oracles.gates import GATES
+from oracles.tolerances import Tolerances, tolerances
 from oracles.trial import Plan, Run, Trial
 
 ONE_RUN = {bound.NAME, nonfinite.NAME, liveness.NAME}
@@ -87,7 +87,7 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
 
 
 def _trespass(symptom: str, implementation: Implementation, trial: Trial) -> Scene:
-    """The run that writes where it must not: the first one, or a further one of any gate, whose numbers may show more."""
+    """Return the run that writes where it must not: the first, or a further run of a gate, whose numbers may show more."""
 
     def shows(observation: Observation) -> bool:
         return any(one.symptom == symptom for one in memory.judge(observation))
@@ -134,7 +134,7 @@ def _of(found: Finding, trial: Trial, variant: str, plan: Plan, message: str) ->
 
 
 def element(message: str) -> tuple[int, ...]:
-    """The index that a verdict's message names, as in `dx[0, 17] = 1`."""
+    """Return the index that a verdict's message names, as in `dx[0, 17] = 1`."""
     matched = re.search(r"\w\[([\d, ]*)\] = ", message)
     assert matched is not None, message
     return tuple(int(one) for one in matched[1].split(",") if one.strip())
