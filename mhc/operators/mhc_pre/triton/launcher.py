@@ -139,14 +139,14 @@ class Program:
         Raises:
             Refused: a pinned schedule needs more shared memory, registers or threads than the device has.
         """
-        x = tensors["x"]
-        scratch = x.new_empty(self.scratch_bytes, dtype=torch.uint8) if self.scratch_bytes else None
+        first = next(iter(tensors.values()))
+        scratch = first.new_empty(self.scratch_bytes, dtype=torch.uint8) if self.scratch_bytes else None
         if not REPLAY:
             with numpy.errstate(all="ignore"):  # the interpreter computes in NumPy, which warns of every infinity
                 self._first(tensors, scratch)
             return
         pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
-        device = x.get_device()
+        device = first.get_device()
         compiled = self.compiled.get(device)
         if compiled is None:
             self.compiled[device] = self._first(tensors, scratch)
