@@ -68,12 +68,12 @@ class Case:
 
     @property
     def lead(self) -> tuple[int, ...]:
-        """The sizes of the axes of tokens."""
+        """Return the sizes of the axes of tokens."""
         return tuple(self.sizes[name] for name in self.table.tokens if name in self.sizes)
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The names of the axes that its tensors have."""
+        """Return the names of the axes that its tensors have."""
         return tuple(name for name in self.table.axis_names if name in self.sizes)
 
     def may_have(self, lead: Sequence[int]) -> bool:
@@ -83,12 +83,12 @@ class Case:
 
     @property
     def token_count(self) -> int:
-        """The number of tokens."""
+        """Return the number of tokens."""
         return math.prod(self.lead)
 
     @property
     def shape(self) -> str:
-        """The sizes of the axes in words: `B = 1, S = 2, n = 4, D = 5`."""
+        """Return the sizes of the axes in words: `B = 1, S = 2, n = 4, D = 5`."""
         return ", ".join(f"{name} = {self.sizes[name]}" for name in self.axes)
 
     def has(self, name: str) -> bool:
@@ -97,12 +97,12 @@ class Case:
 
     @functools.cached_property
     def json(self) -> str:
-        """The canonical one-line JSON text; equal cases have equal texts."""
+        """Return the canonical one-line JSON text; equal cases have equal texts."""
         return json.dumps(encode(vars(self)), sort_keys=True, separators=(",", ":"), allow_nan=False)
 
     @functools.cached_property
     def id(self) -> str:
-        """Readable and unique, fit for a file name: `pre-B1S2n4D5-bf16-nogamma-3fa92c01`."""
+        """Return a readable, unique name, fit for a file: `pre-B1S2n4D5-bf16-nogamma-3fa92c01`."""
         shape = "".join(f"{name}{self.sizes[name]}" for name in self.axes)
         absent = [f"no{spec.name}" for spec in self.table.drawn if spec.optional and not self.has(spec.name)]
         digest = hashlib.sha256(self.json.encode()).hexdigest()[:8]

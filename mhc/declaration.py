@@ -121,8 +121,8 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
         outputs=(),
         scalars=choices,
         formulas=formulas,
-        forward=Forward(function),
-        backward=Forward(function),
+        forward=InTuple(function),
+        backward=InTuple(function),
         function=function,
     )
     _check_tokens(record)
@@ -147,8 +147,8 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
 
 
 @dataclass(frozen=True)
-class Forward:
-    """A forward whose outputs come in a tuple, where its function returns one tensor too."""
+class InTuple:
+    """A stage whose results come in a tuple, where its function returns one tensor too."""
 
     function: Callable[..., Any]
 

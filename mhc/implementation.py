@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
-from mhc.declaration import Backward, Forward
+from mhc.declaration import Backward, InTuple
+from mhc.declared import OPERATIONS, Declared
 from mhc.operator import DEFAULT, OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
 DEVICES = ("cpu", "cuda")
@@ -57,7 +58,7 @@ class Implementation:
 
     Attributes:
         name: unique; used in reports and fingerprints.
-        forward, backward: one of them may be None; then it is not run. A single output needs no tuple around it.
+        forward, backward: one of them may be None; then it is not run. A single result needs no tuple around it.
         devices: device types, of "cpu" and "cuda".
         dtypes: accepted dtypes of cases, by name.
         supports: returns True or `Refused(reason)` for a case whose device and dtype are listed.
@@ -65,6 +66,8 @@ class Implementation:
         schedule: tunable parameters, name to allowed values; the functions then take a keyword `schedule`.
         recomputes_forward: the backward evaluates the forward again instead of using the saved tensors, so the tolerance of
             its gradients contains the forward's.
+        precision: less precision than the reference's, by operation, as `{"matmul": "tf32"}`: the factors of float32 matrix
+            products, "bfloat16" and "float16" too. It is judged as that, and reports say so.
         aliases: pairs of names: an output or gradient, and the input, upstream gradient, saved tensor, output or gradient
             with which it may share memory. Undeclared sharing is a failure.
         compiles: returns the number of programs compiled so far in this process, for reports; None where not counted.
@@ -79,13 +82,14 @@ class Implementation:
 
     name: str
     forward: Callable[..., Any] | None = None
-    backward: Callable[..., Sequence[Any]] | None = None
+    backward: Callable[..., Any] | None = None
     devices: tuple[str, ...] = ("cpu",)
     dtypes: tuple[str, ...] = ("bfloat16", "float16", "float32")
     supports: Callable[[Case], Literal[True] | Refused] = _supports_everything
     env: Mapping[str, str] = field(default_factory=dict)
     schedule: Mapping[str, Sequence[ScheduleValue]] = field(default_factory=dict)
     recomputes_forward: bool = False
+    precision: Mapping[str, str] = field(default_factory=dict)
     aliases: tuple[tuple[str, str], ...] = ()
     compiles: Callable[[], int] | None = None
     operator: str | Operator = DEFAULT
@@ -98,7 +102,7 @@ class Implementation:
         if self.function is not None:
             given = self.forward is not None or self.backward is not None
             self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
-            object.__setattr__(self, "forward", Forward(self.function))
+            object.__setattr__(self, "forward", InTuple(self.function))
             if self.table.gradients:
                 table = self.table
                 backward = Backward(self.function, table.inputs, table.outputs, table.mutates)
@@ -108,6 +112,7 @@ class Implementation:
             object.__setattr__(self, "function", None)
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
         object.__setattr__(self, "schedule", MappingProxyType(dict(self.schedule)))
+        object.__setattr__(self, "precision", MappingProxyType(dict(self.precision)))
         named = isinstance(self.name, str) and 0 < len(self.name) <= _LONGEST_NAME and self.name.isprintable()
         self._require(named, f"name must be a string of 1 to {_LONGEST_NAME} printable characters", str(self.name)[:1000])
         self._require(
@@ -125,23 +130,32 @@ class Implementation:
         self._require(fit, "env must have names without '=' and no NUL", dict(self.env))
         choices = all(isinstance(values, (tuple, list)) and values for values in self.schedule.values())
         self._require(choices, "schedule must map each name to a tuple of values, not empty", dict(self.schedule))
+        offered = all(one in OPERATIONS.get(name, ()) for name, one in self.precision.items())
+        listed = "; ".join(f"{name}: {', '.join(some)}" for name, some in OPERATIONS.items())
+        self._require(offered, f"precision must map an operation to its precision, out of {listed}", dict(self.precision))
         counted = self.compiles is None or callable(self.compiles)
         self._require(counted, "compiles must be a function without arguments, or None", self.compiles)
         self._require(callable(self.supports), "supports must be a function of a case", self.supports)
         both_none = self.forward is None and self.backward is None
         self._require(not both_none, "one of forward and backward must be given", None)
         table = self.table
-        if self.forward is not None and callable(self.forward) and len(table.outputs) == 1:
-            whole = self.forward if isinstance(self.forward, Forward) else Forward(self.forward)
-            object.__setattr__(self, "forward", whole)
+        for stage, results in (("forward", table.outputs), ("backward", table.gradients)):
+            function = getattr(self, stage)
+            if callable(function) and len(results) == 1 and not isinstance(function, (InTuple, Backward)):
+                object.__setattr__(self, stage, InTuple(function))
         self._check_aliases(table)
         for stage in self.stages(STAGES):
             self._check_signature(stage, table.interface(stage)[0], table.scalars)
 
     @property
     def table(self) -> Operator:
-        """The record of its operator."""
+        """Return the record of its operator."""
         return self.operator if isinstance(self.operator, Operator) else OPERATORS[self.operator]
+
+    @property
+    def declared(self) -> Declared:
+        """What it declares of its roundings."""
+        return Declared(recomputes_forward=self.recomputes_forward, **self.precision)
 
     def _require(self, condition: bool, wanted: str, was: object) -> None:
         if not condition:
@@ -158,7 +172,7 @@ class Implementation:
 
     def _check_signature(self, stage: str, arguments: Sequence[str], scalars: Mapping[str, float]) -> None:
         function = getattr(self, stage)
-        if isinstance(function, Forward):
+        if isinstance(function, InTuple):
             function = function.function
         keywords = dict.fromkeys([*scalars, "schedule"] if self.schedule else scalars)
         wanted = f"{stage}({', '.join(arguments)}, *, {', '.join(keywords)})"

@@ -1,33 +1,43 @@
 """The record of one operator: its tensors, scalars and formula, as a table.
 
-No module outside an operator's folder names its tensors: materialising a case, checking arguments, running an
-implementation and judging it all use this table.
+No module outside an operator's folder names its tensors: materialising a case, checking arguments (`mhc.arguments`),
+running an implementation and judging it all use this table. Its tensors are described by `mhc.tensor_spec`.
 """
 
 import functools
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from mhc import expression
-from mhc.recipe import INTEGER_KINDS, RECIPE_KINDS, Recipe
+from mhc.recipe import Recipe
+from mhc.tensor_spec import FIXED, STORAGE_DTYPES, Order, Role, TensorSpec, Values, accumulation_dtype
 
-STORAGE_DTYPES: Mapping[str, torch.dtype] = {
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float32": torch.float32,
-    "float64": torch.float64,
-}
-
+__all__ = [
+    "DEFAULT",
+    "OPERATORS",
+    "STAGES",
+    "STORAGE_DTYPES",
+    "UNLIMITED",
+    "Axis",
+    "Draw",
+    "Operator",
+    "Order",
+    "Regime",
+    "Relation",
+    "Role",
+    "T",
+    "TensorSpec",
+    "Values",
+    "accumulation_dtype",
+    "register",
+]
 
 T = TypeVar("T")
 DEFAULT = "mhc_pre"
@@ -35,98 +45,6 @@ DEFAULT = "mhc_pre"
 STAGES = ("forward", "backward")
 UNLIMITED = 2**63 - 1
 """The largest size of a tensor."""
-
-
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of parameters, sums and gates for a case of `dtype`: float64 for float64, else float32."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
-
-
-class Role(Enum):
-    """What dtype a tensor has: one of a case's two floating-point dtypes, or one of its own."""
-
-    STORAGE = "storage"  # the dtype of the case
-    ACCUMULATE = "accumulate"  # float64 where the case is float64, else float32
-    INT32 = "int32"
-    INT64 = "int64"
-    BOOL = "bool"
-
-
-_FIXED = {Role.INT32: torch.int32, Role.INT64: torch.int64, Role.BOOL: torch.bool}
-Order = Literal["", "sorted", "permutation"]
-
-
-@dataclass(frozen=True)
-class Values:
-    """The values that an integer or boolean tensor may have; False is 0 and True is 1.
-
-    Attributes:
-        least, end: expressions (`mhc.expression`); a value is at least `least` and less than `end`.
-        sentinel: one more value, such as the class of a target that does not count.
-        order: "sorted" or "permutation" along the last axis, or "".
-    """
-
-    least: str = "0"
-    end: str = "2"
-    sentinel: int | None = None
-    order: Order = ""
-
-    @property
-    def symbols(self) -> frozenset[str]:
-        """The symbols on which the range depends."""
-        return frozenset((*expression.symbols(self.least), *expression.symbols(self.end)))
-
-    def range(self, sizes: Mapping[str, int]) -> range:
-        """Return the values without the sentinel."""
-        return range(expression.evaluate(self.least, sizes), expression.evaluate(self.end, sizes))
-
-
-@dataclass(frozen=True)
-class TensorSpec:
-    """One tensor of an operator: its name, its shape in the operator's symbols, and its dtype's role.
-
-    Attributes:
-        optional: a case may leave it out; then it is None.
-        values: of an input of integers or booleans.
-        differentiable: an input has a gradient, an output an upstream gradient; never of integers or booleans.
-    """
-
-    name: str
-    symbols: tuple[str, ...]
-    role: Role = Role.ACCUMULATE
-    optional: bool = False
-    values: Values | None = None
-    differentiable: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.floating:
-            object.__setattr__(self, "differentiable", False)
-
-    @property
-    def floating(self) -> bool:
-        """Whether its elements are floating-point numbers, and not integers or booleans."""
-        return self.role not in _FIXED
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds that its recipe may have."""
-        if self.values is None:
-            return RECIPE_KINDS
-        without = {"sentinel"} if self.values.sentinel is None else set()
-        return tuple(kind for kind in INTEGER_KINDS if kind not in without)
-
-    def recipe(self, seed: int = 0) -> Recipe:
-        """Return a recipe of its usual kind."""
-        return Recipe(kind="normal" if self.floating else "uniform", seed=seed)
-
-    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Return the shape for given symbol sizes; a symbol of digits is that number, one without a size has no axis."""
-        return tuple(int(one) if one.isdigit() else sizes[one] for one in self.symbols if one.isdigit() or one in sizes)
-
-    def dtype(self, storage: torch.dtype) -> torch.dtype:
-        if self.role in _FIXED:
-            return _FIXED[self.role]
-        return storage if self.role is Role.STORAGE else accumulation_dtype(storage)
 
 
 @dataclass(frozen=True)
@@ -258,7 +176,7 @@ class Operator:
 
     @property
     def description(self) -> tuple[object, ...]:
-        """What a case tells of an operator that a function declares (`mhc.operator_json`)."""
+        """Return the part of a declared operator that a case's JSON holds (`mhc.operator_json`)."""
         tensors = self.inputs, self.outputs
         return self.name, self.axes, self.tokens, *tensors, dict(self.scalar_choices), dict(self.formulas)
 
@@ -279,13 +197,13 @@ class Operator:
 
     @functools.cached_property
     def argument_specs(self) -> Mapping[str, TensorSpec]:
-        """Every tensor that the forward or the backward takes, by name."""
+        """Return every tensor that the forward or the backward takes, by name."""
         saved = [spec for spec in self.outputs if spec.name in self.saved]
         return {spec.name: spec for spec in (*self.inputs, *saved, *self.upstream)}
 
     @functools.cached_property
     def result_specs(self) -> Mapping[str, TensorSpec]:
-        """Every output and gradient, by name."""
+        """Return every output and gradient, by name."""
         return {spec.name: spec for spec in (*self.outputs, *self.gradients)}
 
     def sizes(self, chosen: Mapping[str, int]) -> Mapping[str, int]:
@@ -298,6 +216,9 @@ class Operator:
         for one, other in pairwise(self.axes):
             if one.leading and other.leading and other.name in chosen and one.name not in chosen:
                 return f"{other.name} is given without {one.name}"
+        for axis in self.axes:
+            if not axis.least <= chosen.get(axis.name, axis.least) <= axis.most:
+                return f"{axis.name} = {chosen[axis.name]} is not in {axis.least}..{axis.most}"
         try:
             sizes = self.sizes(chosen)
             ranges = {spec.name: spec.values.range(sizes) for spec in self.inputs if spec.values is not None}
@@ -312,7 +233,7 @@ class Operator:
                 continue
             if not values:
                 return f"{spec.name} has no value: its range is {values.start}..{values.stop}"
-            if spec.role in _FIXED and spec.role is not Role.BOOL and values.stop - 1 > torch.iinfo(_FIXED[spec.role]).max:
+            if spec.role in FIXED and spec.role is not Role.BOOL and values.stop - 1 > torch.iinfo(FIXED[spec.role]).max:
                 return f"{spec.name} has values up to {values.stop - 1}, beyond {spec.role.value}"
         return None
 
@@ -326,7 +247,7 @@ class Operator:
 
     @functools.cached_property
     def widths(self) -> tuple[str, ...]:
-        """The names of the axes that are no axes of tokens."""
+        """Return the names of the axes that are no axes of tokens."""
         return tuple(name for name in self.axis_names if name not in self.tokens)
 
     def per_token(self, spec: TensorSpec) -> bool:
@@ -335,67 +256,13 @@ class Operator:
 
     @functools.cached_property
     def token_sums(self) -> frozenset[str]:
-        """The names of the gradients that are sums over tokens."""
+        """Return the names of the gradients that are sums over tokens."""
         return frozenset(spec.name for spec in self.gradients if not self.per_token(spec))
 
     @property
     def drawn(self) -> tuple[TensorSpec, ...]:
-        """The tensors that a case defines: the inputs and the upstream gradients."""
+        """Return the tensors that a case defines: the inputs and the upstream gradients."""
         return (*self.inputs, *self.upstream)
-
-    def check(self, arguments: Mapping[str, Tensor | None], scalars: Mapping[str, float]) -> None:
-        """Raise for invalid arguments before any kernel runs.
-
-        Raises:
-            TypeError: an argument is not a tensor, has a dtype that the operator does not accept, or is a scalar that is
-                not a number.
-            ValueError: a rank, shape, device or scalar is invalid. Messages name the argument, its value and the rule.
-        """
-        specs = self.argument_specs
-        lead = self.inputs[0]
-        x = _tensor(lead.name, arguments[lead.name])
-        if x.dtype not in STORAGE_DTYPES.values():
-            raise TypeError(f"{lead.name}.dtype is {x.dtype}; must be one of {', '.join(STORAGE_DTYPES)}")
-        if x.dim() != len(lead.symbols):
-            raise ValueError(f"{lead.name} has shape {tuple(x.shape)}; must be [{', '.join(lead.symbols)}]")
-        chosen = dict(zip(lead.symbols, x.shape, strict=True))
-        for axis in self.axes:
-            size = chosen[axis.name]
-            if not axis.least <= size <= axis.most:
-                allowed = f"at least {axis.least}" if axis.most == UNLIMITED else f"in {axis.least}..{axis.most}"
-                raise ValueError(
-                    f"{lead.name} has shape {tuple(x.shape)}, so {axis.name} = {size}; {axis.name} must be {allowed}"
-                )
-        sizes = self.sizes(chosen)
-        for name, value in arguments.items():
-            spec = specs[name]
-            if value is None and spec.optional:
-                continue
-            _check_tensor(spec, _tensor(name, value), x, sizes, lead.name)
-        for name, scalar in scalars.items():
-            if isinstance(scalar, bool) or not isinstance(scalar, (int, float)):
-                raise TypeError(f"{name} is {scalar!r}; must be a Python float")
-            if not (math.isfinite(scalar) and scalar >= 0):
-                raise ValueError(f"{name} is {scalar!r}; must be finite and not negative")
-
-
-def _tensor(name: str, value: object) -> Tensor:
-    if not isinstance(value, Tensor):
-        raise TypeError(f"{name} is {type(value).__name__}; must be a torch.Tensor")
-    return value
-
-
-def _check_tensor(spec: TensorSpec, value: Tensor, x: Tensor, sizes: Mapping[str, int], lead: str) -> None:
-    shape, dtype = spec.shape(sizes), spec.dtype(x.dtype)
-    if value.shape != shape:
-        symbols = ", ".join(spec.symbols)
-        raise ValueError(
-            f"{spec.name} has shape {tuple(value.shape)}; must be [{symbols}] = {shape} for {lead} of {tuple(x.shape)}"
-        )
-    if value.dtype != dtype:
-        raise TypeError(f"{spec.name}.dtype is {value.dtype}; must be {dtype} where {lead} is {x.dtype}")
-    if value.device != x.device:
-        raise ValueError(f"{spec.name} is on {value.device}; must be on {x.device}, where {lead} is")
 
 
 _REGISTERED: dict[str, Operator] = {}

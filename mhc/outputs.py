@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhc.inputs import plain_values
 from mhc.notation import ROLES, DeclarationError
 from mhc.operator import Operator, Role, TensorSpec
+from mhc.values import plain_values
 
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
 _DTYPES = {

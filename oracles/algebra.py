@@ -16,11 +16,11 @@ from mhc.inputs import derived
 from mhc.observation import Observation
 from mhc.operator import OPERATORS, STORAGE_DTYPES, Relation
 from mhc.reference import reference
-from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite
 from oracles.judge import agree
 from oracles.reindex import OUTSIDE, Reindexing, index_map, one_batch, shuffled
+from oracles.tolerances import Tolerances, tolerances
 from oracles.trial import Gate, Plan, Run, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 
@@ -125,7 +125,7 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
         def expected(name: str, fresh: ErrorNumber) -> ErrorNumber:
             return _scale(fresh, before.get(name), None if name in relation.silent else factors.get(name, 1.0))
 
-        allowed = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward).map(expected)
+        allowed = tolerances(inputs, wanted, declared=trial.declared).map(expected)
         return agree(NAME, relation.name, observed[relation.name], allowed)
 
     return Plan(runs=[Run(label=relation.name, inputs=inputs, saved=wanted.saved)], judge=judge)

@@ -11,13 +11,14 @@ from dataclasses import replace
 
 import torch
 
+from mhc.declared import Declared
 from mhc.inputs import Inputs, materialise
 from mhc.observation import Observation
 from mhc.recipe import Recipe
 from mhc.reference import Reference, reference
-from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.judge import agree
+from oracles.tolerances import Tolerances, tolerances
 from oracles.trial import Gate, Plan, Run, Trial
 from oracles.verdict import Verdict, not_applicable
 
@@ -45,15 +46,15 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        only_exact = promised(inputs, wanted, recomputes_forward=trial.recomputes_forward)
+        only_exact = promised(inputs, wanted, declared=trial.declared)
         return agree(NAME, "inexact", observed[LABEL], only_exact)
 
     return Plan(runs=[Run(label=LABEL, inputs=inputs, saved=wanted.saved)], judge=judge)
 
 
-def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:
+def promised(inputs: Inputs, wanted: Reference, *, declared: Declared) -> Tolerances:
     """Return tolerances of 0 where every stage is exact in any order, infinite elsewhere."""
-    allowed = tolerances(inputs, wanted, recomputes_forward=recomputes_forward, with_quantum=True)
+    allowed = tolerances(inputs, wanted, declared=declared, with_quantum=True)
     return allowed.map(lambda _, one: ErrorNumber(one.value, torch.where(one.error == 0, 0.0, torch.inf), one.dtype))
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from mhc.observation import Observation
 from oracles import aliasing, bound, effects, liveness, memory, nonfinite, refusal
-from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
+from oracles.tolerances import Tolerances
 from oracles.trial import results
 from oracles.verdict import Status, Verdict, failed, not_applicable
 

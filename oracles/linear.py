@@ -12,11 +12,12 @@ from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.reference import condensed, judging_device, widen
-from oracles.bound import chosen_rows, expand_number, read_formula
 from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.reading import with_factors
 from oracles.bounds.rounding import all_finite, unit_roundoff
 from oracles.bounds.underflow_number import UnderflowNumber
 from oracles.nonfinite import as_float64
+from oracles.tolerances import chosen_rows, expand_number, read_formula
 from oracles.trial import Gate, Plan, Run, Trial
 from oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
 
@@ -82,16 +83,19 @@ def _changes(trial: Trial) -> Mapping[str, ErrorNumber]:
     few = condensed(trial.inputs)
     inputs = trial.inputs if few is None else few.inputs
     if table.function is not None:
-        numbers = read_formula(table, widen(inputs), storage, case.scalars, number=UnderflowNumber).gradients
+        numbers = read_formula(
+            table, widen(inputs), storage, case.scalars, number=UnderflowNumber, declared=trial.declared
+        ).gradients
         return {
             name: one if few is None else expand_number(few, one, table.result_specs[name]) for name, one in numbers.items()
         }
+    number = with_factors(UnderflowNumber, trial.declared.matmul)
     given: dict[str, UnderflowNumber | None] = {}
     device = judging_device(inputs)
     saved = trial.reference.saved if few is None else chosen_rows(few, trial.reference.saved, specs)
     wide = {name: tensor.to(device).double() for name, tensor in saved.items()}
     for name, value in {**widen(inputs), **wide}.items():
-        given[name] = None if value is None else UnderflowNumber.exact(value, specs[name].dtype(storage))
+        given[name] = None if value is None else number.exact(value, specs[name].dtype(storage))
     results = table.backward(*(given[name] for name in table.backward_arguments), **case.scalars)
     changes = [(spec, one) for spec, one in zip(table.gradients, results, strict=True) if one is not None]
     return {spec.name: one if few is None else expand_number(few, one, spec) for spec, one in changes}

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from mhc.observation import Observation
-from oracles.bound import Tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.nonfinite import as_float64, class_fits, surely_finite
+from oracles.tolerances import Tolerances
 from oracles.trial import results
 from oracles.verdict import Verdict, element_name, failed, first, largest, not_applicable, passed
 

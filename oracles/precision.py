@@ -18,17 +18,18 @@ import torch
 from torch import Tensor
 
 from mhc.case import Case
+from mhc.declared import Declared
 from mhc.inputs import Inputs, edited, materialise
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
 from mhc.reference import Reference, condensed, reference, widen
-from oracles.bound import Tolerances, arguments_of, chosen_rows, expand_number, names_of_results, read_formula
 from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import read
 from oracles.bounds.rounding import overflow_threshold
 from oracles.bounds.sampled_number import sampled_deviations
 from oracles.nonfinite import as_float64
+from oracles.tolerances import Tolerances, arguments_of, chosen_rows, expand_number, names_of_results, read_formula
 from oracles.trial import Gate, Plan, Run, Trial, results
 from oracles.verdict import Verdict, describe, failed, largest, not_applicable, passed
 
@@ -56,7 +57,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        numbers, few = deviations(inputs, wanted, recomputes_forward=trial.recomputes_forward), condensed(inputs)
+        numbers, few = deviations(inputs, wanted, declared=trial.declared), condensed(inputs)
         verdicts = [] if numbers else [not_applicable(NAME, "case", "rounding may decide a comparison")]
         for name, got in results(observed[LABEL]).items():
             if got is not None and name in numbers:
@@ -112,7 +113,7 @@ def _keep_tokens(tensor: Tensor, count: int) -> None:
     tensor.masked_fill_(~kept.reshape(*tensor.shape[:count], *(1,) * (tensor.dim() - count)), 0.0)
 
 
-def deviations(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> dict[str, DeviationNumber]:
+def deviations(inputs: Inputs, wanted: Reference, *, declared: Declared) -> dict[str, DeviationNumber]:
     """Return value and standard deviation of each output and gradient, in a large case of the representative tokens.
 
     The backward starts from the saved tensors as given, so their rounding is not part of its error.
@@ -120,26 +121,26 @@ def deviations(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -
     few = condensed(inputs)
     wide = widen(inputs if few is None else few.inputs)
     if inputs.case.table.function is not None:
-        return _of_function(inputs, wide)
+        return _of_function(inputs, wide, declared)
     numbers = read_formula(
         inputs.case.table,
         wide,
         STORAGE_DTYPES[inputs.case.dtype],
         inputs.case.scalars,
         saved=wanted.outputs if few is None else chosen_rows(few, wanted.outputs, inputs.case.table.result_specs),
-        recomputes_forward=recomputes_forward,
+        declared=declared,
         number=TruncatingDeviationNumber if inputs.device.type == "cuda" else DeviationNumber,
     )
     return {name: number for name, number in numbers.results.items() if isinstance(number, DeviationNumber)}
 
 
-def _of_function(inputs: Inputs, wide: Mapping[str, Tensor | None]) -> dict[str, DeviationNumber]:
+def _of_function(inputs: Inputs, wide: Mapping[str, Tensor | None], declared: Declared) -> dict[str, DeviationNumber]:
     """Return sampled deviations, all of them taken as shared by all elements; none where rounding decides a comparison."""
     table, case = inputs.case.table, inputs.case
     arguments, upstream, constant = arguments_of(table, wide, STORAGE_DTYPES[case.dtype])
     assert table.function is not None
     with torch.inference_mode(mode=False):
-        reader = partial(read, table.function, arguments, case.scalars, upstream, constant=constant)
+        reader = partial(read, table.function, arguments, case.scalars, upstream, constant=constant, declared=declared)
         composed = reader(ErrorNumber)
         if composed.decided:
             return {}
@@ -152,9 +153,9 @@ def _of_function(inputs: Inputs, wide: Mapping[str, Tensor | None]) -> dict[str,
     }
 
 
-def promised(inputs: Inputs, wanted: Reference, *, recomputes_forward: bool) -> Tolerances:
+def promised(inputs: Inputs, wanted: Reference, *, declared: Declared) -> Tolerances:
     """Return the gate's limit as a tolerance of each element; where the gate fails, the worst element exceeds it."""
-    numbers, few = deviations(inputs, wanted, recomputes_forward=recomputes_forward), condensed(inputs)
+    numbers, few = deviations(inputs, wanted, declared=declared), condensed(inputs)
     specs, bounds = inputs.case.table.result_specs, {}
     for name, one in numbers.items():
         judged = _judged(one)

@@ -10,7 +10,7 @@ from torch import Tensor
 from mhc.case import Case
 from mhc.inputs import derived
 from mhc.operator import STAGES, Operator, TensorSpec
-from oracles.bound import Tolerances
+from oracles.tolerances import Tolerances
 from oracles.trial import Run, Trial, hash_below
 
 OUTSIDE = "outside of the range of an axis of tokens"

@@ -12,8 +12,8 @@ from mhc.case import Case, default_case
 from mhc.inputs import materialise
 from mhc.observation import Observation
 from mhc.reference import reference
-from oracles.bound import tolerances
 from oracles.judge import agree
+from oracles.tolerances import tolerances
 from oracles.trial import Gate, Plan, Run, Trial, hash_below
 from oracles.verdict import Verdict, not_applicable
 
@@ -30,7 +30,7 @@ def plan(trial: Trial) -> Plan | list[Verdict]:
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
-        allowed = tolerances(inputs, wanted, recomputes_forward=trial.recomputes_forward)
+        allowed = tolerances(inputs, wanted, declared=trial.declared)
         return [
             *agree(NAME, "wrong after others", observed[OTHER], allowed),
             *agree(NAME, "changed by others", observed[AGAIN], trial.allowed),

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from mhc.case import Case
+from mhc.declared import AS_REFERENCE, Declared
 from mhc.dense import bits
 from mhc.inputs import Inputs
 from mhc.memory import NAN_FILL
 from mhc.observation import Observation
 from mhc.operator import STAGES
 from mhc.reference import Reference
-from oracles.bound import Tolerances
+from oracles.tolerances import Tolerances
 from oracles.verdict import Verdict
 
 
@@ -22,14 +23,14 @@ class Trial:
     """One case on one implementation: its inputs, its reference and tolerances, and the observation of its first run.
 
     Attributes:
-        recomputes_forward: as declared by the implementation; gates that derive their own tolerances need it.
+        declared: by the implementation; gates that derive their own tolerances need it.
     """
 
     inputs: Inputs
     reference: Reference
     allowed: Tolerances
     observation: Observation
-    recomputes_forward: bool = False
+    declared: Declared = AS_REFERENCE
 
     @property
     def case(self) -> Case:

@@ -6,6 +6,7 @@ from mhc.bench.coverage import coverage
 from mhc.bench.detection.cli import detection
 from mhc.bench.framework.cli import framework
 from mhc.bench.kernels.cli import kernels
+from mhc.bench.kernels.family import family
 from mhc.bench.minimal import minimal
 from mhc.bench.operators import operators
 from mhc.bench.repros import repros
@@ -19,5 +20,5 @@ def main() -> None:
     """Measure the kernels on this machine, the oracles on known-bad implementations, or campaigns."""
 
 
-for _verb in (coverage, detection, framework, kernels, minimal, operators, repros, soak_, throughput):
+for _verb in (coverage, detection, family, framework, kernels, minimal, operators, repros, soak_, throughput):
     main.add_command(_verb)

@@ -168,9 +168,9 @@ def render(results: Sequence[Minimal], *, command: str, cases: int, seed: int) -
         f"the largest {max([one.after for one in found], default=0)}; "
         f"{sum(one.after <= GOAL for one in found)} of {len(found)} have at most {GOAL}. "
         f"{sum(one.reproduced == one.runs for one in found)} failed again in each fresh process.",
-        "A case is the smallest when no single step of the reducer leads to a simpler one with the same fingerprint "
-        "(output, symptom, oracle): no size can be made smaller, no tensor zero, no literal dropped. `live` names what "
-        "is not all zero, with how many elements are not where they are a few.",
+        "A case is minimal if no single step of the minimiser leads to a simpler case with the same fingerprint "
+        "(output, symptom, oracle): no size can shrink, no tensor can be zero, no literal can be dropped. `live` lists "
+        "the tensors that are not all zero; a number in brackets counts nonzero elements, where they are few.",
         f"Made with `{command}`: up to {cases} cases each, seed {seed}. Checks and seconds are of minimising and "
         "confirming, on a machine with other work.",
     ]

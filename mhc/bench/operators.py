@@ -16,7 +16,7 @@ import torch
 from hypothesis import Phase
 
 from mhc.bench import verbs
-from mhc.bench.apart import run_apart
+from mhc.bench.apart import Ended, run_apart
 from mhc.bench.markdown import table
 from mhc.bench.state import Results
 from mhc.case import Case
@@ -119,8 +119,16 @@ def operators(
     shares = [one for name in names or _NAMES for dtype in dtypes_of(name) for one in _shares(name, dtype, count)]
     shares.sort(key=lambda one: one.first)  # where the time ends, each operator has had as many
 
+    ended: list[str] = []
+
     def work(share: Share) -> Row | None:
-        return None if page.seconds > seconds else measure(share, seed, device)
+        if page.seconds > seconds:
+            return None
+        try:
+            return measure(share, seed, device)
+        except (Ended, TimeoutError) as error:  # as where others fill the GPU; the rest is measured all the same
+            ended.append(f"{share.name}: {error}")
+            return None
 
     def show(share: Share, row: Row) -> None:
         page.show(f"{share.name}: {len(row.alarms)} false alarms in {row.checked} cases")
@@ -130,7 +138,9 @@ def operators(
         rows.setdefault((one.operator, one.dtype), Row("", one.operator, one.dtype)).add(one)
     ordered = sorted(rows.values(), key=lambda row: _NAMES.index(row.operator))
     alarms = [alarm for row in ordered for alarm in row.alarms]
-    page.finish(render(ordered, verbs.command(), seed, device), 1 if alarms else 0)
+    for message in ended:
+        click.echo(f"fault: {message}", err=True)
+    page.finish(render(ordered, verbs.command(), seed, device, ended), 3 if ended else 1 if alarms else 0)
 
 
 def dtypes_of(operator: str) -> tuple[str, ...]:
@@ -188,8 +198,8 @@ def _round(operator: str, dtype: str, count: int, seed: int) -> list[Case]:
     return found
 
 
-def render(rows: Sequence[Row], command: str, seed: int, device: str) -> str:
-    """Return the page."""
+def render(rows: Sequence[Row], command: str, seed: int, device: str, ended: Sequence[str] = ()) -> str:
+    """Return the page. ended: shares of cases without a result, each with the reason."""
     alarms = [alarm for row in rows for alarm in row.alarms]
     lines = []
     for row in rows:
@@ -200,7 +210,6 @@ def render(rows: Sequence[Row], command: str, seed: int, device: str) -> str:
                 lines.append(
                     [row.operator, row.dtype, spec.name, str(row.judged[spec.name]), f"{row.largest[spec.name]:.3f}", kind]
                 )
-    found = "\n".join(f"- {alarm}" for alarm in alarms)
     return f"""# Built-in operators: error of PyTorch's own run of the reference, and its bound
 
 {verbs.today()}, {verbs.hardware(device)}, torch {torch.__version__}
@@ -214,4 +223,8 @@ or no element has a finite bound. Operators without a row of bfloat16 take float
 [tolerances](../tolerances.md).
 
 {table(["operator", "dtype", "of", "judged", "largest error / bound", "tolerance"], lines)}
-{f"{chr(10)}## False alarms{chr(10) * 2}{found}{chr(10)}" if alarms else ""}"""
+{_section("Not measured", ended)}{_section("False alarms", alarms)}"""
+
+
+def _section(title: str, lines: Sequence[str]) -> str:
+    return "\n".join(["", f"## {title}", "", *(f"- {line}" for line in lines), ""]) if lines else ""

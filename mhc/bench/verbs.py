@@ -115,7 +115,7 @@ class Page:
 
     @property
     def seconds(self) -> float:
-        """How long the verb has been running."""
+        """Return how long the verb has been running."""
         return time.monotonic() - self._started
 
     def show(self, line: str) -> None:

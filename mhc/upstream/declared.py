@@ -72,11 +72,11 @@ class Symptom:
 
     @property
     def name(self) -> str:
-        """As a fingerprint calls it."""
+        """Return the symptom as a fingerprint calls it."""
         return "value" if self.raises is None else f"raises {self.raises.partition(': ')[0]}"
 
     def judged(self, called: str) -> list[str]:
-        """The lines that call the function and come to `wrong`."""
+        """Return the lines that call the function and come to `wrong`."""
         if self.raises is not None:
             kind, _, pattern = self.raises.partition(": ")
             return [f"KIND, FOUND = {kind!r}, {pattern!r}", *_RAISES.replace("CALLED", called).splitlines()]
@@ -134,7 +134,7 @@ def export_program(
 
 
 def text(program: str, symptom: Symptom, title: str) -> str:
-    """The repro of `FILE:FUNCTION`: the function and all that it leads to, called once, and the judgement.
+    """Return the repro of `FILE:FUNCTION`: the function and all that it leads to, called once, and the judgement.
 
     Raises:
         ExportError: there is no such function, or it uses modules that are not public.
@@ -150,7 +150,7 @@ def text(program: str, symptom: Symptom, title: str) -> str:
 
 
 def _outcome(program: str, symptom: Symptom, folder: Path) -> Outcome:
-    """How the program of another function ended.
+    """Return how the program of another function ended.
 
     Raises:
         ExportError: neither with the symptom nor as it should.
@@ -164,7 +164,7 @@ def _outcome(program: str, symptom: Symptom, folder: Path) -> Outcome:
 
 
 def _key(program: str) -> tuple[str, str]:
-    """The module and the name of `FILE:FUNCTION`. The file is read, not run: its module has nothing but a place."""
+    """Return the module and the name of `FILE:FUNCTION`. The file is read, not run: its module has only a path."""
     file, _, name = program.rpartition(":")
     path = Path(file)
     if not file or not name.isidentifier() or not path.is_file():
@@ -177,7 +177,7 @@ def _key(program: str) -> tuple[str, str]:
 
 
 def _label(program: str) -> str:
-    """The first line of a function's docstring, or its name in words."""
+    """Return the first line of a function's docstring, or its name in words."""
     key = _key(program)
     node = definition(key)
     docstring = ast.get_docstring(node) if isinstance(node, ast.FunctionDef) else None

@@ -80,7 +80,7 @@ def program_of(found: Finding, to: str, device: str, repro: Path) -> Program:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A place to fill, which is copied to `folder` with its issue where the block ends without an exception.
+    """Yield a place to fill, which is copied to `folder` with its issue where the block ends without an exception.
 
     Raises:
         ExportError: `folder` exists.
@@ -97,7 +97,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def table_row(change: str, passes: bool, seen: str) -> dict[str, str]:
-    """A row of the table of what passes and what fails."""
+    """Return a row of the table of what passes and what fails."""
     return {"change": change, "how": "passes" if passes else "**fails**", "seen": seen}
 
 

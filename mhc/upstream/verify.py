@@ -62,7 +62,7 @@ class Outcome:
 
     @property
     def tail(self) -> str:
-        """The last lines that it wrote, indented."""
+        """Return the last lines that it wrote, indented."""
         return "\n".join(f"    {line}" for line in self.output.strip().splitlines()[-12:])
 
     def __str__(self) -> str:
@@ -121,7 +121,7 @@ def isolated() -> Iterator[tuple[dict[str, str], Path]]:
 
 
 def verify(repro: Path, runs: int = RUNS) -> list[Outcome]:
-    """Run it up to `runs` times, each time in a fresh process with empty caches, until a run does not reproduce."""
+    """Run a repro up to `runs` times, each time in a fresh process with empty caches, until a run does not reproduce."""
     outcomes: list[Outcome] = []
     while len(outcomes) < runs and all(one.reproduced for one in outcomes):
         outcomes.append(run(repro))

@@ -70,7 +70,7 @@ class DeviationNumber(ErrorNumber):
 
     @property
     def deviation(self) -> Tensor:
-        """The whole standard deviation."""
+        """Return the whole standard deviation."""
         return torch.hypot(self.error, self.shared)
 
     def __add__(self, other: Any) -> "DeviationNumber":
@@ -102,7 +102,7 @@ class DeviationNumber(ErrorNumber):
         own = 2 * unit_roundoff(self.dtype) * value.abs() + _underflow(value, self.dtype)
         return self._elementwise(value, own, (1 / abs(other), self))
 
-    def __matmul__(self, other: ErrorNumber) -> "DeviationNumber":
+    def _product(self, other: ErrorNumber) -> "DeviationNumber":
         b = self._coerce(other)
         value, squares = self.value @ b.value, self.value.square() @ b.value.square()
         count = (self.value != 0).double() @ (b.value != 0).double()

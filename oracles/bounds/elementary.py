@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from oracles.bounds import repeated_terms
-from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.error_number import ErrorNumber, after_cancellation
 from oracles.bounds.rounding import ELEMENTARY, LAMBDA, magnitude, nan_to_inf, unit_roundoff
 
 
@@ -178,7 +178,8 @@ def quotient(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     moved = torch.where((a.error == 0) & (b.error == 0), 0.0, torch.where(least > 0, moved, torch.inf))
     certain = ~value.isfinite() & (a.error == 0) & (b.error == 0)
     moved = torch.where(certain, 0.0, torch.where(value.isfinite(), moved, torch.inf))
-    return a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite and b.finite)
+    result = a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite and b.finite)
+    return after_cancellation(result, a, b)
 
 
 @_changing

@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from oracles.bounds import addends, reassociation, repeated_terms
+from oracles.bounds.operation_error import general_error, nonfinite_matmul_error, nonfinite_product_error, product_error
 from oracles.bounds.quantum import product_quantum, quantum_of, representable
 from oracles.bounds.rounding import (
     ELEMENTARY,
@@ -50,6 +51,8 @@ from oracles.bounds.rounding import (
     unit_roundoff,
 )
 
+TF32 = 2.0**-10
+"""The relative error of a factor in TF32, which a tensor core cuts off after 11 digits."""
 LOST = 2.0**55
 """A float64 that is this many times another absorbs it: their sum is the first, bit for bit."""
 
@@ -63,12 +66,15 @@ class ErrorNumber:
         reassociated: the factor on an underflow inside this product when another factor is multiplied in first.
         distributed: the magnitudes of this product without the cancellation in a factor that is a matrix product.
         addends: the terms whose sum this is.
+        cancelled: where it is 0 as a sum of terms that are not; tracked where a quantum is.
     """
 
     elementary = True
     """Whether `oracles.bounds.elementary` has rules for such numbers."""
     constant = False
     """Whether a number without an error is the same in both of two evaluations, and with it every function of it."""
+    factors = "float32"
+    """To what the factors of float32 matrix products may be rounded (`mhc.declared`)."""
     reorders = True
     """Whether sums may be taken in another order than the formula's."""
 
@@ -78,7 +84,7 @@ class ErrorNumber:
         return nullcontext()
 
     __slots__ = (
-        *("_size", "addends", "distributed", "dtype", "error"),
+        *("_size", "addends", "cancelled", "distributed", "dtype", "error"),
         *("errorless", "finite", "quantum", "reassociated", "value"),
     )
 
@@ -101,6 +107,7 @@ class ErrorNumber:
         self.reassociated: reassociation.Reassociated = None
         self.distributed: reassociation.Reassociated = None
         self.addends: addends.Addends = None
+        self.cancelled: Tensor | None = None
         self._size: Tensor | None = None
 
     @classmethod
@@ -157,23 +164,12 @@ class ErrorNumber:
                 result.error = torch.add(error, spread.sign(), alpha=under)
             if most + float(result.error.max()) <= limit:
                 return result
-        if propagated is None:
-            propagated = torch.zeros((), dtype=torch.float64, device=value.device)
-        spread = (magnitude(value) if size is None else size) + propagated
-        error = propagated + units * unit_roundoff(dtype) * spread
         products = underflows if reassociated is None else reassociated()
-        error = error + (spread != 0).double() * products * underflow(dtype)
-        if quantum:
-            exact = representable(spread, quantum, dtype)
-            error = torch.where(exact, 0.0, error)
-            quantum = quantum if bool(exact.all()) else 0.0
-        if error.numel() == 0 or (float((spread + error).max()) <= limit and all_finite(value)):
-            return cls(value, error, dtype, quantum)
-        error = nan_to_inf(error)
-        error = torch.where(spread + error > limit, torch.inf, error)
-        # A NaN or infinity that float64 finds is exact, unless an operand or a finite part is beyond promise.
-        error = torch.where(value.isfinite() | error.isinf(), error, 0.0)
-        return cls(value, error, dtype)
+        error, left = general_error(value, propagated, dtype, units, size, products, quantum)
+        result = cls(value, error, dtype, left)
+        if quantum and size is not None and bool((none := (value == 0) & (size > 0)).any()):
+            result.cancelled = none
+        return result
 
     def _coerce(self, other: Any) -> "ErrorNumber":
         if isinstance(other, ErrorNumber):
@@ -190,7 +186,7 @@ class ErrorNumber:
 
     @property
     def size(self) -> Tensor:
-        """|value|, computed once."""
+        """Return |value|, computed once."""
         if self._size is None:
             self._size = self.value.abs()
         return self._size
@@ -232,11 +228,12 @@ class ErrorNumber:
         factor = self._coerce(other)
         quantum = product_quantum(self.quantum, factor.quantum)
         value, finite = self.value * factor.value, self.finite and factor.finite
-        propagated = _propagated(torch.mul, self, factor) if finite else _propagated_nonfinite(value, self, factor)
+        propagated = product_error(torch.mul, self, factor) if finite else nonfinite_product_error(value, self, factor)
         reassociated = reassociation.in_product(self.reassociated, factor.reassociated)
         product = self._rounded(
             value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum, finite=finite
         )
+        product = after_cancellation(product, self, factor)
         product.reassociated = reassociation.of_product(self.value, factor.value)
         product.distributed = reassociation.distributed(self.distributed, factor.distributed, self.value, factor.value)
         return product
@@ -246,7 +243,9 @@ class ErrorNumber:
     def __truediv__(self, other: float) -> "ErrorNumber":
         if _is_power_of_two(other):
             return self * (1 / other)
-        return self._rounded(self.value / other, self.error / abs(other), self.dtype, units=2.0, finite=self.finite)
+        result = self._rounded(self.value / other, self.error / abs(other), self.dtype, units=2.0, finite=self.finite)
+        result.cancelled = self.cancelled
+        return result
 
     def __pow__(self, exponent: int) -> "ErrorNumber":
         result = self
@@ -254,13 +253,30 @@ class ErrorNumber:
             result = result * self
         return result
 
-    def __matmul__(self, other: "ErrorNumber") -> "ErrorNumber":
+    def __matmul__(self, other: "ErrorNumber") -> Any:
+        return self._factor()._product(other._factor())
+
+    def _factor(self) -> "ErrorNumber":
+        """Return the number as a matrix product reads it, with the precision that is declared of factors."""
+        if self.factors == "float32" or self.dtype != torch.float32:
+            return self
+        if self.factors == "tf32":
+            exact = (self.error == 0) & ((self.value.float().view(torch.int32) & (1 << 13) - 1) == 0)
+            return self.lost(torch.where(exact, 0.0, TF32 * (magnitude(self.value) + self.error)))
+        narrow = getattr(torch, self.factors)
+        held = self.to(narrow)
+        if self.quantum and torch.equal(held.error, self.error):  # each element is kept as it is
+            return self
+        beyond = magnitude(self.value) + held.error > ceiling(narrow)
+        return (held.lost(torch.where(beyond, torch.inf, 0.0)) if bool(beyond.any()) else held).to(self.dtype)
+
+    def _product(self, other: "ErrorNumber") -> "ErrorNumber":
         length, finite = self.shape[-1], self.finite and other.finite
         value = self.value @ other.value
         size = self.size @ other.size if finite else magnitude(self.value) @ magnitude(other.value)
         product = self._rounded(
             value,
-            _propagated(torch.matmul, self, other) if finite else _propagated_nonfinite_matmul(value, self, other),
+            product_error(torch.matmul, self, other) if finite else nonfinite_matmul_error(value, self, other),
             self.dtype,
             units=repeated_terms.of_products(self.value, other.value, self.dtype) if self.reorders else 0.0,
             size=size,
@@ -269,6 +285,10 @@ class ErrorNumber:
             quantum=product_quantum(self.quantum, other.quantum),
             finite=finite,
         )
+        for one, factor, many in ((self, other, torch.matmul), (other, self, lambda a, b: b @ a)):
+            if one.cancelled is not None:  # a term that is 0 in this order need not be in another
+                unsure = many(one.cancelled.double(), (factor.error > 0).double()) > 0
+                product = product.lost(torch.where(unsure, torch.inf, 0.0))
         product.reassociated, product.distributed = reassociation.of_matrix_product(self.value, other.value), lambda: size
         return product
 
@@ -310,6 +330,11 @@ class ErrorNumber:
 
     def to(self, dtype: torch.dtype) -> "ErrorNumber":
         """Return the number converted to `dtype`: exact for a wider one, and without a bound near its overflow."""
+        result = self._converted(dtype)
+        result.cancelled = self.cancelled
+        return result
+
+    def _converted(self, dtype: torch.dtype) -> "ErrorNumber":
         spread = (self.size if self.finite else magnitude(self.value)) + self.error
         if unit_roundoff(dtype) <= unit_roundoff(self.dtype):
             limit = ceiling(dtype)
@@ -323,6 +348,15 @@ class ErrorNumber:
             exact = exact | representable(spread, self.quantum, dtype)
         return type(self)(self.value, self.error + torch.where(exact, 0.0, rounding), dtype, finite=self.finite)
 
+    def lost(self, amount: Tensor) -> "ErrorNumber":
+        """Return the number after a unit may have lost `amount` of it, at most."""
+        result = self.mapped(lambda tensor: tensor)
+        result.error, result.errorless = self.error + amount, False
+        result.finite = self.finite and all_finite(amount)
+        if self.quantum and bool(amount.any()):
+            result.quantum = 0.0
+        return result
+
     def mapped(self, move: Callable[[Tensor], Tensor]) -> Self:
         """Return the number with `move` applied to its value and its error, such as an index or a reshape."""
         value, error = move(self.value), move(self.error)
@@ -330,6 +364,7 @@ class ErrorNumber:
         moved.reassociated = reassociation.moved(self.reassociated, move)
         moved.distributed = reassociation.moved(self.distributed, move)
         moved.addends = addends.moved(self.addends, move)
+        moved.cancelled = None if self.cancelled is None else move(self.cancelled)
         return moved
 
     def __getitem__(self, index: Any) -> "ErrorNumber":
@@ -382,37 +417,16 @@ def _is_power_of_two(number: Any) -> bool:
     return isinstance(number, (int, float)) and number > 0 and math.frexp(number)[0] == 0.5
 
 
-def _propagated(product: Callable[[Tensor, Tensor], Tensor], a: ErrorNumber, b: ErrorNumber) -> Tensor | None:
-    """Return |a| eb + ea (|b| + eb), the error of a product from those of two finite factors; None where both are 0."""
-    if a.errorless and b.errorless:
-        return None
-    if a.errorless:
-        return product(a.size, b.error)
-    if b.errorless:
-        return product(a.error, b.size)
-    return product(a.size, b.error) + product(a.error, b.size + b.error)
+def after_cancellation(product: ErrorNumber, a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
+    """Return a * b or a / b where nothing is promised of a sum that cancels, times what is not exact.
 
-
-def _propagated_nonfinite(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
-    """Return the same where some element is not finite: infinite where infinity is multiplied by what may be 0."""
-    propagated = nan_to_inf(magnitude(a.value) * b.error + magnitude(b.value) * a.error + a.error * b.error)
-    if all_finite(value):
-        return propagated
-    unsure = a.value.isinf() & _may_vanish(b) | b.value.isinf() & _may_vanish(a)
-    return torch.where(unsure, torch.inf, propagated)
-
-
-def _propagated_nonfinite_matmul(value: Tensor, a: ErrorNumber, b: ErrorNumber) -> Tensor:
-    """Return the same for the terms of a matrix product."""
-    beyond = a.error.isinf().any(-1, keepdim=True) | b.error.isinf().any(-2, keepdim=True)
-    ea, eb = magnitude(a.error), magnitude(b.error)
-    if not all_finite(value):
-        terms = a.value.isinf().double() @ _may_vanish(b).double()
-        terms = terms + _may_vanish(a).double() @ b.value.isinf().double()
-        beyond = beyond | (terms > 0)
-    return torch.where(beyond, torch.inf, magnitude(a.value) @ eb + ea @ magnitude(b.value) + ea @ eb)
-
-
-def _may_vanish(number: ErrorNumber) -> Tensor:
-    """Return where the number held may be 0 or of either sign, but need not be: infinity times it has no certain class."""
-    return (number.error > 0) & (number.error >= number.value.abs())
+    It is 0 in this order; in another one each term is multiplied and rounded first.
+    """
+    if a.cancelled is None and b.cancelled is None:
+        return product
+    none = torch.zeros((), dtype=torch.bool, device=product.value.device)
+    first, second = (none if one.cancelled is None else one.cancelled for one in (a, b))
+    unsure = first & (b.error > 0) | second & (a.error > 0)
+    result = product.lost(torch.where(unsure, torch.inf, 0.0)) if bool(unsure.any()) else product
+    result.cancelled = (first | second) & (result.value == 0) & ~unsure
+    return result

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mhc.declared import AS_REFERENCE, Declared
 from oracles.bounds.carried import Carried
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
+
+Number = TypeVar("Number", bound=ErrorNumber)
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,13 @@ class Reading:
     decided: bool
 
 
+def with_factors(number: type[Number], precision: str) -> type[Number]:
+    """Return the class of numbers with a declared precision of the factors of matrix products."""
+    if precision == number.factors:
+        return number
+    return cast(type[Number], type(number.__name__, (number,), {"__slots__": (), "factors": precision}))
+
+
 def read(
     function: Callable[..., Any],
     arguments: Sequence[Tensor | None],
@@ -34,6 +44,7 @@ def read(
     *,
     constant: Collection[int] = (),
     with_quantum: bool = False,
+    declared: Declared = AS_REFERENCE,
 ) -> Reading:
     """Evaluate `function` on numbers that hold `arguments` without an error.
 
@@ -43,11 +54,13 @@ def read(
         number: the class of the numbers.
         constant: the positions of arguments that have no gradient.
         with_quantum: track the quantum of the arguments.
+        declared: by the implementation that is judged, of its roundings.
 
     Raises:
         UnreadableReference: an operation has no rule.
     """
     masks = Mask.made
+    number = with_factors(number, declared.matmul)
 
     def carried(tensor: Tensor | None, *, requires_grad: bool) -> Any:
         if tensor is None:

@@ -89,6 +89,9 @@ class SampledNumber(ErrorNumber):
         number = super().to(dtype)
         return number if unit_roundoff(dtype) <= unit_roundoff(self.dtype) else self._moved(number, 1.0)
 
+    def lost(self, amount: Tensor) -> "ErrorNumber":
+        return self._moved(super().lost(amount), 1.0)
+
 
 class Divisors:
     """The numbers that a function divides by, in the order of its operations: their sums over runs, and of their squares."""
@@ -141,7 +144,7 @@ class SampledDeviationNumber(SampledNumber):
     def sum(self, dim: int) -> "ErrorNumber":
         return self._summed(self.value.sum(dim), self.value.square().sum(dim), (self.value != 0).sum(dim).double(), 0.0)
 
-    def __matmul__(self, other: ErrorNumber) -> "ErrorNumber":
+    def _product(self, other: ErrorNumber) -> "ErrorNumber":
         squares = self.value.square() @ other.value.square()
         count = (self.value != 0).double() @ (other.value != 0).double()
         return self._summed(self.value @ other.value, squares, count, squares)

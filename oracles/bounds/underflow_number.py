@@ -89,6 +89,13 @@ class UnderflowNumber(ErrorNumber):
         value = self.value.sigmoid()
         return type(self)(value, torch.where(self.error > 0, torch.inf, 0.0).double(), self.dtype)
 
+    def _factor(self) -> "ErrorNumber":
+        """Return the number as it is in TF32, whose roundings are the same in both evaluations."""
+        return self if self.factors == "tf32" else super()._factor()
+
+    def lost(self, amount: Tensor) -> "ErrorNumber":
+        return self if self.fixed else super().lost(amount)
+
     def to(self, dtype: torch.dtype) -> "UnderflowNumber":
         """Return the number in `dtype`, with an error only where the result may not be normal."""
         if self.fixed:

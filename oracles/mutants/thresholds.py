@@ -127,7 +127,7 @@ TEMPLATES: Mapping[str, Template] = MappingProxyType(
 
 
 def drawn(seed: int) -> tuple[Mutant, ...]:
-    """`EACH` mutants of every template, with the thresholds that `seed` draws."""
+    """Draw `EACH` mutants of every template, with the thresholds that `seed` draws."""
     luck = random.Random(f"thresholds {seed}")
     found: dict[str, Mutant] = {}
     for name, template in TEMPLATES.items():
@@ -138,13 +138,13 @@ def drawn(seed: int) -> tuple[Mutant, ...]:
 
 
 def named(name: str) -> Mutant | None:
-    """The mutant of that name; None where no template has it."""
+    """Return the mutant of that name; None where no template has it."""
     parts = _NAME.fullmatch(name)
     return None if parts is None or parts[2] not in TEMPLATES else _at(parts[2], int(parts[1]))
 
 
 def threshold(mutant: Mutant) -> tuple[str, int]:
-    """The symbol and the threshold of a mutant out of `drawn`."""
+    """Return the symbol and the threshold of a mutant out of `drawn`."""
     parts = _NAME.fullmatch(mutant.name)
     assert parts is not None, mutant.name
     return TEMPLATES[parts[2]].symbol, int(parts[1])

@@ -33,7 +33,7 @@ PROJECTION = (
     ),
     _project(
         name="split_rounded_down",
-        bug="split-K shares rounded down: the blocks that remain are nobody's",
+        bug="split-K shares rounded down: no program takes the blocks that remain",
         hidden=True,
         old="last = total * (split + 1) // SPLITS",
         new="last = first + total // SPLITS",

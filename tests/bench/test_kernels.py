@@ -16,6 +16,7 @@ from mhc.bench.kernels.accuracy import allowed, deviations
 from mhc.bench.kernels.contenders import measure
 from mhc.bench.kernels.meter import host_us, scratch_mib
 from mhc.bench.kernels.record import Deviation, Row, Shape, Timing, bounds
+from mhc.declared import Declared
 from mhc.operators.mhc_pre.table import PRE
 from oracles.bound import tolerances
 from tests.support.helpers import scaled_case
@@ -124,7 +125,7 @@ def test_scratch_is_the_peak_less_what_was_there_and_what_is_returned() -> None:
 @pytest.mark.parametrize("recomputes_forward", [False, True])
 def test_the_tolerances_are_those_of_the_bound_gate(recomputes_forward: bool) -> None:
     inputs = materialise(scaled_case(B=1, S=3, n=2, D=5))
-    gate = tolerances(inputs, reference(inputs), recomputes_forward=recomputes_forward)
+    gate = tolerances(inputs, reference(inputs), declared=Declared(recomputes_forward=recomputes_forward))
     ours = allowed(PRE, inputs.tensors, inputs.case.scalars, recomputes_forward=recomputes_forward)
     theirs = {**gate.outputs, **gate.gradients}
     assert list(ours) == list(theirs)

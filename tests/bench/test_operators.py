@@ -3,9 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from mhc import load
+from mhc.bench import operators
+from mhc.bench.apart import Ended
 from mhc.bench.cli import main
 from mhc.bench.operators import Row, Share, checked, dtypes_of, render
 
@@ -40,6 +43,24 @@ def test_a_run_goes_on_where_it_was_cut_short(tmp_path: Path) -> None:
     again = CliRunner().invoke(main, [*words, "10", "--seconds", "1"])
     assert again.output.count("false alarms in 10 cases") == 0  # all three dtypes are there
     assert "0 false alarms in 30 judged cases" in " ".join(again.output.replace("*", "").split())
+
+
+def test_a_process_that_ends_is_a_fault_and_the_others_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def ends(share: Share, seed: int, device: str) -> Row:
+        if share.dtype == "bfloat16":
+            raise Ended("softmax.golden", 1, 2.0)
+        return Row(share.name, share.operator, share.dtype, 10, 10)
+
+    words = ["operators", "--only", "softmax", "--cases", "10", "--state", str(tmp_path / "state.json")]
+    monkeypatch.setattr(operators, "measure", ends)
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 3
+    assert "fault: softmax bfloat16 0 10: a process of softmax.golden ended with 1" in result.stderr
+    assert "0 false alarms in 20 judged cases" in " ".join(result.stdout.replace("*", "").split())
+    assert "## Not measured" in result.stdout
+    monkeypatch.undo()
+    again = CliRunner().invoke(main, words)
+    assert again.exit_code == 0, "the state keeps no share that was not measured"
 
 
 def test_an_operator_without_tensors_in_the_storage_dtype_has_one() -> None:

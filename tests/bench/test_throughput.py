@@ -15,7 +15,7 @@ from mhc.bench.detection.hunt import Subject
 from mhc.bench.detection.sets import KNOWN
 from mhc.bench.detection.suites import COMPARATORS, Fixed
 from mhc.bench.throughput import cli
-from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, median_ratio, split, unled
+from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, median_ratio, split, without_campaign
 from mhc.bench.throughput.plain import apart, fixed, loop
 from mhc.bench.throughput.race import Race, Score, race, scores
 from mhc.bench.throughput.simulated import Ceiling, Simulated, measure
@@ -58,15 +58,15 @@ def test_a_simulated_fleet_tells_each_bug_once(tmp_path: Path) -> None:
     assert seen.right, seen
     assert seen.workers == 16
     assert 0 < seen.met <= seen.bugs <= seen.reports
-    assert seen.reports > seen.told  # the same bug out of several workers
+    assert seen.reports > seen.reported  # the same bug out of several workers
     assert seen.cases > 100
 
 
 def test_a_ceiling_that_is_wrong_or_low_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    fine = Ceiling(workers=2, seconds=1.0, cases=3000, cpu=0.3, reports=9, bugs=4, met=4, told=4, kept=4)
+    fine = Ceiling(workers=2, seconds=1.0, cases=3000, cpu=0.3, reports=9, bugs=4, met=4, reported=4, kept=4)
     for seen, sleep, status in (
         (fine, 0, 0),
-        (replace(fine, told=5), 0, 1),
+        (replace(fine, reported=5), 0, 1),
         (replace(fine, kept=3), 0, 1),
         (replace(fine, cases=1000), 0, 1),
         (replace(fine, cases=1000), 0.1, 0),
@@ -211,7 +211,7 @@ def test_laps_are_in_turns_each_with_the_seed_of_its_turn() -> None:
 @pytest.mark.slow
 def test_cases_without_a_campaign_are_the_same_cases_in_as_many_processes() -> None:
     specs = {"manual": ("manual", load("manual"))}
-    lap = unled(specs, "cpu", processes=2, gpus=0, cases=80, seed=3)
+    lap = without_campaign(specs, "cpu", processes=2, gpus=0, cases=80, seed=3)
     assert (lap.cases, lap.workers) == (60, 2)  # of four rounds in each, the first is not measured
     assert lap.busy == 1.0
 
@@ -221,7 +221,7 @@ def test_a_process_that_ends_where_nobody_watches_it_is_a_fault(tmp_path: Path) 
     file.write_text(ENDS, encoding="utf-8")
     spec = f"{file}:IMPL"
     with pytest.raises(HarnessError, match=r"ends\.py:IMPL ended with 7"):
-        unled({"ends": (spec, load(spec))}, "cpu", processes=1, gpus=0, cases=10, seed=0)
+        without_campaign({"ends": (spec, load(spec))}, "cpu", processes=1, gpus=0, cases=10, seed=0)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from mhc import (
     operator,
     reference,
 )
-from mhc.declaration import Backward, Forward
+from mhc.declaration import Backward, InTuple
 from mhc.fuzz.check.check import check
 from mhc.operator import OPERATORS, Role
 from oracles.bound import tolerances
@@ -232,6 +232,6 @@ def declared_pair(x: Tensor, w: Tensor) -> Tensor:
 
 def test_a_forward_returns_its_outputs_in_a_tuple() -> None:
     one = torch.ones(2)
-    assert Forward(lambda x: x)(one) == (one,)
-    assert Forward(lambda x: [x, x])(one) == (one, one)
-    assert torch.equal(Forward(lambda x, *, by: x * by)(one, by=2.0)[0], one * 2)
+    assert InTuple(lambda x: x)(one) == (one,)
+    assert InTuple(lambda x: [x, x])(one) == (one, one)
+    assert torch.equal(InTuple(lambda x, *, by: x * by)(one, by=2.0)[0], one * 2)

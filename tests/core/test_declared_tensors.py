@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, seed
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -16,14 +15,11 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.minimise.search import search
 from mhc.notation import DeclarationError
-from mhc.operator import Operator, Role, Values
+from mhc.operator import Role, Values
 from mhc.recipe import INTEGER_KINDS, Layout
 from oracles.verdict import Status
-from strategies.cases import cases
 from strategies.regions import labels, regions
-from strategies.rounds import quiet
-
-NARROW = ("float32", "bfloat16", "float16")
+from tests.support.declared import drawn, of
 
 
 @operator(logits="[T, V] storage", target="[T] int64 in 0..V or -100", weight="[V] float32 constant optional", tokens="T")
@@ -54,25 +50,7 @@ def counts_all(x: Tensor, order: Tensor, mask: Tensor, bias: Tensor | None) -> t
     return y, torch.full_like(mask[:, 0], mask.shape[1], dtype=torch.int64)
 
 
-def of(table: Operator, function: object = None) -> Implementation:
-    return Implementation(name="it", operator=table, function=function or table.function, dtypes=NARROW)  # type: ignore[arg-type]
-
-
 LOSS, MOVES, GROUPS = of(declared_loss), of(declared_moves), of(declared_groups)
-
-
-def drawn(table: Operator, rounds: int = 6, most: int = 1 << 10) -> list[Case]:
-    found = []
-    for at in range(rounds):
-
-        @seed(at)
-        @quiet(10)
-        @given(cases(operator=table.name, dtypes=NARROW, max_elements=most))
-        def collect(case: Case) -> None:
-            found.append(case)
-
-        collect()
-    return found
 
 
 def test_the_notation_of_integers_booleans_and_optional_tensors() -> None:
@@ -255,59 +233,6 @@ def declared_wide(offsets: Tensor, x: Tensor) -> Tensor:
 
 
 WIDE = of(declared_wide)
-
-
-@operator(x="[*B, D]", w="[D]", tokens="*B", B=(1, 64))
-def declared_scale(x: Tensor, w: Tensor) -> Tensor:
-    return (x.float() * w.float()).to(x.dtype)
-
-
-def three_axes_only(x: Tensor, w: Tensor) -> Tensor:
-    if x.dim() == 4:
-        raise IndexError("too many indices")
-    return x * w
-
-
-SCALE = of(declared_scale)
-
-
-def test_a_case_has_any_number_of_leading_axes() -> None:
-    found = drawn(declared_scale)
-    assert {len(case.lead) for case in found} == {0, 1, 2, 3}
-    for case in found:
-        assert not check(SCALE, case, "cpu", Level.FULL).failures, case.json
-        assert Case.from_json(case.json) == case
-    case = default_case(operator="declared_scale", B0=2, D=3)
-    assert (case.axes, case.lead, case.token_count) == (("B0", "D"), (2,), 2)
-    assert materialise(case).tensors["x"].shape == (2, 3)  # type: ignore[union-attr]
-    with pytest.raises(CaseError, match="sizes: B1 is given without B0"):
-        default_case(operator="declared_scale", B1=2)
-
-
-def test_leading_axes_are_removed_from_a_minimal_case() -> None:
-    wrong = of(declared_scale, lambda x, w: x * w if x.dim() < 2 else x * w.abs())
-    least = search(next(case for case in drawn(declared_scale) if _fails(wrong, case)), lambda case: _fails(wrong, case))
-    assert dict(least.sizes) == {"B0": 1, "D": 1}
-    wrong = of(declared_scale, three_axes_only)
-    least = search(next(case for case in drawn(declared_scale) if _fails(wrong, case)), lambda case: _fails(wrong, case))
-    assert dict(least.sizes) == {"B0": 1, "B1": 1, "B2": 1, "D": 1}
-
-
-def _fails(implementation: Implementation, case: Case) -> bool:
-    return bool(check(implementation, case, "cpu", Level.PLAIN).failures)
-
-
-def test_a_function_must_take_any_number_of_leading_axes() -> None:
-    with pytest.raises(DeclarationError, match=r"fails on x \(13,\): ValueError"):
-        operator(x="[*B, D]")(lambda x: x + len(x.shape[:2]) * 0 if x.dim() > 1 else _raise(ValueError("no axis")))
-    with pytest.raises(DeclarationError, match=r"y is \(\), torch.bfloat16 for D = 13, not \[B0, B1, B2\]"):
-        operator(x="[*B, D]")(lambda x: x.float().sum(-1) if x.dim() > 1 else x.sum(-1))
-    with pytest.raises(DeclarationError, match=r"a case may have no axis B0, so that only \*B in brackets names it"):
-        operator(x="[*B, D]", y="[B0, D]")(lambda x, y: x + y)
-
-
-def _raise(error: Exception) -> Tensor:
-    raise error
 
 
 @operator(logits="[T, V]", target="[T] int64 in 0..V", mutates=("logits",))

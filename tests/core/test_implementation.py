@@ -131,6 +131,11 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
     "operator": ({"operator": "nosuch"}, r"operator must be one of mhc_pre(, [\w.]+)*, was 'nosuch'"),
     "env": ({"env": {"A": 1}}, "env must map strings to strings"),
     "supports": ({"supports": 3}, "supports must be a function"),
+    "precision": (
+        {"precision": {"matmul": "fp8"}},
+        "out of matmul: float32, tf32, bfloat16, float16, was {'matmul': 'fp8'}",
+    ),
+    "operation": ({"precision": {"sum": "tf32"}}, "precision must map an operation to its precision"),
     "neither": ({"forward": None}, "one of forward and backward must be given"),
     "not callable": ({"forward": 3}, "forward must be a function forward"),
     "arity": (

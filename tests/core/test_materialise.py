@@ -16,7 +16,8 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from mhc import Case, Inputs, default_case, inputs, materialise, operator
+from mhc import Case, Inputs, default_case, materialise, operator
+from mhc import values as mhc_values
 from mhc.case import with_tensor
 from mhc.inputs import checksum
 from mhc.operator import STORAGE_DTYPES, register
@@ -77,8 +78,8 @@ def test_the_same_bits_on_a_processor_without_vector_units() -> None:
 
 
 def test_the_checksums_notice_a_changed_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = inputs._raw
-    monkeypatch.setattr(inputs, "_raw", lambda seed, stream, count: raw(seed, stream + 1, count))
+    raw = mhc_values._raw
+    monkeypatch.setattr(mhc_values, "_raw", lambda seed, stream, count: raw(seed, stream + 1, count))
     stored = json.loads(CHECKSUMS.read_text(encoding="utf-8"))
     changed = {name for name, sums in current_checksums().items() if sums != stored[name]}
     assert changed == set(stored) - {"zero", "constant", "alternating"}

@@ -55,7 +55,7 @@ def test_the_environment_that_it_declares_must_be_there(monkeypatch: pytest.Monk
     check(needs, cases=5)
 
 
-def test_one_output_needs_no_tuple_around_it() -> None:
+def test_one_output_and_one_gradient_need_no_tuple_around_them() -> None:
     def alone(x: Tensor) -> Any:
         return by_sum(x)
 
@@ -66,6 +66,8 @@ def test_one_output_needs_no_tuple_around_it() -> None:
         return float(torch.sum(x))
 
     check(Implementation(name="alone", operator=row_mean, forward=alone, backward=backward), cases=20)
+    bare = Implementation(name="bare", operator=row_mean, forward=alone, backward=lambda x, dy: backward(x, dy)[0])
+    check(bare, cases=20)
     check(Implementation(name="in a tuple", operator=row_mean, forward=lambda x: (alone(x),)), cases=20)
     with pytest.raises(AssertionError, match=r"a number\.forward returned float for y; expected \[T\]"):
         check(Implementation(name="a number", operator=row_mean, forward=number), cases=5)

@@ -1,4 +1,4 @@
-"""A campaign over kernels that misbehave, killed and gone on with, ended by signals."""
+"""A campaign over kernels that misbehave, killed and resumed, ended by signals."""
 
 import json
 import os
@@ -182,12 +182,12 @@ def test_a_killed_run_goes_on_and_has_lost_nothing(kernels: Path, tmp_path: Path
     with started(words) as process:
         assert process.stdout is not None
         first = process.stdout.readline()  # from here on it takes signals
-        assert "going on with" in first
+        assert "resuming" in first
         time.sleep(1.0)
         process.send_signal(signal.SIGTERM)
         text, _ = process.communicate(timeout=60)
     assert process.returncode == 1, first + text
-    assert f"ended by SIGTERM; go on with: python -m mhc.fuzz --resume {run} --trust\n" in text
+    assert f"ended by SIGTERM; resume with: python -m mhc.fuzz --resume {run} --trust\n" in text
     assert integrity(run)["manual"] >= before["manual"] > 0
     assert sum(key.startswith("finding") for key in before) == 1
     assert (run / "summary.md").exists()
@@ -265,7 +265,7 @@ def test_what_kernels_have_started_ends_with_the_campaign_however_that_ends(tmp_
     while (left := sleeping(mark)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not left
-    assert number == signal.SIGKILL or f"ended by {number.name}; go on with" in text
+    assert number == signal.SIGKILL or f"ended by {number.name}; resume with" in text
 
 
 @pytest.mark.slow

@@ -124,12 +124,12 @@ def test_what_was_in_hand_is_dropped_at_once(tmp_path: Path) -> None:
         ran = campaign(FakeExecutor(lambda request: []), tmp_path / end, Budget(cases=5))
         ran._hand_out()
         (slot,) = ran.pool.busy()
-        ran._take(slot, Begun(case=CASE.json, number=0))
+        ran._results._take(slot, Begun(case=CASE.json, number=0))
         assert [number for number, *_ in ran.store.in_hand()] == [0]
         if end == "_record_crash":
-            ran._record_crash(slot, liveness.died("SIGSEGV"))
+            ran._results._record_crash(slot, liveness.died("SIGSEGV"))
         else:
-            ran._record_lost(slot)
+            ran._results._record_lost(slot)
         assert ran.store.in_hand() == []
         assert ran.pool.busy() == []
 

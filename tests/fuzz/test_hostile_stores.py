@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from mhc import default_case
 from mhc.fuzz.campaign.store import FILE, Store, StoreError
 from mhc.fuzz.campaign.store_validation import check_to_go_on
-from mhc.fuzz.cli import run as start
 from mhc.fuzz.cli.main import main
+from mhc.fuzz.cli.settings import Settings
 from mhc.fuzz.report import Run, markdown, read
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
@@ -48,7 +48,7 @@ def fuzz(*arguments: object) -> Result:
 
 
 def refused(folder: Path, *, resume: bool = True) -> str:
-    """What is said of a run that can neither be reported nor gone on with; its reports are as they were."""
+    """What is said of a run that can neither be reported nor resumed; its reports are as they were."""
     names = sorted(path.name for path in folder.iterdir())
     report = fuzz("report", folder)
     assert (report.exit_code, report.stdout) == (2, ""), report.output
@@ -262,7 +262,7 @@ def test_what_is_right_is_reported_and_gone_on_with(tmp_path: Path, monkeypatch:
     class Reached(Exception):
         pass
 
-    def run(settings: start.Settings) -> int:
+    def run(settings: Settings) -> int:
         assert settings.seed == 1
         raise Reached
 

@@ -1,4 +1,4 @@
-"""A run and a finding of an older version, in which Hypothesis shrank findings first: both are read and gone on with.
+"""A run and a finding of an older version, in which Hypothesis shrank findings first: both are read and resumed.
 
 `tests/older_formats/older_run` was written by the version before campaigns left all minimising to the minimiser: a store
 with two findings of `kernel.py`, one minimal and one "shrunk", and the minimal one as a file.
@@ -57,7 +57,7 @@ def test_it_is_gone_on_with_and_what_was_shrunk_is_minimised(run: Path) -> None:
     options = ("--cases", "44", "--workers", "2", "--trust", "--fixtures", str(kept))
     done = CliRunner().invoke(main, ["--resume", str(run), *options])
     assert done.exit_code == 1, done.output
-    assert "checking mine against golden on cpu, seed 2, going on with run" in done.output.replace(str(run), "run")
+    assert "checking mine against golden on cpu, seed 2, resuming run" in done.output.replace(str(run), "run")
     assert done.output.count("MINIMAL") == 1
     with closing(Store(run / FILE)) as store:
         rows = store.findings()

@@ -15,7 +15,7 @@ import pytest
 
 from mhc import default_case, load
 from mhc.fuzz.check.level import Level
-from mhc.fuzz.worker import forkserver as fresh
+from mhc.fuzz.worker import forkserver as our_forkserver
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.fuzz.worker.limits import Limits
@@ -51,7 +51,7 @@ def test_a_server_that_was_stopped_is_woken() -> None:
     Process("golden", load("golden").env, "cpu", Limits(), target=serve).kill()  # there is a server from now on
     server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
     os.kill(server, signal.SIGSTOP)
-    while fresh.status(server)[0] != "T":  # it stops when it is next looked at
+    while our_forkserver.status(server)[0] != "T":  # it stops when it is next looked at
         time.sleep(0.01)
     process = Process("golden", load("golden").env, "cpu", Limits(), target=serve)
     try:

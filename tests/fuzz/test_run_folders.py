@@ -12,12 +12,13 @@ from mhc.files import Held, hold, new_folder
 from mhc.fuzz.campaign.store import FILE, LOCK, Store, StoreError
 from mhc.fuzz.cli import run
 from mhc.fuzz.cli.main import main
-from mhc.fuzz.cli.run import run_campaign, settings_of
+from mhc.fuzz.cli.run import run_campaign
+from mhc.fuzz.cli.settings import Settings, _gpu_share, settings_of
 from mhc.fuzz.worker.forkserver import FORKSERVER
 from tests.fuzz.test_hostile_stores import made
 
 
-def settings(out: Path, **options: object) -> run.Settings:
+def settings(out: Path, **options: object) -> Settings:
     usual: dict[str, object] = dict.fromkeys(("hours", "minutes", "workers", "resume", "memory", "fixtures_folder"))
     given = {"case_limit": 1, "seed": 1, "run_limit": 60.0, "compile_limit": 0.0, "device": "cpu"}
     names = {"specs": ("manual",), "against": ()}
@@ -87,9 +88,9 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
 
 
 def test_a_worker_has_its_part_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run._gpu_share(None, 1, 4, 1) == pytest.approx(0.8 / 5)
-    assert run._gpu_share(None, 1, 4, 2) == pytest.approx(0.8 / 10)
+    assert _gpu_share(None, 1, 4, 1) == pytest.approx(0.8 / 5)
+    assert _gpu_share(None, 1, 4, 2) == pytest.approx(0.8 / 10)
     sizes = {0: 80 << 30, 1: 40 << 30}
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda gpu: SimpleNamespace(total_memory=sizes[gpu]))
-    assert run._gpu_share(10.0, 2, 4, 1) == pytest.approx(0.25)
-    assert run._gpu_share(100.0, 2, 4, 1) == 1.0
+    assert _gpu_share(10.0, 2, 4, 1) == pytest.approx(0.25)
+    assert _gpu_share(100.0, 2, 4, 1) == 1.0

@@ -20,7 +20,7 @@ from mhc.fuzz.cli.main import main
 from mhc.fuzz.report import markdown, read
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
-from mhc.fuzz.report.snapshot import Run
+from mhc.fuzz.report.stored_run import Run
 from mhc.fuzz.report.unjudged import by_sampling, nothing_judged, summary, unjudged
 from mhc.fuzz.worker.protocol import Checked
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
@@ -209,3 +209,53 @@ def test_what_was_judged_with_a_sampled_tolerance_is_told() -> None:
     assert unjudged(counts) == []
     assert not nothing_judged({"checked": 1, "judged by sampling: y": 1})
     assert nothing_judged({"checked": 1, "nothing to judge: y": 1})
+
+
+TF32_FILE = """
+import torch
+from mhc import Implementation, operator
+
+@operator(x="[T, K] float32", w="[N, K] float32", K=(8, 512))
+def product(x, w):
+    return x @ w.T
+
+def cut(value):
+    return (value.view(torch.int32) & ~0x1FFF).view(torch.float32)
+
+def forward(x, w):
+    return cut(x) @ cut(w).T
+
+def backward(x, w, dy):
+    return cut(dy) @ cut(w), cut(dy).T @ cut(x)
+
+SILENT = Implementation(name="silent", operator=product, forward=forward, backward=backward)
+HONEST = Implementation(
+    name="honest", operator=product, forward=forward, backward=backward, precision={"matmul": "tf32"}
+)
+"""
+
+
+@pytest.mark.parametrize(("name", "status"), [("SILENT", 1), ("HONEST", 0)])
+def test_less_precision_is_no_finding_where_it_is_declared_and_the_report_says_so(
+    tmp_path: Path, name: str, status: int
+) -> None:
+    path = tmp_path / "tf32.py"
+    path.write_text(TF32_FILE, encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "mhc.fuzz",
+        "--cases",
+        "20",
+        "--seed",
+        "1",
+        "--workers",
+        "1",
+        "--impl",
+        f"{path}:{name}",
+    ]
+    done = subprocess.run([*command, "--out", tmp_path / "runs"], capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+    (summary,) = (tmp_path / "runs").glob("*/summary.md")
+    said = "Judged as declared: honest: matmul in tf32." in summary.read_text(encoding="utf-8")
+    assert said == (name == "HONEST")

@@ -17,6 +17,8 @@ from mhc.registry import BUILT_IN
 from oracles.verdict import Status
 
 PLAIN = [one for one in BUILT_IN if one.operator != "mhc_pre"]
+IN_PYTORCH = [one for one in PLAIN if ".triton" not in one.name]
+"""The others are tested in test_triton_family.py."""
 SIZES: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "attention": ({"B": 2, "Hkv": 2, "G": 3, "S": 9, "D": 8}, {"S": 1, "D": 3}),
     "rope": ({"B": 2, "S": 5, "H": 3, "R": 8}, {"R": 1}),
@@ -116,7 +118,7 @@ def test_a_backward_by_hand_is_the_derivative(operator: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
-@pytest.mark.parametrize("implementation", PLAIN, ids=lambda one: one.name)
+@pytest.mark.parametrize("implementation", IN_PYTORCH, ids=lambda one: one.name)
 def test_what_is_built_in_passes(implementation: Any, dtype: str) -> None:
     if dtype not in implementation.dtypes:
         assert implementation.name == "softmax.torch"

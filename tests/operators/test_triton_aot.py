@@ -12,6 +12,7 @@ from mhc.case import ScheduleValue
 from tests.support.aot import (
     BACKWARD,
     DEFAULTS,
+    FAMILY,
     MAIN,
     MORE_DEFAULTS,
     MORE_PINNED,
@@ -42,6 +43,7 @@ def jobs_of(target: Target) -> tuple[Job, ...]:
     ("target", "jobs"),
     [
         pytest.param(SM_80, both(MAIN), id="sm_80-main"),
+        pytest.param(SM_90, FAMILY, id="sm_90-family"),
         *(pytest.param(target, jobs_of(target), id=target.name, marks=pytest.mark.slow) for target in TARGETS),
     ],
 )

@@ -9,6 +9,7 @@ import torch
 
 from mhc import Implementation, default_case, materialise, reference
 from mhc.case import with_tensor
+from mhc.declared import Declared
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles.bound import judge_tensor, tolerances
 from oracles.bounds.error_number import ErrorNumber
@@ -124,7 +125,7 @@ def test_a_written_input_and_an_exception_fail() -> None:
 def test_the_tolerance_of_a_backward_that_recomputes_is_wider() -> None:
     inputs = materialise(scaled_case(B=2, S=4, n=2, D=64, dtype="float32"))
     wanted = reference(inputs)
-    given, recomputed = (tolerances(inputs, wanted, recomputes_forward=flag) for flag in (False, True))
+    given, recomputed = (tolerances(inputs, wanted, declared=Declared(recomputes_forward=flag)) for flag in (False, True))
     for name, number in given.gradients.items():
         assert torch.equal(number.value, recomputed.gradients[name].value), name
         assert (recomputed.gradients[name].error >= number.error * 0.999).all(), name

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from mhc import Case, default_case, materialise, observe, reference
 from mhc.case import with_tensor
+from mhc.declared import AS_REFERENCE
 from mhc.observation import Failure, Observation
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import algebra, bound, determinism, exact, gradient, isolation, linear, liveness, memory, nonfinite, pair
+from oracles import tolerances as tolerance_module
 from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import unit_roundoff
@@ -159,12 +161,12 @@ def test_one_infinite_parameter_and_no_other_frees_a_sum_from_its_nan() -> None:
         case = default_case(B=2, S=3, n=2, D=3, dtype="float32")
         at = (0,) * len(materialise(case).tensors[name].shape)  # type: ignore[union-attr]
         inputs = materialise(with_tensor(case, name, literals=((at, value),)))
-        return {name: one.error.tolist() for name, one in bound._common_factors(inputs, given).items()}
+        return {name: one.error.tolist() for name, one in tolerance_module._common_factors(inputs, given).items()}
 
     assert freed("gamma", math.inf) == freed("phi", -math.inf) == {"dphi": [math.inf, 0.5], "dx": [0.0, 0.5]}
     assert freed("gamma", math.nan) == freed("x", math.inf) == {"dphi": [0.0, 0.5], "dx": [0.0, 0.5]}
     without = materialise(default_case(B=1, S=1, n=1, D=1, absent=frozenset({"gamma"})))
-    assert bound._common_factors(without, given) is given
+    assert tolerance_module._common_factors(without, given) is given
 
 
 def test_the_references_own_rounding_comes_on_top() -> None:
@@ -563,7 +565,7 @@ def test_exact_inputs_allow_nothing() -> None:
     plan = planned(exact.GATE, trial)
     (run,) = plan.runs
     assert run.label == "exact inputs"
-    wanted = exact.promised(run.inputs, reference(run.inputs), recomputes_forward=False)
+    wanted = exact.promised(run.inputs, reference(run.inputs), declared=AS_REFERENCE)
     assert {float(one) for number_ in wanted.gradients.values() for one in number_.error.reshape(-1)} <= {0.0, math.inf}
     dx = wanted.gradients["dx"].value
     right = replace(trial.observation, outputs={}, gradients={"dx": dx})

@@ -17,6 +17,7 @@ from mhc.operator import Operator
 from mhc.reference import reference
 from oracles import exact, linear, precision
 from oracles.bound import tolerances
+from oracles.judge import judge
 from oracles.trial import Gate, Trial
 from oracles.verdict import Status, Verdict
 
@@ -46,20 +47,22 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def trial(table: Operator, function: Callable[..., Tensor]) -> tuple[Implementation, Trial]:
-    implementation = Implementation(name="one", operator=table, function=function)
+def trial(table: Operator, function: Callable[..., Tensor], precision: str = "float32") -> tuple[Implementation, Trial]:
+    implementation = Implementation(name="one", operator=table, function=function, precision={"matmul": precision})
     case = default_case(operator=table.name, dtype="float32", **SIZES[table.name])
     for name in case.tensors:
         case = with_tensor(case, name, layout=Layout(step=2))
     inputs = materialise(case)
     wanted = reference(inputs)
-    allowed = tolerances(inputs, wanted, recomputes_forward=True)
+    allowed = tolerances(inputs, wanted, declared=implementation.declared)
     seen = observe(implementation, inputs, wanted.saved)
-    return implementation, Trial(inputs=inputs, reference=wanted, allowed=allowed, observation=seen, recomputes_forward=True)
+    return implementation, Trial(
+        inputs=inputs, reference=wanted, allowed=allowed, observation=seen, declared=implementation.declared
+    )
 
 
-def judged(gate: Gate, table: Operator, function: Callable[..., Tensor]) -> list[Verdict]:
-    return [one for one in further(*trial(table, function), [gate]) if one.oracle == gate.name]
+def judged(gate: Gate, table: Operator, function: Callable[..., Tensor], precision: str = "float32") -> list[Verdict]:
+    return [one for one in further(*trial(table, function, precision), [gate]) if one.oracle == gate.name]
 
 
 def by_hand(a: Tensor, b: Tensor) -> Tensor:
@@ -78,8 +81,11 @@ def fused(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 @pytest.mark.parametrize(("table", "function"), [(product, in_two_parts), (gated, by_hand), (attended, fused)])
 def test_another_order_of_evaluation_passes(gate: Gate, table: Operator, function: Callable[..., Tensor]) -> None:
     verdicts = judged(gate, table, function)
-    assert {one.status for one in verdicts} == {Status.PASS}
-    assert verdicts
+    statuses = {one.status for one in verdicts}
+    # a difference that cancels is no exact 0 in another order: of attention's dq and dk nothing is exact
+    assert statuses == {Status.PASS} or (gate.name, table.name) == ("exact", "attended")
+    assert Status.PASS in statuses
+    assert Status.FAIL not in statuses
 
 
 def tf32(value: Tensor) -> Tensor:
@@ -120,6 +126,73 @@ def short_softmax(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 )
 def test_what_a_gate_finds(gate: Gate, table: Operator, function: Callable[..., Tensor], symptom: str) -> None:
     assert symptom in {one.symptom for one in judged(gate, table, function) if one.status is Status.FAIL}
+
+
+class RoundedProduct(torch.autograd.Function):
+    """A product of factors that `round_` rounds, forward and backward."""
+
+    @staticmethod
+    def forward(ctx: Any, round_: Callable[[Tensor], Tensor], a: Tensor, b: Tensor) -> Tensor:
+        ctx.round, ctx.factors = round_, (a, b)
+        return round_(a) @ round_(b)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, Tensor]:
+        (a, b), upstream = ctx.factors, ctx.round(gradients[0])
+        return None, upstream @ ctx.round(b).mT, ctx.round(a).mT @ upstream
+
+
+ROUNDINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "float32": lambda value: value,
+    "tf32": lambda value: (value.view(torch.int32) & ~0x1FFF).view(torch.float32),
+    "bfloat16": lambda value: value.bfloat16().float(),
+    "float16": lambda value: value.half().float(),
+    "six digits": lambda value: (value.view(torch.int32) & ~0x3FFFF).view(torch.float32),
+    "four digits": lambda value: (value.view(torch.int32) & ~0xFFFFF).view(torch.float32),
+}
+
+
+def rounded_product(rounding: str) -> Callable[..., Tensor]:
+    def multiply(x: Tensor, w: Tensor) -> Tensor:
+        output: Tensor = RoundedProduct.apply(ROUNDINGS[rounding], x, w.T)  # type: ignore[no-untyped-call]
+        return output
+
+    return multiply
+
+
+@pytest.mark.parametrize(
+    ("declared", "computed", "right"),
+    [
+        ("float32", "float32", True),
+        ("float32", "tf32", False),
+        ("tf32", "tf32", True),
+        ("tf32", "float32", True),
+        ("tf32", "float16", True),
+        ("tf32", "six digits", False),
+        ("bfloat16", "bfloat16", True),
+        ("bfloat16", "tf32", True),
+        ("float16", "float16", True),
+        ("float16", "six digits", False),
+        ("bfloat16", "four digits", False),
+    ],
+)
+def test_less_precision_is_right_where_it_is_declared(declared: str, computed: str, right: bool) -> None:
+    function = rounded_product(computed)
+    for gate in (precision.GATE, exact.GATE, linear.GATE):
+        failed = [one for one in judged(gate, product, function, declared) if one.status is Status.FAIL]
+        if right or gate is not precision.GATE:
+            assert not failed
+        else:
+            assert {one.symptom for one in failed} == {"imprecise"}
+    _, seen = trial(product, function, declared)
+    verdicts = judge(seen.observation, seen.allowed)
+    assert not (right and any(one.status is Status.FAIL for one in verdicts))
+
+
+def test_a_wrong_product_is_wrong_whatever_is_declared() -> None:
+    for declared in ("tf32", "bfloat16", "float16"):
+        found = judged(exact.GATE, product, lambda x, w: x[:, :-1] @ w[:, :-1].T, declared)
+        assert "inexact" in {one.symptom for one in found}
 
 
 def test_gates_take_tensors_of_integers() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mhc import Case, default_case, materialise, reference
 from mhc.case import with_tensor
+from mhc.declared import AS_REFERENCE
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from oracles import precision
 from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
@@ -274,8 +275,8 @@ def test_the_limit_goes_by_the_part_of_the_error_that_is_shared() -> None:
 def test_what_it_promises_of_each_element_is_its_limit() -> None:
     inputs = materialise(with_tensor(default_case(B=1, S=8, n=2, D=6, dtype="float32"), "x", kind="zero_rows"))
     wanted = reference(inputs)
-    bounds = precision.promised(inputs, wanted, recomputes_forward=False)
-    numbers = precision.deviations(inputs, wanted, recomputes_forward=False)
+    bounds = precision.promised(inputs, wanted, declared=AS_REFERENCE)
+    numbers = precision.deviations(inputs, wanted, declared=AS_REFERENCE)
     for name, one in {**bounds.outputs, **bounds.gradients}.items():
         spread = numbers[name].deviation
         judged = spread > 0

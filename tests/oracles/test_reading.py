@@ -1,5 +1,6 @@
 """Plain PyTorch functions read for their error bounds: PyTorch's results lie inside, and wrong variants do not."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -158,6 +159,38 @@ def test_a_bounded_function_of_what_may_be_nan_is_in_doubt(function: Callable[..
     assert bool(number.error.isinf().all())
 
 
+def flushing_product(a: Tensor, b: Tensor) -> Tensor:
+    """Return a @ b of bfloat16 factors by a unit that takes subnormal factors and partial sums as 0."""
+    least = torch.finfo(torch.float32).smallest_normal
+    a, b = (torch.where(one.abs() < least, 0.0, one.float()) for one in (a, b))
+    total = torch.zeros(a.shape[0], b.shape[1])
+    for at in range(a.shape[1]):
+        total = total + a[:, at : at + 1] * b[at]
+        total = torch.where(total.abs() < least, 0.0, total)
+    return total.bfloat16()
+
+
+@pytest.mark.parametrize("spread", [(-127, 100), (-70, -60), (-90, -40), (-133, -10), (-3, 3)])
+def test_a_unit_for_bfloat16_may_take_subnormals_as_zero(spread: tuple[int, int]) -> None:
+    generator, outside = torch.Generator().manual_seed(3), False
+    for length in (1, 3, 33):
+        exponents = (spread[0], spread[0] + 8), (spread[1], spread[1] + 8)
+        a, b = (
+            normal(generator, *shape) * 2.0 ** torch.randint(*between, shape, generator=generator)
+            for shape, between in zip(((5, length), (length, 4)), exponents, strict=True)
+        )
+        a, b = a.bfloat16(), b.bfloat16()
+        b[:, 0] = 0
+        found = read(torch.matmul, [a, b], {}).outputs[0]
+        for product in (flushing_product(a, b), a @ b, (a.float() @ b.float()).bfloat16()):
+            assert ratio(product, found) <= 1
+        assert bool((found.error[:, 0] == 0).all()), "a sum of zeros is exact"
+        kept = read(lambda a, b: (a.float() @ b.float()).bfloat16(), [a, b], {}).outputs[0]
+        outside |= ratio(flushing_product(a, b), kept) > 1
+        assert (spread != (-3, 3)) or torch.equal(kept.error, found.error)
+    assert outside == (spread != (-3, 3)), "the rule is needed below the normal range, and there alone"
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_each_step_of_a_logsumexp_in_a_narrow_dtype_may_be_rounded(dtype: torch.dtype) -> None:
     """PyTorch rounds each on the CPU: one rounding of the result was exceeded twofold."""
@@ -166,6 +199,59 @@ def test_each_step_of_a_logsumexp_in_a_narrow_dtype_may_be_rounded(dtype: torch.
     assert 0.3 < ratio(x.logsumexp(-1), number) <= 1
     (number,) = read(lambda x: x.float().logsumexp(-1), [x], {}).outputs
     assert ratio(x.logsumexp(-1), number) > 1000
+
+
+def test_a_term_with_a_factor_of_zero_may_be_left_out_of_a_product() -> None:
+    a = torch.tensor([[0.0, 1.0], [2.0, 1.0], [0.0, 3.0]])
+    for other in (math.nan, math.inf):
+        b = torch.tensor([[other], [2.0]])
+        for product in (torch.matmul, lambda a, b: (b.mT @ a.mT).mT, lambda a, b: torch.addmm(torch.zeros(3, 1), a, b)):
+            error = read(product, [a, b], {}).outputs[0].error[:, 0]
+            assert error.isinf().tolist() == [True, False, True]
+            assert float(error[1]) == 0, "no term of it is 0: its class is certain"
+
+
+def test_a_token_without_a_loss_may_be_left_out() -> None:
+    x = torch.tensor([[math.inf, 1.0], [math.inf, 1.0], [1.0, 2.0]])
+    target, dy = torch.tensor([-100, 0, -100]), torch.ones(3)
+    reading = read(lambda x, t: F.cross_entropy(x, t, reduction="none"), [x, target], {}, [dy], constant=[1])
+    dx = reading.gradients[0]
+    assert dx is not None
+    assert dx.error.isinf().tolist() == [[True, True], [False, False], [False, False]]
+    assert dx.value[1].isnan().all()
+    assert (dx.error[1] == 0).all(), "a token with a loss has NaN for certain"
+    assert (dx.value[2] == 0).all()
+
+
+def test_the_gradient_of_a_loss_may_be_formed_from_the_difference() -> None:
+    x, dy = torch.tensor([[0.0, -30.0]]), torch.tensor([0.7])
+    reading = read(lambda x, t: F.cross_entropy(x, t, reduction="none"), [x, torch.tensor([1])], {}, [dy], constant=[1])
+    dx = reading.gradients[0]
+    assert dx is not None
+    p = x.softmax(-1)
+    formed = (p - torch.tensor([0.0, 1.0])) * dy[:, None]
+    assert ratio(formed, dx) <= 1
+    assert float(dx.error[0, 1]) >= 3 * 2.0**-24 * 0.7, "three roundings: of the difference, the product, and the result"
+    assert float(dx.error[0, 1]) <= 4 * 2.0**-24 * 0.7
+
+
+@pytest.mark.parametrize(
+    ("function", "promised"),
+    [
+        (lambda x: x.sum(-1) * 2.0, True),
+        (lambda x: x.sum(-1) * x.square().sum(-1), True),
+        (lambda x: x.sum(-1) * x.square().sum(-1).rsqrt(), False),
+        (lambda x: x.mean(-1) * x.square().sum(-1).rsqrt(), False),
+        (lambda x: x.sum(-1) / (x.square().sum(-1) + 1).rsqrt(), False),
+        (lambda x: (x @ (x * x).mT) @ (x[:, :1] + 1e-3), False),
+        (lambda x: (x @ (x * x).mT) @ x[:, :1], True),
+        (lambda x: (x[..., 0] - x[..., 0]) * x.square().sum(-1).rsqrt(), False),
+    ],
+)
+def test_a_sum_that_cancels_is_no_exact_zero_times_what_is_rounded(function: Callable[..., Tensor], promised: bool) -> None:
+    found = read(function, [torch.tensor([[3.0, -3.0]])], {}, with_quantum=True).outputs[0]
+    assert bool((found.value == 0).all())
+    assert bool((found.error == 0).all()) == promised
 
 
 def test_what_no_rule_reads_is_named_with_its_line() -> None:

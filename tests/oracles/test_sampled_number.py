@@ -104,6 +104,15 @@ def test_what_leaves_the_range_of_its_dtype_has_no_sampled_tolerance() -> None:
     assert bool(found.outputs[0].error.isinf().all())
 
 
+@pytest.mark.parametrize("number", [ErrorNumber, SampledNumber])
+def test_what_may_overflow_in_a_narrow_dtype_is_in_doubt_in_a_sampled_run_too(number: type[ErrorNumber]) -> None:
+    def scores(x: Tensor) -> Tensor:
+        return ((x * x) * 0.25).softmax(-1)
+
+    x = torch.tensor([255.9, 1.0]).half()  # 255.9 squared is below float16's largest number by less than its headroom
+    assert bool(read(scores, [x], {}, number=number).outputs[0].error.isinf().all())
+
+
 def test_where_rounding_decides_a_comparison_nothing_is_sampled() -> None:
     def branches(x: Tensor) -> Tensor:
         m = sinkhorn(x)

@@ -89,7 +89,7 @@ NOTES = (
         "multi_index_store",
         "`output[b, s, i] = local[i]` is a compiler bug",
         "no",
-        "nobody's",
+        "none",
         "It compiles and gives the right values, lazily and eagerly, in three and four dimensions, and lowers for CUDA.",
         "the store as it stands",
         dict.fromkeys(("lazily_3d", "lazily_4d", "eagerly_3d", "eagerly_4d", "for_cuda"), Returns()),
@@ -98,7 +98,7 @@ NOTES = (
         "shared_detour",
         "stores at several indices need a detour through shared memory",
         "no",
-        "nobody's",
+        "none",
         "The detour works, and on CUDA costs shared memory and a barrier for nothing.",
         "store straight from the loop",
         {

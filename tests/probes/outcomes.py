@@ -63,7 +63,7 @@ class Probe:
     name: str
     reported: str
     reproduces: Literal["yes", "no", "in part"]
-    whose: Literal["TileLang", "TVM", "the program", "the installation", "nobody's"]
+    whose: Literal["TileLang", "TVM", "the program", "the installation", "none"]
     why: str
     instead: str
     steps: Mapping[str, Outcome]

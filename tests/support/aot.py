@@ -25,6 +25,11 @@ from tests.support import forked
 
 FORWARD = "mhc.operators.mhc_pre.triton.forward:program"
 BACKWARD = "mhc.operators.mhc_pre.triton.backward:program"
+_FAMILY = tuple(
+    f"mhc.operators.{operator}.triton.launches:{stage}_program"
+    for operator in ("mhc_sinkhorn", "mhc_post")
+    for stage in ("forward", "backward")
+)
 TENSOR_MEMORY = 512  # columns that a program can have on sm_100
 
 
@@ -123,9 +128,16 @@ def both(shape: tuple[int, int, int, int], dtype: str = "bfloat16", **schedule: 
 MAIN = (4, 2048, 4, 4096)
 TINY = (1, 4, 2, 8)
 
+FAMILY: tuple[Job, ...] = tuple(
+    Job(builder, (4, 2048, 4, 4) if "sinkhorn" in builder else MAIN, "float32" if "sinkhorn" in builder else "bfloat16")
+    for builder in _FAMILY
+)
+"""Sinkhorn and mHC post at the main shape; logits are float32 in every case."""
+
 DEFAULTS: tuple[Job, ...] = (
     *both(MAIN),
     *both(TINY, "float64"),
+    *FAMILY,
 )
 """Default schedules that the suite compiles every time, for every target."""
 

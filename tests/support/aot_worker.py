@@ -25,7 +25,7 @@ from mhc.operators.mhc_pre.device import Chip
 from mhc.operators.mhc_pre.triton import launcher
 from mhc.operators.mhc_pre.triton.launcher import Launch, Program
 
-LIKE_X = frozenset({"x", "h_in", "dh_in", "dx"})
+LIKE_X = frozenset({"x", "h_in", "dh_in", "dx", "f", "y", "dy", "df"})
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
@@ -63,7 +63,7 @@ class Pointer:
 
 
 def build(job: dict[str, Any]) -> Program:
-    """The program of a job: its builder, "module:function", gets what it has a parameter for, contiguous tensors."""
+    """The program of a job: its builder, "module:function", gets what a job has for its parameters, contiguous tensors."""
     _, S, n, D = job["shape"]
     known = {
         "shape": torch.Size(job["shape"]),
@@ -79,7 +79,7 @@ def build(job: dict[str, Any]) -> Program:
     }
     module, name = job["builder"].split(":")
     builder = getattr(importlib.import_module(module), name)
-    program = builder(**{parameter: known[parameter] for parameter in inspect.signature(builder).parameters})
+    program = builder(**{name: known[name] for name in inspect.signature(builder).parameters if name in known})
     assert isinstance(program, Program)
     return program
 

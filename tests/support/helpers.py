@@ -100,7 +100,7 @@ def judged(implementation: Implementation, case: Case) -> tuple[Observation, Tol
     wanted = reference(inputs)
     observation = observe(implementation, inputs, wanted.saved)
     assert observation.failure is None, observation.failure.traceback
-    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
+    allowed = tolerances(inputs, wanted, declared=implementation.declared)
     return observation, allowed, judge(observation, allowed)
 
 
@@ -166,13 +166,12 @@ def gate_verdicts(gate: Gate, implementation: Implementation, case: Case) -> lis
     """Return the verdicts of one gate with further runs."""
     inputs = materialise(case, device_of(implementation))
     wanted = reference(inputs)
-    recomputes = implementation.recomputes_forward
     trial = Trial(
         inputs=inputs,
         reference=wanted,
-        allowed=tolerances(inputs, wanted, recomputes_forward=recomputes),
+        allowed=tolerances(inputs, wanted, declared=implementation.declared),
         observation=observe(implementation, inputs, wanted.saved),
-        recomputes_forward=recomputes,
+        declared=implementation.declared,
     )
     assert trial.observation.failure is None, trial.observation.failure.traceback
     return further(implementation, trial, [gate])

@@ -2,10 +2,12 @@
 
 import itertools
 import multiprocessing
+import os
 import pickle
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -15,7 +17,6 @@ import torch
 from hypothesis.strategies import SearchStrategy
 
 from mhc import Case, Implementation, Observation, load, materialise, observe, reference
-from mhc.fuzz.worker.process import environment_variables
 from mhc.registry import built_in
 from oracles import pair
 from oracles.bound import tolerances
@@ -57,10 +58,9 @@ def sides(case: Case, those: Sequence[Participant]) -> list[Side]:
     inputs = materialise(case)
     right = reference(inputs)
     allowed = {
-        recomputes: tolerances(inputs, right, recomputes_forward=recomputes)
-        for recomputes in {one.implementation.recomputes_forward for one in those}
+        declared: tolerances(inputs, right, declared=declared) for declared in {one.implementation.declared for one in those}
     }
-    return [Side(observation=_observe(one, case), allowed=allowed[one.implementation.recomputes_forward]) for one in those]
+    return [Side(observation=_observe(one, case), allowed=allowed[one.implementation.declared]) for one in those]
 
 
 def _observe(one: Participant, case: Case) -> Observation:
@@ -76,7 +76,7 @@ def _observe(one: Participant, case: Case) -> Observation:
 def _process(name: str) -> ProcessPoolExecutor:
     """Return the process of one implementation; it starts at the first call, which must find the environment set."""
     pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
-    with environment_variables(load(name).env):
+    with _environment_variables(load(name).env):
         pool.submit(int).result()
     return pool
 
@@ -138,3 +138,18 @@ def hunt(
 
 def title(left: Participant, right: Participant) -> str:
     return " and ".join(f"{one.implementation.name} on {one.device}" for one in (left, right))
+
+
+@contextmanager
+def _environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, and put the old ones back."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

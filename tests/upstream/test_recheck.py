@@ -63,7 +63,7 @@ def test_a_release_in_an_environment_of_its_own(tmp_path: Path) -> None:
     fate, _ = recheck(read(exported(tmp_path / "out")), release("tilelang", "0.1.15"), given, seconds=5)
     assert fate == HEALED
     fate, gone = recheck(read(tmp_path / "out"), release("tilelang", "0.1.14"), given, seconds=5)
-    assert (fate, gone.told) == (UNKNOWN, "no interpreter was given")
+    assert (fate, gone.summary) == (UNKNOWN, "no interpreter was given")
 
 
 @pytest.mark.parametrize(

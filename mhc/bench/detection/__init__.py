@@ -1,4 +1,4 @@
-"""Hunts for known-bad implementations with drawn cases, and with the fixed-shape suites one would otherwise write.
+"""Hunts for known-bad implementations with drawn cases, and with test suites on fixed shapes.
 
 In: mutants. Out: docs/results/detection.md. `detect.py` runs the hunts, `hunt.py` is one of them.
 """

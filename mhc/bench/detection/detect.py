@@ -23,6 +23,8 @@ from oracles.mutants.record import BASES
 
 _SUITES_LIMIT = 300.0  # seconds; suites with real token counts take half a minute of a core
 _CAMPAIGN = 300.0  # seconds that a campaign over a correct implementation takes at most
+_GPU_SHARE = 0.9
+"""Of a GPU's memory, what all hunts together may take."""
 _SLOW = 25
 """How much longer a case takes in an interpreter."""
 
@@ -58,7 +60,8 @@ def detect(
     drawn = {(base, device, own): drawn_for(base, many, seed + own, device) for (base, device, own), many in most.items()}
 
     def one(prey: Subject) -> Hunt:
-        result = hunt(prey, drawn[_sample(prey)][: cases(prey)], limit=limit, seconds=seconds)
+        chosen = drawn[_sample(prey)][: cases(prey)]
+        result = hunt(prey, chosen, limit=limit, seconds=seconds, gpu_share=_GPU_SHARE / jobs)
         return replace(result, suites=judge_apart(prey))
 
     return state.complete(subjects, one, jobs, on_hunt)
@@ -70,7 +73,7 @@ def _sample(prey: Subject) -> tuple[str, str, int]:
 
 
 def judge_apart(prey: Subject) -> dict[str, list[str]]:
-    """Return what each fixed suite finds, in a process of its own; a mutant that ends or hangs it fails them all.
+    """Return what each fixed suite finds, in a process of its own; a mutant that ends or hangs that process fails them all.
 
     The suites are of mHC pre; of other operators nothing is returned.
     """

@@ -44,7 +44,7 @@ class Subject:
 
 
 def subject(mutant: Mutant, device: str = "cpu") -> Subject:
-    """Return a mutant as a subject; those of drawn thresholds have cases of their own, so that each is a sample."""
+    """Return a mutant as a subject; each with a drawn threshold has cases of its own, so that it is a sample."""
     own = 0 if mutant.name in ALL else zlib.crc32(mutant.name.encode())
     spec = SPEC.format(mutant.name)
     return Subject(name=mutant.name, spec=spec, base=mutant.base, clean=mutant.clean, device=device, own=own)
@@ -199,17 +199,20 @@ def judged(
         yield number, worker.judged or case, verdicts, time.monotonic() - started
 
 
-def hunt(prey: Subject, drawn: Sequence[Case], *, limit: float = LIMIT, seconds: float = float("inf")) -> Hunt:
+def hunt(
+    prey: Subject, drawn: Sequence[Case], *, limit: float = LIMIT, seconds: float = float("inf"), gpu_share: float = 1.0
+) -> Hunt:
     """Check a mutant on the drawn cases, as a campaign would, until one kills it.
 
-    For the matrix that case is then judged by every gate, where the base is quick. What is clean is checked on all of the
-    cases, whatever is said of it.
+    For the matrix that case is then judged by every gate, where the base is quick. A clean variant is checked on all
+    cases, whatever the verdicts.
 
     Args:
-        limit: seconds that one run may take. seconds: that all together may.
+        limit: seconds that one run may take. seconds: that all together may. gpu_share: of a GPU's memory.
     """
     implementation = load(prey.spec)
-    worker = WorkerClient(prey.spec, implementation, prey.device, limit=limit, limits=Limits(memory=_MEMORY[prey.device]))
+    limits = Limits(memory=_MEMORY[prey.device], gpu_share=gpu_share)
+    worker = WorkerClient(prey.spec, implementation, prey.device, limit=limit, limits=limits)
     result = Hunt(name=prey.name)
     try:
         for number, case, verdicts, spent in judged(worker, drawn, seconds):

@@ -40,7 +40,7 @@ def render(
     parts = [
         _header(score, command, count, seed, device),
         f"![kills against cases]({picture})",
-        "## Beside the suites that one would otherwise write",
+        "## Compared with test suites on fixed shapes",
         _suites(score),
         *(["## Thresholds that a seed drew", _thresholds(score, thresholds)] if THRESHOLDS in score.sets else []),
         "## Oracles",
@@ -100,7 +100,7 @@ a campaign, on the cases of the campaign's own strategy (seed {seed}, the same f
 most 2^15 elements, in the interpreter of 2^11 but for every eighth round; {wide},
 in the interpreter 2^13 and 2^15), judged by the campaign's own gates, until a case kills it; that case is then
 judged by every gate (but not in the interpreter, where that takes minutes).
-Seconds are wall time from the first case, compilation included, the start of the process not."""
+Seconds are wall time from the first case: with compilation, without the start of the process."""
 
 
 def _suites(score: Score) -> str:
@@ -120,7 +120,7 @@ random, against the golden implementation in the same dtypes. B,S,n,D with few t
 {_shapes(FIXED)}
 (in the interpreter without the last two); with the token counts of such tests, not in the interpreter:
 {_shapes(FULL_SIZE)}.
-A suite kills a mutant where something fails that passes on the unedited implementation; what fails there too is a false
+A suite kills a mutant if a test fails that passes on the unedited implementation. A test that fails there too is a false
 alarm. Hidden: bugs that x ~ N(0, 1), alpha about 1 or a tolerance of 1e-2 hides, of any set.
 
 What was known when strategies and gates were written:

@@ -49,22 +49,22 @@ class Score:
 
     @property
     def survivors(self) -> list[Row]:
-        """Mutants that were not killed, without the equivalent ones."""
+        """Return the mutants that were not killed, without the equivalent ones."""
         return [row for row in self.mutants if not row.killed and not row.mutant.equivalent]
 
     @property
     def equivalent(self) -> list[Row]:
-        """Mutants that break no promise, and were not killed."""
+        """Return the mutants that break no promise, and were not killed."""
         return [row for row in self.mutants if not row.killed and row.mutant.equivalent]
 
     @property
     def correct(self) -> list[Hunt]:
-        """The hunts of all that is correct: bases, built-in implementations and clean variants."""
+        """Return the hunts of correct implementations: bases, built-in implementations and clean variants."""
         return [*self.bases.values(), *(row.hunt for row in self.clean)]
 
     @property
     def checks(self) -> int:
-        """The number of clean (case, implementation) checks that were judged."""
+        """Return the number of clean (case, implementation) checks that were judged."""
         return sum(hunt.checked for hunt in self.correct)
 
     @property
@@ -77,13 +77,13 @@ class Score:
 
     @property
     def oracles(self) -> dict[str, int]:
-        """The number of mutants that each oracle failed, in any of their cases; the largest first."""
+        """Return the number of mutants that each oracle failed, in any of their cases; the largest first."""
         counts = Counter(oracle for row in self.mutants for oracle in row.hunt.fired)
         return dict(sorted(counts.items(), key=lambda one: (-one[1], one[0])))
 
     @property
     def sets(self) -> dict[str, list[Row]]:
-        """The mutants by the set that they are of."""
+        """Return the mutants by their set."""
         found: dict[str, list[Row]] = {}
         for row in self.mutants:
             found.setdefault(set_of(row.mutant), []).append(row)

@@ -1,4 +1,4 @@
-"""The test suites that one would otherwise write: a few fixed shapes, x ~ N(0, 1), one tolerance for everything.
+"""Test suites to compare with, as kernels usually have: a few fixed shapes, x ~ N(0, 1), one tolerance for everything.
 
 Shapes are those of TileLang's mHC example (D of 1280, 2560, 4096) and of Liger-Kernel's tests: once with few tokens, which
 a CPU runs at once, and in `FULL_SIZE` with as many as such tests have. Everything else is as a careful user would have it:

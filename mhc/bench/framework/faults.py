@@ -17,9 +17,9 @@ _MODULES = """
     mhc/case.py mhc/case_json.py mhc/condense.py mhc/declaration.py mhc/dense.py mhc/expression.py mhc/global_state.py
     mhc/implementation.py mhc/inputs.py mhc/memory.py mhc/notation.py mhc/observation.py mhc/operator.py
     mhc/operator_json.py mhc/outputs.py mhc/overlap.py mhc/placement.py mhc/precision.py mhc/recipe.py mhc/reference.py
-    mhc/stream_order.py
+    mhc/stream_order.py mhc/values.py
     mhc/fuzz/campaign/backoff.py mhc/fuzz/campaign/campaign.py mhc/fuzz/campaign/compile_budget.py
-    mhc/fuzz/campaign/database.py mhc/fuzz/campaign/planner.py mhc/fuzz/campaign/scheduler.py
+    mhc/fuzz/campaign/database.py mhc/fuzz/campaign/planner.py mhc/fuzz/campaign/results.py mhc/fuzz/campaign/scheduler.py
     mhc/fuzz/campaign/size_budget.py mhc/fuzz/campaign/store.py mhc/fuzz/campaign/triage.py mhc/fuzz/check/check.py
     mhc/fuzz/check/differential.py mhc/fuzz/findings/finding.py mhc/fuzz/findings/fingerprint.py
     mhc/fuzz/findings/known_issues.py mhc/fuzz/findings/ordering.py mhc/fuzz/minimise/minimise.py
@@ -50,7 +50,7 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """Its id."""
+        """Return its id."""
         return f"{self.module}:{self.line}:{self.column}:{self.operator}"
 
     def apply(self, source: str) -> str:

@@ -21,7 +21,7 @@ class Row:
 
     @property
     def reason(self) -> str:
-        """Why it may survive; "" where no reason is known."""
+        """Return why it may survive; "" where no reason is known."""
         return WAIVERS.get(self.fault.module, {}).get(self.fault.diff(), "")
 
     @property
@@ -30,13 +30,13 @@ class Row:
 
 
 def line(fault: Fault, attempt: Attempt) -> str:
-    """For the terminal."""
+    """Return the line for the terminal."""
     by = f" by {attempt.by}" if attempt.by else ""
     return f"{attempt.status}{by} ({attempt.tests} tests, {attempt.seconds:.0f} s)  {fault.name}  {fault.diff()}"
 
 
 def measured_line(one: Measured) -> str:
-    """For the terminal."""
+    """Return the line for the terminal."""
     failed = f", {len(one.failed)} fail unedited" if one.failed else ""
     return f"{one.name}: {len(one.tests)} tests, {sum(one.tests.values()):.0f} s{failed}"
 

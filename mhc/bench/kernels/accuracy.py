@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from mhc.bench.kernels.record import Deviation
+from mhc.declared import Declared
 from mhc.operator import Operator
-from oracles.bound import read_formula
 from oracles.bounds.error_number import ErrorNumber
+from oracles.tolerances import read_formula
 
 # Float64 tensors of x's size that are alive at once while the backward's tolerance is built, with room to spare.
 COPIES = 32
@@ -24,11 +25,11 @@ def allowed(
 
     Args:
         tensors: the inputs and upstream gradients by name, on any one device; they are taken as exact.
-        recomputes_forward: as `oracles.bound.tolerances` has it.
+        recomputes_forward: as `oracles.tolerances.tolerances` has it.
     """
     storage = next(value.dtype for value in tensors.values() if value is not None)
     wide = {name: None if tensor is None else tensor.double().contiguous() for name, tensor in tensors.items()}
-    read = read_formula(table, wide, storage, scalars, recomputes_forward=recomputes_forward)
+    read = read_formula(table, wide, storage, scalars, declared=Declared(recomputes_forward=recomputes_forward))
     return {**read.outputs, **read.gradients}
 
 

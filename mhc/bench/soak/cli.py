@@ -1,4 +1,4 @@
-"""The verb `soak` of `python -m mhc.bench`: a campaign over implementations that misbehave, killed and gone on with."""
+"""The verb `soak` of `python -m mhc.bench`: a campaign over implementations that misbehave, killed and resumed."""
 
 import tempfile
 from pathlib import Path
@@ -36,7 +36,7 @@ def soak_(
     out: Path | None,
     write: bool,
 ) -> None:
-    """Run a campaign over misbehaving implementations and right ones, end it at random moments, and go on with it.
+    """Run a campaign over misbehaving and correct implementations, end it at random moments, and resume it.
 
     \b
         python -m mhc.bench soak --hours 2 --kills 20 --write

@@ -48,18 +48,18 @@ def statements(plan: Plan, legs: Sequence[Leg]) -> list[Statement]:
 
     checks: Sequence[tuple[str, Iterator[str]]] = (
         ("nothing lost: findings stay, counts never shrink, the store is whole", _lost(legs)),
-        ("nothing false: the right ones are clean, the others show what they do", _false(last)),
+        ("nothing false: correct implementations are clean, the others show what they do", _false(last)),
         ("nothing missed: each misbehaving one was found", _missed(plan, last)),
         (
             f"a leg ends within {LATE:g} s of its time or of a signal",
             each(lambda leg: [f"{leg.late:.0f} s"] if leg.late > LATE else []),
         ),
         (
-            "a leg that can end as it should writes its reports",
+            "a leg that was not ended by SIGKILL writes its reports",
             each(lambda leg: [] if leg.reported else ["no reports"], orderly=True),
         ),
         (
-            "no process outlives a leg that could end as it should",
+            "no process outlives a leg that was not ended by SIGKILL",
             each(lambda leg: [", ".join(leg.left)] if leg.left else [], orderly=True),
         ),
         ("the exit status is 1, or 3 with a fault on record", each(_status, orderly=True)),
@@ -132,17 +132,17 @@ def render(plan: Plan, legs: Sequence[Leg], *, command: str) -> str:
     """Return the page."""
     here, last = environment(), legs[-1].after
     parts = [
-        "# Soak: a campaign over implementations that misbehave, killed and gone on with",
+        "# Soak: a campaign over implementations that misbehave, killed and resumed",
         ", ".join([today(), here.processor, f"Python {here.python}", f"torch {here.packages['torch']}", *here.devices]),
         f"    {command}",
         f"One campaign of {plan.seconds / 60:g} minutes on {plan.workers} workers (device {plan.device}), over "
         f"{len(plan.names)} misbehaving implementations beside {' and '.join(RIGHT)}; its main process was ended "
-        f"{plan.kills} times at moments that seed {plan.seed} drew, and each time gone on with. "
+        f"{plan.kills} times at moments that seed {plan.seed} drew, and resumed each time. "
         f"{sum(last.cases.values()):,} cases, {len(last.findings)} findings, {len(last.faults)} faults.",
         "\n".join(f"- {one}" for one in statements(plan, legs)),
         "## Legs",
-        "Late: seconds from the signal, or from the end of its time, to the end. Left: processes that ran when it had "
-        "ended; after SIGKILL no process is left to end what a kernel has started.",
+        "Late: seconds from the signal, or from the end of its time, to the end. Left: processes that still ran at the "
+        "end of the leg. (After SIGKILL, no process remains that could end what a kernel has started.)",
         table(_LEGS, _legs(legs), ("---:", "---", "---:", "---:", "---:", "---:", "---")),
         "## Implementations",
         table(("implementation", "cases", "found", "expected"), _rows(plan, last), ("---", "---:", "---", "---")),

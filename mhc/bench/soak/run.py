@@ -101,7 +101,7 @@ class Leg:
 
     @property
     def orderly(self) -> bool:
-        """Whether it could end as it should."""
+        """Return whether the leg could end by itself: it was not killed."""
         return self.end is not signal.SIGKILL
 
 

@@ -18,7 +18,17 @@ from mhc.bench import verbs
 from mhc.bench.detection.sets import choose
 from mhc.bench.markdown import table
 from mhc.bench.state import Results
-from mhc.bench.throughput.measure import PHASES, Lap, Team, in_turns, materialising, median_ratio, plain, split, unled
+from mhc.bench.throughput.measure import (
+    PHASES,
+    Lap,
+    Team,
+    in_turns,
+    materialising,
+    median_ratio,
+    plain,
+    split,
+    without_campaign,
+)
 from mhc.bench.throughput.race import Race, race, tables
 from mhc.bench.throughput.simulated import Simulated, serve
 from mhc.bench.throughput.simulated import measure as simulate
@@ -35,7 +45,7 @@ from strategies.rounds import ROUND
 
 COST, CEILING = 2.0, 2000.0
 """Milliseconds that a case may cost the main process; cases a second that it must be able to follow."""
-UNLED = "no campaign"
+NO_CAMPAIGN = "no campaign"
 _CASES = 100
 _SECONDS = 10.0  # that a simulated fleet works
 _EVERY = 8  # of the catalogue's mutants, without --all
@@ -75,7 +85,7 @@ def throughput(
     state: Path | None,
     **laps: Any,
 ) -> None:
-    """Cases a second of a campaign by workers, where its time goes, and the plain loop beside it.
+    """Measure a campaign's cases a second by workers, where its time goes, and the plain loop beside it.
 
     \b
         python -m mhc.bench throughput --impl manual --impl golden --workers 1 --workers 2
@@ -83,7 +93,7 @@ def throughput(
         python -m mhc.bench throughput --simulated 64
         python -m mhc.bench throughput --race --all --state race.json
 
-    Exit status: 0 measured; 1 a simulated fleet showed a case to cost more than 2 ms, or bugs told twice, or, with cases
+    Exit status: 0 measured; 1 a simulated fleet took more than 2 ms a case, or a bug reported twice, or, with cases
     that take no time, fewer than 2,000 cases/s; 2 usage; 3 a fault of the harness itself.
     """
     try:
@@ -99,7 +109,7 @@ def throughput(
 
 
 def _chosen(names: Sequence[str], generated: Sequence[Mutant], *, every: bool) -> list[Mutant]:
-    """Return what is raced: what `names` are of, or every `_EVERY`th of the catalogue, or all; and all that a seed drew.
+    """Return the mutants to race: those that `names` choose, every `_EVERY`th of the catalogue, or all; and all drawn ones.
 
     Raises:
         click.UsageError: a name is of nothing that is raced on the CPU.
@@ -123,7 +133,8 @@ def _simulated(workers: int, sleep: float, seed: int, on: str | None) -> int:
     )
     click.echo(f"main process: {seen.cost:.3f} ms of CPU time a case, so at most {1000 / seen.cost:.0f} cases/s")
     click.echo(
-        f"bugs: {seen.bugs} to be found, {seen.met} met in {seen.reports} reports, {seen.told} told, {seen.kept} kept"
+        f"bugs: {seen.bugs} to be found, {seen.met} met in {seen.reports} reports, "
+        f"{seen.reported} reported, {seen.kept} kept"
     )
     fast = sleep > 0 or on is not None or seen.rate >= CEILING
     return 0 if seen.right and seen.cost <= COST and fast else 1
@@ -180,7 +191,9 @@ def _measure(
         for many in counts:
             named = f"{many} worker{'s' if many > 1 else ''}"
             contenders[f"campaign, {named}"] = partial(here.lap, workers=many, cases=cases)
-            contenders[f"{UNLED}, {named}"] = partial(unled, loaded, device, processes=many, gpus=gpus, cases=cases)
+            contenders[f"{NO_CAMPAIGN}, {named}"] = partial(
+                without_campaign, loaded, device, processes=many, gpus=gpus, cases=cases
+            )
             if on is not None:
                 contenders[f"on Ray, {named}"] = partial(fleet.lap, workers=many, cases=cases)
             if not no_plain and device == "cpu":
@@ -190,8 +203,8 @@ def _measure(
             found[name].append(lap)
             click.echo(f"{name}: {lap.cases} cases in {lap.seconds:.1f} s, {lap.rate:.1f} cases/s")
     click.echo(f"\n{', '.join(loaded)} on {device}, {cases} cases each a lap, {laps} laps in turns\n")
-    first, unled_first, *_ = found.values()
-    rows = [_lap_row(name, those, unled_first if name.startswith(UNLED) else first) for name, those in found.items()]
+    first, baseline, *_ = found.values()
+    rows = [_lap_row(name, those, baseline if name.startswith(NO_CAMPAIGN) else first) for name, those in found.items()]
     head = (
         *("", f"cases/s, median of {laps}", "over the first of its kind, median of the turns", "workers in cases"),
         *("ms of a worker a case", "main process, ms of CPU time a case"),

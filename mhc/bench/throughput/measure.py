@@ -54,12 +54,12 @@ class Lap:
 
     @property
     def busy(self) -> float:
-        """The share of the workers' time that went into cases; the rest is waiting."""
+        """Return the share of the workers' time that went into cases; the rest is waiting."""
         return self.working / (self.workers * self.seconds) if self.seconds else 0.0
 
 
 def in_turns(contenders: Mapping[str, Callable[[int], Lap]], laps: int, seed: int) -> Iterator[tuple[str, Lap]]:
-    """Measure all of them, one after the other, `laps` times: what else the machine does falls on all alike.
+    """Measure all contenders, one after the other, `laps` times: other work on the machine affects all alike.
 
     Args:
         contenders: ways of checking cases, by name; each is called with a seed.
@@ -75,7 +75,7 @@ def median_ratio(laps: Sequence[Lap], over: Sequence[Lap]) -> float:
 
 
 class Standing(Pool):
-    """Processes that outlive a campaign, so that a later lap finds them as warm as a campaign of hours has them.
+    """Processes that outlive a campaign, so that a later lap finds them as warm as in a long campaign.
 
     Attributes:
         width: how many slots the next campaign may use.
@@ -155,7 +155,7 @@ class _Marks:
         return Lap(cases=int(cases), seconds=seconds, cpu=cpu, working=working, workers=workers, counts=counts)
 
 
-def unled(specs: Specs, device: str, seed: int, *, processes: int, gpus: int, cases: int) -> Lap:
+def without_campaign(specs: Specs, device: str, seed: int, *, processes: int, gpus: int, cases: int) -> Lap:
     """Measure rounds in processes without a campaign: the most that as many workers can do on this machine at this time.
 
     Args:

@@ -1,7 +1,7 @@
-"""The loop that one would otherwise write: Hypothesis draws shapes, x ~ N(0, 1), and `assert_close` with golden judges.
+"""The plain loop, a test without this framework: Hypothesis draws shapes, x ~ N(0, 1), `assert_close` with golden judges.
 
-It runs in one process, as warm at its start as a campaign's, without limits, a database or gates. What it finds counts
-where the correct implementation passes on the same example; the time that finding this out takes is not counted.
+It runs in one process, as warm at its start as a campaign's, without limits, a database or gates. A failure counts
+if the correct implementation passes on the same example; the time of that run is not counted.
 """
 
 import time

@@ -52,7 +52,11 @@ class Race:
 
 @dataclass(frozen=True)
 class Score:
-    """The findings of one of the two. seconds: of all mutants, each up to its kill or the limit. flagged: clean variants."""
+    """The findings of the campaign or of the plain loop.
+
+    Attributes:
+        seconds: of all mutants, each up to its kill or the limit. flagged: clean variants.
+    """
 
     kills: int
     seconds: float

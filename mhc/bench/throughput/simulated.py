@@ -1,7 +1,7 @@
 """A fleet of workers that sleep and report: what the main process of a campaign costs, and how many workers it can follow.
 
-What the workers tell is written down before; they are behind pipes, as real ones are, or under Ray. Campaign and store are
-the real ones.
+The messages of the workers are prepared in advance. The workers are behind pipes, as real ones are, or under Ray. Campaign
+and store are the real ones.
 """
 
 import multiprocessing
@@ -57,7 +57,7 @@ class Ceiling:
 
     Attributes:
         seconds: that were measured, after the start of the workers; cases: in them. cpu: of the main process, in seconds.
-        reports: of bugs by workers. bugs: that were to be found; met: of them. told: by the campaign; kept: in the store.
+        reports: of bugs by workers. bugs: that were to be found; met: of these. reported: by the campaign; kept: there.
     """
 
     workers: int
@@ -67,7 +67,7 @@ class Ceiling:
     reports: int
     bugs: int
     met: int
-    told: int
+    reported: int
     kept: int
 
     @property
@@ -76,17 +76,17 @@ class Ceiling:
 
     @property
     def cost(self) -> float:
-        """Milliseconds of the main process's CPU time for a case."""
+        """Return the milliseconds of the main process's CPU time for a case."""
         return 1000 * self.cpu / self.cases
 
     @property
     def right(self) -> bool:
-        """Whether every bug that was met is reported and kept once."""
-        return self.told == self.kept == self.met
+        """Return whether every bug that was met is reported and kept once."""
+        return self.reported == self.kept == self.met
 
 
 def write_scripts(folder: Path, sleep: float, seed: int = 0) -> dict[str, tuple[str, Implementation]]:
-    """Write the messages of the workers, of real cases; return the spec of each implementation, and the implementation."""
+    """Write the messages that workers send, about real cases; return the spec and the implementation by name."""
     drawn, real = draw(_CASES, seed, {}), load("manual")
     subjects = [spec.name for spec in (*PRE.outputs, *PRE.gradients)]
     message = "{}[0, 0, 0] = 1.5, float64 1.0, bound 0.01"
@@ -121,9 +121,7 @@ def _messages(
     return (Begun(case=case.json, number=0), *calls, checked)
 
 
-def serve(
-    connection: Connection, spec: str, device: str, log: str | None, variables: Mapping[str, str], company: Any
-) -> None:
+def serve(connection: Connection, spec: str, device: str, log: str | None, variables: Mapping[str, str], peers: Any) -> None:
     """Run a simulated worker in a process of its own, as `mhc.fuzz.worker.main.serve` runs a real one."""
     frames.send(connection, Ready())
     _answer(connection, {spec: _script(spec)}, spec)
@@ -235,7 +233,7 @@ def measure(folder: Path, executor: Callable[[Specs], Executor], *, seconds: flo
         executor: given the implementations, where the workers run.
     """
     specs = write_scripts(folder, sleep, seed)
-    told: list[Finding] = []
+    reported: list[Finding] = []
     pool = Pool(specs, executor(specs))
     began: list[tuple[float, float, int]] = []
 
@@ -247,7 +245,7 @@ def measure(folder: Path, executor: Callable[[Specs], Executor], *, seconds: flo
 
     messages = (one for spec, _ in specs.values() for case in _script(spec).cases for one in case)
     bugs = {found.fingerprint.id for one in messages if isinstance(one, Checked) for found in one.findings}
-    with campaign(specs, pool, Budget(), seed=seed, on_finding=told.append, on_tick=tick) as running:
+    with campaign(specs, pool, Budget(), seed=seed, on_finding=reported.append, on_tick=tick) as running:
         running.run()
         since, cpu, cases = began[0]
         rows = running.store.findings()
@@ -258,7 +256,7 @@ def measure(folder: Path, executor: Callable[[Specs], Executor], *, seconds: flo
             cpu=time.process_time() - cpu,
             reports=int(sum(row["seen"] for row in rows.values())),
             bugs=len(bugs),
-            met=len(bugs & {found.fingerprint.id for found in told}),
-            told=len(told),
+            met=len(bugs & {found.fingerprint.id for found in reported}),
+            reported=len(reported),
             kept=len(rows),
         )

@@ -6,19 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mhc.case import Case
-from mhc.fuzz.campaign.backoff import MOST, Backoff
+from mhc.fuzz.campaign.backoff import Backoff
 from mhc.fuzz.campaign.harness_faults import FaultRecord, HarnessFaults
 from mhc.fuzz.campaign.planner import Planner, Subject
 from mhc.fuzz.campaign.pool import Pool, Slot
+from mhc.fuzz.campaign.results import Results
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.campaign.triage import Triage
-from mhc.fuzz.findings.finding import Finding, finding
+from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.findings.known_issues import KnownIssue
-from mhc.fuzz.worker.process import HarnessError, WorkerLost
-from mhc.fuzz.worker.protocol import Begun, Checked, Done, Fault, Message, Minimise, Minimised, Ready, Round
-from oracles import liveness
-from oracles.verdict import Verdict
+from mhc.fuzz.worker.protocol import Fault, Minimise, Round
 
 _GRACE = 5.0  # seconds behind the end for what is being minimised, a tenth of the budget at most
 _MINIMISE_CHECKS, _MINIMISE_SECONDS = 400, 120.0  # of one finding, beside the rounds; `minimise` alone takes longer
@@ -28,7 +25,7 @@ _LONG = 1.0  # seconds that a case must have run at the end to be reported as un
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """When to stop: seconds of campaign time, or cases on each implementation, of all legs together; the first counts."""
+    """When to stop: seconds of campaign time, or cases on each implementation, of all legs; whichever comes first."""
 
     seconds: float = float("inf")
     cases: float = float("inf")
@@ -101,6 +98,16 @@ class Campaign:
             device=device,
             memory=memory,
         )
+        self._results = Results(
+            self.subjects,
+            store,
+            pool,
+            self._planner,
+            self._triage,
+            self._backoff,
+            now=lambda: self.now,
+            note_fault=self.note_fault,
+        )
         self._earlier = store.seconds()
         self._started = self._turned = time.monotonic()
         for number, _, _ in store.in_hand():
@@ -108,17 +115,17 @@ class Campaign:
 
     @property
     def now(self) -> float:
-        """Seconds of campaign time, earlier legs included."""
+        """Return the seconds of campaign time, earlier legs included."""
         return self._earlier + time.monotonic() - self._started
 
     @property
     def cases(self) -> int:
-        """Cases on all implementations together."""
+        """Return the number of cases on all implementations together."""
         return self._planner.cases
 
     @property
     def found(self) -> int:
-        """Findings so far."""
+        """Return the number of findings so far."""
         return len(self._triage)
 
     def stop(self, reason: str) -> None:
@@ -171,7 +178,7 @@ class Campaign:
         """Record all messages since the last look in one transaction; with `leg`, its seconds too."""
         with self.store.batch():
             for slot in talking:
-                self._attend(slot)
+                self._results.take_in(slot)
             if leg is not None:
                 if self.store.trouble is not None:
                     self.note_fault("", Fault(message=f"{self.store.trouble}; the run goes on in memory"))
@@ -264,127 +271,9 @@ class Campaign:
 
         return shielded
 
-    def _attend(self, slot: Slot) -> None:
-        """Run `_hear`; if it raises, the slot continues with another process."""
-        try:
-            self._hear(slot)
-        except HarnessError:
-            raise
-        except Exception as error:
-            if slot in self.pool.busy():
-                self._record_fault(slot, Fault.of(error))
-            else:
-                self.note_fault(slot.name, Fault.of(error), slot.case)
-
-    def _hear(self, slot: Slot) -> None:
-        """Handle the messages of a slot's process, and its end."""
-        for message in slot.process.receive():
-            self._take(slot, message)
-            if isinstance(message, (Done, Minimised, Fault)):
-                return
-        verdict = slot.process.exit_verdict()
-        if verdict is None:
-            return
-        for message in slot.process.receive():  # sent between the last look and its end
-            self._take(slot, message)
-            if isinstance(message, (Done, Minimised, Fault)):
-                return
-        if isinstance(verdict, WorkerLost):
-            self._record_lost(slot)
-        else:
-            self._record_crash(slot, verdict)
-
-    def _take(self, slot: Slot, message: Message) -> None:
-        name = slot.name
-        match message:
-            case Ready():
-                self.store.count(name, "starting", time.monotonic() - slot.since)
-            case Begun():
-                slot.case, slot.begun = message.case, message.number + 1
-                self.store.begin(slot.number, name, message.case, self.now)
-            case Checked():
-                self._count(slot, message)
-            case Minimised():
-                self.pool.replace(slot)
-                self._triage.minimal(message.finding, self.now)
-            case Done():
-                self.store.count(name, "drawing", message.drawing)
-                self._planner.ended(slot, fresh=slot.fresh)
-                if isinstance(slot.request, Round) and slot.begun == slot.request.skip and not message.lost:
-                    self._trouble(name, "a round had no case in it")
-                if message.lost:
-                    self.store.restart(name, "device lost")
-                    self.pool.replace(slot)
-                else:
-                    self.pool.release(slot)
-            case Fault():
-                self._record_fault(slot, message)
-            case _:
-                pass
-
-    def _count(self, slot: Slot, checked: Checked) -> None:
-        """Record the case that a slot's process has judged."""
-        assert slot.case is not None
-        assert isinstance(slot.request, Round)
-        name = slot.name
-        self.store.end(slot.number, name, checked, self.now)
-        self._backoff.judged(name)
-        slot.last, slot.case = checked.case, None
-        slot.fresh |= self._planner.learn(name, slot.request, checked)
-        slot.fresh |= self._triage.add(checked.findings, self.now)
-
-    def _record_crash(self, slot: Slot, verdict: Verdict) -> None:
-        """Record the current case of a crashed process as a finding, or the case before; the round continues behind it."""
-        name = slot.name
-        self.store.restart(name, verdict.symptom)
-        self.store.drop(slot.number)
-        self.pool.replace(slot)
-        new = False
-        blamed = slot.case
-        # SIGKILL between cases comes from the system, short of memory
-        if blamed is None and slot.last is not None and verdict.symptom != "SIGKILL":
-            blamed, verdict = slot.last, liveness.after_judged(verdict)
-        if blamed is None:
-            self._trouble(name, f"a worker ended between cases: {verdict.message}")
-        else:
-            subject = self.subjects[name]
-            found = finding(subject.spec, subject.implementation, Case.from_json(blamed), verdict)
-            if slot.case is not None:
-                self._planner.drawn(name)
-                self.store.end(slot.number, name, Checked(case=blamed, findings=(found,)), self.now)
-            new = self._triage.add((found,), self.now)
-            self._backoff.judged(name)
-        self._planner.interrupted(slot, fresh=new, crashed=not new)
-
-    def _record_fault(self, slot: Slot, fault: Fault) -> None:
-        """Record a fault of the harness, here or in the slot's process.
-
-        A round continues behind its current case; a finding stays as it was drawn, and the next leg minimises it.
-        """
-        name = slot.name
-        if isinstance(slot.request, Minimise):
-            self.pool.replace(slot)
-            self.note_fault(name, fault, slot.request.finding.case.json)
-            return
-        self.store.restart(name, "fault of the harness")
-        self.store.drop(slot.number)
-        self.pool.replace(slot)
-        self.note_fault(name, fault, slot.case)
-        if slot.case is not None:
-            self._planner.drawn(name)
-            self.store.count(name, "faulted", 1)
-        self._trouble(name, fault.message)
-        self._planner.interrupted(slot, fresh=False, crashed=True)
-
     def note_fault(self, name: str, fault: Fault, case: str | None = None) -> None:
         """Record a fault of the harness; the campaign continues."""
         self.faults.record(name, fault, self.now, case)
-
-    def _trouble(self, name: str, why: str) -> None:
-        """Record a failure without a judged case, and whether it disables the implementation."""
-        if self._backoff.met(name):
-            message = f"given up: {MOST} times in a row no case could be judged; the last time: {why}"
-            self.note_fault(name, Fault(message=message))
 
     def _leave(self, slot: Slot) -> None:
         """Record the current case of a slot at the end, if it has run for long."""
@@ -392,10 +281,3 @@ class Campaign:
         if seconds >= _LONG and (slot.case is not None or slot.process.doing == "starting"):
             what = {"implementation": slot.name, "doing": slot.process.doing, "seconds": seconds, "case": slot.case}
             self._unfinished.append(what)
-
-    def _record_lost(self, slot: Slot) -> None:
-        """Record a lost machine. The current case is neither judged nor tried again, since it may be the cause."""
-        self.store.restart(slot.name, "node lost")
-        self.store.drop(slot.number)
-        self.pool.replace(slot)
-        self._planner.interrupted(slot, fresh=slot.fresh)

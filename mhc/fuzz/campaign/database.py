@@ -58,7 +58,7 @@ class Database(ABC):
             raise StoreError(f"{path}: is not a campaign's file ({error})") from error
 
     def claim(self) -> None:
-        """Keep other processes from going on with the run, until `close` or the end of this one.
+        """Keep other processes from resuming the run, until `close` or the end of this one.
 
         Raises:
             StoreError: another one does.
@@ -78,7 +78,7 @@ class Database(ABC):
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """One transaction for what is written in the block: all of it or nothing."""
+        """Write what the block writes in one transaction: all of it or nothing."""
         if self._batched:
             yield
             return
@@ -128,7 +128,7 @@ class Database(ABC):
             return self._run(statement, values, many=many)
 
     def _look(self) -> None:
-        """See now and then whether the file is still there: what is written to one that was removed is lost unsaid."""
+        """Check from time to time that the file still exists: writes to a removed file are lost without an error."""
         if self.trouble is None and time.monotonic() - self._looked > _LOOK:
             self._looked = time.monotonic()
             if _inode(self._path) != self._inode:
@@ -190,7 +190,7 @@ def refuse_others(path: Path) -> None:
 
 
 def _inode(path: Path) -> int | None:
-    """Which file is at a path; None where there is none."""
+    """Return which file is at a path; None where there is none."""
     with suppress(OSError):
         return path.stat().st_ino
     return None

@@ -33,13 +33,13 @@ class FaultRecord:
 
     @property
     def line(self) -> str:
-        """The fault with its case and its count, on one line."""
+        """Return the fault with its case and its count, on one line."""
         case = "" if self.case is None else f"; {Case.from_json(self.case).id}"
         return f"{self}{case}" + (f"; {self.seen} times" if self.seen > 1 else "")
 
     @property
     def whole(self) -> str:
-        """The fault with the case's JSON and its traceback."""
+        """Return the fault with the case's JSON and its traceback."""
         return "\n".join(one for one in (self.line, self.case, self.trace) if one)
 
 

@@ -76,7 +76,7 @@ class Planner:
 
     @property
     def cases(self) -> int:
-        """Cases on all implementations together."""
+        """Return the number of cases on all implementations together."""
         return sum(self._drawn.values())
 
     def left(self, name: str) -> float:
@@ -119,7 +119,7 @@ class Planner:
     def not_given(self, name: str, request: Round) -> None:
         """Take back a round that could not be handed out."""
         self._waiting[name].append(request)
-        self._scheduler.done(name, 0.0, fresh=False)
+        self._scheduler.done(name, 0.0, novel=False)
 
     def learn(self, name: str, request: Round, checked: Checked) -> bool:
         """Record a judged case. Return whether it lies in a region without a case so far."""
@@ -128,23 +128,23 @@ class Planner:
         self._size_budgets[name].learn(checking, request.reach, running=running, compiled=bool(checked.compiled))
         self.drawn(name)
         seen = self._regions[name]
-        fresh = any(label not in seen for label in checked.regions)
+        novel = any(label not in seen for label in checked.regions)
         seen.update(checked.regions)
-        return fresh
+        return novel
 
     def drawn(self, name: str) -> None:
         """Record a case that was not judged to its end."""
         self._drawn[name] += 1
 
-    def ended(self, slot: Slot, *, fresh: bool, crashed: bool = False) -> None:
+    def ended(self, slot: Slot, *, novel: bool, crashed: bool = False) -> None:
         """Record the end of a slot's round, whose time counts from now on as spent."""
         if isinstance(slot.request, Round):
             self._size_budgets[slot.name].ended(slot.request.reach)
-            self._scheduler.done(slot.name, time.monotonic() - slot.since, fresh=fresh, crashed=crashed)
+            self._scheduler.done(slot.name, time.monotonic() - slot.since, novel=novel, crashed=crashed)
 
-    def interrupted(self, slot: Slot, *, fresh: bool, crashed: bool = False) -> None:
+    def interrupted(self, slot: Slot, *, novel: bool, crashed: bool = False) -> None:
         """Record that the process of a slot's round ended; the rest of the round, behind the case in hand, is kept."""
-        self.ended(slot, fresh=fresh, crashed=crashed)
+        self.ended(slot, novel=novel, crashed=crashed)
         request = slot.request
         if isinstance(request, Round) and slot.begun < request.count and request.rare is None:
             self._waiting[slot.name].append(replace(request, skip=slot.begun))

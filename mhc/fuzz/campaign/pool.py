@@ -17,7 +17,7 @@ class Slot:
 
     Attributes:
         name, request, since: the implementation, the work, and the monotonic time when it was handed out.
-        begun: cases of the round that were begun, those skipped included. fresh: it yielded something new.
+        begun: cases of the round that were begun, those skipped included. novel: it yielded something new.
         case: the case in hand. last: the one that was judged last in this round.
     """
 
@@ -27,7 +27,7 @@ class Slot:
     request: Round | Minimise
     since: float
     begun: int = 0
-    fresh: bool = False
+    novel: bool = False
     case: str | None = None
     last: str | None = None
 
@@ -45,16 +45,16 @@ class Pool:
 
     @property
     def size(self) -> int:
-        """Number of slots."""
+        """Return the number of slots."""
         return len(self._slots)
 
     @property
     def down(self) -> bool:
-        """Whether there is a slot without work that cannot get any yet."""
+        """Return whether there is a slot without work that cannot get any yet."""
         return any(slot is None and not self.executor.up(number) for number, slot in enumerate(self._slots))
 
     def busy(self) -> list[Slot]:
-        """Slots with work."""
+        """Return the slots with work."""
         return [slot for slot in self._slots if slot is not None]
 
     def free(self) -> list[int]:

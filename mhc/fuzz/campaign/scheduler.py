@@ -27,12 +27,12 @@ class Scheduler:
         self._running[chosen] += 1
         return chosen
 
-    def done(self, name: str, seconds: float, *, fresh: bool, crashed: bool = False) -> None:
-        """Record a round. fresh: it yielded something new. crashed: its process crashed with a known fingerprint."""
+    def done(self, name: str, seconds: float, *, novel: bool, crashed: bool = False) -> None:
+        """Record a round. novel: it yielded something new. crashed: its process crashed with a known fingerprint."""
         self._running[name] -= 1
         self._spent[name] += seconds
         self._round[name] = seconds
-        self._yield[name] = _MEMORY * self._yield[name] + (1 - _MEMORY) * fresh
+        self._yield[name] = _MEMORY * self._yield[name] + (1 - _MEMORY) * novel
         self._crashes[name] = min(8, self._crashes[name] + 1) if crashed else max(0, self._crashes[name] - 1)
 
     def _claim(self, name: str) -> float:

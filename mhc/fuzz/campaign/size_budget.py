@@ -48,7 +48,7 @@ class _Growing:
 
     @property
     def mean(self) -> float:
-        """Running mean of the seconds of a case."""
+        """Return the running mean of the seconds of a case."""
         return self._quick if self._mean is None else self._mean
 
     def learn(self, seconds: float) -> None:

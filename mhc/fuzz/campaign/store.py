@@ -211,7 +211,7 @@ class Store(Database):
         self._execute("UPDATE findings SET seen = seen + 1 WHERE id = ?", (id_,))
 
     def findings(self) -> dict[str, dict[str, Any]]:
-        """By id: `document`, `seen`, `state`, and `at`, seconds of campaign time when it was first met."""
+        """Return the findings by id: `document`, `seen`, `state`, and `at`, the campaign time when it was first met."""
         rows = self._read("SELECT id, document, seen, state, at FROM findings ORDER BY at, id")
         return {
             id_: {"document": json.loads(document), "seen": seen, "state": state, "at": at}
@@ -219,46 +219,46 @@ class Store(Database):
         }
 
     def in_hand(self) -> list[tuple[int, str, str]]:
-        """(slot, implementation, case) of what was begun and not counted."""
+        """Return the cases that were begun and not counted, as (slot, implementation, case)."""
         return [
             (slot, name, case)
             for slot, name, case in self._read('SELECT slot, implementation, "case" FROM hand ORDER BY slot')
         ]
 
     def counts(self) -> dict[str, dict[str, float]]:
-        """By implementation and word."""
+        """Return the counts by implementation and word."""
         found: dict[str, dict[str, float]] = {}
         for implementation, what, n in self._read("SELECT implementation, what, n FROM counts"):
             found.setdefault(implementation, {})[what] = n
         return found
 
     def table(self, name: str) -> list[tuple[Any, ...]]:
-        """The rows of regions, ratios, worst, reached, timeline, restarts or legs, in the order of their keys."""
+        """Return the rows of regions, ratios, worst, reached, timeline, restarts or legs, in the order of their keys."""
         assert name in {"regions", "ratios", "worst", "reached", "timeline", "restarts", "legs"}, name
         return self._read(f"SELECT * FROM {name} ORDER BY 1, 2, 3")
 
     def rows(self, name: str) -> list[tuple[Any, ...]]:
-        """All rows of any table, as they are."""
+        """Return all rows of any table, as they are."""
         assert name.isidentifier(), name
         return self._read(f"SELECT * FROM {name}")
 
     def begin_leg(self, started: float) -> int:
-        """A leg is one process's part of a campaign; `started` is the time of day. Its number."""
+        """Begin a leg, one process's part of a campaign, and return its number; `started` is the time of day."""
         cursor = self._execute("INSERT INTO legs (started, seconds, ended) VALUES (?, 0, 'killed')", (started,))
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
     def tell_leg(self, number: int, seconds: float, ended: str = "killed") -> None:
-        """How long a leg has run, now and then, and in the end how it ended."""
+        """Record how long a leg has run, and at its end how it ended."""
         self._execute("UPDATE legs SET seconds = ?, ended = ? WHERE number = ?", (seconds, ended, number))
 
     def seconds(self) -> float:
-        """Campaign time of all legs."""
+        """Return the campaign time of all legs."""
         return float(self._connection.execute("SELECT COALESCE(SUM(seconds), 0) FROM legs").fetchone()[0])
 
 
 def _made(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """`connection` with the tables of a new store."""
+    """Return `connection` with the tables of a new store."""
     connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA}; PRAGMA user_version = {VERSION}; COMMIT")
     return connection
 
@@ -268,5 +268,5 @@ def _schema(connection: sqlite3.Connection) -> list[tuple[Any, ...]]:
 
 
 def ratio_bin(ratio: float) -> int:
-    """The bin of an |error| / bound: its binary exponent, at most 4; -40 and less, and 0, in one."""
+    """Return the bin of an |error| / bound: its binary exponent, at most 4; -40 and less, and 0, in one."""
     return -40 if ratio <= 2.0**-40 else min(4, math.ceil(math.log2(ratio))) if math.isfinite(ratio) else 4

@@ -1,7 +1,7 @@
-"""What a run's store must hold to be reported, or gone on with: it may be another person's, or damaged.
+"""Checks what a run's store must hold to be reported or resumed: it may be another person's, or damaged.
 
-Reports and campaigns read it without a second look, so whatever is checked, is checked here, before. SQLite has no types of
-its own, JSON has others than are meant, and a finding's id names files.
+Reports and campaigns trust what they read, so every value is checked here first. SQLite does not enforce types, JSON may
+hold other types than expected, and the id of a finding becomes the name of a file.
 """
 
 import sqlite3
@@ -37,6 +37,7 @@ class Implementation(msgspec.Struct):
 
     name: str
     spec: str = ""
+    precision: str = ""
 
 
 class Environment(msgspec.Struct):
@@ -63,7 +64,7 @@ class FaultRow(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class UnfinishedRow(msgspec.Struct, forbid_unknown_fields=True):
-    """A `mhc.fuzz.report.snapshot.Unfinished`."""
+    """A `mhc.fuzz.report.stored_run.Unfinished`."""
 
     implementation: str
     doing: str
@@ -91,7 +92,7 @@ def check(store: Store) -> None:
 
 
 def check_to_go_on(store: Store) -> None:
-    """Whether a run can be gone on with: `check`, that it says what it was to do, and that its findings are on that.
+    """Check that a run can be resumed: `check`, that it has its settings, and that its findings are on its implementations.
 
     Raises:
         StoreError: it does not.
@@ -156,7 +157,7 @@ def _read_text(kind: type, value: object) -> object:
 
 
 def _quoted(value: object) -> str:
-    """A value of any size and depth."""
+    """Return the text of a value of any size and depth, cut."""
     try:
         text = repr(value)
     except (RecursionError, ValueError):

@@ -13,9 +13,9 @@ from mhc.observation import Observation, observe
 from mhc.reference import reference
 from mhc.stream_order import new_stream
 from oracles import liveness, memory, refusal
-from oracles.bound import tolerances
 from oracles.gates import GATES
 from oracles.judge import SIDE_EFFECT_GATES, judge, judge_without_reference, measured
+from oracles.tolerances import tolerances
 from oracles.trial import Gate, Run, Trial
 from oracles.verdict import Status, Verdict, not_applicable
 
@@ -29,7 +29,7 @@ class Judgement:
 
     @property
     def failures(self) -> list[Verdict]:
-        """The verdicts that fail."""
+        """Return the verdicts that fail."""
         return [one for one in self.verdicts if one.status is Status.FAIL]
 
 
@@ -104,7 +104,7 @@ def _check(
         return [refusal.judge(observation.refused, _refused_again(implementation, case, observation.device.type))]
     if liveness.device_lost(observation):
         return judge_without_reference(observation)
-    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
+    allowed = tolerances(inputs, wanted, declared=implementation.declared)
     verdicts = judge(observation, allowed)
     if measure:
         verdicts = measured(verdicts, observation, allowed)
@@ -115,7 +115,7 @@ def _check(
         reference=wanted,
         allowed=allowed,
         observation=observation,
-        recomputes_forward=implementation.recomputes_forward,
+        declared=implementation.declared,
     )
     if depth is not Level.PLAIN and observation.failure is None and not wrong:
         gates = [gate for gate in GATES if depth is not Level.DRAWN or gate.drawn(case)]

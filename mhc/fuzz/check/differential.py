@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
 from mhc.case import Case
+from mhc.declared import AS_REFERENCE, Declared
 from mhc.implementation import Implementation
 from mhc.observation import Failure, Observation
 from oracles import bound, liveness, nonfinite, pair
-from oracles.bound import Tolerances, tolerances
 from oracles.pair import Side
+from oracles.tolerances import Tolerances, tolerances
 from oracles.trial import Trial, results
 from oracles.verdict import Status, Verdict, not_applicable
 
@@ -28,7 +29,7 @@ class Peer:
     spec: str
     name: str
     variables: Mapping[str, str]
-    recomputes_forward: bool = False
+    declared: Declared = AS_REFERENCE
 
     @classmethod
     def of(cls, spec: str, implementation: Implementation) -> Self:
@@ -36,7 +37,7 @@ class Peer:
             spec=spec,
             name=implementation.name,
             variables=dict(implementation.env),
-            recomputes_forward=implementation.recomputes_forward,
+            declared=implementation.declared,
         )
 
 
@@ -80,8 +81,8 @@ def against(other: RunningPeer, trial: Trial, verdicts: Sequence[Verdict]) -> li
     outputs, gradients = pickle.loads(answer.tensors)
     theirs = replace(mine, implementation=peer.name, outputs=outputs, gradients=gradients)
     allowed = trial.allowed
-    if peer.recomputes_forward != trial.recomputes_forward:
-        allowed = tolerances(trial.inputs, trial.reference, recomputes_forward=peer.recomputes_forward)
+    if peer.declared != trial.declared:
+        allowed = tolerances(trial.inputs, trial.reference, declared=peer.declared)
     wrong = {one.subject: one.oracle for one in verdicts if one.status is Status.FAIL and one.oracle in _JUDGES}
     judged = []
     for verdict in pair.judge(Side(observation=mine, allowed=trial.allowed), Side(observation=theirs, allowed=allowed)):

@@ -42,6 +42,6 @@ class Timing:
 
     @property
     def framework(self) -> float:
-        """The share of time in neither implementations nor reference nor peers; 0 if no time was spent."""
+        """Return the share of time in neither implementations nor reference nor peers; 0 if no time was spent."""
         whole = self.checking + self.drawing
         return 1 - (self.running + self.reference + self.comparing) / whole if whole else 0.0

@@ -182,14 +182,14 @@ class Rows(Display):
 
 
 def line(seen: Snapshot) -> str:
-    """How far it is, on one line."""
+    """Return how far the campaign is, on one line."""
     found = "finding" if seen.findings == 1 else "findings"
     parts = f"{seen.seconds:6.0f} s  {seen.cases:6} cases  {seen.rate:5.1f} cases/s  {seen.findings} {found}"
     return f"{parts}  {seen.left}".rstrip()
 
 
 def rows(seen: Snapshot) -> Group:
-    """How far it is, and a row for each that works."""
+    """Return how far the campaign is, and a row for each busy worker."""
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append(seen.left, style="bold")
     head.append(f"{', ' if seen.left else ''}{plural(seen.cases, 'case')}, {seen.rate:.1f}/s, ")
@@ -201,13 +201,13 @@ def rows(seen: Snapshot) -> Group:
 
 
 def _since(seconds: float) -> str:
-    """Only what takes long is worth a number."""
+    """Return how long something has lasted, in words; "" for a short time."""
     return f" {duration(int(seconds))}" if seconds >= 1 else ""
 
 
 @contextmanager
 def display(file: TextIO | None = None) -> Iterator[Display]:
-    """The display that fits `file`, standard output where none is given."""
+    """Yield the display that fits `file`, standard output where none is given."""
     file = file or sys.stdout
     console = Console(file=drawn_on(file), highlight=False)
     terminal = file.isatty() and console.is_terminal and not console.is_dumb_terminal

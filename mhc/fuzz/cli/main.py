@@ -15,7 +15,8 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli import minimise, report
 from mhc.fuzz.cli.options import load_pairs
 from mhc.fuzz.cli.replay_table import replay_table
-from mhc.fuzz.cli.run import run_campaign, settings_of
+from mhc.fuzz.cli.run import run_campaign
+from mhc.fuzz.cli.settings import settings_of
 from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings.finding import read_against, read_case
 from mhc.fuzz.worker.client import WorkerClient
@@ -39,7 +40,7 @@ _against = click.option(
     "--against",
     multiple=True,
     metavar="IMPL",
-    help="Compare what is checked with this implementation as well, named as for --impl. Repeatable.",
+    help="Compare each case with this implementation as well, named as for --impl. Repeatable.",
 )
 _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", show_default=True, help="Where kernels run.")
 
@@ -57,7 +58,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     "--resume",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="RUN",
-    help="Go on with a run's folder; a limit given anew is its whole limit.",
+    help="Resume the run in this folder; a limit that is given replaces the old one.",
 )
 @click.option(
     "--run-limit", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds of a call."
@@ -129,10 +130,10 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], tr
     Largest and mean error are against float64, over the elements that are finite in both; the bound is the one where error /
     bound is largest. Every gate judges; what fails is shown in full.
 
-    Without --impl, a finding runs on the implementation that it was found on, a bare case on all built-in ones. Where there
-    is no GPU, one on triton runs in Triton's interpreter with --impl triton-interpreted, which takes no schedule that is
-    pinned for triton. Without --against, it is compared with what the finding was compared with. What the file names and is
-    not built in is executed only if it is agreed to, or with --trust.
+    Without --impl, a finding runs on the implementation that it was found on, a bare case on all built-in ones. Without a
+    GPU, a finding on triton runs in Triton's interpreter with --impl triton-interpreted, which refuses schedules that are
+    pinned for triton. Without --against, the case is compared with the implementation that the finding names. An
+    implementation that the file names and that is not built in is executed only after confirmation, or with --trust.
 
     Exit status: 0 nothing fails, 1 it fails, 2 usage, or nothing was judged, 3 a fault of the harness itself.
     """
@@ -169,7 +170,8 @@ def list_() -> None:
     """Show the implementations there are, with their operator and the devices and dtypes they take."""
     for name in (*built_in(), *outside_names()):
         one = load(name)
-        click.echo(f"{name:31} {one.operator:24} {', '.join(one.devices):12} {', '.join(one.dtypes)}")
+        row = f"{name:31} {one.operator:24} {', '.join(one.devices):12} {', '.join(one.dtypes):31} {one.declared.words}"
+        click.echo(row.rstrip())
 
 
 main.add_command(minimise.minimise)

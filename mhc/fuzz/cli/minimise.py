@@ -52,7 +52,7 @@ def minimise(
         python -m mhc.fuzz minimise fuzz_reports/RUN/1f3a90c2.json
         python -m mhc.fuzz minimise 1f3a90c2.json --out small.json --seconds 60
 
-    Cases run in processes of their own, so crashes and hangs are minimised too. What comes out is confirmed in fresh
+    Cases run in processes of their own, so crashes and hangs are minimised too. The result is confirmed in fresh
     processes: stable, or flaky with its rate. Exit status: 0 it does not fail any more and nothing is written, 1 it still
     fails and the small finding is written, 2 usage, 3 a fault of the harness itself.
     """
@@ -98,9 +98,9 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, trust: bo
         python -m mhc.fuzz promote fuzz_reports/RUN/1f3a90c2.json
         python -m mhc.fuzz promote small.json --fixtures my_project/regressions
 
-    Only what fails in three fresh processes out of three is taken: a test must not depend on luck. Exit status: 0 it does
-    not fail any more and nothing is written, 1 it fails: each time, and is a fixture now, or now and then, and is refused
-    with its rate; 2 usage, 3 a fault of the harness itself.
+    Only a finding that fails in three of three fresh processes becomes a fixture: a test must not be flaky. Exit status: 0
+    it does not fail any more and nothing is written; 1 it fails each time and is a fixture now, or only sometimes and is
+    refused with its rate; 2 usage, 3 a fault of the harness itself.
     """
     found, implementation, where = open_finding(finding_file, spec, device, trust=trust)
     target = fixtures.folder_for(found, None, folder)

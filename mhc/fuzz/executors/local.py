@@ -50,7 +50,7 @@ class Executor(Protocol):
 
     @property
     def slots(self) -> int:
-        """Number of slots."""
+        """Return the number of slots."""
 
     def up(self, slot: int) -> bool:
         """Return whether a process can be started in a slot now. A slot that is down may come up during `wait`."""

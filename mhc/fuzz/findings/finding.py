@@ -24,7 +24,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction:
-    """How a case was made smaller, and how often what came of it failed again.
+    """How a case was made smaller, and how often the smaller case failed again.
 
     Attributes:
         elements_before, elements: of the operator's first input, x.
@@ -45,7 +45,7 @@ class Reduction:
 
     @property
     def stable(self) -> bool:
-        """Whether it failed each time."""
+        """Return whether it failed each time."""
         return 0 < self.reproduced == self.runs
 
     def __str__(self) -> str:
@@ -77,12 +77,12 @@ class Finding:
 
     @property
     def hung(self) -> bool:
-        """Whether what failed is that there was no answer."""
+        """Return whether the failure is a hang."""
         return self.fingerprint.symptom == "hang"
 
     @property
     def document(self) -> dict[str, Any]:
-        """Its file, as JSON values, with the environment of now."""
+        """Return the content of its file as JSON values, with the current environment."""
         here = environment()
         here = replace(here, variables={**here.variables, **self.variables})
         return {
@@ -128,7 +128,7 @@ def _read(kind: type[_Record], name: str, document: object) -> _Record:
 
 
 def read_finding(path: Path) -> Finding:
-    """The finding in a file. Its environment is that of then; its variables are not asked for again.
+    """Return the finding in a file. Its environment is the one in which it was found; its variables are not read anew.
 
     Raises:
         CaseError: the file holds no finding, or one with a case that this version cannot read; the message names the field.
@@ -141,7 +141,7 @@ def read_finding(path: Path) -> Finding:
 
 
 def from_document(document: object) -> Finding:
-    """The finding that `Finding.to_json` wrote.
+    """Return the finding that `Finding.to_json` wrote.
 
     Raises:
         CaseError: as for `read_finding`.
@@ -169,7 +169,7 @@ def from_document(document: object) -> Finding:
 
 
 def read_case(path: Path) -> tuple[Case, str | None]:
-    """The case in a file, and the implementation it was found on where the file is a finding.
+    """Return the case in a file, and the implementation it was found on where the file is a finding.
 
     Raises:
         CaseError: the file holds no case that this version can read; the message names the field.
@@ -178,7 +178,7 @@ def read_case(path: Path) -> tuple[Case, str | None]:
 
 
 def read_against(path: Path) -> str | None:
-    """How the implementation was named that a finding was compared with; None where it was with none, or is a bare case.
+    """Return how the implementation is named that a finding was compared with; None without one, and for a bare case.
 
     Raises:
         CaseError: as for `read_case`.

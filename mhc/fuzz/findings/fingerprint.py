@@ -37,12 +37,12 @@ class Fingerprint:
 
     @property
     def document(self) -> dict[str, Any]:
-        """Its fields as JSON values; `against` only where it names an implementation."""
+        """Return its fields as JSON values; `against` only where it names an implementation."""
         return {name: value for name, value in asdict(self).items() if value or name != "against"}
 
     @property
     def id(self) -> str:
-        """Eight hexadecimal digits, for file names."""
+        """Return eight hexadecimal digits, for file names."""
         return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()[:8]
 
     def fits(self, verdict: Verdict) -> bool:

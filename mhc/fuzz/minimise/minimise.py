@@ -199,7 +199,7 @@ class _Probe:
 
     @property
     def runs(self) -> int:
-        """Number of fresh processes to confirm the result in."""
+        """Return the number of fresh processes to confirm the result in."""
         return RUNS if self._tries == 1 else _RUNS_FLAKY
 
     def _once(self, case: Case) -> bool:

@@ -76,7 +76,7 @@ def nothing_special(case: Case) -> Iterator[Case]:
     for spec in case.table.drawn:
         if spec.optional:
             plain = next(iter(without(spec.name)(plain)), plain)
-    yield from resized(plain, dict.fromkeys(case.axes, 1))
+    yield from resized(plain, {name: max(1, case.table.axis(name).least) for name in case.axes})
     yield plain
 
 

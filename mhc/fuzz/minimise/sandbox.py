@@ -62,7 +62,7 @@ class Sandbox:
 
     @property
     def limit(self) -> float:
-        """Seconds that a case may take in a new process."""
+        """Return the seconds that a case may take in a new process."""
         if self._slowest is None:
             return self._most
         return min(self._most, max(self._least, _HANG_FACTOR * self._slowest))

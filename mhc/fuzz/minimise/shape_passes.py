@@ -23,7 +23,7 @@ def smaller(name: str) -> Callable[[Case], Iterator[Case]]:
     """Return the step that makes one dimension smaller."""
 
     def step(case: Case) -> Iterator[Case]:
-        for size in sizes_below(case.sizes[name]) if name in case.sizes else ():
+        for size in sizes_below(case.sizes[name], case.table.axis(name).least) if name in case.sizes else ():
             yield from resized(case, {name: size})
 
     return step
@@ -33,7 +33,7 @@ def merged(one: str, other: str) -> Callable[[Case], Iterator[Case]]:
     """Return the step that moves one dimension into another, with the same product."""
 
     def step(case: Case) -> Iterator[Case]:
-        if other not in case.sizes:
+        if one not in case.sizes or other not in case.sizes:
             return
         product = case.sizes[one] * case.sizes[other]
         if case.sizes[one] > 1 and product:
@@ -71,18 +71,19 @@ def _without_dimension(recipe: Recipe, at: int | None) -> Recipe:
     return replace(recipe, literals=tuple(literals.items()), layout=layout)
 
 
-def sizes_below(size: int) -> list[int]:
-    """Return smaller sizes to try, smallest first: 1, 2, 3, the remainder by a power of two, halfway, one less.
+def sizes_below(size: int, least: int = 1) -> list[int]:
+    """Return smaller sizes to try, smallest first: the three least, the remainder by a power of two, halfway, one less.
 
     Size 0 cannot shrink; try 1, which is simpler.
     """
+    least = max(1, least)
     if size == 0:
         return [1]
     powers = [1 << bit for bit in range(size.bit_length())]
     close = {size - power for power in powers}
     alike = {size % power for power in powers if power >= 8}
     halfway = {size - size // power for power in powers if power > 1}
-    return sorted(one for one in {1, 2, 3} | close | alike | halfway if 0 < one < size)
+    return sorted(one for one in {least, least + 1, least + 2} | close | alike | halfway if least <= one < size)
 
 
 def resized(case: Case, changes: Mapping[str, int]) -> Iterator[Case]:

@@ -2,7 +2,8 @@
 
 from mhc.fuzz.report.console import describe, describe_fault, write_finding
 from mhc.fuzz.report.markdown import markdown
-from mhc.fuzz.report.snapshot import Run, read
+from mhc.fuzz.report.snapshot import read
+from mhc.fuzz.report.stored_run import Run
 from mhc.fuzz.report.write import write, write_reports
 
 __all__ = ["Run", "describe", "describe_fault", "markdown", "read", "write", "write_finding", "write_reports"]

@@ -16,12 +16,12 @@ def write_finding(folder: Path, found: Finding) -> Path:
 
 
 def describe_fault(fault: FaultRecord) -> str:
-    """What went wrong with the harness, and on which case; the store has where it was raised."""
+    """Return what went wrong with the harness, and on which case; the store has where it was raised."""
     return f"FAULT of the harness: {bounded(fault.line)}"
 
 
 def describe(found: Finding, path: Path, device: str = "cpu") -> str:
-    """Where, got, wanted, bound, and the one command that shows it again."""
+    """Return the lines of a finding: where, got, wanted, bound, and the one command that shows it again."""
     message = bounded(found.message).replace("\n", "\n    ")
     command = replay_command(path, device, found.spec, found.against)
     return f"FOUND {found.fingerprint}\n    {message}\n    {found.case.id}\n    {command}"

@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree as ET
 
-from mhc.fuzz.report.snapshot import Run, StoredFinding
+from mhc.fuzz.report.stored_run import Run, StoredFinding
 from mhc.fuzz.report.words import bounded, plural
 from mhc.terminal import safe
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mhc.fuzz.report.snapshot import Run, StoredFinding
+from mhc.fuzz.report.stored_run import Run, StoredFinding
 from mhc.fuzz.report.words import bounded, count, cut, duration, plural, ratio
 from mhc.terminal import safe
 
@@ -36,6 +36,8 @@ def markdown(run: Run) -> str:
     if run.unfinished:
         lines += ["", "Still in hand at the end:", "", *(f"- {_cell(one)}" for one in run.unfinished)]
     lines += ["", f"In pictures: {run.folder / 'report.html'}"]
+    if run.precision:
+        lines += ["", *(f"Judged as declared: {_cell(name)}: {cut(words, 1000)}." for name, words in run.precision.items())]
     if run.sampled:
         lines += ["", *(f"Sampled tolerance: {_cell(name)}: {cut(words, 1000)}." for name, words in run.sampled.items())]
     if run.gaps:
@@ -87,5 +89,5 @@ def _finding(found: StoredFinding) -> list[str]:
 
 
 def _cell(value: object) -> str:
-    """On one line, and without what ends a table's cell."""
+    """Return a text on one line, and without the characters that end a table's cell."""
     return " ".join(safe(str(value)).split()).replace("|", "\\|")

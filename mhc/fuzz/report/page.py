@@ -12,7 +12,7 @@ from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.fuzz.check.differential import Pair
 from mhc.fuzz.report import pictures, words
-from mhc.fuzz.report.snapshot import Run
+from mhc.fuzz.report.stored_run import Run
 from mhc.terminal import safe
 
 _SHADES = 8

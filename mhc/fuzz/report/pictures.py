@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mhc.fuzz.campaign.store import TICK
-from mhc.fuzz.report.snapshot import Run
+from mhc.fuzz.report.stored_run import Run
 from mhc.fuzz.report.words import ceiling, count, cut, duration, plural, step
 
 HUES = 8

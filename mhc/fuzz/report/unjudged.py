@@ -21,14 +21,14 @@ class Unjudged:
 
     @property
     def why(self) -> str:
-        """Why it was not judged, in words."""
+        """Return why the output was not judged, in words."""
         if self.missing:
             return f"not returned in {self.missing:,} of {self.cases:,} cases"
         return f"returned in {self.cases:,} cases, and there was nothing to judge in any"
 
 
 def unjudged(counts: Mapping[str, float]) -> list[Unjudged]:
-    """The outputs of one implementation that were not always judged, in the operator's order, from the store's counts."""
+    """Return an implementation's outputs that were not always judged, in the operator's order, from the store's counts."""
     by_outcome = {
         outcome: {words.partition(": ")[2]: round(n) for words, n in counts.items() if words.startswith(f"{outcome}: ")}
         for outcome in (JUDGED, SAMPLED, NOT_RETURNED, NOTHING)
@@ -45,7 +45,7 @@ def unjudged(counts: Mapping[str, float]) -> list[Unjudged]:
 
 
 def summary(found: Sequence[Unjudged]) -> str:
-    """All of them on one line, those with the same numbers together; empty where there are none."""
+    """Return all outputs on one line, those with the same numbers together; "" where there are none."""
     by_why: dict[str, list[str]] = {}
     for one in found:
         by_why.setdefault(one.why, []).append(one.subject)
@@ -62,7 +62,7 @@ def by_sampling(counts: Mapping[str, float]) -> str:
 
 
 def nothing_judged(counts: Mapping[str, float]) -> bool:
-    """Whether no output was judged and nothing failed: nothing is known of the implementation.
+    """Return whether no output was judged and nothing failed: nothing is known of the implementation.
 
     A run of an older version did not count what was judged; there every checked case is taken for judged.
     """
@@ -74,7 +74,7 @@ def nothing_judged(counts: Mapping[str, float]) -> bool:
 
 
 def why_nothing(counts: Mapping[str, float]) -> str:
-    """Why nothing was judged, in words."""
+    """Return why nothing was judged, in words."""
     checked, refused = round(counts.get("checked", 0)), round(counts.get("refused", 0))
     if checked:
         return summary(unjudged(counts)) or "no case ran to its end"

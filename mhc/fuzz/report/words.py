@@ -14,24 +14,24 @@ _STEPS = (1, 2, 3, 6, 12, 30, 60, 90, 180, 360, 720, 1440, 2880)
 
 
 def bounded(text: str, longest: int = LONGEST) -> str:
-    """`safe`, cut where it is too long, with a note of how much is missing."""
+    """Return the `safe` text, cut where it is too long, with a note of how much is missing."""
     whole = safe(text)
     return whole if len(whole) <= longest else f"{whole[:longest]}\n... {len(whole) - longest} more characters"
 
 
 def cut(text: str, longest: int) -> str:
-    """`safe`, on one line, and only its beginning where the whole would not fit."""
+    """Return the `safe` text on one line, or only its beginning where the whole would not fit."""
     text = " ".join(safe(text).split())
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def count(n: float) -> str:
-    """1234567 as 1,234,567."""
+    """Return a count with commas: 1,234,567."""
     return f"{n:,.0f}"
 
 
 def short(n: int) -> str:
-    """A count in four characters: 999, 1.2k, 57k, 3.1M."""
+    """Return a count in four characters: 999, 1.2k, 57k, 3.1M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if n >= 0.9995 * size:
             scaled = n / size
@@ -44,7 +44,7 @@ def ratio(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two units are enough: 12 s, 3 min 20 s, 2 h 5 min."""
+    """Return a duration in at most two units: 12 s, 3 min 20 s, 2 h 5 min."""
     whole = round(seconds)
     if whole < 1 and seconds > 0:
         return f"{seconds:.2g} s"
@@ -56,12 +56,12 @@ def duration(seconds: float) -> str:
 
 
 def step(span: float, most: int = 60) -> float:
-    """The width of a bin of campaign time: ticks, as few as give at most `most` bins."""
+    """Return the width of a bin of campaign time: ticks, as few as give at most `most` bins."""
     return TICK * next((one for one in _STEPS if span <= one * TICK * most), max(_STEPS[-1], span / TICK / most))
 
 
 def ceiling(n: float) -> float:
-    """The top of an axis: 1, 2 or 5 times a power of ten."""
+    """Return the top of an axis: 1, 2 or 5 times a power of ten."""
     power = 1.0
     while power < n:
         for factor in (1, 2, 5):
@@ -76,7 +76,7 @@ def plural(n: int, noun: str) -> str:
 
 
 def replay_command(path: Path, device: str = "cpu", spec: str | None = None, against: str | None = None) -> str:
-    """The command that shows a finding again. Without options, replay runs built-in implementations on the CPU.
+    """Return the command that shows a finding again. Without options, replay runs built-in implementations on the CPU.
 
     Args:
         spec, against: how its implementation, and what that was compared with, are named.

@@ -8,7 +8,8 @@ from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.markdown import markdown
 from mhc.fuzz.report.page import page
-from mhc.fuzz.report.snapshot import Run, read
+from mhc.fuzz.report.snapshot import read
+from mhc.fuzz.report.stored_run import Run
 
 
 def write_reports(folder: Path, store: Store) -> Run:

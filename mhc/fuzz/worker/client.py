@@ -64,7 +64,7 @@ class WorkerClient:
         process.send(Check(case=case.json, depth=depth, measure=measure))
 
     def finish(self) -> list[Verdict]:
-        """The verdicts on the case that was handed over. A death or a hang is one too, and retires the worker.
+        """Return the verdicts on the case that was handed over. A death or a hang is one too, and retires the worker.
 
         So does a case that loses the device: its process ends behind its answer.
         """

@@ -26,7 +26,7 @@ from strategies.rounds import quiet
 @quiet(1)
 @hypothesis.given(strategies.none())
 def _drawn(nothing: None) -> None:
-    """The first test of a process has Hypothesis collect all garbage."""
+    """Run a first test: in it, Hypothesis collects all garbage of the process."""
 
 
 _drawn()

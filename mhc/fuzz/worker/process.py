@@ -6,7 +6,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -123,12 +123,12 @@ class Process:
 
     @property
     def silent(self) -> bool:
-        """Whether all messages that it can ever send were received."""
+        """Return whether all messages that it can ever send were received."""
         return self._silent is not None
 
     @property
     def awaited(self) -> Connection | int:
-        """What to wait for: the connection, or the process's end if that is closed."""
+        """Return what to wait for: the connection, or the process's end if that is closed."""
         return self.connection if self._silent is None else self._process.sentinel
 
     def receive(self) -> Iterator[Message]:
@@ -324,18 +324,3 @@ def attend(processes: Sequence[_Awaited], seconds: float) -> list[_Awaited]:
         found[awaited if isinstance(awaited, int) else awaited.fileno()] = process
         sleeping.register(awaited, select.POLLIN)
     return [found[number] for number, _ in sleeping.poll(1000 * seconds)]
-
-
-@contextmanager
-def environment_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, and put the old ones back."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

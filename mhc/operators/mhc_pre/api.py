@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from mhc.arguments import check_arguments
 from mhc.case import Case
 from mhc.implementation import Implementation, Refused
 from mhc.loading import load
@@ -35,7 +36,7 @@ def choose(
     norm_eps: float = 1e-6,
     hc_eps: float = 1e-6,
 ) -> Choice:
-    """What `mhc_pre` takes for these arguments.
+    """Return the implementation that `mhc_pre` takes for these arguments.
 
     Args:
         x, gamma, norm_eps, hc_eps: as for `mhc_pre`; only shapes, dtype and device matter.
@@ -46,12 +47,12 @@ def choose(
         ImplementationError: `impl` names nothing that can be loaded.
         Refused: the one asked for does not take this input, or with "auto" none does; with the reasons.
     """
-    PRE.check({"x": x, "gamma": gamma}, {"norm_eps": norm_eps, "hc_eps": hc_eps})
+    check_arguments(PRE, {"x": x, "gamma": gamma}, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     return _choose(x, gamma, impl, norm_eps, hc_eps)
 
 
 def _choose(x: Tensor, gamma: Tensor | None, impl: str | Implementation, norm_eps: float, hc_eps: float) -> Choice:
-    """`choose` for arguments that are checked."""
+    """Return the same as `choose`, for arguments that are checked."""
     if isinstance(impl, Implementation) or impl != "auto":
         implementation = impl if isinstance(impl, Implementation) else _named(impl)
         require(implementation, x, gamma, {"norm_eps": norm_eps, "hc_eps": hc_eps})
@@ -88,7 +89,7 @@ def mhc_pre(
     norm_eps: float = 1e-6,
     hc_eps: float = 1e-6,
 ) -> tuple[Tensor, ...]:
-    """mHC Forward Pre, differentiable, on the fastest implementation that supports the input (`choose` says which).
+    """Compute mHC Forward Pre, differentiable, on the fastest implementation that supports the input (`choose` says which).
 
     The equations, shapes and dtypes are those of `mhc_forward_pre`. Gradients flow to x, phi, alpha, bias and gamma from
     h_in, h_post and h_res; what `outflag` adds carries no gradient. Second derivatives are not supported.
@@ -101,7 +102,7 @@ def mhc_pre(
         Refused: the implementation asked for does not take this input. There is no fallback.
     """
     arguments = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}
-    PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
+    check_arguments(PRE, arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     implementation = _choose(x, gamma, impl, norm_eps, hc_eps).implementation
     results = run_forward(implementation, (x, phi, alpha, bias, gamma), {"norm_eps": norm_eps, "hc_eps": hc_eps})
     return tuple(results) if outflag else tuple(results[:3])

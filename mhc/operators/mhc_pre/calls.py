@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from mhc.arguments import check_arguments
 from mhc.case import Case, ScheduleValue, default_case
 from mhc.implementation import Implementation, Refused
 from mhc.operator import STORAGE_DTYPES
@@ -60,7 +61,7 @@ class ForwardFunction:
             Refused: the implementation does not take the arguments or the schedule.
         """
         scalars = {"norm_eps": norm_eps, "hc_eps": hc_eps}
-        PRE.check({"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}, scalars)
+        check_arguments(PRE, {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}, scalars)
         implementation, keywords = self._choose(x), {**scalars, "schedule": schedule}
         require(implementation, x, gamma, keywords)
         results = run_forward(implementation, (x, phi, alpha, bias, gamma), keywords)
@@ -108,7 +109,7 @@ class BackwardFunction:
         given = (x, phi, alpha, bias, inv_rms, h_mix, h_pre, h_post, dh_in, dh_post, dh_res, gamma)
         schedule = self.schedule if schedule is None else schedule
         scalars = {"norm_eps": norm_eps, "hc_eps": hc_eps}
-        PRE.check(dict(zip(PRE.backward_arguments, given, strict=True)), scalars)
+        check_arguments(PRE, dict(zip(PRE.backward_arguments, given, strict=True)), scalars)
         implementation = self._choose(x)
         require(implementation, x, gamma, {**scalars, "schedule": schedule})
         if implementation.backward is None:
@@ -154,7 +155,7 @@ def require(implementation: Implementation, x: Tensor, gamma: Tensor | None, key
 def run_forward(
     implementation: Implementation, given: tuple[Tensor | None, ...], keywords: Mapping[str, Any]
 ) -> Sequence[Any]:
-    """The six outputs, tied to the implementation's backward where a gradient is asked for.
+    """Return the six outputs, tied to the implementation's backward where a gradient is asked for.
 
     given: x, phi, alpha, bias, gamma, checked. keywords: norm_eps, hc_eps and, where it declares one, a schedule.
     """

@@ -19,7 +19,7 @@ class Chip:
 
 @cache
 def chip(device: int) -> Chip:
-    """The chip of a device index; -1 is the interpreter on the CPU."""
+    """Return the chip of a device index; -1 is the interpreter on the CPU."""
     if device < 0:
         return Chip(cores=1, shared=1 << 30, interpreted=True)
     properties = torch.cuda.get_device_properties(device)

@@ -48,7 +48,7 @@ class Backward(NamedTuple):
 def forward(
     x: Number, phi: Number, alpha: Number, bias: Number, gamma: Number | None, *, norm_eps: float, hc_eps: float
 ) -> Forward:
-    """Gates and the mixed input of one layer; eqs. 14-19.
+    """Compute the gates and the mixed input of one layer; eqs. 14-19.
 
     Shapes: x [B, S, n, D], phi [M, K], alpha [3], bias [M], gamma [n, D] or None (ones).
     `x` is raised to the accumulation dtype once, and `h_in` rounded once to `x.dtype`.
@@ -86,7 +86,7 @@ def backward(
     norm_eps: float,
     hc_eps: float,
 ) -> Backward:
-    """Gradients of `forward`, derived by hand; docs/mhc-pre.md has the derivation step by step.
+    """Compute the gradients of `forward`, derived by hand; docs/mhc-pre.md has the derivation step by step.
 
     Shapes: as `forward`, with its saved inv_rms [B, S], h_mix [B, S, M], h_pre and h_post [B, S, n], and the upstream
     gradients dh_in [B, S, D] (x's dtype), dh_post [B, S, n], dh_res [B, S, n, n]. `dx` is rounded once to `x.dtype`.

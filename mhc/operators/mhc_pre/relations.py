@@ -11,13 +11,13 @@ Factors = Mapping[str, Tensor | float]
 
 
 def _scaled(sizes: Mapping[str, int], power: float) -> Factors:
-    """x times c with norm_eps times c*c: the normalised x, and so all gates, stay. dh_in over c takes dx along."""
+    """Multiply x by c and norm_eps by c*c: the normalised x and all gates stay. dh_in / c gives dx / c."""
     del sizes
     return {"x": power, "inv_rms": 1 / power, "h_mix": power, "h_in": power, "dh_in": 1 / power, "dx": 1 / power}
 
 
 def _folded(sizes: Mapping[str, int], power: float) -> Factors:
-    """A power of two for each column, moved from phi into gamma."""
+    """Move a power of two for each column from phi into gamma."""
     columns = torch.arange(sizes["K"], dtype=torch.float64) % 3 - 1
     weight = torch.where(columns == 0, 1.0, torch.where(columns > 0, power, 1 / power))
     into = weight.reshape(sizes["n"], sizes["D"])
@@ -25,13 +25,13 @@ def _folded(sizes: Mapping[str, int], power: float) -> Factors:
 
 
 def _ungated(sizes: Mapping[str, int], power: float) -> Factors:
-    """alpha = 0: the gates are those of the bias, and nothing comes back to phi and gamma."""
+    """Set alpha to 0: the gates depend on the bias alone, and the gradients of phi and gamma are 0."""
     del sizes, power
     return {"alpha": 0.0, "dphi": 0.0, "dgamma": 0.0}
 
 
 def _silenced(sizes: Mapping[str, int], power: float) -> Factors:
-    """No upstream gradient: every gradient is 0."""
+    """Set the upstream gradients to 0: every gradient is 0."""
     del sizes, power
     return dict.fromkeys(("dh_in", "dh_post", "dh_res", "dx", "dphi", "dalpha", "dbias", "dgamma"), 0.0)
 

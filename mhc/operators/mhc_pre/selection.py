@@ -30,17 +30,17 @@ class Problem:
 
     @property
     def M(self) -> int:
-        """Rows of phi."""
+        """Return the number of rows of phi."""
         return self.n * self.n + 2 * self.n
 
     @property
     def K(self) -> int:
-        """Columns of phi."""
+        """Return the number of columns of phi."""
         return self.n * self.D
 
     @property
     def type(self) -> str:
-        """The dtype of x by name."""
+        """Return the dtype of x by name."""
         return str(self.dtype).removeprefix("torch.")
 
 

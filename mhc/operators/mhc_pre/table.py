@@ -11,18 +11,18 @@ from mhc.recipe import Recipe
 
 
 def derived(sizes: Mapping[str, int]) -> Mapping[str, int]:
-    """The symbols that follow from the shape of x: N = B*S tokens, K = n*D, M = n*n + 2*n."""
+    """Return the symbols that follow from the shape of x: N = B*S tokens, K = n*D, M = n*n + 2*n."""
     n = sizes["n"]
     return {"N": sizes["B"] * sizes["S"], "K": n * sizes["D"], "M": n * n + 2 * n}
 
 
 def sizes(B: int, S: int, n: int, D: int) -> Mapping[str, int]:
-    """The sizes of all symbols for a shape of x."""
+    """Return the sizes of all symbols for a shape of x."""
     return PRE.sizes({"B": B, "S": S, "n": n, "D": D})
 
 
 def usual_exponents(sizes: Mapping[str, int]) -> Mapping[str, int]:
-    """phi's scale is such that its product with a normalised x is about 1; a power of two, to stay exact."""
+    """Return the exponent of phi's scale: its product with a normalised x is about 1, and a power of two stays exact."""
     return {"phi": -(sizes["K"].bit_length() // 2)}
 
 

@@ -11,7 +11,7 @@ from mhc.upstream.issue import duplicates
 from mhc.upstream.releases import matrix_report
 from mhc.upstream.releases.interpreters import Interpreters, Unavailable, cache_folder, check_ready, installed, newest
 from mhc.upstream.releases.matrix import Matrix
-from mhc.upstream.releases.recheck import FATES, STILL, UNKNOWN, ExportedFolder, find, read, recheck
+from mhc.upstream.releases.recheck import STATUSES, STILL, UNKNOWN, ExportedFolder, find, read, recheck
 from mhc.upstream.releases.releases import NEEDS, RELEASES, Release, chosen, ordered, release
 from mhc.upstream.verify import SECONDS
 
@@ -59,8 +59,8 @@ def matrix_verb(
         python -m mhc.fuzz matrix small-tilelang --releases all --no-bisect
         python -m mhc.fuzz matrix small-triton --python 3.6.0=/opt/old/bin/python
 
-    Environments are made by pip with the companions that each release needs, and kept. Exit status: 0 the newest release
-    that says anything fails: there is something to file; 1 it passes, or none says anything; 2 usage.
+    Environments are made by pip with the companions that each release needs, and kept. Exit status: 0 the repro fails on
+    the newest release on which it ran: there is something to file; 1 it passes there, or ran on none; 2 usage.
     """
     with _as_usage_error():
         exported = read(folder)
@@ -74,7 +74,7 @@ def matrix_verb(
         exported.needs,
         interpreters,
         seconds=seconds,
-        on_row=lambda row: click.echo(f"{row.version:12} {row.state.value:8} {row.told}"),
+        on_row=lambda row: click.echo(f"{row.version:12} {row.state.value:8} {row.summary}"),
     )
     rows = runner.rows(releases, exported.own, bisects=bisect)
     duplicates.write(folder)
@@ -106,27 +106,27 @@ def recheck_verb(
         python -m mhc.fuzz recheck --to tilelang --version 0.1.15
         python -m mhc.fuzz recheck small-tilelang other-tilelang --python /opt/new/bin/python
 
-    FOLDER is an exported folder, or one that has some below it; fuzz_reports if not given. Changed is what fails now and
-    then, or in another way. Exit status: 0 all still fail, 1 some are healed or changed, 2 usage, 3 some could not be run,
-    of which nothing is known.
+    FOLDER is an exported folder, or one that has some below it; fuzz_reports if not given. Changed: fails only
+    sometimes, or in another way. Exit status: 0 all still fail, 1 some are healed or changed, 2 usage, 3 some could not run,
+    so nothing is known of them.
     """
     if (version is None) == (python is None):
         raise click.UsageError("give either --version or --python")
     found = _found(places or (Path("fuzz_reports"),), to)
     if version is not None and len({one.to for one in found}) > 1:
         raise click.UsageError(f"--version {version}: of what? The folders are for several DSLs; name one with --to")
-    fates: list[str] = []
+    statuses: list[str] = []
     for exported in found:
         of = version if python is None else installed(python.absolute(), exported.to)
         if of is None:
             raise click.UsageError(f"--python {python}: has no {exported.to}")
         given = {} if python is None else {of: python.absolute()}
         interpreters = Interpreters(cache or cache_folder(), given)
-        fate, row = recheck(exported, _release(exported.to, of), interpreters, seconds=seconds)
-        click.echo(f"{exported.folder} ({exported.to} {exported.own} -> {of})\n    {fate}: {row.told}")
-        fates.append(fate)
-    click.echo(", ".join(f"{fates.count(one)} {one}" for one in FATES if one in fates))
-    sys.exit(3 if UNKNOWN in fates else 1 if set(fates) - {STILL} else 0)
+        status, row = recheck(exported, _release(exported.to, of), interpreters, seconds=seconds)
+        click.echo(f"{exported.folder} ({exported.to} {exported.own} -> {of})\n    {status}: {row.summary}")
+        statuses.append(status)
+    click.echo(", ".join(f"{statuses.count(one)} {one}" for one in STATUSES if one in statuses))
+    sys.exit(3 if UNKNOWN in statuses else 1 if set(statuses) - {STILL} else 0)
 
 
 @click.command(name="releases")

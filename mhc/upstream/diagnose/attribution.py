@@ -71,12 +71,12 @@ class Setting:
 
     @property
     def boot(self) -> str:
-        """A program that runs the one that its first argument names; nothing where variables are all there is to it."""
+        """Return a program that runs the one that its first argument names; "" for a setting of variables alone."""
         return _EVALUATED if self.evaluated else "" if self.variables else _COMPILED
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables, those that `boot` reads among them."""
+        """Return the environment variables, with those that `boot` reads."""
         if self.evaluated:
             return {"REPRO_EVALUATOR": str(Path(__file__).with_name("evaluator.py"))}
         configured = {"configs": dict(self.configs), "keep": self.keep, "flags": self.flags, "more": self.more}
@@ -126,7 +126,7 @@ _TRITON_CUDA = (
 
 
 def settings(to: str, device: str) -> tuple[Setting, ...]:
-    """What is tried for a repro of one DSL on one kind of device."""
+    """Return what is tried for a repro of one DSL on one kind of device."""
     if to == "tilelang":
         return _CUDA if device == "cuda" else _C
     return _TRITON_CUDA if to == "triton" and device == "cuda" else ()
@@ -159,24 +159,24 @@ class Attribution:
 
     @property
     def heals(self) -> tuple[str, ...]:
-        """The settings under which it does not reproduce any more, and ends as it should."""
+        """Return the settings under which it does not reproduce any more, and ends as it should."""
         healed = [name for name, outcome in self.outcomes.items() if outcome.healed]
         return (*healed, *(one.what for one in self.elsewhere if one.source and one.passes))
 
     def settings(self, to: str, device: str) -> list[Setting]:
-        """Those of `settings` that heal it."""
+        """Return those of `settings` that heal it."""
         return [one for one in settings(to, device) if one.name in self.heals]
 
     @property
     def suspect(self) -> str:
-        """`compiler`, `formula` (or the gate), or `program`."""
+        """Return the suspect: `compiler`, `formula` (or the gate), or `program`."""
         if self.heals:
             return "compiler"
         plain = [one for one in self.elsewhere if one.formula]
         return "formula" if plain and not any(one.passes for one in plain) else "program"
 
     def text(self) -> str:
-        """The section of an issue."""
+        """Return the section of an issue."""
         rows = [
             *((name, _how(outcome)) for name, outcome in self.outcomes.items()),
             *((one.what, "passes" if one.passes else f"fails too: {one.how}") for one in self.elsewhere),
@@ -218,7 +218,7 @@ def _how(outcome: Outcome) -> str:
 
 
 def generated(repro: Path, name: str) -> str:
-    """The generated code, where it is short all of it, else around the last place that writes to the buffer `name`.
+    """Return the generated code: all of it if it is short, otherwise the part around the last write to the buffer `name`.
 
     Empty where the repro compiles no TileLang kernel to its end.
     """

@@ -129,13 +129,13 @@ class Evaluated:
                 self._value(statement.value)
 
     def _allocate(self, buffer: tir.Buffer) -> None:
-        """Memory that shows where it is read before it is written: NaN, and -1 in integers."""
+        """Return memory that shows where it is read before it is written: NaN, and -1 in integers."""
         size = math.prod(int(self._value(one)) for one in buffer.shape)
         dtype = np.dtype(buffer.dtype)
         self._memory[buffer.data] = np.full(size, np.nan if dtype.kind == "f" else -1, dtype)
 
     def _place(self, access: Any) -> tuple[np.ndarray, int]:
-        """The memory of a load or a store, and which element of it.
+        """Return the memory of a load or a store, and which element of it.
 
         Raises:
             IndexError: it is beside the memory.
@@ -200,7 +200,7 @@ def _typed(value: Any, dtype: str) -> Number:
 
 
 def install() -> None:
-    """Evaluate in place of compiling; what is compiled in another way than by `tilelang.compile` raises."""
+    """Evaluate programs in place of compiling them; any other way to compile than `tilelang.compile` raises."""
 
     def evaluated(function: tir.PrimFunc, **options: Any) -> Evaluated:
         if options.get("out_idx") is not None or not isinstance(function, tir.PrimFunc):

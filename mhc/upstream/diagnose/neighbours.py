@@ -28,7 +28,7 @@ _FORMULA = frozenset({"golden", "manual"})
 
 
 def peers(found: Finding, device: str, log: Path) -> list[Elsewhere]:
-    """What the other built-in implementations do on the finding's case, on its device where they run there."""
+    """Return what the other built-in implementations do on the finding's case, on its device where they run there."""
     here = [one for one in dict.fromkeys((device, "cpu", "cuda")) if one == "cpu" or torch.cuda.is_available()]
     said = []
     own = load(found.spec)
@@ -74,15 +74,15 @@ def schedules(found: Finding, start: Start) -> list[Elsewhere]:
 
 
 def depth_of(found: Finding) -> Level:
-    """How much must be checked to see the finding's gate."""
+    """Return how much must be checked to see the finding's gate."""
     one_run = {bound.NAME, nonfinite.NAME, liveness.NAME, refusal.NAME}
     return Level.PLAIN if found.fingerprint.oracle in one_run else Level.FULL
 
 
 def neighbours(found: Finding, start: Start) -> list[Elsewhere]:
-    """The finding's own case first, then its neighbours, run one after the other.
+    """Return the finding's own case first, then its neighbours, run one after the other.
 
-    A case that the implementation refuses, or where something else goes wrong, counts as passing nothing: it is left out.
+    A case that the implementation refuses, or where something else goes wrong, is left out.
     """
     return _tried(found, start, _changed(found.case))
 

@@ -46,7 +46,7 @@ class Known:
 
     @property
     def address(self) -> str:
-        """GitHub leads from there to a pull request too."""
+        """Return the address of the issue; GitHub redirects it to a pull request of that number."""
         return f"https://github.com/{self.repository}/issues/{self.number}"
 
 
@@ -66,7 +66,7 @@ class Match:
 
 @cache
 def known_issues(path: Path = FILE) -> tuple[str, tuple[Known, ...]]:
-    """The day on which the file was made, and its issues."""
+    """Return the day on which the file was made, and its issues."""
     document = json.loads(path.read_text(encoding="utf-8"))
     plain = ("symptoms", "subjects", "keywords")
     issues = (Known(**{**one, **{name: tuple(one[name]) for name in plain}}) for one in document["issues"])
@@ -74,16 +74,16 @@ def known_issues(path: Path = FILE) -> tuple[str, tuple[Known, ...]]:
 
 
 def symptom_kind(symptom: str) -> str:
-    """The kind of a fingerprint's symptom, as the file names it."""
+    """Return the kind of a fingerprint's symptom, as the file names it."""
     first = symptom.split(maxsplit=1)[0] if symptom else ""
     return {"all": "zero", "hang": "hang", "timeout": "hang"}.get(first, "crash" if first.startswith("SIG") else first)
 
 
 def matches(text: str, symptom: str, subject: str, issues: Sequence[Known], *, to: str) -> list[Match]:
-    """The issues that may be the same, the likeliest first.
+    """Return the issues that may be the same, the likeliest first.
 
-    The score is the part of an issue's keywords that the text has, where a keyword weighs more the fewer issues have it, and
-    half of that where the symptom is another. An issue of an operator's output is left out where another output is wrong,
+    The score is the part of an issue's keywords that the text has, where a keyword of fewer issues weighs more; it is
+    halved where the symptom differs. An issue of an operator's output is left out where another output is wrong,
     and one of another DSL always; one of a kernel of this operator elsewhere is named, and never likely: it shows what such
     kernels get wrong.
 
@@ -126,7 +126,7 @@ def _has(text: str, word: str) -> bool:
 
 
 def section(found: Sequence[Match], asked: str) -> str:
-    """The section of an issue, the likely ones first."""
+    """Return the section of an issue, the likely ones first."""
     if not found:
         return f"None of the issues known on {asked} looks like it.\n"
     lines = [f"From the issues known on {asked}; search once more before filing."]
@@ -162,5 +162,5 @@ def write(folder: Path) -> list[Match]:
 
 
 def _own(repro: str) -> str:
-    """A repro without the beginning and the end that all of them have."""
+    """Return a repro without the beginning and the end that all of them have."""
     return repro.partition("sys.excepthook = other\n")[2].partition('\nprint(f"')[0] or repro

@@ -29,12 +29,12 @@ _NOT_YET = {
 
 
 def symptom_class(symptom: str) -> str:
-    """What a title calls a symptom."""
+    """Return what a title calls a symptom."""
     return _CLASSES.get(symptom, symptom)
 
 
 def title(document: Mapping[str, Any]) -> str:
-    """One line: class of the symptom, where, of what."""
+    """Return one line: class of the symptom, where, of what."""
     facts = document["told"]
     where = ", ".join(filter(None, (facts["at"], facts["where"])))
     return f"[BUG][Fuzzer] {symptom_class(document['symptom'])}: {where}"
@@ -47,7 +47,7 @@ def command(document: Mapping[str, Any]) -> str:
 
 
 def compose(folder: Path) -> str:
-    """The text of `issue.md` from what an exported folder has: `export.json`, `repro.py`, and sections."""
+    """Return the text of `issue.md` from what an exported folder has: `export.json`, `repro.py`, and sections."""
     document = json.loads((folder / "export.json").read_text(encoding="utf-8"))
     facts = document["told"]
     name, repro = _program(folder)
@@ -88,7 +88,7 @@ def compose(folder: Path) -> str:
 
 
 def _first(folder: Path) -> list[str]:
-    """What must be read before all else: that it is healed, and what is likely the same."""
+    """Return what must be read before all else: that it is healed, and what is likely the same."""
     healed, known = _healed(folder), _read(folder / "duplicates.json")
     likely = [f"[{one['name']}]({one['address']}) ({one['state']})" for one in known.get("likely", ())]
     return [
@@ -98,18 +98,18 @@ def _first(folder: Path) -> list[str]:
 
 
 def _newest(folder: Path) -> Mapping[str, Any]:
-    """The newest release of the matrix that says whether the finding is there; empty without one."""
+    """Return the newest release of the matrix that says whether the finding is there; empty without one."""
     return _read(folder / "matrix.json").get("newest") or {}
 
 
 def _healed(folder: Path) -> str | None:
-    """The newest release, where the finding is gone there."""
+    """Return the newest release, where the finding is gone there."""
     newest = _newest(folder)
     return newest["version"] if newest.get("state") == "passes" else None
 
 
 def _program(folder: Path) -> tuple[str, str]:
-    """The program that the newest failing release takes: its file's name, and its text."""
+    """Return the program that the newest failing release takes: its file's name, and its text."""
     ported = PORTED.format(_newest(folder).get("version"))
     name = ported if _healed(folder) is None and (folder / ported).is_file() else "repro.py"
     return name, (folder / name).read_text(encoding="utf-8")
@@ -125,7 +125,7 @@ def write(folder: Path) -> None:
 
 
 def _lines(facts: Mapping[str, Any], repro: str) -> str:
-    """How long the program is, and what of."""
+    """Return how long the program is, and what it is made of."""
     count = len(repro.splitlines())
     if count == facts["whole"]:
         return f"{count} lines: {facts['form']}"

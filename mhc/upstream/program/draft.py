@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mhc.declaration import Backward, Forward
+from mhc.declaration import Backward, InTuple
 from mhc.memory import NAN_FILL
 from mhc.operator import Operator
 from mhc.upstream.program.kernels import Kernels, texts_of, tilelang_kernels, triton_kernels
@@ -29,7 +29,7 @@ _CANARY = 7.0
 
 
 def kernels_of(recording: Recording, to: str, *, cut: bool) -> tuple[Script, str]:
-    """The program of the kernels as they were launched, and what they are; with `cut` without what the result does not need.
+    """Return the program of the launched kernels, and what they are; with `cut` without what the result does not need.
 
     Raises:
         ExportError: it launched nothing of `to`, or what is wrong is not the kernels' doing.
@@ -48,13 +48,13 @@ def kernels_of(recording: Recording, to: str, *, cut: bool) -> tuple[Script, str
 
 
 def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
-    """The program of all that the stage's function leads to, and what that is.
+    """Return the program of all that the stage's function leads to, and what that is.
 
     Raises:
         ExportError: that is more than one file can hold.
     """
     function = getattr(recording.implementation, recording.stage)
-    key = key_of(function.function if isinstance(function, (Forward, Backward)) else function)
+    key = key_of(function.function if isinstance(function, (InTuple, Backward)) else function)
     whole = closure([key])
     foreign = sorted({line.split()[1].partition(".")[0] for line in whole.imports} & {"triton", "tilelang"} - {to})
     builders = sorted({module for module, _ in whole.names if module.startswith("mhc.")})
@@ -78,7 +78,7 @@ def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
         options=options,
     )
     result = "" if ends else "returned"
-    alone = isinstance(function, Forward) and len(table.outputs) == 1
+    alone = isinstance(function, InTuple)
     if not ends and not (alone and isinstance(function.function(*map(recording.given.get, arguments), **keywords), Tensor)):
         result += f"[{recording.outputs.index(recording.found.fingerprint.subject)}]"
     where = f"{recording.stage} of {recording.implementation.name}"
@@ -86,7 +86,7 @@ def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
 
 
 def _differentiated(function: str, table: Operator, given: Mapping[str, Tensor | None], options: Sequence[str]) -> str:
-    """The text of a backward: autograd's, of a plain function."""
+    """Return the text of a backward: autograd's, of a plain function."""
     there = [spec.name for spec in (*table.inputs, *table.upstream) if given[spec.name] is not None]
     inputs = [spec.name if spec.name in there else "None" for spec in table.inputs]
     leaves = [name for name in inputs if name in there and given[name].is_floating_point()]  # type: ignore[union-attr]
@@ -103,7 +103,7 @@ def _differentiated(function: str, table: Operator, given: Mapping[str, Tensor |
 
 
 def place(recording: Recording) -> str:
-    """What is wrong, as a title names it: `dx[0, 0]`, or the stage that raises."""
+    """Return what is wrong, as a title names it: `dx[0, 0]`, or the stage that raises."""
     subject = recording.found.fingerprint.subject
     if recording.raised is not None or subject == "process":
         return recording.stage
@@ -121,7 +121,7 @@ def _launches(capture: Capture, to: str) -> list[Launch]:
 
 
 def _wanted(recording: Recording) -> str:
-    """The variable that was written and should not have been, or was written beside; nothing where a result is wrong."""
+    """Return the variable that was written, or written beside, and should not have been; "" where a result is wrong."""
     if recording.band is not None:
         return recording.band[0]
     name = "" if recording.verdict is None else recording.verdict.subject
@@ -184,7 +184,7 @@ def _ended(script: Script, symptom: str) -> Script:
 
 
 def _wrong(script: Script, recording: Recording) -> Script:
-    """Further from float64 than it may be, or of another class."""
+    """Return the script with the check that a result is too far from float64, or of another class."""
     subject, case = recording.found.fingerprint.subject, recording.inputs.case
     present = {name: tensor is not None for name, tensor in recording.inputs.tensors.items()}
     formula = reference(case, subject, present)
@@ -216,7 +216,7 @@ def _wrong(script: Script, recording: Recording) -> Script:
 
 
 def _again(script: Script, recording: Recording) -> Script:
-    """Two runs that must give the same."""
+    """Return the script with the check that two runs give the same."""
     again = recording.again
     assert again is not None
     assert recording.scene.again is not None
@@ -267,7 +267,7 @@ def _again(script: Script, recording: Recording) -> Script:
 
 
 def _beside(script: Script, name: str, offset: int) -> Script:
-    """Memory beside a tensor that a kernel writes to."""
+    """Return the script with the check of memory beside a tensor that a kernel writes to."""
     text = script.made[name]
     matched = re.fullmatch(r"torch\.\w+\(\(([\d, ]*)\).*dtype=(torch\.\w+)\)", text.expression)
     if matched is None:

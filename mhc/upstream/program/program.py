@@ -101,7 +101,7 @@ def make(found: Finding, to: str, device: str, form: str) -> Program:
 
 
 def _waited(process: BaseProcess, answer: Path, *, hung: bool) -> str:
-    """How the process that records ended; one that is known to hang gets less time once it has begun to launch."""
+    """Return how the recording process ended; one that is known to hang gets less time after its first launch."""
     deadline = time.monotonic() + SECONDS
     while process.is_alive() and time.monotonic() < deadline:
         if hung and answer.exists():

@@ -55,7 +55,7 @@ def reference(case: Case, subject: str, present: Mapping[str, bool]) -> Formula:
 
 
 def _of_function(case: Case, subject: str, present: Mapping[str, bool], function: Callable[..., Any]) -> Formula:
-    """Return the plain function of an operator with float64 for every floating dtype; a gradient is autograd's."""
+    """Return the plain function of an operator with float64 for every floating dtype; autograd gives its gradients."""
     table, key = case.table, key_of(function)
     whole = closure([key])
     names = {name: f"{name}_in_float64" for name in whole.definitions}
@@ -122,7 +122,7 @@ _FLOATING = frozenset({"float", "half", "bfloat16", "float32", "float16"})
 
 
 def _plain(steps: list[ast.stmt]) -> list[ast.stmt]:
-    """Steps that are needed, with sizes written out, without casts of what is float64 already and what is computed twice."""
+    """Return the needed steps, with sizes written out, without casts to float64 of float64 and without repeated steps."""
     function = ast.FunctionDef("reference", ast.arguments([], [], None, [], [], None, []), steps, [], lineno=0)
     Simplify().visit(_Double().visit(Simplify().visit(function)))
     function.body = [part for one in function.body for part in apart(one)]
@@ -146,7 +146,7 @@ class _Double(ast.NodeTransformer):
 
 
 def _straight(table: Operator, stage: str, case: Case, present: Mapping[str, bool]) -> tuple[list[ast.stmt], list[ast.expr]]:
-    """The statements of a stage without branches, and what it returns, in order."""
+    """Return the statements of a stage without branches, and what it returns, in order."""
     function = getattr(table, stage)
     node = definition((function.__module__, function.__name__))
     lead = table.inputs[0]

@@ -76,7 +76,7 @@ class Script:
     needs: Sequence[str] = ()
 
     def text(self) -> str:
-        """What `repro.py` holds."""
+        """Return what `repro.py` holds."""
         tail = [*self.end, 'print("REPRODUCED" if wrong else "NOT REPRODUCED")', "sys.exit(wrong)"]
         first = [f"os.environ[{name!r}] = {value!r}" for name, value in sorted(self.environment.items())]
         sections = [self.helpers, *self.definitions.values(), self.reference]
@@ -106,29 +106,29 @@ class Script:
 
     @property
     def alone(self) -> bool:
-        """Whether each variable has memory of its own, and the launches are the program's own statements."""
+        """Return whether each variable has memory of its own, and the launches are the program's own statements."""
         return not self.around and list(self.observed) == [self.result] and self.device == "cpu"
 
     @property
     def given_lines(self) -> list[str]:
-        """What the stage was given, as far as anything reads it."""
+        """Return what the stage was given, as far as anything reads it."""
         read = names_in("\n".join([*self.start, *self.enclosed(self.body), *self.end]))
         lines = [line for name, text in self.given.items() if name in read for line in assigned(name, text)]
         return ['torch.set_default_device("cuda")', *lines] if self.device == "cuda" else lines
 
     @property
     def compiled(self) -> list[str]:
-        """Lines that must stand before the launches."""
+        """Return the lines that must stand before the launches."""
         return list(dict.fromkeys(call.compiled for call in self.calls if call.compiled))
 
     @property
     def launches(self) -> list[str]:
-        """Lines that launch; none where a kernel does not get so far."""
+        """Return the lines that launch; none where a kernel fails before its launch."""
         return [call.line for call in self.calls if call.head]
 
     @property
     def used(self) -> dict[str, Text]:
-        """What is made, as far as anything reads it."""
+        """Return what is made, as far as anything reads it."""
         read = names_in("\n".join([*self.enclosed([*self.launches, self.result or "pass"]), *self.end, *self.observed]))
         kept: dict[str, Text] = {}
         for name, text in list(self.made.items())[::-1]:
@@ -139,13 +139,13 @@ class Script:
 
     @property
     def body(self) -> list[str]:
-        """What else the kernels are given, the launches, and what a function around them returns."""
+        """Return what else the kernels are given, the launches, and what a function around them returns."""
         made = [line for name, text in self.used.items() for line in assigned(name, text)]
         returned = [f"return {self.result}"] if self.around.startswith("def ") and self.result else []
         return [*made, *self.launches, *returned]
 
     def enclosed(self, body: Sequence[str]) -> list[str]:
-        """The lines of the body in what they stand in."""
+        """Return the lines of the body in what they stand in."""
         inside = wrapped(body)
         if not self.around:
             return inside
@@ -154,7 +154,7 @@ class Script:
 
 
 def heading(title: str) -> list[str]:
-    """The docstring of a repro: what is wrong, and what its exit status says.
+    """Return the docstring of a repro: what is wrong, and what its exit status says.
 
     The title has a finding's words, which are not trusted: they must not end the docstring, because repros are executed.
     """
@@ -165,12 +165,12 @@ def heading(title: str) -> list[str]:
 
 
 def names_in(code: str) -> set[str]:
-    """The names in a piece of a program."""
+    """Return the names in a piece of a program."""
     return {one.id for one in ast.walk(ast.parse(code)) if isinstance(one, ast.Name)}
 
 
 def assigned(name: str, text: Text) -> list[str]:
-    """The lines that make a variable."""
+    """Return the lines that make a variable."""
     return [f"{name} = {text.expression}", *(line.format(name) for line in text.after)]
 
 
@@ -179,12 +179,12 @@ def wrapped(lines: Iterable[str]) -> list[str]:
 
 
 def _binds(line: str) -> str:
-    """The name that an import binds."""
+    """Return the name that an import binds."""
     return line.rsplit(maxsplit=1)[-1].partition(".")[0]
 
 
 def _apart(sections: Iterable[str]) -> list[str]:
-    """Functions with two blank lines after each, and one constant below the other."""
+    """Return definitions as text: two blank lines after each function, none between constants."""
     lines: list[str] = []
     for text in sections:
         if not text.strip():
@@ -197,7 +197,7 @@ def _apart(sections: Iterable[str]) -> list[str]:
 
 
 def by_value(where: str, limit: float) -> list[str]:
-    """Further from float64 than `limit`, and finite."""
+    """Return the check of a finite value that is further from float64 than `limit`."""
     return [
         f'print(f"{where}: expected {{expected!r}}, actual {{actual!r}}, bound {limit!r}")',
         "if not math.isfinite(actual):",
@@ -207,7 +207,7 @@ def by_value(where: str, limit: float) -> list[str]:
 
 
 def by_class(where: str, found: float) -> list[str]:
-    """Of the class of `found`, where another is right: finite, an infinity of one sign, or NaN."""
+    """Return the check of a value in the class of `found`, where another is right: finite, inf, -inf or NaN."""
     name = "finite" if abs(found) < float("inf") else str(found)
     return [
         f'print(f"{where}: expected {{expected!r}}, actual {{actual!r}}")',
@@ -219,12 +219,12 @@ def by_class(where: str, found: float) -> list[str]:
 
 
 def by_bits(where: str) -> list[str]:
-    """Another number, or NaN where the other is none."""
+    """Return the check of a value that is another number, or NaN where the other is none."""
     return [f'print(f"{where}: expected {{expected!r}}, actual {{actual!r}}")', "wrong = repr(actual) != repr(expected)"]
 
 
 def by_exception(where: str, found: str) -> list[str]:
-    """Raises what `found` says, "Type: first line", numbers and paths aside; the launches stand in a `try`."""
+    """Return the check of an exception like `found`, "Type: line", without numbers and paths; launches are in a `try`."""
     return [
         '    raised = ""',
         "except Exception as error:",
@@ -246,7 +246,7 @@ def steady(text):
 
 
 def by_process(found: str) -> list[str]:
-    """Its process ends as `found` says, a signal's name or `exit 3`, or does not end: `hang`. The launches are `run()`."""
+    """Return the check of how the process ends: `found` is a signal's name, `exit 3` or `hang`. The launches are `run()`."""
     return [
         'if sys.argv[1:] == ["run"]:',
         '    print("running", flush=True)',
@@ -268,7 +268,7 @@ def by_process(found: str) -> list[str]:
 
 
 def _parted(before: str, text: str, after: str, width: int = 80) -> Sequence[str]:
-    """A long string literal over several lines."""
+    """Return a long string literal over several lines."""
     if len(text) <= width:
         return [f"{before}{text!r}{after}"]
     inner = " " * (len(before) - len(before.lstrip()) + 4)

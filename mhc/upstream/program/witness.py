@@ -11,7 +11,7 @@ COUNT = 3
 
 
 def witnesses(recording: Recording) -> list[dict[str, Tensor]]:
-    """Of the shapes, dtypes and strides of the finding's: zeros where it has zeros, and numbers of no more digits elsewhere.
+    """Return tensors of the same shapes, dtypes and strides: zeros in the same places, numbers of no more digits elsewhere.
 
     So a statement that changes nothing for the finding, because something is zero or a rounding is exact, changes nothing
     for them either, and one that happens to change nothing for this one number is kept. None where two runs are compared.
@@ -30,7 +30,7 @@ def witnesses(recording: Recording) -> list[dict[str, Tensor]]:
 
 
 def _other(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """Random numbers with the digits, signs aside, that each number has at most."""
+    """Return random numbers, each with no more digits than the one that it replaces."""
     value = tensor.detach().cpu().double()
     mantissa, exponent = torch.frexp(torch.where(value.isfinite(), value, 0.0))
     whole = (mantissa.abs() * 2.0**53).long()
@@ -45,7 +45,7 @@ def _other(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _strided(tensor: Tensor, like: Tensor | None) -> Tensor:
-    """With the strides of what it stands for, in a storage of NaN."""
+    """Return a tensor with the strides of the one that it replaces, in a storage of NaN."""
     if like is None or like.is_contiguous():
         return tensor
     reach = 1 + sum((size - 1) * by for size, by in zip(like.shape, like.stride(), strict=True))

@@ -27,7 +27,7 @@ class Edit:
 
 
 def sites(definitions: Definitions) -> list[Site]:
-    """The statements that may go, in the order of the text."""
+    """Return the statements that may go, in the order of the text."""
     found = []
     for name, definition in definitions.items():
         order = {id(node): at for at, node in enumerate(ast.walk(definition))}
@@ -36,7 +36,7 @@ def sites(definitions: Definitions) -> list[Site]:
 
 
 def without(definitions: Definitions, gone: Sequence[Site]) -> Definitions:
-    """Copies of the definitions without some of their statements, and without what is empty then."""
+    """Return copies of the definitions without some of their statements, and without blocks that are empty then."""
     made = dict(definitions)
     for name in dict.fromkeys(name for name, _ in gone):
         made[name] = copy.deepcopy(definitions[name])
@@ -46,7 +46,7 @@ def without(definitions: Definitions, gone: Sequence[Site]) -> Definitions:
 
 
 def edited(definitions: Definitions, edit: Edit) -> Definitions:
-    """Copies of the definitions with one edit."""
+    """Return copies of the definitions with one edit."""
     name, at = edit.site
     made = {**definitions, name: copy.deepcopy(definitions[name])}
     target = list(ast.walk(made[name]))[at]
@@ -63,7 +63,7 @@ class _Replaced(Editor):
 
 
 def edits(definitions: Definitions, *, addresses: bool) -> Iterator[Edit]:
-    """The edits that there are.
+    """Yield the possible edits.
 
     Args:
         addresses: also those that may make a kernel reach beside its tensors.
@@ -80,12 +80,12 @@ def edits(definitions: Definitions, *, addresses: bool) -> Iterator[Edit]:
 
 
 def free(definition: ast.stmt) -> set[str] | None:
-    """The names that it reads and does not bind; None where it reads a buffer of its own that nothing writes to."""
+    """Return the names that a definition reads and does not bind; None if it reads its own buffer that nothing writes to."""
     return None if _unwritten(definition) else loads(definition) - bound(definition)
 
 
 def _unwritten(definition: ast.stmt) -> bool:
-    """Whether a buffer of its own is read that nothing writes to, nor is given to."""
+    """Return whether the definition reads a buffer of its own that nothing writes to and no call gets."""
     nodes = list(ast.walk(definition))
     made = stores(one for one in nodes if isinstance(one, ast.Assign) and ".alloc_" in ast.unparse(one.value))
     elements = [one for one in nodes if isinstance(one, ast.Subscript) and isinstance(one.value, ast.Name)]
@@ -124,7 +124,7 @@ def _choices(node: ast.AST, given: set[str], addresses: bool) -> list[Callable[[
 
 
 def _statements(node: ast.AST) -> Iterator[ast.stmt]:
-    """The statements in a definition that may go, in the order of the text."""
+    """Yield the statements in a definition that may go, in the order of the text."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt) and not isinstance(child, (ast.FunctionDef, ast.With, ast.Return, ast.Pass)):
             yield child

@@ -55,10 +55,10 @@ class Probe:
         self._stack.close()
 
     def observe(self, script: Script, wanted: str = "") -> str:
-        """What the launches of a script do, on what it is given and on the witnesses; the end of it is not run.
+        """Return what the launches of a script do, on its own inputs and on the witnesses; its end is not run.
 
         Args:
-            wanted: what another one did; where this one does something else, less is run.
+            wanted: what another script did; as soon as this one differs, it stops.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -91,6 +91,6 @@ class Probe:
 
 
 def _body(script: Script) -> str:
-    """What stands in a `try` raises here; a function is made, for `observed` to call."""
+    """Return the body without its `try`, so that it raises; or as a function, for `observed` to call."""
     head = script.around if script.around.startswith("def ") else "if True:"
     return "\n".join([head, *(f"    {line}" for line in script.body)])

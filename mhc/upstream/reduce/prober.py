@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def tried(task: dict[str, Any]) -> dict[str, Any]:
-    """What a program did: digests of what is observed, the exception that it raised, or how it ended its process."""
+    """Return what a program did: digests of what is observed, the exception that it raised, or how it ended its process."""
     exec(task["imports"], {})  # once for all forks
     reader, writer = os.pipe()
     child = os.fork()
@@ -59,7 +59,7 @@ def tried(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def seen(task: dict[str, Any]) -> dict[str, Any]:
-    """In the fork: the program on what it is given, and on each of its witnesses; no further than it does what is wanted."""
+    """Run the program in the fork, on its own inputs and on each witness, until it does something else than wanted."""
     file = Path(task["file"])
     file.write_text(task["definitions"], encoding="utf-8")  # where the DSLs read it
     namespace: dict[str, Any] = {"__name__": "__main__", "__file__": str(file)}
@@ -96,7 +96,7 @@ def seen(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def digest(value: object) -> str:
-    """Of the bits of a tensor; else its text."""
+    """Return the digest of the bits of a tensor, or the text of any other value."""
     if not isinstance(value, Tensor):
         return repr(value)
     flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
@@ -123,7 +123,7 @@ def guarded(tensor: Tensor, at_end: bool) -> Tensor:
 
 
 def _read(reader: int, deadline: float) -> str | None:
-    """All that the fork writes; None where it does not end in time."""
+    """Return all that the fork writes; None where it does not end in time."""
     parts: list[bytes] = []
     while True:
         ready, _, _ = select.select([reader], [], [], max(0.0, deadline - time.monotonic()))

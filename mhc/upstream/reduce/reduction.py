@@ -44,7 +44,7 @@ _INTERPRETED = Setting(name="interpreted", variables={"TRITON_INTERPRET": "1"})
 def shortened(
     program: Program, repro: Path, heals: Sequence[Setting], *, seconds: float = SECONDS
 ) -> tuple[Program, list[Outcome]]:
-    """The smallest program that was found and reproduces each time, which `repro` holds then, and its runs.
+    """Write the smallest program that reproduces each time to `repro`; return it and its runs.
 
     Args:
         heals: settings of the compiler that heal it; under them the result must stay what it is.
@@ -69,7 +69,7 @@ def shortened(
 
 
 def _semantics(program: Program, heals: Sequence[Setting]) -> list[Setting]:
-    """Settings under which the program does what its source says, or shows that it reads uninitialised memory."""
+    """Return the settings under which the program does what its source says, or shows that it reads uninitialised memory."""
     if program.to == "triton" and "TRITON_INTERPRET" not in program.script.environment:
         return [_INTERPRETED, *heals[:1]]
     on_c = program.to == "tilelang" and program.script.device == "cpu"
@@ -90,7 +90,7 @@ class Candidate:
 
 
 def reduced(whole: Script, probes: Sequence[Probe], *, seconds: float = SECONDS) -> Script:
-    """The smallest program that was found within `seconds`; the same one where it does not do the same twice.
+    """Return the smallest program found within `seconds`; the given one if two runs of it differ.
 
     Args:
         probes: each with a setting of its own; the first has the finding's. One under which nothing is seen is not asked.
@@ -112,7 +112,7 @@ def reduced(whole: Script, probes: Sequence[Probe], *, seconds: float = SECONDS)
 
 
 def _baseline(probe: Probe, whole: Script) -> str | None:
-    """What the whole program does, twice the same; None where it does not. A probe learns how long it takes."""
+    """Return what the whole program does; None if two runs differ. The probe learns how long a run takes."""
     for guarded in (True, False):
         probe.guarded = guarded
         started = time.monotonic()
@@ -125,7 +125,7 @@ def _baseline(probe: Probe, whole: Script) -> str | None:
 
 
 def smaller(whole: Script, state: Candidate, *, shrinks: bool) -> Candidate | None:
-    """A candidate without its unused parts; None if it does not read an input that it must read.
+    """Return a candidate without its unused parts; None if it does not read an input that it must read.
 
     Args:
         shrinks: it is written out and folded anew.
@@ -155,7 +155,7 @@ def smaller(whole: Script, state: Candidate, *, shrinks: bool) -> Candidate | No
 
 
 def _variables(call: Call, variables: set[str]) -> dict[str, str]:
-    """The variable that each argument is, where it is one."""
+    """Return the variable that each argument is, where it is one."""
     found = {name: sorted(names_in(value) & variables) for name, value in call.arguments.items()}
     return {name: those[0] for name, those in found.items() if those}
 
@@ -179,17 +179,17 @@ class _Search:
         )
 
     def script(self, state: Candidate) -> Script:
-        """The program of a state."""
+        """Return the program of a state."""
         texts = {name: self._text(node) for name, node in state.definitions.items()}
         return replace(self._whole, definitions=texts, calls=state.calls)
 
     def _sound(self, definitions: Definitions) -> bool:
-        """Whether every name that is read is bound somewhere, and every buffer that is read is written to somewhere."""
+        """Return whether every name that is read is bound, and every buffer that is read is written to."""
         read = [self._free(node) for node in definitions.values()]
         return all(names is not None and names <= self._known | definitions.keys() for names in read)
 
     def _same(self, state: Candidate) -> bool:
-        """Whether a state does what the whole program does; False too of what was tried before."""
+        """Return whether a state does what the whole program does; False too of what was tried before."""
         if time.monotonic() > self._deadline or not self._sound(state.definitions):
             return False
         script = self.script(state)
@@ -200,7 +200,7 @@ class _Search:
         return all(probe.observe(script, seen) == seen for probe, seen in self._asked)
 
     def accepts(self, candidate: Candidate) -> bool:
-        """Whether a candidate does the same; then what is left of it without what it does not need any more is the state."""
+        """Return whether a candidate does the same; then it becomes the state, without the parts that it no longer needs."""
         if not self._same(candidate):
             return False
         small = smaller(self._whole, candidate, shrinks=False)
@@ -210,13 +210,13 @@ class _Search:
         return True
 
     def shrink(self) -> None:
-        """Written out and folded anew."""
+        """Try the state written out and folded anew."""
         small = smaller(self._whole, self.state, shrinks=True)
         if small is not None and self._same(small):
             self.state = small
 
     def fewer(self) -> None:
-        """Without statements: half of them, a quarter, and so on to one at a time, from the end to the beginning."""
+        """Try to drop statements: half of them, a quarter, and so on to one at a time, from the end to the beginning."""
         many = len(sites(self.state.definitions))
         while many > 1:
             many = many // 2
@@ -232,7 +232,7 @@ class _Search:
                 self.accepts(Candidate(self.state.definitions, others))
 
     def simpler(self, *, addresses: bool) -> None:
-        """With edits, one at a time."""
+        """Try edits, one at a time."""
         at, there = 0, list(edits(self.state.definitions, addresses=addresses))
         while at < len(there):
             if self.accepts(Candidate(edited(self.state.definitions, there[at]), self.state.calls)):
@@ -242,5 +242,5 @@ class _Search:
 
 
 def _launched(script: Script) -> str:
-    """Definitions and launches as text."""
+    """Return definitions and launches as text."""
     return "\n".join([*script.definitions.values(), *(call.line for call in script.calls)])

@@ -132,7 +132,7 @@ class Interpreters:
     makes: bool = True
 
     def python(self, to: str, release: Release) -> Path:
-        """An interpreter that has the release, made if it is not there yet.
+        """Return an interpreter that has the release, made if it is not there yet.
 
         Raises:
             Unavailable: pip does not install it, or none may be made.
@@ -156,14 +156,14 @@ class Interpreters:
 
 
 def cache_folder() -> Path:
-    """Where environments are kept if nothing is said: in $MHC_CACHE, or in a folder of the user's cache."""
+    """Return where environments are kept by default: in $MHC_CACHE, or in a folder of the user's cache."""
     given = os.environ.get("MHC_CACHE")
     base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mhc"
     return base / "releases"
 
 
 def newest(to: str) -> str:
-    """The newest release of a DSL that the registry has.
+    """Return the newest release of a DSL that the registry has.
 
     Raises:
         Unavailable: it cannot be asked.
@@ -176,12 +176,12 @@ def newest(to: str) -> str:
 
 
 def shared() -> list[str]:
-    """The folders of packages that environments have behind their own."""
+    """Return the folders of packages that environments have behind their own."""
     return [one for one in dict.fromkeys(sys.path) if Path(one).name in {"site-packages", "dist-packages"}]
 
 
 def _name(to: str, release: Release) -> str:
-    """A folder's name: another one as soon as anything that it is made of is another."""
+    """Return a folder's name, which depends on everything that the environment is made of."""
     parts = (sys.version, sys.base_prefix, *shared(), *(release.companions or ("as the wheel asks",)), *release.preload)
     return f"{to}-{release.version}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:8]}"
 
@@ -218,16 +218,16 @@ def _pip(arguments: list[str]) -> str:
 
 
 def _last(text: str) -> str:
-    return (text.strip().splitlines() or ["nothing said"])[-1][:_LAST]
+    return (text.strip().splitlines() or ["no output"])[-1][:_LAST]
 
 
 def installed(python: Path, to: str) -> str | None:
-    """The release of a DSL that an interpreter has; None if it has none."""
+    """Return the release of a DSL that an interpreter has; None if it has none."""
     return _tell(python, to, "", SECONDS)[0].get(to)
 
 
 def check_ready(python: Path, to: str, version: str, need: str, *, seconds: float = SECONDS) -> tuple[str, dict[str, str]]:
-    """Run the trivial program of a need, by itself; gives why a repro cannot be run, if so, and the versions that are there.
+    """Run the trivial program of a need; return why a repro cannot run here ("" if it can), and the installed versions.
 
     Args:
         version: the release that the interpreter must have.
@@ -244,7 +244,7 @@ def check_ready(python: Path, to: str, version: str, need: str, *, seconds: floa
 
 
 def _tell(python: Path, to: str, text: str, seconds: float) -> tuple[dict[str, str], Outcome]:
-    """The versions that an interpreter has of what matters for a DSL, and how a program did there."""
+    """Return the versions of a DSL and its companions that an interpreter has, and the outcome of a program there."""
     says = f"print({_HAS!r}, *(f'{{name}}={{have(name)}}' for name in {(to, *_COMPANIONS[to])!r}), flush=True)\n"
     with tempfile.TemporaryDirectory() as name:
         program = Path(name) / "trial.py"

@@ -38,7 +38,7 @@ class State(Enum):
 
     @property
     def judged(self) -> bool:
-        """Whether it says that the finding is there, or that it is not."""
+        """Return whether it says that the finding is there, or that it is not."""
         return self.bad or self is State.PASSES
 
 
@@ -64,8 +64,8 @@ class Row:
         return sum(one.reproduced for one in self.outcomes)
 
     @property
-    def told(self) -> str:
-        """How many of its runs reproduce, and the reason."""
+    def summary(self) -> str:
+        """Return how many of its runs reproduce, and the reason."""
         runs = f"{self.reproduced} of {len(self.outcomes)} runs reproduce" if self.outcomes else ""
         return "; ".join(filter(None, (runs, self.reason)))
 
@@ -98,7 +98,7 @@ class Change:
 
 
 def changes(rows: Sequence[Row]) -> list[Change]:
-    """Where a release differs from the one before it that was judged; releases that were not run differ from none."""
+    """Return the pairs of judged releases, next to each other, that differ; a release that was not run is in none."""
     judged = [index for index, row in enumerate(rows) if row.state.judged]
     return [
         Change(rows[left], rows[right], tuple(row.version for row in rows[left + 1 : right]))
@@ -108,7 +108,7 @@ def changes(rows: Sequence[Row]) -> list[Change]:
 
 
 def enough(rate: float) -> int:
-    """How many runs without a failure tell that a repro is healed, if it failed in this part of its runs before."""
+    """Return how many runs without a failure show that a repro is healed, if it failed at this rate before."""
     if rate >= 1:
         return RUNS
     return max(RUNS, math.ceil(math.log(DOUBT) / math.log1p(-rate)))
@@ -137,11 +137,11 @@ class Matrix:
         self._rate = 1.0
 
     def rows(self, releases: Sequence[Release], own: str, *, bisects: bool | None = None) -> list[Row]:
-        """A row for each release, in their order.
+        """Return a row for each release, in their order.
 
         Args:
-            own: the release of the finding. It is run first: how often it fails there tells how many runs the others need.
-            bisects: whether only those are run that bisection asks for; if a list is long, if not said.
+            own: the release of the finding. It is run first: its rate of failures decides how many runs the others need.
+            bisects: whether only the releases are run that bisection asks for. Default: for a long list.
         """
         rows = {one.version: Row(version=one.version) for one in releases}
         known = {one.version: one for one in releases}
@@ -163,7 +163,7 @@ class Matrix:
         return list(rows.values())
 
     def row(self, release: Release) -> Row:
-        """One release, run."""
+        """Run one release, and return its row."""
         given = release.version in self._interpreters.given
         wanted = () if given else (f"{self._to}=={release.version}", *(release.companions or ()))
         try:
@@ -191,14 +191,14 @@ class Matrix:
         )
 
     def _wanted(self, outcomes: Sequence[Outcome]) -> int:
-        """How many runs there must be; more of one that passes where the finding fails now and then."""
+        """Return how many runs a release needs: more where it passes and the finding is flaky."""
         return enough(self._rate) if all(one.healed for one in outcomes) else RUNS
 
 
 def bisect(versions: Sequence[str], visit: Callable[[str], State], inside: Collection[str] = ()) -> None:
-    """Visit the releases that tell where a repro begins to fail, or no longer does: the ends, then into each difference.
+    """Visit the releases that show where a repro begins or ceases to fail: the ends, then the middle of each difference.
 
-    A release that says nothing is passed over for the nearest in the same stretch that does.
+    In place of a release that says nothing, the nearest one of the same stretch is visited.
 
     Args:
         visit: gives the state of a release, run at the first time only. inside: releases to begin with, beside the ends.

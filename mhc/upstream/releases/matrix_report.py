@@ -25,15 +25,15 @@ _SEEN = {
 
 
 def newest_judged(rows: Sequence[Row]) -> Row | None:
-    """The newest release that says whether the finding is there."""
+    """Return the newest release that says whether the finding is there."""
     return next((row for row in reversed(rows) if row.state.judged), None)
 
 
 def text(to: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
-    """The section of an issue: where it changed, the table, how the program was changed.
+    """Return the section of an issue: where it changed, the table, how the program was changed.
 
     Args:
-        notes: what else must be said of the list, as a registry that could not be asked.
+        notes: further sentences about the list, such as that a registry could not be asked.
     """
     lines = [*sentences(rows), *notes]
     lines += ["", f"| {to} | | runs that reproduce | seen | with |", "|---|---|---|---|---|"]
@@ -52,13 +52,13 @@ def text(to: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
 
 
 def _seen(row: Row) -> str:
-    """What was there instead of what is right, in the last run that reproduces."""
+    """Return what was there instead of what is right, in the last run that reproduces."""
     values = [one.values.partition(", actual ")[2] for one in row.outcomes if one.reproduced]
     return values[-1][:_WIDTH] if values else ""
 
 
 def sentences(rows: Sequence[Row]) -> list[str]:
-    """Between which releases it changed, or that it did not."""
+    """Return sentences that say between which releases the result changed, or that it did not."""
     said = [_sentence(one) for one in changes(rows)] or [_same(rows)]
     untried = [row.version for row in rows if row.state is State.UNTRIED]
     if untried:
@@ -87,7 +87,7 @@ def _same(rows: Sequence[Row]) -> str:
 
 
 def document(to: str, need: str, rows: Sequence[Row], notes: Sequence[str] = ()) -> dict[str, Any]:
-    """The same as JSON."""
+    """Return the same as JSON."""
     newest = newest_judged(rows)
     return {
         "to": to,

@@ -10,10 +10,10 @@ from mhc.upstream.releases.interpreters import Interpreters
 from mhc.upstream.releases.matrix import Matrix, Row, State
 from mhc.upstream.releases.releases import NEEDS, Release
 
-STILL, HEALED, CHANGED, UNKNOWN = FATES = ("still failing", "healed", "changed", "could not run")
+STILL, HEALED, CHANGED, UNKNOWN = STATUSES = ("still failing", "healed", "changed", "could not run")
 """What has become of an exported finding; changed is what fails now and then, or in another way."""
 
-_FATES = {
+_STATUSES = {
     State.FAILS: STILL,
     State.PASSES: HEALED,
     State.FLAKY: CHANGED,
@@ -35,18 +35,18 @@ class ExportedFolder:
 
     @property
     def needs(self) -> str:
-        """Of `releases.NEEDS`; older folders do not have it: they need a GPU if their environment has one."""
+        """Return one of `releases.NEEDS`. Older folders lack it: they need a GPU if their environment has one."""
         usual = "cuda" if self.document["environment"]["devices"] else NEEDS[self.to][0]
         return str(self.document.get("needs", usual))
 
     @property
     def own(self) -> str:
-        """The release of the DSL that the finding was exported with."""
+        """Return the release of the DSL that the finding was exported with."""
         return str(self.document["environment"]["packages"].get(self.to, "absent")).partition("+")[0]
 
 
 def read(folder: Path) -> ExportedFolder:
-    """An exported folder.
+    """Return an exported folder.
 
     Raises:
         ValueError: it is none.
@@ -64,7 +64,7 @@ def read(folder: Path) -> ExportedFolder:
 
 
 def find(places: Iterable[Path]) -> Iterator[ExportedFolder]:
-    """The exported folders among `places` and below them.
+    """Yield the exported folders among `places` and below them.
 
     Raises:
         ValueError: an `export.json` is not what export writes.
@@ -75,7 +75,7 @@ def find(places: Iterable[Path]) -> Iterator[ExportedFolder]:
 
 
 def recheck(exported: ExportedFolder, release: Release, interpreters: Interpreters, *, seconds: float) -> tuple[str, Row]:
-    """Run a repro on one release, as often as a matrix does; gives its fate, and the row of the matrix."""
+    """Run a repro on one release, as often as a matrix does; return its status and its row."""
     matrix = Matrix(exported.folder / "repro.py", exported.to, exported.needs, interpreters, seconds=seconds)
     row = matrix.row(release)
-    return _FATES[row.state], row
+    return _STATUSES[row.state], row

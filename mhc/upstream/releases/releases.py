@@ -31,7 +31,7 @@ class Release:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """What releases are sorted by."""
+        """Return what releases are sorted by."""
         return order(self.version)
 
 
@@ -96,18 +96,18 @@ PORTS: Mapping[str, tuple[Port, ...]] = {
 
 
 def order(version: str) -> tuple[int, ...]:
-    """Numbers to compare versions by: 0.1.7 < 0.1.7.post3 < 0.1.8; what stands behind a `+` is left out."""
+    """Return numbers to compare versions by: 0.1.7 < 0.1.7.post3 < 0.1.8; the part after a `+` is ignored."""
     plain, _, post = version.partition("+")[0].partition(".post")
     return (*(int(part) for part in plain.split(".")), *((0, int(post)) if post else ()))
 
 
 def release(to: str, version: str) -> Release:
-    """A release of a DSL: as listed, or without companions if it has not been tried."""
+    """Return a release of a DSL: as listed, or without companions if it has not been tried."""
     return next((one for one in RELEASES[to] if one.version == version), Release(version, None))
 
 
 def chosen(to: str, own: str, newest: str | None) -> list[Release]:
-    """What a finding's repro is run on if nothing else is said: its own release, each later one, and the newest.
+    """Return the releases that a finding's repro is run on by default: its own, each later one, and the newest.
 
     Args:
         own: the release that the finding was made on. newest: of the registry; None where it was not asked.
@@ -118,12 +118,12 @@ def chosen(to: str, own: str, newest: str | None) -> list[Release]:
 
 
 def ordered(releases: Sequence[Release]) -> list[Release]:
-    """Oldest first, each once."""
+    """Return the releases, oldest first, each once."""
     return sorted({one.version: one for one in releases}.values(), key=lambda one: one.order)
 
 
 def port(to: str, version: str, text: str) -> tuple[str, tuple[str, ...]]:
-    """A program's text as a release takes it, and why it differs from `text`."""
+    """Return a program's text as a release takes it, and why it differs from `text`."""
     reasons = []
     for one in PORTS[to]:
         changed = re.sub(one.old, one.new, text) if order(version) >= order(one.first) else text

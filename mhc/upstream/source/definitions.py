@@ -35,7 +35,7 @@ class _Import:
 
 
 def closure(entries: Sequence[Key]) -> Flat:
-    """Return all that the entries use, each definition under a name that nothing else has: its own where that is free.
+    """Return all that the entries use, each definition under a unique name: its own if that is free.
 
     Raises:
         ExportError: a name that no module binds, or a module without a file.
@@ -122,7 +122,7 @@ def _placeholder(key: Key) -> str:
 
 
 def definition(key: Key) -> ast.stmt:
-    """A copy of the statement that defines a name at the top level of its module; of an operator, its plain function.
+    """Return a copy of the statement that defines a name at the top level of its module; of an operator, its plain function.
 
     Raises:
         ExportError: there is none.
@@ -138,7 +138,7 @@ def definition(key: Key) -> ast.stmt:
 
 
 def resolve(module: str, name: str) -> Key | _Import | None:
-    """What a module's top level binds a name to; None of a builtin."""
+    """Return what a module's top level binds a name to; None of a builtin."""
     found = _bindings(module).get(name)
     if isinstance(found, _Import) and not is_public(found.module):
         if found.name is None:

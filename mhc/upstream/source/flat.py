@@ -26,14 +26,14 @@ class Flat:
         return {name: node for name, node in self.definitions.items() if isinstance(node, ast.FunctionDef)}
 
     def calls(self, node: ast.AST) -> Iterator[tuple[ast.FunctionDef, ast.Call]]:
-        """The calls of its functions in a piece of it, each with that function."""
+        """Yield the calls of its functions in a piece of it, each with that function."""
         functions = self.functions
         for call in ast.walk(node):
             if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in functions:
                 yield functions[call.func.id], call
 
     def calls_of(self, function: ast.FunctionDef) -> list[ast.Call]:
-        """All calls of one of its functions."""
+        """Return all calls of one of its functions."""
         return [call for node in self.definitions.values() for one, call in self.calls(node) if one is function]
 
     def keep(self, entries: Iterable[str]) -> None:
@@ -58,7 +58,7 @@ class Flat:
             change()
 
     def add(self, other: "Flat") -> dict[str, str]:
-        """Take in another's definitions; gives the names that they have here. What is there already is not added again."""
+        """Add another's definitions, unless they are here already; return the names that they have here."""
         names: dict[str, str] = {}
         for name, node in other.definitions.items():
             renamed = Renaming(names).visit(node)
@@ -92,7 +92,7 @@ class _Bare(Editor):
 
 
 def bare(node: ast.stmt) -> ast.stmt:
-    """A definition without docstrings; annotations stay, since a DSL reads them."""
+    """Return a definition without docstrings; annotations stay, since a DSL reads them."""
     made: ast.stmt = _Bare().visit(node)
     return made
 
@@ -113,7 +113,7 @@ class Renaming(ast.NodeTransformer):
 
 
 def called(node: ast.stmt, name: str) -> ast.stmt:
-    """A definition under another name."""
+    """Return a definition under another name."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         node.name = name
     elif isinstance(node, ast.Assign):
@@ -122,12 +122,12 @@ def called(node: ast.stmt, name: str) -> ast.stmt:
 
 
 def loads(node: ast.AST) -> set[str]:
-    """The names that are read."""
+    """Return the names that are read."""
     return set(_read(node))
 
 
 def _read(node: ast.AST) -> Iterator[str]:
-    """The names that are read, in the order of the text."""
+    """Yield the names that are read, in the order of the text."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
         yield node.id
     for child in ast.iter_child_nodes(node):
@@ -135,13 +135,13 @@ def _read(node: ast.AST) -> Iterator[str]:
 
 
 def stores(nodes: Iterable[ast.AST]) -> set[str]:
-    """The names that are assigned to."""
+    """Return the names that are assigned to."""
     inside = (one for node in nodes for one in ast.walk(node))
     return {one.id for one in inside if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load)}
 
 
 def bound(node: ast.AST) -> set[str]:
-    """Names that a function or class binds inside of itself: parameters, targets, nested functions, imports."""
+    """Return the names that a function or class binds inside of itself: parameters, targets, nested functions, imports."""
     if not isinstance(node, (ast.FunctionDef, ast.ClassDef)):
         return set()
     inside = stores([node])
@@ -156,12 +156,12 @@ def bound(node: ast.AST) -> set[str]:
 
 
 def names(node: ast.AST) -> set[str]:
-    """Every name in a piece, parameters included."""
+    """Return every name in a piece, parameters included."""
     return bound(node) | {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
 def pairs(node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
-    """The target of an assignment with its value; the elements where a tuple is assigned to a tuple."""
+    """Return the target of an assignment and its value; if both are tuples, the pairs of their elements."""
     target, value = node.targets[0], node.value
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         return list(zip(target.elts, value.elts, strict=True))
@@ -173,13 +173,13 @@ def parameters(function: ast.FunctionDef) -> list[str]:
 
 
 def literal(node: ast.AST, modules: Collection[str] = ("tl", "torch")) -> bool:
-    """Whether a node is a constant, or a name in one of the modules, such as `tl.float32`."""
+    """Return whether a node is a constant, or a name in one of the modules, such as `tl.float32`."""
     dtype = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules
     return isinstance(node, ast.Constant) or dtype
 
 
 def pointer(address: ast.expr) -> ast.expr:
-    """What an address is counted from: `out` in `out + rows * n + columns`."""
+    """Return what an address is counted from: `out` in `out + rows * n + columns`."""
     while isinstance(address, (ast.BinOp, ast.Subscript)):
         address = address.left if isinstance(address, ast.BinOp) else address.value
     return address

@@ -12,7 +12,7 @@ Known = Mapping[str, ast.expr]
 
 
 def constant(value: object) -> ast.expr:
-    """An expression for a plain value."""
+    """Return an expression for a plain value."""
     return ast.parse(repr(value), mode="eval").body
 
 
@@ -37,7 +37,7 @@ class Fold(ast.NodeTransformer):
         return super().visit(node)
 
     def visit_Lambda(self, node: ast.Lambda) -> Any:
-        """Its own parameters hide the names."""
+        """Leave out the names that its own parameters hide."""
         hidden = {one.arg: self._known.pop(one.arg) for one in node.args.args if one.arg in self._known}
         node.body = self.visit(node.body)
         self._known.update(hidden)
@@ -81,7 +81,7 @@ class Fold(ast.NodeTransformer):
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
-        """A compile-time name whose value is known is that value from here on."""
+        """Replace a compile-time name from here on by its value, where that is known."""
         if node.value is not None:
             node.value = self.visit(node.value)
             if isinstance(node.target, ast.Name) and literal(node.value):
@@ -90,7 +90,7 @@ class Fold(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> Any:
-        """What is loaded through a pointer of known type has that type."""
+        """Give what is loaded through a pointer of known type that type."""
         self.generic_visit(node)
         if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
             text = f"{node.targets[0].id}.dtype"
@@ -139,7 +139,7 @@ class Fold(ast.NodeTransformer):
 
 
 def _loaded_from(node: ast.expr) -> str | None:
-    """The pointer that `tl.load(pointer + ...)` is counted from."""
+    """Return the pointer that `tl.load(pointer + ...)` is counted from."""
     if not isinstance(node, ast.Call) or ast.unparse(node.func) != "tl.load" or not node.args:
         return None
     address = pointer(node.args[0])

@@ -53,7 +53,7 @@ class _Expressions(ast.NodeTransformer):
 
 
 def _applied(body: ast.expr, parameters: list[str], given: list[ast.expr]) -> ast.expr | None:
-    """An expression of parameters for what they are; None where that would compute something twice."""
+    """Return an expression with its parameters replaced by their values; None if that would compute something twice."""
     if len(parameters) != len(given):
         return None
     typed = {id(one.value) for one in ast.walk(body) if isinstance(one, ast.Attribute) and one.attr == "dtype"}
@@ -113,7 +113,7 @@ class _Statements(ast.NodeTransformer):
 
 
 def _results(result: ast.expr, statement: ast.stmt) -> dict[str, str]:
-    """Locals of the function that are what the caller's names become."""
+    """Return the locals of the function that the caller's names become."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return {}
     read = loads(statement.value)
@@ -125,7 +125,7 @@ def _results(result: ast.expr, statement: ast.stmt) -> dict[str, str]:
 
 
 def apart(statement: ast.stmt) -> list[ast.stmt]:
-    """`a, b = x, y` as two statements where neither needs the other, and nothing where a name becomes itself."""
+    """Split `a, b = x, y` into statements where neither needs the other, and drop a name that becomes itself."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return [statement]
     changed = [
@@ -139,7 +139,7 @@ def apart(statement: ast.stmt) -> list[ast.stmt]:
 
 
 def bind(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | None:
-    """What a call gives each parameter; None where it leaves one out or gives more."""
+    """Return what a call gives each parameter; None where it leaves one out or gives more."""
     wanted = parameters(function)
     if len(call.args) > len(wanted) or any(isinstance(one, ast.Starred) for one in call.args):
         return None
@@ -152,7 +152,7 @@ def bind(function: ast.FunctionDef, call: ast.Call) -> dict[str, ast.expr] | Non
 
 
 def _returned(function: ast.FunctionDef, given: Mapping[str, ast.expr]) -> ast.expr | None:
-    """What a function returns that does nothing else, once the constants that it is given are known."""
+    """Return the expression that a function returns if it does nothing else, given its constant arguments."""
     plain = {name: value for name, value in given.items() if literal(value)}
     node = Fold(plain).visit(copy.deepcopy(function)) if plain and not plain.keys() & stores(function.body) else function
     body = [one for one in node.body if not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant))]
@@ -160,14 +160,14 @@ def _returned(function: ast.FunctionDef, given: Mapping[str, ast.expr]) -> ast.e
 
 
 def _straight(function: ast.FunctionDef) -> bool:
-    """Whether it returns at its end alone."""
+    """Return whether it returns at its end alone."""
     returns = [one for one in ast.walk(function) if isinstance(one, ast.Return)]
     inner = [one for one in ast.walk(function) if isinstance(one, (ast.FunctionDef, ast.Yield)) and one is not function]
     return not inner and (not returns or (len(returns) == 1 and returns[0] is function.body[-1]))
 
 
 def _cheap(node: ast.expr) -> bool:
-    """What may be written twice."""
+    """Return whether an expression may be written twice."""
     index = isinstance(node, ast.BinOp) and all(
         isinstance(one, (ast.Name, ast.Constant, ast.BinOp, ast.operator, ast.Load)) for one in ast.walk(node)
     )

@@ -40,7 +40,7 @@ def shrink(made: Flat, entries: Sequence[str], grids: Mapping[str, Sequence[int]
 def slim(
     made: Flat, launched: Sequence[Launched], needed: set[str], grids: Mapping[str, Sequence[int]] | None = None
 ) -> list[int]:
-    """Shrink what is launched, and cut it to what some variables need; gives which launches are left.
+    """Shrink the launched kernels, and cut them to what some variables need; return the launches that are left.
 
     Args:
         launched, needed: as for `cut`.
@@ -85,7 +85,7 @@ class _Unused(Editor):
 
 
 def _pure(node: ast.AST) -> bool:
-    """No call, or one of what only computes a value."""
+    """Return whether an expression has no call, or only calls that compute a value."""
     if not isinstance(node, ast.Call):
         return True
     called = ast.unparse(node.func)
@@ -93,7 +93,7 @@ def _pure(node: ast.AST) -> bool:
 
 
 def returned(function: ast.FunctionDef) -> None:
-    """`y = f(x)` and `return y` become `return f(x)`."""
+    """Turn `y = f(x)` and `return y` into `return f(x)`."""
     if len(function.body) < 2:
         return
     made, last = function.body[-2:]
@@ -104,7 +104,7 @@ def returned(function: ast.FunctionDef) -> None:
 
 
 def _unread(made: Flat, entries: Iterable[str]) -> None:
-    """Parameters that a function does not read go, and so do the arguments of its calls."""
+    """Drop the parameters that a function does not read, and the arguments of its calls."""
     for name, function in made.functions.items():
         gone = set(parameters(function)) - set().union(*map(loads, function.body))
         if name not in entries and gone and all(bind(function, call) for call in made.calls_of(function)):
@@ -112,7 +112,7 @@ def _unread(made: Flat, entries: Iterable[str]) -> None:
 
 
 def _unwanted(made: Flat, entries: Iterable[str]) -> None:
-    """Of a tuple that a function returns, what no caller reads goes."""
+    """Drop the elements of a returned tuple that no caller reads."""
     for name, function in made.functions.items():
         returns = [one for one in ast.walk(function) if isinstance(one, ast.Return)]
         if name in entries or returns != function.body[-1:] or not isinstance(returns[0].value, ast.Tuple):
@@ -141,7 +141,7 @@ def _some(elements: Sequence[ast.expr], wanted: Collection[int], context: ast.ex
 
 
 def lifted(made: Flat, factory: str) -> str:
-    """A TileLang kernel out of the factory that only returns it, if it does no more; gives the name of what is left."""
+    """Take a TileLang kernel out of a factory that does nothing else; return the name of what is left."""
     function = made.functions[factory]
     kernel = next((one for one in function.body if isinstance(one, ast.FunctionDef)), None)
     if kernel is None or parameters(function):

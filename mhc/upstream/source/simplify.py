@@ -125,7 +125,7 @@ class Simplify(Fold):
         return [*first, node]
 
     def _elements(self, statement: ast.Assign) -> list[ast.stmt]:
-        """Statements that compute the elements of a tuple, which then holds their names."""
+        """Return statements that compute the elements of a tuple, which then holds their names."""
         value, target = statement.value, statement.targets[0]
         if not isinstance(value, ast.Tuple) or not isinstance(target, ast.Name):
             return []
@@ -146,14 +146,14 @@ class Simplify(Fold):
 
 
 def _straight(loop: ast.For) -> bool:
-    """Whether the body leaves the variables of the loop, and the loop, alone."""
+    """Return whether the body leaves the variables of the loop, and the loop, alone."""
     inside = [one for statement in loop.body for one in ast.walk(statement)]
     leaves = any(isinstance(one, (ast.Break, ast.Continue)) for one in inside)
     return not leaves and not loop.orelse and not stores(loop.body) & stores([loop.target])
 
 
 def _firsts(node: ast.expr) -> list[int] | None:
-    """The one value of each variable of a loop that runs once; empty where it never runs, None where it runs more often."""
+    """Return the value of each variable of a loop that runs once; empty if it never runs, None if it runs more often."""
     if not isinstance(node, ast.Call) or ast.unparse(node.func) not in _LOOPS:
         return None
     numbers = [number for number in map(_integer, node.args) if number is not None]
@@ -166,7 +166,7 @@ def _firsts(node: ast.expr) -> list[int] | None:
 
 
 def _standing(node: ast.expr) -> bool:
-    """What may be written out as often as one likes: a name, a whole number, a DSL's dtype, and tuples of these."""
+    """Return whether copies of an expression cost nothing: a name, an integer, a DSL's dtype, or a tuple of these."""
     if isinstance(node, ast.Tuple):
         return all(map(_standing, node.elts))
     number = isinstance(node, ast.Constant) and isinstance(node.value, float)

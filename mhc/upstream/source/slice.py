@@ -45,7 +45,7 @@ def cut(made: Flat, launched: Sequence[Launched], needed: set[str]) -> list[int]
 
 
 def prim_func(function: ast.FunctionDef) -> ast.FunctionDef:
-    """The kernel inside of TileLang's factory, or the kernel itself."""
+    """Return the kernel inside of TileLang's factory, or the kernel itself."""
     return next((one for one in function.body if isinstance(one, ast.FunctionDef)), function)
 
 
@@ -62,7 +62,7 @@ class Cutter:
         self._kept: set[ast.stmt] = set()
 
     def reads(self, function: ast.FunctionDef, wanted: Iterable[str]) -> set[str]:
-        """The names whose value before a kernel it needs for the tensors `wanted`, themselves included."""
+        """Return the names whose value before a kernel it needs for the tensors `wanted`, themselves included."""
         self._addresses, self._kept = _addresses(_plain(function)), set()
         return self._before(function.body, set(wanted)) | set(wanted)
 
@@ -74,7 +74,7 @@ class Cutter:
         function.args.args = [one for one in function.args.args if one.arg in left]
 
     def writes(self, function: ast.FunctionDef) -> set[str]:
-        """Parameters through which a function writes."""
+        """Return the parameters through which a function writes."""
         parameters = {one.arg for one in function.args.args}
         plain = _plain(function)
         addresses = _addresses(plain)
@@ -82,7 +82,7 @@ class Cutter:
         return set().union(found, *(addresses.get(name, set()) for name in found)) & parameters
 
     def _before(self, body: list[ast.stmt], live: set[str]) -> set[str]:
-        """What is live before a block, for what is `live` after it; the statements that are needed are kept."""
+        """Return what is live before a block, for what is `live` after it; the statements that are needed are kept."""
         for statement in reversed(body):
             live = self._around(statement, live) if isinstance(statement, _BLOCKS) else self._one(statement, live)
         return live
@@ -110,18 +110,18 @@ class Cutter:
         return live | self._read(statement)
 
     def _read(self, node: ast.AST) -> set[str]:
-        """The names in it, with those of the memory that they point into."""
+        """Return the names in it, with those of the memory that they point into."""
         names = _loaded(node)
         return names.union(*(self._addresses.get(name, set()) for name in names))
 
     def _written(self, statement: ast.stmt) -> set[str]:
-        """Names that one statement assigns to, or writes through, with those of the memory that they point into."""
+        """Return the names that a statement assigns to, or writes through, with those of the memory that they point into."""
         through = self._through(statement)
         whole = set().union(*map(_root, _targets(statement))) | through
         return whole.union(*(self._addresses.get(name, set()) for name in through))
 
     def _through(self, statement: ast.stmt) -> set[str]:
-        """Names of the memory that one statement writes to."""
+        """Return the names of the memory that one statement writes to."""
         assigned = [one for one in _targets(statement) if not isinstance(one, (ast.Name, ast.Tuple))]
         if assigned:
             return set().union(*map(_root, assigned))
@@ -162,7 +162,7 @@ def _targets(statement: ast.stmt) -> list[ast.expr]:
 
 
 def _call(statement: ast.stmt) -> ast.Call | None:
-    """The call that a statement is."""
+    """Return the call that a statement is."""
     return statement.value if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
 
 
@@ -175,7 +175,7 @@ def _root(target: ast.AST) -> set[str]:
 
 
 def _addresses(statements: Sequence[ast.stmt]) -> dict[str, set[str]]:
-    """Local names with all the names that they are counted from, over any number of assignments."""
+    """Return local names with all the names that they are counted from, over any number of assignments."""
     found: dict[str, set[str]] = {}
     count = -1
     while count != (count := sum(map(len, found.values()))):

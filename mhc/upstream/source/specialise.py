@@ -22,7 +22,7 @@ def specialise(
     kinds: tuple[type, ...] = (bool,),
     absent: frozenset[str] = frozenset(),
 ) -> None:
-    """Rewrite each function for what every caller gives it, and leave out what the entries do not use then.
+    """Rewrite each function for the arguments that all its callers share, and drop what the entries no longer use.
 
     Args:
         known: of each entry.
@@ -42,7 +42,7 @@ def specialise(
 
 
 def _learns(made: Flat, function: ast.FunctionDef, own: Mapping[str, dict[str, ast.expr]], choose: Choose) -> bool:
-    """Add the constants and the types that every call of a function gives to one parameter; tell whether there were any."""
+    """Add constants and types that every call of a function gives to a parameter; return whether there were any."""
     called = [
         (caller, call) for caller, node in made.definitions.items() for one, call in made.calls(node) if one is function
     ]
@@ -77,7 +77,7 @@ def without_parameters(made: Flat, function: ast.FunctionDef, gone: Collection[s
 
 
 def compile_time(function: ast.FunctionDef) -> set[str]:
-    """Triton's parameters that its compiler must know."""
+    """Return the parameters that Triton's compiler must know."""
     return {
         one.arg
         for one in function.args.args
@@ -86,12 +86,12 @@ def compile_time(function: ast.FunctionDef) -> set[str]:
 
 
 def undecorated(function: ast.FunctionDef) -> set[str]:
-    """Every parameter of a plain Python function; none of a kernel or macro."""
+    """Return every parameter of a plain Python function; none of a kernel or macro."""
     return set() if function.decorator_list else {one.arg for one in function.args.args}
 
 
 def _constants(made: Flat, kinds: tuple[type, ...]) -> Known:
-    """Definitions that are a constant of these types."""
+    """Return the definitions that are a constant of these types."""
     found: dict[str, ast.expr] = {}
     for (module, own), name in made.names.items():
         value = getattr(importlib.import_module(module), own, None)

@@ -23,7 +23,7 @@ _PIECE = 100
 
 
 def unparse(statements: Iterable[ast.stmt]) -> list[str]:
-    """Lines, with a blank one around functions."""
+    """Return the lines of statements, with a blank one around functions."""
     lines: list[str] = []
     flat = True
     for statement in statements:
@@ -37,7 +37,7 @@ def unparse(statements: Iterable[ast.stmt]) -> list[str]:
 
 
 def wrap(line: str) -> list[str]:
-    """A logical line, broken within brackets after commas, and before operators, long literals and parts of one."""
+    """Return a logical line, broken within brackets after commas, and before operators, long literals and parts of one."""
     if len(line) <= WIDTH:
         return [line]
     indent = len(line) - len(line.lstrip())
@@ -54,7 +54,7 @@ def wrap(line: str) -> list[str]:
 
 
 def _places(line: str) -> list[int]:
-    """Where a line may be broken: columns, within brackets."""
+    """Return where a line may be broken: columns, within brackets."""
     indent = len(line) - len(line.lstrip())
     places: set[int] = set()
     depth, last = 0, tokenize.ENCODING
@@ -89,7 +89,7 @@ class Text:
 
 
 def tensor_text(tensor: Tensor) -> Text:
-    """The values of a tensor, dense: literal, one value with exceptions, or packed."""
+    """Return the values of a tensor, dense: literal, one value with exceptions, or packed."""
     value = tensor.detach().cpu().contiguous()
     shape, sizes, dtype = shape_text(value.shape), tuple(value.shape), str(value.dtype)
     if value.numel() == 0:
@@ -110,7 +110,7 @@ def tensor_text(tensor: Tensor) -> Text:
 
 
 def strided_text(tensor: Tensor, shape: Iterable[int]) -> tuple[str, ...]:
-    """Lines that give a dense variable `{}` the strides of `tensor`, in a storage of NaN."""
+    """Return the lines that give a dense variable `{}` the strides of `tensor`, in a storage of NaN."""
     reach = 1 + sum((size - 1) * by for size, by in zip(tensor.shape, tensor.stride(), strict=True))
     view = f"as_strided({tuple(shape)}, {tuple(tensor.stride())})"
     return (f"{{0}} = torch.full(({reach},), math.nan, dtype={{0}}.dtype).{view}.copy_({{0}})",)
@@ -127,5 +127,5 @@ def _number(value: float) -> str:
 
 
 def _differs(a: float, b: float) -> bool:
-    """-0.0 is another value than 0.0, and NaN is itself."""
+    """Return whether two values differ: -0.0 and 0.0 do, NaN and NaN do not."""
     return not (a == b and math.copysign(1, a) == math.copysign(1, b)) and not (math.isnan(a) and math.isnan(b))

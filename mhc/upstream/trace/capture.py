@@ -37,7 +37,7 @@ class Launch:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same in two runs of the same host code on tensors of the same shapes."""
+        """Return what is the same in two runs of the same host code on tensors of the same shapes."""
         name = self.kernel if isinstance(self.kernel, str) else self.kernel.fn.__qualname__
         scalars = {name: repr(value) for name, value in self.arguments.items() if not isinstance(value, Variable)}
         return name, self.grid, repr(self.constants), repr(self.options), scalars
@@ -73,11 +73,11 @@ class Capture:
         self._on_launch(self)
 
     def name_at(self, address: int) -> str | None:
-        """The variable that starts at an address."""
+        """Return the variable that starts at an address."""
         return next((name for name, tensor in self._tensors.items() if tensor.data_ptr() == address), None)
 
     def variable(self, tensor: Tensor, wish: str) -> Variable:
-        """The variable that a tensor is; on first sight it is one of the stage's arguments, or made from what it holds."""
+        """Return the variable of a tensor; a new one is one of the stage's arguments, or made from the tensor's values."""
         key = tensor.data_ptr(), tensor.numel(), tensor.dtype
         if key not in self._variables:
             name = self._same(tensor) or self._new(tensor, wish)
@@ -86,7 +86,7 @@ class Capture:
         return Variable(self._variables[key])
 
     def at(self, address: int) -> Tensor:
-        """The tensor that said it starts at `address`.
+        """Return the tensor whose memory starts at `address`.
 
         Raises:
             ExportError: none did.
@@ -96,7 +96,7 @@ class Capture:
         return self._addresses[address]
 
     def result(self, tensor: Tensor) -> str:
-        """An expression for what the stage returned, over the variables.
+        """Return an expression for what the stage returned, over the variables.
 
         Raises:
             ExportError: it is none of them: the host code has made it.
@@ -110,12 +110,12 @@ class Capture:
         raise ExportError("what it returned is none of what its kernels wrote: the host code around them has made it")
 
     def strided(self, name: str) -> bool:
-        """Whether a launch was given an argument of the stage itself that is not dense."""
+        """Return whether a launch was given an argument of the stage itself that is not dense."""
         return name in self.direct and not self.given[name].is_contiguous()
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the variables that are not what the stage was given."""
+        """Return the shapes of the variables that are not the stage's arguments."""
         return {name: tuple(tensor.shape) for name, tensor in self._tensors.items() if name in self.made}
 
     def _same(self, tensor: Tensor) -> str | None:
@@ -249,5 +249,5 @@ def _tilelang(capture: Capture, patches: ExitStack) -> None:
 
 
 def _dtype_name(dtype: torch.dtype) -> str:
-    """`float32` of torch.float32, as both DSLs have it."""
+    """Return the name of a dtype as both DSLs have it, such as `float32`."""
     return str(dtype).removeprefix("torch.")

@@ -60,14 +60,14 @@ class Recording:
 
     @property
     def number(self) -> ErrorNumber:
-        """The subject's reference and tolerance."""
+        """Return the subject's reference and tolerance."""
         allowed = self.scene.allowed
         assert allowed is not None
         return {**allowed.outputs, **allowed.gradients}[self.found.fingerprint.subject]
 
     @property
     def value(self) -> Tensor:
-        """What was returned for the subject.
+        """Return what was returned for the subject.
 
         Raises:
             ExportError: None was returned.
@@ -80,7 +80,7 @@ class Recording:
 
     @property
     def said(self) -> str:
-        """What was raised, as "Type: first line"."""
+        """Return what was raised, as "Type: first line"."""
         lines = str(self.raised).strip().splitlines() or [""]
         return f"{type(self.raised).__name__}: {lines[0]}"
 
@@ -120,16 +120,16 @@ def record(found: Finding, device: str, on_launch: Callable[[Recording], None] |
             return checked
     if ends:
         raise ExportError("its process does not end while it is recorded")
-    raise ExportError(f"{found.fingerprint.symptom}: nothing of it is seen while it is recorded")
+    raise ExportError(f"{found.fingerprint.symptom}: it did not happen while it was recorded")
 
 
 def _of_stage(given: Mapping[str, Tensor | None], here: Scene, stage: str) -> dict[str, Tensor | None]:
-    """Without what the forward saves, where it is the forward that runs: its own outputs have these names."""
+    """Return tensors without what the forward saves, where the forward runs: its own outputs have these names."""
     return {name: one for name, one in given.items() if stage == "backward" or name not in here.saved}
 
 
 def _stages(found: Finding, implementation: Implementation) -> list[str]:
-    """The stages that may be at fault."""
+    """Return the stages that may be at fault."""
     subject = found.fingerprint.subject
     if subject in {"process", "inputs", "scratch"}:
         return [stage for stage in ("forward", "backward") if getattr(implementation, stage) is not None]
@@ -145,7 +145,7 @@ def _run(
     on_launch: Callable[[Recording], None] | None = None,
     fill: int = NAN_FILL,
 ) -> tuple[Recording, Mapping[str, Tensor | None], Allocations, Exception | None]:
-    """The recording with what was launched and returned, what was given, and what was allocated and raised."""
+    """Return the recording with launches, arguments, results, allocations and the exception."""
     given = _of_stage(place(inputs, saved).tensors, recording.scene, recording.stage)
     found, implementation, stage = recording.found, recording.implementation, recording.stage
     case = recording.inputs.case
@@ -172,7 +172,7 @@ def _run(
 def _checked(
     recording: Recording, raised: Exception | None, given: Mapping[str, Tensor | None], allocations: Allocations
 ) -> Recording | None:
-    """The recording with what is wrong in it; None where another stage may be the one."""
+    """Return the recording with what is wrong in it; None where another stage may be the one."""
     found = recording.found.fingerprint
     if raised is not None:
         failure = Failure(stage="", type=type(raised).__name__, message=str(raised), traceback="")
@@ -189,7 +189,7 @@ def _checked(
 
 
 def _wrong(recording: Recording) -> Recording:
-    """With the element that float64 contradicts."""
+    """Return the recording with the element that float64 contradicts."""
     subject = recording.found.fingerprint.subject
     gates = {bound.NAME: [bound], nonfinite.NAME: [nonfinite]}.get(recording.found.fingerprint.oracle, [nonfinite, bound])
     verdicts = [gate.judge_tensor(subject, recording.value, recording.number) for gate in gates]
@@ -200,7 +200,7 @@ def _wrong(recording: Recording) -> Recording:
 
 
 def _twice(recording: Recording) -> Recording:
-    """With an element in which a second run differs, and what that was given."""
+    """Return the recording with an element in which a second run differs, and the arguments of that run."""
     here = recording.scene
     assert here.again is not None
     steady = recording.found.fingerprint.oracle != determinism.NAME
@@ -219,7 +219,7 @@ def _twice(recording: Recording) -> Recording:
 
 
 def _written(recording: Recording, after: Mapping[str, Tensor | None]) -> Recording | None:
-    """With the first element of what was given that the run has changed; the subject is its name then."""
+    """Return the recording with the first element of an argument that the run has changed; the argument is the subject."""
     for name, was in recording.given.items():
         now = after[name]
         if was is None or now is None:
@@ -233,7 +233,7 @@ def _written(recording: Recording, after: Mapping[str, Tensor | None]) -> Record
 
 
 def _overrun(recording: Recording, allocations: Allocations) -> Recording | None:
-    """With the tensor that was written beside, and the first element there."""
+    """Return the recording with the tensor beside which the run wrote, and the first element there."""
     for raw, size in allocations.made:
         changed = (raw != allocations.fill).nonzero().reshape(-1)
         beside = changed[(changed < BAND) | (changed >= BAND + size)]

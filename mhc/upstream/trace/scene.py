@@ -27,8 +27,8 @@ from oracles import (
     precision,
     sequence,
 )
-from oracles.bound import Tolerances, tolerances
 from oracles.gates import GATES
+from oracles.tolerances import Tolerances, tolerances
 from oracles.trial import Plan, Run, Trial
 
 ONE_RUN = {bound.NAME, nonfinite.NAME, liveness.NAME}
@@ -64,7 +64,7 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
     oracle, symptom = found.fingerprint.oracle, found.fingerprint.symptom
     inputs = materialise(found.case, device)
     wanted = reference(inputs)
-    allowed = tolerances(inputs, wanted, recomputes_forward=implementation.recomputes_forward)
+    allowed = tolerances(inputs, wanted, declared=implementation.declared)
     if oracle in ONE_RUN:
         return Scene(inputs=inputs, saved=wanted.saved, allowed=allowed)
     if symptom == OVERWRITTEN:
@@ -74,7 +74,7 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
         reference=wanted,
         allowed=allowed,
         observation=observe(implementation, inputs, wanted.saved),
-        recomputes_forward=implementation.recomputes_forward,
+        declared=implementation.declared,
     )
     if (oracle, symptom) in {(memory.NAME, WRITTEN), (memory.NAME, OVERRUN)}:
         return _trespass(symptom, implementation, trial)
@@ -87,7 +87,7 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
 
 
 def _trespass(symptom: str, implementation: Implementation, trial: Trial) -> Scene:
-    """The run that writes where it must not: the first one, or a further one of any gate, whose numbers may show more."""
+    """Return the run that writes where it must not: the first, or a further run of a gate, whose numbers may show more."""
 
     def shows(observation: Observation) -> bool:
         return any(one.symptom == symptom for one in memory.judge(observation))
@@ -129,12 +129,12 @@ def _of(found: Finding, trial: Trial, variant: str, plan: Plan, message: str) ->
         exact.NAME: (exact.promised, "inputs on which every sum is exact"),
         precision.NAME: (precision.promised, "inputs on which precision shows"),
     }.get(oracle, (tolerances, f"the case's inputs with {variant}"))
-    allowed = allowing(run.inputs, reference(run.inputs), recomputes_forward=trial.recomputes_forward)
+    allowed = allowing(run.inputs, reference(run.inputs), declared=trial.declared)
     return Scene(inputs=run.inputs, saved=run.saved, allowed=allowed, about=about)
 
 
 def element(message: str) -> tuple[int, ...]:
-    """The index that a verdict's message names, as in `dx[0, 17] = 1`."""
+    """Return the index that a verdict's message names, as in `dx[0, 17] = 1`."""
     matched = re.search(r"\w\[([\d, ]*)\] = ", message)
     assert matched is not None, message
     return tuple(int(one) for one in matched[1].split(",") if one.strip())

@@ -10,7 +10,7 @@ from oracles.bounds import elementary
 from oracles.bounds.aten.registry import aten, held, narrowed, promoted, promoted_dtype, rule, wide, widened
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
-from oracles.bounds.rounding import unit_roundoff
+from oracles.bounds.rounding import all_finite, unit_roundoff
 
 
 def reduced(a: Any, dim: Any, keepdim: bool, reduce: Callable[[Any, int], Any]) -> Any:
@@ -82,16 +82,55 @@ def _layer_norm(func: Any, a: ErrorNumber, shape: Sequence[int], weight: Any, bi
 def _matmul(func: Any, a: Any, b: Any) -> ErrorNumber:
     (a, b), dtype = promoted(a, b)
     if len(a.shape) == 1 or len(b.shape) == 1:
-        return narrowed(_vector_product(a, b), dtype)
-    result: ErrorNumber = a @ b
-    return narrowed(result, dtype)
+        return narrowed(_vector_product(a, b, dtype), dtype)
+    return narrowed(_matrix_product(a, b, dtype), dtype)
 
 
-def _vector_product(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
+def _matrix_product(a: ErrorNumber, b: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
+    """Return a @ b of factors that are held in `dtype`.
+
+    A unit for bfloat16 may take a subnormal factor as 0, and a partial sum below the normal range too. A kernel may leave
+    out terms with a factor of 0, such as those behind a mask: then 0 times what is not finite makes no NaN.
+    """
+    least = torch.finfo(dtype).smallest_normal
+    skipped, product = _skipped(a.value, b.value), None
+    if dtype == torch.bfloat16 and not _normal(_least(a), _least(b), least):
+        terms = (a.value != 0).double() @ (b.value != 0).double()
+        product = (_read(a, least) @ _read(b, least)).lost(terms * least)
+    whole: ErrorNumber = a @ b if product is None else product
+    return whole if skipped is None else whole.lost(skipped)
+
+
+def _skipped(a: Tensor, b: Tensor) -> Tensor | None:
+    """Return an infinite error where a term of a @ b is 0 times what is not finite; None where none is."""
+    if all_finite(a) and all_finite(b):
+        return None
+    terms = (a == 0).double() @ (~b.isfinite()).double() + (~a.isfinite()).double() @ (b == 0).double()
+    return torch.where(terms > 0, torch.inf, 0.0)
+
+
+def _read(number: ErrorNumber, least: float) -> ErrorNumber:
+    """Return a factor as a unit reads it that takes what is below `least` as 0."""
+    size = number.value.abs()
+    return number.lost(torch.where(size - number.error < least, size + number.error, 0.0))
+
+
+def _normal(a: float, b: float, least: float) -> bool:
+    """Return whether factors of at least these magnitudes, and sums of their products, have no digit below `least`."""
+    return min(a, b) >= least and a * b >= 2.0**24 * least
+
+
+def _least(number: ErrorNumber) -> float:
+    """Return the smallest magnitude that an element may have, of those that are not exactly 0."""
+    size = number.value.abs()
+    return float(torch.where(size + number.error > 0, size - number.error, torch.inf).min()) if size.numel() else torch.inf
+
+
+def _vector_product(a: ErrorNumber, b: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
     """Return a @ b where one of them has a single dimension."""
     rows = a.unsqueeze(0) if len(a.shape) == 1 else a
     columns = b.unsqueeze(-1) if len(b.shape) == 1 else b
-    product = rows @ columns
+    product = _matrix_product(rows, columns, dtype)
     if len(b.shape) == 1:
         product = product[..., 0]
     return (
@@ -105,7 +144,8 @@ rule(aten.mv, aten.dot)(_matmul)
 @rule(aten.addmm, aten.baddbmm)
 def _addmm(func: Any, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> ErrorNumber:
     (c, a, b), dtype = promoted(c, a, b)
-    product: ErrorNumber = a @ b if alpha == 1 else (a @ b) * alpha
+    product = _matrix_product(a, b, dtype)
+    product = product if alpha == 1 else product * alpha
     return narrowed(product if beta == 0 else product + (c if beta == 1 else c * beta), dtype)
 
 
@@ -159,6 +199,33 @@ def _softmax(func: Any, a: ErrorNumber, dim: int, half_to_float: bool) -> ErrorN
 def _log_softmax(func: Any, a: ErrorNumber, dim: int, half_to_float: bool) -> ErrorNumber:
     result = elementary.log_softmax(widened(a), dim % max(1, a.value.dim()))
     return result if half_to_float else narrowed(result, a.dtype)
+
+
+@rule(aten._softmax_backward_data)
+def _softmax_backward(func: Any, upstream: ErrorNumber, y: ErrorNumber, dim: int, dtype: torch.dtype) -> ErrorNumber:
+    """Return y (dy - sum(y dy)), where a kernel may leave out what y = 0 takes no part in."""
+    dim = dim % max(1, y.value.dim())
+    if not all_finite(upstream.value):
+        upstream = upstream.lost(torch.where((y.value == 0) & ~upstream.value.isfinite(), torch.inf, 0.0))
+    each = widened(upstream) * widened(y)
+    return narrowed(each - widened(y) * reduced(each, dim, True, lambda one, at: one.sum(at)), dtype)
+
+
+@rule(aten._log_softmax_backward_data)
+def _log_softmax_backward(func: Any, upstream: ErrorNumber, y: ErrorNumber, dim: int, dtype: torch.dtype) -> ErrorNumber:
+    """Return dy - exp(y) sum(dy), in this way or, for one element of a row, as dy (1 - exp(y)): two roundings more.
+
+    A row without an upstream gradient may be left out: then 0 times what is not finite makes no NaN. Of an infinite dy the
+    first form is NaN, as infinity less infinity, and the second infinite.
+    """
+    dy, p = widened(upstream), elementary.exp(widened(y))
+    total = reduced(dy, dim % max(1, y.value.dim()), True, lambda one, at: one.sum(at))
+    result = dy - p * total
+    unsure = (upstream.value == 0).all(dim, keepdim=True) & ~y.value.isfinite() | upstream.value.isinf()
+    if bool(unsure.any()):
+        result = result.lost(torch.where(unsure, torch.inf, 0.0))
+    again = result._rounded(result.value, result.error, result.dtype, units=2.0, finite=result.finite)
+    return narrowed(again, dtype)
 
 
 @rule(aten.logsumexp)

@@ -120,12 +120,12 @@ def unfit(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> str | None
 
 
 def fitting_rows(n: int) -> int:
-    """Rows of a tile of psi, 64 for each warp group, that leave the fewest rows empty of two terms; the most of those."""
+    """Return the rows of a tile of psi, 64 for each warp group: the most that leave the fewest rows of two terms empty."""
     return min((192, 128, 64), key=lambda rows: -(-2 * rows_of_terms(n) // rows) * rows)
 
 
 def whole_waves(blocks: int, tiles: int, cores: int) -> int:
-    """Programs that share the tokens of each block of psi, so that waves are full: one costs its tiles and a start."""
+    """Return how many programs share the tokens of a block of psi to fill waves: each costs its tiles and a start."""
 
     def cost(splits: int) -> float:
         return -(-blocks * splits // cores) * (-(-tiles // splits) + 4) + splits
@@ -134,12 +134,12 @@ def whole_waves(blocks: int, tiles: int, cores: int) -> int:
 
 
 def streams_together(n: int) -> int:
-    """Streams that a program of `streams` takes side by side: as many as its registers hold the sums of."""
+    """Return how many streams a program of `streams` takes side by side: those whose sums fit in its registers."""
     return 1 if n in {1, 4} else 3 if n == 3 else 2
 
 
 def streams_shared(n: int, slots: int) -> int:
-    """Bytes of shared memory of a program of `streams`, as `kernels.bwd_fused_sm90.Tiles` allocates them."""
+    """Return the bytes of shared memory of a program of `streams`, as `kernels.bwd_fused_sm90.Tiles` allocates them."""
     together, columns = streams_together(n), columns_of_left(n)
     panels, strips = (2, 2) if n == 1 else (together, 1)
     slot = 2 * 64 * (columns + 64 * panels + 64 * strips) + 16 * 64
@@ -147,31 +147,31 @@ def streams_shared(n: int, slots: int) -> int:
 
 
 def whole_shared(rows: int, stages: int) -> int:
-    """Bytes of shared memory of a program of psi of `whole`: tiles of 32 tokens, 128 columns of x and `rows` of dh_mix."""
+    """Return the bytes of shared memory of `whole` for psi: tiles of 32 tokens, 128 columns, `rows` of dh_mix."""
     return 4 * stages * 32 * (128 + rows)
 
 
 def rows_of_terms(n: int) -> int:
-    """MP: the M rows of one term, rounded up to 8."""
+    """Return MP: the M rows of one term, rounded up to 8."""
     return -(-(n * n + 2 * n) // 8) * 8
 
 
 def columns_of_left(n: int) -> int:
-    """C: the six blocks of dh_mix, rounded up to 16, and at least 64."""
+    """Return C: the columns of the six blocks of dh_mix, rounded up to 16, and at least 64."""
     return max(-(-6 * rows_of_terms(n) // 16) * 16, 64)
 
 
 def vector(D: int, dtype: torch.dtype) -> int:
-    """Elements of x in 16 bytes where its rows are multiples of 16 bytes, else 1."""
+    """Return the elements of x in 16 bytes where its rows are multiples of 16 bytes, else 1."""
     width = 16 // dtype.itemsize
     return width if D % width == 0 else 1
 
 
 def psi_blocks_more(x_terms: int) -> int:
-    """Blocks of psi for terms of x behind the first: two for the one of float16."""
+    """Return the blocks of psi for terms of x behind the first: two for the one of float16."""
     return (0, 2)[x_terms - 1]
 
 
 def planes(D: int, dtype: torch.dtype) -> int:
-    """bfloat16 copies of x, one a term, that psi reads; 0 where it reads x itself."""
+    """Return how many bfloat16 copies of x, one a term, psi reads; 0 where it reads x itself."""
     return 0 if dtype == torch.bfloat16 and vector(D, dtype) > 1 else PLANES[dtype]

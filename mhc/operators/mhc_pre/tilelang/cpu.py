@@ -19,12 +19,12 @@ FLAGS = ("-O3",)  # the target's default is -O0
 
 
 def stored(tensor: Tensor) -> Tensor:
-    """Dense, and float32 where it is bfloat16."""
+    """Return a tensor dense, and in float32 where it is bfloat16."""
     return tensor.to(torch.float32 if tensor.dtype == torch.bfloat16 else tensor.dtype).contiguous()
 
 
 def weight(gamma: Tensor | None, phi: Tensor) -> Tensor:
-    """gamma, or ones."""
+    """Return gamma, or ones."""
     return phi.new_ones(phi.shape[1]) if gamma is None else gamma.contiguous()
 
 

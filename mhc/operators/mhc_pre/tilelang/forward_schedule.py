@@ -129,22 +129,22 @@ def _whole_schedule(problem: Problem) -> ForwardSchedule:
 
 
 def whole_threads(block_m: int) -> int:
-    """A warp for eight rows of phi."""
+    """Return the threads of a program of `whole`: a warp for eight rows of phi."""
     return 32 * block_m // WARP_ROWS
 
 
 def whole_shared(plan: ForwardSchedule) -> int:
-    """Bytes of shared memory of a program of `whole`: its tiles' rows are four elements apart."""
+    """Return the bytes of shared memory of a program of `whole`: its tiles' rows are four elements apart."""
     return 4 * plan.stages * (plan.block_tokens + plan.block_m) * (plan.block_k + 4)
 
 
 def _finish_threads(D: int) -> int:
-    """Of the second pass where D is dynamic."""
+    """Return the threads of the second pass where D is dynamic."""
     return 64 if D <= 512 else 160 if D <= 1280 else 256
 
 
 def _threads(chunks: int) -> int:
-    """Of the second pass, for so many pieces of eight elements: the most, up to 256, that leave none idle."""
+    """Return the threads of the second pass for pieces of eight elements: the most, up to 256, without an idle one."""
     return next((threads for threads in (256, 128, 64) if chunks % threads == 0), power_of_2(chunks, 32, 256))
 
 
@@ -189,7 +189,7 @@ def unfit(problem: Problem, schedule: Mapping[str, ScheduleValue]) -> str | None
 
 
 def _unfit_whole(plan: ForwardSchedule, shared: int) -> str | None:
-    """Why a pinned schedule cannot serve float32 x."""
+    """Return why a pinned schedule cannot serve float32 x."""
     if plan.presplit:
         return "forward_presplit is for bfloat16 and float16: float32 has no terms"
     if plan.block_m > MOST_ROWS:

@@ -43,7 +43,7 @@ def _resident(problem: Problem) -> Support:
 
 
 def _fixed(problem: Problem) -> Support:
-    """Whole tiles of bfloat16, and terms of phi under 2**31 elements."""
+    """Return True, or why not: tiles of bfloat16 must be whole, and terms of phi under 2**31 elements."""
     K = problem.K
     fits = problem.dtype == torch.bfloat16 and K % 64 == 0 and problem.D % 8 == 0 and 3 * 384 * K < 1 << 31
     return fits or f"is for {_FIXED}; {_was(problem)}"
@@ -63,7 +63,7 @@ def _streams(problem: Problem) -> Support:
 
 
 def _ring(problem: Problem) -> Support:
-    """Its dx reads x in x's own dtype by TMA, from x itself or from a plane of terms."""
+    """Return True, or why not: dx reads x in its own dtype by TMA, from x itself or from a plane of terms."""
     dtype = problem.dtype
     fits = dtype == torch.bfloat16 or (dtype == torch.float16 and problem.D % 8 == 0)
     return (problem.chip.capability == 90 and fits) or f"is for {_RING}; was {problem.type}, D = {problem.D}"

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from mhc.arguments import check_arguments
 from mhc.dense import dense
 from mhc.operators.mhc_pre import formula
 from mhc.operators.mhc_pre.table import PRE
@@ -23,7 +24,7 @@ def mhc_forward_pre(
     norm_eps: float = 1e-6,
     hc_eps: float = 1e-6,
 ) -> tuple[Tensor, ...]:
-    """mHC Forward Pre in plain PyTorch, differentiable by autograd.
+    """Compute mHC Forward Pre in plain PyTorch, differentiable by autograd.
 
         inv_rms = rsqrt(mean(x*x) + norm_eps)        h_mix  = (x*gamma) @ phi.T        t = h_mix * inv_rms
         h_pre   = sigmoid(alpha[0]*t_pre + bias_pre) + hc_eps
@@ -48,7 +49,7 @@ def mhc_forward_pre(
         TypeError, ValueError: an argument does not fit; the message names it.
     """
     arguments = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma}
-    PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
+    check_arguments(PRE, arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     with float32_matmuls(x.device.type):
         result = formula.forward(*_dense(arguments), norm_eps=norm_eps, hc_eps=hc_eps)
     return tuple(result) if outflag else tuple(result[:3])
@@ -71,7 +72,7 @@ def mhc_pre_backward_manual(
     norm_eps: float = 1e-6,
     hc_eps: float = 1e-6,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
-    """The backward of mHC Forward Pre, written out by hand: no autograd.
+    """Compute the backward of mHC Forward Pre, written out by hand: no autograd.
 
         dh_mix = dt * inv_rms        dvec = dh_mix @ phi        dinv_rms = sum_M dt * h_mix
         dx     = dvec*gamma - dinv_rms * inv_rms**3 / K * x + h_pre * dh_in
@@ -95,11 +96,11 @@ def mhc_pre_backward_manual(
         "x": x, "phi": phi, "alpha": alpha, "bias": bias, "inv_rms": inv_rms, "h_mix": h_mix, "h_pre": h_pre,
         "h_post": h_post, "dh_in": dh_in, "dh_post": dh_post, "dh_res": dh_res, "gamma": gamma,
     }  # fmt: skip
-    PRE.check(arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
+    check_arguments(PRE, arguments, {"norm_eps": norm_eps, "hc_eps": hc_eps})
     with float32_matmuls(x.device.type), torch.no_grad():
         return formula.backward(*_dense(arguments), norm_eps=norm_eps, hc_eps=hc_eps)
 
 
 def _dense(arguments: Mapping[str, Tensor | None]) -> list[Tensor | None]:
-    """The arguments in order: a matrix product may sum a view in another order than its copy."""
+    """Return the arguments, dense: a matrix product may sum a view in another order than its copy."""
     return [None if tensor is None else dense(tensor)[0] for tensor in arguments.values()]

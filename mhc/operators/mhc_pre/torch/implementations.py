@@ -35,7 +35,7 @@ def _autograd_backward(
     norm_eps: float,
     hc_eps: float,
 ) -> tuple[Tensor | None, ...]:
-    """Autograd through the golden forward, run again; the saved tensors are not used."""
+    """Run the golden forward again, and autograd through it; the saved tensors are not used."""
     del inv_rms, h_mix, h_pre, h_post
     given = [x, phi, alpha, bias, gamma]
     leaves = [None if tensor is None else tensor.detach().requires_grad_() for tensor in given]

@@ -41,7 +41,7 @@ def program(
     device: int,
     schedule: tuple[tuple[str, ScheduleValue], ...],
 ) -> Program:
-    """The launches of a backward; their scratch is dh_mix in packed terms, coef, partial sums and partial psi."""
+    """Return the launches of a backward; their scratch is dh_mix in packed terms, coef, partial sums and partial psi."""
     B, S, n, D = shape
     N, K, M = B * S, n * D, n * n + 2 * n
     where = chip(device)
@@ -144,7 +144,7 @@ def _streams(
     R: int,
     splits: int,
 ) -> Launch:
-    """dx and psi in one kernel."""
+    """Return the launch of one kernel for dx and psi."""
     K = n * D
     even = N % plan.tokens == 0 and D % plan.columns == 0 and n % plan.streams == 0
     near = (plan.tokens + 1) * max(K, C) + n * D < 2**31
@@ -172,7 +172,7 @@ def _streams(
 
 
 def _hopper(plan: BackwardSchedule, N: int, n: int, D: int, has_gamma: bool, R: int, splits: int, overlap: bool) -> Launch:
-    """dx and psi in one kernel; x, dh_in and dx are dense, dh_mix is [N, 96]."""
+    """Return the launch of one kernel for dx and psi; x, dh_in and dx are dense, dh_mix is [N, 96]."""
     from mhc.operators.mhc_pre.triton.kernels.bwd_fused_sm90 import hopper_streams_kernel  # noqa: PLC0415  Gluon, sm_90 only
 
     K, NS, BD = n * D, plan.streams, plan.columns
@@ -210,7 +210,7 @@ def _wide(
     splits: int,
     interpreted: bool,
 ) -> tuple[tuple[Launch, ...], dict[str, tuple[int, torch.dtype]]]:
-    """phi * gamma in terms, psi, dx, and dx's classes where it is not finite; with their scratch."""
+    """Return the launches for phi * gamma in terms, psi, dx, and dx's classes where it is not finite; with their scratch."""
     K, M = n * D, n * n + 2 * n
     side = max(plan.columns, plan.psi_columns)
     DP = triton.cdiv(D, side) * side

@@ -39,7 +39,7 @@ def program(
     device: int,
     schedule: tuple[tuple[str, ScheduleValue], ...],
 ) -> Program:
-    """The launches of a forward; its scratch is the partial sums and the terms of phi * gamma."""
+    """Return the launches of a forward; its scratch is the partial sums and the terms of phi * gamma."""
     B, S, n, D = shape
     N, K, M = B * S, n * D, n * n + 2 * n
     problem = Problem(N, n, D, dtype, chip(device))
@@ -144,7 +144,7 @@ def program(
 
 
 def _resident(problem: Problem, has_gamma: bool, norm_eps: float, hc_eps: float, overlap: bool, *, pinned: bool) -> Program:
-    """x, which must be dense, read once: phi * gamma into terms, then everything else in one cooperative kernel."""
+    """Return the launches that read x once: phi * gamma into terms, then all else in one cooperative kernel; x is dense."""
     from mhc.operators.mhc_pre.triton.kernels.fwd_persistent_sm90 import resident_kernel, split_resident_kernel  # noqa: PLC0415  Gluon, sm_90 only
 
     cut = resident(problem)

@@ -114,7 +114,7 @@ def _whole(problem: Problem, finish: Mapping[str, Any]) -> ForwardSchedule:
     longest = max(1, K // 64)
 
     def cost(splits: int) -> float:
-        """Rounds of programs, each with its share of K, and the partial sums that are written and read."""
+        """Return what a split costs: rounds of programs, each with its share of K, and partial sums written and read."""
         return -(-tiles * splits // at_once) / splits + 0.06 * splits * tiles / at_once
 
     choices = [splits for splits in (1, 2, 3, 4, 6, 8, 12, 16) if min(K // 8192, 16) <= splits <= longest]

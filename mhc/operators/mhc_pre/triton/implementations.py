@@ -1,13 +1,15 @@
 """mHC Forward Pre on Triton: compiled on a GPU, and the same source in Triton's interpreter on the CPU."""
 
 import importlib.util
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Literal
 
-from mhc.case import Case
+from mhc.case import Case, Schedule
 from mhc.implementation import Implementation, Refused
 from mhc.operators.mhc_pre.calls import deferred
+from mhc.operators.mhc_pre.device import Chip
 from mhc.operators.mhc_pre.triton.constraints import unfit
 from mhc.operators.mhc_pre.triton.schedule import SPACE
 
@@ -19,7 +21,12 @@ def _installed() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def _supports(name: str, interpreted: bool, case: Case) -> Literal[True] | Refused:
+Unfit = Callable[[Case, Schedule, Chip], str | None]
+"""From a case, what its schedule pins and a device: why that schedule cannot run, or None."""
+
+
+def supported(name: str, interpreted: bool, unfit: Unfit, case: Case) -> Literal[True] | Refused:
+    """Return whether an implementation's kernels can run a case in this process, interpreted or compiled."""
     if not _installed():
         return Refused("Triton is not installed")
     import torch  # noqa: PLC0415
@@ -43,7 +50,7 @@ TRITON = Implementation(
     backward=deferred("mhc.operators.mhc_pre.triton.backward:backward"),
     devices=("cuda",),
     dtypes=("bfloat16", "float16", "float32", "float64"),
-    supports=partial(_supports, "triton", False),
+    supports=partial(supported, "triton", False, unfit),
     schedule=SPACE,
 )
 TRITON_INTERPRETED = replace(
@@ -51,5 +58,5 @@ TRITON_INTERPRETED = replace(
     name="triton-interpreted",
     devices=("cpu",),
     env=INTERPRETER,
-    supports=partial(_supports, "triton-interpreted", True),
+    supports=partial(supported, "triton-interpreted", True, unfit),
 )

@@ -50,7 +50,7 @@ class Tiles:
         self._described: dict[int, Any] = {}
 
     def of(self, tensor: Any) -> Any:
-        """The description of one tensor."""
+        """Return the description of one tensor."""
         if self._checked is None:
             from triton.experimental.gluon import language as gl  # noqa: PLC0415  only where a kernel wants it
             from triton.experimental.gluon.nvidia.hopper import TensorDescriptor  # noqa: PLC0415
@@ -62,7 +62,7 @@ class Tiles:
         return self._with(tensor)
 
     def at(self, pointer: int) -> Any:
-        """That of a tensor like the first, by its address: an allocator gives the same ones out again and again."""
+        """Return the description of a tensor like the first, by its address, which an allocator gives out repeatedly."""
         described = self._described.get(pointer)
         if described is None:
             if len(self._described) >= _ADDRESSES:
@@ -130,23 +130,23 @@ class Program:
 
     @property
     def scratch_bytes(self) -> int:
-        """Bytes of device memory beyond inputs and outputs."""
+        """Return the bytes of device memory beyond inputs and outputs."""
         return self.offsets[""]
 
     def run(self, tensors: Mapping[str, Tensor]) -> None:
-        """Launches on the current stream of the tensors' device, which must be the current device; tensors are `dense`.
+        """Launch on the current stream of the tensors' device, which must be the current device; tensors are `dense`.
 
         Raises:
             Refused: a pinned schedule needs more shared memory, registers or threads than the device has.
         """
-        x = tensors["x"]
-        scratch = x.new_empty(self.scratch_bytes, dtype=torch.uint8) if self.scratch_bytes else None
+        first = next(iter(tensors.values()))
+        scratch = first.new_empty(self.scratch_bytes, dtype=torch.uint8) if self.scratch_bytes else None
         if not REPLAY:
             with numpy.errstate(all="ignore"):  # the interpreter computes in NumPy, which warns of every infinity
                 self._first(tensors, scratch)
             return
         pointers = {name: tensor.data_ptr() for name, tensor in tensors.items()}
-        device = x.get_device()
+        device = first.get_device()
         compiled = self.compiled.get(device)
         if compiled is None:
             self.compiled[device] = self._first(tensors, scratch)
@@ -173,7 +173,7 @@ class Program:
             )
 
     def _first(self, tensors: Mapping[str, Tensor], scratch: Tensor | None) -> list[Any]:
-        """Launches through Triton, which compiles; returns the compiled kernels."""
+        """Launch through Triton, which compiles; return the compiled kernels."""
         given = dict(tensors)
         for name, (elements, dtype) in self.scratch.items():
             assert scratch is not None
@@ -195,5 +195,5 @@ class Program:
 
 @cache
 def can_overlap(device: int) -> bool:
-    """Whether the device (-1: the CPU) has programmatic dependent launch."""
+    """Return whether the device (-1: the CPU) has programmatic dependent launch."""
     return REPLAY and device >= 0 and torch.cuda.get_device_capability(device) >= (9, 0)

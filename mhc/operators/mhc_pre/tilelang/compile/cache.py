@@ -82,7 +82,7 @@ def program(
     flags: tuple[str, ...] = (),
     device: int = -1,
 ) -> Program:
-    """The program of a factory, compiled where the disk does not have it.
+    """Return the program of a factory, compiled where the disk does not have it.
 
     Args:
         factory: "module:function"; called with the constants as keywords it returns a prim_func.
@@ -160,7 +160,7 @@ def _recipe(
     pass_configs: tuple[tuple[str, Any], ...],
     flags: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Everything that a program depends on, and nothing else."""
+    """Return everything that a program depends on, and nothing else."""
     require_tilelang()
     return {
         "factory": factory,
@@ -176,7 +176,7 @@ def _recipe(
 
 
 def _files(recipe: Mapping[str, Any]) -> tuple[Path, Path]:
-    """A program's library and record. The record is written last: where it is, the rest is too."""
+    """Return the paths of a program's library and record. The record is written last."""
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:32]
     folder = cache_folder()
     return folder / f"{key}.so", folder / f"{key}.json"
@@ -201,7 +201,7 @@ def _load(name: str, path: Path, arguments: tuple[tuple[str, str], ...], device:
 
 
 def cache_folder() -> Path:
-    """Where compiled programs are kept: $MHC_CACHE, or a folder in the user's cache."""
+    """Return where compiled programs are kept: $MHC_CACHE, or a folder in the user's cache."""
     given = os.environ.get("MHC_CACHE")
     base = Path(given) if given else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mhc"
     folder = base / "tilelang"
@@ -236,7 +236,7 @@ def _replace(path: Path, content: bytes) -> None:
 def kernel_source(
     factory: str, target: str, constants: Mapping[str, Constant], pass_configs: Mapping[str, Any] | None = None
 ) -> str:
-    """The kernels as TileLang writes them for a target, kept on disk like programs. No device and no compiler is needed.
+    """Return the kernels as TileLang writes them for a target, kept on disk like programs. No device is needed.
 
     Raises:
         Refused: TileLang is absent or another version, or has not this target built in.
@@ -270,7 +270,7 @@ def _build(recipe: Mapping[str, Any], *, forks: bool) -> tuple[list[tuple[str, s
 
 
 def _main() -> None:
-    """What `prebuild` starts: compile the recipe on standard input."""
+    """Compile the recipe on standard input; `prebuild` starts this."""
     recipe = json.load(sys.stdin)
     library, record = _files(recipe)
     with _locked(library.with_suffix(".lock")):

@@ -19,7 +19,7 @@ _BUILDERS = tuple(Path(__file__).with_name(name) for name in ("compiler.py", "ho
 
 @functools.cache
 def unusable() -> str | None:
-    """Why TileLang cannot be used here; None where it can. Reads installed metadata, and imports nothing."""
+    """Return why TileLang cannot be used here; None where it can. Reads installed metadata, and imports nothing."""
     for package, wanted in VERSIONS.items():
         try:
             found = importlib.metadata.version(package)
@@ -32,7 +32,7 @@ def unusable() -> str | None:
 
 @functools.cache
 def compiler_path(target: str) -> Path | None:
-    """The compiler of a target's programs: nvcc for CUDA, g++ otherwise."""
+    """Return the compiler of a target's programs: nvcc for CUDA, g++ otherwise."""
     if not target.startswith("cuda"):
         found = shutil.which("g++")
         return None if found is None else Path(found)
@@ -44,7 +44,7 @@ def compiler_path(target: str) -> Path | None:
 
 @functools.cache
 def missing(target: str) -> str | None:
-    """Why programs for a target, "c" or "cuda", cannot be compiled here; None where they can."""
+    """Return why programs for a target, "c" or "cuda", cannot be compiled here; None where they can."""
     reason = unusable()
     if reason is None and compiler_path(target) is None:
         wanted = "nvcc, of the CUDA toolkit" if target.startswith("cuda") else "g++"
@@ -54,7 +54,7 @@ def missing(target: str) -> str | None:
 
 @functools.cache
 def digest(module: str) -> str:
-    """Of a kernel module's source and of every project module that it imports: what its programs depend on."""
+    """Return the digest of a kernel module's source and of every project module that it imports."""
     seen: dict[str, str] = {}
     waiting = [module]
     root = module.partition(".")[0]
@@ -71,12 +71,12 @@ def digest(module: str) -> str:
 
 @functools.cache
 def builders() -> str:
-    """Of what makes a program of a lowered function."""
+    """Return the digest of the modules that make a program of a lowered function."""
     return hashlib.sha256(b"".join(path.read_bytes() for path in _BUILDERS)).hexdigest()
 
 
 def _source(name: str) -> Path | None:
-    """The file of a module or package, None of a name in a module; find_spec would import what is above it."""
+    """Return the file of a module or package, None for a name in a module; `find_spec` would import its parent packages."""
     root, *inner = name.split(".")
     for folder in _folders(root):
         at = folder.joinpath(*inner)
@@ -102,7 +102,7 @@ def _imports(source: bytes) -> Iterator[str]:
 
 @functools.cache
 def compiler(target: str) -> str:
-    """The compiler, by its file: asking it for its version would take longer than loading a program."""
+    """Return the compiler, by its file: asking it for its version would take longer than loading a program."""
     path = compiler_path(target)
     if path is None:
         return "none"

@@ -11,6 +11,8 @@ from torch import Tensor
 from mhc.declaration import operator
 from mhc.operator import Operator
 from mhc.operators.eager import eager
+from mhc.operators.mhc_post.triton.schedule import SPACE, unfit
+from mhc.operators.on_triton import on_triton
 
 
 def _post(name: str, *, transposed: bool = False) -> Operator:
@@ -36,4 +38,10 @@ def _post(name: str, *, transposed: bool = False) -> Operator:
 mhc_post = _post("mhc_post")
 mhc_post_transposed = _post("mhc_post_transposed", transposed=True)
 
-IMPLEMENTATIONS = (eager(mhc_post), eager(mhc_post_transposed))
+_LAUNCHES = "mhc.operators.mhc_post.triton.launches"
+IMPLEMENTATIONS = (
+    eager(mhc_post),
+    eager(mhc_post_transposed),
+    *on_triton(mhc_post, _LAUNCHES, SPACE, unfit),
+    *on_triton(mhc_post_transposed, _LAUNCHES, SPACE, unfit, transposed=True),
+)

@@ -14,6 +14,8 @@ from torch import Tensor
 from mhc.declaration import operator
 from mhc.operator import Operator
 from mhc.operators.eager import eager
+from mhc.operators.mhc_sinkhorn.triton.schedule import SPACE, unfit
+from mhc.operators.on_triton import on_triton
 
 N = (1, 16)
 
@@ -65,4 +67,10 @@ def mhc_sinkhorn_te(logits: Tensor) -> Tensor:
 
 
 SINKHORNS = (mhc_sinkhorn, mhc_sinkhorn_liger, mhc_sinkhorn_tilekernels, mhc_sinkhorn_te)
-IMPLEMENTATIONS = tuple(eager(one) for one in SINKHORNS)
+_LAUNCHES = "mhc.operators.mhc_sinkhorn.triton.launches"
+IMPLEMENTATIONS = (
+    *(eager(one) for one in SINKHORNS),
+    *on_triton(mhc_sinkhorn, _LAUNCHES, SPACE, unfit),
+    *on_triton(mhc_sinkhorn_liger, _LAUNCHES, SPACE, unfit, softmax=True, pairs=19),
+    *on_triton(mhc_sinkhorn_tilekernels, _LAUNCHES, SPACE, unfit, softmax=True, pairs=9),
+)

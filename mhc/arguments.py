@@ -1,0 +1,64 @@
+"""The arguments of a call, checked against the operator before any kernel runs."""
+
+import math
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from mhc.operator import STORAGE_DTYPES, UNLIMITED, Operator
+from mhc.tensor_spec import TensorSpec
+
+
+def check_arguments(operator: Operator, arguments: Mapping[str, Tensor | None], scalars: Mapping[str, float]) -> None:
+    """Raise for invalid arguments before any kernel runs.
+
+    Raises:
+        TypeError: an argument is not a tensor, has a dtype that the operator does not accept, or is a scalar that is
+            not a number.
+        ValueError: a rank, shape, device or scalar is invalid. Messages name the argument, its value and the rule.
+    """
+    specs = operator.argument_specs
+    lead = operator.inputs[0]
+    x = _tensor(lead.name, arguments[lead.name])
+    if x.dtype not in STORAGE_DTYPES.values():
+        raise TypeError(f"{lead.name}.dtype is {x.dtype}; must be one of {', '.join(STORAGE_DTYPES)}")
+    if x.dim() != len(lead.symbols):
+        raise ValueError(f"{lead.name} has shape {tuple(x.shape)}; must be [{', '.join(lead.symbols)}]")
+    chosen = dict(zip(lead.symbols, x.shape, strict=True))
+    for axis in operator.axes:
+        size = chosen[axis.name]
+        if not axis.least <= size <= axis.most:
+            allowed = f"at least {axis.least}" if axis.most == UNLIMITED else f"in {axis.least}..{axis.most}"
+            raise ValueError(
+                f"{lead.name} has shape {tuple(x.shape)}, so {axis.name} = {size}; {axis.name} must be {allowed}"
+            )
+    sizes = operator.sizes(chosen)
+    for name, value in arguments.items():
+        spec = specs[name]
+        if value is None and spec.optional:
+            continue
+        _check_tensor(spec, _tensor(name, value), x, sizes, lead.name)
+    for name, scalar in scalars.items():
+        if isinstance(scalar, bool) or not isinstance(scalar, (int, float)):
+            raise TypeError(f"{name} is {scalar!r}; must be a Python float")
+        if not (math.isfinite(scalar) and scalar >= 0):
+            raise ValueError(f"{name} is {scalar!r}; must be finite and not negative")
+
+
+def _tensor(name: str, value: object) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"{name} is {type(value).__name__}; must be a torch.Tensor")
+    return value
+
+
+def _check_tensor(spec: TensorSpec, value: Tensor, x: Tensor, sizes: Mapping[str, int], lead: str) -> None:
+    shape, dtype = spec.shape(sizes), spec.dtype(x.dtype)
+    if value.shape != shape:
+        symbols = ", ".join(spec.symbols)
+        raise ValueError(
+            f"{spec.name} has shape {tuple(value.shape)}; must be [{symbols}] = {shape} for {lead} of {tuple(x.shape)}"
+        )
+    if value.dtype != dtype:
+        raise TypeError(f"{spec.name}.dtype is {value.dtype}; must be {dtype} where {lead} is {x.dtype}")
+    if value.device != x.device:
+        raise ValueError(f"{spec.name} is on {value.device}; must be on {x.device}, where {lead} is")

@@ -1,0 +1,169 @@
+"""The settings of a run: what the options mean, or the run to resume and the options together."""
+
+import math
+import os
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+
+from mhc.fuzz.campaign.campaign import Budget
+from mhc.fuzz.campaign.size_budget import OWN, PER_ELEMENT, room
+from mhc.fuzz.campaign.store import FILE, Store, StoreError
+from mhc.fuzz.campaign.store_validation import check_to_go_on
+from mhc.fuzz.cli.trust import require_trust
+from mhc.fuzz.executors.ray_cluster import join
+from mhc.fuzz.worker.limits import Limits
+from mhc.operator import DEFAULT
+
+_DEFAULT_SECONDS = 60.0
+_MEMORY_SHARE = 0.8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of a run. A resumed run has the seed, specs, against and device of its first leg.
+
+    Attributes:
+        max_elements: of x at model sizes; None: the device's default.
+        operator: whose built-in implementations run, where `specs` names none.
+        on: the joined Ray cluster; None: this machine.
+    """
+
+    folder: Path
+    budget: Budget
+    specs: tuple[str, ...]
+    against: tuple[str, ...]
+    device: str
+    seed: int
+    workers: int
+    limits: Limits
+    resumed: bool
+    fixtures: Path | None
+    max_elements: int | None = None
+    on: str | None = None
+    operator: str = DEFAULT
+
+
+def settings_of(
+    *,
+    hours: float | None,
+    minutes: float | None,
+    case_limit: int | None,
+    workers: int | None,
+    seed: int | None,
+    out: Path,
+    resume: Path | None,
+    run_limit: float,
+    compile_limit: float,
+    memory: float | None,
+    fixtures_folder: Path | None,
+    specs: tuple[str, ...],
+    against: tuple[str, ...],
+    device: str,
+    trust: bool = False,
+    max_elements: int | None = None,
+    on: str | None = None,
+    operator: str | None = None,
+) -> Settings:
+    """Return the settings that the options mean.
+
+    Raises:
+        click.UsageError: options contradict one another or the run to resume, or that run names what is not trusted.
+    """
+    numbers = {"hours": hours, "minutes": minutes, "run-limit": run_limit, "compile-limit": compile_limit, "memory": memory}
+    for name, number in numbers.items():
+        if number is not None and math.isnan(number):
+            raise click.UsageError(f"--{name}: must be a number, was {number}")
+    if hours is not None and minutes is not None:
+        raise click.UsageError("give --hours or --minutes, not both")
+    if operator is not None and specs:
+        raise click.UsageError("give --operator, for its built-in implementations, or --impl, not both")
+    seconds = hours * 3600 if hours is not None else None if minutes is None else minutes * 60
+    if resume is not None:
+        if specs or against or operator or seed is not None:
+            own = "--operator, --impl, --against and --seed"
+            raise click.UsageError(f"--resume takes the run's own {own}; give none of them")
+        meta = _meta_of(resume)
+        specs, device, seed = tuple(one["spec"] for one in meta["implementations"]), meta["device"], meta["seed"]
+        max_elements = meta.get("max_elements") if max_elements is None else max_elements
+        against = tuple(meta.get("against", ()))
+        require_trust([("", spec) for spec in (*specs, *against)], resume, trust=trust)
+        if seconds is None and case_limit is None:
+            seconds, case_limit = meta["seconds"], meta["cases"]
+    elif seconds is None and case_limit is None:
+        seconds = _DEFAULT_SECONDS
+    seed = time.time_ns() % 2**32 if seed is None else seed
+    if on is None:
+        workers = workers or min(os.cpu_count() or 1, 16)
+        near = workers
+    else:
+        cluster = join(on, device, workers)
+        workers = workers or cluster.room
+        near = math.ceil(workers / cluster.nodes)  # on one machine, all taken for as large as this one
+    budget = Budget(
+        seconds=float("inf") if seconds is None else seconds, cases=float("inf") if case_limit is None else case_limit
+    )
+    each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / near / (1 + len(against)))
+    if device == "cpu" and max_elements is not None and max_elements > room(each):
+        needed = (OWN + PER_ELEMENT * max_elements) / 2**30
+        raise click.UsageError(f"--max-elements {max_elements} needs --memory {needed:.1f}; a worker has {each / 2**30:.1f}")
+    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    share = _gpu_share(memory, gpus, math.ceil(workers / gpus) if gpus and on is None else 1, 1 + len(against))
+    return Settings(
+        folder=resume or out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}",
+        budget=budget,
+        specs=specs,
+        against=against,
+        device=device,
+        seed=seed,
+        workers=workers,
+        limits=Limits(run=run_limit, compile=compile_limit, memory=each, gpu_share=share),
+        resumed=resume is not None,
+        fixtures=fixtures_folder,
+        max_elements=max_elements,
+        on=on,
+        operator=operator or DEFAULT,
+    )
+
+
+def _meta_of(folder: Path) -> dict[str, Any]:
+    """Return the settings that a run to resume has in its store, `campaign.sqlite`, once all of the store is checked.
+
+    They are the implementations, `--against`, device, seed, `--max-elements` and the limits in seconds and cases. The parts
+    of the campaign read the rest of the store themselves: `planner.py` counts, seeds and regions; `triage.py` findings;
+    `harness_faults.py` faults; `campaign.py` the time that was spent, and the cases that were running, which it drops.
+
+    Raises:
+        click.UsageError: there is no store, or it cannot be resumed.
+    """
+    path = folder / FILE
+    if not path.exists():
+        raise click.UsageError(f"--resume {folder}: there is no {FILE} in it")
+    try:
+        with closing(Store(path)) as store:
+            check_to_go_on(store)
+            return store.meta()
+    except StoreError as error:
+        raise click.UsageError(f"--resume {folder}: {error}") from error
+
+
+def _gpu_share(memory: float | None, gpus: int, workers: int, processes: int) -> float:
+    """Return the share of a GPU's memory for one process: `memory` GiB, or an equal part for each worker and one minimiser.
+
+    Args:
+        workers: of one GPU. processes: of one worker, its peers included.
+    """
+    if memory is not None and gpus:
+        least = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(gpus))
+        return min(1.0, memory * 2**30 / least)
+    return _MEMORY_SHARE / ((workers + 1) * processes)
+
+
+def _memory() -> int:
+    """Return the bytes of memory of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

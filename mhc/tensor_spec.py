@@ -1,0 +1,110 @@
+"""One tensor of an operator, by its name, shape in symbols and dtype, and the values that a case may give it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+import torch
+
+from mhc import expression
+from mhc.recipe import INTEGER_KINDS, RECIPE_KINDS, Recipe
+
+STORAGE_DTYPES: Mapping[str, torch.dtype] = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of parameters, sums and gates for a case of `dtype`: float64 for float64, else float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+class Role(Enum):
+    """What dtype a tensor has: one of a case's two floating-point dtypes, or one of its own."""
+
+    STORAGE = "storage"  # the dtype of the case
+    ACCUMULATE = "accumulate"  # float64 where the case is float64, else float32
+    INT32 = "int32"
+    INT64 = "int64"
+    BOOL = "bool"
+
+
+FIXED = {Role.INT32: torch.int32, Role.INT64: torch.int64, Role.BOOL: torch.bool}
+Order = Literal["", "sorted", "permutation"]
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values that an integer or boolean tensor may have; False is 0 and True is 1.
+
+    Attributes:
+        least, end: expressions (`mhc.expression`); a value is at least `least` and less than `end`.
+        sentinel: one more value, such as the class of a target that does not count.
+        order: "sorted" or "permutation" along the last axis, or "".
+    """
+
+    least: str = "0"
+    end: str = "2"
+    sentinel: int | None = None
+    order: Order = ""
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Return the symbols on which the range depends."""
+        return frozenset((*expression.symbols(self.least), *expression.symbols(self.end)))
+
+    def range(self, sizes: Mapping[str, int]) -> range:
+        """Return the values without the sentinel."""
+        return range(expression.evaluate(self.least, sizes), expression.evaluate(self.end, sizes))
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor of an operator: its name, its shape in the operator's symbols, and its dtype's role.
+
+    Attributes:
+        optional: a case may leave it out; then it is None.
+        values: of an input of integers or booleans.
+        differentiable: an input has a gradient, an output an upstream gradient; never of integers or booleans.
+    """
+
+    name: str
+    symbols: tuple[str, ...]
+    role: Role = Role.ACCUMULATE
+    optional: bool = False
+    values: Values | None = None
+    differentiable: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.floating:
+            object.__setattr__(self, "differentiable", False)
+
+    @property
+    def floating(self) -> bool:
+        """Return whether its elements are floating-point numbers, and not integers or booleans."""
+        return self.role not in FIXED
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds that its recipe may have."""
+        if self.values is None:
+            return RECIPE_KINDS
+        without = {"sentinel"} if self.values.sentinel is None else set()
+        return tuple(kind for kind in INTEGER_KINDS if kind not in without)
+
+    def recipe(self, seed: int = 0) -> Recipe:
+        """Return a recipe of its usual kind."""
+        return Recipe(kind="normal" if self.floating else "uniform", seed=seed)
+
+    def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the shape for given symbol sizes; a symbol of digits is that number, one without a size has no axis."""
+        return tuple(int(one) if one.isdigit() else sizes[one] for one in self.symbols if one.isdigit() or one in sizes)
+
+    def dtype(self, storage: torch.dtype) -> torch.dtype:
+        if self.role in FIXED:
+            return FIXED[self.role]
+        return storage if self.role is Role.STORAGE else accumulation_dtype(storage)

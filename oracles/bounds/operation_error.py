@@ -1,0 +1,93 @@
+"""The error of one operation: what the errors of its operands cause, and its own rounding where overflow is possible."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from oracles.bounds.quantum import representable
+from oracles.bounds.rounding import all_finite, ceiling, magnitude, nan_to_inf, underflow, unit_roundoff
+
+
+class Operand(Protocol):
+    """The part of an `ErrorNumber` on which the error of a product depends."""
+
+    value: Tensor
+    error: Tensor
+    errorless: bool
+
+    @property
+    def size(self) -> Tensor: ...
+
+
+def general_error(
+    value: Tensor,
+    propagated: Tensor | None,
+    dtype: torch.dtype,
+    units: float | Tensor,
+    size: Tensor | None,
+    products: float | Tensor,
+    quantum: float,
+) -> tuple[Tensor, float]:
+    """Return the error of an operation's result, infinite where the dtype may overflow, and the quantum of that result.
+
+    Args:
+        propagated, units, size, quantum: as for `ErrorNumber._rounded`.
+        products: that may fall below the normal range; each may lose half the smallest subnormal.
+    """
+    limit = ceiling(dtype)
+    if propagated is None:
+        propagated = torch.zeros((), dtype=torch.float64, device=value.device)
+    spread = (magnitude(value) if size is None else size) + propagated
+    error = propagated + units * unit_roundoff(dtype) * spread
+    error = error + (spread != 0).double() * products * underflow(dtype)
+    if quantum:
+        exact = representable(spread, quantum, dtype)
+        error = torch.where(exact, 0.0, error)
+        quantum = quantum if bool(exact.all()) else 0.0
+    if error.numel() == 0 or (float((spread + error).max()) <= limit and all_finite(value)):
+        return error, quantum
+    error = nan_to_inf(error)
+    error = torch.where(spread + error > limit, torch.inf, error)
+    # A NaN or infinity that float64 finds is exact, unless an operand or a finite part is beyond promise.
+    return torch.where(value.isfinite() | error.isinf(), error, 0.0), 0.0
+
+
+def product_error(product: Callable[[Tensor, Tensor], Tensor], a: Operand, b: Operand) -> Tensor | None:
+    """Return |a| eb + ea (|b| + eb), the error of a product from those of two finite factors; None where both are 0."""
+    if a.errorless and b.errorless:
+        return None
+    if a.errorless:
+        return product(a.size, b.error)
+    if b.errorless:
+        return product(a.error, b.size)
+    return product(a.size, b.error) + product(a.error, b.size + b.error)
+
+
+def nonfinite_product_error(value: Tensor, a: Operand, b: Operand) -> Tensor:
+    """Return the error of a product where some element is not finite.
+
+    It is infinite where infinity is multiplied by what may be 0.
+    """
+    propagated = nan_to_inf(magnitude(a.value) * b.error + magnitude(b.value) * a.error + a.error * b.error)
+    if all_finite(value):
+        return propagated
+    unsure = a.value.isinf() & _may_vanish(b) | b.value.isinf() & _may_vanish(a)
+    return torch.where(unsure, torch.inf, propagated)
+
+
+def nonfinite_matmul_error(value: Tensor, a: Operand, b: Operand) -> Tensor:
+    """Return the error of a matrix product where some element is not finite."""
+    beyond = a.error.isinf().any(-1, keepdim=True) | b.error.isinf().any(-2, keepdim=True)
+    ea, eb = magnitude(a.error), magnitude(b.error)
+    if not all_finite(value):
+        terms = a.value.isinf().double() @ _may_vanish(b).double()
+        terms = terms + _may_vanish(a).double() @ b.value.isinf().double()
+        beyond = beyond | (terms > 0)
+    return torch.where(beyond, torch.inf, magnitude(a.value) @ eb + ea @ magnitude(b.value) + ea @ eb)
+
+
+def _may_vanish(number: Operand) -> Tensor:
+    """Return where the number held may be 0 or of either sign, but need not be: infinity times it has no certain class."""
+    return (number.error > 0) & (number.error >= number.value.abs())
