@@ -36,7 +36,8 @@ class Compilers:
         pid: the worker. descriptor: its file for stacks. number: the signal that makes it write one.
 
     Attributes:
-        starved: seconds between the last two looks in which the worker would have run, had a core been free.
+        starved: seconds between the last two looks, and of the same call, in which the worker would have run, had a core
+            been free.
     """
 
     def __init__(self, pid: int, descriptor: int, number: signal.Signals) -> None:
@@ -45,7 +46,12 @@ class Compilers:
         self._read = 0
         self._looked = time.monotonic()
         self._used: dict[int, float] = {}
+        self._queued: dict[str, float] = {}
         self.starved = 0.0
+
+    def begin(self) -> None:
+        """Note that a call begins: time without a core counts from here."""
+        self._queued = _queue_seconds(self._pid)
 
     def running(self, since: float) -> bool:
         """Return whether a compiler ran since the last look. A stack requested now is read at the next look.
@@ -57,8 +63,11 @@ class Compilers:
         span = time.monotonic() - self._looked
         least = _BUSY * span
         runs = _on_a_core(self._pid)
-        idle = span - (used[self._pid] - self._used.get(self._pid, 0.0))
-        self.starved = max(0.0, idle) if runs and self._looked >= since else 0.0
+        queued = _queue_seconds(self._pid)
+        self.starved = max((seconds - self._queued.get(thread, 0.0) for thread, seconds in queued.items()), default=0.0)
+        if runs and self._looked >= since:  # the host of a virtual machine may have withheld the core
+            self.starved = max(self.starved, span - (used[self._pid] - self._used.get(self._pid, 0.0)))
+        self._queued = queued
         busy = {pid for pid, seconds in used.items() if seconds - self._used.get(pid, 0.0) > least}
         self._looked, self._used = time.monotonic(), used
         found = bool(busy - {self._pid}) or self._in_stack() or _waits_for_a_file(self._pid)
@@ -96,6 +105,15 @@ def _on_a_core(pid: int) -> bool:
     with suppress(OSError, IndexError):
         return status(pid)[0] == "R"
     return False
+
+
+def _queue_seconds(pid: int) -> dict[str, float]:
+    """Return, by thread of a process, the seconds without a core while it could have run; empty if the system keeps none."""
+    found = dict[str, float]()
+    with suppress(OSError, ValueError, IndexError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found[thread.name] = int((thread / "schedstat").read_text(encoding="ascii").split()[1]) * 1e-9
+    return found
 
 
 def _cpu_seconds(pid: int) -> float:

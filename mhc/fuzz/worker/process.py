@@ -36,7 +36,7 @@ from oracles.verdict import Verdict
 _NESTED: Any = multiprocessing.get_context("spawn")  # what such a process starts is its own child, and dies with it
 _WATCH = 0.25  # seconds between looks at a process that sends nothing
 _LOOK = 0.1  # least seconds between looks at a process that sends: reading /proc costs as much as a message
-_AWAY = 5.0  # seconds without a look that mean that this process was stopped; they do not count against the worker
+_AWAY = 1.0  # seconds without a look that mean that this process was stopped; they do not count against the worker
 _KILLED = 5.0  # seconds that a killed process may take to end; with a CUDA device it takes long
 _SAMPLES = 4  # looks for a compiler within one run limit
 _CHILDREN = 64
@@ -207,6 +207,8 @@ class Process:
                 self._expect("judging", limits.idle)
             case Running():
                 self._expect("running", limits.compile + limits.run)
+                if self._compilers is not None:
+                    self._compilers.begin()
             case Comparing():
                 self._expect("comparing", limits.idle)
             case Checked():
@@ -254,14 +256,15 @@ class Process:
     def _hung(self, now: float) -> Verdict | None:
         """Return the verdict on a process that has taken too long; None otherwise.
 
-        Within a call, time does not count in which a compiler ran, or in which no core was free for the process.
+        Within a call, time does not count in which a compiler ran, or in which no core was free for the process. Before the
+        verdict it looks once more, for what was without a core since the last look.
         """
         if now - self.since > self._limit:
             return liveness.hung(self._limit)
         limits = self.limits
         if self.doing != "running" or self._compilers is None or limits.compile == 0:
             return None
-        if now - self._sampled > max(_WATCH, limits.run / _SAMPLES):
+        if now - self._sampled > max(_WATCH, limits.run / _SAMPLES) or now - self._compiled > limits.run:
             if self._compilers.running(self.since):
                 self._compiled = now
             self._compiled = min(now, self._compiled + self._compilers.starved)
