@@ -166,13 +166,12 @@ def test_what_a_case_cannot_be() -> None:
     table: Operator = operator(i="[T] int32 in 2..T", Q="8//T", R="9-T")(lambda i: i.clone())
     assert table.problem({"T": 3}) is None
     assert table.problem({"T": 2}) == "i has no value: its range is 2..2"
-    assert table.problem({"T": 0}) == "an expression divides by 0"
+    assert table.problem({"T": 0}) == "T = 0 is not in 1..8192"
     assert table.problem({"T": 9}) is None
     assert table.problem({"T": 10}) == "R = 9-T is -1"
     wide: Operator = operator(i="[T] int32 in 0..N", x="[N]", N=(1, 2**40))(lambda i, x: x[i.long()])
     assert wide.problem({"T": 1, "N": 2**31}) is None
     assert wide.problem({"T": 1, "N": 2**31 + 1}) == "i has values up to 2147483648, beyond int32"
-    assert wide.problem({"T": 0, "N": 2**31 + 1}) is None, "it has no element"
 
 
 def declared(name: str, **changes: Any) -> Operator:

@@ -142,6 +142,8 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
         (lambda a: aten._softmax(a, -1, False), (A,)),
         (lambda a: aten._softmax(a, 0, False), (A,)),
     ],
+    "_softmax_backward_data": [(lambda a, b: aten._softmax_backward_data(a, b, -1, a.dtype), (A, B))],
+    "_log_softmax_backward_data": [(lambda a, b: aten._log_softmax_backward_data(a, b, -1, a.dtype), (A, B))],
     "_log_softmax": [
         (lambda a: aten._log_softmax(a, 0, False), (SCALAR,)),
         (lambda a: aten._log_softmax(a, 1, False), (A,)),
