@@ -52,6 +52,12 @@ def environment() -> Environment:
     )
 
 
+def gpu_memory() -> float:
+    """Return the bytes of memory of the smallest CUDA device; infinite without one."""
+    gpus = range(torch.cuda.device_count())
+    return min((float(torch.cuda.get_device_properties(gpu).total_memory) for gpu in gpus), default=float("inf"))
+
+
 def _version(name: str) -> str:
     try:
         return version(name)

@@ -105,7 +105,9 @@ _TERMS = (
     "    else:\n"
     "        (a0, a1, a2), (b0, b1, b2) = terms(weighted), terms(phi.mT)\n"
     "        f0, g0 = (torch.where(one.isfinite(), one, 0) for one in (a0, b0))\n"
-    "        h_mix = a0 @ b0 + ((f0 @ b1 + a1 @ g0) + (f0 @ b2 + a1 @ b1 + a2 @ g0) / 256) / 256"
+    "        h_mix = a0 @ b0 + ((f0 @ b1 + a1 @ g0) + (f0 @ b2 + a1 @ b1 + a2 @ g0) / 256) / 256\n"
+    # a term below 2^-134 is 0, and 0 times infinity is NaN: the whole factors decide what is not finite
+    "        h_mix = torch.where(h_mix.isfinite(), h_mix, weighted @ phi.mT)"
 )
 
 CLEAN_PRECISION: tuple[Mutant, ...] = (

@@ -159,6 +159,13 @@ def test_a_slow_base_has_few_elements_in_rounds_that_reach_further() -> None:
     assert max(case.sizes["M"] * case.sizes["K"] for case in drawn) <= 1 << 16
 
 
+def test_on_a_gpu_cases_have_the_elements_that_a_hunt_has_room_for() -> None:
+    def largest(room: int | None) -> int:
+        return max(case.sizes["N"] * case.sizes["K"] for case in drawn_for("manual", 120, 0, "cuda", room))
+
+    assert largest(1 << 20) <= 1 << 20 < 1 << 22 < largest(None) <= 1 << 25
+
+
 def test_every_mutant_is_of_one_set_and_of_each_it_is_said_what_was_known() -> None:
     assert {*SETS, THRESHOLDS} <= set(KNOWN)
     assert {set_of(mutant) for mutant in MUTANTS} == set(SETS)

@@ -254,6 +254,11 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(project: Path, tmp_
     assert attempt(copies, outer, [], 1.0).status == "uncovered"
     steady = attempt(copies, outer, ["tests/test_code.py::test_broken", above], 1.0)
     assert steady.status == "survived", "what fails without the fault too tells nothing of it"
+    unimportable = Fault(
+        module="oracles/code.py", line=1, column=0, operator="constant", before="LIMIT = 5", after="LIMIT = [][5]"
+    )
+    nothing_run = attempt(copies, unimportable, ["tests/test_code.py::test_broken", below], 1.0)
+    assert (nothing_run.status, nothing_run.by) == ("killed", "tests/test_code.py"), "though a test fails without it too"
     with lent(copies) as copy:
         assert (copy / "oracles" / "code.py").read_text(encoding="utf-8") == CODE
     assert (project / "oracles" / "code.py").read_text(encoding="utf-8") == CODE

@@ -1,5 +1,6 @@
 """A run's folder is one campaign's: whoever begins makes another, and whoever goes on waits for its end."""
 
+import math
 from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
+from mhc.environment import gpu_memory
 from mhc.files import Held, hold, new_folder
 from mhc.fuzz.campaign.store import FILE, LOCK, Store, StoreError
 from mhc.fuzz.cli import run
@@ -87,10 +89,17 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     there.close()
 
 
-def test_a_worker_has_its_part_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _gpu_share(None, 1, 4, 1) == pytest.approx(0.8 / 5)
-    assert _gpu_share(None, 1, 4, 2) == pytest.approx(0.8 / 10)
+def test_a_worker_has_its_part_of_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {0: 80 << 30, 1: 40 << 30}
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda gpu: SimpleNamespace(total_memory=sizes[gpu]))
-    assert _gpu_share(10.0, 2, 4, 1) == pytest.approx(0.25)
-    assert _gpu_share(100.0, 2, 4, 1) == 1.0
+    least = gpu_memory()
+    assert least == 40 << 30
+    assert _gpu_share(None, least, 4, 1) == pytest.approx(0.8 / 5)
+    assert _gpu_share(None, least, 4, 2) == pytest.approx(0.8 / 10)
+    assert _gpu_share(10.0, least, 4, 1) == pytest.approx(0.25)
+    assert _gpu_share(100.0, least, 4, 1) == 1.0
+    assert _gpu_share(100.0, math.inf, 4, 1) == pytest.approx(0.8 / 5), "without a GPU here"
+    own = settings(tmp_path, device="cuda", workers=4).device_memory
+    assert own == pytest.approx(0.8 / 3 * (40 << 30)), "two workers and a minimiser on each of two GPUs"
+    assert settings(tmp_path, workers=1, memory=3.0).device_memory == 3 << 30

@@ -11,8 +11,10 @@ from mhc.bench.apart import Ended, run_apart
 from mhc.bench.detection import suites
 from mhc.bench.detection.hunt import LIMIT, Hunt, Subject, base_subject, drawn_for, hunt
 from mhc.bench.state import Results
+from mhc.environment import gpu_memory
 from mhc.fuzz.campaign.campaign import Budget
 from mhc.fuzz.campaign.pool import Pool
+from mhc.fuzz.campaign.size_budget import room
 from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.findings.known_issues import KNOWN_ISSUES
@@ -57,7 +59,11 @@ def detect(
     most: dict[tuple[str, str, int], int] = {}
     for prey in state.waiting(subjects):
         most[_sample(prey)] = max(cases(prey), most.get(_sample(prey), 0))
-    drawn = {(base, device, own): drawn_for(base, many, seed + own, device) for (base, device, own), many in most.items()}
+    largest = {"cpu": None, "cuda": room(gpu_memory() * _GPU_SHARE / jobs, "cuda")}
+    drawn = {
+        (base, device, own): drawn_for(base, many, seed + own, device, largest[device])
+        for (base, device, own), many in most.items()
+    }
 
     def one(prey: Subject) -> Hunt:
         chosen = drawn[_sample(prey)][: cases(prey)]
@@ -110,6 +116,7 @@ def campaign(spec: str, device: str, *, cases: int, seed: int, jobs: int) -> Hun
     first: list[dict[str, Any]] = []
     fault = ""
     gpus = torch.cuda.device_count() if device == "cuda" else 0
+    share = _GPU_SHARE / jobs if gpus else 1.0
 
     def alarm(finding: Finding) -> None:
         number = max(1, running.cases)
@@ -121,8 +128,9 @@ def campaign(spec: str, device: str, *, cases: int, seed: int, jobs: int) -> Hun
 
     with campaigns.campaign(
         specs,
-        Pool(specs, LocalExecutor(specs, device, jobs, Limits(), gpus=gpus)),
+        Pool(specs, LocalExecutor(specs, device, jobs, Limits(gpu_share=share), gpus=gpus)),
         Budget(seconds=_CAMPAIGN, cases=cases),
+        memory=share * gpu_memory() if gpus else Limits.memory,
         seed=seed,
         device=device,
         known_issues=KNOWN_ISSUES,

@@ -121,10 +121,16 @@ def reach(number: int) -> Reach:
     return _REACHES.get(number % 10, Reach.USUAL)
 
 
-def drawn_for(base: str, count: int, seed: int, device: str = "cpu") -> list[Case]:
-    """Draw the cases of a base's hunts. In an interpreter they are small but for every eighth round, as in a campaign."""
+def drawn_for(base: str, count: int, seed: int, device: str = "cpu", largest: int | None = None) -> list[Case]:
+    """Draw the cases of a base's hunts. In an interpreter they are small but for every eighth round, as in a campaign.
+
+    Args:
+        largest: elements that a hunt has room for.
+    """
     quick, operator = BASES[base].quick, BASES[base].operator
     shares = SHARES["cuda" if device == "cuda" else "quick" if quick else "slow"]
+    if largest is not None:
+        shares = {kind: replace(one, elements=min(one.elements, largest)) for kind, one in shares.items()}
     space = load(base_subject(base).spec).schedule
     return draw(count, seed, space, ELEMENTS if quick else FIRST, shares, operator=operator)
 

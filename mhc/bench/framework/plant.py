@@ -237,7 +237,7 @@ def _outcome(copy: Path, fault: Fault, tests: list[str], limit: float) -> tuple[
             return "hung", ""
         by = next(iter(_FAILED.findall(output)), "")
         if "::" not in by:  # nothing was run: the fault keeps modules from being imported, or pytest failed by itself
-            healthy, _ = _pytest(copy, [*_SESSION, "-x", *tests], limit)
+            healthy, _ = _pytest(copy, [*_SESSION, "--collect-only", *tests], limit)
             return "killed" if healthy == 0 else "uncovered", by or (output.strip().splitlines() or [""])[-1][:120]
         alone, _ = _pytest(copy, [*_SESSION, by], limit)
         if alone == 0:

@@ -96,7 +96,7 @@ def run_campaign(settings: Settings) -> int:
             seed=settings.seed,
             largest=settings.max_elements,
             device=settings.device,
-            memory=settings.limits.memory,
+            memory=settings.device_memory,
             known_issues=KNOWN_ISSUES,
             minimise=MINIMISE,
             on_finding=on_finding,

@@ -11,6 +11,7 @@ from typing import Any
 import click
 import torch
 
+from mhc.environment import gpu_memory
 from mhc.fuzz.campaign.campaign import Budget
 from mhc.fuzz.campaign.size_budget import OWN, PER_ELEMENT, room
 from mhc.fuzz.campaign.store import FILE, Store, StoreError
@@ -30,6 +31,7 @@ class Settings:
 
     Attributes:
         max_elements: of x at model sizes; None: the device's default.
+        device_memory: bytes that a worker may use where kernels run.
         operator: whose built-in implementations run, where `specs` names none.
         on: the joined Ray cluster; None: this machine.
     """
@@ -42,6 +44,7 @@ class Settings:
     seed: int
     workers: int
     limits: Limits
+    device_memory: float
     resumed: bool
     fixtures: Path | None
     max_elements: int | None = None
@@ -110,10 +113,11 @@ def settings_of(
     )
     each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / near / (1 + len(against)))
     if device == "cpu" and max_elements is not None and max_elements > room(each):
-        needed = (OWN + PER_ELEMENT * max_elements) / 2**30
+        needed = (OWN + PER_ELEMENT["cpu"] * max_elements) / 2**30
         raise click.UsageError(f"--max-elements {max_elements} needs --memory {needed:.1f}; a worker has {each / 2**30:.1f}")
     gpus = torch.cuda.device_count() if device == "cuda" else 0
-    share = _gpu_share(memory, gpus, math.ceil(workers / gpus) if gpus and on is None else 1, 1 + len(against))
+    least = gpu_memory() if device == "cuda" else math.inf
+    share = _gpu_share(memory, least, math.ceil(workers / gpus) if gpus and on is None else 1, 1 + len(against))
     return Settings(
         folder=resume or out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}",
         budget=budget,
@@ -123,6 +127,7 @@ def settings_of(
         seed=seed,
         workers=workers,
         limits=Limits(run=run_limit, compile=compile_limit, memory=each, gpu_share=share),
+        device_memory=each if device == "cpu" else share * least,
         resumed=resume is not None,
         fixtures=fixtures_folder,
         max_elements=max_elements,
@@ -152,14 +157,14 @@ def _meta_of(folder: Path) -> dict[str, Any]:
         raise click.UsageError(f"--resume {folder}: {error}") from error
 
 
-def _gpu_share(memory: float | None, gpus: int, workers: int, processes: int) -> float:
+def _gpu_share(memory: float | None, least: float, workers: int, processes: int) -> float:
     """Return the share of a GPU's memory for one process: `memory` GiB, or an equal part for each worker and one minimiser.
 
     Args:
-        workers: of one GPU. processes: of one worker, its peers included.
+        least: bytes of the smallest GPU, infinite without one. workers: of one GPU. processes: of one worker, its peers
+            included.
     """
-    if memory is not None and gpus:
-        least = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in range(gpus))
+    if memory is not None and math.isfinite(least):
         return min(1.0, memory * 2**30 / least)
     return _MEMORY_SHARE / ((workers + 1) * processes)
 
