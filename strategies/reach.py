@@ -23,6 +23,10 @@ It is prime, so that an offset that wraps at a power of two, or a tile read twic
 ACTIVE = 32
 """Nonzero rows of an upstream gradient at model sizes."""
 
+WIDTHS = (1024, 1280, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192, 32_000, 50_257, 128_256)
+"""Widths of models, and sizes of their vocabularies: for an axis that may be so long, beside axes of tokens, where the
+operator names no sizes of its own."""
+
 _BESIDE = (0, 0, 0, 1, -1)
 _ODD = (0, 0, 0, 1, -1, 37, -64)
 _WHOLE = (False, False, False, False, False, False, False, True)
@@ -88,18 +92,27 @@ def model_sizes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> Mappi
     """
     axes = draw(present_axes(table))
     sizes: Mapping[str, int] = {axis.name: axis.least for axis in axes}
+    others = []
     for axis in axes:
-        if axis.name in table.model_sizes:
+        named = table.model_sizes.get(axis.name, _widths(table, axis))
+        if named:
             most = _most(table, sizes, axis, max_elements)
-            made = tuple(one for one in table.model_sizes[axis.name] if one <= most) or (most,)
+            made = tuple(one for one in named if one <= most) or (most,)
             sizes = {**sizes, axis.name: min(max(draw(choice(made)) + draw(choice(_ODD)), axis.least), most)}
-    others = [axis for axis in axes if axis.name not in table.model_sizes]
+        else:
+            others.append(axis)
     sizes = draw(_small(table, sizes, others, max_elements))
     whole = draw(choice(_WHOLE))
     for axis in draw(st.permutations([axis for axis in others if axis.name in table.tokens] or others)):
         most = _most(table, sizes, axis, max_elements)
         sizes = {**sizes, axis.name: most if whole else draw(log_uniform(max(1, axis.least), most))}
     return table.sizes(sizes)
+
+
+def _widths(table: Operator, axis: Axis) -> tuple[int, ...]:
+    """Return the `WIDTHS` that an axis may have; none of an operator without tokens, or of an axis of tokens."""
+    beside_tokens = bool(table.tokens) and axis.name not in table.tokens
+    return tuple(one for one in WIDTHS if one <= axis.most) if beside_tokens else ()
 
 
 @st.composite

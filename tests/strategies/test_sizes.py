@@ -25,6 +25,11 @@ def declared_lead(x: Tensor) -> Tensor:
     return x.clone()
 
 
+@operator(x="[*B, D]", D=(1, 8192), tokens="*B")
+def declared_norm(x: Tensor) -> Tensor:
+    return x.clone()
+
+
 @operator(x="[M, N]", M=(2, 5000), N=(1, 5000))
 def declared_matrix(x: Tensor) -> Tensor:
     return x.clone()
@@ -86,6 +91,8 @@ def test_the_weights_of_sizes_and_kinds() -> None:
     assert shapes.FEW == (1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9)
     assert shapes.RANKS == (1, 2, 2, 2, 3, 0)
     assert reach._ODD == (0, 0, 0, 1, -1, 37, -64)
+    widths = (1024, 1280, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192)
+    assert (*widths, 32_000, 50_257, 128_256) == reach.WIDTHS
     assert reach._BESIDE == (0, 0, 0, 1, -1)
     assert (*(False,) * 7, True) == reach._WHOLE
     assert (reach.STEPS, reach.FIRST, reach.PERIOD, reach.ACTIVE) == (256, 257, 61, 32)
@@ -159,6 +166,10 @@ def test_a_model_case_has_sizes_of_models_and_tokens_up_to_the_budget(made: Call
     assert sizes == {"M": 2, "N": 1}
     sizes, _ = at(4096, last, declared_matrix)
     assert sizes == {"M": 455, "N": 9}, "without axes of tokens all others, one after the other"
+    sizes, seen = at(1 << 16, first, declared_norm)
+    assert seen[1] == tuple(one for one in reach.WIDTHS if 1024 <= one <= 8192), "widths of models, where none are named"
+    assert sizes["D"] == 1024
+    assert at(1 << 16, first, declared_lead)[0]["D"] == 1, "no model is so narrow"
 
 
 @pytest.mark.parametrize(
