@@ -25,7 +25,7 @@ from mhc.overlap import shared
 from mhc.placement import Placed, fetch, place
 from mhc.precision import float32_matmuls
 from mhc.stream_order import Stream, call_late
-from mhc.triton_interpreter import patched_once
+from mhc.triton_interpreter import prepared
 
 
 class ContractError(TypeError):
@@ -281,7 +281,7 @@ def _run(
     early: Sequence[Tensor | None] = ()
     changes: list[Change] = []
     try:
-        with float32_matmuls(inputs.device.type), patched_once(), unchanged(stage, inputs.device.type) as changes:
+        with float32_matmuls(inputs.device.type), prepared(), unchanged(stage, inputs.device.type) as changes:
             start = time.perf_counter()
             with _one_process(f"{implementation.origin}: {implementation.name}.{stage}"):
                 if stream is None:

@@ -36,6 +36,8 @@ UNSURE = 4.0
 """The factor by which the standard deviation of one element may be found too small."""
 SLACK = 30.0
 """A composed bound this many times the sampled tolerance is replaced by it."""
+_SMALLEST = 2.0**-480
+"""The magnitude of the smallest value whose roundings, of 2^-54 of it or more, have squares in the range of float64."""
 _SUM = 3**0.5 / LAMBDA
 """The half-width of a uniform move whose standard deviation is that of a sum's roundings, relative to their bound."""
 _DIGITS = 24
@@ -208,7 +210,7 @@ def sampled(reader: Reader, composed: Reading) -> tuple[Reading, frozenset[int]]
         if square is None:
             continue
         tolerance = nan_to_inf(SIGMAS * _variance(one, square / RUNS).sqrt() + _stored(one))
-        far = one.value.isfinite() & (one.error > SLACK * tolerance)
+        far = one.value.isfinite() & (one.error > SLACK * tolerance) & ~_too_small(one)
         if bool(far.any()):
             numbers[place] = ErrorNumber(one.value, torch.where(far, tolerance, one.error), one.dtype)
             changed.add(place)
@@ -282,6 +284,11 @@ def _variance(one: ErrorNumber, variance: Tensor) -> Tensor:
         pooled = torch.where(judged, relative, 0.0).sum(-1, keepdim=True) / judged.sum(-1, keepdim=True).clamp(min=1)
         variance = variance + pooled * scale + unsure
     return variance
+
+
+def _too_small(one: ErrorNumber) -> Tensor:
+    """Return where squares of deviations are below the range of float64, as they can be of a result in float64 alone."""
+    return (one.value != 0) & (one.value.abs() < _SMALLEST)
 
 
 def _stored(one: ErrorNumber) -> Tensor:

@@ -1,4 +1,4 @@
-"""Triton's interpreter patches `triton.language` once a launch, and computes what it computes without that."""
+"""Triton's interpreter patches `triton.language` once a launch, computes what it computes without that, and autotunes."""
 
 import importlib
 from collections.abc import Callable
@@ -11,7 +11,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mhc.triton_interpreter import patched_once
+from mhc import Implementation, operator
+from mhc.case import default_case
+from mhc.fuzz.check.check import check
+from mhc.triton_interpreter import prepared
 
 
 @triton.jit
@@ -59,14 +62,14 @@ def patches(interpreter: Any, monkeypatch: pytest.MonkeyPatch, manager: Callable
 
 def test_a_launch_patches_once_and_gives_the_same_bits(interpreter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, often = patches(interpreter, monkeypatch, nullcontext)
-    quick, once = patches(interpreter, monkeypatch, patched_once)
+    quick, once = patches(interpreter, monkeypatch, prepared)
     assert (once, often) == (1, 1 + 3 * 3)
     assert torch.equal(plain.view(torch.int32), quick.view(torch.int32))
 
 
 def test_what_was_patched_is_restored_behind_each_launch(interpreter: Any) -> None:
     before, patch = tl.zeros, interpreter._patch_lang
-    with patched_once():
+    with prepared():
         for _ in range(2):
             launched(torch.ones(3))
             assert tl.zeros is before
@@ -80,5 +83,56 @@ def test_what_was_patched_is_restored_behind_each_launch(interpreter: Any) -> No
 def test_another_way_of_patching_is_left_alone(interpreter: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(interpreter, "_LangPatchScope")
     patch = interpreter._patch_lang
-    with patched_once():
+    with prepared():
         assert interpreter._patch_lang is patch
+
+
+CONFIGS = [triton.Config({"BLOCK": block, "EXTRA": block == 8}) for block in (2, 4, 8)]
+
+
+@triton.autotune(CONFIGS, key=["size"])
+@triton.jit
+def tuned(x_ptr, y_ptr, size, BLOCK: tl.constexpr, EXTRA: tl.constexpr):
+    """Copy x. In one of the configs the element past the end is written too."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < size), mask=at < size + EXTRA)
+
+
+@operator(x="[T]", T=(1, 64))
+def copied_rows(x: Tensor) -> Tensor:
+    return x.clone()
+
+
+def forward(x: Tensor) -> Tensor:
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    tuned[lambda meta: (x.numel() // meta["BLOCK"] + 1,)](x.contiguous(), y, x.numel())
+    return y
+
+
+AUTOTUNED = Implementation(name="autotuned", operator=copied_rows, forward=forward, dtypes=("float32",))
+
+
+def test_an_autotuned_kernel_has_one_config_for_each_key(interpreter: Any) -> None:
+    taken = {}
+    with prepared():
+        for size in (*range(1, 12), *range(11, 0, -1)):
+            tuned[(0,)](torch.ones(12), torch.ones(12), size)
+            assert taken.setdefault(size, tuned.best_config) is tuned.best_config, "the same each time"
+    assert {*taken.values()} == {*CONFIGS}, "and all of them come up"
+
+
+def test_without_it_an_autotuned_kernel_does_not_run(interpreter: Any) -> None:
+    """When this fails, Triton's interpreter can do it: take `_with_one_config` out."""
+    with pytest.raises(RuntimeError, match="active drivers"):
+        tuned[(0,)](torch.ones(70), torch.ones(70), 70)
+
+
+def test_a_wrong_config_of_an_autotuned_kernel_is_found(interpreter: Any) -> None:
+    found = {
+        size: check(AUTOTUNED, default_case(operator=copied_rows.name, dtype="float32", T=size), "cpu").failures
+        for size in range(1, 12)
+    }
+    wrong = {size for size, failures in found.items() if failures}
+    assert wrong
+    assert wrong != {*found}
+    assert {one.oracle for failures in found.values() for one in failures} == {"memory"}

@@ -276,3 +276,12 @@ def test_writing_into_a_view_is_refused() -> None:
 def test_numbers_of_the_precision_gate_have_no_rules_for_functions_yet() -> None:
     with pytest.raises(UnreadableReference, match="monotone of a DeviationNumber"):
         read(torch.exp, [torch.ones(3)], {}, number=DeviationNumber)
+
+
+def test_what_overflows_in_float32_on_its_way_from_float64_has_no_bound() -> None:
+    def function(x: Tensor, w: Tensor) -> Tensor:
+        return (x.float() * w.float()).double()
+
+    x = torch.tensor([1e30, 1e38, 3.4e38], dtype=torch.float64)
+    found = read(function, [x, torch.zeros(3, dtype=torch.float64)], {}).outputs[0]
+    assert found.error.isinf().tolist() == [False, True, True], "0 times it is NaN where it is infinite"

@@ -104,6 +104,17 @@ def test_what_leaves_the_range_of_its_dtype_has_no_sampled_tolerance() -> None:
     assert bool(found.outputs[0].error.isinf().all())
 
 
+def test_where_squares_of_deviations_leave_the_range_of_float64_the_composed_bound_stays() -> None:
+    def small(x: Tensor, scale: float) -> Tensor:
+        return sinkhorn(x) * scale
+
+    x = torch.ones(2, 2, 4, 4, dtype=torch.float64) * torch.tensor([1.0, 2.0]).reshape(2, 1, 1, 1)
+    for scale, finite in ((1e-100, True), (1e-200, False)):
+        function = partial(small, scale=scale)
+        found, changed = sampled(partial(read, function, [x], {}, []), read(function, [x], {}))
+        assert bool(found.outputs[0].error.isfinite().all()) is bool(changed) is finite
+
+
 @pytest.mark.parametrize("number", [ErrorNumber, SampledNumber])
 def test_what_may_overflow_in_a_narrow_dtype_is_in_doubt_in_a_sampled_run_too(number: type[ErrorNumber]) -> None:
     def scores(x: Tensor) -> Tensor:

@@ -63,12 +63,15 @@ def widened(number: ErrorNumber) -> ErrorNumber:
 def narrowed(number: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
     """Return a number in a dtype, as it is where it has that dtype.
 
-    An intermediate that was held in a narrow dtype and is computed with further may have overflowed there.
+    An intermediate that was held in a narrow dtype and is computed with further may have overflowed there. Of float16 and
+    bfloat16 that matters when it is widened again, of float32 at once, since it is computed with as it is.
     """
     if number.dtype == dtype:
         return number
-    if unit_roundoff(dtype) < unit_roundoff(number.dtype) and not number.errorless:
-        beyond = number.value.isfinite() & (number.value.abs() + number.error > ceiling(number.dtype))
+    widens = unit_roundoff(dtype) < unit_roundoff(number.dtype)
+    if (widens and not number.errorless) or (not widens and dtype == wide(dtype)):
+        limit = ceiling(number.dtype if widens else dtype)
+        beyond = number.value.isfinite() & (number.value.abs() + number.error > limit)
         if bool(beyond.any()):
             number = type(number)(number.value, torch.where(beyond, torch.inf, number.error), number.dtype)
     return number.to(dtype)
