@@ -121,7 +121,7 @@ class Seen(Tensor):
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = super().__torch_function__(func, types, args, kwargs or {})
+        made = super().__torch_function__(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]
         if isinstance(made, Tensor) and made.dtype in {torch.int64, torch.bool}:  # the bits are int16
             Seen.most = max(Seen.most, made.numel())
         return made

@@ -18,10 +18,10 @@ from oracles.verdict import Status, Verdict, failed, passed
 from tests.fuzz.test_checking import CASE, MANUAL, gate_of, trial_of
 from tests.support.helpers import altered, scaled_case
 
-ALIASED = {"aliased": (("dx", "x"),)}
-CHANGED = {"changes": (Change(stage="forward", setting="the default dtype", how=""),)}
-WRITTEN = {"written": ("x",)}
-RAISED = {"failure": Failure(stage="forward", type="ValueError", message="no", traceback="")}
+ALIASED: dict[str, Any] = {"aliased": (("dx", "x"),)}
+CHANGED: dict[str, Any] = {"changes": (Change(stage="forward", setting="the default dtype", how=""),)}
+WRITTEN: dict[str, Any] = {"written": ("x",)}
+RAISED: dict[str, Any] = {"failure": Failure(stage="forward", type="ValueError", message="no", traceback="")}
 
 
 @pytest.fixture
@@ -142,3 +142,16 @@ def test_gates_with_tolerances_of_their_own_hear_what_is_declared(monkeypatch: p
 def test_failures_are_those_that_fail() -> None:
     wrong = failed("bound", "dx", "value", "dx[0] = 1")
     assert check_.Judgement(CASE, [passed("bound", "h_in"), wrong]).failures == [wrong]
+
+
+def test_an_error_of_the_harness_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: Any, **keywords: Any) -> Any:
+        raise RuntimeError("a tensor of three elements has no fourth")
+
+    monkeypatch.setattr(check_, "tolerances", broken)
+    with pytest.raises(RuntimeError, match="no fourth"):
+        check(MANUAL, CASE, "cpu", Level.PLAIN)
+
+
+def test_errors_are_not_measured_unless_asked_for() -> None:
+    assert all(one.errors is None for one in check(MANUAL, CASE, "cpu", Level.PLAIN).verdicts)

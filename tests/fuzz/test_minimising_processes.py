@@ -77,7 +77,11 @@ def test_every_process_is_ended_where_the_harness_fails() -> None:
     def faulty(case: Case, depth: Level, nth: int) -> Verdict:
         raise HarnessError("out of paper")
 
-    for work in (lambda start: minimise(found(WRONG), "cpu", start=start), lambda start: confirm(found(WRONG), start)):
+    works: list[Callable[[Watched], object]] = [
+        lambda start: minimise(found(WRONG), "cpu", start=start),
+        lambda start: confirm(found(WRONG), start),
+    ]
+    for work in works:
         start = Watched(faulty)
         with pytest.raises(HarnessError):
             work(start)

@@ -23,7 +23,7 @@ def planner(path: Path, *, limit: float = float("inf"), way: Mapping[str, int] |
     store = Store(file) if file.exists() else Store.create(file)
     subjects = [Subject(spec="a.py:IMPL", implementation=replace(MINE, name=name)) for name in NAMES]
     given = {"seed": 0, "max_elements": 1 << 15, "largest": None, "device": "cpu", "memory": float("inf"), **options}
-    return Planner(subjects, store, limit, lambda name: (way or {}).get(name, 0), **given)  # type: ignore[arg-type]
+    return Planner(subjects, store, limit, lambda name: (way or {}).get(name, 0), **given)
 
 
 def slot(request: Any, begun: int = 0, name: str = "mine") -> Slot:
@@ -168,3 +168,10 @@ def test_compiling_a_far_case_is_not_what_the_implementation_takes(tmp_path: Pat
         learn(one, request, seconds={"checking": 4.0, "running": 3.9}, compiled=compiled)
         means.append(one._size_budgets["mine"].count(Reach.MODEL))
     assert means == [3, 5], "as many cases as take eight seconds, three at least and five at most"
+
+
+def test_a_case_without_times_took_none(tmp_path: Path) -> None:
+    one = planner(tmp_path)
+    _, request = one.next(["mine"])
+    learn(one, request)
+    assert one._size_budgets["mine"]._usual.mean == 0.0
