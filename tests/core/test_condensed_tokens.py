@@ -142,15 +142,16 @@ def test_rows_are_read_in_pieces_which_changes_nothing(monkeypatch: pytest.Monke
         assert condense_._same(rows, chosen, stands_for, judged)
         assert Seen.most == most
     assert condense_._digests(torch.empty(5, 0)).tolist() == [0] * 5
+    assert condense_._same(torch.empty(64, 0).half(), chosen, stands_for, judged)
 
 
 @pytest.mark.parametrize("chunk", [1 << 22, 4, 1])
 def test_one_row_that_differs_in_one_element_is_not_the_same(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(condense_, "_CHUNK", chunk)
-    chosen, stands_for, judged = torch.tensor([0, 4]), torch.tensor([0, 0, 0, 1, 1]), torch.ones(5, dtype=torch.bool)
+    chosen, stands_for, judged = torch.tensor([2, 4]), torch.tensor([0, 0, 0, 1, 1]), torch.ones(5, dtype=torch.bool)
     rows = torch.tensor([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [3.0, 2.0], [3.0, 2.0]])
     assert condense_._same(rows, chosen, stands_for, judged)
-    for at in (1, 2, 3):
+    for at in (0, 1, 3):
         other = rows.clone()
         other[at, 0] = 9.0
         assert not condense_._same(other, chosen, stands_for, judged)

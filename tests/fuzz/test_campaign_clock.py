@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from mhc.fuzz.campaign import campaign as campaign_
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.harness_faults import read_faults
 from mhc.fuzz.campaign.store import Store
@@ -81,7 +80,7 @@ def test_only_a_case_that_has_run_for_a_second_is_named_at_the_end(tmp_path: Pat
         ran._hand_out()
         (slot,) = ran.pool.busy()
         ran._results.take_in(slot)
-        monkeypatch.setattr(campaign_.time, "monotonic", lambda spent=long: spent)
+        monkeypatch.setattr(time, "monotonic", lambda spent=long: spent)
         ran._leave(slot)
         monkeypatch.undo()
         told = [(one["implementation"], one["doing"], one["seconds"], one["case"]) for one in ran._unfinished]
