@@ -116,6 +116,24 @@ def test_ten_axes_are_supported() -> None:
         declared(lambda x: x * 2, x=f"[{', '.join(names)}]", **dict.fromkeys(names[2:], (1, 2)))
 
 
+def test_each_axis_has_a_prime_of_its_own() -> None:
+    seen: list[list[int]] = []
+
+    def lengths(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        seen.append([len(one) for one in (a, b, c, d, e, *rest)])
+        return tuple(one * 2 for one in (e, d, c, b, a))
+
+    def ten(
+        a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor, f: Tensor, g: Tensor, h: Tensor, i: Tensor, j: Tensor
+    ) -> tuple[Tensor, ...]:
+        return lengths(a, b, c, d, e, f, g, h, i, j)
+
+    table = declared(ten, **{one: f"[{one.upper()}]" for one in "abcdefghij"})
+    assert seen[0] == [5, 7, 11, 13, 17, 19, 23, 29, 31, 37]
+    assert seen[1] == [7, 11, 13, 17, 19, 23, 29, 31, 37, 41]
+    assert symbols(table) == [("E",), ("D",), ("C",), ("B",), ("A",)]
+
+
 def test_without_optional_tensors_the_outputs_are_the_same_ones() -> None:
     for function in (
         lambda x, b: x * 2 if b is None else x.float() + b,
