@@ -33,7 +33,8 @@ class Outputs:
         axes = self.table.axes
         if len(axes) >= len(_PRIMES):
             raise DeclarationError(f"{self.table.name}: at most {len(_PRIMES) - 1} axes are supported, was {len(axes)}")
-        first, second = (self._sizes(shift) for shift in (0, 1))
+        first = self._sizes(0, {})
+        second = self._sizes(1, first)
         results, others = self._results(first), self._results(second)
         taken = {name for spec in self.table.inputs for name in (spec.name, f"d{spec.name}")}
         stem = "out" if taken & {"y", "dy", *(f"{d}y{at}" for d in ("", "d") for at in range(len(results)))} else "y"
@@ -49,12 +50,16 @@ class Outputs:
         self._check_variants(first, found)
         return tuple(found)
 
-    def _sizes(self, shift: int) -> Mapping[str, int]:
-        """Return sizes of all symbols in which each axis has a prime of its own, where its range has one left."""
+    def _sizes(self, shift: int, before: Mapping[str, int]) -> Mapping[str, int]:
+        """Return sizes of all symbols in which each axis has a prime of its own, where its range has one left.
+
+        It is another one than `before`, if it can be: so a number in an output is told from an axis.
+        """
         chosen: dict[str, int] = {}
         for at, axis in enumerate(self.table.axes):
             primes = (*_PRIMES[at + shift :], *_PRIMES)
             inside = [one for one in primes if axis.least <= one <= axis.most and one not in chosen.values()]
+            inside.sort(key=lambda one, name=axis.name: one == before.get(name))  # type: ignore[misc]
             chosen[axis.name] = inside[0] if inside else min(max(primes[0], axis.least), axis.most)
         problem = self.table.problem(chosen)
         if problem is not None:

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import mhc.observation
+import mhc.placement
 import oracles.memory
-from mhc import Implementation, default_case
+from mhc import Implementation, default_case, materialise
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
@@ -21,6 +22,7 @@ from oracles.verdict import Verdict
 from tests.support.far_device import DEVICE, Watch
 from tests.support.helpers import scaled_case, symptoms, with_layout
 
+HOST = torch.device("cpu")
 CASES = {
     "without gamma": with_layout(scaled_case(B=2, S=3, n=2, D=5, absent=frozenset({"gamma"})), "x", expand=(2,)),
     "infinite": with_tensor(default_case(B=2, S=2, n=2, D=3, dtype="float32"), "phi", literals=(((0, 0), float("inf")),)),
@@ -73,6 +75,19 @@ def test_a_large_case_is_judged_where_it_runs(name: str, watch: Watch, monkeypat
     verdicts = check(far(MANUAL, watch), CASES[name], str(DEVICE), Level.FULL).verdicts
     assert watch.asked["elsewhere", "mul"]
     assert told(verdicts) == told(check(MANUAL, CASES[name], "cpu", Level.FULL).verdicts)
+
+
+def test_copies_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    one, other = torch.device("cuda", 0), torch.device("cuda", 1)
+    mhc.placement._wait([one, HOST, other, one])
+    assert sorted(waited, key=str) == [one, other]
+    asked: list[list[torch.device]] = []
+    monkeypatch.setattr(mhc.placement, "_wait", lambda devices: asked.append(list(devices)))
+    place(materialise(CASES["infinite"]), {"a": torch.ones(2)})
+    fetch(iter([torch.ones(2), torch.ones(3)]))
+    assert asked == [[HOST], [HOST, HOST]]
 
 
 @pytest.mark.parametrize("last", [1, 3])

@@ -119,7 +119,7 @@ def test_a_failing_case_does_not_end_its_round(tmp_path: Path) -> None:
 
 
 def test_what_was_in_hand_is_dropped_at_once(tmp_path: Path) -> None:
-    for end in ("_record_crash", "_record_lost"):
+    for end in ("_record_crash", "_record_lost", "_record_fault"):
         (tmp_path / end).mkdir()
         ran = campaign(FakeExecutor(lambda request: []), tmp_path / end, Budget(cases=5))
         ran._hand_out()
@@ -128,6 +128,8 @@ def test_what_was_in_hand_is_dropped_at_once(tmp_path: Path) -> None:
         assert [number for number, *_ in ran.store.in_hand()] == [0]
         if end == "_record_crash":
             ran._results._record_crash(slot, liveness.died("SIGSEGV"))
+        elif end == "_record_fault":
+            ran._results._record_fault(slot, Fault(message="out of paper"))
         else:
             ran._results._record_lost(slot)
         assert ran.store.in_hand() == []

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mhc import Case, Implementation, Refused
+from mhc import Case, Implementation, Refused, materialise, observe, reference
+from mhc.fuzz.check import differential
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.differential import Peer, PeerResult, RunningPeer, compared
 from mhc.fuzz.check.level import Level
@@ -20,7 +21,8 @@ from mhc.fuzz.worker import peer as peer_module
 from mhc.fuzz.worker.protocol import Message
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import liveness
-from oracles.verdict import Status, Verdict
+from oracles.tolerances import tolerances
+from oracles.verdict import Status, Verdict, failed, not_applicable, passed
 from tests.support.helpers import ROOT, altered, scaled_case
 
 CASE = scaled_case(B=1, S=2, n=2, D=3, dtype="float32")
@@ -121,6 +123,53 @@ def test_a_peer_that_recomputes_is_allowed_its_own_tolerance() -> None:
         told = pairs(check(MANUAL, case, "cpu", Level.PLAIN, peers=[Here(other)]).verdicts)["dx"]
         bounds.append([float(number) for number in told.message.split("bound ")[1].split(";")[0].split(" + ")])
     assert bounds[0][0] == bounds[0][1] == bounds[1][0] < bounds[1][1]
+
+
+def test_where_both_are_right_by_themselves_it_is_told() -> None:
+    """The sum of both tolerances is what a pair may differ by: then the reference is wrong, or the gate."""
+    disagree = failed("pair", "h_post", "value", "h_post[0] = 1, other 2")
+    inputs = materialise(CASE)
+    wanted = reference(inputs)
+    allowed, mine = tolerances(inputs, wanted), observe(MANUAL, inputs, wanted.saved)
+    right, wrong = replace(mine, implementation="other"), observe(off("other"), inputs, wanted.saved)
+    nan = {name: None if one is None else one * float("nan") for name, one in mine.outputs.items()}
+    for theirs, note in (
+        (right, "neither fails by itself"),
+        (wrong, "other fails bound by itself"),
+        (replace(right, outputs=nan), "other fails nonfinite by itself"),
+    ):
+        told = differential._explained(disagree, theirs, allowed)
+        assert told == replace(disagree, message=f"{disagree.message}; {note}")
+    agree = passed("pair", "h_post")
+    assert differential._explained(agree, wrong, allowed) is agree
+    missing = replace(right, outputs={**right.outputs, "h_post": None})
+    assert differential._explained(disagree, missing, allowed) is disagree
+    assert differential._explained(disagree, wrong, replace(allowed, outputs={})) is disagree
+
+
+def test_in_words_how_often_pairs_were_compared() -> None:
+    counts = {
+        "mine": {"compared with golden": 7.0, "not compared with golden: refused": 2.0, "checked": 9.0},
+        "yours": {"not compared with other: SIGSEGV": 1.0},
+    }
+    told = differential.pairs(["golden", "other"], counts)
+    assert [(one.name, one.against, one.cases, dict(one.missing)) for one in told] == [
+        ("mine", "golden", 7, {"refused": 2}),
+        ("mine", "other", 0, {}),
+        ("yours", "golden", 0, {}),
+        ("yours", "other", 0, {"SIGSEGV": 1}),
+    ]
+    assert str(told[0]) == "mine compared with golden on 7 cases, not on 2: refused 2"
+    assert str(told[2]) == "yours compared with golden on 0 cases"
+    nothing = replace(not_applicable("pair", "case", "none"), against="other")
+    assert compared([nothing, passed("bound", "dx")]) == ("not compared with other: nothing to compare",)
+
+
+def test_what_is_declared_is_known_of_a_peer() -> None:
+    declared = replace(MANUAL, recomputes_forward=True, env={"A": "1"})
+    peer = Peer.of("mine.py:IMPL", declared)
+    assert (peer.spec, peer.name, peer.variables) == ("mine.py:IMPL", "manual", {"A": "1"})
+    assert peer.declared == declared.declared != Peer.of("mine.py:IMPL", MANUAL).declared
 
 
 def test_without_a_peer_nothing_is_compared() -> None:

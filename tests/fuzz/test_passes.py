@@ -29,6 +29,7 @@ from mhc.fuzz.minimise.value_passes import (
     single_elements,
     tidy,
     unmarked,
+    unthinned,
     without,
     written_out,
     zeroed,
@@ -163,6 +164,10 @@ def test_a_recipe_without_what_has_no_effect() -> None:
     assert tidy(Recipe(kind="constant", scale=0.0, seed=3)) == Recipe(kind="zero")
     assert tidy(Recipe(kind="constant", scale=2.0, seed=3)) == Recipe(kind="constant", scale=2.0)
     assert tidy(Recipe(kind="normal", scale=0.0, seed=3)) == Recipe(kind="normal", scale=0.0, seed=3)
+    assert tidy(Recipe(kind="zero", period=2, rows=3)) == Recipe(kind="zero")
+    assert tidy(Recipe(kind="constant", period=2, rows=3)) == Recipe(kind="constant", rows=3)
+    assert tidy(Recipe(kind="normal", period=2, rows=3)) == Recipe(kind="normal", period=2, rows=3)
+    assert unthinned(Recipe(kind="normal", period=2, rows=3, scale=2.0)) == Recipe(kind="normal", scale=2.0)
     kept = (((0,), 1.0),)
     assert tidy(Recipe(kind="zero", scale=4.0, literals=(*kept, ((1,), 0.0)))) == Recipe(kind="zero", literals=kept)
     assert tidy(Recipe(literals=(((0,), 0.0), ((1,), 2.0), ((0,), 3.0)))).literals == (((0,), 3.0), ((1,), 2.0))

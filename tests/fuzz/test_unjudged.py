@@ -21,7 +21,7 @@ from mhc.fuzz.report import markdown, read
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
 from mhc.fuzz.report.stored_run import Run
-from mhc.fuzz.report.unjudged import by_sampling, nothing_judged, summary, unjudged
+from mhc.fuzz.report.unjudged import by_sampling, nothing_judged, summary, unjudged, why_nothing
 from mhc.fuzz.worker.protocol import Checked
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles.judge import outcomes
@@ -92,6 +92,33 @@ def test_in_words() -> None:
 )
 def test_when_nothing_was_judged(counts: Mapping[str, float], nothing: bool) -> None:
     assert nothing_judged(counts) == nothing
+
+
+@pytest.mark.parametrize(
+    ("counts", "why"),
+    [
+        ({}, "no case ran"),
+        ({"refused": 1234}, "1,234 of 1,234 cases refused"),
+        ({"checked": 4, "refused": 2}, "no case ran to its end"),
+        ({"checked": 4, "refused": 2, "not returned: dx": 4}, "dx: not returned in 4 of 4 cases"),
+    ],
+)
+def test_why_nothing_was_judged(counts: Mapping[str, float], why: str) -> None:
+    assert why_nothing(counts) == why
+
+
+def test_outputs_that_no_operator_has_are_told_of_last() -> None:
+    counts = {f"not returned: {name}": 1 for name in ("zeta", "alpha", "dphi", "h_in")}
+    assert [one.subject for one in unjudged(counts)] == ["h_in", "dphi", "alpha", "zeta"]
+    assert [
+        (one.missing, one.cases) for one in unjudged({**COUNTS, "judged by sampling: dalpha": 3}) if one.missing == 2
+    ] == [(2, 815)]
+
+
+def test_a_count_of_zero_is_no_count() -> None:
+    assert nothing_judged({"checked": 1, "nothing to judge: y": 1, "judged: y": 0})
+    assert by_sampling({"judged by sampling: y": 0, "judged: y": 3}) == ""
+    assert by_sampling({"judged by sampling: y": 1500.0}) == "y in 1,500 of 1,500 cases"
 
 
 def campaign(folder: Path, outcomes_: Mapping[str, Mapping[str, str]], *, chosen: bool, failing: str = "") -> Run:

@@ -13,7 +13,7 @@ from mhc import Implementation, default_case, load
 from mhc.case import with_sizes, with_tensor
 from mhc.implementation import ImplementationError
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from mhc.overlap import overlap
+from mhc.overlap import overlap, shared
 from oracles.verdict import Status
 from tests.support.helpers import altered, judge_all, judged, symptoms
 
@@ -98,6 +98,18 @@ def test_what_has_no_memory_overlaps_nothing() -> None:
     whole = torch.zeros(4)
     assert not overlap(whole[:2], whole[2:])
     assert not overlap(whole[1:1], whole)
+
+
+def test_each_pair_that_shares_memory_is_told_once_with_the_given_ones_first() -> None:
+    memory = torch.zeros(12)
+    results = {"a": memory[:4], "b": memory[3:6], "c": memory[6:8], "d": torch.zeros(2), "e": memory[7:9]}
+    given = {"x": memory[5:7], "y": torch.zeros(3), "z": memory[10:12]}
+    assert shared(results, given) == [("a", "b"), ("b", "x"), ("c", "x"), ("c", "e")]
+    both = torch.zeros(4, 2)
+    assert shared({"a": both[:, 0]}, {"x": both[:, 1]}) == [], "one lies between the elements of the other"
+    assert shared({"a": both[:, 0], "b": both[1]}, {}) == [("a", "b")]
+    assert shared({"a": memory[:0]}, {"x": memory}) == []
+    assert shared({}, given) == []
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,36 @@ def test_a_change_is_named_and_put_back(name: str) -> None:
     assert [one.read() for one in SETTINGS] == before
 
 
+def other_autocast() -> None:
+    torch.set_autocast_enabled("cpu", False)
+    torch.set_autocast_dtype("cpu", torch.float16)
+    torch.set_autocast_dtype("cuda", torch.bfloat16)
+
+
+BACK: dict[str, Callable[[], object]] = {
+    "anomaly mode": lambda: torch.autograd.set_detect_anomaly(False),
+    "autocast": other_autocast,
+    "default dtype": lambda: torch.set_default_dtype(torch.float16),
+    "default device": lambda: torch.set_default_device(None),
+    "deterministic": lambda: torch.use_deterministic_algorithms(False),
+    "precision": lambda: torch.set_float32_matmul_precision("medium"),
+    "TF32 by the new switch": lambda: setattr(_MATMUL, "fp32_precision", "ieee"),
+    "NumPy's errors": lambda: np.seterr(all="ignore"),
+}
+
+
+@pytest.mark.parametrize("name", BACK)
+def test_what_is_not_the_default_is_put_back_too(name: str) -> None:
+    setting, change = CHANGES[name]
+    with unchanged("forward", "cpu"):
+        change()
+        before = [one.read() for one in SETTINGS]
+        with unchanged("backward", "cpu") as changes:
+            BACK[name]()
+        assert [(one.stage, one.setting) for one in changes] == [("backward", setting)]
+        assert [one.read() for one in SETTINGS] == before
+
+
 def test_it_is_put_back_after_an_exception() -> None:
     changes: list[Change] = []
 

@@ -138,7 +138,7 @@ def confirm(
         HarnessError: a process could not check it.
     """
     began = time.monotonic()
-    sandbox = Sandbox(start, limit=_limit(found, least))
+    sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     reproduced = done = 0
     message = found.message
     while done < runs or (done < _RUNS_FLAKY and 0 < reproduced < done):
