@@ -268,6 +268,6 @@ def test_rounds_that_go_on_are_on_their_way_again() -> None:
 
 
 def test_a_worker_without_any_memory_to_spare_has_room_for_small_cases() -> None:
-    assert [room(memory) for memory in (0.0, OWN - 1, OWN, OWN + PER_ELEMENT * (1 << 14))] == [1 << 14] * 4
+    assert [room(memory) for memory in (0.0, OWN - 1, OWN, OWN + PER_ELEMENT["cpu"] * (1 << 14))] == [1 << 14] * 4
     assert room(OWN + PER_ELEMENT * ((1 << 14) + 1)) == (1 << 14) + 1
     assert room(float("inf")) == (1 << 60) // PER_ELEMENT
