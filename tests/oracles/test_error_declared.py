@@ -1,13 +1,14 @@
 """Numbers with a declared precision of the factors of matrix products, and terms that repeat, worked out by hand."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from oracles.bounds import repeated_terms
+from oracles.bounds import elementary, repeated_terms
 from oracles.bounds.error_number import TF32, ErrorNumber
 from oracles.bounds.quantum import quantum_of
 from oracles.bounds.reading import with_factors
@@ -115,3 +116,41 @@ def test_a_sum_of_more_than_36_terms_may_have_repeats() -> None:
         alike = torch.full((length,), 0.1, dtype=torch.float64)
         found = repeated_terms.of_sum(alike, 0, F32)
         assert float(torch.as_tensor(found)) == pytest.approx(min(length, 6 * math.sqrt(length) * math.sqrt(length)))
+
+
+def test_a_flag_of_finite_numbers_is_not_set_where_one_is_not() -> None:
+    """A sum's magnitudes leave out what is not finite, so that they do not show it."""
+    wild = ErrorNumber.exact(torch.tensor([math.inf, 1.0, math.nan], dtype=torch.float64), F32)
+    tame = ErrorNumber.exact(torch.tensor([2.0, 1.0, 3.0], dtype=torch.float64), F32)
+    into = torch.tensor([0, 0, 1])
+
+    def gathered(number: ErrorNumber) -> ErrorNumber:
+        return elementary.gathered_sum(number, lambda tensor: torch.zeros(2).double().index_add(0, into, tensor))
+
+    functions: tuple[Callable[[ErrorNumber], ErrorNumber], ...] = (
+        lambda a: elementary.cumulative(a, 0),
+        gathered,
+        lambda a: elementary.softmax(a, 0),
+        lambda a: elementary.log_softmax(a, 0),
+        lambda a: elementary.logsumexp(a, 0),
+        lambda a: a.sum(0).unsqueeze(0),
+        lambda a: a.unsqueeze(0) @ a.unsqueeze(1),
+        elementary.log,
+        elementary.reciprocal,
+    )
+    for function in functions:
+        found = function(wild)
+        assert not (found.finite and not bool(found.value.isfinite().all()))
+        assert bool((found.error[~found.value.isfinite()] == 0).all()), "of what was given, it is certain"
+        assert bool((found * 1.5).error[~found.value.isfinite()].eq(0).all())
+        assert bool(function(tame).error.isfinite().all())
+    cumulated, added = elementary.cumulative(tame, 0), gathered(tame)
+    assert cumulated.finite
+    assert added.finite
+    assert torch.equal(cumulated.error, 3 * U * torch.tensor([2.0, 3.0, 6.0], dtype=torch.float64))
+    assert float(added.error[0]) == pytest.approx(2 * U * 3.0)
+    assert float(added.error[1]) < 1e-40, "one term is not rounded"
+    many = ErrorNumber.exact(torch.ones(49, dtype=torch.float64), F32)
+    whole = elementary.gathered_sum(many, lambda tensor: tensor.sum().reshape(1))
+    assert float(whole.error) == pytest.approx(6 * 7 * U * 49)
+    assert float(elementary.cumulative(many, 0).error[-1]) == pytest.approx(6 * 7 * U * 49)

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from mhc import Implementation, default_case
+from mhc import Implementation, default_case, materialise
 from mhc.case import with_tensor
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
+from mhc.reference import condensed
 from oracles import gradient
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.underflow_number import UnderflowNumber
@@ -184,3 +185,17 @@ def test_why_it_does_not_apply() -> None:
     ):
         (verdict,) = gate_verdicts(GATES[variant], MANUAL, case)
         assert (verdict.subject, verdict.status, verdict.message) == (variant, Status.NOT_APPLICABLE, reason)
+
+
+def test_a_large_case_is_differentiated_by_its_representative_tokens() -> None:
+    case = scaled_case(B=1, S=512, n=2, D=64, dtype="float32", absent=frozenset({"gamma"}))
+    for name in ("dh_in", "dh_post", "dh_res"):
+        case = with_tensor(case, name, rows=4)
+    case = with_tensor(case, "x", period=16 * case.sizes["K"])
+    assert condensed(materialise(case)) is not None
+    for variant in ("autograd", "upstream doubled"):
+        verdicts = gate_verdicts(GATES[variant], MANUAL, case)
+        judged_ones = {one.subject: one.status for one in verdicts if one.status is not Status.NOT_APPLICABLE}
+        assert judged_ones == dict.fromkeys(("dx", "dphi", "dalpha", "dbias"), Status.PASS)
+    wrong = altered(MANUAL, backward=lambda out, _: (out[0] * 1.01, *out[1:]))
+    assert gate_symptoms(GATES["autograd"], wrong, case) == {("gradient", "dx", "not the derivative")}
