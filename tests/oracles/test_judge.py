@@ -1,9 +1,11 @@
 """What the judge makes of verdicts and of results that are missing."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from mhc import default_case, materialise, observe, reference
+from mhc import Refused, default_case, materialise, observe, reference
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles.bound import Tolerances, tolerances
 from oracles.bounds.error_number import ErrorNumber
@@ -76,3 +78,20 @@ def test_agreement_has_one_verdict_on_each_result_under_the_gate_s_name() -> Non
     for one in agree("gate", "apart", seen, zero):
         assert (one.oracle, one.status, one.symptom) == ("gate", Status.FAIL, "apart")
         assert one.message.startswith(f"apart: {one.subject}[")
+
+
+def test_of_a_refused_case_the_refusal_alone_is_told() -> None:
+    inputs = materialise(default_case(B=1, S=2, n=2, D=3, dtype="float32"))
+    right = reference(inputs)
+    picky = replace(MANUAL, supports=lambda case: Refused("odd D"))
+    seen = observe(picky, inputs, right.saved)
+    assert seen.refused is not None
+    (verdict,) = judge(seen, tolerances(inputs, right))
+    assert (verdict.oracle, verdict.status) == ("refusal", Status.NOT_APPLICABLE)
+
+
+def test_verdicts_say_nothing_that_they_were_not_given() -> None:
+    for verdict in (passed("o", "s"), failed("o", "s", "", ""), not_applicable("o", "s", "")):
+        assert (verdict.oracle, verdict.subject, verdict.symptom, verdict.message) == ("o", "s", "", "")
+        assert (verdict.ratio, verdict.errors, verdict.against, verdict.sampled) == (None, None, "", False)
+    assert (passed("o", "s", ratio=0.5).ratio, failed("o", "s", "", "", ratio=2.0).ratio) == (0.5, 2.0)
