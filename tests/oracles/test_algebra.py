@@ -155,6 +155,8 @@ def test_a_scaled_reference_is_compared_where_both_have_a_tolerance() -> None:
     found = algebra._scale(fresh, before, 2.0)
     assert found.value.tolist() == [6.0, 6.0, 6.0, inf]
     assert found.error.tolist() == [0.25, inf, inf, inf]
+    among_finite = algebra._scale(number(*[(7.0, 0.25)] * 2, finite=True), number((3.0, 0.5), (3.0, inf)), 2.0)
+    assert among_finite.error.tolist() == [0.25, inf]
     sure = algebra._scale(number((7.0, 0.25), finite=True), number((3.0, 0.5), finite=True), torch.tensor([4.0]))
     assert (sure.value.tolist(), sure.error.tolist(), sure.dtype) == ([12.0], [0.25], torch.float32)
     for one, factor in ((None, 2.0), (before, None)):

@@ -144,6 +144,10 @@ def test_a_flag_of_finite_numbers_is_not_set_where_one_is_not() -> None:
         assert bool((found.error[~found.value.isfinite()] == 0).all()), "of what was given, it is certain"
         assert bool((found * 1.5).error[~found.value.isfinite()].eq(0).all())
         assert bool(function(tame).error.isfinite().all())
+    nothing, everything = torch.zeros(3).double(), torch.full((3,), math.inf).double()
+    assert [one.lost(amount).finite for one, amount in ((tame, nothing), (wild, nothing), (tame, everything))] == [
+        *(True, False, False)
+    ]
     cumulated, added = elementary.cumulative(tame, 0), gathered(tame)
     assert cumulated.finite
     assert added.finite
