@@ -29,7 +29,8 @@ def product_error(value: Any, error: Any = 0.0, **options: Any) -> Tensor:
     one = factor([[1.0]], precision=options["precision"], dtype=options.get("dtype", F32))
     found = factor([[value]], error, **options) @ one
     own = 6 * U
-    return (found.error - own * abs(value)) / (1 + own)
+    beside: Tensor = (found.error - own * abs(value)) / (1 + own)
+    return beside
 
 
 def close(got: Tensor, wanted: float) -> bool:

@@ -1,6 +1,7 @@
 """The sequence gate finds what a kernel keeps from call to call under too few of the sizes."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ def buffer_of_the_widest() -> Function:
     return function
 
 
-def norm_case(**sizes: int) -> Case:
+def norm_case(**sizes: Any) -> Case:
     """A case of the operator, which an implementation of it makes known."""
     implementation = Implementation(name="one", operator=unit_norm, function=right())
     return default_case(operator=str(implementation.operator), dtype="float32", **sizes)

@@ -47,4 +47,4 @@ def test_one_or_two_parameters_and_no_more() -> None:
 
 
 def test_tiles_are_integers_from_8_to_4096() -> None:
-    assert tiles({"a": {"X": (7, 8, 9, "x", 0.5)}, "b": {"Y": (4095, 4096, 4097, 8, True)}}) == (8, 9, 4095, 4096)
+    assert tiles({"a": {"X": (7, 8, 9, "x", False)}, "b": {"Y": (4095, 4096, 4097, 8, True)}}) == (8, 9, 4095, 4096)
