@@ -7,7 +7,6 @@
 """
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES, Role
-from mhc.reference import InFloat64, condensed, widen
+from mhc.reference import condensed, widen
 from oracles import linear
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.rounding import all_finite, half_subnormal, unit_roundoff
@@ -48,7 +47,7 @@ def differentiated(trial: Trial) -> Plan | list[Verdict]:
             wanted = {spec.name: few.expand(wanted[spec.name], spec) for spec in table.gradients if spec.name in wanted}
         gradients = {name: _derived(wanted[name], one) for name, one in trial.allowed.gradients.items() if name in wanted}
         observation = replace(trial.observation, outputs={})
-        return agree(NAME, "not the derivative", observation, replace(trial.allowed, outputs={}, gradients=gradients))
+        return agree(NAME, "not the derivative", observation, replace(trial.allowed, gradients=gradients))
 
     return Plan(judge=judge)
 
@@ -67,7 +66,7 @@ def _autograd(trial: Trial, values: Mapping[str, Tensor | None]) -> dict[str, Te
         spec.name: None if value is None else value.detach().requires_grad_(spec.differentiable)
         for spec, value in ((spec, values[spec.name]) for spec in table.inputs)
     }
-    with torch.enable_grad(), nullcontext() if table.function is None else InFloat64():  # type: ignore[no-untyped-call]
+    with torch.enable_grad():
         outputs = table.forward(*(leaves[name] for name in table.forward_arguments), **trial.case.scalars)
     ends = {f"d{spec.name}": one for spec, one in zip(table.outputs, outputs, strict=True)}
     wanted = {f"d{name}": leaf for name, leaf in leaves.items() if leaf is not None and leaf.requires_grad}
@@ -109,8 +108,8 @@ def additive(trial: Trial) -> Plan | list[Verdict]:
             for spec in table.gradients
             if spec.name in trial.allowed.gradients
         }
-        allowed = replace(trial.allowed, outputs={}, gradients=gradients)
-        return agree(NAME, "not additive", replace(trial.observation, outputs={}, gradients=added), allowed)
+        observation = replace(trial.observation, outputs={}, gradients=added)
+        return agree(NAME, "not additive", observation, replace(trial.allowed, gradients=gradients))
 
     return Plan(runs=runs, judge=judge)
 

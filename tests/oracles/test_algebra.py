@@ -1,5 +1,6 @@
 """The algebra gate: each relation, and a wrong implementation that it finds."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from mhc.case import with_tensor
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import algebra
 from oracles.bound import tolerances
+from oracles.bounds.error_number import ErrorNumber
 from oracles.reindex import Reindexing, index_map
 from oracles.trial import Gate
 from oracles.verdict import Status
@@ -140,3 +142,22 @@ def test_a_relation_out_of_range_is_not_applicable() -> None:
 def test_every_relation_has_a_gate_of_its_own() -> None:
     assert {*WRONG, "declared relation"} == {gate.variant for gate in algebra.GATES}
     assert all(isinstance(gate, Gate) and gate.name == "algebra" for gate in algebra.GATES)
+
+
+def test_a_scaled_reference_is_compared_where_both_have_a_tolerance() -> None:
+    def number(*pairs: tuple[float, float], finite: bool = False) -> ErrorNumber:
+        value, error = (torch.tensor([one[at] for one in pairs], dtype=torch.float64) for at in (0, 1))
+        return ErrorNumber(value, error, torch.float32, finite=finite)
+
+    inf = math.inf
+    before = number((3.0, 0.5), (3.0, inf), (3.0, 0.5), (inf, 0.0))
+    fresh = number((7.0, 0.25), (7.0, 0.25), (7.0, inf), (7.0, 0.25))
+    found = algebra._scale(fresh, before, 2.0)
+    assert found.value.tolist() == [6.0, 6.0, 6.0, inf]
+    assert found.error.tolist() == [0.25, inf, inf, inf]
+    among_finite = algebra._scale(number(*[(7.0, 0.25)] * 2, finite=True), number((3.0, 0.5), (3.0, inf)), 2.0)
+    assert among_finite.error.tolist() == [0.25, inf]
+    sure = algebra._scale(number((7.0, 0.25), finite=True), number((3.0, 0.5), finite=True), torch.tensor([4.0]))
+    assert (sure.value.tolist(), sure.error.tolist(), sure.dtype) == ([12.0], [0.25], torch.float32)
+    for one, factor in ((None, 2.0), (before, None)):
+        assert algebra._scale(fresh, one, factor) is fresh, "nothing is predicted"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from oracles.bounds import elementary
-from oracles.bounds.aten import DECOMPOSED, RULES
+from oracles.bounds.aten import DECOMPOSED, RULES, arithmetic, choices, moves, sums
 from oracles.bounds.carried import Carried, UnreadableReference
 from oracles.bounds.deviation_number import DeviationNumber
 from oracles.bounds.error_number import ErrorNumber
@@ -237,6 +237,15 @@ def parts(result: Any) -> list[Any]:
 def test_every_rule_has_an_example() -> None:
     """An operation that loses its rule, or gains one, shows here."""
     assert {operation.overloadpacket.__name__ for operation in RULES} == {*EXAMPLES, *NOT_NUMBERS, *UNTOLD}
+    rule_of = {operation.overloadpacket.__name__: rule for operation, rule in RULES.items()}
+    for module, names in (
+        (arithmetic, ("add", "abs")),
+        (choices, ("eq",)),
+        (moves, ("split", "cat")),
+        (sums, ("sum", "mv")),
+    ):
+        for name in names:
+            assert (name, rule_of[name].__globals__["aten"]) == (name, module.aten)
 
 
 def dtypes_of(name: str, count: int) -> list[tuple[torch.dtype, ...]]:

@@ -11,7 +11,7 @@ from mhc import Implementation, default_case, materialise, reference
 from mhc.case import with_tensor
 from mhc.declared import Declared
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles.bound import judge_tensor, tolerances
+from oracles.bound import judge_tensor, measure, tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.judge import judge
 from oracles.mutants.catalogue import ALL
@@ -140,3 +140,29 @@ def test_float64_is_judged_as_tightly() -> None:
     assert dx is not None
     spoilt = replace(observation, gradients={**observation.gradients, "dx": dx * (1 + 1e-12)})
     assert failing(judge(spoilt, allowed)) == {"dx"}
+
+
+def test_integers_without_a_tolerance_are_not_judged() -> None:
+    value = torch.tensor([3.0, 5.0], dtype=torch.float64)
+    nothing, half, every = (
+        ErrorNumber(value, torch.tensor(error, dtype=torch.float64), torch.float32)
+        for error in ([math.inf, math.inf], [math.inf, 0.0], [0.0, 0.0])
+    )
+    wrong = torch.tensor([3, 6])
+    assert judge_tensor("at", wrong, nothing).message == "no element has a finite tolerance"
+    for wanted in (half, every):
+        assert judge_tensor("at", torch.tensor([3, 5]), wanted).status is Status.PASS
+        verdict = judge_tensor("at", wrong, wanted)
+        assert (verdict.status, verdict.symptom, verdict.message) == (Status.FAIL, "value", "at[1] = 6, expected 5")
+
+
+def test_what_is_measured_of_a_tensor() -> None:
+    infinite = math.inf
+    value = torch.tensor([1.0, 2.0, infinite, 4.0], dtype=torch.float64)
+    wanted = ErrorNumber(value, torch.tensor([0.5, 0.25, 0.0, infinite], dtype=torch.float64), torch.float32)
+    got = torch.tensor([1.25, 2.25, infinite, 5.0])
+    found = measure(got, wanted)
+    assert (found.largest, found.mean, found.bound) == (1.0, 0.5, 0.25), "of finite ones; the bound of the worst judged"
+    assert (found.judged, found.elements) == (2, 4)
+    nothing = measure(torch.tensor([math.nan] * 4), wanted)
+    assert (nothing.largest, nothing.mean, nothing.bound, nothing.judged) == (None, None, None, 0)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from oracles.bounds.aten.registry import narrowed
 from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber, deviation_of_sum
 from oracles.bounds.error_number import ErrorNumber
 
@@ -160,3 +161,9 @@ def test_one_term_is_not_rounded_in_a_sum() -> None:
     assert math.isclose(of(3), UNIFORM * math.sqrt(2 * 11) + 18 * TINY)
     assert math.isclose(of(3, 5.0), UNIFORM * math.sqrt(2 * 11 + 5) + 18 * TINY)
     assert math.isclose(of(3, truncates=True), U * math.sqrt(2 * 11 / 3 + 324 * 11) + 18 * TINY)
+
+
+def test_what_may_have_overflowed_in_a_narrow_dtype_is_in_doubt() -> None:
+    number = d(t(300.0, 17000.0), 0.5, dtype=F16)  # of 17,000 nothing is promised
+    assert narrowed(number, F32).error.isinf().tolist() == [False, True]
+    assert not narrowed(DeviationNumber.exact(t(17000.0), F16), F32).error.any(), "it was given"

@@ -325,6 +325,7 @@ def test_infinity_meets_what_may_vanish() -> None:
 def test_grains() -> None:
     assert product_quantum(0.5, 0.25) == 0.125
     assert product_quantum(0.0, 2.0) == product_quantum(2.0, 0.0) == 0.0
+    assert product_quantum(0.0, math.inf) == product_quantum(math.inf, 0.0) == 0.0, "of zeros it is infinite"
     assert representable(t(2.0**24, 2.0**24 + 1), 1.0, F32).tolist() == [True, False]
     assert representable(t(2.0**23, 2.0**23 + 1), 0.5, F32).tolist() == [True, False]
     assert representable(t(0.0, 2.0**-140), 2.0**-150, F32).tolist() == [True, False]
@@ -450,6 +451,9 @@ def test_underflow_alone() -> None:
     assert held(0.0).to(F16).error.tolist() == [0.0]
     assert held(0.0, 2.0**-60).to(F16).error.tolist() == [2.0**-60 + 2.0**-25]
     assert held(20000.0).to(F16).error.isinf().all()
+    assert held(16376.0).to(F16).error.tolist() == [0.0], "the largest of which anything is promised"
+    given = UnderflowNumber.exact(t(most, most * 1.01), F32)
+    assert given.error.tolist() == [0.0, math.inf], "its double may overflow"
     assert held(16000.0).to(F16).error.tolist() == [0.0]
     with pytest.raises(TypeError, match="the formula must convert first"):
         held(1.0) + held(1.0, dtype=F16)

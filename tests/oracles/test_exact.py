@@ -8,12 +8,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mhc import Case, materialise, observe, reference
+from mhc.case import with_tensor
+from mhc.declared import Declared
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import exact
+from oracles.bound import tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.quantum import quantum_of
+from oracles.trial import Trial
 from oracles.verdict import Status
-from tests.support.helpers import altered, failing, gate_symptoms, gate_verdicts, judged, scaled_case
+from tests.support.helpers import altered, failing, gate_symptoms, gate_verdicts, judged, scaled_case, with_layout
+
+
+def trial_of(case: Case) -> Trial:
+    inputs = materialise(case)
+    right = reference(inputs)
+    allowed, seen = tolerances(inputs, right), observe(MANUAL, inputs, right.saved)
+    return Trial(inputs=inputs, reference=right, allowed=allowed, observation=seen)
 
 
 def short_of_one_term(out: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
@@ -82,3 +94,27 @@ def test_the_bound_knows_no_grain_unless_it_is_asked_to() -> None:
     _, allowed, _ = judged(MANUAL, scaled_case(B=1, S=2, n=2, D=4, dtype="float32"))
     assert all((one.error > 0).all() for one in allowed.outputs.values())
     assert all(one.quantum == 0 for one in allowed.gradients.values())
+
+
+def test_a_backward_that_recomputes_the_forward_is_not_exact() -> None:
+    """What it recomputes has roundings that the saved tensors, as they are given, have not."""
+    (run,) = exact.plan(trial_of(scaled_case(B=1, S=2, n=2, D=4, dtype="float32"))).runs  # type: ignore[union-attr]
+    saved, recomputed = (
+        exact.promised(run.inputs, reference(run.inputs), declared=Declared(recomputes_forward=flag))
+        for flag in (False, True)
+    )
+    assert (saved.gradients["dx"].error == 0).any()
+    assert recomputed.gradients["dx"].error.isinf().all()
+    for one in (*saved.results.values(), *recomputed.results.values()):
+        assert set(one.error.flatten().tolist()) <= {0.0, math.inf}
+
+
+def test_inputs_have_few_digits_and_the_case_s_own_seeds_and_layouts() -> None:
+    case = with_layout(scaled_case(B=2, S=3, n=2, D=4, dtype="float32"), "x", offset=3)
+    case = with_tensor(with_tensor(case, "x", seed=77), "dh_in", rows=2)
+    (run,) = exact.plan(trial_of(case)).runs  # type: ignore[union-attr]
+    x, dh_in = run.inputs.case.tensors["x"], run.inputs.case.tensors["dh_in"]
+    assert (x.seed, x.layout.offset, dh_in.rows) == (77, 3, 2)
+    assert x.kind == case.table.exact_recipes["x"].kind
+    assert dict(run.inputs.case.scalars) == dict(case.table.exact_scalars)
+    assert run.saved.keys() == reference(run.inputs).saved.keys()

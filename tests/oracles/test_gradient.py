@@ -4,12 +4,15 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 
-from mhc import Implementation, default_case
+from mhc import Implementation, default_case, materialise
 from mhc.case import with_tensor
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
+from mhc.reference import condensed
 from oracles import gradient
+from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.underflow_number import UnderflowNumber
 from oracles.verdict import Status
 from tests.support.helpers import altered, edited_formula, failing, gate_symptoms, gate_verdicts, judged, nudged, scaled_case
@@ -118,3 +121,81 @@ def test_without_a_backward_it_does_not_apply() -> None:
     for gate in gradient.GATES:
         (verdict,) = gate_verdicts(gate, forward_only, default_case(B=1, S=2, n=1, D=2, dtype="float32"))
         assert verdict.status is Status.NOT_APPLICABLE
+
+
+def test_a_parameter_that_the_formula_does_not_use_has_no_derivative(monkeypatch: Any) -> None:
+    right = CASE.table.forward
+
+    def without_gamma(*given: Any, **scalars: float) -> Any:
+        return right(*(None if one is given[4] else one for one in given), **scalars)
+
+    monkeypatch.setitem(CASE.table.__dict__, "forward", without_gamma)
+    assert ("gradient", "dgamma", "unwanted") in gate_symptoms(GATES["autograd"], MANUAL, CASE)
+
+
+def test_a_derivative_that_is_not_finite_has_no_tolerance() -> None:
+    wanted = torch.tensor([1.0, math.inf, math.nan], dtype=torch.float64)
+    for finite in (True, False):
+        one = ErrorNumber(torch.ones(3).double(), torch.full((3,), 0.5).double(), torch.float16, finite=finite)
+        found = gradient._derived(wanted, one)
+        assert found.error.tolist() == [0.5, math.inf, math.inf]
+        assert (found.value is wanted, found.dtype, found.finite) == (True, torch.float16, False)
+        assert gradient._derived(torch.zeros(3).double(), one).error.tolist() == [0.5] * 3
+
+
+def test_parts_that_are_stored_in_a_narrow_dtype_are_rounded_relative_to_themselves() -> None:
+    number = ErrorNumber(torch.zeros(2).double(), torch.full((2,), 0.25).double(), torch.bfloat16)
+    one, other = torch.tensor([64.0, math.inf]).bfloat16(), torch.tensor([-65.0, 1.0]).bfloat16()
+    found = gradient._stored_twice(number, one, other)
+    assert found.error.tolist() == [0.25 + 2 * 129 / 256 + 3 * 2.0**-134, math.inf]
+    assert found.value is number.value
+    for missing in ((None, other), (one, None), (None, None)):
+        assert gradient._stored_twice(number, *missing) is number
+        assert gradient._add(*missing) is None
+    added = gradient._add(torch.tensor([2.0**24]), torch.tensor([1.0]))
+    assert added is not None
+    assert added.tolist() == [2.0**24 + 1]
+
+
+def test_a_gradient_that_one_part_lacks_is_not_judged() -> None:
+    calls: list[int] = []
+
+    def short(out: tuple[Any, ...], _: Any) -> Any:
+        calls.append(1)
+        return (*out[:3], None if len(calls) == 3 else out[3], out[4])
+
+    verdicts = gate_verdicts(GATES["additive"], altered(MANUAL, backward=short), CASE)
+    assert {one.subject: one.status for one in verdicts}["dbias"] is Status.NOT_APPLICABLE
+    assert Status.FAIL not in {one.status for one in verdicts}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_sums_over_parts_of_a_case_in_each_dtype_add_up(dtype: str) -> None:
+    verdicts = gate_verdicts(GATES["additive"], MANUAL, scaled_case(B=2, S=5, n=2, D=4, dtype=dtype))
+    assert {one.subject for one in verdicts if one.status is Status.PASS} == {"dphi", "dalpha", "dbias", "dgamma"}
+    assert Status.FAIL not in {one.status for one in verdicts}
+
+
+def test_why_it_does_not_apply() -> None:
+    double, single = (scaled_case(B=1, S=S, n=2, D=3, dtype=dtype) for S, dtype in ((3, "float64"), (1, "float32")))
+    for variant, case, reason in (
+        ("autograd", double, "no reference is more precise; gradcheck judges float64"),
+        ("autograd", with_tensor(CASE, "x", literals=(((0, 0, 0, 0), math.inf),)), "not finite everywhere"),
+        ("additive", single, "fewer than two tokens"),
+    ):
+        (verdict,) = gate_verdicts(GATES[variant], MANUAL, case)
+        assert (verdict.subject, verdict.status, verdict.message) == (variant, Status.NOT_APPLICABLE, reason)
+
+
+def test_a_large_case_is_differentiated_by_its_representative_tokens() -> None:
+    case = scaled_case(B=1, S=512, n=2, D=64, dtype="float32", absent=frozenset({"gamma"}))
+    for name in ("dh_in", "dh_post", "dh_res"):
+        case = with_tensor(case, name, rows=4)
+    case = with_tensor(case, "x", period=16 * case.sizes["K"])
+    assert condensed(materialise(case)) is not None
+    for variant in ("autograd", "upstream doubled"):
+        verdicts = gate_verdicts(GATES[variant], MANUAL, case)
+        judged_ones = {one.subject: one.status for one in verdicts if one.status is not Status.NOT_APPLICABLE}
+        assert judged_ones == dict.fromkeys(("dx", "dphi", "dalpha", "dbias"), Status.PASS)
+    wrong = altered(MANUAL, backward=lambda out, _: (out[0] * 1.01, *out[1:]))
+    assert gate_symptoms(GATES["autograd"], wrong, case) == {("gradient", "dx", "not the derivative")}

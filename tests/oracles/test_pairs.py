@@ -209,3 +209,30 @@ def test_the_interpreter_in_a_process_of_its_own_is_compared_too(monkeypatch: py
     assert {one.status for one in found} == {Status.PASS}
     assert len(found) == 11
     assert any(one.ratio for one in found)
+
+
+def test_integers_are_equal_or_not() -> None:
+    one, other = torch.tensor([3, 5]), torch.tensor([3, 6])
+    number = ErrorNumber.exact(torch.tensor([3.0, 5.0], dtype=torch.float64), torch.float32)
+    assert pair.compare("at", (one, one.clone()), (number, number), ("a", "b")).status is Status.PASS
+    found = pair.compare("at", (one, other), (number, number), ("a", "b"))
+    assert (found.status, found.symptom, found.message) == (Status.FAIL, "value", "at[1] = 5 a, 6 b")
+    unknown = ErrorNumber(number.value, torch.full((2,), math.inf), torch.float32)
+    assert pair.compare("at", (one, other), (unknown, unknown), ("a", "b")).status is Status.NOT_APPLICABLE
+
+
+def test_each_side_is_judged_by_its_own_tolerance() -> None:
+    def number(error: float, value: float = 1.0) -> ErrorNumber:
+        return ErrorNumber(torch.tensor([value]).double(), torch.tensor([error]).double(), torch.float32, finite=True)
+
+    def compare(a: float, b: float, *wanted: ErrorNumber) -> Verdict:
+        return pair.compare("y", (torch.tensor([a]), torch.tensor([b])), (wanted[0], wanted[1]), ("a", "b"))
+
+    for wanted in ((number(0.125), number(0.375)), (number(0.375), number(0.125))):
+        assert compare(1.0, 1.25, *wanted).ratio == 0.5
+        assert compare(1.0, 1.625, *wanted).status is Status.FAIL
+    for wanted in ((number(math.inf), number(0.125)), (number(0.125), number(math.inf))):
+        assert compare(1.0, 9.0, *wanted).message == "no element has a finite tolerance in both"
+    wide, sure = number(1e38, 3e38), number(0.0, 3e38)  # the first permits infinity as well
+    for wanted in ((wide, sure), (sure, wide)):
+        assert compare(3e38, math.inf, *wanted).status is Status.NOT_APPLICABLE

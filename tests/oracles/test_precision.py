@@ -293,3 +293,38 @@ def test_what_is_rounded_below_the_normal_range_is_off_by_half_a_subnormal() -> 
     for result in (tiny / 5.0, tiny * DeviationNumber.exact(torch.tensor([0.3, 0.3]).double(), FLOAT32)):
         assert float(result.error[0]) >= least / 2
         assert float(result.error[1]) == 0, "0 is exact"
+
+
+def test_a_gradient_that_is_absent_has_no_limit() -> None:
+    inputs = materialise(default_case(B=1, S=3, n=2, D=4, dtype="float32", absent=frozenset({"gamma"})))
+    bounds = precision.promised(inputs, reference(inputs), declared=AS_REFERENCE)
+    assert set(bounds.gradients) == {"dx", "dphi", "dalpha", "dbias"}
+    assert set(bounds.outputs) == {spec.name for spec in inputs.case.table.outputs}
+
+
+def test_eight_deviations_must_fit_below_overflow() -> None:
+    for deviation, status in ((4.9, Status.PASS), (5.1, Status.NOT_APPLICABLE)):  # 65480 + 8 * 5 is where float16 ends
+        wanted = DeviationNumber(torch.tensor([65480.0]).double(), torch.tensor([deviation]).double(), torch.float16)
+        assert judge_tensor("y", torch.tensor([65480.0]), wanted).status is status
+
+
+def test_inputs_have_the_scale_of_a_model() -> None:
+    case = default_case(B=1, S=400, n=4, D=64, dtype="float32")
+    wanted = {spec.name: 2.0 ** case.table.usual_exponents(case.sizes).get(spec.name, 0) for spec in case.table.inputs}
+    assert len(set(wanted.values())) > 1
+    inputs = made(with_tensor(case, "phi", scale=8.0), CPU)
+    for name, scale in wanted.items():
+        assert inputs.case.tensors[name].scale == scale, name
+        tensor = inputs.tensors[name]
+        assert tensor is not None
+        assert tensor.numel() < 100 or float(tensor[tensor != 0].std()) == pytest.approx(scale, rel=0.3), name
+
+
+def test_each_column_is_used_by_some_token_also_where_groups_are_a_power_of_two() -> None:
+    x = made(default_case(B=1, S=64, n=1, D=512, dtype="float32"), CPU).tensors["x"]
+    assert x is not None
+    kept = x.reshape(64, 512) != 0
+    assert kept.any(0).all()
+    assert (kept.sum(-1) == TERMS).all()
+    assert (kept.reshape(64, TERMS, 64).sum(-1) == 1).all(), "one of each group"
+    assert len({tuple(row.nonzero().flatten().tolist()) for row in kept}) == 64, "no two tokens keep the same"

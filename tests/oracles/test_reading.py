@@ -13,6 +13,7 @@ from mhc.case import default_case
 from mhc.inputs import materialise
 from mhc.operator import STORAGE_DTYPES
 from mhc.reference import reference, widen
+from oracles import tolerances as tolerances_
 from oracles.bound import read_formula
 from oracles.bounds.carried import Carried, UnreadableReference
 from oracles.bounds.deviation_number import DeviationNumber
@@ -285,3 +286,40 @@ def test_what_overflows_in_float32_on_its_way_from_float64_has_no_bound() -> Non
     x = torch.tensor([1e30, 1e38, 3.4e38], dtype=torch.float64)
     found = read(function, [x, torch.zeros(3, dtype=torch.float64)], {}).outputs[0]
     assert found.error.isinf().tolist() == [False, True, True], "0 times it is NaN where it is infinite"
+
+
+def test_a_function_sees_the_layout_and_the_dtype_of_an_ordinary_tensor() -> None:
+    def seen_by(x: Tensor) -> list[Any]:
+        views = (x, x.mT, x.mT.contiguous(), x[:, 1:], x[:, ::2], x.unsqueeze(1).expand(3, 2, 4))
+        return [(one.shape, one.stride(), one.is_contiguous(), one.dtype, one.device.type) for one in views]
+
+    for dtype in DTYPES.values():
+        noted: list[list[Any]] = []
+
+        def function(x: Tensor, noted: list[list[Any]] = noted) -> Tensor:
+            noted.append(seen_by(x))
+            return x * 1.0
+
+        x = torch.arange(12.0, dtype=dtype).reshape(3, 4)
+        read(function, [x], {})
+        assert noted == [seen_by(x)]
+    far = ErrorNumber(torch.empty(2, 3, dtype=torch.float64, device="meta"), torch.empty(2, 3, device="meta"), torch.float16)
+    for needed in (True, False):
+        one = Carried(far, needed)
+        assert (one.device.type, one.dtype, one.requires_grad, one.aliased) == ("meta", torch.float16, needed, False)
+
+
+def test_an_output_of_integers_has_no_error_on_its_own_device() -> None:
+    for device in ("cpu", "meta"):
+        number = tolerances_._plain(torch.ones(2, 3, dtype=torch.int64, device=device), torch.int64)
+        assert (number.error.shape, number.error.dtype) == ((2, 3), torch.float64)
+        assert number.error.device.type == number.value.device.type == device
+    assert tolerances_._plain(torch.ones(2, dtype=torch.int64), torch.int64).value.dtype == torch.int64
+    assert tolerances_._plain(torch.ones(2), torch.float32).value.dtype == torch.float64
+    assert not tolerances_._plain(torch.ones(2), torch.float32).error.any()
+
+
+def test_a_copy_that_is_contiguous_has_its_elements_in_order() -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    found = read(lambda x: torch.as_strided(x.mT.contiguous(), (12,), (1,)), [x], {}).outputs[0]
+    assert found.value.tolist() == x.mT.flatten().tolist()

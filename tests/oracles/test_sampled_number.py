@@ -385,3 +385,13 @@ def test_products_of_matrices_are_moved_by_their_deviation(truncates: bool) -> N
     own = deviation_of_sum(a @ b, squares, t(3.0), F32, products=squares, truncates=truncates)
     assert float((moved / own).std()) == pytest.approx(1.0, rel=0.05)
     assert float((moved / own).abs().max()) == pytest.approx(3**0.5, rel=0.01)
+
+
+@pytest.mark.parametrize("truncates", [False, True])
+def test_terms_that_are_zero_round_nothing_in_a_sampled_sum(truncates: bool) -> None:
+    terms = torch.stack([spread(4096), *(t(one).expand(4096) for one in (0.0, 0.0, 1.0))], -1)
+    base = type("Kind", (sampled_number.SampledDeviationNumber,), {"truncates": truncates, "__slots__": ()})
+    moved = kind_of(base=base).exact(terms, F32).sum(-1).value - terms.sum(-1)
+    own = deviation_of_sum(terms.sum(-1), terms.square().sum(-1), t(2.0), F32, products=0.0, truncates=truncates)
+    assert float((moved / own).std()) == pytest.approx(1.0, rel=0.05)
+    assert float((moved / own).abs().max()) == pytest.approx(3**0.5, rel=0.01)

@@ -1,6 +1,7 @@
 """The sequence gate finds what a kernel keeps from call to call under too few of the sizes."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -55,12 +56,14 @@ def buffer_of_the_widest() -> Function:
     return function
 
 
-def case_that(grows: bool) -> Case:
+def norm_case(**sizes: Any) -> Case:
+    """A case of the operator, which an implementation of it makes known."""
     implementation = Implementation(name="one", operator=unit_norm, function=right())
-    cases = (
-        with_tensor(default_case(operator=str(implementation.operator), T=5, D=20, dtype="float32"), "x", seed=seed)
-        for seed in range(40)
-    )
+    return default_case(operator=str(implementation.operator), dtype="float32", **sizes)
+
+
+def case_that(grows: bool) -> Case:
+    cases = (with_tensor(norm_case(T=5, D=20), "x", seed=seed) for seed in range(40))
     return next(case for case in cases if (other_sizes(case).sizes["D"] > 20) == grows)
 
 
@@ -110,5 +113,32 @@ def test_other_sizes_keep_within_the_ranges_and_the_compiled_sizes() -> None:
         other = other_sizes(case)
         assert (other.sizes["n"], other.sizes["D"]) == (2, 8)
         assert other.shape != case.shape
-        widest = other_sizes(with_tensor(default_case(operator="unit_norm", T=1, D=40, dtype="float32"), "x", seed=seed))
+        widest = other_sizes(with_tensor(norm_case(T=1, D=40), "x", seed=seed))
         assert 1 <= widest.sizes["D"] <= 40
+
+
+def test_other_sizes_keep_everything_else() -> None:
+    scalars = {"norm_eps": 0.125, "hc_eps": 0.5}
+    schedules = {"triton": {"BLOCK": 64}}
+    plain = default_case(
+        B=1, S=3, n=2, D=8, dtype="float16", absent=frozenset({"gamma"}), scalars=scalars, schedules=schedules
+    )
+    spoilt = with_tensor(plain, "x", kind="sparse", scale=2.0**20, literals=(((0, 0, 0, 0), float("nan")),))
+    other = other_sizes(spoilt)
+    assert dict(other.scalars) == scalars
+    assert {name: dict(one) for name, one in other.schedules.items()} == schedules
+    assert (other.operator, other.dtype, other.has("gamma")) == ("mhc_pre", "float16", False)
+    assert dict(other.tensors) == dict(plain.tensors), "with plain values"
+
+
+def test_sizes_shrink_to_any_smaller_one_or_grow_by_one() -> None:
+    base = norm_case(T=4, D=40)
+    found = [other_sizes(with_tensor(base, "x", seed=seed)).sizes for seed in range(120)]
+    pairs = {(sizes["T"], sizes["D"]) for sizes in found}
+    assert {T for T, _ in pairs} == {1, 2, 3, 5}
+    assert max(D for _, D in pairs) == 40, "it may not grow beyond its range"
+    assert all((T == 5) == (D == 40) for T, D in pairs), "all grow, or none"
+    least = norm_case(T=1, D=1)
+    for seed in range(8):
+        sizes = other_sizes(with_tensor(least, "x", seed=seed)).sizes
+        assert (sizes["T"], sizes["D"]) == (2, 2), "no axis has a smaller size"

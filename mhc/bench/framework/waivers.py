@@ -6,6 +6,7 @@ Each was looked at by hand.
 from collections.abc import Mapping
 
 _SPEED = "saves work and changes no result"
+_QUICK = "the quick way sees what is not finite by the largest element, and goes the other one"
 _GPU = "on a GPU it saves a wait; here and there the result is the same"
 
 WAIVERS: Mapping[str, Mapping[str, str]] = {
@@ -57,6 +58,9 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "mhc/values.py": {
         "total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0[-, dtype=np.uint64-])": "NumPy sums unsigned 64-bit numbers as such anyway",
     },
+    "oracles/bound.py": {
+        "if [-got.numel() == 0 or not got.is_floating_point()-]{+True+}:": _SPEED,
+    },
     "oracles/bounds/aten/arithmetic.py": {
         "return ErrorNumber(a.value.double(), a.unsure.double(), dtype, finite=[-True-]{+False+})": _SPEED,
         "return ErrorNumber(a.value.double(), a.unsure.double(), dtype[-, finite=True-])": _SPEED,
@@ -65,20 +69,30 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "return torch.where(kept & (classes == torch.arange(a.shape[-1][-, device=target.device-])), -each, 0.0)": "on the host it is the default; on a GPU the gradient of a loss fails without it",
     },
     "oracles/bounds/deviation_number.py": {
+        "error = error [-+-]{+-+} slope * number.error": "every part changes its sign, and only the square of their sum is used",
         "super().__init__(value, error, dtype, quantum, [-finite=finite, -]errorless=errorless)": _SPEED,
         "self.shared = torch.zeros((), dtype=torch.float64[-, device=value.device-]) if shared is None else shared": "on the host it is the default; on a GPU, where large cases are judged, sums fail without it",
     },
     "oracles/bounds/elementary.py": {
+        "result = a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
+        "result = a._rounded(value, moved, a.dtype, units=2.0[-, finite=a.finite and b.finite-])": _QUICK,
+        "return a._rounded(value, None, a.dtype, units=2.0, finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
+        "return a._rounded(value, None, a.dtype, units=2.0[-, finite=a.finite and b.finite-])": _QUICK,
+        "return a._rounded(value, moved, a.dtype, units=ELEMENTARY[-, finite=a.finite-])": _QUICK,
         "moved = torch.where(value == 0, torch.where(spread.isinf(), torch.inf, (spread [->-]{+>=+} _UNDERFLOWN).double()), moved)": "at the limit itself, far from the 745 at which it matters, either is right",
     },
     "oracles/bounds/error_number.py": {
+        "if self.finite and (spread.numel() == 0 or float(spread.max()) [-<=-]{+<+} limit):": "at the limit itself the slower way gives the same error",
         "propagated = torch.where(self.error == 0, 0.0, torch.where(least [->-]{+>=+} 0, moved, torch.inf))": "where least is 0, moved is infinite",
         "elif roundings is [-not -]spread or alpha * least <= LOST * under:": "adds half a subnormal where it is lost in float64, or leaves it out where it is",
         "size = self.size @ other.size if [-finite-]{+False+} else magnitude(self.value) @ magnitude(other.value)": _SPEED,
         "product_error(torch.matmul, self, other) if [-finite-]{+False+} else nonfinite_matmul_error(value, self, other),": _SPEED,
-        "return self._rounded(value, propagated, self.dtype, units=ELEMENTARY[-, finite=self.finite-])": "the quick way sees what is not finite by the largest element, and goes the other one",
+        "return self._rounded(value, propagated, self.dtype, units=ELEMENTARY[-, finite=self.finite-])": _QUICK,
     },
     "oracles/bounds/operation_error.py": {
+        "if [-a.errorless and b.errorless-]{+False+}:": _SPEED,
+        "if [-a.errorless-]{+False+}:": _SPEED,
+        "if [-b.errorless-]{+False+}:": _SPEED,
         "if error.numel() == 0 or (float((spread + error).max()) [-<=-]{+<+} limit and all_finite(value)):": "at the limit itself the slower way gives the same error",
         "if [-not all_finite(value)-]{+True+}:": _SPEED,
     },
@@ -88,9 +102,13 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "if terms.shape[-1] < 2 [-or-]{+and+} terms.numel() == 0:": _SPEED,
     },
     "oracles/gradient.py": {
+        "return ErrorNumber(wanted, one.error, one.dtype[-, finite=True-])": _SPEED,
+        "return ErrorNumber(wanted, one.error, one.dtype, finite=[-True-]{+False+})": _SPEED,
         "if [-one.finite and all_finite(wanted)-]{+False+}:": _SPEED,
     },
     "oracles/pair.py": {
+        '_PROBES = (float("nan"), [-0.0-]{+10+}, float("inf"), float("-inf"))': "any finite number stands for all of them",
+        "if [-surely_finite(a, wanted[0]) and surely_finite(b, wanted[1])-]{+False+}:": _SPEED,
         '_PROBES = (float("nan"), [-0.0-]{+1+}, float("inf"), float("-inf"))': "any finite number stands for all of them",
     },
     "oracles/precision.py": {

@@ -13,7 +13,6 @@ from oracles.bounds.mask import Mask
 
 
 def _move(func: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
-    kwargs = {name: value for name, value in kwargs.items() if name != "memory_format"}
     if isinstance(a, Tensor):
         return func(a, *args, **kwargs)
     parts = func(a.value, *args, **kwargs)

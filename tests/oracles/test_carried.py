@@ -1,0 +1,105 @@
+"""What plain code may do with tensors that carry numbers: write into its own, and nothing that no rule reads."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from oracles.bounds.carried import UnreadableReference
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.reading import read
+
+X = torch.tensor([0.3, -0.7, 1.9, 2.3])
+
+
+def output(function: Callable[..., Tensor], *given: Tensor) -> ErrorNumber:
+    number = read(function, given or [X], {}).outputs[0]
+    assert isinstance(number, ErrorNumber)
+    return number
+
+
+def same(one: ErrorNumber, other: ErrorNumber) -> bool:
+    return torch.equal(one.value, other.value) and torch.equal(one.error, other.error) and one.dtype == other.dtype
+
+
+@pytest.mark.parametrize(
+    ("writing", "plain"),
+    [
+        (lambda x: (x * 3).add_(1.0), lambda x: x * 3 + 1.0),
+        (lambda x: (x * 3).mul_(x), lambda x: x * 3 * x),
+        (lambda x: (x * 3).sub_(x, alpha=2), lambda x: torch.sub(x * 3, x, alpha=2)),
+        (lambda x: (x * 3).exp_(), lambda x: (x * 3).exp()),
+        (lambda x: (x * 3).clamp_(min=0.5), lambda x: (x * 3).clamp(min=0.5)),
+    ],
+)
+def test_a_tensor_of_its_own_is_written_as_a_new_one_would_be(
+    writing: Callable[..., Tensor], plain: Callable[..., Tensor]
+) -> None:
+    assert same(output(writing), output(plain))
+
+
+def test_what_is_written_into_a_narrow_tensor_is_rounded_to_it() -> None:
+    narrow = X.bfloat16()
+    found = output(lambda x, w: (x * 3).add_(w), narrow, X)
+    assert found.dtype == torch.bfloat16
+    assert same(found, output(lambda x, w: (x * 3 + w).to(torch.bfloat16), narrow, X))
+
+
+REFUSED: dict[str, Callable[..., Tensor]] = {
+    "a view": lambda x: (x * 3)[1:].add_(1.0),
+    "one of several views": lambda x: (x * 3).split(2)[1].add_(1.0),
+    "a plain tensor": lambda x: torch.zeros(4).add_(x),
+}
+
+
+def after_a_view(x: Tensor) -> Tensor:
+    """Writes into a tensor of which there is a view."""
+    y = x * 3
+    rest = y[1:]
+    y.add_(1.0)
+    return rest
+
+
+@pytest.mark.parametrize("name", [*REFUSED, "a tensor with a view"])
+def test_what_others_may_see_is_not_written(name: str) -> None:
+    with pytest.raises(UnreadableReference, match="it writes into a tensor; return a new tensor instead"):
+        output(REFUSED.get(name, after_a_view))
+
+
+def test_a_rule_that_does_not_apply_says_why() -> None:
+    def divides(x: Tensor) -> Tensor:
+        return torch.div(x, 0.5, rounding_mode="floor")
+
+    line = divides.__code__.co_firstlineno + 1
+    with pytest.raises(UnreadableReference) as raised:
+        output(divides)
+    said = str(raised.value)
+    assert said.startswith("aten.div.")
+    assert f"test_carried.py:{line}: no rule derives its error bound; write it with operations that" in said
+    assert said.endswith("(division with a rounding mode)")
+
+
+def test_lists_are_read_and_returned() -> None:
+    pieces = output(lambda x: torch.cat(list(reversed(x.split([1, 3])))))
+    assert pieces.value.tolist() == X.double()[[1, 2, 3, 0]].tolist()
+    assert not pieces.error.any()
+    several = read(lambda x: x.chunk(2), [X], {}).outputs
+    assert [one.value.tolist() for one in several] == [X[:2].tolist(), X[2:].tolist()]
+
+
+def test_what_has_no_gradient_has_none() -> None:
+    index = torch.tensor([1, 0, 2, 3])
+    dy = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    found = read(lambda x, at, w: x[at] * w, [X, index, X], {}, [dy], constant=[2])
+    assert [one is None for one in found.gradients] == [False, True, True]
+    assert found.gradients[0] is not None
+    assert found.gradients[0].value.tolist() == (dy.double() * X.double())[[1, 0, 2, 3]].tolist()
+    assert read(lambda x, w: x * 2, [X, X], {}, [dy]).gradients[1] is None, "it takes no part"
+    assert read(lambda x: x * 2, [X], {}).gradients == (None,)
+    two = read(lambda x: (x * 2, x * 4), [X], {}, [None, dy]).gradients[0]
+    assert two is not None
+    assert two.value.tolist() == (4 * dy).tolist(), "an output without an upstream gradient adds nothing"
+    assert read(lambda x, absent: x * 2 if absent is None else x, [X, None], {}).outputs[0].value.tolist() == [
+        *(2 * X.double()).tolist()
+    ]
