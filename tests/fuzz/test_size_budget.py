@@ -97,7 +97,7 @@ def test_far_reaches_begin_small_and_grow_to_what_suits_the_device() -> None:
         sizes.ended(reach)
         if reach is Reach.MODEL:
             drawn.append(elements)
-    assert drawn[:5] == [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24]
+    assert drawn[:5] == [1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 24]
     assert set(drawn[5:]) == {1 << 24}
     for _ in range(40):
         sizes.learn(20.0, Reach.MODEL)
@@ -119,7 +119,7 @@ def test_what_the_user_asks_for_is_drawn_in_every_third_round_at_model_sizes_how
 
     asked, default = model_rounds(SizeBudget(1 << 15, 1 << 30, "cuda")), model_rounds(SizeBudget(1 << 15, None, "cuda"))
     assert [at for at, elements in enumerate(asked, 1) if elements == 1 << 30] == [3, 6]
-    assert max(default) == 1 << 16
+    assert max(default) == 1 << 18
 
 
 def test_no_case_is_larger_than_the_memory_of_a_worker_has_room_for() -> None:
@@ -212,8 +212,8 @@ def test_the_shares_and_limits_of_each_device() -> None:
     [
         ("cpu", Reach.STRETCHED, [1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 20, 1 << 20]),
         ("cuda", Reach.STRETCHED, [1 << 13, 1 << 15, 1 << 17, 1 << 19, 1 << 21, 1 << 22, 1 << 22]),
-        ("cpu", Reach.MODEL, [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 24]),
-        ("cuda", Reach.MODEL, [1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 25, 1 << 25]),
+        ("cpu", Reach.MODEL, [1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 24]),
+        ("cuda", Reach.MODEL, [1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 25, 1 << 25]),
     ],
 )
 def test_far_cases_grow_fourfold_while_they_are_quick_and_halve_while_they_are_slow(
@@ -269,5 +269,5 @@ def test_rounds_that_go_on_are_on_their_way_again() -> None:
 
 def test_a_worker_without_any_memory_to_spare_has_room_for_small_cases() -> None:
     assert [room(memory) for memory in (0.0, OWN - 1, OWN, OWN + PER_ELEMENT["cpu"] * (1 << 14))] == [1 << 14] * 4
-    assert room(OWN + PER_ELEMENT * ((1 << 14) + 1)) == (1 << 14) + 1
-    assert room(float("inf")) == (1 << 60) // PER_ELEMENT
+    assert room(OWN + PER_ELEMENT["cpu"] * ((1 << 14) + 1)) == (1 << 14) + 1
+    assert room(float("inf")) == (1 << 60) // PER_ELEMENT["cpu"]

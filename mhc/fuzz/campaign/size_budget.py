@@ -82,7 +82,7 @@ class SizeBudget:
         stretched = min(_STRETCHED[device], most_far)
         self._far = {
             Reach.STRETCHED: _Growing(1 << 13, 1 << 11, stretched, factor=4, quick=1.0, slow=4.0),
-            Reach.MODEL: _Growing(1 << 16, 1 << 14, most_far, factor=4, quick=1.0, slow=4.0),
+            Reach.MODEL: _Growing(1 << 18, 1 << 14, most_far, factor=4, quick=1.0, slow=4.0),
         }
         self._shares = _SHARES[device]
         self._spent = dict.fromkeys(Reach, 0.0)
