@@ -50,12 +50,15 @@ class Outputs:
         return tuple(found)
 
     def _sizes(self, shift: int) -> Mapping[str, int]:
-        """Return sizes of all symbols in which each axis has a prime of its own, where its range has one left."""
+        """Return sizes of all symbols: each axis has a prime of its own, or else a size of its own, where one is left."""
         chosen: dict[str, int] = {}
         for at, axis in enumerate(self.table.axes):
             primes = (*_PRIMES[at + shift :], *_PRIMES)
-            inside = [one for one in primes if axis.least <= one <= axis.most and one not in chosen.values()]
-            chosen[axis.name] = inside[0] if inside else min(max(primes[0], axis.least), axis.most)
+            nearest = min(max(primes[0], axis.least), axis.most)
+            around = range(max(axis.least, nearest - 16), min(axis.most, nearest + 16) + 1)
+            others = sorted(around, key=lambda one, nearest=nearest: abs(one - nearest))  # type: ignore[misc]
+            inside = [one for one in primes if axis.least <= one <= axis.most] + others
+            chosen[axis.name] = next((one for one in inside if one not in chosen.values()), nearest)
         problem = self.table.problem(chosen)
         if problem is not None:
             raise DeclarationError(f"{self.table.name}: for {_listed(chosen)}: {problem}")
