@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 
-from oracles.bounds.aten import DECOMPOSED, RULES
+from oracles.bounds.aten import DECOMPOSED, RULES, UNWRITTEN
 from oracles.bounds.elementary import NoRule
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
@@ -59,7 +59,7 @@ class Carried(Tensor):
         del types
         kwargs = kwargs or {}
         writes, shares = _effects(func)
-        if writes:
+        if writes and func not in UNWRITTEN:
             return _write(func, args, kwargs)
         rule = RULES.get(func)
         if rule is not None:
@@ -68,6 +68,9 @@ class Carried(Tensor):
                 result = _wrap(rule(func, *[_unwrap(one) for one in args], **named))
             except NoRule as missing:
                 raise UnreadableReference(f"{_unreadable(func)} ({missing})") from None
+            except (TypeError, AttributeError) as error:
+                missing_for = f"its rule does not take these arguments: {type(error).__name__}: {error}"
+                raise UnreadableReference(f"{_unreadable(func)} ({missing_for})") from error
             if shares:
                 _note_alias(args[0], result)
             return result
@@ -76,7 +79,7 @@ class Carried(Tensor):
             result = decomposed(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        result = func.decompose(*args, **kwargs)
+        result = NotImplemented if writes else func.decompose(*args, **kwargs)
         if result is not NotImplemented:
             return result
         raise UnreadableReference(_unreadable(func))
