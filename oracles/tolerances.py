@@ -17,6 +17,7 @@ from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.reference import Reference, condensed, judging_device, widen
 from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.mask import Mask
 from oracles.bounds.reading import read, with_factors
 from oracles.bounds.rounding import unit_roundoff
 from oracles.bounds.sampled_number import sampled
@@ -208,7 +209,7 @@ def _read_function(
             found, changed = sampled(reader, found)
     names = names_of_results(table)
     outputs = {
-        spec.name: _plain(one, spec.dtype(storage)) if isinstance(one, Tensor) else one
+        spec.name: one if isinstance(one, ErrorNumber) else _plain(one, spec.dtype(storage))
         for spec, one in zip(table.outputs, found.outputs, strict=True)
     }
     gradients = zip(names[len(outputs) :], found.gradients, strict=True)
@@ -219,10 +220,12 @@ def _read_function(
     )
 
 
-def _plain(value: Tensor, dtype: torch.dtype) -> ErrorNumber:
-    """Return the number of an output that no rounding changes: of integers and booleans, kept as they are."""
+def _plain(given: Tensor | Mask, dtype: torch.dtype) -> ErrorNumber:
+    """Return the number of an output of integers or booleans, kept as they are; where rounding decides, it may be any."""
+    value = given.value if isinstance(given, Mask) else given
     held = value.double() if dtype.is_floating_point else value
-    return ErrorNumber(held, torch.zeros(value.shape, dtype=torch.float64, device=value.device), dtype)
+    error = torch.zeros(value.shape, dtype=torch.float64, device=value.device)
+    return ErrorNumber(held, error.masked_fill(given.unsure, torch.inf) if isinstance(given, Mask) else error, dtype)
 
 
 def arguments_of(

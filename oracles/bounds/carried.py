@@ -67,6 +67,8 @@ class Carried(Tensor):
             try:
                 result = _wrap(rule(func, *[_unwrap(one) for one in args], **named))
             except NoRule as missing:
+                if _chosen(args):
+                    return _in_doubt(func, args, kwargs)
                 raise UnreadableReference(f"{_unreadable(func)} ({missing})") from None
             except (TypeError, AttributeError) as error:
                 missing_for = f"its rule does not take these arguments: {type(error).__name__}: {error}"
@@ -82,7 +84,38 @@ class Carried(Tensor):
         result = NotImplemented if writes else func.decompose(*args, **kwargs)
         if result is not NotImplemented:
             return result
+        if _chosen(args) and not writes:
+            return _in_doubt(func, args, kwargs)
         raise UnreadableReference(_unreadable(func))
+
+
+def _chosen(args: Sequence[Any]) -> bool:
+    """Return whether an argument holds integers that rounding may decide, such as the index of a maximum."""
+    flat = [one for each in args for one in (each if isinstance(each, (list, tuple)) else [each])]
+    return any(isinstance(one, Carried) and isinstance(one.number, Mask) and one.dtype != torch.bool for one in flat)
+
+
+def _in_doubt(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the results of an operation on such integers; without a rule for it, nothing is promised of any element."""
+
+    def plain(argument: Any) -> Any:
+        if isinstance(argument, (list, tuple)):
+            return [plain(one) for one in argument]
+        return argument.number.value if isinstance(argument, Carried) else argument
+
+    numbers = [one.number for one in args if isinstance(one, Carried) and isinstance(one.number, ErrorNumber)]
+
+    def doubted(result: Any) -> Any:
+        if isinstance(result, (list, tuple)):
+            return type(result)(doubted(one) for one in result)
+        if not isinstance(result, Tensor):
+            raise UnreadableReference(f"{_unreadable(func)} (a Python number that rounding may decide)")
+        if not result.is_floating_point():
+            return Carried(Mask(result, torch.ones_like(result, dtype=torch.bool), result.dtype))
+        kind, dtype = (type(numbers[0]), numbers[0].dtype) if numbers else (ErrorNumber, result.dtype)
+        return Carried(kind(result.double(), torch.full_like(result, torch.inf, dtype=torch.float64), dtype))
+
+    return doubted(func(*[plain(one) for one in args], **{name: plain(one) for name, one in kwargs.items()}))
 
 
 def _unwrap(argument: Any) -> Any:

@@ -8,11 +8,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mhc.reference import InFloat64
+from mhc import Implementation, default_case, operator
+from mhc.case import with_tensor
+from mhc.inputs import materialise
+from mhc.reference import InFloat64, reference
 from oracles.bounds.carried import Carried
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
 from oracles.bounds.reading import read
+from oracles.tolerances import tolerances
 
 Function = Callable[..., Tensor]
 
@@ -121,3 +125,30 @@ def test_a_part_of_a_number_may_lie_in_memory_otherwise() -> None:
     found = carried.as_strided([2, 2], [2, 1], 2).number
     assert found.value.tolist() == [[2.0, 3.0], [4.0, 5.0]]
     assert found.error.tolist() == [[0.5, 0.25], [0.5, 0.25]]
+
+
+def test_what_follows_from_an_index_in_doubt_is_in_doubt() -> None:
+    """Only some cases have such an index: no operation on it may be refused in those."""
+    number = ErrorNumber(torch.tensor([1.0, 1.5]).double(), torch.tensor([0.3, 0.3]).double(), torch.float32)
+    index: Any = Carried(number).argmax(-1, keepdim=True)
+    found: Any
+    for found in (torch.stack([index, index]), index + 1, index * 2 < 3, index // 2):
+        assert found.number.unsure.all()
+        assert found.number.dtype == found.dtype
+    for found in (index * torch.ones(3), torch.ones(3)[index], torch.eye(3)[index, index], index.float()):
+        assert found.number.error.isinf().all()
+
+
+@operator(x="[T, D] storage constant", T=(1, 9), D=(1, 9))
+def places(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x.float() / 3
+    return y >= y.mean(-1, keepdim=True), y.argmax(-1)
+
+
+def test_an_output_that_rounding_decides_is_not_judged() -> None:
+    """Where a row is constant, rounding decides both outputs."""
+    implementation = Implementation(name="same", operator=places, forward=places.forward)
+    case = default_case(operator=implementation.table.name, dtype="float32", T=1, D=3)
+    inputs = materialise(with_tensor(case, "x", literals=tuple(((0, at), 1.0) for at in range(3))))
+    allowed = tolerances(inputs, reference(inputs)).outputs
+    assert [one.error.isinf().all().item() for one in allowed.values()] == [True, True]

@@ -54,7 +54,11 @@ def _view(func: Any, a: Any, size: Any) -> Any:
     return a.mapped(lambda tensor: tensor.reshape(size))
 
 
-def _join(func: Any, parts: Sequence[Any], *args: Any, **kwargs: Any) -> ErrorNumber:
+def _join(func: Any, parts: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+    if all(isinstance(one, Mask) or not one.dtype.is_floating_point for one in parts):
+        masks = [one if isinstance(one, Mask) else Mask(one, torch.zeros_like(one, dtype=torch.bool)) for one in parts]
+        value, unsure = (func([getattr(one, part) for one in masks], *args, **kwargs) for part in ("value", "unsure"))
+        return Mask(value, unsure, value.dtype)
     operands, dtype = promoted(*parts)
     return narrowed(type(operands[0]).joined(operands, lambda tensors: func(tensors, *args, **kwargs)), dtype)
 
