@@ -75,7 +75,8 @@ def tolerances(
     own = 1 + unit_roundoff(torch.float64) / unit_roundoff(accumulation_dtype(storage))
 
     allowed = read.map(lambda _, one: ErrorNumber(one.value, one.error * own, one.dtype, finite=one.finite))
-    allowed = replace(allowed, gradients=_common_factors(inputs, allowed.gradients))
+    gradients = _infinite_upstream(inputs, _common_factors(inputs, allowed.gradients))
+    allowed = replace(allowed, gradients=gradients)
     if few is not None:
         allowed = allowed.map(lambda name, one: expand_number(few, one, specs[name]))
     judged = {name: ByResidual.of(inputs, name, allowed.outputs[name]) for name in table.residuals}
@@ -142,6 +143,21 @@ def _common_factors(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Map
         name: ErrorNumber(one.value, torch.where(one.value.isnan(), torch.inf, one.error), one.dtype)
         if name in table.token_sums
         else one
+        for name, one in gradients.items()
+    }
+
+
+def _infinite_upstream(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Mapping[str, ErrorNumber]:
+    """Return a plain function's gradients without a promise of those that are not finite, where an upstream one is infinite.
+
+    The upstream gradient is a factor of each term: inf * (a - b) is infinite, inf * a - inf * b is NaN.
+    """
+    table = inputs.case.table
+    upstream = [inputs.tensors.get(f"d{spec.name}") for spec in table.outputs]
+    if table.function is None or not any(one is not None and bool(one.isinf().any()) for one in upstream):
+        return gradients
+    return {
+        name: ErrorNumber(one.value, torch.where(one.value.isfinite(), one.error, torch.inf), one.dtype)
         for name, one in gradients.items()
     }
 

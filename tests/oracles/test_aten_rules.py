@@ -88,9 +88,13 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
     **{name: [(getattr(aten, name), (POSITIVE,))] for name in ("rsqrt", "sqrt", "log", "log2", "log1p")},
     "maximum": [(aten.maximum, (A, B))],
     "minimum": [(aten.minimum, (A, B))],
-    "clamp": [(lambda a: aten.clamp(a, -1.0, 1.25), (A,)), (lambda a: aten.clamp(a, max=0.0), (A,))],
-    "clamp_min": [(lambda a: aten.clamp_min(a, 1.0), (A,))],
-    "clamp_max": [(lambda a: aten.clamp_max(a, 1.0), (A,))],
+    "clamp": [
+        (lambda a: aten.clamp(a, -1.0, 1.25), (A,)),
+        (lambda a: aten.clamp(a, max=0.0), (A,)),
+        (aten.clamp, (A, B, A)),
+    ],
+    "clamp_min": [(lambda a: aten.clamp_min(a, 1.0), (A,)), (aten.clamp_min, (A, B))],
+    "clamp_max": [(lambda a: aten.clamp_max(a, 1.0), (A,)), (aten.clamp_max, (A, B))],
     "_to_copy": [
         (aten._to_copy, (A,)),
         (lambda a: a.half(), (A,)),

@@ -1,5 +1,6 @@
 """Readings of functions that order elements, look at windows, or write into tensors of their own."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,15 @@ from torch.nn import functional
 from mhc import Implementation, default_case, operator
 from mhc.case import with_tensor
 from mhc.inputs import materialise
+from mhc.observation import observe
 from mhc.reference import InFloat64, reference
 from oracles.bounds.carried import Carried
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
 from oracles.bounds.reading import read
+from oracles.judge import judge
 from oracles.tolerances import tolerances
+from oracles.verdict import Status
 
 Function = Callable[..., Tensor]
 
@@ -152,3 +156,21 @@ def test_an_output_that_rounding_decides_is_not_judged() -> None:
     inputs = materialise(with_tensor(case, "x", literals=tuple(((0, at), 1.0) for at in range(3))))
     allowed = tolerances(inputs, reference(inputs)).outputs
     assert [one.error.isinf().all().item() for one in allowed.values()] == [True, True]
+
+
+@operator(x="[T, D] storage", T=(1, 9), D=(1, 9))
+def gated(x: Tensor) -> Tensor:
+    return functional.silu(x)
+
+
+def test_of_an_infinite_upstream_gradient_no_class_is_promised_and_finite_elements_are() -> None:
+    implementation = Implementation(name="by hand", operator=gated, function=lambda x: x * torch.sigmoid(x))
+    case = default_case(operator=implementation.table.name, dtype="float32", T=1, D=3)
+    case = with_tensor(case, "x", literals=tuple(((0, at), 30.0) for at in range(3)))
+    for upstream, promised in ((math.inf, False), (2.0, True)):
+        inputs = materialise(with_tensor(case, "dy", literals=(((0, 0), upstream),)))
+        wanted = reference(inputs)
+        allowed = tolerances(inputs, wanted).gradients["dx"]
+        assert allowed.error.isfinite().tolist() == [[promised, True, True]]
+        seen = observe(implementation, inputs, wanted.saved)
+        assert not [one for one in judge(seen, tolerances(inputs, wanted)) if one.status is Status.FAIL]

@@ -105,7 +105,16 @@ def _clamp(func: Any, a: ErrorNumber, first: Any = None, second: Any = None, **n
     if func.overloadpacket is aten.clamp_max:
         ends = {"min": None, "max": first}
     ends |= named
-    return elementary.bounded(a, scalar(ends["min"]), scalar(ends["max"]))
+    least, most = scalar(ends["min"]), scalar(ends["max"])
+    if all(one is None or isinstance(one, (int, float)) for one in (least, most)):
+        return elementary.bounded(a, least, most)
+    given = [one for one in (least, most) if one is not None]
+    (first_of, *limits), dtype = promoted(a, *given)
+    found: ErrorNumber = first_of
+    for end, choose in zip(limits, [torch.maximum] * (least is not None) + [torch.minimum], strict=False):
+        limit = end if isinstance(end, ErrorNumber) else type(found).exact(torch.full_like(found.value, end), found.dtype)
+        found = elementary.larger(found, limit, choose)
+    return narrowed(found, dtype)
 
 
 @rule(aten._to_copy)
