@@ -609,7 +609,13 @@ def test_numbers_and_plain_tensors_have_the_error_of_what_they_are_held_as() -> 
     held = of(t(1.0)) * plain
     assert held.number.value.tolist() == [float(plain)]
     assert close(error_of(held), U * float(plain))
-    assert close(error_of(torch.where(EVERY_SECOND[:1], third, of(t(1.0)))), 0.0)
+    off = abs(float(torch.tensor(third, dtype=F32)) - third)
+    assert close(error_of(torch.where(EVERY_SECOND[:1], third, of(t(1.0)))), 0.0)  # a float32 tensor holds the constant
+    filled = of(t(1.0)).masked_fill(EVERY_SECOND[:1], third).number
+    assert abs(float(torch.tensor(third, dtype=F32)) - float(filled.value)) <= float(filled.error) <= U * third
+    least, inside = error_of(of(t(0.0, 1.0)).clamp(min=third)).tolist()
+    assert off <= least <= U * third
+    assert inside == 0.0
     assert (of(t(2.0), 0.5) * torch.tensor([3])).number.value.tolist() == [6.0]
 
 

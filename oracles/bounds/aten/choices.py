@@ -61,7 +61,7 @@ def _where(func: Any, condition: Any, a: Any, b: Any) -> ErrorNumber:
     marker = kind.exact(torch.zeros((), dtype=torch.float64), promoted_dtype((a, b)))
     (_, *operands), dtype = promoted(marker, a, b)
     first, second = (
-        one if isinstance(one, ErrorNumber) else kind.exact(torch.tensor(float(one), dtype=torch.float64), marker.dtype)
+        one if isinstance(one, ErrorNumber) else marker._coerce(one)  # a constant that the dtype does not hold is rounded
         for one in operands
     )
     value, unsure = (condition.value, condition.unsure) if isinstance(condition, Mask) else (condition, None)
