@@ -51,7 +51,7 @@ class Outputs:
         return tuple(found)
 
     def _sizes(self, shift: int, before: Mapping[str, int]) -> Mapping[str, int]:
-        """Return sizes of all symbols in which each axis has a prime of its own, where its range has one left.
+        """Return sizes of all symbols: each axis has a prime of its own, or else a size of its own, where one is left.
 
         It is another one than `before`, if it can be: so a number in an output is told from an axis.
         """
@@ -60,7 +60,11 @@ class Outputs:
             primes = (*_PRIMES[at + shift :], *_PRIMES)
             inside = [one for one in primes if axis.least <= one <= axis.most and one not in chosen.values()]
             inside.sort(key=lambda one, name=axis.name: one == before.get(name))  # type: ignore[misc]
-            chosen[axis.name] = inside[0] if inside else min(max(primes[0], axis.least), axis.most)
+            nearest = min(max(primes[0], axis.least), axis.most)
+            around = range(max(axis.least, nearest - 16), min(axis.most, nearest + 16) + 1)
+            others = sorted(around, key=lambda one, nearest=nearest: abs(one - nearest))  # type: ignore[misc]
+            free = [one for one in (*inside, *others) if one not in chosen.values()]
+            chosen[axis.name] = (free or [nearest])[0]
         problem = self.table.problem(chosen)
         if problem is not None:
             raise DeclarationError(f"{self.table.name}: for {_listed(chosen)}: {problem}")

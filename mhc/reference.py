@@ -16,7 +16,10 @@ from mhc.operator import STORAGE_DTYPES
 
 
 class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps float64 through conversions to another floating dtype, so that a plain function runs in float64 throughout."""
+    """Keeps float64 through conversions to another floating dtype, so that a plain function runs in float64 throughout.
+
+    New tensors are float64 too, such as those of `torch.zeros` and of a quotient of integers.
+    """
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -28,7 +31,18 @@ class InFloat64(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if isinstance(dtype, torch.dtype) and dtype.is_floating_point:
             named["dtype"] = torch.float64
         changed = [torch.float64 if isinstance(one, torch.dtype) and one.is_floating_point else one for one in args]
-        return func(*changed, **named)
+        result = func(*changed, **named)
+        if isinstance(result, Tensor) and result.dtype in _NARROWER and not func._schema.is_mutable:
+            wide = [_widened(one) for one in changed] if torch.Tag.pointwise in func.tags else changed
+            return func(*wide, **named).double()
+        return result
+
+
+_NARROWER = {torch.float32, torch.bfloat16, torch.float16}
+
+
+def _widened(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.dtype != torch.bool else value
 
 
 ON_HOST = 1 << 20

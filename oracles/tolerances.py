@@ -17,6 +17,7 @@ from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.reference import Reference, condensed, judging_device, widen
 from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.mask import Mask
 from oracles.bounds.reading import read, with_factors
 from oracles.bounds.rounding import unit_roundoff
 from oracles.bounds.sampled_number import sampled
@@ -74,7 +75,8 @@ def tolerances(
     own = 1 + unit_roundoff(torch.float64) / unit_roundoff(accumulation_dtype(storage))
 
     allowed = read.map(lambda _, one: ErrorNumber(one.value, one.error * own, one.dtype, finite=one.finite))
-    allowed = replace(allowed, gradients=_common_factors(inputs, allowed.gradients))
+    gradients = _infinite_upstream(inputs, _common_factors(inputs, allowed.gradients))
+    allowed = replace(allowed, gradients=gradients)
     if few is not None:
         allowed = allowed.map(lambda name, one: expand_number(few, one, specs[name]))
     judged = {name: ByResidual.of(inputs, name, allowed.outputs[name]) for name in table.residuals}
@@ -145,6 +147,21 @@ def _common_factors(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Map
     }
 
 
+def _infinite_upstream(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Mapping[str, ErrorNumber]:
+    """Return a plain function's gradients without a promise of those that are not finite, where an upstream one is infinite.
+
+    The upstream gradient is a factor of each term: inf * (a - b) is infinite, inf * a - inf * b is NaN.
+    """
+    table = inputs.case.table
+    upstream = [inputs.tensors.get(f"d{spec.name}") for spec in table.outputs]
+    if table.function is None or not any(one is not None and bool(one.isinf().any()) for one in upstream):
+        return gradients
+    return {
+        name: ErrorNumber(one.value, torch.where(one.value.isfinite(), one.error, torch.inf), one.dtype)
+        for name, one in gradients.items()
+    }
+
+
 @torch.inference_mode()  # takes a fifth less time than no_grad
 def read_formula(
     table: Operator,
@@ -208,7 +225,7 @@ def _read_function(
             found, changed = sampled(reader, found)
     names = names_of_results(table)
     outputs = {
-        spec.name: _plain(one, spec.dtype(storage)) if isinstance(one, Tensor) else one
+        spec.name: one if isinstance(one, ErrorNumber) else _plain(one, spec.dtype(storage))
         for spec, one in zip(table.outputs, found.outputs, strict=True)
     }
     gradients = zip(names[len(outputs) :], found.gradients, strict=True)
@@ -219,10 +236,12 @@ def _read_function(
     )
 
 
-def _plain(value: Tensor, dtype: torch.dtype) -> ErrorNumber:
-    """Return the number of an output that no rounding changes: of integers and booleans, kept as they are."""
+def _plain(given: Tensor | Mask, dtype: torch.dtype) -> ErrorNumber:
+    """Return the number of an output of integers or booleans, kept as they are; where rounding decides, it may be any."""
+    value = given.value if isinstance(given, Mask) else given
     held = value.double() if dtype.is_floating_point else value
-    return ErrorNumber(held, torch.zeros(value.shape, dtype=torch.float64, device=value.device), dtype)
+    error = torch.zeros(value.shape, dtype=torch.float64, device=value.device)
+    return ErrorNumber(held, error.masked_fill(given.unsure, torch.inf) if isinstance(given, Mask) else error, dtype)
 
 
 def arguments_of(

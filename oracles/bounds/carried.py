@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 
-from oracles.bounds.aten import DECOMPOSED, RULES
+from oracles.bounds.aten import DECOMPOSED, RULES, UNWRITTEN
 from oracles.bounds.elementary import NoRule
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
@@ -59,7 +59,7 @@ class Carried(Tensor):
         del types
         kwargs = kwargs or {}
         writes, shares = _effects(func)
-        if writes:
+        if writes and func not in UNWRITTEN:
             return _write(func, args, kwargs)
         rule = RULES.get(func)
         if rule is not None:
@@ -67,7 +67,12 @@ class Carried(Tensor):
             try:
                 result = _wrap(rule(func, *[_unwrap(one) for one in args], **named))
             except NoRule as missing:
+                if _chosen(args):
+                    return _in_doubt(func, args, kwargs)
                 raise UnreadableReference(f"{_unreadable(func)} ({missing})") from None
+            except (TypeError, AttributeError) as error:
+                missing_for = f"its rule does not take these arguments: {type(error).__name__}: {error}"
+                raise UnreadableReference(f"{_unreadable(func)} ({missing_for})") from error
             if shares:
                 _note_alias(args[0], result)
             return result
@@ -76,10 +81,41 @@ class Carried(Tensor):
             result = decomposed(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        result = func.decompose(*args, **kwargs)
+        result = NotImplemented if writes else func.decompose(*args, **kwargs)
         if result is not NotImplemented:
             return result
+        if _chosen(args) and not writes:
+            return _in_doubt(func, args, kwargs)
         raise UnreadableReference(_unreadable(func))
+
+
+def _chosen(args: Sequence[Any]) -> bool:
+    """Return whether an argument holds integers that rounding may decide, such as the index of a maximum."""
+    flat = [one for each in args for one in (each if isinstance(each, (list, tuple)) else [each])]
+    return any(isinstance(one, Carried) and isinstance(one.number, Mask) and one.dtype != torch.bool for one in flat)
+
+
+def _in_doubt(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the results of an operation on such integers; without a rule for it, nothing is promised of any element."""
+
+    def plain(argument: Any) -> Any:
+        if isinstance(argument, (list, tuple)):
+            return [plain(one) for one in argument]
+        return argument.number.value if isinstance(argument, Carried) else argument
+
+    numbers = [one.number for one in args if isinstance(one, Carried) and isinstance(one.number, ErrorNumber)]
+
+    def doubted(result: Any) -> Any:
+        if isinstance(result, (list, tuple)):
+            return type(result)(doubted(one) for one in result)
+        if not isinstance(result, Tensor):
+            raise UnreadableReference(f"{_unreadable(func)} (a Python number that rounding may decide)")
+        if not result.is_floating_point():
+            return Carried(Mask(result, torch.ones_like(result, dtype=torch.bool), result.dtype))
+        kind, dtype = (type(numbers[0]), numbers[0].dtype) if numbers else (ErrorNumber, result.dtype)
+        return Carried(kind(result.double(), torch.full_like(result, torch.inf, dtype=torch.float64), dtype))
+
+    return doubted(func(*[plain(one) for one in args], **{name: plain(one) for name, one in kwargs.items()}))
 
 
 def _unwrap(argument: Any) -> Any:

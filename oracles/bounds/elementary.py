@@ -190,8 +190,17 @@ def absolute(a: ErrorNumber) -> ErrorNumber:
 
 @_changing
 def bounded(a: ErrorNumber, least: float | None, most: float | None) -> ErrorNumber:
-    """Return a limited to a range of constants; its error is no larger than that of a."""
-    return type(a)(a.value.clamp(least, most), a.error, a.dtype)
+    """Return a limited to a range of constants; its error is that of a, or where it may be at an end, that end's if larger.
+
+    An end that the dtype does not hold is rounded: |clamp(a', c') - clamp(a, c)| <= max(|a' - a|, |c' - c|).
+    """
+    value, error = a.value.clamp(least, most), a.error
+    for end in (least, most):
+        held = None if end is None or a.constant else a._coerce(end)
+        if held is not None and float(held.error) > 0:
+            reached = (value - held.value).abs() <= a.error + held.error
+            error = torch.where(reached, torch.maximum(error, held.error), error)
+    return type(a)(value, error, a.dtype)
 
 
 @_changing

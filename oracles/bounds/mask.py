@@ -1,4 +1,4 @@
-"""Booleans of a comparison of error-carrying numbers."""
+"""Booleans of a comparison of error-carrying numbers, and integers that follow from an order of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Mask:
-    """Booleans, and where rounding may decide otherwise: there an implementation may hold either."""
+    """Booleans, and where rounding may decide otherwise: there an implementation may hold either; of integers, any."""
 
     value: Tensor
     unsure: Tensor
@@ -21,6 +21,11 @@ class Mask:
     def __post_init__(self) -> None:
         Mask.made += 1
 
+    @property
+    def error(self) -> Tensor:
+        """Return how far what is held may be off: 1 of a boolean, anything of an integer."""
+        return torch.where(self.unsure, 1.0 if self.dtype == torch.bool else torch.inf, 0.0).double()
+
     def mapped(self, move: Callable[[Tensor], Tensor]) -> Self:
         """Return the mask with `move` applied to both parts."""
-        return type(self)(move(self.value), move(self.unsure))
+        return type(self)(move(self.value), move(self.unsure), self.dtype)

@@ -11,6 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from mhc.declared import AS_REFERENCE, Declared
 from oracles.bounds.carried import Carried
 from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.made import Made
 from oracles.bounds.mask import Mask
 
 Number = TypeVar("Number", bound=ErrorNumber)
@@ -72,7 +73,8 @@ def read(
 
     with number.forward(), torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):
         given = [carried(one, requires_grad=bool(upstream) and at not in constant) for at, one in enumerate(arguments)]
-        results = function(*given, **scalars)
+        with Made(number):
+            results = function(*given, **scalars)
     outputs = tuple(results) if isinstance(results, (list, tuple)) else (results,)
     leaves = [one for at, one in enumerate(given) if isinstance(one, Carried) and at not in constant]
     gradients: list[ErrorNumber | None] = [None] * len(given)

@@ -292,11 +292,13 @@ def test_outputs_that_cannot_be_described_are_refused(declared: dict[str, Any], 
     ("ranges", "first", "second"),
     [
         ({}, (5, 7), (7, 11)),
-        ({"T": (6, 99)}, (7, 11), (7, 11)),
+        ({"T": (6, 99)}, (7, 11), (11, 13)),
         ({"T": (50, 60)}, (50, 7), (50, 11)),
         ({"D": (1, 3)}, (5, 3), (7, 3)),
         ({"D": (7, 7)}, (5, 7), (7, 7)),
         ({"D": (5, 5)}, (5, 5), (7, 5)),
+        ({"T": (1, 4), "D": (1, 4)}, (4, 3), (4, 3)),
+        ({"T": (1, 1), "D": (1, 1)}, (1, 1), (1, 1)),
     ],
 )
 def test_a_declaration_is_called_with_a_prime_for_each_axis_where_there_is_one(

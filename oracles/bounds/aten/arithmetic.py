@@ -1,6 +1,7 @@
 """Elementwise arithmetic and elementary functions, and conversions of dtype."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from oracles.bounds.aten.choices import logical
 from oracles.bounds.aten.registry import aten, elementwise, narrowed, promoted, rule, scalar, widened
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
+from oracles.bounds.rounding import nan_to_inf
 
 
 @rule(aten.add)
@@ -42,7 +44,9 @@ def _mul(func: Any, a: Any, b: Any) -> Any:
 @rule(aten.div)
 def _div(func: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> ErrorNumber:
     if rounding_mode is not None:
-        raise elementary.NoRule("division with a rounding mode")
+        step = _step(torch.floor if rounding_mode == "floor" else torch.trunc)
+        (a, b), dtype = promoted(a, b)
+        return narrowed(step(_div(func, a, b)), dtype)
     (a, b), dtype = promoted(a, b)
     if isinstance(b, ErrorNumber):
         a = a if isinstance(a, ErrorNumber) else type(b).exact(torch.full_like(b.value, a), b.dtype)
@@ -76,6 +80,8 @@ elementwise(elementary.log, aten.log)
 elementwise(lambda a: elementary.monotone(a, torch.log1p), aten.log1p)
 elementwise(lambda a: elementary.monotone(a, torch.exp2, argument=1.0, flushes=True), aten.exp2)
 elementwise(lambda a: elementary.monotone(a, torch.log2, absolute=4.0), aten.log2)
+elementwise(lambda a: elementary.monotone(a, torch.log10, absolute=4.0), aten.log10)
+elementwise(lambda a: elementary.monotone(a, torch.atan), aten.atan)
 elementwise(elementary.tanh, aten.tanh)
 elementwise(lambda a: elementary.monotone(a, torch.erf, argument=2.0, absolute=9.0), aten.erf)
 elementwise(lambda a: a.sigmoid(), aten.sigmoid)
@@ -99,15 +105,61 @@ def _clamp(func: Any, a: ErrorNumber, first: Any = None, second: Any = None, **n
     if func.overloadpacket is aten.clamp_max:
         ends = {"min": None, "max": first}
     ends |= named
-    return elementary.bounded(a, scalar(ends["min"]), scalar(ends["max"]))
+    least, most = scalar(ends["min"]), scalar(ends["max"])
+    if all(one is None or isinstance(one, (int, float)) for one in (least, most)):
+        return elementary.bounded(a, least, most)
+    given = [one for one in (least, most) if one is not None]
+    (first_of, *limits), dtype = promoted(a, *given)
+    found: ErrorNumber = first_of
+    for end, choose in zip(limits, [torch.maximum] * (least is not None) + [torch.minimum], strict=False):
+        limit = end if isinstance(end, ErrorNumber) else type(found).exact(torch.full_like(found.value, end), found.dtype)
+        found = elementary.larger(found, limit, choose)
+    return narrowed(found, dtype)
 
 
 @rule(aten._to_copy)
 def _to_copy(func: Any, a: Any, *, dtype: torch.dtype | None = None, **rest: Any) -> Any:
     if dtype is None or dtype == a.dtype:
         return a.mapped(torch.clone)
+    if isinstance(a, Mask):
+        if dtype.is_floating_point:
+            return ErrorNumber(a.value.double(), a.error, dtype)
+        return Mask(a.value.to(dtype), a.unsure, dtype)
     if not dtype.is_floating_point:
-        return a.value.to(dtype)
-    if isinstance(a, Mask):  # zeros and ones; where it is unsure, either
-        return ErrorNumber(a.value.double(), a.unsure.double(), dtype, finite=True)
+        return _truncated(a, dtype)
     return narrowed(a, dtype)
+
+
+def _truncated(a: ErrorNumber, dtype: torch.dtype) -> Any:
+    """Return integers, or booleans, of a number: unsure where its error reaches another one."""
+    value = a.value.to(dtype)
+    if a.errorless or not bool((a.error > 0).any()):
+        return value
+    ends = [end.trunc() if dtype != torch.bool else end.sign() for end in (a.value - a.error, a.value + a.error)]
+    unsure = (ends[0] != ends[1]) & (a.error > 0)
+    return Mask(value, unsure, dtype) if bool(unsure.any()) else value
+
+
+def _step(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[ErrorNumber], ErrorNumber]:
+    """Return a function to integers as one of numbers: exact in any dtype that holds its argument.
+
+    It is monotone, so its result lies between those of both ends, a - e and a + e.
+    """
+
+    def apply(a: ErrorNumber) -> ErrorNumber:
+        if not (a.elementary or a.constant):
+            raise elementary.NoRule(f"{function.__name__} of a {type(a).__name__}")
+        value = function(a.value)
+        if a.errorless or not bool((a.error > 0).any()):
+            return type(a)(value, torch.zeros_like(value), a.dtype, finite=a.finite, errorless=True)
+        apart = [(function(end) - value).abs() for end in (a.value - a.error, a.value + a.error)]
+        error = torch.where(a.error.isinf(), torch.inf, torch.maximum(*apart))
+        return type(a)(value, torch.where(a.error == 0, 0.0, nan_to_inf(error)), a.dtype)
+
+    return apply
+
+
+elementwise(_step(torch.round), aten.round)
+elementwise(_step(torch.floor), aten.floor)
+elementwise(_step(torch.ceil), aten.ceil)
+elementwise(_step(torch.trunc), aten.trunc)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from oracles.bounds import elementary
+from oracles.bounds.aten.order import extreme
 from oracles.bounds.aten.registry import aten, narrowed, promoted, promoted_dtype, rule, scalar
 from oracles.bounds.aten.sums import reduced
 from oracles.bounds.error_number import ErrorNumber
@@ -60,7 +61,7 @@ def _where(func: Any, condition: Any, a: Any, b: Any) -> ErrorNumber:
     marker = kind.exact(torch.zeros((), dtype=torch.float64), promoted_dtype((a, b)))
     (_, *operands), dtype = promoted(marker, a, b)
     first, second = (
-        one if isinstance(one, ErrorNumber) else kind.exact(torch.tensor(float(one), dtype=torch.float64), marker.dtype)
+        one if isinstance(one, ErrorNumber) else marker._coerce(one)  # a constant that the dtype does not hold is rounded
         for one in operands
     )
     value, unsure = (condition.value, condition.unsure) if isinstance(condition, Mask) else (condition, None)
@@ -94,4 +95,14 @@ def _max(func: Any, a: ErrorNumber, *rest: Any) -> Any:
     if isinstance(rest[0], ErrorNumber):
         return elementary.larger(a, rest[0])
     dim, keepdim = rest[0], len(rest) > 1 and rest[1]
-    return reduced(a, dim, keepdim, elementary.largest), a.value.max(dim, keepdim).indices
+    return reduced(a, dim, keepdim, elementary.largest), extreme(a, dim, keepdim)
+
+
+@rule(aten.min)
+def _min(func: Any, a: ErrorNumber, *rest: Any) -> Any:
+    if not rest:
+        return -reduced(-a, None, False, elementary.largest)
+    if isinstance(rest[0], ErrorNumber):
+        return elementary.larger(a, rest[0], torch.minimum)
+    dim, keepdim = rest[0], len(rest) > 1 and rest[1]
+    return -reduced(-a, dim, keepdim, elementary.largest), extreme(-a, dim, keepdim)

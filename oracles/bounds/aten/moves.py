@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oracles.bounds.aten.order import certain
 from oracles.bounds.aten.registry import aten, narrowed, promoted, rule, wide
 from oracles.bounds.elementary import NoRule
 from oracles.bounds.error_number import ErrorNumber
@@ -24,10 +25,25 @@ def _move(func: Any, a: Any, *args: Any, **kwargs: Any) -> Any:
 rule(
     *(aten.expand, aten.permute, aten.transpose, aten.t, aten.unsqueeze, aten.squeeze, aten.slice, aten.select),
     *(aten.clone, aten.detach, aten.alias, aten.split, aten.split_with_sizes, aten.unbind, aten.lift_fresh, aten.flip),
-    *(aten.gather, aten.index_select, aten.index, aten._unsafe_index, aten.tril, aten.triu, aten.roll, aten.repeat),
-    *(aten.diagonal, aten.slice_backward, aten.select_backward, aten.unfold, aten.embedding, aten.as_strided),
+    *(aten.tril, aten.triu, aten.roll, aten.repeat, aten.diagonal, aten.slice_backward, aten.select_backward),
+    aten.unfold,
     *(aten.constant_pad_nd, aten.diag_embed, aten.chunk),
 )(_move)
+
+
+@rule(aten.as_strided)
+def _as_strided(func: Any, a: Any, size: Any, stride: Any, offset: int | None = None) -> Any:
+    """Return elements by their places in memory: each part of a number is laid out as its value is."""
+    layout = a.value.stride()
+    few = [1 if step == 0 else length for length, step in zip(a.value.shape, layout, strict=True)]
+
+    def moved(tensor: Tensor) -> Tensor:
+        laid = torch.empty_strided(few, layout, dtype=tensor.dtype, device=tensor.device)
+        laid.copy_(tensor.expand(a.value.shape)[tuple(slice(length) for length in few)])
+        result: Tensor = func(laid, size, stride, offset or 0)
+        return result
+
+    return a.mapped(moved)
 
 
 @rule(aten.view, aten._unsafe_view, aten.reshape)
@@ -37,7 +53,11 @@ def _view(func: Any, a: Any, size: Any) -> Any:
     return a.mapped(lambda tensor: tensor.reshape(size))
 
 
-def _join(func: Any, parts: Sequence[Any], *args: Any, **kwargs: Any) -> ErrorNumber:
+def _join(func: Any, parts: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+    if all(isinstance(one, Mask) or not one.dtype.is_floating_point for one in parts):
+        masks = [one if isinstance(one, Mask) else Mask(one, torch.zeros_like(one, dtype=torch.bool)) for one in parts]
+        value, unsure = (func([getattr(one, part) for one in masks], *args, **kwargs) for part in ("value", "unsure"))
+        return Mask(value, unsure, value.dtype)
     operands, dtype = promoted(*parts)
     return narrowed(type(operands[0]).joined(operands, lambda tensors: func(tensors, *args, **kwargs)), dtype)
 
@@ -46,8 +66,15 @@ rule(aten.cat, aten.stack)(_join)
 
 
 @rule(aten.scatter)
-def _scatter(func: Any, a: ErrorNumber, dim: int, index: Tensor, source: Any) -> ErrorNumber:
+def _scatter(func: Any, a: ErrorNumber, dim: int, index: Any, source: Any) -> ErrorNumber:
+    """Return a with elements written where indices say; where one of a row is unsure, nothing is promised of the row."""
     (a, source), dtype = promoted(a, source)
+    if isinstance(index, Mask):
+        whole = _scatter(func, a, dim, index.value, source)
+        rows = index.unsure.any(dim, keepdim=True)
+        at, rank = dim % len(a.shape), len(a.shape)
+        alike = all(rows.shape[one] == a.shape[one] for one in range(rank) if one != at)
+        return narrowed(certain(whole, rows.expand(a.shape) if alike else rows.any()), dtype)
     number = isinstance(source, ErrorNumber)
     value = func(a.value, dim, index, source.value if number else source)
     error = func(a.error, dim, index, source.error if number else 0.0)

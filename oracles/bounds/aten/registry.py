@@ -1,7 +1,7 @@
 """The table of rules, how a rule is registered, and the dtypes in which it computes."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -30,12 +30,40 @@ def _nll_loss_backward(
     return torch.where(kept & (classes == torch.arange(a.shape[-1], device=target.device)), -each, 0.0)
 
 
-DECOMPOSED: Mapping[Any, Callable[..., Any]] = {
+def _batch_norm(
+    a: Tensor, weight: Any, bias: Any, mean: Tensor, variance: Tensor, training: bool, momentum: float, eps: float
+) -> Any:
+    """Return batch norm by given statistics, as PyTorch and other kernels compute it: a scale and a shift of each channel.
+
+    The sum of three terms may be taken in any order, so that (a - mean) scale + bias has this bound too. With statistics of
+    its own the operation would write into those that are given.
+    """
+    if training:
+        return NotImplemented
+    wide_of = wide(a.dtype)
+    scale = torch.rsqrt(variance.to(wide_of) + eps)
+    scale = scale if weight is None else scale * weight.to(wide_of)
+    shape = [-1, *[1] * (a.dim() - 2)]
+    result = a.to(wide_of) * scale.reshape(shape) - (mean.to(wide_of) * scale).reshape(shape)
+    result = result if bias is None else result + bias.to(wide_of).reshape(shape)
+    return result.to(a.dtype), a.new_zeros((0,)), a.new_zeros((0,))
+
+
+def _batch_norm_inference(a: Tensor, weight: Any, bias: Any, mean: Tensor, variance: Tensor, *rest: float) -> Any:
+    return _batch_norm(a, weight, bias, mean, variance, False, *rest)
+
+
+DECOMPOSED: dict[Any, Callable[..., Any]] = {
     **core_aten_decompositions(),
     **get_decompositions([aten.gelu, aten.hardtanh, aten.native_group_norm, aten.leaky_relu, aten.elu]),
+    **get_decompositions([aten.linalg_vector_norm, aten._native_batch_norm_legit]),
     aten.nll_loss_backward.default: _nll_loss_backward,
+    aten._native_batch_norm_legit.default: _batch_norm,
+    aten._native_batch_norm_legit_no_training.default: _batch_norm_inference,
 }
 """Operations that PyTorch itself expresses by others."""
+UNWRITTEN = {aten._native_batch_norm_legit.default}
+"""Operations that need not write into what their schema says."""
 
 
 def rule(*operations: Any) -> Callable[[Function], Function]:
@@ -127,7 +155,7 @@ def _scalar_in(one: Any, kind: type[ErrorNumber], dtype: torch.dtype) -> Any:
 def held(tensor: Tensor | Mask, kind: type[ErrorNumber], dtype: torch.dtype) -> ErrorNumber:
     """Return a plain tensor as a number, in its dtype; integers and booleans in that of the other operands."""
     if isinstance(tensor, Mask):  # zeros and ones; where it is unsure, either
-        return kind(tensor.value.double(), tensor.unsure.double(), wide(dtype))
+        return kind(tensor.value.double(), tensor.error, wide(dtype))
     own = tensor.dtype if tensor.dtype.is_floating_point else wide(dtype)
     return kind.exact(tensor.to(own).double(), own)
 

@@ -36,8 +36,8 @@ def reduced(a: Any, dim: Any, keepdim: bool, reduce: Callable[[Any, int], Any]) 
 
 @rule(aten.sum)
 def _sum(func: Any, a: Any, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    if isinstance(a, Mask):
-        raise elementary.NoRule("a count of comparisons that rounding may decide")
+    if isinstance(a, Mask):  # a count: unsure where one of its terms is
+        return reduced(a, dim, keepdim, lambda one, at: Mask(one.value.sum(at), one.unsure.any(at), torch.int64))
     dtype = dtype or a.dtype
     return narrowed(reduced(narrowed(a, wide(dtype)), dim, keepdim, lambda one, at: one.sum(at)), dtype)
 
@@ -49,7 +49,19 @@ def _mean(func: Any, a: ErrorNumber, dim: Any = None, keepdim: bool = False, *, 
 
 
 @rule(aten.var)
-def _var(func: Any, a: ErrorNumber, dim: Any = None, *, correction: float | None = None, keepdim: bool = False) -> Any:
+def _var(
+    func: Any,
+    a: ErrorNumber,
+    dim: Any = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> Any:
+    if isinstance(dim, bool):  # var(a, unbiased)
+        dim, unbiased = None, dim
+    if unbiased is not None:
+        correction = float(unbiased)
     one = widened(a)
     mean = reduced(one, dim, True, lambda number, at: number.mean(at))
     squares = (one - mean).square()
@@ -60,8 +72,9 @@ def _var(func: Any, a: ErrorNumber, dim: Any = None, *, correction: float | None
 
 @rule(aten.var_mean)
 def _var_mean(func: Any, a: ErrorNumber, *args: Any, **kwargs: Any) -> Any:
-    dim = args[0] if args else None
-    return _var(func, a, *args, **kwargs), _mean(func, a, dim, kwargs.get("keepdim", False))
+    dim = args[0] if args and not isinstance(args[0], bool) else None
+    keepdim = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
+    return _var(func, a, *args, **kwargs), _mean(func, a, dim, keepdim)
 
 
 @rule(aten.native_layer_norm)
@@ -141,6 +154,14 @@ def _vector_product(a: ErrorNumber, b: ErrorNumber, dtype: torch.dtype) -> Error
 rule(aten.mv, aten.dot)(_matmul)
 
 
+@rule(aten.addmv)
+def _addmv(func: Any, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> ErrorNumber:
+    (c, a, b), dtype = promoted(c, a, b)
+    product = _vector_product(a, b, dtype)
+    product = product if alpha == 1 else product * alpha
+    return narrowed(product if beta == 0 else product + (c if beta == 1 else c * beta), dtype)
+
+
 @rule(aten.addmm, aten.baddbmm)
 def _addmm(func: Any, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> ErrorNumber:
     (c, a, b), dtype = promoted(c, a, b)
@@ -155,8 +176,20 @@ def _cumsum(func: Any, a: ErrorNumber, dim: int, *, dtype: torch.dtype | None = 
     return narrowed(elementary.cumulative(narrowed(a, wide(dtype)), dim), dtype)
 
 
+def _settled(number: ErrorNumber, *indices: Any) -> ErrorNumber:
+    """Return a result whose elements indices chose: nothing is promised of it where one of them is unsure."""
+    unsure = any(isinstance(one, Mask) and bool(one.unsure.any()) for one in indices)
+    return number.lost(torch.full_like(number.value, torch.inf)) if unsure else number
+
+
+def _plain(index: Any) -> Any:
+    return index.value if isinstance(index, Mask) else index
+
+
 @rule(aten.index_add, aten.scatter_add)
-def _scatter_add(func: Any, a: Any, dim: int, index: Tensor, source: Any, *, alpha: float = 1) -> ErrorNumber:
+def _scatter_add(func: Any, a: Any, dim: int, index: Any, source: Any, *, alpha: float = 1) -> ErrorNumber:
+    if isinstance(index, Mask):
+        return _settled(_scatter_add(func, a, dim, index.value, source, alpha=alpha), index)
     (a, source) = _accumulated(a, source)
     zeros = torch.zeros(a.value.shape, dtype=torch.float64, device=index.device)
     extra = {} if alpha == 1 else {"alpha": alpha}
@@ -166,6 +199,8 @@ def _scatter_add(func: Any, a: Any, dim: int, index: Tensor, source: Any, *, alp
 
 @rule(aten.index_put, aten._unsafe_index_put)
 def _index_put(func: Any, a: Any, indices: Any, values: Any, accumulate: bool = False, *rest: Any) -> ErrorNumber:
+    if any(isinstance(one, Mask) for one in indices):
+        return _settled(_index_put(func, a, [_plain(one) for one in indices], values, accumulate, *rest), *indices)
     (a, values) = _accumulated(a, values)
     if not accumulate:
         written: ErrorNumber = type(a)(func(a.value, indices, values.value), func(a.error, indices, values.error), a.dtype)
@@ -178,8 +213,8 @@ def _index_put(func: Any, a: Any, indices: Any, values: Any, accumulate: bool = 
 
 
 @rule(aten.embedding_dense_backward)
-def _embedding(func: Any, gradient: ErrorNumber, *rest: Any) -> ErrorNumber:
-    return elementary.gathered_sum(gradient, lambda tensor: func(tensor, *rest))
+def _embedding(func: Any, gradient: ErrorNumber, index: Any, *rest: Any) -> ErrorNumber:
+    return _settled(elementary.gathered_sum(gradient, lambda tensor: func(tensor, _plain(index), *rest)), index)
 
 
 def _accumulated(a: Any, source: Any) -> tuple[Any, Any]:

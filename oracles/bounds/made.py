@@ -1,0 +1,53 @@
+"""Numbers for the tensors that a plain function makes itself: of constants, and of integers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from oracles.bounds.carried import Carried
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.rounding import ELEMENTARY
+
+aten = torch.ops.aten
+_ROUNDED_ONCE = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten._to_copy}
+
+
+class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives a number to each floating-point tensor that is made of none.
+
+    A function may then write into what `torch.zeros` returns. What it computes of integers, as in `1 / arange(n)`, has the
+    error of one rounding, or of an elementary function, where float32 does not hold the float64 result.
+    """
+
+    def __init__(self, number: type[ErrorNumber]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.number = number
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, and carry its result where no floating-point tensor goes into it."""
+        del types
+        named = dict(kwargs or {})
+        result = func(*args, **named)
+        if type(result) is not Tensor or not result.is_floating_point() or func._schema.is_mutable:
+            return result
+        given = [one for one in (*args, *named.values()) if isinstance(one, (Tensor, list, tuple))]
+        tensors = [one for each in given for one in (each if isinstance(each, (list, tuple)) else [each])]
+        tensors = [one for one in tensors if isinstance(one, Tensor)]
+        if not tensors:
+            empty = func.overloadpacket in {aten.empty, aten.empty_strided}
+            value = torch.zeros_like(result, dtype=torch.float64) if empty else result.double()
+            return Carried(self.number.exact(value, result.dtype))
+        pointwise = torch.Tag.pointwise in func.tags or func.overloadpacket is aten._to_copy
+        if not pointwise or any(one.is_floating_point() or isinstance(one, Carried) for one in tensors):
+            return result
+        wide = [one.double() if isinstance(one, Tensor) else one for one in args]
+        value = func(*wide, **{**named, **({"dtype": torch.float64} if "dtype" in named else {})}).double()
+        if torch.equal(value, result.double()):
+            return Carried(self.number.exact(value, result.dtype))
+        units = 1.0 if func.overloadpacket in _ROUNDED_ONCE else float(ELEMENTARY)
+        return Carried(self.number._rounded(value, None, result.dtype, units=units))

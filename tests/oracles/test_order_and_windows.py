@@ -1,0 +1,176 @@
+"""Readings of functions that order elements, look at windows, or write into tensors of their own."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mhc import Implementation, default_case, operator
+from mhc.case import with_tensor
+from mhc.inputs import materialise
+from mhc.observation import observe
+from mhc.reference import InFloat64, reference
+from oracles.bounds.carried import Carried
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.mask import Mask
+from oracles.bounds.reading import read
+from oracles.judge import judge
+from oracles.tolerances import tolerances
+from oracles.verdict import Status
+
+Function = Callable[..., Tensor]
+
+
+def drawn(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def kept_best(x: Tensor) -> Tensor:
+    share, chosen = x.softmax(-1).topk(2, -1)
+    weights = torch.arange(1.0, x.shape[-1] + 1)[chosen]
+    return share / share.sum(-1, keepdim=True) * weights
+
+
+def added_in_place(x: Tensor) -> Tensor:
+    return torch.zeros(3, x.shape[-1]).index_add_(0, torch.tensor([0, 1, 0, 2, 1]), x)
+
+
+def by_slopes(x: Tensor) -> Tensor:
+    return x * 2.0 ** (-8 * torch.arange(1, 10) / 9)
+
+
+FUNCTIONS: dict[str, tuple[Function, tuple[Tensor, ...]]] = {
+    "sort": (lambda x: (x * 1.1).sort(0, descending=True).values, (drawn(5, 9),)),
+    "median": (lambda x: (x / 3).median(-1).values, (drawn(5, 9),)),
+    "min": (lambda x: (x / 3).min(-1).values, (drawn(5, 9),)),
+    "largest by index": (lambda x: x.gather(-1, (x * 1.1).argmax(-1, keepdim=True)), (drawn(5, 9),)),
+    "topk": (kept_best, (drawn(5, 9),)),
+    "straight through": (lambda x: x + (torch.round(x * 7) / 7 - x).detach(), (drawn(5, 9),)),
+    "norm": (lambda x: functional.normalize(x, dim=-1), (drawn(5, 9),)),
+    "group norm": (lambda x, w: functional.group_norm(x, 2, w, w), (drawn(3, 4, 5), drawn(4))),
+    "batch norm": (lambda x: functional.batch_norm(x, None, None, None, None, True), (drawn(5, 9),)),
+    "given statistics": (lambda x: functional.batch_norm(x, torch.arange(9.0), torch.arange(1.0, 10.0)), (drawn(5, 9),)),
+    "sum into zeros": (added_in_place, (drawn(5, 9),)),
+    "slopes of integers": (by_slopes, (drawn(5, 9),)),
+    "average": (lambda x: functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (drawn(2, 3, 7, 8),)),
+    "average in one dimension": (lambda x: functional.avg_pool1d(x, 3, 1, 1), (drawn(2, 3, 8),)),
+    "maximum": (lambda x: functional.max_pool2d(x * 1.1, 3, 2, 1), (drawn(2, 3, 7, 8),)),
+    "nearest": (lambda x: functional.interpolate(x, scale_factor=2), (drawn(2, 3, 4, 5),)),
+    "depthwise": (
+        lambda x, w: functional.conv1d(x, w, padding=3, groups=5)[..., :7],
+        (drawn(2, 5, 7), drawn(5, 1, 4)),
+    ),
+    "in three dimensions": (lambda x, w: functional.conv3d(x, w, padding=1), (drawn(1, 2, 4, 5, 3), drawn(3, 2, 3, 2, 2))),
+}
+for step, side, apart, groups in ((1, 1, 1, 1), (2, 1, 2, 2), (3, 2, 1, 1)):
+    FUNCTIONS[f"convolution {step}"] = (
+        lambda x, w, b, rest=(step, side, apart, groups): functional.conv2d(x, w, b, *rest),
+        (drawn(2, 4, 9, 8), drawn(6, 4 // groups, 3, 2), drawn(6)),
+    )
+    FUNCTIONS[f"transposed {step}"] = (
+        lambda x, w, b, rest=(step, side, step - 1, groups, apart): functional.conv_transpose2d(x, w, b, *rest),
+        (drawn(2, 4, 5, 6), drawn(4, 6 // groups, 3, 3), drawn(6)),
+    )
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_reading_has_the_value_of_the_function_and_bounds_its_error(name: str) -> None:
+    function, arguments = FUNCTIONS[name]
+    leaves = [one.clone().requires_grad_() for one in arguments]
+    output = function(*leaves)
+    upstream = drawn(*output.shape, seed=2)
+    held = [output, *torch.autograd.grad(output, leaves, upstream)]
+    wide = [one.double().requires_grad_() for one in arguments]
+    with InFloat64():  # type: ignore[no-untyped-call]
+        exact = function(*wide)
+    right = [exact, *torch.autograd.grad(exact, wide, upstream.double())]
+    found = read(function, list(arguments), {}, [upstream])
+    for got, wanted, number in zip(held, right, (found.outputs[0], *found.gradients), strict=True):
+        assert isinstance(number, ErrorNumber)
+        torch.testing.assert_close(number.value, wanted, rtol=1e-11, atol=1e-12)
+        assert bool(((got.double() - wanted).detach().abs() <= number.error).all())
+        assert float(number.error.max()) <= 1e-3 * float(wanted.detach().abs().max())
+
+
+def test_of_equal_elements_no_index_is_promised_and_the_value_is() -> None:
+    def both(x: Tensor) -> tuple[Tensor, Tensor]:
+        found = x.topk(1)
+        return found.values, found.indices
+
+    found = read(both, [torch.tensor([[1.0, 3.0, 3.0], [1.0, 2.0, 3.0]])], {}, [torch.ones(2, 1), None])
+    value, index = found.outputs
+    assert value.error.tolist() == [[0.0], [0.0]]
+    assert (index.unsure.tolist(), index.dtype) == ([[True], [False]], torch.int64)
+    assert found.gradients[0] is not None
+    assert found.gradients[0].error.isinf().tolist() == [[True] * 3, [False] * 3]
+
+
+def test_an_index_that_rounding_decides_leaves_what_it_chooses_in_doubt() -> None:
+    number = ErrorNumber(torch.tensor([[1.0, 1.5, 0.0]]).double(), torch.tensor([[0.3, 0.3, 0.0]]).double(), torch.float32)
+    index = Carried(number).argmax(-1)
+    assert isinstance(index, Carried)
+    assert isinstance(index.number, Mask)
+    table: Any = Carried(ErrorNumber.exact(torch.eye(3).double(), torch.float32))
+    for chosen in (table[index], table.index_select(0, index), torch.ops.aten.embedding(table, index)):
+        assert chosen.number.error.isinf().all()
+    for put in (table.index_add(0, index, table[:1]), table.index_put([index], table[:1], accumulate=True)):
+        assert put.number.error.isinf().all()
+
+
+def test_a_part_of_a_number_may_lie_in_memory_otherwise() -> None:
+    """An error or an addend may be expanded where the value is not: places in memory are those of the value."""
+    value = torch.arange(6.0, dtype=torch.float64).reshape(3, 2)
+    error = torch.tensor([0.5, 0.25], dtype=torch.float64).expand(3, 2)
+    carried: Any = Carried(ErrorNumber(value, error, torch.float32))
+    found = carried.as_strided([2, 2], [2, 1], 2).number
+    assert found.value.tolist() == [[2.0, 3.0], [4.0, 5.0]]
+    assert found.error.tolist() == [[0.5, 0.25], [0.5, 0.25]]
+
+
+def test_what_follows_from_an_index_in_doubt_is_in_doubt() -> None:
+    """Only some cases have such an index: no operation on it may be refused in those."""
+    number = ErrorNumber(torch.tensor([1.0, 1.5]).double(), torch.tensor([0.3, 0.3]).double(), torch.float32)
+    index: Any = Carried(number).argmax(-1, keepdim=True)
+    found: Any
+    for found in (torch.stack([index, index]), index + 1, index * 2 < 3, index // 2):
+        assert found.number.unsure.all()
+        assert found.number.dtype == found.dtype
+    for found in (index * torch.ones(3), torch.ones(3)[index], torch.eye(3)[index, index], index.float()):
+        assert found.number.error.isinf().all()
+
+
+@operator(x="[T, D] storage constant", T=(1, 9), D=(1, 9))
+def places(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = x.float() / 3
+    return y >= y.mean(-1, keepdim=True), y.argmax(-1)
+
+
+def test_an_output_that_rounding_decides_is_not_judged() -> None:
+    """Where a row is constant, rounding decides both outputs."""
+    implementation = Implementation(name="same", operator=places, forward=places.forward)
+    case = default_case(operator=implementation.table.name, dtype="float32", T=1, D=3)
+    inputs = materialise(with_tensor(case, "x", literals=tuple(((0, at), 1.0) for at in range(3))))
+    allowed = tolerances(inputs, reference(inputs)).outputs
+    assert [one.error.isinf().all().item() for one in allowed.values()] == [True, True]
+
+
+@operator(x="[T, D] storage", T=(1, 9), D=(1, 9))
+def gated(x: Tensor) -> Tensor:
+    return functional.silu(x)
+
+
+def test_of_an_infinite_upstream_gradient_no_class_is_promised_and_finite_elements_are() -> None:
+    implementation = Implementation(name="by hand", operator=gated, function=lambda x: x * torch.sigmoid(x))
+    case = default_case(operator=implementation.table.name, dtype="float32", T=1, D=3)
+    case = with_tensor(case, "x", literals=tuple(((0, at), 30.0) for at in range(3)))
+    for upstream, promised in ((math.inf, False), (2.0, True)):
+        inputs = materialise(with_tensor(case, "dy", literals=(((0, 0), upstream),)))
+        wanted = reference(inputs)
+        allowed = tolerances(inputs, wanted).gradients["dx"]
+        assert allowed.error.isfinite().tolist() == [[promised, True, True]]
+        seen = observe(implementation, inputs, wanted.saved)
+        assert not [one for one in judge(seen, tolerances(inputs, wanted)) if one.status is Status.FAIL]
