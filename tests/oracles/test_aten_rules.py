@@ -438,7 +438,8 @@ def test_a_quotient_has_its_bound_exactly() -> None:
     assert error_of(of(t(3.0)) / of(t(0.0))).tolist() == [0.0], "it is infinite for certain"
     assert error_of(of(t(3.0), 0.5) / of(t(0.0))).isinf().all()
     assert error_of(of(t(0.0)) / of(t(5.0), 0.25)).tolist() == [0.0]
-    floor = torch.div(of(t(7.0, 6.1)), of(t(2.0, 2.0), 0.1), rounding_mode="floor").number
+    quotient: Any = torch.div(of(t(7.0, 6.1)), of(t(2.0, 2.0), 0.1), rounding_mode="floor")
+    floor = quotient.number
     assert (floor.value.tolist(), floor.error.tolist()) == ([3.0, 3.0], [0.0, 1.0])
 
 

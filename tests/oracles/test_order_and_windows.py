@@ -159,12 +159,12 @@ def test_an_output_that_rounding_decides_is_not_judged() -> None:
 
 
 @operator(x="[T, D] storage", T=(1, 9), D=(1, 9))
-def gated(x: Tensor) -> Tensor:
+def gated_by_itself(x: Tensor) -> Tensor:
     return functional.silu(x)
 
 
 def test_of_an_infinite_upstream_gradient_no_class_is_promised_and_finite_elements_are() -> None:
-    implementation = Implementation(name="by hand", operator=gated, function=lambda x: x * torch.sigmoid(x))
+    implementation = Implementation(name="by hand", operator=gated_by_itself, function=lambda x: x * torch.sigmoid(x))
     case = default_case(operator=implementation.table.name, dtype="float32", T=1, D=3)
     case = with_tensor(case, "x", literals=tuple(((0, at), 30.0) for at in range(3)))
     for upstream, promised in ((math.inf, False), (2.0, True)):

@@ -61,10 +61,6 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "oracles/bound.py": {
         "if [-got.numel() == 0 or not got.is_floating_point()-]{+True+}:": _SPEED,
     },
-    "oracles/bounds/aten/arithmetic.py": {
-        "return ErrorNumber(a.value.double(), a.unsure.double(), dtype, finite=[-True-]{+False+})": _SPEED,
-        "return ErrorNumber(a.value.double(), a.unsure.double(), dtype[-, finite=True-])": _SPEED,
-    },
     "oracles/bounds/aten/registry.py": {
         "return torch.where(kept & (classes == torch.arange(a.shape[-1][-, device=target.device-])), -each, 0.0)": "on the host it is the default; on a GPU the gradient of a loss fails without it",
     },
