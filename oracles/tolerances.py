@@ -104,10 +104,11 @@ class ByResidual(ErrorNumber):
 def _residual(inputs: Inputs, name: str, got: Tensor) -> ErrorNumber:
     """Return the residual of an output, and the error that it may have."""
     case, table, few = inputs.case, inputs.case.table, condensed(inputs)
-    values = widen(inputs if few is None else few.inputs)
+    judged = inputs if few is None else few.inputs
+    values = widen(judged)
     storage, spec = STORAGE_DTYPES[case.dtype], table.result_specs[name]
     with torch.inference_mode(mode=False):
-        output = (got if few is None else few.take(got, spec)).detach().to(judging_device(inputs)).clone()
+        output = (got if few is None else few.take(got, spec)).detach().to(judging_device(judged)).clone()
         arguments, _, constant = arguments_of(table, values, storage)
         residual = table.residuals[name]
 

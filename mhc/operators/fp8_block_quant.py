@@ -33,7 +33,8 @@ def _off_code(x: Tensor, q: Tensor) -> Tensor:
     at = torch.searchsorted(codes, q.abs().nan_to_num(posinf=MOST).contiguous()).clamp(max=126)
     above, below = codes[(at + 1).clamp(max=126)], codes[(at - 1).clamp(min=0)]
     high, low = (codes[at] + above) / 2, torch.where(at > 0, (codes[at] + below) / 2, -codes[1] / 2)
-    v, right = _quotients(x)[0], codes[at] == q.abs()
+    v = _quotients(x)[0].float().to(q.dtype)  # a float64 is rounded to float32 first, by PyTorch and by hardware
+    right = codes[at] == q.abs()
     along = v * torch.where(q.signbit(), -1.0, 1.0).to(q.dtype)
     outside = (along - high).clamp(min=0) + (low - along).clamp(min=0) + MOST * ~right
     return torch.where(v.isnan() & q.isnan(), 0.0, outside)

@@ -6,11 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
+import oracles.tolerances
 from mhc import DeclarationError, Implementation, default_case, materialise, observe, operator, reference
 from mhc.fuzz.check.check import check
+from mhc.inputs import Inputs
 from mhc.recipe import Recipe
+from mhc.registry import built_in
 from oracles import pair
-from oracles.bound import tolerances
+from oracles.tolerances import ByResidual, tolerances
 from oracles.verdict import Status
 
 
@@ -34,6 +37,7 @@ def smallest(x: Tensor) -> Tensor:
 
 FIRST = Implementation(name="first", operator=largest, function=largest.function)
 LAST = Implementation(name="last", operator=largest, function=last_largest)
+GOLDEN = built_in("fp8_block_quant")["fp8_block_quant.golden"]
 WRONG = Implementation(name="smallest", operator=largest, function=smallest)
 
 
@@ -53,6 +57,27 @@ def test_each_of_several_right_values_passes_and_a_wrong_one_fails(tokens: int) 
     assert wrong[0].message.startswith("residual: y[")
 
 
+def test_of_a_large_case_it_is_where_the_tokens_are_that_stand_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few tokens are judged on the host, though all of them are on a GPU: there the output's rows go too."""
+    asked: list[int] = []
+
+    def judging_device(inputs: Inputs) -> torch.device:
+        asked.append(inputs.case.sizes["T"])
+        return torch.device("cpu")
+
+    case = default_case(operator="largest", T=4000, D=40)
+    inputs = materialise(replace(case, tensors={"x": Recipe(kind="sign", period=80)}))
+    wanted = reference(inputs)
+    allowed = tolerances(inputs, wanted).outputs["y"]
+    monkeypatch.setattr(oracles.tolerances, "judging_device", judging_device)
+    assert isinstance(allowed, ByResidual)
+    got = observe(FIRST, inputs, wanted.saved).outputs["y"]
+    assert got is not None
+    allowed.residual(got)
+    assert asked
+    assert max(asked) < 4000
+
+
 def test_two_implementations_may_differ_in_it() -> None:
     inputs = materialise(replace(default_case(operator="largest", T=7, D=40), tensors={"x": Recipe(kind="sign")}))
     wanted = reference(inputs)
@@ -64,3 +89,13 @@ def test_two_implementations_may_differ_in_it() -> None:
 def test_a_residual_of_no_output_is_no_declaration() -> None:
     with pytest.raises(DeclarationError, match=r"residuals must name some of y, was \['z'\]"):
         operator(x="[T, D] storage constant", residuals={"z": not_the_largest})(smallest)
+
+
+def test_a_float64_is_rounded_to_float8_by_way_of_float32() -> None:
+    """Between the codes 1 and 1.125: above their middle, and in float32 at it, which goes to the even one."""
+    case = default_case(operator="fp8_block_quant", T=1, D=2, dtype="float64")
+    case = replace(case, tensors={"x": Recipe(literals=(((0, 0), 448.0), ((0, 1), 1.0625 * (1 + 1e-10))))})
+    assert not check(GOLDEN, case, "cpu").failures
+    below = replace(case, tensors={"x": Recipe(literals=(((0, 0), 448.0), ((0, 1), 1.0625 * (1 + 1e-6))))})
+    wrong = replace(GOLDEN, forward=lambda x: (torch.tensor([[448.0, 1.0]]).double(), x[:, :1] / 448))
+    assert {one.subject for one in check(replace(wrong, function=None), below, "cpu").failures} == {"y0"}

@@ -133,11 +133,11 @@ def test_no_case_is_larger_than_the_memory_of_a_worker_has_room_for() -> None:
         sizes.ended(reach)
         return reach, elements
 
-    small = float(OWN + (PER_ELEMENT["cpu"] << 19))
+    small = float(OWN + (PER_ELEMENT << 19))
     assert largest(SizeBudget(1 << 15)) == 1 << 24
     assert largest(SizeBudget(1 << 15, memory=small)) == room(small) == 1 << 19
     assert largest(SizeBudget(1 << 15, device="cuda")) == 1 << 25
-    assert largest(SizeBudget(1 << 15, device="cuda", memory=small)) == room(small, "cuda") == 1 << 20
+    assert largest(SizeBudget(1 << 15, device="cuda", memory=small)) == room(small)
     assert room(0) == 1 << 14
 
 
@@ -167,7 +167,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10)
 def test_judging_takes_no_more_memory_than_the_room_that_is_reckoned_with() -> None:
     done = subprocess.run([sys.executable, "-c", JUDGE], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert OWN + 200 * (1 << 20) < int(done.stdout) < OWN + PER_ELEMENT["cpu"] * (1 << 20)
+    assert OWN + 200 * (1 << 20) < int(done.stdout) < OWN + PER_ELEMENT * (1 << 20)
 
 
 def test_a_far_round_has_fewer_cases_where_they_are_slow_and_never_the_simplest_alone() -> None:
@@ -204,7 +204,7 @@ def test_the_shares_and_limits_of_each_device() -> None:
     assert {Reach.STRETCHED: 10, Reach.MODEL: 5} == CASES
     assert (size_budget.QUICK, size_budget.FULL_EVERY, size_budget.ASKED_EVERY, size_budget.FIRST) == (0.25, 8, 3, 1 << 11)
     assert (size_budget._ROUND_SECONDS, size_budget._FEWEST, size_budget._WEIGHT) == (8.0, 3, 0.9)
-    assert (OWN, PER_ELEMENT) == (400 << 20, {"cpu": 800, "cuda": 400})
+    assert (OWN, PER_ELEMENT) == (400 << 20, 800)
 
 
 @pytest.mark.parametrize(
@@ -268,6 +268,6 @@ def test_rounds_that_go_on_are_on_their_way_again() -> None:
 
 
 def test_a_worker_without_any_memory_to_spare_has_room_for_small_cases() -> None:
-    assert [room(memory) for memory in (0.0, OWN - 1, OWN, OWN + PER_ELEMENT["cpu"] * (1 << 14))] == [1 << 14] * 4
-    assert room(OWN + PER_ELEMENT["cpu"] * ((1 << 14) + 1)) == (1 << 14) + 1
-    assert room(float("inf")) == (1 << 60) // PER_ELEMENT["cpu"]
+    assert [room(memory) for memory in (0.0, OWN - 1, OWN, OWN + PER_ELEMENT * (1 << 14))] == [1 << 14] * 4
+    assert room(OWN + PER_ELEMENT * ((1 << 14) + 1)) == (1 << 14) + 1
+    assert room(float("inf")) == (1 << 60) // PER_ELEMENT

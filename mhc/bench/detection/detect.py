@@ -59,7 +59,7 @@ def detect(
     most: dict[tuple[str, str, int], int] = {}
     for prey in state.waiting(subjects):
         most[_sample(prey)] = max(cases(prey), most.get(_sample(prey), 0))
-    largest = {"cpu": None, "cuda": room(gpu_memory() * _GPU_SHARE / jobs, "cuda")}
+    largest = {"cpu": None, "cuda": room(gpu_memory() * _GPU_SHARE / jobs)}
     drawn = {
         (base, device, own): drawn_for(base, many, seed + own, device, largest[device])
         for (base, device, own), many in most.items()

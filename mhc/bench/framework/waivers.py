@@ -30,7 +30,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         'if [-self._limit == float("inf")-]{+False+}:': "infinity less what is drawn is infinity again",
     },
     "mhc/fuzz/campaign/size_budget.py": {
-        "return 1 << 14 if memory [-<-]{+<=+} OWN else max(1 << 14, int(min(memory - OWN, 1 << 60) / PER_ELEMENT[device]))": "with nothing left beside OWN, the other branch has room for 2^14 too",
+        "return 1 << 14 if memory [-<-]{+<=+} OWN else max(1 << 14, int(min(memory - OWN, 1 << 60) / PER_ELEMENT))": "with nothing left beside OWN, the other branch has room for 2^14 too",
     },
     "mhc/fuzz/check/check.py": {
         "reported |= {_key(one) for one in wrong if [-one.oracle in SIDE_EFFECT_GATES-]{+True+}}": "what is in it is looked up for side effects only",

@@ -15,9 +15,9 @@ LARGEST = {"cpu": 1 << 24, "cuda": 1 << 25}
 """Elements of x at model sizes, by device, without `--max-elements`; a parameter may have twice as many."""
 OWN = 400 << 20
 """Bytes of memory of a worker that has judged small cases only."""
-PER_ELEMENT = {"cpu": 800, "cuda": 400}
-"""Bytes of the device's memory that judging a case takes, for each element of `--max-elements`: on the CPU 540 were seen, on
-a GPU 206 at 2^29 elements, and more than 252 at 2^25."""
+PER_ELEMENT = 800
+"""Bytes of the device's memory that judging a case takes, for each element of `--max-elements`: 540 were seen on the CPU,
+and more than 400 on a GPU."""
 _STRETCHED = {"cpu": 1 << 20, "cuda": 1 << 22}
 _SHARES = {"cpu": {Reach.STRETCHED: 0.2, Reach.MODEL: 0.2}, "cuda": {Reach.STRETCHED: 0.2, Reach.MODEL: 0.25}}
 """Share of an implementation's time, by device. On a GPU a large case costs little more than a small one. What small cases
@@ -29,9 +29,9 @@ _ROUND_SECONDS = 8.0
 _FEWEST = 3  # the first case of a round is the simplest there is
 
 
-def room(memory: float, device: str = "cpu") -> int:
+def room(memory: float) -> int:
     """Return the elements of x at model sizes that a worker can judge within `memory` bytes of the device, at least 2^14."""
-    return 1 << 14 if memory < OWN else max(1 << 14, int(min(memory - OWN, 1 << 60) / PER_ELEMENT[device]))
+    return 1 << 14 if memory < OWN else max(1 << 14, int(min(memory - OWN, 1 << 60) / PER_ELEMENT))
 
 
 class _Growing:
@@ -77,7 +77,7 @@ class SizeBudget:
 
     def __init__(self, most: int, largest: int | None = None, device: str = "cpu", memory: float = float("inf")) -> None:
         self.most = most
-        most_far = largest if largest is not None else min(LARGEST[device], room(memory, device))
+        most_far = largest if largest is not None else min(LARGEST[device], room(memory))
         self._usual = _Growing(FIRST, 1 << 9, most, factor=2, quick=QUICK, slow=1.0)
         stretched = min(_STRETCHED[device], most_far)
         self._far = {

@@ -113,7 +113,7 @@ def settings_of(
     )
     each = memory * 2**30 if memory is not None else max(2.0**31, _MEMORY_SHARE * _memory() / near / (1 + len(against)))
     if device == "cpu" and max_elements is not None and max_elements > room(each):
-        needed = (OWN + PER_ELEMENT["cpu"] * max_elements) / 2**30
+        needed = (OWN + PER_ELEMENT * max_elements) / 2**30
         raise click.UsageError(f"--max-elements {max_elements} needs --memory {needed:.1f}; a worker has {each / 2**30:.1f}")
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     least = gpu_memory() if device == "cuda" else math.inf
