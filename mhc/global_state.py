@@ -27,12 +27,14 @@ class Setting:
         name: its name in reports.
         read: returns the value, comparable by `==`. write: restores a value that `read` returned.
         opaque: the value is not shown in reports, such as the state of a generator.
+        stir: brings a generator into a state that no seed gives, for the block; None where that is not needed.
     """
 
     name: str
     read: Callable[[], Any]
     write: Callable[[Any], object]
     opaque: bool = False
+    stir: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,8 @@ class Change:
     how: str
 
 
+_DRAWN = 4 * 17
+"""Bytes that are drawn from a generator before a call: more than a kernel that seeds it would draw, and not as many."""
 _KEY_AND_POSITION = 4 * 624 + 4  # bytes of numpy's mt19937_state
 
 
@@ -58,6 +62,11 @@ def _write_numpy(value: tuple[Any, bytes]) -> None:
     generator, state = value
     np.random.mtrand.set_bit_generator(generator)
     ctypes.memmove(generator.ctypes.state_address, state, len(state))
+
+
+def _stir_numpy() -> None:
+    if isinstance(np.random.mtrand.get_bit_generator(), np.random.MT19937):  # the state of another kind is not put back
+        np.random.bytes(_DRAWN)
 
 
 def _read_grad_mode() -> str:
@@ -181,8 +190,21 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="function modes", read=_read_function_modes, write=_pop_function_modes),
     Setting(name="default device", read=_read_default_device, write=_write_default_device),
     _generator("PyTorch's generator on the CPU", torch.get_rng_state, torch.set_rng_state),
-    Setting(name="Python's random generator", read=random.getstate, write=random.setstate, opaque=True),
-    Setting(name="NumPy's global generator", read=_read_numpy, write=_write_numpy, opaque=True),
+    # Hypothesis seeds these two with 0 for each case: a kernel that does the same would change nothing
+    Setting(
+        name="Python's random generator",
+        read=random.getstate,
+        write=random.setstate,
+        opaque=True,
+        stir=lambda: random.getrandbits(8 * _DRAWN),
+    ),
+    Setting(
+        name="NumPy's global generator",
+        read=_read_numpy,
+        write=_write_numpy,
+        opaque=True,
+        stir=_stir_numpy,
+    ),
     Setting(name="grad mode", read=_read_grad_mode, write=lambda mode: None),  # restored by `unchanged`
     Setting(name="anomaly mode", read=torch.is_anomaly_enabled, write=torch.autograd.set_detect_anomaly),
     Setting(name="autocast", read=_read_autocast, write=_write_autocast),
@@ -225,15 +247,23 @@ def unchanged(stage: str, device_type: str) -> Iterator[list[Change]]:
     # PyTorch has no switch for inference mode; leaving such a block restores inference mode and grad mode.
     with torch.inference_mode(torch.is_inference_mode_enabled()):
         torch.set_grad_enabled(grad)
-        before = [setting.read() for setting in settings]
+        originals = [setting.read() for setting in settings]
+        for setting in settings:
+            if setting.stir is not None:
+                setting.stir()
+        before = [
+            original if setting.stir is None else setting.read()
+            for setting, original in zip(settings, originals, strict=True)
+        ]
         try:
             yield changes
         finally:
-            for setting, was in zip(settings, before, strict=True):
+            for setting, original, was in zip(settings, originals, before, strict=True):
                 now = setting.read()
                 if now != was:
                     changes.append(Change(stage=stage, setting=setting.name, how=_how(setting, was, now)))
-                    setting.write(was)
+                if now != original:
+                    setting.write(original)
 
 
 def _how(setting: Setting, was: Any, now: Any) -> str:

@@ -191,6 +191,18 @@ def best_of(many: int, call: Callable[[], object]) -> float:
     return best
 
 
+def test_seeding_as_hypothesis_does_for_each_case_is_told() -> None:
+    random.seed(0)
+    np.random.seed(0)
+    python, numpy = random.getstate(), repr(np.random.get_state())
+    with unchanged("forward", "cpu") as changes:
+        random.seed(0)
+        np.random.seed(0)
+    assert [one.setting for one in changes] == ["Python's random generator", "NumPy's global generator"]
+    assert random.getstate() == python
+    assert repr(np.random.get_state()) == numpy
+
+
 def test_it_costs_little() -> None:
     """Less than 60 times what it takes to read PyTorch's generator on the same machine: 0.1 ms where that takes 3 us."""
 
