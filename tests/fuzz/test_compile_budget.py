@@ -49,6 +49,15 @@ def checked(case: Case, *, seconds: float, compiled: int) -> Checked:
     return Checked(case=case.json, seconds=spent, compiled=compiled)
 
 
+def test_a_case_without_times_counts_as_none() -> None:
+    """A worker that ended has told none: then nothing was checked, and nothing compiled."""
+    programs = CompileBudget()
+    case = default_case(B=1, S=2, n=1, D=3)
+    programs.learn(checked(case, seconds=1e-3, compiled=1))
+    programs.learn(Checked(case=case.json, seconds={}, compiled=0))
+    assert programs.next().like == case.json, "a second of checking would outweigh a thousandth of compiling"
+
+
 def test_free_until_compiling_takes_too_much_then_like_what_is_compiled_in_turn() -> None:
     programs = CompileBudget()
     assert programs.next() == RoundPlan()

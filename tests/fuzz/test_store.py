@@ -73,6 +73,16 @@ def test_a_file_that_is_removed_is_written_again(tmp_path: Path, monkeypatch: py
     store.close()
 
 
+def test_in_trouble_it_is_not_looked_for_the_file_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_LOOK", 0.0)
+    monkeypatch.setattr(database, "_AGAIN", 1e9)
+    store = Store.create(tmp_path / FILE)
+    store.trouble = "the disk is full"
+    (tmp_path / FILE).unlink()
+    store.count("manual", "after", 1)
+    assert store.trouble == "the disk is full"
+
+
 def test_a_batch_that_fails_for_another_reason_is_undone(tmp_path: Path) -> None:
     store = Store.create(tmp_path / FILE)
 

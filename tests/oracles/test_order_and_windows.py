@@ -174,3 +174,12 @@ def test_of_an_infinite_upstream_gradient_no_class_is_promised_and_finite_elemen
         assert allowed.error.isfinite().tolist() == [[promised, True, True]]
         seen = observe(implementation, inputs, wanted.saved)
         assert not [one for one in judge(seen, tolerances(inputs, wanted)) if one.status is Status.FAIL]
+
+
+def test_an_integer_of_a_number_is_in_doubt_where_its_error_reaches_another_one() -> None:
+    def integers(x: Tensor) -> Tensor:
+        return (x * 0.1).int()
+
+    found = read(integers, [torch.tensor([25.0, 30.0, -30.0])], {}).outputs[0]
+    assert found.value.tolist() == [2, 3, -3]
+    assert found.unsure.tolist() == [False, True, True]

@@ -91,6 +91,17 @@ def test_integers_that_come_late_are_within_their_range_before(streams: Streams)
     assert seen == [[[-100, -100], [-100, -100]]] * 2
 
 
+def test_what_the_first_call_wrote_into_an_argument_is_gone_before_the_second(streams: Streams) -> None:
+    seen = []
+
+    def writes(x: torch.Tensor) -> tuple[torch.Tensor]:
+        seen.append(bool(x.isnan().all()))
+        return (x.zero_().clone(),)
+
+    call_late(writes, [torch.ones(2, 3)], {}, streams)
+    assert seen == [True, True]
+
+
 def test_a_kernel_that_differs_from_run_to_run_is_not_judged(streams: Streams) -> None:
     calls = iter(range(1000))
     unsteady = altered(FORWARD, forward=lambda out, _: (out[0] * 2.0 ** next(calls), *out[1:]))
