@@ -127,7 +127,10 @@ def test_what_was_in_hand_is_dropped_at_once(tmp_path: Path) -> None:
         ran._results._take(slot, Begun(case=CASE.json, number=0))
         assert [number for number, *_ in ran.store.in_hand()] == [0]
         if end == "_record_crash":
+            for _ in range(backoff.MOST - 1):
+                ran._results._backoff.met("mine")
             ran._results._record_crash(slot, liveness.died("SIGSEGV"))
+            assert not ran._results._backoff.met("mine"), "a case that ends its process is judged"
         elif end == "_record_fault":
             ran._results._record_fault(slot, Fault(message="out of paper"))
         else:

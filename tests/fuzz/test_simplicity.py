@@ -92,6 +92,11 @@ def test_a_literal_elsewhere_is_as_simple() -> None:
     assert rank(x(literals=(((0, 0), 3.0), TWO))) == rank(x(literals=(ONE, ((1, 1), 3.0))))
 
 
+def test_two_schedules_of_one_name_are_as_simple_as_one_of_three() -> None:
+    two = replace(BASE, schedules={"a": {"BLOCK": 1}, "b": {"BLOCK": 1}})
+    assert rank(two) == rank(replace(BASE, schedules={"a": {"BLOCK": 1, "WARPS": 1, "STAGES": 1}}))
+
+
 def test_numbers_have_ranks() -> None:
     ranks = {
         **{0.0: (0, 0, False), 1.0: (1, 0, False), -1.0: (1, 0, True), 2.0: (1, 1, False), 0.5: (1, 1, False)},

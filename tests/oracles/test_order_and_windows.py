@@ -183,3 +183,14 @@ def test_an_integer_of_a_number_is_in_doubt_where_its_error_reaches_another_one(
     found = read(integers, [torch.tensor([25.0, 30.0, -30.0])], {}).outputs[0]
     assert found.value.tolist() == [2, 3, -3]
     assert found.unsure.tolist() == [False, True, True]
+
+
+def test_nothing_is_promised_of_an_entry_of_a_constant_that_an_index_in_doubt_chooses() -> None:
+    table = torch.tensor([[3.0, 5.0], [3.0, 5.0]])
+
+    def chosen(x: Tensor) -> Tensor:
+        return table.gather(-1, (x * 0.1).max(-1, keepdim=True).indices)
+
+    found = read(chosen, [torch.tensor([[1.0, 2.0], [2.0, 2.0]])], {}).outputs[0]
+    assert found.value.tolist() == [[5.0], [3.0]]
+    assert found.error.tolist() == [[0.0], [math.inf]]

@@ -134,7 +134,9 @@ def test_each_within_its_own_bound_is_within_the_sum_and_no_more() -> None:
     apart = compared(0.901, 1.099)
     assert apart.status is Status.PASS
     assert apart.ratio == pytest.approx(0.99)
-    assert compared(0.899, 1.101).status is Status.FAIL
+    beyond = compared(0.899, 1.101)
+    assert beyond.status is Status.FAIL
+    assert beyond.ratio == pytest.approx(1.01)
     assert compared(3.0, 3.15).status is Status.PASS  # both wrong alike: for the bound gate
     number = ErrorNumber(torch.ones(1, dtype=torch.float64), torch.full((1,), 0.1, dtype=torch.float64), torch.float32)
     assert judge_tensor("h_in", torch.tensor([3.0]), number).status is Status.FAIL

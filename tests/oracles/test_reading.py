@@ -130,6 +130,14 @@ def test_rounding_may_decide_a_comparison() -> None:
     assert number.error[1] == 0
 
 
+def test_what_a_masked_entry_of_a_softmax_gives_its_row_where_its_gradient_is_infinite_is_open() -> None:
+    """A kernel may leave it out, where 0 times infinity would be NaN."""
+    x, dy = torch.tensor([[1.0, -math.inf], [1.0, 2.0]]), torch.tensor([[1.0, math.inf], [1.0, 1.0]])
+    (gradient,) = read(lambda x: x.softmax(-1), [x], {}, [dy]).gradients
+    assert gradient is not None
+    assert gradient.error.isinf().tolist() == [[True, True], [False, False]]
+
+
 def test_a_masked_row_of_a_softmax_is_nan_for_certain() -> None:
     (number,) = read(lambda x: x.softmax(-1), [torch.full((2, 3), float("-inf"))], {}).outputs
     assert bool(number.value.isnan().all())

@@ -38,6 +38,9 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "mhc/fuzz/minimise/value_passes.py": {
         "toward = {exponent - int(exponent / 2**step) for step in range([-1-]{+0+}, 8)} | {exponent - 1, exponent, exponent + 1}": "adds the exponent 0, which is tried first anyway",
     },
+    "mhc/fuzz/worker/session.py": {
+        "return quiet(max(request.count, GUIDED if guided else [-0-]{+1+}), phases=phases)": "a round has one case at least",
+    },
     "mhc/memory.py": {
         "banded = _EMPTY([-0-]{+1+}, dtype=plain.dtype, device=plain.device)": "set_ gives it other memory and another shape at once",
     },
@@ -45,6 +48,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "return free < whole / _FULL and torch.cuda.memory_reserved() [-<-]{+<=+} (whole - free) / 2": "at the limit itself, one byte of gigabytes, either is right",
     },
     "mhc/overlap.py": {
+        "order = sorted(range(tensor.dim()), [-key=tensor.stride, -]reverse=True)": "saves work: of fewer tensors it is known that they have no gaps, and elements are looked at",
         "if low < end and start [-<-]{+<=+} high and overlap(one, another)": "saves work: overlap says no where one extent ends at the other's begin",
         "if low [-<-]{+<=+} end and start < high and overlap(one, another)": "saves work: overlap says no where one extent ends at the other's begin",
         "occupied = torch.zeros((max(high, end) - min(low, start)) // unit[-, dtype=torch.bool-])": "it takes four times the memory; ones and zeros are told apart all the same",
@@ -63,6 +67,9 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     },
     "oracles/bound.py": {
         "if [-got.numel() == 0 or not got.is_floating_point()-]{+True+}:": _SPEED,
+    },
+    "oracles/bounds/aten/order.py": {
+        "if a.errorless or not bool((a.error [->-]{+>=+} 0).any()):": _SPEED,
     },
     "oracles/bounds/aten/registry.py": {
         "return torch.where(kept & (classes == torch.arange(a.shape[-1][-, device=target.device-])), -each, 0.0)": "on the host it is the default; on a GPU the gradient of a loss fails without it",
@@ -95,6 +102,9 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "if [-b.errorless-]{+False+}:": _SPEED,
         "if error.numel() == 0 or (float((spread + error).max()) [-<=-]{+<+} limit and all_finite(value)):": "at the limit itself the slower way gives the same error",
         "if [-not all_finite(value)-]{+True+}:": _SPEED,
+    },
+    "oracles/bounds/reassociation.py": {
+        "return least > 0 or bool(((sizes > 0) & (sizes [-<-]{+<=+} _NEAR)).any())": "a product of that very size loses nothing to underflow in another order",
     },
     "oracles/bounds/repeated_terms.py": {
         "times = _repeats(terms.to(dtype), dim) if length [->-]{+>=+} _CERTAIN else None": "of 36 terms LAMBDA sqrt(L) is 36, with a run or without",
