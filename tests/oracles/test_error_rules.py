@@ -404,6 +404,10 @@ def test_roundings_of_a_sum_with_runs() -> None:
     assert repeated_terms.longest(torch.ones(1, 1), -1) is None
     assert repeated_terms.longest(torch.ones(0, 5), -1) is None
     assert repeated_terms.longest(torch.zeros(1, 5), -1) is None
+    for count in (2, 10, 11):
+        run = repeated_terms.longest(torch.full((count,), 3.0), 0)
+        assert run is not None
+        assert run.tolist() == [count]
     two = repeated_terms.longest(torch.tensor([3.0, 3.0]), 0)
     assert two is not None
     assert two.tolist() == [2.0]

@@ -14,7 +14,7 @@ from mhc.case import with_tensor
 from mhc.inputs import materialise
 from mhc.observation import observe
 from mhc.reference import InFloat64, reference
-from oracles.bounds.carried import Carried
+from oracles.bounds.carried import Carried, UnreadableReference
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
 from oracles.bounds.reading import read
@@ -194,3 +194,17 @@ def test_nothing_is_promised_of_an_entry_of_a_constant_that_an_index_in_doubt_ch
     found = read(chosen, [torch.tensor([[1.0, 2.0], [2.0, 2.0]])], {}).outputs[0]
     assert found.value.tolist() == [[5.0], [3.0]]
     assert found.error.tolist() == [[0.0], [math.inf]]
+
+
+def test_a_median_is_nan_where_any_element_is() -> None:
+    x = torch.tensor([[1.0, math.nan, 3.0], [1.0, 2.0, 3.0]])
+    value = read(lambda x: x.median(-1).values, [x], {}).outputs[0].value
+    assert value.isnan().tolist() == [True, False]
+    assert value[1] == 2.0
+
+
+def test_how_many_rows_a_comparison_in_doubt_chooses_is_not_known() -> None:
+    x = torch.tensor([1.0, 10.0, 30.0])
+    with pytest.raises(UnreadableReference, match="elements that rounding may choose otherwise"):
+        read(lambda x: x[(x * 0.1) >= 1.0], [x], {})
+    assert read(lambda x: x[(x * 0.1) >= 0.5], [x], {}).outputs[0].value.tolist() == [10.0 * 1.0, 30.0]

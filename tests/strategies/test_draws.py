@@ -342,3 +342,14 @@ def test_options_of_cases() -> None:
         (case.sizes["n"], case.sizes["D"], case.dtype, case.has("gamma"), str(dict(case.schedules["a"]))) for case in alike
     } == {(3, 11, "float64", False, "{'B': 4}")}
     assert len({case.sizes["N"] for case in alike}) > 5
+
+
+def test_tensors_are_expanded_but_at_model_sizes() -> None:
+    """There inputs repeat anyway, and a tensor of one element in truth would show nothing of a kernel for many."""
+
+    def expanded(kind: reach.Reach) -> bool:
+        found = drawn(cases(reach=kind, max_elements=1 << 14), 60)
+        return any(one.layout.expand for case in found for one in case.tensors.values())
+
+    assert expanded(reach.Reach.USUAL)
+    assert not expanded(reach.Reach.MODEL)
