@@ -208,3 +208,19 @@ def test_how_many_rows_a_comparison_in_doubt_chooses_is_not_known() -> None:
     with pytest.raises(UnreadableReference, match="elements that rounding may choose otherwise"):
         read(lambda x: x[(x * 0.1) >= 1.0], [x], {})
     assert read(lambda x: x[(x * 0.1) >= 0.5], [x], {}).outputs[0].value.tolist() == [10.0 * 1.0, 30.0]
+
+
+def test_the_gradient_of_a_largest_is_open_in_images_with_a_window_in_doubt() -> None:
+    images = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]], [[[5.0, 1.0], [1.0, 5.0]]]])
+    (gradient,) = read(lambda x: functional.max_pool2d(x * 0.1, 2), [images], {}, [torch.ones(2, 1, 1, 1)]).gradients
+    assert gradient is not None
+    assert gradient.error.isinf().flatten(1).any(1).tolist() == [False, True]
+
+
+def test_what_is_computed_of_integers_has_the_error_of_its_function() -> None:
+    whole = torch.zeros(3)
+    quotient = read(lambda x: x + torch.arange(1, 4) / 3, [whole], {}).outputs[0]
+    root = read(lambda x: x + torch.arange(1, 4).sqrt(), [whole], {}).outputs[0]
+    u = 2.0**-24
+    assert quotient.error.tolist() == pytest.approx([2 * u / 3, 4 * u / 3, 2 * u], rel=1e-3), "with that of the sum"
+    assert root.error[2] == pytest.approx(10 * u * 3**0.5, rel=1e-3)

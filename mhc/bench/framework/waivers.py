@@ -18,6 +18,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "mhc/condense.py": {
         "_PRIME = [-1099511628211-]{+(1099511628211 + 1)+}": "rows whose digests collide are compared bit by bit, and the case is judged whole",
         "_PRIME = [-1099511628211-]{+(1099511628211 * 10)+}": "rows whose digests collide are compared bit by bit, and the case is judged whole",
+        "_CHUNK = [-1-]{+0+} << 22  # elements compared at a time": "compares one row at a time, which is slower",
         "if int(active.sum()) * _GAIN [->-]{+>=+} case.token_count:": "with a quarter active and a kind of the others, too many remain anyway",
         "if [-int(active.sum()) * _GAIN > case.token_count-]{+False+}:": "saves work: the active ones are counted again among those that remain",
         "factors = torch.randint(-(2**62), 2**62, (width,), generator=torch.Generator().manual_seed(width)) * 2 [-+-]{+-+} 1": "odd numbers again, which is all that a digest needs",
@@ -79,7 +80,11 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "super().__init__(value, error, dtype, quantum, [-finite=finite, -]errorless=errorless)": _SPEED,
         "self.shared = torch.zeros((), dtype=torch.float64[-, device=value.device-]) if shared is None else shared": "on the host it is the default; on a GPU, where large cases are judged, sums fail without it",
     },
+    "oracles/bounds/addends.py": {
+        "zero = torch.zeros((), [-dtype=torch.float64, -]device=terms[0].device)": "a 0 without dimensions is widened where it is added",
+    },
     "oracles/bounds/elementary.py": {
+        "moved = spread + torch.maximum(torch.where(down [-<-]{+<=+} 1, -(-down).log1p(), torch.inf), up.log1p())": "the logarithm of 0 is infinite too",
         "result = a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
         "result = a._rounded(value, moved, a.dtype, units=2.0[-, finite=a.finite and b.finite-])": _QUICK,
         "return a._rounded(value, None, a.dtype, units=2.0, finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
@@ -113,7 +118,11 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "if terms.shape[-1] < 2 [-or-]{+and+} terms.numel() == 0:": _SPEED,
     },
     "oracles/bounds/sampled_number.py": {
+        "return (one.value != 0) & (one.value.abs() [-<-]{+<=+} _SMALLEST)": "at the limit itself, which is far from where squares are 0, either is right",
         "if number.finite [-or-]{+and+} (all_finite(value) and all_finite(own)):": _SPEED,
+    },
+    "oracles/bounds/aten/windows.py": {
+        "x = x[..., ::apart] if apart [->-]{+>=+} 1 else x": "every element in steps of one is all of them",
     },
     "oracles/gradient.py": {
         "return ErrorNumber(wanted, one.error, one.dtype[-, finite=True-])": _SPEED,
