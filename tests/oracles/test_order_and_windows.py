@@ -183,6 +183,7 @@ def test_an_integer_of_a_number_is_in_doubt_where_its_error_reaches_another_one(
     found = read(integers, [torch.tensor([25.0, 30.0, -30.0])], {}).outputs[0]
     assert found.value.tolist() == [2, 3, -3]
     assert found.unsure.tolist() == [False, True, True]
+    assert read(lambda x: (x * 0.1 > 0).int(), [torch.tensor([25.0, -5.0])], {}).outputs[0].tolist() == [1, 0]
 
 
 def test_nothing_is_promised_of_an_entry_of_a_constant_that_an_index_in_doubt_chooses() -> None:
