@@ -47,7 +47,8 @@ class Change:
 
 
 _DRAWN = 4 * 17
-"""Bytes that are drawn from a generator before a call: more than a kernel that seeds it would draw, and not as many."""
+"""Bytes that are drawn from a generator before a call. A kernel that seeds it and then draws another number of bytes, or
+none, leaves another state."""
 _KEY_AND_POSITION = 4 * 624 + 4  # bytes of numpy's mt19937_state
 
 

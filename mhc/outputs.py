@@ -58,7 +58,7 @@ class Outputs:
         chosen: dict[str, int] = {}
         for at, axis in enumerate(self.table.axes):
             primes = (*_PRIMES[at + shift :], *_PRIMES)
-            inside = [one for one in primes if axis.least <= one <= axis.most and one not in chosen.values()]
+            inside = [one for one in primes if axis.least <= one <= axis.most]
             inside.sort(key=lambda one, name=axis.name: one == before.get(name))  # type: ignore[misc]
             nearest = min(max(primes[0], axis.least), axis.most)
             around = range(max(axis.least, nearest - 16), min(axis.most, nearest + 16) + 1)

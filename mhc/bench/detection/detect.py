@@ -59,7 +59,8 @@ def detect(
     most: dict[tuple[str, str, int], int] = {}
     for prey in state.waiting(subjects):
         most[_sample(prey)] = max(cases(prey), most.get(_sample(prey), 0))
-    largest = {"cpu": None, "cuda": room(gpu_memory() * _GPU_SHARE / jobs)}
+    share = _GPU_SHARE / jobs
+    largest = {"cpu": None, "cuda": room(share * gpu_memory())}
     drawn = {
         (base, device, own): drawn_for(base, many, seed + own, device, largest[device])
         for (base, device, own), many in most.items()
@@ -67,7 +68,7 @@ def detect(
 
     def one(prey: Subject) -> Hunt:
         chosen = drawn[_sample(prey)][: cases(prey)]
-        result = hunt(prey, chosen, limit=limit, seconds=seconds, gpu_share=_GPU_SHARE / jobs)
+        result = hunt(prey, chosen, limit=limit, seconds=seconds, gpu_share=share)
         return replace(result, suites=judge_apart(prey))
 
     return state.complete(subjects, one, jobs, on_hunt)

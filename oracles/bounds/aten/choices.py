@@ -100,9 +100,7 @@ def _max(func: Any, a: ErrorNumber, *rest: Any) -> Any:
 
 @rule(aten.min)
 def _min(func: Any, a: ErrorNumber, *rest: Any) -> Any:
-    if not rest:
-        return -reduced(-a, None, False, elementary.largest)
-    if isinstance(rest[0], ErrorNumber):
+    if rest and isinstance(rest[0], ErrorNumber):
         return elementary.larger(a, rest[0], torch.minimum)
-    dim, keepdim = rest[0], len(rest) > 1 and rest[1]
-    return -reduced(-a, dim, keepdim, elementary.largest), extreme(-a, dim, keepdim)
+    found = _max(func, -a, *rest)
+    return (-found[0], found[1]) if isinstance(found, tuple) else -found

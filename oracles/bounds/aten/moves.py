@@ -26,8 +26,7 @@ rule(
     *(aten.expand, aten.permute, aten.transpose, aten.t, aten.unsqueeze, aten.squeeze, aten.slice, aten.select),
     *(aten.clone, aten.detach, aten.alias, aten.split, aten.split_with_sizes, aten.unbind, aten.lift_fresh, aten.flip),
     *(aten.tril, aten.triu, aten.roll, aten.repeat, aten.diagonal, aten.slice_backward, aten.select_backward),
-    aten.unfold,
-    *(aten.constant_pad_nd, aten.diag_embed, aten.chunk),
+    *(aten.constant_pad_nd, aten.diag_embed, aten.chunk, aten.unfold),
 )(_move)
 
 

@@ -157,15 +157,17 @@ rule(aten.mv, aten.dot)(_matmul)
 @rule(aten.addmv)
 def _addmv(func: Any, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> ErrorNumber:
     (c, a, b), dtype = promoted(c, a, b)
-    product = _vector_product(a, b, dtype)
-    product = product if alpha == 1 else product * alpha
-    return narrowed(product if beta == 0 else product + (c if beta == 1 else c * beta), dtype)
+    return _added(c, _vector_product(a, b, dtype), beta, alpha, dtype)
 
 
 @rule(aten.addmm, aten.baddbmm)
 def _addmm(func: Any, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> ErrorNumber:
     (c, a, b), dtype = promoted(c, a, b)
-    product = _matrix_product(a, b, dtype)
+    return _added(c, _matrix_product(a, b, dtype), beta, alpha, dtype)
+
+
+def _added(c: Any, product: ErrorNumber, beta: float, alpha: float, dtype: torch.dtype) -> ErrorNumber:
+    """Return beta c + alpha product, without what is multiplied by 0 or 1."""
     product = product if alpha == 1 else product * alpha
     return narrowed(product if beta == 0 else product + (c if beta == 1 else c * beta), dtype)
 
