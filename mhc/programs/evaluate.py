@@ -1,0 +1,420 @@
+"""The evaluator: what a program computes, bit for bit, and whether it is one whose result every compiler must keep.
+
+Integers are Python's, so that each overflow is seen; unsigned ones wrap around. Floats are drawn such that every operation
+is exact (`_exact`), so that the order of evaluation does not matter. Nothing here comes from a compiler.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mhc.programs import grammar
+from mhc.programs.grammar import Buffer, Expr, Program, Statement, bits_of, range_of
+
+POISON = 0x5A
+"""The byte of which all elements of an output consist before the program runs."""
+_STEPS = 200_000
+_DTYPES = {name: np.dtype(name) for name in grammar.DTYPES}
+_QUANTUM = {"float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
+_LARGEST = {"float16": 512, "float32": 1 << 17, "float64": 1 << 17}  # and smaller than this
+
+Value = int | float
+_Env = dict[str, Any]
+_Run = Callable[[_Env], Any]
+
+
+class Invalid(Exception):
+    """The program has no meaning that a compiler must keep: says which rule it breaks."""
+
+
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
+    """Return NumPy's dtype."""
+    return _DTYPES[dtype]
+
+
+def inputs_of(program: Program) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the elements of the parameters before the program runs, by name: inputs by the seed, outputs poisoned."""
+    made = {}
+    for number, one in enumerate(program.parameters):
+        dtype = _DTYPES[one.dtype]
+        if one.written:
+            made[one.name] = poisoned(one)
+            continue
+        rng = np.random.default_rng([program.seed, number])
+        values = rng.integers(one.least, one.most, size=one.shape, endpoint=True, dtype=np.int64)
+        made[one.name] = values.astype(dtype)
+    return made
+
+
+def poisoned(buffer: Buffer) -> np.ndarray[Any, Any]:
+    """Return an output before it is written."""
+    if buffer.dtype == "bool":
+        return np.zeros(buffer.shape, dtype=bool)
+    raw = np.full(buffer.size * _DTYPES[buffer.dtype].itemsize, POISON, dtype=np.uint8)
+    return raw.view(_DTYPES[buffer.dtype]).reshape(buffer.shape)
+
+
+def evaluate(program: Program, given: Mapping[str, np.ndarray[Any, Any]] | None = None) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the elements of the outputs, by name.
+
+    Args:
+        given: the parameters before the program runs; by default `inputs_of`.
+
+    Raises:
+        Invalid: an index out of bounds, a division by 0, a signed overflow, an element read that nobody wrote, a float
+            that is not exact, or more than 200,000 steps.
+    """
+    before = inputs_of(program) if given is None else given
+    memory: _Env = {}
+    for one in program.buffers:
+        if one.scope == "global" and not one.written:
+            memory[one.name] = before[one.name].ravel().tolist()
+        else:
+            memory[one.name] = [None] * one.size
+    memory["#"] = 0
+    machine = _Machine(program)
+    body = machine.block(program.body)
+    for block in np.ndindex(*program.grid):
+        for axis, index in enumerate(block):
+            memory[block_name(axis)] = index
+        for one in program.buffers:
+            if one.scope != "global":
+                memory[one.name] = [None] * one.size
+        body(memory)
+    results = {}
+    for one in program.outputs:
+        array = before[one.name].copy()
+        flat = array.reshape(-1)
+        for at, value in enumerate(memory[one.name]):
+            if value is not None:
+                flat[at] = value
+        results[one.name] = array
+    return results
+
+
+def block_name(axis: int) -> str:
+    """Return the name of a block's index along an axis of the grid."""
+    return ("bx", "by", "bz")[axis]
+
+
+class _Machine:
+    """Makes Python functions of the nodes of a program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._buffers = {one.name: one for one in program.buffers}
+
+    def block(self, body: Sequence[Statement]) -> _Run:
+        runs = [self.statement(one) for one in body]
+
+        def run(memory: _Env) -> None:
+            for one in runs:
+                one(memory)
+
+        return run
+
+    def statement(self, node: Statement) -> _Run:
+        match node:
+            case grammar.For():
+                return self._loop(node)
+            case grammar.Store():
+                return self._store(node)
+            case grammar.Assign():
+                value, name = self._value(node.value, node.name), node.name
+
+                def assign(memory: _Env) -> None:
+                    memory[name][0] = value(memory)
+
+                return assign
+            case grammar.If():
+                condition, then, otherwise = self.expression(node.condition), self.block(node.then), self.block(node.otherwise)
+
+                def branch(memory: _Env) -> None:
+                    (then if condition(memory) else otherwise)(memory)
+
+                return branch
+            case grammar.Copy():
+                return self._copy(node)
+        raise AssertionError(node)
+
+    def _loop(self, node: grammar.For) -> _Run:
+        body, var, indices = self.block(node.body), node.var, range(node.begin, node.begin + node.extent)
+        if node.extent < 1:
+            raise Invalid("a loop without an iteration")
+
+        def run(memory: _Env) -> None:
+            for index in indices:
+                memory["#"] += 1
+                if memory["#"] > _STEPS:
+                    raise Invalid(f"more than {_STEPS} steps")
+                memory[var] = index
+                body(memory)
+
+        return run
+
+    def _store(self, node: grammar.Store) -> _Run:
+        place, value, name = self._place(node.buffer, node.at), self._value(node.value, node.buffer), node.buffer
+        if self._buffers[name].scope == "global" and not self._buffers[name].written:
+            raise Invalid(f"{name} is an input")
+
+        def store(memory: _Env) -> None:
+            result = value(memory)
+            memory[name][place(memory)] = result
+
+        return store
+
+    def _value(self, node: Expr, name: str) -> _Run:
+        if self._dtype(node) != self._buffers[name].dtype:
+            raise Invalid(f"{self._dtype(node)} is stored in {name}")
+        return self.expression(node)
+
+    def _copy(self, node: grammar.Copy) -> _Run:
+        source, target = self._buffers[node.source], self._buffers[node.target]
+        convert = _converter(source.dtype, target.dtype)
+        pairs = []
+        for offsets in np.ndindex(*node.extents):
+            one = [a + b for a, b in zip(node.source_at, offsets, strict=True)]
+            two = [a + b for a, b in zip(node.target_at, offsets, strict=True)]
+            pairs.append((_flat(one, source.shape), _flat(two, target.shape)))
+
+        def copy(memory: _Env) -> None:
+            read, written = memory[source.name], memory[target.name]
+            for one, two in pairs:
+                value = read[one]
+                if value is None:
+                    raise Invalid(f"{source.name} is read where nobody wrote")
+                written[two] = convert(value)
+
+        return copy
+
+    def _place(self, name: str, at: Sequence[Expr]) -> _Run:
+        shape = self._buffers[name].shape
+        if len(shape) != len(at):
+            raise Invalid(f"{name} has {len(shape)} axes")
+        indices = [self.expression(one) for one in at]
+        if len(indices) == 1:
+            only, size = indices[0], shape[0]
+
+            def place(memory: _Env) -> int:
+                index: int = only(memory)
+                if not 0 <= index < size:
+                    raise Invalid(f"{name} has no element {index}")
+                return index
+
+            return place
+        return lambda memory: _flat([one(memory) for one in indices], shape)
+
+    def expression(self, node: Expr) -> _Run:
+        match node:
+            case grammar.Const():
+                value = _constant(node)
+                return lambda memory: value
+            case grammar.Var():
+                name = node.name
+                if name in self._buffers:
+                    return _checked(lambda memory: memory[name][0], name)
+                return lambda memory: memory[name]
+            case grammar.Load():
+                name, place = node.buffer, self._place(node.buffer, node.at)
+                return _checked(lambda memory: memory[name][place(memory)], name)
+            case grammar.Binary():
+                return self._binary(node)
+            case grammar.Unary():
+                return self._unary(node)
+            case grammar.Cast():
+                convert, a = _converter(self._dtype(node.a), node.dtype), self.expression(node.a)
+                return lambda memory: convert(a(memory))
+            case grammar.Bits():
+                return self._bits(node)
+            case grammar.Select():
+                condition, a, b = (self.expression(one) for one in (node.condition, node.a, node.b))
+                if self._dtype(node.a) != self._dtype(node.b):
+                    raise Invalid("a select of two dtypes")
+                return lambda memory: a(memory) if condition(memory) else b(memory)
+        raise AssertionError(node)
+
+    def _dtype(self, node: Expr) -> str:
+        return grammar.dtype_of(node, self._program)
+
+    def _binary(self, node: grammar.Binary) -> _Run:
+        dtype = self._dtype(node.a)
+        if dtype != self._dtype(node.b):
+            raise Invalid(f"{node.op} of {dtype} and {self._dtype(node.b)}")
+        a, b = self.expression(node.a), self.expression(node.b)
+        if node.op == "and":
+            return lambda memory: a(memory) and b(memory)
+        if node.op == "or":
+            return lambda memory: a(memory) or b(memory)
+        if node.op in _COMPARE:
+            compare = _COMPARE[node.op]
+            return lambda memory: int(compare(a(memory), b(memory)))
+        compute = _operation(node.op, dtype)
+        return lambda memory: compute(a(memory), b(memory))
+
+    def _unary(self, node: grammar.Unary) -> _Run:
+        dtype, a = self._dtype(node.a), self.expression(node.a)
+        if node.op == "not":
+            if dtype != "bool":
+                raise Invalid(f"not of {dtype}")
+            return lambda memory: 1 - a(memory)
+        if dtype == "bool" or (node.op == "~" and dtype in grammar.FLOATS) or (node.op == "abs" and dtype in grammar.UNSIGNED):
+            raise Invalid(f"{node.op} of {dtype}")
+        fit = _fitting(dtype)
+        compute: Callable[[Any], Any] = {"-": operator.neg, "~": operator.invert, "abs": abs}[node.op]
+        return lambda memory: fit(compute(a(memory)))
+
+    def _bits(self, node: grammar.Bits) -> _Run:
+        before, a = self._dtype(node.a), self.expression(node.a)
+        if bits_of(before) != bits_of(node.dtype) or "bool" in (before, node.dtype):
+            raise Invalid(f"the bits of {before} as {node.dtype}")
+        old, new = _DTYPES[before], _DTYPES[node.dtype]
+        fit = _fitting(node.dtype)
+        return lambda memory: fit(np.array(a(memory), dtype=old).view(new).item())
+
+
+def _checked(read: _Run, name: str) -> _Run:
+    def run(memory: _Env) -> Any:
+        value = read(memory)
+        if value is None:
+            raise Invalid(f"{name} is read where nobody wrote")
+        return value
+
+    return run
+
+
+def _flat(index: Sequence[int], shape: Sequence[int]) -> int:
+    """Return where an element lies."""
+    flat = 0
+    for one, size in zip(index, shape, strict=True):
+        if not 0 <= one < size:
+            raise Invalid(f"no element {list(index)} in {list(shape)}")
+        flat = flat * size + one
+    return flat
+
+
+def _constant(node: grammar.Const) -> Value:
+    if node.dtype in grammar.FLOATS:
+        return _exact(float(node.value), node.dtype)
+    least, most = range_of(node.dtype)
+    if isinstance(node.value, float) or not least <= node.value <= most:
+        raise Invalid(f"{node.value} is no {node.dtype}")
+    return node.value
+
+
+def _exact(value: float, dtype: str) -> float:
+    """Return a float, if sums of a few such floats are exact in any order."""
+    if not math.isfinite(value) or abs(value) > _LARGEST[dtype] or not (value * _QUANTUM[dtype]).is_integer():
+        raise Invalid(f"{value} may be rounded in {dtype}")
+    return value
+
+
+def _fitting(dtype: str) -> Callable[[Any], Any]:
+    """Return what makes a result fit its dtype: unsigned ones wrap around, signed ones must not overflow."""
+    if dtype in grammar.FLOATS:
+        return lambda value: _exact(value, dtype)
+    least, most = range_of(dtype)
+    if dtype in grammar.UNSIGNED:
+        return lambda value: value & most
+
+    def fit(value: int) -> int:
+        if not least <= value <= most:
+            raise Invalid(f"{value} overflows {dtype}")
+        return value
+
+    return fit
+
+
+def _operation(op: str, dtype: str) -> Callable[[Any, Any], Any]:
+    """Return what computes a binary operation in a dtype."""
+    floating = dtype in grammar.FLOATS
+    if dtype == "bool" or (floating and op not in {"+", "-", "*", "/", "min", "max"}) or (op == "/" and not floating):
+        raise Invalid(f"{op} of {dtype}")
+    fit = _fitting(dtype)
+    if op in _PLAIN:
+        plain = _PLAIN[op]
+        return lambda a, b: fit(plain(a, b))
+    if op in {"<<", ">>"}:
+        bits, left = bits_of(dtype), op == "<<"
+
+        def shift(a: int, b: int) -> int:
+            if not 0 <= b < bits:
+                raise Invalid(f"a shift by {b} of {dtype}")
+            if left and a < 0:
+                raise Invalid(f"a shift of {a} to the left")
+            return fit(a << b if left else a >> b)
+
+        return shift
+    divide = _DIVIDE[op]
+
+    def division(a: Any, b: Any) -> Any:
+        if b == 0:
+            raise Invalid("a division by 0")
+        return fit(divide(a, b))
+
+    return division
+
+
+def _truncmod(a: int, b: int) -> int:
+    return a - b * _truncdiv(a, b)
+
+
+def _truncdiv(a: int, b: int) -> int:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+_PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "min": min,
+    "max": max,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+}
+_DIVIDE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "/": operator.truediv,
+    "truncdiv": _truncdiv,
+    "truncmod": _truncmod,
+}
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _converter(before: str, after: str) -> Callable[[Any], Any]:
+    """Return what converts a value of a dtype to another."""
+    if after == "bool":
+        return lambda value: int(value != 0)
+    if after in grammar.FLOATS:
+        return lambda value: _exact(float(value), after)
+    least, most = range_of(after)
+    if before in grammar.FLOATS:
+
+        def truncate(value: float) -> int:
+            whole = math.trunc(value)
+            if not least <= whole <= most:
+                raise Invalid(f"{value} is no {after}")
+            return whole
+
+        return truncate
+    bits, signed = bits_of(after), after in grammar.SIGNED
+
+    def wrap(value: int) -> int:
+        low = value & ((1 << bits) - 1)
+        return low - (1 << bits) if signed and low >> (bits - 1) else low
+
+    return wrap
+
+

@@ -1,0 +1,285 @@
+"""The grammar of programs: frozen records, stored as JSON. What each node means is in `mhc.programs.evaluate`."""
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from typing import Literal, Union
+
+import msgspec
+
+from mhc.case_json import CaseError
+
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+INTEGERS = (*SIGNED, *UNSIGNED)
+FLOATS = ("float16", "float32", "float64")
+DTYPES = (*INTEGERS, *FLOATS, "bool")
+VERSION = 1
+
+ARITHMETIC = ("+", "-", "*", "//", "%", "min", "max", "&", "|", "^", "<<", ">>", "truncdiv", "truncmod", "/")
+COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+LOGIC = ("and", "or")
+
+
+class _Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A node of a program."""
+
+
+class Const(_Node, tag="const"):
+    """A constant."""
+
+    value: int | float
+    dtype: str = "int32"
+
+
+class Var(_Node, tag="var"):
+    """The value of a loop's index, of a block's index or of a scalar made by `T.alloc_var`."""
+
+    name: str
+
+
+class Load(_Node, tag="load"):
+    """An element of a buffer."""
+
+    buffer: str
+    at: tuple["Expr", ...]
+
+
+class Binary(_Node, tag="binary"):
+    """`a op b` of two operands of one dtype; comparisons and logic give bool, everything else that dtype."""
+
+    op: str
+    a: "Expr"
+    b: "Expr"
+
+
+class Unary(_Node, tag="unary"):
+    """`-a`, `~a`, `not a` or `abs(a)`."""
+
+    op: Literal["-", "~", "not", "abs"]
+    a: "Expr"
+
+
+class Cast(_Node, tag="cast"):
+    """`a` in another dtype: integers wrap around, floats are truncated toward 0, `bool` is whether it is not 0."""
+
+    dtype: str
+    a: "Expr"
+
+
+class Bits(_Node, tag="bits"):
+    """The bits of `a` as another dtype of the same size."""
+
+    dtype: str
+    a: "Expr"
+
+
+class Select(_Node, tag="select"):
+    """`a` where the condition holds, else `b`; the other one is not evaluated."""
+
+    condition: "Expr"
+    a: "Expr"
+    b: "Expr"
+
+
+class For(_Node, tag="for"):
+    """A loop over `begin, ..., begin + extent - 1`."""
+
+    kind: Literal["serial", "unroll", "vectorized", "Parallel"]
+    var: str
+    extent: int
+    body: tuple["Statement", ...]
+    begin: int = 0
+
+
+class Store(_Node, tag="store"):
+    """Set an element of a buffer."""
+
+    buffer: str
+    at: tuple["Expr", ...]
+    value: "Expr"
+
+
+class Assign(_Node, tag="assign"):
+    """Set a scalar made by `T.alloc_var`."""
+
+    name: str
+    value: "Expr"
+
+
+class If(_Node, tag="if"):
+    """Run `then` where the condition holds, else `otherwise`."""
+
+    condition: "Expr"
+    then: tuple["Statement", ...]
+    otherwise: tuple["Statement", ...] = ()
+
+
+class Copy(_Node, tag="copy"):
+    """`T.copy` of a part of a buffer to a part of another, from which its dtype may differ."""
+
+    source: str
+    source_at: tuple[int, ...]
+    target: str
+    target_at: tuple[int, ...]
+    extents: tuple[int, ...]
+
+
+Expr = Union[Const, Var, Load, Binary, Unary, Cast, Bits, Select]
+Statement = Union[For, Store, Assign, If, Copy]
+Node = Union[Expr, Statement]
+
+
+class Buffer(_Node):
+    """A tensor.
+
+    Attributes:
+        scope: global for a parameter; else where a temporary one lies. `var`: a scalar, without a shape.
+        least, most: values of an input lie in between. Other buffers have none.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scope: Literal["global", "local", "shared", "fragment", "var"] = "global"
+    least: int = 0
+    most: int = 0
+    written: bool = False
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements."""
+        count = 1
+        for extent in self.shape:
+            count *= extent
+        return count
+
+
+class Program(_Node):
+    """A kernel: its buffers, its grid of blocks and its body.
+
+    Attributes:
+        seed: of the elements of its inputs.
+        configs: TileLang's pass configs, by name.
+    """
+
+    buffers: tuple[Buffer, ...]
+    body: tuple[Statement, ...]
+    grid: tuple[int, ...] = (1,)
+    seed: int = 0
+    configs: dict[str, bool | int] = {}
+    version: int = VERSION
+
+    @property
+    def json(self) -> str:
+        """Return one line of JSON."""
+        return _ENCODER.encode(self).decode()
+
+    @property
+    def id(self) -> str:
+        """Return a name that is fit for a file."""
+        return f"program-{hashlib.sha256(self.json.encode()).hexdigest()[:8]}"
+
+    def buffer(self, name: str) -> Buffer:
+        """Return the buffer of this name."""
+        return next(one for one in self.buffers if one.name == name)
+
+    @property
+    def parameters(self) -> tuple[Buffer, ...]:
+        """Return the buffers that the caller passes."""
+        return tuple(one for one in self.buffers if one.scope == "global")
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """Return the parameters that are only read."""
+        return tuple(one for one in self.parameters if not one.written)
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """Return the parameters that are written."""
+        return tuple(one for one in self.parameters if one.written)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "Program":
+        """Read a program.
+
+        Raises:
+            CaseError: names what is wrong.
+        """
+        try:
+            program = _DECODER.decode(text)
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+            raise CaseError("program", str(error)) from error
+        if program.version != VERSION:
+            raise CaseError("program.version", f"must be {VERSION}, was {program.version}")
+        return program
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+_DECODER = msgspec.json.Decoder(Program)
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    """Return the nodes right below one."""
+    match node:
+        case Load():
+            return node.at
+        case Binary():
+            return node.a, node.b
+        case Unary() | Cast() | Bits():
+            return (node.a,)
+        case Select():
+            return node.condition, node.a, node.b
+        case For():
+            return node.body
+        case Store():
+            return *node.at, node.value
+        case Assign():
+            return (node.value,)
+        case If():
+            return node.condition, *node.then, *node.otherwise
+    return ()
+
+
+def walk(node: Node | Program) -> Iterator[Node]:
+    """Yield all nodes, parents first."""
+    below = node.body if isinstance(node, Program) else children(node)
+    if not isinstance(node, Program):
+        yield node
+    for one in below:
+        yield from walk(one)
+
+
+def dtype_of(node: Expr, program: Program) -> str:
+    """Return the dtype of an expression."""
+    match node:
+        case Const():
+            return node.dtype
+        case Var():
+            return next((one.dtype for one in program.buffers if one.name == node.name), "int32")
+        case Load():
+            return program.buffer(node.buffer).dtype
+        case Binary():
+            return "bool" if node.op in COMPARISONS or node.op in LOGIC else dtype_of(node.a, program)
+        case Unary():
+            return dtype_of(node.a, program)
+        case Cast() | Bits():
+            return node.dtype
+        case Select():
+            return dtype_of(node.a, program)
+    raise AssertionError(node)
+
+
+@functools.cache
+def bits_of(dtype: str) -> int:
+    """Return the size of a dtype in bits."""
+    return 8 if dtype == "bool" else int("".join(one for one in dtype if one.isdigit()))
+
+
+@functools.cache
+def range_of(dtype: str) -> tuple[int, int]:
+    """Return the least and the largest value of an integer dtype or of bool."""
+    if dtype == "bool":
+        return 0, 1
+    bits = bits_of(dtype)
+    return (0, 2**bits - 1) if dtype in UNSIGNED else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)

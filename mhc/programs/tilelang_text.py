@@ -1,0 +1,141 @@
+"""The TileLang source of a program: the text that is compiled is the text that a maintainer reads."""
+
+from collections.abc import Sequence
+
+from mhc.programs import grammar
+from mhc.programs.evaluate import block_name
+from mhc.programs.grammar import Expr, Program, Statement
+
+CPU_OLD = "is_cpu=True"
+"""What `T.Kernel` is given for the CPU before TileLang 0.1.9; later the target says it."""
+_INFIX = {"+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>", "/", *grammar.COMPARISONS, *grammar.LOGIC}
+_LEVELS = [("or",), ("and",), ("not",), grammar.COMPARISONS, ("|",), ("^",), ("&",), ("<<", ">>"), ("+", "-"), ("*", "//", "%", "/")]
+_LEVEL = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
+_UNARY = len(_LEVELS)
+_ATOM = _UNARY + 1
+
+
+def render(program: Program, kernel: str = "") -> str:
+    """Return a function `f` decorated by `T.prim_func`.
+
+    Args:
+        kernel: further arguments of `T.Kernel`.
+    """
+    text = _Text(program)
+    parameters = ", ".join(f'{one.name}: T.Tensor({_tuple(one.shape)}, "{one.dtype}")' for one in program.parameters)
+    blocks = [block_name(axis) for axis in range(len(program.grid))]
+    bound = blocks[0] if len(blocks) == 1 else f"({', '.join(blocks)})"
+    extents = ", ".join([*map(str, program.grid), *([kernel] if kernel else [])])
+    lines = ["@T.prim_func", f"def f({parameters}):", f"    with T.Kernel({extents}) as {bound}:"]
+    for one in program.buffers:
+        if one.scope == "var":
+            lines.append(f'        {one.name} = T.alloc_var("{one.dtype}")')
+        elif one.scope != "global":
+            lines.append(f'        {one.name} = T.alloc_{one.scope}({_tuple(one.shape)}, "{one.dtype}")')
+    lines += text.block(program.body, 2)
+    return "\n".join(lines) + "\n"
+
+
+def _tuple(shape: Sequence[int]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+
+
+class _Text:
+    """Writes the nodes of a program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+
+    def block(self, body: Sequence[Statement], depth: int) -> list[str]:
+        """Return the lines of statements."""
+        return [line for one in body for line in self._statement(one, depth)] or [f"{'    ' * depth}pass"]
+
+    def _statement(self, node: Statement, depth: int) -> list[str]:
+        space = "    " * depth
+        match node:
+            case grammar.For():
+                extents = f"{node.begin}, {node.begin + node.extent}" if node.begin else f"{node.extent}"
+                return [f"{space}for {node.var} in T.{node.kind}({extents}):", *self.block(node.body, depth + 1)]
+            case grammar.Store():
+                return [f"{space}{node.buffer}[{self._list(node.at)}] = {self.expression(node.value)}"]
+            case grammar.Assign():
+                return [f"{space}{node.name} = {self.expression(node.value)}"]
+            case grammar.If():
+                lines = [f"{space}if {self.expression(node.condition)}:", *self.block(node.then, depth + 1)]
+                if node.otherwise:
+                    lines += [f"{space}else:", *self.block(node.otherwise, depth + 1)]
+                return lines
+            case grammar.Copy():
+                source = self._region(node.source, node.source_at, node.extents)
+                return [f"{space}T.copy({source}, {self._region(node.target, node.target_at, node.extents)})"]
+        raise AssertionError(node)
+
+    def _region(self, name: str, at: Sequence[int], extents: Sequence[int]) -> str:
+        if tuple(extents) == self._program.buffer(name).shape:
+            return name
+        return f"{name}[{', '.join(f'{begin}:{begin + size}' for begin, size in zip(at, extents, strict=True))}]"
+
+    def _list(self, nodes: Sequence[Expr]) -> str:
+        return ", ".join(self.expression(one) for one in nodes)
+
+    def expression(self, node: Expr) -> str:
+        """Return an expression's text."""
+        return self._leveled(node)[0]
+
+    def _leveled(self, node: Expr) -> tuple[str, int]:
+        """Return the text of an expression, and how tightly it binds."""
+        match node:
+            case grammar.Const():
+                return self._constant(node)
+            case grammar.Var():
+                return node.name, _ATOM
+            case grammar.Load():
+                return f"{node.buffer}[{self._list(node.at)}]", _ATOM
+            case grammar.Cast():
+                return f'T.cast({self.expression(node.a)}, "{node.dtype}")', _ATOM
+            case grammar.Bits():
+                return f'T.reinterpret("{node.dtype}", {self.expression(node.a)})', _ATOM
+            case grammar.Select():
+                return f"T.if_then_else({self._list((node.condition, node.a, node.b))})", _ATOM
+            case grammar.Unary(op="abs"):
+                return f"T.abs({self.expression(node.a)})", _ATOM
+            case grammar.Unary(op="not"):
+                return f"not {self._below(node.a, _LEVEL['not'])}", _LEVEL["not"]
+            case grammar.Unary():
+                return f"{node.op}{self._below(node.a, _UNARY)}", _UNARY
+            case grammar.Binary():
+                return self._binary(node)
+        raise AssertionError(node)
+
+    def _binary(self, node: grammar.Binary) -> tuple[str, int]:
+        if node.op not in _INFIX:
+            return f"T.{node.op}({self._operand(node.a, node.b)}, {self._operand(node.b, node.a)})", _ATOM
+        level = _LEVEL[node.op]
+        chained = node.op in grammar.COMPARISONS  # a < b < c means something else
+        left = self._below(node.a, level + chained, node.b)
+        return f"{left} {node.op} {self._below(node.b, level + 1, node.a)}", level
+
+    def _below(self, node: Expr, level: int, other: Expr | None = None) -> str:
+        """Return an operand's text, in brackets where it binds less tightly than the level."""
+        if other is not None and isinstance(node, grammar.Const) and not isinstance(other, grammar.Const):
+            text, own = _literal(node), _ATOM if node.value >= 0 else _UNARY
+        else:
+            text, own = self._leveled(node)
+        return f"({text})" if own < level else text
+
+    def _operand(self, node: Expr, other: Expr) -> str:
+        """Return an argument's text; a constant has the dtype of the other one."""
+        plain = isinstance(node, grammar.Const) and not isinstance(other, grammar.Const)
+        return _literal(node) if plain and isinstance(node, grammar.Const) else self.expression(node)
+
+    def _constant(self, node: grammar.Const) -> tuple[str, int]:
+        """Return a constant that stands alone, of which the text must say the dtype."""
+        if node.dtype == "bool":
+            return f"T.bool({bool(node.value)})", _ATOM
+        if node.dtype == "int32":
+            return _literal(node), _ATOM if node.value >= 0 else _UNARY
+        return f"T.{node.dtype}({_literal(node)})", _ATOM
+
+
+def _literal(node: grammar.Const) -> str:
+    return repr(float(node.value)) if node.dtype in grammar.FLOATS else repr(node.value)

@@ -1,0 +1,292 @@
+"""Draws expressions of a dtype, and indices within a size, with the interval in which each value lies."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from mhc.programs import grammar
+from mhc.programs.grammar import Binary, Bits, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, bits_of, range_of
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+_MOST_FLOAT = {"float16": 256, "float32": 4096, "float64": 4096}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An expression, and the least and largest value that it can have."""
+
+    node: Expr
+    low: int
+    high: int
+
+    def within(self, low: int, high: int) -> bool:
+        """Return whether all its values lie there."""
+        return low <= self.low and self.high <= high
+
+
+@dataclass
+class Scope:
+    """What an expression may read.
+
+    Attributes:
+        dtypes: that the program may use. variables: indices of loops and blocks with their least and largest value.
+        buffers: those whose elements are all written, with the interval of their values. scalars: those made by
+            `T.alloc_var` that are set. alone: elements may be read at these indices only, since a loop whose iterations run
+            at the same time writes the buffer.
+    """
+
+    dtypes: Sequence[str]
+    variables: dict[str, tuple[int, int]] = field(default_factory=dict)
+    buffers: dict[str, tuple[Buffer, int, int]] = field(default_factory=dict)
+    scalars: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+
+
+class Expressions:
+    """Draws expressions in a scope."""
+
+    def __init__(self, draw: Draw, scope: Scope) -> None:
+        self._draw, self._scope = draw, scope
+
+    def pick(self, *options: Any) -> Any:
+        """Draw one of the options; the first is the simplest."""
+        return self._draw(st.sampled_from(options))
+
+    def integer(self, low: int, high: int) -> int:
+        """Draw an integer."""
+        number: int = self._draw(st.integers(low, high))
+        return number
+
+    # --- indices
+
+    def index(self, size: int, depth: int = 2) -> Expr:
+        """Draw an int32 expression whose values are in 0..size - 1."""
+        drawn = self._affine(depth)
+        how = self.pick("fit", "modulo", "modulo", "clamp", "select")
+        if drawn.within(0, size - 1) and how == "fit":
+            return drawn.node
+        width = drawn.high - drawn.low
+        if how == "fit" and width < size:
+            return self._plus(drawn.node, -drawn.low + self.integer(0, size - 1 - width))
+        if how == "clamp":
+            clamped = drawn.node if drawn.low >= 0 else Binary("max", drawn.node, Const(0))
+            return clamped if drawn.high < size else Binary("min", clamped, Const(size - 1))
+        if how == "select" and self._scope.variables:
+            name = self.pick(*self._scope.variables)
+            inside = Binary("and", Binary(">=", drawn.node, Const(0)), Binary("<", drawn.node, Const(size)))
+            low, high = self._scope.variables[name]
+            other = Var(name) if 0 <= low and high < size else Const(self.integer(0, size - 1))
+            return Select(inside, drawn.node, other)
+        return Binary("%", drawn.node, Const(size))
+
+    def _plus(self, node: Expr, amount: int) -> Expr:
+        if amount == 0:
+            return node
+        return Binary("+", node, Const(amount)) if amount > 0 else Binary("-", node, Const(-amount))
+
+    def _affine(self, depth: int) -> Drawn:
+        """Draw sums, differences, multiples, quotients and remainders of indices and constants."""
+        names = list(self._scope.variables)
+        if depth == 0 or not names:
+            options = [*(("var", one) for one in names), ("const", ""), *(("load", one) for one in self._integers())]
+            kind, name = self.pick(*options)
+            if kind == "var":
+                return Drawn(Var(name), *self._scope.variables[name])
+            if kind == "load":
+                buffer, low, high = self._scope.buffers[name]
+                return Drawn(Load(name, tuple(Const(self.integer(0, one - 1)) for one in buffer.shape)), low, high)
+            value = self.integer(0, 9)
+            return Drawn(Const(value), value, value)
+        a = self._affine(depth - 1)
+        how = self.pick("plain", "+", "-", "from", "*", "//", "%", "sum", "minmax")
+        match how:
+            case "+" | "-":
+                c = self.integer(1, 9)
+                c = c if how == "+" else -c
+                return Drawn(self._plus(a.node, c), a.low + c, a.high + c)
+            case "from":
+                c = self.integer(0, 17)
+                return Drawn(Binary("-", Const(c), a.node), c - a.high, c - a.low)
+            case "*":
+                k = self.pick(2, 3, -1, 4, 5, -2, 7, 8, -3)
+                ends = sorted((a.low * k, a.high * k))
+                return Drawn(Binary("*", a.node, Const(k)), ends[0], ends[1])
+            case "//" | "%":
+                d = self.pick(2, 3, 4, 5, 7, 8, 16)
+                if how == "//":
+                    return Drawn(Binary("//", a.node, Const(d)), a.low // d, a.high // d)
+                exact = a.low // d == a.high // d
+                return Drawn(Binary("%", a.node, Const(d)), a.low % d if exact else 0, a.high % d if exact else d - 1)
+            case "sum":
+                b, minus = self._affine(depth - 1), self.pick(False, True)
+                low, high = (a.low - b.high, a.high - b.low) if minus else (a.low + b.low, a.high + b.high)
+                return Drawn(Binary("-" if minus else "+", a.node, b.node), low, high)
+            case "minmax":
+                c, op = self.integer(-3, 9), self.pick("min", "max")
+                meet = min if op == "min" else max
+                return Drawn(Binary(op, a.node, Const(c)), meet(a.low, c), meet(a.high, c))
+        return a
+
+    def _integers(self) -> list[str]:
+        """Return the buffers of small int32 values."""
+        return [name for name, (one, low, high) in self._scope.buffers.items() if one.dtype == "int32" and high - low < 64]
+
+    # --- values
+
+    def value(self, dtype: str, depth: int) -> Drawn:
+        """Draw an expression of a dtype."""
+        if dtype == "bool":
+            return Drawn(self.condition(depth), 0, 1)
+        if depth == 0:
+            return self._leaf(dtype)
+        options = ["leaf", "binary", "binary", "binary", "cast", "select", "unary"]
+        if dtype in grammar.INTEGERS:
+            options += ["divide", "bitwise", "shift"]
+        match self.pick(*options):
+            case "binary":
+                return self._binary(dtype, depth, self.pick("+", "-", "*", "min", "max"))
+            case "divide":
+                return self._binary(dtype, depth, self.pick("//", "%", "truncdiv", "truncmod"))
+            case "bitwise":
+                return self._binary(dtype, depth, self.pick("&", "|", "^"))
+            case "shift":
+                return self._shift(dtype, depth)
+            case "cast":
+                return self._cast(dtype, depth)
+            case "select":
+                a, b = self.value(dtype, depth - 1), self.value(dtype, depth - 1)
+                node = Select(self.condition(depth - 1), a.node, b.node)
+                return Drawn(node, min(a.low, b.low), max(a.high, b.high))
+            case "unary":
+                return self._unary(dtype, depth)
+        return self._leaf(dtype)
+
+    def condition(self, depth: int) -> Expr:
+        """Draw an expression of dtype bool."""
+        how = self.pick("compare", "compare", "and", "or", "not") if depth > 0 else "compare"
+        match how:
+            case "and" | "or":
+                return Binary(how, self.condition(depth - 1), self.condition(depth - 1))
+            case "not":
+                return Unary("not", self.condition(depth - 1))
+        op = self.pick(*grammar.COMPARISONS)
+        if self._scope.variables and self.pick(True, False):
+            drawn = self._affine(min(depth, 2))
+            return Binary(op, drawn.node, Const(self.integer(drawn.low, max(drawn.low, min(drawn.high, drawn.low + 40)))))
+        readable = [one.dtype for one, _, _ in self._scope.buffers.values() if one.dtype != "bool"]
+        dtype = self.pick(*(readable or ["int32"]))
+        return Binary(op, self.value(dtype, max(0, depth - 1)).node, self.value(dtype, 0).node)
+
+    def _leaf(self, dtype: str) -> Drawn:
+        options: list[tuple[str, str]] = [("load", name) for name, (one, _, _) in self._scope.buffers.items() if one.dtype == dtype]
+        options += [("scalar", name) for name, (of, _, _) in self._scope.scalars.items() if of == dtype]
+        if dtype == "int32":
+            options += [("var", name) for name in self._scope.variables]
+        options.append(("const", ""))
+        kind, name = self.pick(*options)
+        if kind == "load":
+            buffer, low, high = self._scope.buffers[name]
+            return Drawn(Load(name, tuple(self.index(one, self.integer(0, 2)) for one in buffer.shape)), low, high)
+        if kind == "scalar":
+            _, low, high = self._scope.scalars[name]
+            return Drawn(Var(name), low, high)
+        if kind == "var":
+            return Drawn(Var(name), *self._scope.variables[name])
+        return self._constant(dtype)
+
+    def _constant(self, dtype: str) -> Drawn:
+        if dtype in grammar.FLOATS:
+            value = self.integer(-8, 8)
+            return Drawn(Const(float(value), dtype), value, value)
+        least, most = range_of(dtype)
+        value = self.pick(1, 0, 2, 3, 5, 7, 8, 10, 100, most, most - 1, most // 2, least, least + 1, most // 3)
+        return Drawn(Const(value, dtype), value, value)
+
+    def _fits(self, low: int, high: int, dtype: str) -> tuple[int, int] | None:
+        """Return the interval of a result in a dtype; None where it overflows."""
+        if dtype in grammar.FLOATS:
+            most = _MOST_FLOAT[dtype]
+            return (low, high) if -most <= low and high <= most else None
+        least, most = range_of(dtype)
+        if least <= low and high <= most:
+            return low, high
+        return (least, most) if dtype in grammar.UNSIGNED else None
+
+    def _binary(self, dtype: str, depth: int, op: str) -> Drawn:
+        a = self.value(dtype, depth - 1)
+        divides = op in {"//", "%", "truncdiv", "truncmod"}
+        b = self._divisor(dtype) if divides else self.value(dtype, self.pick(0, depth - 1))
+        if self.pick(False, True) and not divides:
+            a, b = b, a
+        interval = _interval(op, a, b, dtype)
+        kept = None if interval is None else self._fits(*interval, dtype)
+        return a if kept is None else Drawn(Binary(op, a.node, b.node), *kept)
+
+    def _divisor(self, dtype: str) -> Drawn:
+        least, _ = range_of(dtype)
+        value = self.pick(2, 3, 4, 5, 7, 8, 16, 100, *((-2, -3) if least else ()))
+        return Drawn(Const(value, dtype), value, value)
+
+    def _shift(self, dtype: str, depth: int) -> Drawn:
+        a, by = self.value(dtype, depth - 1), self.integer(0, min(7, bits_of(dtype) - 1))
+        left = self.pick(True, False)
+        if not left:
+            return Drawn(Binary(">>", a.node, Const(by, dtype)), a.low >> by, a.high >> by)
+        kept = self._fits(a.low << by, a.high << by, dtype) if a.low >= 0 else None
+        return a if kept is None else Drawn(Binary("<<", a.node, Const(by, dtype)), *kept)
+
+    def _unary(self, dtype: str, depth: int) -> Drawn:
+        a = self.value(dtype, depth - 1)
+        op = self.pick("-", *(("~",) if dtype in grammar.INTEGERS else ()), *(("abs",) if dtype not in grammar.UNSIGNED else ()))
+        if op == "abs":
+            low, high = 0 if a.low <= 0 <= a.high else min(abs(a.low), abs(a.high)), max(abs(a.low), abs(a.high))
+        else:
+            low, high = (-a.high, -a.low) if op == "-" else (-a.high - 1, -a.low - 1)
+        kept = self._fits(low, high, dtype)
+        return a if kept is None else Drawn(Unary(op, a.node), *kept)
+
+    def _cast(self, dtype: str, depth: int) -> Drawn:
+        before = self.pick(*(one for one in self._scope.dtypes if one not in {dtype, "bool"}), "bool")
+        a = self.value(before, depth - 1)
+        same = bits_of(before) == bits_of(dtype) and {before, dtype} <= set(grammar.INTEGERS)
+        if same and before != dtype and self.pick(False, False, True):
+            return Drawn(Bits(dtype, a.node), *range_of(dtype))
+        if before == dtype:
+            return a
+        if dtype in grammar.FLOATS or before in grammar.FLOATS:
+            kept = self._fits(a.low, a.high, dtype)
+            fits = kept == (a.low, a.high)
+            return Drawn(Cast(dtype, a.node), a.low, a.high) if fits else self._leaf(dtype)
+        least, most = range_of(dtype)
+        inside = a.within(least, most)
+        return Drawn(Cast(dtype, a.node), a.low if inside else least, a.high if inside else most)
+
+
+def _interval(op: str, a: Drawn, b: Drawn, dtype: str) -> tuple[int, int] | None:
+    """Return where the exact results lie; None where the operation is not drawn for such operands."""
+    match op:
+        case "+":
+            return a.low + b.low, a.high + b.high
+        case "-":
+            return a.low - b.high, a.high - b.low
+        case "*":
+            ends = [x * y for x in (a.low, a.high) for y in (b.low, b.high)]
+            return min(ends), max(ends)
+        case "min":
+            return min(a.low, b.low), min(a.high, b.high)
+        case "max":
+            return max(a.low, b.low), max(a.high, b.high)
+        case "//" | "truncdiv":
+            ends = [x // b.low for x in (a.low, a.high)]
+            spare = 1 if op == "truncdiv" else 0
+            return min(ends), max(ends) + spare
+        case "%" | "truncmod":
+            most = abs(b.low) - 1
+            return (-most if b.low < 0 or (op == "truncmod" and a.low < 0) else 0), most
+        case "&" | "|" | "^":
+            least, most = range_of(dtype)
+            if a.low >= 0 and b.low >= 0:
+                return 0, a.high & b.high if op == "&" and a.low == a.high else (1 << max(a.high.bit_length(), b.high.bit_length())) - 1
+            return least, most
+    raise AssertionError(op)

@@ -1,0 +1,217 @@
+"""Draws programs: buffers, a grid of blocks, loops, conditions, and stores. The simplest come first."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import strategies as st
+
+from mhc.programs import grammar
+from mhc.programs.evaluate import Invalid, block_name, evaluate
+from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, range_of
+from strategies.programs.expressions import Draw, Drawn, Expressions, Scope
+
+_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17, 24, 32)
+_DEPTH = 3
+
+
+@dataclass(frozen=True)
+class Features:
+    """What may be drawn for a target.
+
+    Attributes:
+        loops: their kinds. scopes: where temporary buffers may lie. parallel: iterations of a loop may run at the same time.
+    """
+
+    dtypes: tuple[str, ...] = grammar.DTYPES
+    loops: tuple[str, ...] = ("serial", "unroll")
+    scopes: tuple[str, ...] = ("local", "var")
+    copies: bool = True
+    configs: tuple[str, ...] = ()
+
+
+def programs(features: Features) -> st.SearchStrategy[Program]:
+    """Draw programs that every compiler must give one meaning."""
+    return _programs(features).filter(is_valid)
+
+
+def is_valid(program: Program) -> bool:
+    """Return whether the program has a meaning that a compiler must keep."""
+    try:
+        evaluate(program)
+    except Invalid:
+        return False
+    return True
+
+
+@st.composite
+def _programs(draw: Draw, features: Features) -> Program:
+    return _Builder(draw, features).program()
+
+
+class _Builder:
+    """Draws one program."""
+
+    def __init__(self, draw: Draw, features: Features) -> None:
+        self._draw, self._features = draw, features
+        self._scope = Scope(dtypes=features.dtypes)
+        self._expressions = Expressions(draw, self._scope)
+        self._buffers: list[Buffer] = []
+        self._used = 0
+
+    def _pick(self, *options: Any) -> Any:
+        return self._expressions.pick(*options)
+
+    def program(self) -> Program:
+        """Draw all of it."""
+        for name in ("x", "w")[: self._pick(1, 2)]:
+            self._input(name)
+        grid = self._grid()
+        outputs = [self._output(name, grid) for name in ("y", "z")[: self._pick(1, 1, 2)]]
+        body: list[Statement] = []
+        for _ in range(self._pick(0, 0, 1, 2)):
+            body += self._temporary()
+        for output in outputs:
+            body += self._fill(output, grid)
+        configs = {name: True for name in self._features.configs if self._pick(False, False, True)}
+        seed = self._expressions.integer(0, 999)
+        return Program(buffers=tuple(self._buffers), body=tuple(body), grid=grid, seed=seed, configs=configs)
+
+    def _shape(self) -> tuple[int, ...]:
+        if self._pick(1, 1, 2) == 1:
+            return (self._pick(*_SIZES),)
+        return self._pick(*_SIZES[:10]), self._pick(*_SIZES[:10])
+
+    def _input(self, name: str) -> None:
+        dtype = self._pick("int32", *self._features.dtypes)
+        if dtype == "bool":
+            low, high = 0, 1
+        elif dtype in grammar.FLOATS:
+            low, high = -8, 8
+        else:
+            least, most = range_of(dtype)
+            low, high = self._pick((0, 9), (-20, 20), (0, 100), (least, most))
+            low, high = max(low, least), min(high, most)
+            low, high = max(low, -(2**62)), min(high, 2**62)
+        one = Buffer(name, self._shape(), dtype, least=low, most=high)
+        self._buffers.append(one)
+        self._scope.buffers[name] = (one, low, high)
+
+    def _grid(self) -> tuple[int, ...]:
+        grid = self._pick((1,), (1,), (2,), (3,), (4,), (2, 3))
+        for axis, blocks in enumerate(grid):
+            if grid != (1,):
+                self._scope.variables[block_name(axis)] = (0, blocks - 1)
+        return tuple(grid)
+
+    def _output(self, name: str, grid: tuple[int, ...]) -> Buffer:
+        """Draw an output; of several blocks each writes a part of its own: the first axes."""
+        blocks = grid if grid != (1,) else ()
+        one = Buffer(name, (*blocks, *self._shape()), self._pick("int32", *self._features.dtypes), written=True)
+        self._buffers.append(one)
+        return one
+
+    def _loop(self, body: tuple[Statement, ...], var: str, extent: int, begin: int, kind: str) -> Statement:
+        return For(kind=kind, var=var, extent=extent, body=body, begin=begin)  # type: ignore[arg-type]
+
+    def _variable(self, low: int, high: int) -> str:
+        name = ("i", "j", "k", "l", "m", "n", "p", "q", "r", "s", "t", "u", "v")[self._used]
+        self._used += 1
+        self._scope.variables[name] = (low, high)
+        return name
+
+    def _value(self, dtype: str) -> Drawn:
+        return self._expressions.value(dtype, self._expressions.integer(0, _DEPTH))
+
+    def _temporary(self) -> list[Statement]:
+        """Draw a temporary buffer or scalar, and the statements that fill it."""
+        number = len(self._buffers)
+        scopes = [one for one in self._features.scopes if one != "shared" or not any(b.scope == "shared" for b in self._buffers)]
+        scope = self._pick(*scopes)
+        if scope == "var":
+            name, dtype = f"v{number}", self._pick("int32", *(one for one in self._features.dtypes if one != "bool"))
+            drawn = self._value(dtype)
+            self._buffers.append(Buffer(name, (1,), dtype, scope="var"))
+            self._scope.scalars[name] = (dtype, drawn.low, drawn.high)
+            return [Assign(name, drawn.node)]
+        source = self._pick(*self._scope.buffers)
+        whole, low, high = self._scope.buffers[source]
+        name = f"a{number}"
+        if self._features.copies and whole.dtype != "bool" and self._pick(False, True):
+            one = Buffer(name, whole.shape, whole.dtype, scope=scope)
+            self._buffers.append(one)
+            self._scope.buffers[name] = (one, low, high)
+            zeros = (0,) * len(whole.shape)
+            return [Copy(source=source, source_at=zeros, target=name, target_at=zeros, extents=whole.shape)]
+        dtype = self._pick("int32", *self._features.dtypes)
+        one = Buffer(name, self._shape(), dtype, scope=scope)
+        self._buffers.append(one)
+        statement, drawn = self._nest(one, (), plain=True)
+        self._scope.buffers[name] = (one, drawn.low, drawn.high)
+        return [statement]
+
+    def _fill(self, output: Buffer, grid: tuple[int, ...]) -> list[Statement]:
+        prefix = tuple(Var(block_name(axis)) for axis in range(len(grid))) if grid != (1,) else ()
+        statement, _ = self._nest(output, prefix, plain=self._pick(True, False))
+        statements = [statement]
+        if self._pick(False, False, True):  # a second pass that changes what the first has written
+            statements.append(self._again(output, prefix))
+        return statements
+
+    def _nest(self, buffer: Buffer, prefix: tuple[Expr, ...], *, plain: bool) -> tuple[Statement, Drawn]:
+        """Draw loops over all elements of a buffer, or of a block's part of it, that set each once."""
+        rest = buffer.shape[len(prefix) :]
+        before = dict(self._scope.variables)
+        begins = [self._pick(0, 0, 0, 1, 3) for _ in rest]
+        names = [self._variable(begin, begin + size - 1) for begin, size in zip(begins, rest, strict=True)]
+        kinds = [self._pick(*self._features.loops) for _ in rest]
+        at = [self._own(Var(name), begin, size, plain=plain) for name, begin, size in zip(names, begins, rest, strict=True)]
+        drawn = self._value(buffer.dtype)
+        body: tuple[Statement, ...] = (Store(buffer.name, (*prefix, *at), drawn.node),)
+        if not plain and self._pick(False, True):
+            other = self._value(buffer.dtype)
+            body = (If(self._expressions.condition(2), body, (Store(buffer.name, (*prefix, *at), other.node),)),)
+            drawn = Drawn(drawn.node, min(drawn.low, other.low), max(drawn.high, other.high))
+        for name, begin, size, kind in reversed(list(zip(names, begins, rest, kinds, strict=True))):
+            body = (self._loop(body, name, size, begin, kind),)
+        self._scope.variables = before
+        self._expressions = Expressions(self._draw, self._scope)
+        return body[0], drawn
+
+    def _own(self, index: Expr, begin: int, size: int, *, plain: bool) -> Expr:
+        """Draw where a loop's iteration writes: each at another place."""
+        shifted = index if begin == 0 else grammar.Binary("-", index, grammar.Const(begin))
+        if plain:
+            return shifted
+        match self._pick("same", "reversed", "rotated", "other"):
+            case "reversed":
+                return grammar.Binary("-", grammar.Const(begin + size - 1), index)
+            case "rotated":
+                moved = grammar.Binary("+", index, grammar.Const(self._expressions.integer(1, 9)))
+                return grammar.Binary("%", moved, grammar.Const(size))
+            case "other":
+                moved = grammar.Binary("-", grammar.Const(self._expressions.integer(0, 19)), index)
+                return grammar.Binary("%", moved, grammar.Const(size))
+        return shifted
+
+    def _again(self, output: Buffer, prefix: tuple[Expr, ...]) -> Statement:
+        """Draw a loop that sets some elements of a buffer once more, which it may read."""
+        rest = output.shape[len(prefix) :]
+        before = dict(self._scope.variables)
+        extent = self._pick(1, 2, 3, 4, 5, 8)
+        name = self._variable(0, extent - 1)
+        kind = self._pick(*(one for one in self._features.loops if one in {"serial", "unroll"}))
+        at = tuple(self._expressions.index(size, 1) for size in rest)
+        drawn = self._value(output.dtype)
+        statement: Statement = Store(output.name, (*prefix, *at), drawn.node)
+        if output.dtype == "int32" and self._pick(False, True):
+            old = grammar.Load(output.name, (*prefix, *at))
+            small = grammar.Binary("%", old, grammar.Const(self._pick(2, 3, 7, 100)))
+            statement = Store(output.name, (*prefix, *at), grammar.Binary("+", small, Var(name)))
+        if self._pick(False, True):
+            statement = If(self._expressions.condition(1), (statement,))
+        self._scope.variables = before
+        return self._loop((statement,), name, extent, 0, kind)
+
+
+CPU = Features()
+"""TileLang's `c` target."""
