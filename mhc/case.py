@@ -91,6 +91,11 @@ class Case:
         """Return the sizes of the axes in words: `B = 1, S = 2, n = 4, D = 5`."""
         return ", ".join(f"{name} = {self.sizes[name]}" for name in self.axes)
 
+    @property
+    def words(self) -> str:
+        """Return its sizes and its dtype in words, for reports."""
+        return f"{self.shape}, dtype = {self.dtype}"
+
     def has(self, name: str) -> bool:
         """Return whether the tensor `name` is present."""
         return name in self.tensors

@@ -7,6 +7,7 @@ from mhc.implementation import Implementation
 from mhc.loading import load as load_from
 from mhc.operators import MODULES, by_hand
 from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS as PRE_IMPLEMENTATIONS
+from mhc.programs.targets import TARGETS, ProgramTarget
 
 BUILT_IN: tuple[Implementation, ...] = (
     *PRE_IMPLEMENTATIONS,
@@ -27,3 +28,12 @@ def load(spec: str) -> Implementation:
         ImplementationError: no implementation has this name, or it is invalid; the message says what was expected.
     """
     return load_from(spec, BUILT_IN)
+
+
+Tested = Implementation | ProgramTarget
+"""What a worker serves: an implementation of an operator, or a compiler of programs."""
+
+
+def load_tested(spec: str) -> Tested:
+    """Return the target of programs that has this name, or else the implementation that `load` returns."""
+    return TARGETS[spec] if spec in TARGETS else load(spec)

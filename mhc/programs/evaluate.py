@@ -130,7 +130,11 @@ class _Machine:
 
                 return assign
             case grammar.If():
-                condition, then, otherwise = self.expression(node.condition), self.block(node.then), self.block(node.otherwise)
+                condition, then, otherwise = (
+                    self.expression(node.condition),
+                    self.block(node.then),
+                    self.block(node.otherwise),
+                )
 
                 def branch(memory: _Env) -> None:
                     (then if condition(memory) else otherwise)(memory)
@@ -260,10 +264,15 @@ class _Machine:
             if dtype != "bool":
                 raise Invalid(f"not of {dtype}")
             return lambda memory: 1 - a(memory)
-        if dtype == "bool" or (node.op == "~" and dtype in grammar.FLOATS) or (node.op == "abs" and dtype in grammar.UNSIGNED):
+        if (
+            dtype == "bool"
+            or (node.op == "~" and dtype in grammar.FLOATS)
+            or (node.op == "abs" and dtype in grammar.UNSIGNED)
+        ):
             raise Invalid(f"{node.op} of {dtype}")
         fit = _fitting(dtype)
-        compute: Callable[[Any], Any] = {"-": operator.neg, "~": operator.invert, "abs": abs}[node.op]
+        operations: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "~": operator.invert, "abs": abs}
+        compute = operations[node.op]
         return lambda memory: fit(compute(a(memory)))
 
     def _bits(self, node: grammar.Bits) -> _Run:
@@ -339,7 +348,7 @@ def _operation(op: str, dtype: str) -> Callable[[Any, Any], Any]:
     if op in {"<<", ">>"}:
         bits, left = bits_of(dtype), op == "<<"
 
-        def shift(a: int, b: int) -> int:
+        def shift(a: int, b: int) -> Any:
             if not 0 <= b < bits:
                 raise Invalid(f"a shift by {b} of {dtype}")
             if left and a < 0:
@@ -416,5 +425,3 @@ def _converter(before: str, after: str) -> Callable[[Any], Any]:
         return low - (1 << bits) if signed and low >> (bits - 1) else low
 
     return wrap
-
-

@@ -3,7 +3,7 @@
 import functools
 import hashlib
 from collections.abc import Iterator
-from typing import Literal, Union
+from typing import Literal
 
 import msgspec
 
@@ -25,27 +25,27 @@ class _Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A node of a program."""
 
 
-class Const(_Node, tag="const"):
+class Const(_Node, frozen=True, tag="const"):
     """A constant."""
 
     value: int | float
     dtype: str = "int32"
 
 
-class Var(_Node, tag="var"):
+class Var(_Node, frozen=True, tag="var"):
     """The value of a loop's index, of a block's index or of a scalar made by `T.alloc_var`."""
 
     name: str
 
 
-class Load(_Node, tag="load"):
+class Load(_Node, frozen=True, tag="load"):
     """An element of a buffer."""
 
     buffer: str
     at: tuple["Expr", ...]
 
 
-class Binary(_Node, tag="binary"):
+class Binary(_Node, frozen=True, tag="binary"):
     """`a op b` of two operands of one dtype; comparisons and logic give bool, everything else that dtype."""
 
     op: str
@@ -53,28 +53,28 @@ class Binary(_Node, tag="binary"):
     b: "Expr"
 
 
-class Unary(_Node, tag="unary"):
+class Unary(_Node, frozen=True, tag="unary"):
     """`-a`, `~a`, `not a` or `abs(a)`."""
 
     op: Literal["-", "~", "not", "abs"]
     a: "Expr"
 
 
-class Cast(_Node, tag="cast"):
+class Cast(_Node, frozen=True, tag="cast"):
     """`a` in another dtype: integers wrap around, floats are truncated toward 0, `bool` is whether it is not 0."""
 
     dtype: str
     a: "Expr"
 
 
-class Bits(_Node, tag="bits"):
+class Bits(_Node, frozen=True, tag="bits"):
     """The bits of `a` as another dtype of the same size."""
 
     dtype: str
     a: "Expr"
 
 
-class Select(_Node, tag="select"):
+class Select(_Node, frozen=True, tag="select"):
     """`a` where the condition holds, else `b`; the other one is not evaluated."""
 
     condition: "Expr"
@@ -82,7 +82,7 @@ class Select(_Node, tag="select"):
     b: "Expr"
 
 
-class For(_Node, tag="for"):
+class For(_Node, frozen=True, tag="for"):
     """A loop over `begin, ..., begin + extent - 1`."""
 
     kind: Literal["serial", "unroll", "vectorized", "Parallel"]
@@ -92,7 +92,7 @@ class For(_Node, tag="for"):
     begin: int = 0
 
 
-class Store(_Node, tag="store"):
+class Store(_Node, frozen=True, tag="store"):
     """Set an element of a buffer."""
 
     buffer: str
@@ -100,14 +100,14 @@ class Store(_Node, tag="store"):
     value: "Expr"
 
 
-class Assign(_Node, tag="assign"):
+class Assign(_Node, frozen=True, tag="assign"):
     """Set a scalar made by `T.alloc_var`."""
 
     name: str
     value: "Expr"
 
 
-class If(_Node, tag="if"):
+class If(_Node, frozen=True, tag="if"):
     """Run `then` where the condition holds, else `otherwise`."""
 
     condition: "Expr"
@@ -115,7 +115,7 @@ class If(_Node, tag="if"):
     otherwise: tuple["Statement", ...] = ()
 
 
-class Copy(_Node, tag="copy"):
+class Copy(_Node, frozen=True, tag="copy"):
     """`T.copy` of a part of a buffer to a part of another, from which its dtype may differ."""
 
     source: str
@@ -125,12 +125,14 @@ class Copy(_Node, tag="copy"):
     extents: tuple[int, ...]
 
 
-Expr = Union[Const, Var, Load, Binary, Unary, Cast, Bits, Select]
-Statement = Union[For, Store, Assign, If, Copy]
-Node = Union[Expr, Statement]
+Expr = Const | Var | Load | Binary | Unary | Cast | Bits | Select
+Statement = For | Store | Assign | If | Copy
+Node = Expr | Statement
+EXPRESSIONS = (Const, Var, Load, Binary, Unary, Cast, Bits, Select)
+NODES = (*EXPRESSIONS, For, Store, Assign, If, Copy)
 
 
-class Buffer(_Node):
+class Buffer(_Node, frozen=True):
     """A tensor.
 
     Attributes:
@@ -155,7 +157,7 @@ class Buffer(_Node):
         return count
 
 
-class Program(_Node):
+class Program(_Node, frozen=True):
     """A kernel: its buffers, its grid of blocks and its body.
 
     Attributes:
@@ -175,10 +177,22 @@ class Program(_Node):
         """Return one line of JSON."""
         return _ENCODER.encode(self).decode()
 
+    def to_json(self) -> str:
+        """Return indented JSON, for files."""
+        return msgspec.json.format(self.json, indent=2) + "\n"
+
+    @property
+    def words(self) -> str:
+        """Return its size in words, for reports."""
+        return f"{sum(1 for _ in walk(self))} nodes, {', '.join(dict.fromkeys(one.dtype for one in self.buffers))}"
+
     @property
     def id(self) -> str:
         """Return a name that is fit for a file."""
         return f"program-{hashlib.sha256(self.json.encode()).hexdigest()[:8]}"
+
+    def __hash__(self) -> int:
+        return hash(self.json)
 
     def buffer(self, name: str) -> Buffer:
         """Return the buffer of this name."""

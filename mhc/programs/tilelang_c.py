@@ -24,6 +24,7 @@ FLAGS = ("-O0", "-w", "-shared", "-fPIC")
 _GUARD = 64  # bytes before and after each parameter, which nobody may write
 _PRELUDE = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\ntypedef _Float16 half;\n"
 """In place of TileLang's header, whose half precision in C++ takes a second to compile."""
+_QUOTED = re.compile("[\u2018'\"][^\u2018\u2019'\"]*[\u2019'\"]")  # a name, as g++ quotes it too
 _SIGNATURE = re.compile(r"\bf_kernel\(([^)]*)\)\s*\{")
 _numbers = itertools.count()
 
@@ -46,7 +47,7 @@ def _normalised(message: str) -> str:
     lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
     told = next((line for line in lines if "Check failed" in line or "error:" in line), lines[-1] if lines else "")
     told = re.sub(r"^.*?(Check failed|error:)", r"\1", told)
-    told = re.sub(r"[‘’'\"][^‘’'\"]*[‘’'\"]", "_", told)
+    told = _QUOTED.sub("_", told)
     return re.sub(r"\d+", "N", told)[:120].strip()
 
 
@@ -79,7 +80,7 @@ def build(program: Program) -> Any:
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     scope: dict[str, Any] = {"T": _tilelang().language}
     try:
-        exec(compile(text, name, "exec"), scope)
+        exec(compile(text, name, "exec"), scope)  # noqa: S102 - text of ours
     except Exception as error:
         raise CompileError("build", f"{type(error).__name__}: {error}") from error
     finally:

@@ -9,7 +9,18 @@ from mhc.programs.grammar import Expr, Program, Statement
 CPU_OLD = "is_cpu=True"
 """What `T.Kernel` is given for the CPU before TileLang 0.1.9; later the target says it."""
 _INFIX = {"+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>", "/", *grammar.COMPARISONS, *grammar.LOGIC}
-_LEVELS = [("or",), ("and",), ("not",), grammar.COMPARISONS, ("|",), ("^",), ("&",), ("<<", ">>"), ("+", "-"), ("*", "//", "%", "/")]
+_LEVELS = [
+    ("or",),
+    ("and",),
+    ("not",),
+    grammar.COMPARISONS,
+    ("|",),
+    ("^",),
+    ("&",),
+    ("<<", ">>"),
+    ("+", "-"),
+    ("*", "//", "%", "/"),
+]
 _LEVEL = {op: level for level, ops in enumerate(_LEVELS) for op in ops}
 _UNARY = len(_LEVELS)
 _ATOM = _UNARY + 1

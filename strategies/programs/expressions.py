@@ -76,7 +76,7 @@ class Expressions:
             name = self.pick(*self._scope.variables)
             inside = Binary("and", Binary(">=", drawn.node, Const(0)), Binary("<", drawn.node, Const(size)))
             low, high = self._scope.variables[name]
-            other = Var(name) if 0 <= low and high < size else Const(self.integer(0, size - 1))
+            other = Var(name) if low >= 0 and high < size else Const(self.integer(0, size - 1))
             return Select(inside, drawn.node, other)
         return Binary("%", drawn.node, Const(size))
 
@@ -179,7 +179,9 @@ class Expressions:
         return Binary(op, self.value(dtype, max(0, depth - 1)).node, self.value(dtype, 0).node)
 
     def _leaf(self, dtype: str) -> Drawn:
-        options: list[tuple[str, str]] = [("load", name) for name, (one, _, _) in self._scope.buffers.items() if one.dtype == dtype]
+        options: list[tuple[str, str]] = [
+            ("load", name) for name, (one, _, _) in self._scope.buffers.items() if one.dtype == dtype
+        ]
         options += [("scalar", name) for name, (of, _, _) in self._scope.scalars.items() if of == dtype]
         if dtype == "int32":
             options += [("var", name) for name in self._scope.variables]
@@ -219,9 +221,15 @@ class Expressions:
         b = self._divisor(dtype) if divides else self.value(dtype, self.pick(0, depth - 1))
         if self.pick(False, True) and not divides:
             a, b = b, a
+        if self._folds(a.node, b.node):
+            return a
         interval = _interval(op, a, b, dtype)
         kept = None if interval is None else self._fits(*interval, dtype)
         return a if kept is None else Drawn(Binary(op, a.node, b.node), *kept)
+
+    def _folds(self, *nodes: Expr) -> bool:
+        """Return whether to leave out an operation of constants, which the front end folds: nine of ten are."""
+        return all(isinstance(one, Const) for one in nodes) and bool(self.integer(0, 9))
 
     def _divisor(self, dtype: str) -> Drawn:
         least, _ = range_of(dtype)
@@ -231,6 +239,8 @@ class Expressions:
     def _shift(self, dtype: str, depth: int) -> Drawn:
         a, by = self.value(dtype, depth - 1), self.integer(0, min(7, bits_of(dtype) - 1))
         left = self.pick(True, False)
+        if self._folds(a.node):
+            return a
         if not left:
             return Drawn(Binary(">>", a.node, Const(by, dtype)), a.low >> by, a.high >> by)
         kept = self._fits(a.low << by, a.high << by, dtype) if a.low >= 0 else None
@@ -238,7 +248,11 @@ class Expressions:
 
     def _unary(self, dtype: str, depth: int) -> Drawn:
         a = self.value(dtype, depth - 1)
-        op = self.pick("-", *(("~",) if dtype in grammar.INTEGERS else ()), *(("abs",) if dtype not in grammar.UNSIGNED else ()))
+        op = self.pick(
+            "-", *(("~",) if dtype in grammar.INTEGERS else ()), *(("abs",) if dtype not in grammar.UNSIGNED else ())
+        )
+        if self._folds(a.node):
+            return a
         if op == "abs":
             low, high = 0 if a.low <= 0 <= a.high else min(abs(a.low), abs(a.high)), max(abs(a.low), abs(a.high))
         else:
@@ -249,6 +263,8 @@ class Expressions:
     def _cast(self, dtype: str, depth: int) -> Drawn:
         before = self.pick(*(one for one in self._scope.dtypes if one not in {dtype, "bool"}), "bool")
         a = self.value(before, depth - 1)
+        if self._folds(a.node):
+            return self._leaf(dtype)
         same = bits_of(before) == bits_of(dtype) and {before, dtype} <= set(grammar.INTEGERS)
         if same and before != dtype and self.pick(False, False, True):
             return Drawn(Bits(dtype, a.node), *range_of(dtype))
@@ -285,8 +301,7 @@ def _interval(op: str, a: Drawn, b: Drawn, dtype: str) -> tuple[int, int] | None
             most = abs(b.low) - 1
             return (-most if b.low < 0 or (op == "truncmod" and a.low < 0) else 0), most
         case "&" | "|" | "^":
-            least, most = range_of(dtype)
-            if a.low >= 0 and b.low >= 0:
-                return 0, a.high & b.high if op == "&" and a.low == a.high else (1 << max(a.high.bit_length(), b.high.bit_length())) - 1
-            return least, most
+            if a.low < 0 or b.low < 0:
+                return range_of(dtype)
+            return 0, (1 << max(a.high.bit_length(), b.high.bit_length())) - 1
     raise AssertionError(op)

@@ -72,7 +72,7 @@ class _Builder:
             body += self._temporary()
         for output in outputs:
             body += self._fill(output, grid)
-        configs = {name: True for name in self._features.configs if self._pick(False, False, True)}
+        configs: dict[str, bool | int] = {name: True for name in self._features.configs if self._pick(False, False, True)}
         seed = self._expressions.integer(0, 999)
         return Program(buffers=tuple(self._buffers), body=tuple(body), grid=grid, seed=seed, configs=configs)
 
@@ -125,7 +125,9 @@ class _Builder:
     def _temporary(self) -> list[Statement]:
         """Draw a temporary buffer or scalar, and the statements that fill it."""
         number = len(self._buffers)
-        scopes = [one for one in self._features.scopes if one != "shared" or not any(b.scope == "shared" for b in self._buffers)]
+        scopes = [
+            one for one in self._features.scopes if one != "shared" or not any(b.scope == "shared" for b in self._buffers)
+        ]
         scope = self._pick(*scopes)
         if scope == "var":
             name, dtype = f"v{number}", self._pick("int32", *(one for one in self._features.dtypes if one != "bool"))

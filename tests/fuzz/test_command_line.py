@@ -132,11 +132,11 @@ def test_a_campaign_is_blind_to_what_is_known_and_to_nothing_else(
     assert found.fingerprint == known_issue().fingerprint
     assert path.name == fixture.name == f"{found.fingerprint.id}.json"
     assert [
-        found.case.sizes["B"],
-        found.case.sizes["S"],
-        found.case.sizes["n"],
-        found.case.sizes["D"],
-        found.case.dtype,
+        found.operator_case.sizes["B"],
+        found.operator_case.sizes["S"],
+        found.operator_case.sizes["n"],
+        found.operator_case.sizes["D"],
+        found.operator_case.dtype,
     ] == [1, 1, 2, 3, "float32"]
     assert found.reduction is not None
     assert found.reduction.stable

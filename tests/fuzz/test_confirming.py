@@ -84,7 +84,7 @@ def test_a_minimised_finding_says_what_it_cost() -> None:
     assert told.checks == 3 + 2 + 3
     assert told.seconds == float(next(ticks) - 1)
     assert told.elements_before == 3 * 17 * 4 * 136
-    assert told.elements == elements(result.case)
+    assert told.elements == elements(result.operator_case)
     assert result.message == WRONG.message
     hung = minimise(found(HUNG), "cpu", start=stubs(lambda case, depth: HUNG)[0], checks=1)
     assert hung.reduction is not None

@@ -76,7 +76,7 @@ def minimal(verdict: Verdict, answer: Answer) -> tuple[Case, Reduction, list[flo
     result = minimise(found(verdict), "cpu", start=start)
     assert result.reduction is not None
     assert result.fingerprint == found(verdict).fingerprint
-    return result.case, result.reduction, started
+    return result.operator_case, result.reduction, started
 
 
 def test_a_wrong_value_in_one_process_and_confirmed_in_three_more() -> None:

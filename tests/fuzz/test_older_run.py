@@ -67,7 +67,7 @@ def test_it_is_gone_on_with_and_what_was_shrunk_is_minimised(run: Path) -> None:
         assert (store.meta()["seconds"], store.meta()["cases"]) == (None, 44), "the next leg has these limits"
         assert store.meta()["seeds"] == {"mine": 10}, "seeds go on behind those of the older version"
         found = from_document(rows[SHRUNK]["document"])
-    assert [found.case.sizes[name] for name in ("B", "S", "n", "D")] == [2, 1, 1, 1]
+    assert [found.operator_case.sizes[name] for name in ("B", "S", "n", "D")] == [2, 1, 1, 1]
     assert found.reduction is not None
     assert found.reduction.stable
     assert (kept / f"{SHRUNK}.json").exists()

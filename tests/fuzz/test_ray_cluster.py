@@ -245,7 +245,7 @@ def test_on_ray_a_finding_is_minimised_where_it_was_found_and_a_lost_node_leaves
     assert counted(store) == {"crashes": 10}
     leg(10)
     (found,) = minimal
-    assert (found.fingerprint.symptom, found.case.sizes["n"], found.case.sizes["D"]) == ("SIGSEGV", 3, 1)
+    assert (found.fingerprint.symptom, found.operator_case.sizes["n"], found.operator_case.sizes["D"]) == ("SIGSEGV", 3, 1)
     assert found.reduction is not None
     assert found.reduction.stable
     assert [row["state"] for row in store.findings().values()] == ["minimal"]

@@ -112,7 +112,7 @@ def test_what_zeros_hide_is_shown_by_the_first_further_run_that_has_others(tmp_p
         phi = shown.inputs.tensors["phi"]
         assert phi is not None
         assert phi.any()
-        verdicts = check(load(found.spec), found.case, "cpu", depth_of(found)).verdicts
+        verdicts = check(load(found.spec), found.operator_case, "cpu", depth_of(found)).verdicts
         assert any(found.fingerprint.fits(one) for one in verdicts), "as found, it is said to pass"
 
 

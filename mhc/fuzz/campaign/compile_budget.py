@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from mhc.case import Case, default_case
 from mhc.fuzz.campaign.size_budget import QUICK
 from mhc.fuzz.worker.protocol import Checked
-from mhc.implementation import Implementation
+from mhc.programs.targets import ProgramTarget
+from mhc.registry import Tested
 from strategies.cases import DTYPES
 from strategies.rounds import ROUND
 
@@ -95,8 +96,8 @@ def _programs(case: Case) -> Hashable:
     return widths, case.dtype, frozenset(case.tensors), schedules
 
 
-def opening(implementation: Implementation) -> list[Case]:
+def opening(implementation: Tested) -> list[Case]:
     """Return `OPENING` in each dtype that the implementation takes."""
-    if implementation.operator != OPENING.operator:
+    if isinstance(implementation, ProgramTarget) or implementation.operator != OPENING.operator:
         return []
     return [replace(OPENING, dtype=dtype) for dtype in DTYPES if dtype in implementation.dtypes]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from mhc.case import Case
+from mhc import drawn_case
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.worker.protocol import Fault
 
@@ -34,7 +34,7 @@ class FaultRecord:
     @property
     def line(self) -> str:
         """Return the fault with its case and its count, on one line."""
-        case = "" if self.case is None else f"; {Case.from_json(self.case).id}"
+        case = "" if self.case is None else f"; {drawn_case.read(self.case).id}"
         return f"{self}{case}" + (f"; {self.seen} times" if self.seen > 1 else "")
 
     @property

@@ -12,7 +12,7 @@ from mhc.fuzz.campaign.scheduler import Scheduler
 from mhc.fuzz.campaign.size_budget import SizeBudget
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.worker.protocol import Checked, Round
-from mhc.implementation import Implementation
+from mhc.registry import Tested
 from strategies.reach import Reach
 from strategies.rounds import ROUND
 
@@ -25,7 +25,7 @@ class Subject:
     """An implementation, and how it was named on the command line."""
 
     spec: str
-    implementation: Implementation
+    implementation: Tested
 
     @property
     def name(self) -> str:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 
-from mhc.case import Case
+from mhc import drawn_case
 from mhc.fuzz.campaign.backoff import MOST, Backoff
 from mhc.fuzz.campaign.planner import Planner, Subject
 from mhc.fuzz.campaign.pool import Pool, Slot
@@ -124,7 +124,7 @@ class Results:
             self._trouble(name, f"a worker ended between cases: {verdict.message}")
         else:
             subject = self._subjects[name]
-            found = finding(subject.spec, subject.implementation, Case.from_json(blamed), verdict)
+            found = finding(subject.spec, subject.implementation, drawn_case.read(blamed), verdict)
             if slot.case is not None:
                 self._planner.drawn(name)
                 self._store.end(slot.number, name, Checked(case=blamed, findings=(found,)), self._now())

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from mhc.case import Case
+from mhc import drawn_case
 from mhc.case_json import CaseError, operator_of, parse
 from mhc.fuzz.campaign.store import Store, StoreError
 from mhc.fuzz.findings.finding import from_document
@@ -150,7 +150,7 @@ def _read_text(kind: type, value: object) -> object:
     if not isinstance(value, str):
         raise ValueError("no text")
     if kind is CaseText:
-        Case.from_json(value)
+        drawn_case.read(value)
     else:
         operator_of(parse(value))
     return kind(value)

@@ -7,24 +7,26 @@ from typing import Any
 
 import click
 
-from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.commands import Commands
+from mhc.drawn_case import DrawnCase
 from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli import minimise, report
-from mhc.fuzz.cli.options import load_pairs
+from mhc.fuzz.cli.options import load_pairs, load_targets
 from mhc.fuzz.cli.replay_table import replay_table
 from mhc.fuzz.cli.run import run_campaign
 from mhc.fuzz.cli.settings import settings_of
 from mhc.fuzz.cli.trust import require_trust, trust_option
-from mhc.fuzz.findings.finding import read_against, read_case
+from mhc.fuzz.findings.finding import read_against, read_drawn
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
-from mhc.implementation import DEVICES, Implementation
+from mhc.implementation import DEVICES
 from mhc.loading import outside_names
 from mhc.operator import DEFAULT
-from mhc.registry import BUILT_IN, built_in, load
+from mhc.programs.grammar import Program
+from mhc.programs.targets import DSLS, TARGETS
+from mhc.registry import BUILT_IN, Tested, built_in, load
 from mhc.upstream.cli.export import VERBS
 from oracles.judge import JUDGED, SAMPLED, outcomes
 from oracles.verdict import Status, Verdict
@@ -94,6 +96,12 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     metavar="NAME",
     help=f"Check the built-in implementations of this operator, as `list` names it.  [default: {DEFAULT}]",
 )
+@click.option(
+    "--programs",
+    multiple=True,
+    type=click.Choice([*DSLS, *TARGETS]),
+    help="Test a compiler instead: draw small programs of this DSL, for all its targets or for one. Repeatable.",
+)
 @_implementations
 @_against
 @trust_option
@@ -138,10 +146,12 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], tr
     Exit status: 0 nothing fails, 1 it fails, 2 usage, or nothing was judged, 3 a fault of the harness itself.
     """
     try:
-        case, found_on = read_case(case_file)
+        case, found_on = read_drawn(case_file)
         remembered = read_against(case_file)
     except CaseError as error:
         raise click.UsageError(f"{case_file}: {error}") from error
+    if isinstance(case, Program):
+        sys.exit(_replay_program(case, specs or (found_on or DSLS[0],)))
     named = (("--impl", None if specs else found_on), ("--against", None if against else remembered))
     require_trust(named, case_file, given=(*specs, *against), trust=trust)
     chosen = specs or (() if found_on is None else (found_on,))
@@ -181,7 +191,23 @@ for verb in VERBS:
     main.add_command(verb)
 
 
-def _check_once(spec: str, implementation: Implementation, case: Case, device: str, peers: Sequence[Peer]) -> list[Verdict]:
+def _replay_program(program: Program, specs: Sequence[str]) -> int:
+    """Run a program on targets, show its text and what is wrong, and return the exit status."""
+    targets = load_targets(specs)
+    if not targets:
+        raise click.UsageError(f"--impl {specs[0]}: a program runs on one of {', '.join(TARGETS)}")
+    verdicts = []
+    for spec, target in targets:
+        click.echo(f"{program.id} on {target.name}\n\n{TARGETS[spec].text(program)}")
+        found = _check_once(spec, target, program, "cpu", ())
+        for one in found:
+            click.echo(f"{one.subject}: {one.symptom or one.status.value}{': ' if one.message else ''}{one.message}")
+        verdicts += found
+    failed = any(one.status is Status.FAIL for one in verdicts)
+    return 1 if failed else 0 if any(one.status is Status.PASS for one in verdicts) else 2
+
+
+def _check_once(spec: str, implementation: Tested, case: DrawnCase, device: str, peers: Sequence[Peer]) -> list[Verdict]:
     worker = WorkerClient(spec, implementation, device, peers=peers)
     try:
         worker.start(case, Level.FULL, measure=True)

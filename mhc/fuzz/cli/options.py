@@ -9,7 +9,8 @@ import torch
 from mhc.fuzz.check.differential import Peer
 from mhc.implementation import Implementation, ImplementationError
 from mhc.operator import DEFAULT
-from mhc.registry import built_in, load
+from mhc.programs.targets import TARGETS
+from mhc.registry import Tested, built_in, load
 
 
 def load_all(
@@ -63,6 +64,12 @@ def load_pairs(
     if not chosen:
         raise click.UsageError(f"--against: no implementation is left to compare with {', '.join(names)}; give --impl")
     return chosen, tuple(Peer.of(spec, implementation) for spec, implementation in peers)
+
+
+def load_targets(specs: Sequence[str]) -> list[tuple[str, Tested]]:
+    """Return the targets of programs that are named, which are the DSL's where only it is named."""
+    named = [one.name for spec in specs for one in TARGETS.values() if spec in {one.name, one.dsl}]
+    return [(name, TARGETS[name]) for name in dict.fromkeys(named)]
 
 
 def elsewhere(implementation: Implementation, device: str, option: str = "--impl") -> str:

@@ -24,7 +24,7 @@ from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store, StoreError
 from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.cli.display import Display, display
-from mhc.fuzz.cli.options import load_pairs
+from mhc.fuzz.cli.options import load_pairs, load_targets
 from mhc.fuzz.cli.settings import Settings
 from mhc.fuzz.cli.trust import has_outside
 from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
@@ -34,7 +34,8 @@ from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.findings.known_issues import KNOWN_ISSUES
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault
-from mhc.implementation import Implementation
+from mhc.programs.targets import ProgramTarget
+from mhc.registry import Tested
 
 MINIMISE = True
 _ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM  # and SIGHUP, where it is not ignored
@@ -43,7 +44,11 @@ _ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SI
 def run_campaign(settings: Settings) -> int:
     """Run a campaign to its end, write its reports, and return the exit status."""
     here, operator = settings.on is None, settings.operator
-    loaded, peers = load_pairs(settings.specs, settings.against, settings.device, here=here, operator=operator)
+    peers: tuple[Peer, ...] = ()
+    if settings.programs:
+        loaded: Sequence[tuple[str, Tested]] = load_targets(settings.specs)
+    else:
+        loaded, peers = load_pairs(settings.specs, settings.against, settings.device, here=here, operator=operator)
     settings, store = _opened(settings)
     folder = settings.folder
     again = "resuming" if settings.resumed else "reports in"
@@ -174,19 +179,22 @@ def _executor(settings: Settings, specs: Specs, peers: Sequence[Peer]) -> Execut
     )
 
 
-def _who(loaded: Sequence[tuple[str, Implementation]], peers: Sequence[Peer]) -> str:
+def _who(loaded: Sequence[tuple[str, Tested]], peers: Sequence[Peer]) -> str:
     names = ", ".join(implementation.name for _, implementation in loaded)
     return f"{names} against {', '.join(peer.name for peer in peers)}" if peers else names
 
 
-def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Implementation]], peers: Sequence[Peer]) -> None:
+def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Tested]], peers: Sequence[Peer]) -> None:
     """Write down what the run is, for its reports and for `--resume`."""
     store.set_meta(
         seed=settings.seed,
         device=settings.device,
         workers=settings.workers,
         max_elements=settings.max_elements,
-        implementations=[{"name": one.name, "spec": spec, "precision": one.declared.words} for spec, one in loaded],
+        implementations=[
+            {"name": one.name, "spec": spec, "precision": "" if isinstance(one, ProgramTarget) else one.declared.words}
+            for spec, one in loaded
+        ],
         chosen=bool(settings.specs),
         against=list(settings.against),
         partners=[peer.name for peer in peers],

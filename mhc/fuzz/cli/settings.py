@@ -20,6 +20,7 @@ from mhc.fuzz.cli.trust import require_trust
 from mhc.fuzz.executors.ray_cluster import join
 from mhc.fuzz.worker.limits import Limits
 from mhc.operator import DEFAULT
+from mhc.programs.targets import DSLS, TARGETS
 
 _DEFAULT_SECONDS = 60.0
 _MEMORY_SHARE = 0.8
@@ -33,6 +34,7 @@ class Settings:
         max_elements: of x at model sizes; None: the device's default.
         device_memory: bytes that a worker may use where kernels run.
         operator: whose built-in implementations run, where `specs` names none.
+        programs: `specs` are targets of programs.
         on: the joined Ray cluster; None: this machine.
     """
 
@@ -50,6 +52,7 @@ class Settings:
     max_elements: int | None = None
     on: str | None = None
     operator: str = DEFAULT
+    programs: bool = False
 
 
 def settings_of(
@@ -72,6 +75,7 @@ def settings_of(
     max_elements: int | None = None,
     on: str | None = None,
     operator: str | None = None,
+    programs: tuple[str, ...] = (),
 ) -> Settings:
     """Return the settings that the options mean.
 
@@ -86,10 +90,13 @@ def settings_of(
         raise click.UsageError("give --hours or --minutes, not both")
     if operator is not None and specs:
         raise click.UsageError("give --operator, for its built-in implementations, or --impl, not both")
+    if programs and (specs or against or operator):
+        raise click.UsageError("give --programs, or --impl, --against and --operator, not both")
+    specs = specs or programs
     seconds = hours * 3600 if hours is not None else None if minutes is None else minutes * 60
     if resume is not None:
         if specs or against or operator or seed is not None:
-            own = "--operator, --impl, --against and --seed"
+            own = "--programs, --operator, --impl, --against and --seed"
             raise click.UsageError(f"--resume takes the run's own {own}; give none of them")
         meta = _meta_of(resume)
         specs, device, seed = tuple(one["spec"] for one in meta["implementations"]), meta["device"], meta["seed"]
@@ -133,6 +140,7 @@ def settings_of(
         max_elements=max_elements,
         on=on,
         operator=operator or DEFAULT,
+        programs=all(one in TARGETS or one in DSLS for one in specs) and bool(specs),
     )
 
 

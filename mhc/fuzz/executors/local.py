@@ -15,10 +15,10 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import Process, Target, WorkerLost, attend
 from mhc.fuzz.worker.protocol import Fault, Message, Minimise, Minimised, Request
-from mhc.implementation import Implementation
+from mhc.registry import Tested
 from oracles.verdict import Verdict
 
-Specs = Mapping[str, tuple[str, Implementation]]
+Specs = Mapping[str, tuple[str, Tested]]
 """(name on the command line, implementation) by the implementation's name."""
 
 _LOOK = 0.25  # seconds between looks at processes that send nothing

@@ -9,12 +9,15 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from mhc import drawn_case
 from mhc.case import Case
 from mhc.case_json import CaseError
+from mhc.drawn_case import DrawnCase
 from mhc.environment import environment
 from mhc.files import read_json
 from mhc.fuzz.findings.fingerprint import Fingerprint
-from mhc.implementation import Implementation
+from mhc.programs.grammar import Program
+from mhc.registry import Tested
 from oracles.verdict import Verdict
 
 _Record = TypeVar("_Record", Fingerprint, "Reduction")
@@ -70,10 +73,21 @@ class Finding:
     fingerprint: Fingerprint
     spec: str
     variables: Mapping[str, str]
-    case: Case
+    case: DrawnCase
     message: str
     reduction: Reduction | None = None
     against: str | None = None
+
+    @property
+    def operator_case(self) -> Case:
+        """Return the case of an operator.
+
+        Raises:
+            CaseError: it is a program.
+        """
+        if isinstance(self.case, Program):
+            raise CaseError("case", "is a program, and no case of an operator")
+        return self.case
 
     @property
     def hung(self) -> bool:
@@ -99,17 +113,17 @@ class Finding:
         return json.dumps(self.document, indent=2) + "\n"
 
 
-def finding(spec: str, implementation: Implementation, case: Case, verdict: Verdict, against: str | None = None) -> Finding:
+def finding(spec: str, tested: Tested, case: DrawnCase, verdict: Verdict, against: str | None = None) -> Finding:
     """Return the finding that a failing verdict makes; a kernel's long message is cut.
 
     Args:
-        spec, against: how the implementation, and the one that it was compared with, were named on the command line.
+        spec, against: how what is tested, and what it was compared with, were named on the command line.
     """
     message = verdict.message if len(verdict.message) <= _LONGEST else verdict.message[:_LONGEST] + "..."
     return Finding(
-        fingerprint=Fingerprint.of(verdict, case.operator, implementation.name),
+        fingerprint=Fingerprint.of(verdict, str(tested.operator), tested.name),
         spec=spec,
-        variables=dict(implementation.env),
+        variables=dict(tested.env),
         case=case,
         message=message,
         against=against,
@@ -151,17 +165,17 @@ def from_document(document: object) -> Finding:
     for name in ("fingerprint", "implementation", "case"):
         if name not in document:
             raise CaseError(name, "missing; this is no finding")
-    case, reduction = Case.from_document(document["case"]), document.get("reduction")
+    drawn, reduction = drawn_case.from_document(document["case"]), document.get("reduction")
     _environment(document.get("environment", {}))
     fingerprint = _read(Fingerprint, "fingerprint", document["fingerprint"])
     reduced = None if reduction is None else _read(Reduction, "reduction", reduction)
-    if fingerprint.operator != case.operator:
-        raise CaseError("fingerprint.operator", f"must be its case's, {case.operator}, was {fingerprint.operator!r}")
+    if isinstance(drawn, Case) and fingerprint.operator != drawn.operator:
+        raise CaseError("fingerprint.operator", f"must be its case's, {drawn.operator}, was {fingerprint.operator!r}")
     return Finding(
         fingerprint=fingerprint,
         spec=_text(document, "implementation") or "",
         variables={},
-        case=case,
+        case=drawn,
         message=_text(document, "message") or "",
         reduction=reduced,
         against=_text(document, "against"),
@@ -174,6 +188,14 @@ def read_case(path: Path) -> tuple[Case, str | None]:
     Raises:
         CaseError: the file holds no case that this version can read; the message names the field.
     """
+    case, spec = read_drawn(path)
+    if isinstance(case, Program):
+        raise CaseError("case", "is a program, and no case of an operator")
+    return case, spec
+
+
+def read_drawn(path: Path) -> tuple[DrawnCase, str | None]:
+    """Return what `read_case` does, or a program."""
     return _case_of(read_json(path))
 
 
@@ -187,10 +209,10 @@ def read_against(path: Path) -> str | None:
     return _text(document, "against") if isinstance(document, Mapping) else None
 
 
-def _case_of(document: object) -> tuple[Case, str | None]:
+def _case_of(document: object) -> tuple[DrawnCase, str | None]:
     if isinstance(document, Mapping) and "case" in document:
-        return Case.from_document(document["case"]), _text(document, "implementation")
-    return Case.from_document(document), None
+        return drawn_case.from_document(document["case"]), _text(document, "implementation")
+    return drawn_case.from_document(document), None
 
 
 def _text(document: Mapping[str, object], name: str) -> str | None:

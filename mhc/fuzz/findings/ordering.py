@@ -3,6 +3,9 @@
 import math
 
 from mhc.case import Case
+from mhc.drawn_case import DrawnCase
+from mhc.programs import edits
+from mhc.programs.grammar import Program
 from mhc.recipe import INTEGER_KINDS, Layout, Recipe
 from strategies.cases import DTYPES
 from strategies.values import KINDS as DRAWN_KINDS
@@ -20,16 +23,20 @@ _ONE_ELEMENT, _CONSTANT, _ALTERNATING, _FEW_ELEMENTS, _OTHERS = range(1, 6)
 assert set(KINDS) == set(DRAWN_KINDS)
 
 
-def rank(case: Case) -> tuple[object, ...]:
+def rank(case: DrawnCase) -> tuple[object, ...]:
     """Return a tuple that is smaller for simpler cases: pinned schedules, sizes, dtype, scalars, values and layouts."""
+    if isinstance(case, Program):
+        return edits.rank(case)
     pinned = sum(1 + len(schedule) for schedule in case.schedules.values())
     shape = tuple(case.sizes[name] or math.inf if name in case.sizes else 0 for name in case.table.axis_names)
     tensors = tuple((1, *_recipe(case.tensors[spec.name])) if case.has(spec.name) else (0,) for spec in case.table.drawn)
     return pinned, _volume(case), shape, DTYPES.index(case.dtype), scalars_rank(case), tensors
 
 
-def elements(case: Case) -> int:
-    """Return the number of elements of the operator's first input, x."""
+def elements(case: DrawnCase) -> int:
+    """Return the number of elements of the operator's first input, x; of a program, of all its buffers."""
+    if isinstance(case, Program):
+        return sum(one.size for one in case.buffers)
     return math.prod(case.table.inputs[0].shape(case.sizes))
 
 

@@ -5,8 +5,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mhc.case import Case, default_case
+from mhc.drawn_case import DrawnCase
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
@@ -14,8 +16,9 @@ from mhc.fuzz.minimise.sandbox import LEAST_LIMIT, Sandbox, Start, least_limit, 
 from mhc.fuzz.minimise.search import search
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
-from mhc.implementation import Implementation
-from mhc.registry import load
+from mhc.programs.grammar import Program
+from mhc.programs.minimise import search as search_programs
+from mhc.registry import Tested, load_tested
 from oracles import sequence
 from oracles.verdict import Status
 
@@ -56,17 +59,17 @@ def minimise(
     """
     began = clock()
     if start is None:
-        implementation = load(found.spec)
+        implementation = load_tested(found.spec)
         start, least = processes(found.spec, implementation, device, found.against), least_limit(implementation)
         found = replace(found, variables=implementation.env)
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     try:
-        if found.hung:  # measure a healthy case, so that a hang is detected soon
+        if found.hung and isinstance(found.case, Case):  # measure a healthy case, so that a hang is detected soon
             sandbox.seen(default_case(operator=found.case.operator, dtype=found.case.dtype), found.fingerprint, Level.PLAIN)
             sandbox.stop()
         probe = _Probe(found, sandbox)
         if probe.depth is not None:
-            smallest = search(found.case, probe.holds, checks=checks, seconds=seconds - (clock() - began), clock=clock)
+            smallest = _search(found.case, probe.holds, checks=checks, seconds=seconds - (clock() - began), clock=clock)
             small = replace(found, case=smallest, message=probe.messages.get(smallest, found.message))
         else:
             small = found
@@ -87,6 +90,13 @@ def minimise(
     return replace(confirmed, reduction=reduction)
 
 
+def _search(case: DrawnCase, holds: Callable[[Any], bool], **limits: Any) -> DrawnCase:
+    """Return the simplest case, or the simplest program, that `holds`."""
+    if isinstance(case, Program):
+        return search_programs(case, holds, **limits)
+    return search(case, holds, **limits)
+
+
 def _after_others(found: Finding, start: Start, least: float) -> str:
     """Return, for a case that is right by itself, how the sequence gate fails on it; empty where it does not."""
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
@@ -100,7 +110,7 @@ def _after_others(found: Finding, start: Start, least: float) -> str:
 
 def run_minimise(
     request: Minimise,
-    implementation: Callable[[], Implementation],
+    implementation: Callable[[], Tested],
     device: str,
     limits: Limits,
     *,
@@ -175,13 +185,13 @@ class _Probe:
         self._found = found
         self._sandbox = sandbox
         self._tries = 1
-        self.messages: dict[Case, str] = {}
+        self.messages: dict[DrawnCase, str] = {}
         self.depth: Level | None = Level.PLAIN
         if not self._once(found.case):
             self.depth = Level.FULL
         self._settle()
 
-    def holds(self, case: Case) -> bool:
+    def holds(self, case: DrawnCase) -> bool:
         return any(self._once(case) for _ in range(self._tries))
 
     def _settle(self) -> None:
@@ -202,7 +212,7 @@ class _Probe:
         """Return the number of fresh processes to confirm the result in."""
         return RUNS if self._tries == 1 else _RUNS_FLAKY
 
-    def _once(self, case: Case) -> bool:
+    def _once(self, case: DrawnCase) -> bool:
         assert self.depth is not None
         verdict = self._sandbox.seen(case, self._found.fingerprint, self.depth)
         if verdict is not None:

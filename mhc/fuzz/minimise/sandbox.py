@@ -3,17 +3,16 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from mhc.case import Case
+from mhc.drawn_case import DrawnCase
 from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
-from mhc.implementation import Implementation
-from mhc.registry import load
+from mhc.registry import Tested, load
 from oracles import sequence
 from oracles.verdict import Verdict
 
@@ -30,7 +29,7 @@ class Process(Protocol):
     @property
     def retired(self) -> bool: ...
 
-    def start(self, case: Case, depth: Level) -> None: ...
+    def start(self, case: Any, depth: Level) -> None: ...
 
     def finish(self) -> list[Verdict]: ...
 
@@ -67,7 +66,7 @@ class Sandbox:
             return self._most
         return min(self._most, max(self._least, _HANG_FACTOR * self._slowest))
 
-    def seen(self, case: Case, fingerprint: Fingerprint, depth: Level) -> Verdict | None:
+    def seen(self, case: DrawnCase, fingerprint: Fingerprint, depth: Level) -> Verdict | None:
         """Return the verdict with that fingerprint, if the case fails so.
 
         What depends on the calls before it is tried in a new process.
@@ -82,7 +81,7 @@ class Sandbox:
             self._process.stop()
         self._process = None
 
-    def verdicts(self, case: Case, depth: Level) -> list[Verdict]:
+    def verdicts(self, case: DrawnCase, depth: Level) -> list[Verdict]:
         """Return the verdicts on a case; none where the harness is at fault."""
         self.checks += 1
         try:
@@ -104,7 +103,7 @@ class Sandbox:
 
 def processes(
     spec: str,
-    implementation: Implementation,
+    implementation: Tested,
     device: str,
     against: str | None = None,
     *,
@@ -127,6 +126,6 @@ def processes(
     )
 
 
-def least_limit(implementation: Implementation) -> float:
+def least_limit(implementation: Tested) -> float:
     """Return the seconds below which a case never counts as a hang."""
     return LEAST_LIMIT if implementation.compiles is None else _LEAST_COMPILED

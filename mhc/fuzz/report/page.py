@@ -8,7 +8,7 @@ from functools import cache, partial
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from mhc.case import Case
+from mhc import drawn_case
 from mhc.case_json import CaseError
 from mhc.fuzz.check.differential import Pair
 from mhc.fuzz.report import pictures, words
@@ -117,8 +117,7 @@ def _shade(n: int, most: int) -> str:
 
 def _case_id(case: str) -> str:
     try:
-        read = Case.from_json(case)
-        return f"{read.shape}, dtype = {read.dtype}"
+        return drawn_case.read(case).words
     except CaseError:
         return case
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mhc.case import Case
+from mhc import drawn_case
 from mhc.case_json import operator_of, parse
 from mhc.fuzz.campaign.harness_faults import FaultRecord, read_faults
 from mhc.fuzz.check.differential import Pair
@@ -62,7 +62,7 @@ class StoredFinding:
 
     @property
     def shape(self) -> str:
-        return f"{self.finding.case.shape}, dtype = {self.finding.case.dtype}"
+        return self.finding.case.words
 
     @property
     def reduction(self) -> Reduction | None:
@@ -93,7 +93,7 @@ class Unfinished:
     case: str | None
 
     def __str__(self) -> str:
-        case = "" if self.case is None else f" {Case.from_json(self.case).id}"
+        case = "" if self.case is None else f" {drawn_case.read(self.case).id}"
         return f"{self.implementation}: {self.doing}{case} for {duration(self.seconds)}"
 
 
@@ -247,7 +247,7 @@ class Run:
 
     def aspects(self) -> dict[str, list[str]]:
         """Return the labels of regions by aspect, including those without a case."""
-        operators = {found.finding.case.operator for found in self.findings}
+        operators = {found.finding.fingerprint.operator for found in self.findings}
         for by_name in self.worst.values():
             operators |= {operator_of(parse(case)) for _, case in by_name.values()}
         wanted = [label for name, table in OPERATORS.items() if name in operators for label in labels(table)]

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mhc.case import Case
+from mhc import drawn_case
+from mhc.drawn_case import DrawnCase
 from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.worker.limits import Limits
@@ -12,7 +13,7 @@ from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import Process
 from mhc.fuzz.worker.protocol import Check, Judged
 from mhc.fuzz.worker.session import device_lost
-from mhc.implementation import Implementation
+from mhc.registry import Tested
 from oracles.verdict import Verdict
 
 
@@ -35,7 +36,7 @@ class WorkerClient:
     def __init__(
         self,
         spec: str,
-        implementation: Implementation,
+        implementation: Tested,
         device: str,
         *,
         limit: float = 60.0,
@@ -52,13 +53,13 @@ class WorkerClient:
         self.limits = replace(limits or Limits(), compile=0.0, run=limit)
         self.retired = False
         self.compiled = 0
-        self.judged: Case | None = None
+        self.judged: DrawnCase | None = None
         self._log, self._gpu = log, gpu
         self._peers = peers
         self._waiting = waiting
         self._process: Process | None = None
 
-    def start(self, case: Case, depth: Level = Level.DRAWN, *, measure: bool = False) -> None:
+    def start(self, case: DrawnCase, depth: Level = Level.DRAWN, *, measure: bool = False) -> None:
         """Hand over a case; `finish` has its verdicts, and with `measure` the errors that they were judged by."""
         process = self._process or self._begin()
         process.send(Check(case=case.json, depth=depth, measure=measure))
@@ -76,7 +77,7 @@ class WorkerClient:
             assert ended is not None
             return [ended]
         self.compiled += answer.compiled
-        self.judged = Case.from_json(answer.case)
+        self.judged = drawn_case.read(answer.case)
         return list(answer.verdicts)
 
     def stop(self) -> None:

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mhc.fuzz.worker import frames
-from mhc.fuzz.worker.protocol import STACKS, Begun, Check, Fault, Judged, Message, Observe, Ready, Running
+from mhc.fuzz.worker.protocol import STACKS, Check, Fault, Message, Observe, Ready
 
 if TYPE_CHECKING:
     from mhc.fuzz.worker.limits import Peers
@@ -40,23 +40,23 @@ def serve(
     os.environ.update(variables)
     import torch  # noqa: PLC0415
 
-    from mhc.case import Case  # noqa: PLC0415
-    from mhc.fuzz.check.check import check  # noqa: PLC0415
-    from mhc.fuzz.check.timing import Timing  # noqa: PLC0415
-    from mhc.fuzz.worker.compile_count import compile_count, count_triton  # noqa: PLC0415
+    from mhc.fuzz.worker.compile_count import count_triton  # noqa: PLC0415
     from mhc.fuzz.worker.peer import run, start_peers  # noqa: PLC0415
-    from mhc.fuzz.worker.session import device_lost, run_session  # noqa: PLC0415
-    from mhc.registry import load  # noqa: PLC0415
+    from mhc.fuzz.worker.program_session import Programs  # noqa: PLC0415
+    from mhc.fuzz.worker.session import run_check, run_session  # noqa: PLC0415
+    from mhc.programs.targets import ProgramTarget  # noqa: PLC0415
+    from mhc.registry import load_tested  # noqa: PLC0415
 
     torch.set_num_threads(1)
     if device == "cuda" and importlib.util.find_spec("triton") is not None:
         count_triton()
     send = _Sender(connection)
     try:
-        implementation = load(spec)
+        implementation = load_tested(spec)
     except BaseException as error:  # the parent reports it
         send(Fault.of(error))
         return
+    programs = Programs(spec, send)
     running = start_peers(peers, device, bare, send, serve)
     send(Ready(stacks=stacks))
     while True:
@@ -65,23 +65,10 @@ def serve(
         except (EOFError, OSError):
             return
         try:
-            if isinstance(request, Check):
-                text = request.case
-                before = compile_count(implementation)
-                send(Begun(case=text, number=0))
-                clock = Timing(on_run=lambda nth: send(Running(nth=nth)))
-                judged = check(
-                    implementation,
-                    Case.from_json(text),
-                    device,
-                    request.depth,
-                    clock,
-                    peers=running,
-                    measure=request.measure,
-                )
-                compiled = compile_count(implementation) - before
-                send(Judged(case=judged.case.json, verdicts=tuple(judged.verdicts), compiled=compiled))
-                if device_lost(judged.verdicts):
+            if isinstance(implementation, ProgramTarget):
+                programs.answer(implementation, request)
+            elif isinstance(request, Check):
+                if not run_check(implementation, device, request, send, running):
                     _leave()
             elif isinstance(request, Observe):
                 text = request.case

@@ -15,7 +15,7 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.check.timing import Timing
 from mhc.fuzz.findings.finding import finding
 from mhc.fuzz.worker.compile_count import compile_count
-from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Round, Running
+from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Round, Running
 from mhc.implementation import Implementation
 from oracles import liveness, refusal
 from oracles.judge import outcomes
@@ -81,6 +81,24 @@ def run_session(
         raise faults[0]
     send(Done(drawing=max(0.0, time.perf_counter() - started - checking), lost=lost))
     return not lost
+
+
+def run_check(
+    implementation: Implementation,
+    device: str,
+    request: Check,
+    send: Callable[[Message], None],
+    peers: Sequence[RunningPeer] = (),
+) -> bool:
+    """Judge one case, and send its verdicts. Return False where the device is lost."""
+    before = compile_count(implementation)
+    send(Begun(case=request.case))
+    clock = Timing(on_run=lambda nth: send(Running(nth=nth)))
+    case = Case.from_json(request.case)
+    judged = check(implementation, case, device, request.depth, clock, peers=peers, measure=request.measure)
+    compiled = compile_count(implementation) - before
+    send(Judged(case=judged.case.json, verdicts=tuple(judged.verdicts), compiled=compiled))
+    return not device_lost(judged.verdicts)
 
 
 def _configured(request: Round) -> hypothesis.settings:

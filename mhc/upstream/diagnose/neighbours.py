@@ -32,11 +32,11 @@ def peers(found: Finding, device: str, log: Path) -> list[Elsewhere]:
     here = [one for one in dict.fromkeys((device, "cpu", "cuda")) if one == "cpu" or torch.cuda.is_available()]
     said = []
     own = load(found.spec)
-    for name, implementation in built_in(found.case.operator).items():
+    for name, implementation in built_in(found.operator_case.operator).items():
         if name == found.spec:
             continue
         where = next((one for one in here if one in implementation.devices), None)
-        if where is None or implementation.refusal(found.case, where) is not None:
+        if where is None or implementation.refusal(found.operator_case, where) is not None:
             continue
         worker = WorkerClient(name, implementation, where, limit=LIMIT, log=log)
         try:
@@ -62,9 +62,9 @@ def peers(found: Finding, device: str, log: Path) -> list[Elsewhere]:
 def schedules(found: Finding, start: Start) -> list[Elsewhere]:
     """Run the case with one choice of the implementation's schedule pinned to another value."""
     implementation = load(found.spec)
-    pinned = dict(found.case.schedules.get(implementation.name, {}))
+    pinned = dict(found.operator_case.schedules.get(implementation.name, {}))
     changes = [
-        (f"schedule {key} = {value}", replace(found.case, schedules={implementation.name: {**pinned, key: value}}))
+        (f"schedule {key} = {value}", replace(found.operator_case, schedules={implementation.name: {**pinned, key: value}}))
         for key, values in implementation.schedule.items()
         for value in dict.fromkeys((values[0], values[-1]))
         if pinned.get(key) != value
@@ -84,7 +84,7 @@ def neighbours(found: Finding, start: Start) -> list[Elsewhere]:
 
     A case that the implementation refuses, or where something else goes wrong, is left out.
     """
-    return _tried(found, start, _changed(found.case))
+    return _tried(found, start, _changed(found.operator_case))
 
 
 def _tried(found: Finding, start: Start, changes: Iterable[tuple[str, Case]]) -> list[Elsewhere]:

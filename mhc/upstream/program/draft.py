@@ -63,7 +63,7 @@ def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
     ends = recording.raised is not None or recording.found.fingerprint.subject == "process"
     if not ends and (recording.band is not None or _wanted(recording)):
         raise ExportError("what is written, and not returned, is shown by launches alone")
-    case, table = recording.inputs.case, recording.found.case.table
+    case, table = recording.inputs.case, recording.found.operator_case.table
     arguments = getattr(table, f"{recording.stage}_arguments")
     keywords = recording.implementation.keywords(case.scalars, case.schedules.get(recording.implementation.name))
     kernel, texts = whole.names[key], texts_of(whole)

@@ -97,7 +97,7 @@ def record(found: Finding, device: str, on_launch: Callable[[Recording], None] |
     implementation = load(found.spec)
     ends = found.fingerprint.oracle == liveness.NAME and found.fingerprint.subject == "process"
     here = scene(found, implementation, device)
-    table = found.case.table
+    table = found.operator_case.table
     outputs = tuple(spec.name for spec in table.outputs)
     given = {**here.inputs.tensors, **here.saved}
     for stage in _stages(found, implementation):
@@ -135,7 +135,7 @@ def _stages(found: Finding, implementation: Implementation) -> list[str]:
         return [stage for stage in ("forward", "backward") if getattr(implementation, stage) is not None]
     if subject in {"forward", "backward"}:
         return [subject]
-    return ["forward" if subject in {spec.name for spec in found.case.table.outputs} else "backward"]
+    return ["forward" if subject in {spec.name for spec in found.operator_case.table.outputs} else "backward"]
 
 
 def _run(
@@ -149,7 +149,7 @@ def _run(
     given = _of_stage(place(inputs, saved).tensors, recording.scene, recording.stage)
     found, implementation, stage = recording.found, recording.implementation, recording.stage
     case = recording.inputs.case
-    arguments = [given[name] for name in getattr(found.case.table, f"{stage}_arguments")]
+    arguments = [given[name] for name in getattr(found.operator_case.table, f"{stage}_arguments")]
     keywords = implementation.keywords(case.scalars, case.schedules.get(implementation.name))
     returned, raised = None, None
     device = recording.inputs.device.type

@@ -62,7 +62,7 @@ def scene(found: Finding, implementation: Implementation, device: str) -> Scene:
         ExportError: the gate finds nothing wrong, or nothing that a program could show.
     """
     oracle, symptom = found.fingerprint.oracle, found.fingerprint.symptom
-    inputs = materialise(found.case, device)
+    inputs = materialise(found.operator_case, device)
     wanted = reference(inputs)
     allowed = tolerances(inputs, wanted, declared=implementation.declared)
     if oracle in ONE_RUN:

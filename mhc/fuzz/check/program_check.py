@@ -1,0 +1,94 @@
+"""Judges what a compiler makes of a program: its outputs against the evaluator's, bit for bit."""
+
+from typing import Any
+
+import numpy as np
+
+from mhc.programs import grammar
+from mhc.programs.evaluate import Invalid, evaluate
+from mhc.programs.grammar import Program, walk
+from mhc.programs.targets import ProgramTarget
+from mhc.programs.tilelang_c import CompileError
+from oracles.verdict import Verdict, element_name, failed, not_applicable, passed
+
+EVALUATOR, COMPILER = "evaluator", "compiler"
+WRONG = "wrong value"
+
+
+def check(target: ProgramTarget, program: Program) -> list[Verdict]:
+    """Return a verdict for each output; where it does not compile, one on the stage that fails."""
+    try:
+        wanted = evaluate(program)
+    except Invalid as reason:
+        return [not_applicable(EVALUATOR, "program", str(reason))]
+    try:
+        got = target.run(program)
+    except CompileError as error:
+        return [failed(COMPILER, error.stage, error.kind, str(error))]
+    return [_compared(name, wanted[name], got[name], program) for name in wanted]
+
+
+def _compared(name: str, wanted: np.ndarray[Any, Any], got: np.ndarray[Any, Any], program: Program) -> Verdict:
+    """Return the verdict on an output; 0.0 and -0.0 are one value, since the order of a sum decides on the sign."""
+    wrong = wanted != got
+    if not wrong.any():
+        return passed(EVALUATOR, name)
+    at = tuple(int(one) for one in np.argwhere(wrong)[0])
+    message = f"{element_name(name, at)} = {got[at]}, evaluator {wanted[at]}; {wrong.sum()} of {wrong.size} differ"
+    return failed(EVALUATOR, signature(program), WRONG, message)
+
+
+def signature(program: Program) -> str:
+    """Return the operations of a program in words: of a minimal one it says which are needed for the failure."""
+    found: dict[str, None] = {}
+    for statement in walk(program):
+        match statement:
+            case grammar.For(kind=kind) if kind != "serial":
+                found[f"T.{kind}"] = None
+            case grammar.If():
+                found["if"] = None
+            case grammar.Copy():
+                found["T.copy"] = None
+            case grammar.Store(at=at) | grammar.Load(at=at):
+                for index in at:
+                    found.update((f"{one} in an index", None) for one in _operations(index, program))
+    inside = {id(node) for one in walk(program) for at in [getattr(one, "at", ())] for index in at for node in walk(index)}
+    for node in walk(program):
+        if id(node) not in inside:
+            found.update((one, None) for one in _operation(node, program))
+    return ", ".join(sorted(found)) or "none"
+
+
+def _operations(node: Any, program: Program) -> list[str]:
+    return [one for inner in walk(node) for one in _operation(inner, program)]
+
+
+def _operation(node: Any, program: Program) -> list[str]:
+    match node:
+        case grammar.Binary(op=op, a=a):
+            return [_of(op, grammar.dtype_of(a, program))]
+        case grammar.Unary(op=op, a=a):
+            return [_of(f"unary {op}", grammar.dtype_of(a, program))]
+        case grammar.Cast(dtype=dtype):
+            return [_of("cast to", dtype, "int32 cast")]
+        case grammar.Bits():
+            return ["reinterpret"]
+        case grammar.Select():
+            return ["if_then_else"]
+    return []
+
+
+def _of(what: str, dtype: str, plain: str = "") -> str:
+    """Return an operation with its dtype, unless that is int32."""
+    return f"{what} {dtype}" if dtype != "int32" else plain or what
+
+
+def features(program: Program) -> frozenset[str]:
+    """Return the labels of what a program has, for the map of what was covered."""
+    labels = {f"node: {type(node).__name__.lower()}" for node in walk(program)}
+    labels |= {f"operation: {one}" for node in walk(program) for one in _operation(node, program)}
+    labels |= {f"dtype: {one.dtype}" for one in program.buffers}
+    labels |= {f"scope: {one.scope}" for one in program.buffers}
+    labels |= {f"loop: {one.kind}" for one in walk(program) if isinstance(one, grammar.For)}
+    labels.add(f"grid: {len(program.grid)} axes" if program.grid != (1,) else "grid: one block")
+    return frozenset(labels)

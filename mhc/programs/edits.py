@@ -1,0 +1,268 @@
+"""Programs that differ from a program by one step: what the minimiser tries, the biggest steps first."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from mhc.programs import grammar
+from mhc.programs.evaluate import block_name
+from mhc.programs.grammar import Const, Expr, Load, Node, Program, Statement, Var, children, dtype_of, walk
+
+Step = Callable[[Program], Iterator[Program]]
+_SIMPLE = {"+": 0, "-": 0}
+_KINDS = {"serial": 0, "unroll": 1}
+
+
+def rank(program: Program) -> tuple[Any, ...]:
+    """Return how simple a program is; the minimiser never goes up."""
+    nodes = list(walk(program))
+    constants = [one for one in nodes if isinstance(one, Const)]
+    loops = [one for one in nodes if isinstance(one, grammar.For)]
+    return (
+        len(program.configs),
+        len(nodes) + len(program.buffers),
+        len(program.grid),
+        sum(one.size for one in program.buffers) + sum(program.grid),
+        sum(one != "int32" for one in (*(one.dtype for one in program.buffers), *(one.dtype for one in constants))),
+        sum(_KINDS.get(one.kind, 2) + one.begin for one in loops),
+        sum(abs(one.value) for one in constants),
+        sum(one.value < 0 for one in constants),
+        sum(abs(one.least) + abs(one.most) for one in program.buffers),
+        program.seed,
+        sum(one.op not in _SIMPLE for one in nodes if isinstance(one, grammar.Binary)),
+    )
+
+
+def tidy(program: Program) -> Program:
+    """Return the program without buffers that it does not name."""
+    used = {one.buffer for one in walk(program) if isinstance(one, (Load, grammar.Store))}
+    used |= {one.name for one in walk(program) if isinstance(one, (Var, grammar.Assign))}
+    used |= {name for one in walk(program) if isinstance(one, grammar.Copy) for name in (one.source, one.target)}
+    return replace(program, buffers=tuple(one for one in program.buffers if one.name in used))
+
+
+def statements(program: Program) -> Iterator[Program]:
+    """Leave out a statement, or put what is in a loop or a branch in its place."""
+
+    def change(node: Statement) -> Iterator[tuple[Statement, ...]]:
+        yield ()
+        if isinstance(node, grammar.For):
+            for at in dict.fromkeys((node.begin, node.begin + 1, node.begin + node.extent - 1)):
+                if at < node.begin + node.extent:
+                    yield tuple(_put(one, {node.var: Const(at)}) for one in node.body)
+        elif isinstance(node, grammar.If):
+            yield node.then
+            yield node.otherwise
+            if node.otherwise:
+                yield (replace(node, otherwise=()),)
+
+    for body in _bodies(program.body, change):
+        yield replace(program, body=body)
+
+
+def settings(program: Program) -> Iterator[Program]:
+    """Leave out pass configs and blocks."""
+    for name in program.configs:
+        yield replace(program, configs={one: value for one, value in program.configs.items() if one != name})
+    if program.grid != (1,):
+        for index in (0, 1):
+            at: dict[str, Expr] = {block_name(axis): Const(min(index, size - 1)) for axis, size in enumerate(program.grid)}
+            yield replace(program, grid=(1,), body=tuple(_put(one, at) for one in program.body))
+
+
+def expressions(program: Program) -> Iterator[Program]:
+    """Put an operand, a loaded element, an index or a small constant in the place of an expression."""
+
+    def change(node: Expr) -> Iterator[Expr]:
+        dtype = dtype_of(node, program)
+        for one in _below(node):
+            if dtype_of(one, program) == dtype:
+                yield one
+        if isinstance(node, grammar.Select):
+            return
+        if not isinstance(node, (Const, Var)):
+            if dtype == "int32":
+                yield from (Var(name) for name in _indices(program))
+            if not isinstance(node, Load):
+                for buffer in program.buffers:
+                    if buffer.dtype == dtype and buffer.scope != "var" and not buffer.written and len(buffer.shape) == 1:
+                        yield from (Load(buffer.name, (Var(name),)) for name in _indices(program))
+        if not isinstance(node, Const):
+            kind = float if dtype in grammar.FLOATS else int
+            yield from (Const(kind(value), dtype) for value in (0, 1))
+
+    for body in _expressions(program.body, change):
+        yield replace(program, body=body)
+
+
+def sizes(program: Program) -> Iterator[Program]:
+    """Make loops shorter and buffers smaller."""
+
+    def change(node: Statement) -> Iterator[tuple[Statement, ...]]:
+        if isinstance(node, grammar.For):
+            for extent in dict.fromkeys((1, 2, node.extent // 2, node.extent - 1)):
+                if 0 < extent < node.extent:
+                    yield (replace(node, extent=extent),)
+            if node.begin:
+                yield (replace(node, begin=0),)
+            if node.kind != "serial":
+                yield (replace(node, kind="serial"),)
+
+    for number, one in enumerate(program.buffers):
+        for axis, size in enumerate(one.shape):
+            for smaller in dict.fromkeys((1, 2, size // 2, size - 1)):
+                if 0 < smaller < size and one.scope != "var":
+                    shape = (*one.shape[:axis], smaller, *one.shape[axis + 1 :])
+                    yield _with_buffer(program, number, shape=shape)
+        if len(one.shape) > 1:
+            for axis in range(len(one.shape)):
+                yield _without_axis(program, one.name, axis)
+    for axis, blocks in enumerate(program.grid):
+        for smaller in dict.fromkeys((2, blocks - 1)):
+            if 0 < smaller < blocks:
+                yield replace(program, grid=(*program.grid[:axis], smaller, *program.grid[axis + 1 :]))
+    for body in _bodies(program.body, change):
+        yield replace(program, body=body)
+
+
+def values(program: Program) -> Iterator[Program]:
+    """Make constants, dtypes, inputs and operations simpler."""
+
+    def change(node: Expr) -> Iterator[Expr]:
+        if isinstance(node, Const) and node.dtype not in grammar.FLOATS:
+            value = int(node.value)
+            near = (value - 1,) if 0 < value < 64 else ()
+            for other in dict.fromkeys((0, 1, 2, 3, abs(value), value // 16, value // 2, *near)):
+                if abs(other) < abs(value) or 0 <= other == -value:
+                    yield replace(node, value=other)
+            if node.dtype != "int32" and -(2**31) <= value < 2**31:
+                yield replace(node, dtype="int32")
+        elif isinstance(node, grammar.Binary) and node.op not in _SIMPLE and node.op not in grammar.LOGIC:
+            if node.op not in grammar.COMPARISONS:
+                yield replace(node, op="+")
+        elif isinstance(node, (grammar.Cast, grammar.Bits)) and node.dtype != "int32":
+            yield replace(node, dtype="int32")
+
+    for number, one in enumerate(program.buffers):
+        if one.dtype != "int32":
+            yield _with_buffer(program, number, dtype="int32")
+            yield _all_in_int32(program, one.dtype)
+        for least, most in ((0, 9), (0, 1), (0, one.most), (max(one.least, -9), min(one.most, 9))):
+            if not one.written and one.scope == "global" and abs(least) + abs(most) < abs(one.least) + abs(one.most):
+                yield _with_buffer(program, number, least=least, most=most)
+    if program.seed:
+        yield replace(program, seed=0)
+    for body in _expressions(program.body, change):
+        yield replace(program, body=body)
+
+
+STEPS: tuple[Step, ...] = (settings, statements, expressions, sizes, values)
+
+
+def _with_buffer(program: Program, number: int, **changes: Any) -> Program:
+    changed = replace(program.buffers[number], **changes)
+    return replace(program, buffers=(*program.buffers[:number], changed, *program.buffers[number + 1 :]))
+
+
+def _all_in_int32(program: Program, dtype: str) -> Program:
+    """Return the program with int32 wherever it names the dtype."""
+
+    def change(node: Expr) -> Expr:
+        if isinstance(node, Const) and node.dtype == dtype:
+            return replace(node, dtype="int32", value=int(node.value))
+        if isinstance(node, (grammar.Cast, grammar.Bits)) and node.dtype == dtype:
+            return replace(node, dtype="int32")
+        return node
+
+    buffers = tuple(replace(one, dtype="int32") if one.dtype == dtype else one for one in program.buffers)
+    return replace(program, buffers=buffers, body=tuple(_mapped(one, change) for one in program.body))
+
+
+def _without_axis(program: Program, name: str, axis: int) -> Program:
+    """Return the program with one axis of a buffer fewer."""
+
+    def shorter(at: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*at[:axis], *at[axis + 1 :])
+
+    def change(node: Any) -> Any:
+        return replace(node, at=shorter(node.at)) if isinstance(node, Load) and node.buffer == name else node
+
+    def statement(node: Statement) -> Statement:
+        mapped: Statement = _mapped(node, change, statement)
+        if isinstance(mapped, grammar.Store) and mapped.buffer == name:
+            return replace(mapped, at=shorter(mapped.at))
+        return mapped
+
+    buffers = tuple(replace(one, shape=shorter(one.shape)) if one.name == name else one for one in program.buffers)
+    copied = any(isinstance(one, grammar.Copy) and name in (one.source, one.target) for one in walk(program))
+    return program if copied else replace(program, buffers=buffers, body=tuple(statement(one) for one in program.body))
+
+
+def _indices(program: Program) -> list[str]:
+    return [one.var for one in walk(program) if isinstance(one, grammar.For)]
+
+
+def _below(node: Expr) -> Iterator[Expr]:
+    for one in children(node):
+        yield one  # type: ignore[misc]  # below an expression are expressions
+        yield from _below(one)  # type: ignore[arg-type]
+
+
+def _bodies(
+    body: tuple[Statement, ...], change: Callable[[Statement], Iterator[tuple[Statement, ...]]]
+) -> Iterator[tuple[Statement, ...]]:
+    """Yield the statements with one of them, at any depth, replaced by others."""
+    for at, node in enumerate(body):
+        before, after = body[:at], body[at + 1 :]
+        for others in change(node):
+            yield (*before, *others, *after)
+        for name in ("body", "then", "otherwise"):
+            for inner in _bodies(getattr(node, name, ()), change):
+                yield (*before, replace(node, **{name: inner}), *after)
+
+
+def _expressions(body: tuple[Statement, ...], change: Callable[[Expr], Iterator[Expr]]) -> Iterator[tuple[Statement, ...]]:
+    """Yield the statements with one expression, at any depth, replaced by another."""
+    for at, node in enumerate(body):
+        for other in _inside(node, change):
+            yield (*body[:at], other, *body[at + 1 :])
+
+
+def _inside(node: Any, change: Callable[[Expr], Iterator[Expr]]) -> Iterator[Any]:
+    """Yield a node with one expression below it replaced."""
+    for name in node.__struct_fields__:
+        value = getattr(node, name)
+        if isinstance(value, tuple):
+            for at, one in enumerate(value):
+                if isinstance(one, grammar.NODES):
+                    for other in _one(one, change):
+                        yield replace(node, **{name: (*value[:at], other, *value[at + 1 :])})
+        elif isinstance(value, grammar.EXPRESSIONS):
+            for other in _one(value, change):
+                yield replace(node, **{name: other})
+
+
+def _one(node: Any, change: Callable[[Expr], Iterator[Expr]]) -> Iterator[Any]:
+    if isinstance(node, grammar.EXPRESSIONS):
+        yield from change(node)
+    yield from _inside(node, change)
+
+
+def _mapped(node: Any, change: Callable[[Any], Any], statement: Callable[[Any], Any] | None = None) -> Any:
+    """Return a node with `change` made to every expression below it, the innermost first."""
+    changes = {}
+    for name in node.__struct_fields__:
+        value = getattr(node, name)
+        if isinstance(value, tuple) and value and isinstance(value[0], grammar.NODES):
+            inner = statement if statement is not None and not isinstance(value[0], grammar.EXPRESSIONS) else None
+            changes[name] = tuple(inner(one) if inner else _mapped(one, change, statement) for one in value)
+        elif isinstance(value, grammar.EXPRESSIONS):
+            changes[name] = _mapped(value, change, statement)
+    mapped = replace(node, **changes) if changes else node
+    return change(mapped) if isinstance(mapped, grammar.EXPRESSIONS) else mapped
+
+
+def _put(node: Node, at: Mapping[str, Expr]) -> Any:
+    """Return a node with expressions in the place of variables."""
+    return _mapped(node, lambda one: at.get(one.name, one) if isinstance(one, Var) else one)
