@@ -23,7 +23,7 @@ def rank(program: Program) -> tuple[Any, ...]:
         len(program.configs),
         len(nodes) + len(program.buffers),
         len(program.grid),
-        sum(one.size for one in program.buffers) + sum(program.grid),
+        sum(one.size for one in program.buffers) + sum(program.grid) + sum(one.extent for one in loops),
         sum(one != "int32" for one in (*(one.dtype for one in program.buffers), *(one.dtype for one in constants))),
         sum(_KINDS.get(one.kind, 2) + one.begin for one in loops),
         sum(abs(one.value) for one in constants),

@@ -129,9 +129,11 @@ class _Machine:
                     memory[name][0] = value(memory)
 
                 return assign
+            case grammar.If(then=()):
+                raise Invalid("a branch without a body")
             case grammar.If():
                 condition, then, otherwise = (
-                    self.expression(node.condition),
+                    self._condition(node.condition),
                     self.block(node.then),
                     self.block(node.otherwise),
                 )
@@ -146,8 +148,8 @@ class _Machine:
 
     def _loop(self, node: grammar.For) -> _Run:
         body, var, indices = self.block(node.body), node.var, range(node.begin, node.begin + node.extent)
-        if node.extent < 1:
-            raise Invalid("a loop without an iteration")
+        if node.extent < 1 or not node.body:
+            raise Invalid("a loop without an iteration or a body")
 
         def run(memory: _Env) -> None:
             for index in indices:
@@ -173,6 +175,11 @@ class _Machine:
     def _value(self, node: Expr, name: str) -> _Run:
         if self._dtype(node) != self._buffers[name].dtype:
             raise Invalid(f"{self._dtype(node)} is stored in {name}")
+        return self.expression(node)
+
+    def _condition(self, node: Expr) -> _Run:
+        if self._dtype(node) != "bool":
+            raise Invalid(f"a condition of {self._dtype(node)}")
         return self.expression(node)
 
     def _copy(self, node: grammar.Copy) -> _Run:
@@ -234,7 +241,7 @@ class _Machine:
             case grammar.Bits():
                 return self._bits(node)
             case grammar.Select():
-                condition, a, b = (self.expression(one) for one in (node.condition, node.a, node.b))
+                condition, a, b = self._condition(node.condition), self.expression(node.a), self.expression(node.b)
                 if self._dtype(node.a) != self._dtype(node.b):
                     raise Invalid("a select of two dtypes")
                 return lambda memory: a(memory) if condition(memory) else b(memory)
@@ -248,6 +255,8 @@ class _Machine:
         if dtype != self._dtype(node.b):
             raise Invalid(f"{node.op} of {dtype} and {self._dtype(node.b)}")
         a, b = self.expression(node.a), self.expression(node.b)
+        if node.op in grammar.LOGIC and dtype != "bool":
+            raise Invalid(f"{node.op} of {dtype}")
         if node.op == "and":
             return lambda memory: a(memory) and b(memory)
         if node.op == "or":

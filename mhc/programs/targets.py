@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from mhc.programs import tilelang_c
 from mhc.programs.grammar import Program
 
@@ -18,15 +16,19 @@ class ProgramTarget:
     """A compiler and where what it makes runs.
 
     Attributes:
-        name: on the command line and in reports. dsl: the language of the text. run: compiles a program, runs it, and
-            returns its outputs by name; it raises `CompileError`. text: returns the source.
+        name: on the command line and in reports. dsl: the language of the text. text: returns the source.
+        release: returns the compiler's version.
+        lower: returns what the compiler generates; raises `CompileError`. prepare: makes it ready to run
+            (`mhc.programs.tilelang_c.prepare`).
         env: environment variables of the process that runs it.
     """
 
     name: str
     dsl: str
-    run: Callable[[Program], Mapping[str, np.ndarray[Any, Any]]]
     text: Callable[[Program], str]
+    release: Callable[[], str]
+    lower: Callable[[Program], str]
+    prepare: Callable[..., list[tilelang_c.Run | tilelang_c.CompileError]]
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     devices: tuple[str, ...] = ("cpu",)
     schedule: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -38,10 +40,13 @@ class ProgramTarget:
         return f"{self.dsl} program"
 
 
-TARGETS: Mapping[str, ProgramTarget] = MappingProxyType(
-    {
-        one.name: one
-        for one in (ProgramTarget(name="tilelang-c", dsl="tilelang", run=tilelang_c.run, text=tilelang_c.source_of),)
-    }
+_C = ProgramTarget(
+    name="tilelang-c",
+    dsl="tilelang",
+    text=tilelang_c.source_of,
+    release=tilelang_c.release,
+    lower=tilelang_c.lower,
+    prepare=tilelang_c.prepare,
 )
+TARGETS: Mapping[str, ProgramTarget] = MappingProxyType({one.name: one for one in (_C,)})
 """By name."""

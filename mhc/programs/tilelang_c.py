@@ -1,16 +1,18 @@
 """TileLang's `c` target: lower a program, compile the C that comes out, and run it. Needs TileLang and a C compiler."""
 
+import _ctypes
 import ctypes
 import functools
 import inspect
 import itertools
 import linecache
+import logging
 import re
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from mhc.programs.grammar import Program
 from mhc.programs.tilelang_text import CPU_OLD, render
 
 FLAGS = ("-O0", "-w", "-shared", "-fPIC")
+_MARK = 0xA5
 _GUARD = 64  # bytes before and after each parameter, which nobody may write
 _PRELUDE = "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\ntypedef _Float16 half;\n"
 """In place of TileLang's header, whose half precision in C++ takes a second to compile."""
@@ -55,7 +58,13 @@ def _normalised(message: str) -> str:
 def _tilelang() -> Any:
     import tilelang  # noqa: PLC0415 - the rest of the package needs no TileLang
 
+    logging.getLogger("tilelang").setLevel(logging.CRITICAL + 1)  # it logs all of its own source at each refusal
     return tilelang
+
+
+def release() -> str:
+    """Return the release that is installed."""
+    return str(_tilelang().__version__)
 
 
 @functools.cache
@@ -111,31 +120,63 @@ def lower(program: Program, kind: str = "c") -> str:
         raise CompileError("lower", f"{type(error).__name__}: {error}") from error
 
 
-def run(program: Program) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the elements of the outputs, by name.
+Run = Callable[[], dict[str, np.ndarray[Any, Any]]]
+"""Calls a compiled program once, and returns its outputs by name; raises `CompileError` where it writes what it may not."""
+
+
+def prepare(
+    programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True
+) -> list[Run | CompileError]:
+    """Compile what was lowered, all in one file, and return what runs each; or how a program does not compile.
+
+    Args:
+        folder: an empty folder, which must stay while they run. exact: what a small header does not compile is compiled
+            with TileLang's own ones, which takes a second or two.
+    """
+    together = [_renamed(source, number) for number, source in enumerate(sources)]
+    library = _library(_cc("gcc", _PRELUDE + "\n".join(together), folder / "all.c"), folder / "all.so")
+    ready: list[Run | CompileError] = []
+    for number, (program, source) in enumerate(zip(programs, sources, strict=True)):
+        try:
+            name = f"f_kernel_{number}"
+            one = library or _alone(source, together[number], folder / f"{number}.c", exact=exact)
+            ready.append(partial(_called, one, getattr(one, name), source, program))
+        except CompileError as error:
+            ready.append(error)
+    return ready
+
+
+def _renamed(source: str, number: int) -> str:
+    """Return generated C without its headers, with a name of its own for the kernel."""
+    bare = "\n".join(line for line in source.splitlines() if not line.startswith("#include"))
+    return re.sub(r"\bf_kernel\b", f"f_kernel_{number}", bare)
+
+
+class _Library(ctypes.CDLL):
+    """A library that is unloaded with its last user: a campaign loads very many."""
+
+    def __del__(self) -> None:
+        _ctypes.dlclose(self._handle)
+
+
+def _library(error: str, path: Path) -> "_Library | None":
+    return None if error else _Library(str(path))
+
+
+def _alone(source: str, renamed: str, path: Path, *, exact: bool) -> "_Library":
+    """Compile one program.
 
     Raises:
-        CompileError: it cannot be compiled.
+        CompileError: it does not compile.
     """
-    source = lower(program)
-    with tempfile.TemporaryDirectory(prefix="mhc-program-") as name:
-        library = _compiled(source, Path(name))
-        try:
-            return _called(library, source, program)
-        finally:
-            _close(library)
-
-
-def _compiled(source: str, folder: Path) -> ctypes.CDLL:
-    """Compile with the small prelude as C; where that fails, with TileLang's own headers as C++."""
-    bare = "\n".join(line for line in source.splitlines() if not line.startswith("#include"))
-    quick = _cc("gcc", _PRELUDE + bare, folder / "quick.c")
-    if not quick:
-        return ctypes.CDLL(str(folder / "quick.so"))
-    error = _cc("g++", source, folder / "whole.cc", f"-I{_headers()}", "-std=c++17")
+    error = _cc("gcc", _PRELUDE + renamed, path)
+    if error and exact:
+        path = path.with_suffix(".cc")
+        headers = "\n".join(line for line in source.splitlines() if line.startswith("#include"))
+        error = _cc("g++", f"{headers}\n{renamed}", path, f"-I{_headers()}", "-std=c++17")
     if error:
-        raise CompileError("cc", error)
-    return ctypes.CDLL(str(folder / "whole.so"))
+        raise CompileError("cc", error.replace(str(path.parent), ""))
+    return _Library(str(path.with_suffix(".so")))
 
 
 def _headers() -> Path:
@@ -154,22 +195,22 @@ def _cc(compiler: str, text: str, path: Path, *more: str) -> str:
     return done.stderr or f"status {done.returncode}" if done.returncode else ""
 
 
-def _called(library: ctypes.CDLL, source: str, program: Program) -> dict[str, np.ndarray[Any, Any]]:
+def _called(library: "_Library", function: Any, source: str, program: Program) -> dict[str, np.ndarray[Any, Any]]:
     """Call the kernel once, with guards around each parameter."""
+    del library  # held by the caller
     given = inputs_of(program)
     memory = {name: _guarded(array) for name, array in given.items()}
     match = _SIGNATURE.search(source)
     if match is None:
         raise CompileError("lower", "there is no function f_kernel in its source")
     names = [one.split()[-1].lstrip("*") for one in match[1].split(",") if one.strip() not in {"", "void"}]
-    function = library.f_kernel
     function.argtypes = [ctypes.c_void_p] * len(names)
     function(*(memory[name].ctypes.data + _GUARD for name in names))
     results = {}
     for name, array in given.items():
         raw = memory[name]
         inner = raw[_GUARD : _GUARD + array.nbytes]
-        if (raw[:_GUARD] != 0xA5).any() or (raw[_GUARD + array.nbytes :] != 0xA5).any():
+        if (raw[:_GUARD] != _MARK).any() or (raw[_GUARD + array.nbytes :] != _MARK).any():
             raise CompileError("run", f"a write outside {name}")
         now = inner.view(array.dtype).reshape(array.shape)
         if program.buffer(name).written:
@@ -181,13 +222,6 @@ def _called(library: ctypes.CDLL, source: str, program: Program) -> dict[str, np
 
 def _guarded(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return the bytes of an array between guards."""
-    raw = np.full(array.nbytes + 2 * _GUARD, 0xA5, dtype=np.uint8)
+    raw = np.full(array.nbytes + 2 * _GUARD, _MARK, dtype=np.uint8)
     raw[_GUARD : _GUARD + array.nbytes] = array.reshape(-1).view(np.uint8)
     return raw
-
-
-def _close(library: ctypes.CDLL) -> None:
-    """Unload a library: a campaign loads very many."""
-    import _ctypes  # noqa: PLC0415
-
-    _ctypes.dlclose(library._handle)

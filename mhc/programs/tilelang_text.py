@@ -149,4 +149,6 @@ class _Text:
 
 
 def _literal(node: grammar.Const) -> str:
+    if node.dtype == "bool":
+        return repr(bool(node.value))
     return repr(float(node.value)) if node.dtype in grammar.FLOATS else repr(node.value)

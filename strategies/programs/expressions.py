@@ -10,6 +10,7 @@ from mhc.programs import grammar
 from mhc.programs.grammar import Binary, Bits, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, bits_of, range_of
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
+_OTHERS = {dtype: tuple(one for one in (*grammar.INTEGERS, "bool") if one != dtype) for dtype in grammar.INTEGERS}
 _MOST_FLOAT = {"float16": 256, "float32": 4096, "float64": 4096}
 
 
@@ -140,7 +141,7 @@ class Expressions:
             return Drawn(self.condition(depth), 0, 1)
         if depth == 0:
             return self._leaf(dtype)
-        options = ["leaf", "binary", "binary", "binary", "cast", "select", "unary"]
+        options = ["leaf", "binary", "binary", "binary", "cast", "cast", "select", "unary"]
         if dtype in grammar.INTEGERS:
             options += ["divide", "bitwise", "shift"]
         match self.pick(*options):
@@ -185,8 +186,14 @@ class Expressions:
         options += [("scalar", name) for name, (of, _, _) in self._scope.scalars.items() if of == dtype]
         if dtype == "int32":
             options += [("var", name) for name in self._scope.variables]
+        if dtype in grammar.INTEGERS:
+            options += [("cast", name) for name, (one, _, _) in self._scope.buffers.items() if one.dtype in _OTHERS[dtype]]
         options.append(("const", ""))
         kind, name = self.pick(*options)
+        if kind == "cast":
+            buffer, low, high = self._scope.buffers[name]
+            at = tuple(self.index(one, self.integer(0, 1)) for one in buffer.shape)
+            return self._converted(Drawn(Load(name, at), low, high), dtype)
         if kind == "load":
             buffer, low, high = self._scope.buffers[name]
             return Drawn(Load(name, tuple(self.index(one, self.integer(0, 2)) for one in buffer.shape)), low, high)
@@ -274,6 +281,10 @@ class Expressions:
             kept = self._fits(a.low, a.high, dtype)
             fits = kept == (a.low, a.high)
             return Drawn(Cast(dtype, a.node), a.low, a.high) if fits else self._leaf(dtype)
+        return self._converted(a, dtype)
+
+    def _converted(self, a: Drawn, dtype: str) -> Drawn:
+        """Return an integer in another integer dtype."""
         least, most = range_of(dtype)
         inside = a.within(least, most)
         return Drawn(Cast(dtype, a.node), a.low if inside else least, a.high if inside else most)

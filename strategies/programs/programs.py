@@ -10,7 +10,7 @@ from mhc.programs.evaluate import Invalid, block_name, evaluate
 from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, range_of
 from strategies.programs.expressions import Draw, Drawn, Expressions, Scope
 
-_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17, 24, 32)
+_SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17)
 _DEPTH = 3
 
 
@@ -66,9 +66,9 @@ class _Builder:
         for name in ("x", "w")[: self._pick(1, 2)]:
             self._input(name)
         grid = self._grid()
-        outputs = [self._output(name, grid) for name in ("y", "z")[: self._pick(1, 1, 2)]]
+        outputs = [self._output(name, grid) for name in ("y", "z")[: self._pick(1, 1, 1, 1, 2)]]
         body: list[Statement] = []
-        for _ in range(self._pick(0, 0, 1, 2)):
+        for _ in range(self._pick(0, 0, 0, 1, 2)):
             body += self._temporary()
         for output in outputs:
             body += self._fill(output, grid)
@@ -97,7 +97,7 @@ class _Builder:
         self._scope.buffers[name] = (one, low, high)
 
     def _grid(self) -> tuple[int, ...]:
-        grid = self._pick((1,), (1,), (2,), (3,), (4,), (2, 3))
+        grid = self._pick((1,), (1,), (1,), (2,), (3,), (2, 3))
         for axis, blocks in enumerate(grid):
             if grid != (1,):
                 self._scope.variables[block_name(axis)] = (0, blocks - 1)
@@ -120,7 +120,7 @@ class _Builder:
         return name
 
     def _value(self, dtype: str) -> Drawn:
-        return self._expressions.value(dtype, self._expressions.integer(0, _DEPTH))
+        return self._expressions.value(dtype, self._pick(1, 2, 0, 1, 2, _DEPTH))
 
     def _temporary(self) -> list[Statement]:
         """Draw a temporary buffer or scalar, and the statements that fill it."""
@@ -155,7 +155,7 @@ class _Builder:
         prefix = tuple(Var(block_name(axis)) for axis in range(len(grid))) if grid != (1,) else ()
         statement, _ = self._nest(output, prefix, plain=self._pick(True, False))
         statements = [statement]
-        if self._pick(False, False, True):  # a second pass that changes what the first has written
+        if self._pick(False, False, False, True):  # a second pass that changes what the first has written
             statements.append(self._again(output, prefix))
         return statements
 

@@ -1,5 +1,7 @@
 """Judges what a compiler makes of a program: its outputs against the evaluator's, bit for bit."""
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,24 +10,53 @@ from mhc.programs import grammar
 from mhc.programs.evaluate import Invalid, evaluate
 from mhc.programs.grammar import Program, walk
 from mhc.programs.targets import ProgramTarget
-from mhc.programs.tilelang_c import CompileError
+from mhc.programs.tilelang_c import CompileError, Run
 from oracles.verdict import Verdict, element_name, failed, not_applicable, passed
 
 EVALUATOR, COMPILER = "evaluator", "compiler"
 WRONG = "wrong value"
 
 
-def check(target: ProgramTarget, program: Program) -> list[Verdict]:
-    """Return a verdict for each output; where it does not compile, one on the stage that fails."""
+def check(target: ProgramTarget, program: Program, *, exact: bool = True) -> list[Verdict]:
+    """Return a verdict for each output; where it does not compile, one on the stage that fails.
+
+    Args:
+        exact: as for `mhc.programs.tilelang_c.prepare`.
+    """
+    lowered = lower(target, program)
+    if not isinstance(lowered, str):
+        return lowered
+    with tempfile.TemporaryDirectory(prefix="mhc-program-") as name:
+        (ready,) = target.prepare([program], [lowered], Path(name), exact=exact)
+        return run(program, ready)
+
+
+def lower(target: ProgramTarget, program: Program) -> str | list[Verdict]:
+    """Return what the compiler generates, or the verdicts where there is nothing to run."""
     try:
-        wanted = evaluate(program)
+        evaluate(program)
     except Invalid as reason:
         return [not_applicable(EVALUATOR, "program", str(reason))]
     try:
-        got = target.run(program)
+        return target.lower(program)
     except CompileError as error:
-        return [failed(COMPILER, error.stage, error.kind, str(error))]
+        return [_uncompiled(error)]
+
+
+def run(program: Program, ready: Run | CompileError) -> list[Verdict]:
+    """Return the verdicts on a program that is lowered."""
+    if isinstance(ready, CompileError):
+        return [_uncompiled(ready)]
+    try:
+        got = ready()
+    except CompileError as error:
+        return [_uncompiled(error)]
+    wanted = evaluate(program)
     return [_compared(name, wanted[name], got[name], program) for name in wanted]
+
+
+def _uncompiled(error: CompileError) -> Verdict:
+    return failed(COMPILER, error.stage, error.kind, str(error))
 
 
 def _compared(name: str, wanted: np.ndarray[Any, Any], got: np.ndarray[Any, Any], program: Program) -> Verdict:
@@ -65,8 +96,12 @@ def _operations(node: Any, program: Program) -> list[str]:
 
 def _operation(node: Any, program: Program) -> list[str]:
     match node:
+        case grammar.Binary(op=op) if op in grammar.LOGIC:
+            return [op]
         case grammar.Binary(op=op, a=a):
             return [_of(op, grammar.dtype_of(a, program))]
+        case grammar.Unary(op="not"):
+            return ["not"]
         case grammar.Unary(op=op, a=a):
             return [_of(f"unary {op}", grammar.dtype_of(a, program))]
         case grammar.Cast(dtype=dtype):

@@ -5,17 +5,20 @@ takes a few seconds, and later ones that contain a bug found before are mostly l
 """
 
 import random
+import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 from hypothesis import Phase
 
-from mhc.fuzz.check.program_check import EVALUATOR, check, features, signature
+from mhc.fuzz.check.program_check import EVALUATOR, check, features, lower, run, signature
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
 from mhc.programs.grammar import Program
+from mhc.programs.known import known
 from mhc.programs.minimise import search
 from mhc.programs.targets import ProgramTarget
 from oracles.judge import JUDGED
@@ -36,6 +39,8 @@ class Programs:
 
     def __init__(self, spec: str, send: Callable[[Message], None]) -> None:
         self._spec, self._send = spec, send
+        self._kinds: set[tuple[str, str]] = set()
+        self._seconds = 0.0
         self._found: list[frozenset[str]] = []
         self._random = random.Random(0)
 
@@ -49,55 +54,71 @@ class Programs:
             self._round(target, request)
         elif isinstance(request, Check):
             self._send(Begun(case=request.case))
-            verdicts = self._judge(target, Program.from_json(request.case))
+            self._send(Running(nth=1))
+            verdicts = check(target, Program.from_json(request.case))
             self._send(Judged(case=request.case, verdicts=tuple(verdicts)))
         else:
             raise TypeError("a program has no peer")
 
-    def _judge(self, target: ProgramTarget, program: Program) -> list[Verdict]:
-        self._send(Running(nth=1))
-        return check(target, program)
-
     def _round(self, target: ProgramTarget, request: Round) -> None:
-        began, checking, drawn = time.perf_counter(), 0.0, 0
-        faults: list[BaseException] = []
-
-        def body(program: Program) -> None:
-            nonlocal checking, drawn
-            number, drawn = drawn, drawn + 1
-            if not request.skip <= number < request.count or self._masked(program):
-                return
-            self._send(Begun(case=program.json, number=number))
-            started = time.perf_counter()
-            verdicts = self._judge(target, program)
-            findings = self._findings(target, program, verdicts)
-            seconds = time.perf_counter() - started
-            checking += seconds
-            self._send(
-                Checked(
-                    case=program.json,
-                    findings=findings,
-                    regions=features(program),
-                    seconds={"running": seconds, "checking": seconds},
-                    outcomes={} if findings else {one.subject: JUDGED for one in verdicts},
-                )
-            )
+        """Draw all programs, lower them one by one, compile what comes out in one file, and run them one by one."""
+        began = time.perf_counter()
+        drawn: list[Program] = []
 
         def test(program: Program) -> None:
-            if not faults:
-                try:
-                    body(program)
-                except BaseException as error:  # Hypothesis would draw it again, and call it flaky
-                    faults.append(error)
+            drawn.append(program)
 
-        drawn_from = hypothesis.given(programs(CPU))
-        hypothesis.seed(request.seed)(quiet(request.count, phases=(Phase.generate,))(drawn_from(test)))()
-        if faults:
-            raise faults[0]
-        self._send(Done(drawing=max(0.0, time.perf_counter() - began - checking)))
+        settings = quiet(request.count, phases=(Phase.generate,))
+        hypothesis.seed(request.seed)(settings(hypothesis.given(programs(CPU))(test)))()
+        wanted = {number: one for number, one in enumerate(drawn[: request.count]) if number >= request.skip}
+        drawing = time.perf_counter() - began
+        lowered: dict[int, str] = {}
+        for number, program in wanted.items():
+            if self._masked(target, program):
+                continue
+            source = self._timed(number, program, lambda one=program: lower(target, one))  # type: ignore[misc]
+            if isinstance(source, str):
+                lowered[number] = source
+            else:
+                self._judged(target, program, source)
+        with tempfile.TemporaryDirectory(prefix="mhc-program-") as name:
+            chosen = [wanted[number] for number in lowered]
+            started = time.perf_counter()
+            ready = target.prepare(chosen, list(lowered.values()), Path(name))
+            self._seconds += time.perf_counter() - started
+            for number, one in zip(lowered, ready, strict=True):
+                verdicts = self._timed(number, wanted[number], lambda n=number, one=one: run(wanted[n], one))  # type: ignore[misc]
+                self._judged(target, wanted[number], verdicts)
+        self._send(Done(drawing=drawing))
 
-    def _masked(self, program: Program) -> bool:
-        """Return whether to leave out a program, since it contains all operations of a bug found before."""
+    def _timed(self, number: int, program: Program, work: Callable[[], Any]) -> Any:
+        """Return what `work` returns; a process that ends in it ends on this program."""
+        self._send(Begun(case=program.json, number=number))
+        self._send(Running(nth=1))
+        started = time.perf_counter()
+        result = work()
+        self._seconds += time.perf_counter() - started
+        return result
+
+    def _judged(self, target: ProgramTarget, program: Program, verdicts: list[Verdict]) -> None:
+        """Send the result of the program that was begun last, minimised where it fails."""
+        started = time.perf_counter()
+        findings = self._findings(target, program, verdicts)
+        seconds, self._seconds = self._seconds + time.perf_counter() - started, 0.0
+        self._send(
+            Checked(
+                case=program.json,
+                findings=findings,
+                regions=features(program),
+                seconds={"running": seconds, "checking": seconds},
+                outcomes={} if findings else {one.subject: JUDGED for one in verdicts},
+            )
+        )
+
+    def _masked(self, target: ProgramTarget, program: Program) -> bool:
+        """Return whether to leave out a program: it may show a reported bug, or has all operations of one found before."""
+        if known(program, target.release()) is not None:
+            return True
         mine = frozenset(signature(program).split(", "))
         return any(known <= mine for known in self._found) and self._random.randrange(_AGAIN) > 0
 
@@ -105,18 +126,18 @@ class Programs:
         failure = next((one for one in verdicts if one.status is Status.FAIL), None)
         if failure is None:
             return ()
-        small = failure
-        if failure.oracle == EVALUATOR:
+        kind = (failure.oracle, failure.symptom)
+        if failure.oracle != EVALUATOR and kind in self._kinds:
+            return (finding(self._spec, target, program, failure),)
+        self._kinds.add(kind)
 
-            def holds(candidate: Program) -> bool:
-                nonlocal small
-                again = next((one for one in self._judge(target, candidate) if one.status is Status.FAIL), None)
-                if again is None or again.symptom != failure.symptom:
-                    return False
-                small = again
-                return True
+        def holds(candidate: Program) -> bool:
+            again = check(target, candidate, exact=False)
+            return any(one.status is Status.FAIL and (one.oracle, one.symptom) == kind for one in again)
 
-            program = search(program, holds, checks=CHECKS, seconds=SECONDS)
-            self._found.append(frozenset(signature(program).split(", ")))
-            small = replace(small, subject=signature(program))
-        return (finding(self._spec, target, program, small),)
+        small = search(program, holds, checks=CHECKS, seconds=SECONDS)
+        again = next((one for one in check(target, small) if one.status is Status.FAIL), None)
+        if again is None or (again.oracle, again.symptom) != kind:
+            small, again = program, failure
+        self._found.append(frozenset(signature(small).split(", ")))
+        return (finding(self._spec, target, small, again),)

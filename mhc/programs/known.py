@@ -1,0 +1,109 @@
+"""Bugs of compilers that are reported. A program that shows one is not judged, so that it does not hide others.
+
+A test runs each example: one that passes again fails the suite, since the entry is then out of date.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from mhc.programs import grammar
+from mhc.programs.grammar import Binary, Buffer, Cast, Const, Copy, Expr, For, Load, Node, Program, Store, Unary, Var, walk
+
+_TRACKER = "https://github.com/tile-ai/tilelang/issues"
+_LARGE = 1 << 29
+_SMALL = 100
+_NARROW = ("int8", "uint8", "int16", "uint16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """A reported bug.
+
+    Attributes:
+        issue: where. before: the first release without it; None: the newest still has it.
+        holds: whether a program may show it. example: a program that does.
+    """
+
+    issue: str
+    holds: Callable[[Program], bool]
+    example: Program
+    before: str | None = None
+
+    def is_in(self, release: str) -> bool:
+        """Return whether a release has it."""
+        return self.before is None or Version(release) < Version(self.before)
+
+
+def known(program: Program, release: str) -> Known | None:
+    """Return the first reported bug of a release that the program may show."""
+    return next((one for one in KNOWN if one.is_in(release) and one.holds(program)), None)
+
+
+def _copies(program: Program) -> bool:
+    return any(isinstance(one, Copy) for one in walk(program))
+
+
+def _folds(program: Program) -> bool:
+    """Return whether an operation has only constants below it, one of them unsigned or large."""
+    operations = (_leaves(one) for one in walk(program) if isinstance(one, (Binary, Unary, Cast)))
+    folded = (leaf for leaves in operations if all(isinstance(one, Const) for one in leaves) for leaf in leaves)
+    return any(isinstance(one, Const) and (one.dtype in grammar.UNSIGNED or abs(one.value) > _SMALL) for one in folded)
+
+
+def _adds_large_constants(program: Program) -> bool:
+    """Return whether two large constants may be added by the simplifier, or the ends of a dtype are among them."""
+    large = [one for one in walk(program) if isinstance(one, Const) and abs(one.value) >= _LARGE]
+    return len(large) > 1 or any(abs(one.value) >= 2**63 for one in large)
+
+
+def _shifts_back(program: Program) -> bool:
+    """Return whether a value of a narrow integer is shifted to the left and then to the right."""
+    right = (one for one in walk(program) if isinstance(one, Binary) and one.op == ">>")
+    return any(
+        isinstance(below, Binary) and below.op == "<<" and grammar.dtype_of(below, program) in _NARROW
+        for one in right
+        for below in walk(one.a)
+    )
+
+
+def _leaves(node: Node) -> list[Node]:
+    return [one for one in walk(node) if isinstance(one, (Const, Var, Load))]
+
+
+def _stores(value: Expr, dtype: str, *more: Buffer) -> Program:
+    """Return a program that sets y[0] to a value, in a loop over i from 0 to 3."""
+    buffers = (*more, Buffer("y", (4,), dtype, written=True))
+    return Program(buffers=buffers, body=(For("serial", "i", 4, (Store("y", (Var("i"),), value),)),))
+
+
+_U8 = Buffer("x", (4,), "uint8", least=200, most=255)
+_I32 = Buffer("x", (4,), "int32", least=-2_000_000_000, most=-1_900_000_000)
+
+KNOWN: tuple[Known, ...] = (
+    Known(
+        issue=f"{_TRACKER}/1901",
+        holds=_copies,
+        before="0.1.9",
+        example=Program(
+            buffers=(Buffer("x", (8,), "int32", most=9), Buffer("y", (8,), "int32", written=True)),
+            body=(Copy(source="x", source_at=(0,), target="y", target_at=(0,), extents=(8,)),),
+        ),
+    ),
+    Known(issue=f"{_TRACKER}/2582", holds=_folds, example=_stores(Unary("-", Const(1, "uint64")), "uint64")),
+    Known(
+        issue=f"{_TRACKER}/3002",
+        holds=_adds_large_constants,
+        example=_stores(
+            Binary("+", Binary("+", Load("x", (Var("i"),)), Const(1_500_000_000)), Const(1_500_000_000)), "int32", _I32
+        ),
+    ),
+    Known(
+        issue=f"{_TRACKER}/2961",
+        holds=_shifts_back,
+        example=_stores(
+            Binary(">>", Binary("<<", Load("x", (Var("i"),)), Const(7, "uint8")), Const(7, "uint8")), "uint8", _U8
+        ),
+    ),
+)

@@ -1,0 +1,97 @@
+"""The minimiser of programs, on failures that a function of the text stands for."""
+
+import pytest
+
+from mhc.programs.edits import STEPS, rank, tidy
+from mhc.programs.evaluate import evaluate
+from mhc.programs.grammar import Assign, Binary, Buffer, Cast, Const, For, If, Load, Program, Select, Store, Var, walk
+from mhc.programs.minimise import search
+from mhc.programs.tilelang_text import render
+
+I, J = Var("i"), Var("j")
+BIG = Program(
+    buffers=(
+        Buffer("x", (5, 7), "int32", least=-20, most=100),
+        Buffer("w", (6,), "uint8", most=255),
+        Buffer("v", (1,), "int32", scope="var"),
+        Buffer("y", (3, 5), "int32", written=True),
+        Buffer("z", (4,), "uint8", written=True),
+    ),
+    grid=(3,),
+    seed=7,
+    configs={"tl.disable_safe_memory_legalize": True},
+    body=(
+        Assign("v", Const(5)),
+        For(
+            "unroll",
+            "i",
+            5,
+            (
+                If(
+                    Binary("<", I, Const(9)),
+                    (
+                        Store(
+                            "y",
+                            (Var("bx"), Binary("-", I, Const(3))),
+                            Binary(
+                                "+",
+                                Load("x", (Binary("%", Binary("-", Const(11), I), Const(5)), Const(2))),
+                                Select(Binary(">", I, Const(4)), Var("v"), Const(8)),
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+            begin=3,
+        ),
+        For("serial", "j", 4, (Store("z", (J,), Binary("+", Load("w", (J,)), Cast("uint8", Const(200)))),)),
+    ),
+)
+
+
+@pytest.mark.parametrize("needed", ["%", "unroll", "if_then_else", "x[", "if "])
+def test_the_minimal_program_has_what_the_failure_needs_and_little_else(needed: str) -> None:
+    small = search(BIG, lambda one: needed in render(one))
+    evaluate(small)
+    assert needed in render(small)
+    assert len(render(small).splitlines()) <= 5
+    assert sum(1 for _ in walk(small)) <= 8
+    assert not small.configs
+    assert small.grid == (1,)
+
+
+def test_a_loop_of_several_iterations_stays_where_it_is_needed() -> None:
+    small = search(BIG, lambda one: any(isinstance(node, For) and node.extent > 2 for node in walk(one)))
+    assert [node.extent for node in walk(small) if isinstance(node, For)] == [3]
+
+
+def test_every_step_leads_to_another_program_and_the_search_never_goes_up() -> None:
+    seen = [BIG]
+
+    def holds(candidate: Program) -> bool:
+        assert rank(candidate) < rank(seen[-1])
+        seen.append(candidate)
+        return True
+
+    small = search(BIG, holds)
+    assert len(list(walk(small))) <= 3
+    for step in STEPS:
+        assert BIG not in list(step(BIG))
+
+
+def test_it_stops_at_its_limits() -> None:
+    asked = []
+
+    def holds(candidate: Program) -> bool:
+        asked.append(candidate)
+        return False
+
+    assert search(BIG, holds, checks=3) == BIG
+    assert len(asked) == 3
+    assert search(BIG, holds, seconds=0, clock=iter(range(10_000)).__next__) == BIG
+    assert len(asked) == 3
+
+
+def test_tidy_leaves_out_what_is_not_named() -> None:
+    store = For("serial", "j", 4, (Store("z", (J,), Load("w", (J,))),))
+    assert [one.name for one in tidy(Program(buffers=BIG.buffers, body=(store,))).buffers] == ["w", "z"]

@@ -1,0 +1,118 @@
+"""TileLang's `c` target: programs that it gets right, bugs that it has, and those that are reported."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from mhc.fuzz.check.program_check import check, features, signature
+from mhc.programs import tilelang_c
+from mhc.programs.evaluate import evaluate
+from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, For, If, Load, Program, Select, Store, Unary, Var
+from mhc.programs.known import KNOWN, Known, known
+from mhc.programs.targets import TARGETS
+from mhc.programs.tilelang_c import CompileError
+from oracles.verdict import Status
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler here")
+C = TARGETS["tilelang-c"]
+I = Var("i")
+
+
+def loop(value: Expr, dtype: str = "int32", *more: Buffer, count: int = 5) -> Program:
+    """Return a program that sets y[i] to a value."""
+    buffers = (*more, Buffer("y", (count,), dtype, written=True))
+    return Program(buffers=buffers, body=(For("serial", "i", count, (Store("y", (I,), value),)),))
+
+
+X = Buffer("x", (4,), "int32", least=-50, most=50)
+BYTES = Buffer("x", (5,), "uint8", least=60, most=255)
+LOST_CONSTANT = loop(Load("x", (Binary("%", Binary("-", Const(1), I), Const(4)),)), "int32", X)
+NOT_TRUNCATED = loop(Cast("int32", Binary("+", Load("x", (I,)), Const(200, "uint8"))), "int32", BYTES)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        loop(Binary("+", Load("x", (Binary("%", I, Const(4)),)), Const(1)), "int32", X),
+        loop(Select(Binary("<", I, Const(4)), Load("x", (Binary("min", I, Const(3)),)), Const(7)), "int32", X),
+        loop(Binary("//", Binary("-", I, Const(3)), Const(2))),
+        loop(Cast("float32", Binary("*", I, Const(3))), "float32"),
+        loop(Binary("<", I, Const(2)), "bool"),
+        loop(Unary("~", Load("x", (Const(0),))), "int32", X),
+    ],
+    ids=lambda one: one.id,
+)
+def test_the_compiled_program_gives_what_the_evaluator_gives(program: Program) -> None:
+    verdicts = check(C, program)
+    assert [(one.subject, one.status) for one in verdicts] == [("y", Status.PASS)]
+
+
+@pytest.mark.parametrize(
+    ("program", "needed"),
+    [(LOST_CONSTANT, "% in an index, - in an index"), (NOT_TRUNCATED, "+ uint8, int32 cast")],
+    ids=["a constant lost in an index", "uint8 not truncated"],
+)
+def test_wrong_code_of_this_release_is_found(program: Program, needed: str) -> None:
+    (verdict,) = check(C, program)
+    assert (verdict.status, verdict.oracle, verdict.symptom) == (Status.FAIL, "evaluator", "wrong value")
+    assert verdict.subject == signature(program) == needed
+    assert f"of {program.outputs[0].size} differ" in verdict.message
+    assert known(program, tilelang_c.release()) is None
+
+
+@pytest.mark.parametrize("entry", KNOWN, ids=lambda one: one.issue.rpartition("/")[2])
+def test_a_reported_bug_is_still_there(entry: Known) -> None:
+    """An entry whose example passes is out of date: strike it, or say which release mended it."""
+    assert entry.is_in(tilelang_c.release())
+    assert entry.holds(entry.example)
+    assert any(one.status is Status.FAIL for one in check(C, entry.example))
+    assert known(entry.example, tilelang_c.release()) is not None
+
+
+def test_an_entry_ends_with_the_release_that_mends_it() -> None:
+    vectors = next(one for one in KNOWN if one.before is not None)
+    assert vectors.before is not None
+    assert not vectors.is_in(vectors.before)
+    assert not any(one.holds(LOST_CONSTANT) for one in KNOWN)
+
+
+def test_a_program_without_a_meaning_is_not_judged() -> None:
+    (verdict,) = check(C, loop(Load("x", (I,)), "int32", X))
+    assert verdict.status is Status.NOT_APPLICABLE
+    assert "no element 4" in verdict.message
+
+
+def test_several_programs_are_compiled_in_one_file_and_one_that_does_not_compile_stops_no_other(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    right = loop(Binary("*", I, Const(3)))
+    sources = [tilelang_c.lower(right), "int32_t f_kernel(int32_t* y) { return nothing; }", tilelang_c.lower(right)]
+    first, bad, last = tilelang_c.prepare([right] * 3, sources, tmp_path, exact=False)
+    assert isinstance(bad, CompileError)
+    assert bad.stage == "cc"
+    for one in (first, last):
+        assert not isinstance(one, CompileError)
+        np.testing.assert_array_equal(one()["y"], evaluate(right)["y"])
+
+
+def test_a_write_where_none_may_be_is_seen(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    program = loop(Load("x", (Const(0),)), "int32", X)
+    outside = "void f_kernel(int32_t* x, int32_t* y) { for (int i = 0; i < 6; ++i) y[i] = 0; }"
+    before = "void f_kernel(int32_t* x, int32_t* y) { y[-1] = 0; }"
+    inside = "void f_kernel(int32_t* x, int32_t* y) { x[1] ^= 1; }"
+    ready = tilelang_c.prepare([program] * 3, [outside, before, inside], tmp_path)
+    for one, message in zip(ready, ("outside y", "outside y", "the input x"), strict=True):
+        assert not isinstance(one, CompileError)
+        with pytest.raises(CompileError, match=message):
+            one()
+
+
+def test_the_features_of_a_program_are_named() -> None:
+    program = Program(
+        buffers=(X, Buffer("y", (4,), "float16", written=True)),
+        body=(For("unroll", "i", 4, (If(Binary("<", I, Const(2)), (Store("y", (I,), Const(1.0, "float16")),)),)),),
+        grid=(2,),
+    )
+    assert {"loop: unroll", "node: if", "operation: <", "dtype: float16", "scope: global", "grid: 1 axes"} <= features(
+        program
+    )
+    assert signature(program) == "<, T.unroll, if"
