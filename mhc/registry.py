@@ -7,7 +7,7 @@ from mhc.implementation import Implementation
 from mhc.loading import load as load_from
 from mhc.operators import MODULES, by_hand
 from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS as PRE_IMPLEMENTATIONS
-from mhc.programs.targets import TARGETS, ProgramTarget
+from mhc.programs.targets import ProgramTarget, target_named
 
 BUILT_IN: tuple[Implementation, ...] = (
     *PRE_IMPLEMENTATIONS,
@@ -36,4 +36,4 @@ Tested = Implementation | ProgramTarget
 
 def load_tested(spec: str) -> Tested:
     """Return the target of programs that has this name, or else the implementation that `load` returns."""
-    return TARGETS[spec] if spec in TARGETS else load(spec)
+    return target_named(spec) or load(spec)

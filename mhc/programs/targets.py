@@ -1,7 +1,10 @@
 """What compiles and runs programs: the counterpart of an `Implementation`."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import distributions
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +24,7 @@ class ProgramTarget:
         lower: returns what the compiler generates; raises `CompileError`. prepare: makes it ready to run
             (`mhc.programs.tilelang_c.prepare`).
         env: environment variables of the process that runs it.
+        site: the `site-packages` of another release, which takes the place of the installed one.
     """
 
     name: str
@@ -28,11 +32,17 @@ class ProgramTarget:
     text: Callable[[Program], str]
     release: Callable[[], str]
     lower: Callable[[Program], str]
-    prepare: Callable[..., list[tilelang_c.Run | tilelang_c.CompileError]]
+    prepare: Callable[..., Sequence[tilelang_c.Run | tilelang_c.CompileError]]
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     devices: tuple[str, ...] = ("cpu",)
     schedule: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     compiles: None = None
+    site: Path | None = None
+
+    def enter(self) -> None:
+        """Have this process import the compiler from `site`."""
+        if self.site is not None:
+            sys.path.insert(0, str(self.site))
 
     @property
     def operator(self) -> str:
@@ -50,3 +60,19 @@ _C = ProgramTarget(
 )
 TARGETS: Mapping[str, ProgramTarget] = MappingProxyType({one.name: one for one in (_C,)})
 """By name."""
+
+
+def target_named(spec: str) -> ProgramTarget | None:
+    """Return the target that is named, `NAME` or `NAME@SITE`; None where the name is none of a target.
+
+    Raises:
+        ValueError: there is no release of its DSL in the folder SITE.
+    """
+    name, at, site = spec.partition("@")
+    target = TARGETS.get(name)
+    if target is None or not at:
+        return target
+    found = [one.version for one in distributions(path=[site]) if one.metadata["Name"] == target.dsl]
+    if not found:
+        raise ValueError(f"{spec}: there is no {target.dsl} in {site}")
+    return replace(target, name=f"{name}@{found[0]}", site=Path(site).resolve())

@@ -8,13 +8,15 @@ import numpy as np
 
 from mhc.programs import grammar
 from mhc.programs.evaluate import Invalid, evaluate
-from mhc.programs.grammar import Program, walk
+from mhc.programs.grammar import Program, children, walk
 from mhc.programs.targets import ProgramTarget
 from mhc.programs.tilelang_c import CompileError, Run
 from oracles.verdict import Verdict, element_name, failed, not_applicable, passed
 
 EVALUATOR, COMPILER = "evaluator", "compiler"
 WRONG = "wrong value"
+NARROW = "narrow integer arithmetic"
+_NARROW = ("int8", "int16")  # and the unsigned ones, whose names end in the same way
 
 
 def check(target: ProgramTarget, program: Program, *, exact: bool = True) -> list[Verdict]:
@@ -70,28 +72,33 @@ def _compared(name: str, wanted: np.ndarray[Any, Any], got: np.ndarray[Any, Any]
 
 
 def signature(program: Program) -> str:
-    """Return the operations of a program in words: of a minimal one it says which are needed for the failure."""
-    found: dict[str, None] = {}
-    for statement in walk(program):
-        match statement:
+    """Return the operations of a program in words: of a minimal one it says which are needed for the failure.
+
+    Arithmetic of 8 and 16 bits is one operation, since compilers go wrong in all of it together: they leave out what
+    truncates the result.
+    """
+    found: set[str] = set()
+
+    def look(node: Any, *, index: bool) -> None:
+        match node:
             case grammar.For(kind=kind) if kind != "serial":
-                found[f"T.{kind}"] = None
+                found.add(f"T.{kind}")
             case grammar.If():
-                found["if"] = None
+                found.add("if")
             case grammar.Copy():
-                found["T.copy"] = None
-            case grammar.Store(at=at) | grammar.Load(at=at):
-                for index in at:
-                    found.update((f"{one} in an index", None) for one in _operations(index, program))
-    inside = {id(node) for one in walk(program) for at in [getattr(one, "at", ())] for index in at for node in walk(index)}
-    for node in walk(program):
-        if id(node) not in inside:
-            found.update((one, None) for one in _operation(node, program))
+                found.add("T.copy")
+        for one in _operation(node, program):
+            narrow = isinstance(node, (grammar.Binary, grammar.Unary)) and one.endswith(_NARROW)
+            found.add(NARROW if narrow else f"{one} in an index" if index else one)
+        places = getattr(node, "at", ())
+        for below in children(node):
+            look(below, index=index or any(below is place for place in places))
+
+    for statement in program.body:
+        look(statement, index=False)
+    if NARROW in found:
+        found = {one for one in found if not one.startswith(("cast to", "int32 cast"))}
     return ", ".join(sorted(found)) or "none"
-
-
-def _operations(node: Any, program: Program) -> list[str]:
-    return [one for inner in walk(node) for one in _operation(inner, program)]
 
 
 def _operation(node: Any, program: Program) -> list[str]:

@@ -9,7 +9,7 @@ import torch
 from mhc.fuzz.check.differential import Peer
 from mhc.implementation import Implementation, ImplementationError
 from mhc.operator import DEFAULT
-from mhc.programs.targets import TARGETS
+from mhc.programs.targets import DSLS, TARGETS, target_named
 from mhc.registry import Tested, built_in, load
 
 
@@ -67,9 +67,22 @@ def load_pairs(
 
 
 def load_targets(specs: Sequence[str]) -> list[tuple[str, Tested]]:
-    """Return the targets of programs that are named, which are the DSL's where only it is named."""
-    named = [one.name for spec in specs for one in TARGETS.values() if spec in {one.name, one.dsl}]
-    return [(name, TARGETS[name]) for name in dict.fromkeys(named)]
+    """Return the targets of programs that are named, which are the DSL's where only it is named.
+
+    Raises:
+        click.UsageError: there is no such target.
+    """
+    wanted = [one for spec in specs for one in ([name for name, t in TARGETS.items() if t.dsl == spec] or [spec])]
+    found: list[tuple[str, Tested]] = []
+    for spec in dict.fromkeys(wanted):
+        try:
+            target = target_named(spec)
+        except ValueError as error:
+            raise click.UsageError(f"--programs {error}") from error
+        if target is None:
+            raise click.UsageError(f"--programs {spec}: must be one of {', '.join((*DSLS, *TARGETS))}, or NAME@SITE")
+        found.append((spec, target))
+    return found
 
 
 def elsewhere(implementation: Implementation, device: str, option: str = "--impl") -> str:

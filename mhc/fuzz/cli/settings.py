@@ -20,7 +20,7 @@ from mhc.fuzz.cli.trust import require_trust
 from mhc.fuzz.executors.ray_cluster import join
 from mhc.fuzz.worker.limits import Limits
 from mhc.operator import DEFAULT
-from mhc.programs.targets import DSLS, TARGETS
+from mhc.programs.targets import TARGETS
 
 _DEFAULT_SECONDS = 60.0
 _MEMORY_SHARE = 0.8
@@ -140,7 +140,7 @@ def settings_of(
         max_elements=max_elements,
         on=on,
         operator=operator or DEFAULT,
-        programs=all(one in TARGETS or one in DSLS for one in specs) and bool(specs),
+        programs=bool(programs) or (resume is not None and all(one.partition("@")[0] in TARGETS for one in specs)),
     )
 
 

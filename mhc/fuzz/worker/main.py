@@ -53,6 +53,8 @@ def serve(
     send = _Sender(connection)
     try:
         implementation = load_tested(spec)
+        if isinstance(implementation, ProgramTarget):
+            implementation.enter()
     except BaseException as error:  # the parent reports it
         send(Fault.of(error))
         return

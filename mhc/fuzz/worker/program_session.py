@@ -41,7 +41,7 @@ class Programs:
         self._spec, self._send = spec, send
         self._kinds: set[tuple[str, str]] = set()
         self._seconds = 0.0
-        self._found: list[frozenset[str]] = []
+        self._found: dict[frozenset[str], Finding] = {}
         self._random = random.Random(0)
 
     def answer(self, target: ProgramTarget, request: Check | Round | Observe) -> None:
@@ -139,5 +139,13 @@ class Programs:
         again = next((one for one in check(target, small) if one.status is Status.FAIL), None)
         if again is None or (again.oracle, again.symptom) != kind:
             small, again = program, failure
-        self._found.append(frozenset(signature(small).split(", ")))
-        return (finding(self._spec, target, small, again),)
+        operations = frozenset(signature(small).split(", "))
+        same = next((one for known, one in self._found.items() if known <= operations and _kind(one) == kind), None)
+        if same is not None:
+            return (same,)
+        self._found[operations] = finding(self._spec, target, small, again)
+        return (self._found[operations],)
+
+
+def _kind(found: Finding) -> tuple[str, str]:
+    return found.fingerprint.oracle, found.fingerprint.symptom

@@ -1,0 +1,131 @@
+"""A round over programs, on compilers that stand for real ones: they run the evaluator, and some are wrong on purpose."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mhc.fuzz.check.level import Level
+from mhc.fuzz.check.program_check import signature
+from mhc.fuzz.worker.program_session import Programs
+from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round
+from mhc.programs.evaluate import evaluate
+from mhc.programs.grammar import Binary, Program, walk
+from mhc.programs.known import known
+from mhc.programs.targets import TARGETS, ProgramTarget, target_named
+from mhc.programs.tilelang_c import CompileError
+from mhc.programs.tilelang_text import render
+from oracles.verdict import Status
+
+Run = Callable[[], dict[str, np.ndarray]]
+
+
+def right(program: Program) -> dict[str, np.ndarray]:
+    return evaluate(program)
+
+
+def divides(program: Program) -> bool:
+    return any(isinstance(one, Binary) and one.op == "%" for one in walk(program))
+
+
+def wrong_remainder(program: Program) -> dict[str, np.ndarray]:
+    """Compute wrong results where a remainder is taken."""
+    return {name: ~one.astype(bool) if divides(program) else one for name, one in evaluate(program).items()}
+
+
+def compiler(compute: Callable[[Program], dict[str, np.ndarray]], lower: Callable[[Program], str] = render) -> ProgramTarget:
+    def prepare(programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True) -> list[Run]:
+        assert [render(one) for one in programs] == list(sources)
+        return [partial(compute, one) for one in programs]
+
+    return ProgramTarget(name="made", dsl="tilelang", release=lambda: "0.1.8", text=render, lower=lower, prepare=prepare)
+
+
+def answers(target: ProgramTarget, *requests: Round | Check) -> list[Message]:
+    sent: list[Message] = []
+    session = Programs("made", sent.append)
+    for request in requests:
+        session.answer(target, request)
+    return sent
+
+
+def checked(messages: Sequence[Message]) -> list[Checked]:
+    return [one for one in messages if isinstance(one, Checked)]
+
+
+def test_a_right_compiler_has_no_finding_and_every_result_follows_its_begin() -> None:
+    messages = answers(compiler(right), Round(seed=3, count=20))
+    assert isinstance(messages[-1], Done)
+    begun = ""
+    for message in messages:
+        if isinstance(message, Begun):
+            begun = message.case
+        elif isinstance(message, Checked):
+            assert message.case == begun
+    judged = checked(messages)
+    assert 5 < len(judged) <= 20
+    assert not any(one.findings for one in judged)
+    assert all(set(one.outcomes.values()) == {"judged"} for one in judged)
+    assert all(known(Program.from_json(one.case), "0.1.8") is None for one in judged)
+
+
+def test_the_same_seed_draws_the_same_programs_and_skip_leaves_the_first_out() -> None:
+    everything = answers(compiler(right), Round(seed=3, count=10))
+    rest = answers(compiler(right), Round(seed=3, count=10, skip=4))
+    numbered = {one.number: one.case for one in everything if isinstance(one, Begun)}
+    again = {one.number: one.case for one in rest if isinstance(one, Begun)}
+    assert again == {number: case for number, case in numbered.items() if number >= 4}
+
+
+def test_a_wrong_result_is_minimised_and_what_contains_it_is_mostly_left_out() -> None:
+    messages = answers(compiler(wrong_remainder), *(Round(seed=seed, count=10) for seed in range(8)))
+    findings = [one.findings[0] for one in checked(messages) if one.findings]
+    small = findings[0].case
+    assert isinstance(small, Program)
+    assert findings[0].fingerprint.symptom == "wrong value"
+    assert findings[0].fingerprint.subject == signature(small)
+    assert len(list(walk(small))) <= 8
+    assert divides(small)
+    drawn = {one.case for one in messages if isinstance(one, Begun)}
+    later = sum(divides(Program.from_json(one)) for one in drawn)
+    all_right = answers(compiler(right), *(Round(seed=seed, count=10) for seed in range(8)))
+    assert later < sum(divides(Program.from_json(one.case)) for one in checked(all_right)) / 2
+
+
+def test_a_compiler_that_refuses_is_a_finding_of_its_stage_minimised_once() -> None:
+    def lower(program: Program) -> str:
+        if divides(program):
+            raise CompileError("lower", "InternalError: no remainder of 17 'x'")
+        return render(program)
+
+    messages = answers(compiler(right, lower), *(Round(seed=seed, count=10) for seed in range(4)))
+    findings = [one.findings[0] for one in checked(messages) if one.findings]
+    assert {(one.fingerprint.oracle, one.fingerprint.subject, one.fingerprint.symptom) for one in findings} == {
+        ("compiler", "lower", "InternalError: no remainder of N _")
+    }
+    assert len(list(walk(findings[0].case))) <= 8  # type: ignore[arg-type]
+
+
+def test_a_check_gives_the_verdicts_on_one_program_and_there_are_no_peers() -> None:
+    case = checked(answers(compiler(right), Round(seed=3, count=10)))[0].case
+    judged = answers(compiler(right), Check(case=case, depth=Level.FULL))[-1]
+    assert isinstance(judged, Judged)
+    assert judged.case == case
+    assert {one.status for one in judged.verdicts} == {Status.PASS}
+    with pytest.raises(TypeError, match="peer"):
+        Programs("made", lambda _: None).answer(compiler(right), Observe(case=case))
+
+
+def test_a_target_is_named_alone_or_with_the_folder_of_a_release(tmp_path: Path) -> None:
+    assert target_named("tilelang-c") == TARGETS["tilelang-c"]
+    assert target_named("golden") is None
+    with pytest.raises(ValueError, match="no tilelang in"):
+        target_named(f"tilelang-c@{tmp_path}")
+    about = tmp_path / "tilelang-9.9.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tilelang\nVersion: 9.9\n", encoding="utf-8")
+    other = target_named(f"tilelang-c@{tmp_path}")
+    assert other == replace(TARGETS["tilelang-c"], name="tilelang-c@9.9", site=tmp_path)
