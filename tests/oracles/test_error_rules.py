@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.bounds import addends, reassociation, repeated_terms
+from oracles.bounds import addends, elementary, reassociation, repeated_terms
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.quantum import product_quantum, quantum_of, representable
 from oracles.bounds.rounding import (
@@ -118,6 +118,23 @@ def test_sums_and_matrix_products_have_lambda_roots_of_their_length(finite: bool
     row, column = n([[1.0, -2.0, 4.0]], 0.5, finite=finite), n([[3.0], [5.0], [7.0]], 0.25, finite=finite)
     moved = 0.25 * 7 + 0.5 * 15 + 0.5 * 0.25 * 3
     assert close((row @ column).error, [[moved + root * (41 + moved)]])
+
+
+@pytest.mark.parametrize("exponent", [-4.0, -3.0, -2.0, -1.5, -1.0, -0.5])
+def test_a_power_has_no_bound_where_its_argument_may_be_0(exponent: float) -> None:
+    found = elementary.power(n(t(0.5, 0.5, 0.5, 0.0), t(0.4375, 0.5, 9.0, 0.0)), exponent)
+    assert found.error.isinf().tolist() == [False, True, True, False]
+    assert float(found.error[0]) >= 0.0625**exponent - 0.5**exponent
+
+
+@pytest.mark.parametrize("exponent", [5.0, 6.0, -2.0, -3.0])
+def test_a_power_bounds_what_an_argument_of_either_sign_may_become(exponent: float) -> None:
+    value, error = t(0.5, -0.5, 2.0, -2.0), t(0.125, 0.125, 1.0, 1.0)
+    wanted = torch.maximum(*(((value + end) ** exponent - value**exponent).abs() for end in (error, -error)))
+    assert torch.allclose(elementary.power(n(value, error), exponent).error, wanted, rtol=1e-4)
+    if exponent > 0:
+        found = elementary.power(n(t(0.5, -0.5), 2.0), exponent).error
+        assert torch.allclose(found, t(*[2.5**exponent - 0.5**exponent] * 2), rtol=1e-4), "it may have the other sign"
 
 
 @pytest.mark.parametrize("finite", [True, False])
