@@ -11,6 +11,7 @@ from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import read
 
 X = torch.tensor([0.3, -0.7, 1.9, 2.3])
+OUTSIDE = torch.zeros(4)
 
 
 def output(function: Callable[..., Tensor], *given: Tensor) -> ErrorNumber:
@@ -50,6 +51,8 @@ REFUSED: dict[str, Callable[..., Tensor]] = {
     "a view": lambda x: (x * 3)[1:].add_(1.0),
     "one of several views": lambda x: (x * 3).split(2)[1].add_(1.0),
     "a part of a tensor of its own": lambda x: torch.zeros(4)[1:].add_(x[1:]),
+    "a tensor from outside": lambda x: OUTSIDE.mul_(x * 3),
+    "a tensor that is given for the result": lambda x: torch.add(x, 1.0, out=torch.zeros_like(x)),
 }
 
 
