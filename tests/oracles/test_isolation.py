@@ -3,12 +3,11 @@
 from typing import Any
 
 from mhc import default_case
-from mhc.case import with_tensor
+from mhc.case import with_sizes
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from mhc.recipe import Layout
 from oracles import isolation
 from oracles.verdict import Status
-from tests.support.helpers import altered, failing, gate_symptoms, gate_verdicts, judged
+from tests.support.helpers import altered, failing, gate_symptoms, gate_verdicts, judged, with_layout
 
 CASE = default_case(B=2, S=3, n=2, D=5, dtype="float32")
 
@@ -30,6 +29,15 @@ def test_a_leak_in_the_backward_fails() -> None:
 
 
 def test_one_token_or_shared_memory_is_not_applicable() -> None:
-    for case in (default_case(B=1, S=1, n=2, D=5), with_tensor(CASE, "x", layout=Layout(expand=(0, 1)))):
+    shared = [with_layout(CASE, "x", expand=axes) for axes in ((0,), (1,), (0, 1))]
+    for case in (default_case(B=1, S=1, n=2, D=5), *shared):
         (verdict,) = gate_verdicts(isolation.GATE, MANUAL, case)
         assert verdict.status is Status.NOT_APPLICABLE
+        assert verdict.message == ("fewer than two tokens" if case.token_count == 1 else "tokens share their memory")
+
+
+def test_memory_that_is_shared_within_a_token_or_of_an_axis_of_size_1_is_judged() -> None:
+    wrong = altered(MANUAL, forward=leaky)
+    for case in (with_layout(CASE, "x", expand=(3,)), with_layout(with_sizes(CASE, B=1), "x", expand=(0,))):
+        assert gate_symptoms(isolation.GATE, wrong, case) == {("isolation", "h_in", "leak")}
+        assert {one.status for one in gate_verdicts(isolation.GATE, MANUAL, case)} == {Status.PASS}
