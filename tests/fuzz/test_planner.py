@@ -28,7 +28,7 @@ def planner(path: Path, *, limit: float = float("inf"), way: Mapping[str, int] |
 
 def slot(request: Any, begun: int = 0, name: str = "mine") -> Slot:
     process: Any = FakeProcess(lambda request: [])
-    return Slot(number=0, process=process, name=name, request=request, since=0.0, begun=begun)
+    return Slot(number=0, process=process, name=name, request=request, since=2.5, begun=begun)
 
 
 def learn(one: Planner, request: Round, *labels: str, **fields: Any) -> bool:
@@ -90,7 +90,7 @@ def test_how_a_round_ended_is_told_to_the_scheduler(tmp_path: Path, monkeypatch:
     one.interrupted(slot(request), novel=False, crashed=True)
     one.interrupted(slot(request), novel=True)
     one.ended(slot(Minimise(finding=WRONG, checks=1, seconds=1.0)), novel=True)
-    assert {(name, seconds) for name, seconds, _, _ in told} == {("mine", 7.5)}
+    assert {(name, seconds) for name, seconds, _, _ in told} == {("mine", 5.0)}
     assert [ending[2:] for ending in told] == [(True, False), (False, False), (False, True), (True, False)]
 
 
