@@ -1,12 +1,14 @@
 """What plain code may do with tensors that carry numbers: write into its own, and nothing that no rule reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from oracles.bounds.carried import UnreadableReference
+from oracles.bounds.carried import Carried, UnreadableReference
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import read
 
@@ -106,3 +108,21 @@ def test_what_has_no_gradient_has_none() -> None:
     assert read(lambda x, absent: x * 2 if absent is None else x, [X, None], {}).outputs[0].value.tolist() == [
         *(2 * X.double()).tolist()
     ]
+
+
+EMPTY: Mapping[str, Callable[[Any], Any]] = {
+    **{name: partial(getattr(torch, name), dim=-1) for name in ("sum", "mean", "var", "softmax", "log_softmax")},
+    **{name: partial(getattr(torch, name), dim=-1) for name in ("logsumexp", "cumsum", "amax", "amin")},
+    **{name: getattr(torch, name) for name in ("exp", "log", "rsqrt", "sigmoid", "sqrt", "sign", "isnan")},
+    **{"a * b": lambda a: a * a, "a / b": lambda a: a / a, "a + 1": lambda a: a + 1, "a**1.5": lambda a: a**1.5},
+    **{"a > b": lambda a: a > a.flip(0), "matmul": lambda a: a @ torch.ones(3, 2)},
+    **{"layer_norm": lambda a: torch.nn.functional.layer_norm(a, (3,)), "where": lambda a: torch.where(a > 0, a, 0.0)},
+}
+
+
+@pytest.mark.filterwarnings("ignore:var")
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_tensor_without_elements_is_read(name: str) -> None:
+    wanted = EMPTY[name](torch.zeros(0, 3))
+    found = EMPTY[name](Carried(ErrorNumber.exact(torch.zeros(0, 3).double(), torch.float32)))
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
