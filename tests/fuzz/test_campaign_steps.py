@@ -216,6 +216,7 @@ def test_a_fault_on_a_case_is_recorded_with_it_and_the_round_goes_on_behind_it(t
     assert fault.case == CASE.json
     assert [one.seen for one in read_faults(ran.store.meta())] == [2]
     assert ran.store.counts()["mine"]["faulted"] == 2
+    assert [tuple(row) for row in ran.store.table("restarts")] == [("mine", "fault of the harness", 2)]
     assert ran.store.in_hand() == []
     assert [one.killed for one in place.made] == [True, True, True]
 

@@ -98,9 +98,12 @@ def test_steps_on_sizes() -> None:
 
 
 @operator(
-    x="[*B, D] float32", w="[D] float32", i="[D] int64 in 0..V or -100", j="[D] int64 in 9-V..9", tokens="*B", V=(1, 9)
+    **{"x": "[*B, D] float32", "w": "[D] float32", "i": "[D] int64 in 0..V or -100", "j": "[D] int64 in 9-V..9"},  # type: ignore[arg-type]
+    s="[D] int64 in 0..V sorted",
+    tokens="*B",
+    V=(1, 9),
 )
-def chosen_rows(x: Tensor, w: Tensor, i: Tensor, j: Tensor) -> Tensor:
+def chosen_rows(x: Tensor, w: Tensor, i: Tensor, j: Tensor, s: Tensor) -> Tensor:
     return x * w
 
 
@@ -109,11 +112,13 @@ def test_literals_of_integers_stay_in_their_range_and_a_sentinel_stays() -> None
     case = default_case(operator="chosen_rows", D=4, V=9, dtype="float32")
     case = with_tensor(case, "i", literals=tuple(((at,), value) for at, value in enumerate((-100.0, 8.0, 3.0, 4.0))))
     case = with_tensor(case, "j", literals=tuple(((at,), value) for at, value in enumerate((0.0, 4.0, 5.0, 8.0))))
-    case = with_tensor(case, "w", literals=(((1,), 7.0),))
+    case = with_tensor(case, "w", literals=(((1,), 7.0),), period=2)
+    case = with_tensor(with_tensor(case, "s", period=4), "i", period=3)
     (after,) = resized(case, {"V": 4})
     assert [value for _, value in after.tensors["i"].literals] == [-100.0, 3.0, 3.0, 3.0]
     assert [value for _, value in after.tensors["j"].literals] == [5.0, 5.0, 5.0, 8.0]
     assert after.tensors["w"].literals == (((1,), 7.0),)
+    assert {name: after.tensors[name].period for name in "wis"} == {"w": 2, "i": 3, "s": 0}, "an order is one of whole rows"
 
 
 def test_elements_of_integers_are_replaced_by_integers_of_their_range() -> None:
@@ -123,7 +128,8 @@ def test_elements_of_integers_are_replaced_by_integers_of_their_range() -> None:
     allowed = {one_ for one_ in numbers_below(4.0) if one_ in range(5)}
     assert 8.0 in numbers_below(4.0)
     assert {value for recipe in literals(case, "i") for _, value in recipe.literals} == allowed
-    assert {value for recipe in single_elements(case, "i") for _, value in recipe.literals} <= {*range(5)}
+    assert {value for recipe in single_elements(case, "i") for _, value in recipe.literals} == {1.0}
+    assert list(single_elements(case, "s")) == [], "it would not be sorted any more"
 
 
 def test_an_axis_is_removed_with_its_part_of_layouts_and_places() -> None:

@@ -159,6 +159,21 @@ def test_what_is_rare_is_looked_for_as_the_store_counts_it(tmp_path: Path) -> No
     assert {*guided} == {frozenset({"seldom", "once"})}
 
 
+def test_a_far_round_claims_its_time_until_it_ends(tmp_path: Path) -> None:
+    one = planner(tmp_path)
+    learn(one, one.next(["mine"])[1], seconds={"checking": 100.0})
+    _, request = one.next(["mine"])
+    assert request.reach is not Reach.USUAL
+    running = one._size_budgets["mine"]._running
+    assert running[request.reach] == 1
+    one.interrupted(slot(request, begun=1), novel=False)
+    assert running[request.reach] == 0
+    assert one.next(["mine"])[1].skip == 1
+    assert running[request.reach] == 1, "its rest is handed out"
+    one.ended(slot(request), novel=False)
+    assert running[request.reach] == 0
+
+
 def test_compiling_a_far_case_is_not_what_the_implementation_takes(tmp_path: Path) -> None:
     """Of 4 s, 3.9 s in the implementation, which compiled."""
     means = []

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from oracles.bounds import addends, elementary, reassociation, repeated_terms
+from oracles.bounds.aten.registry import narrowed
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.quantum import product_quantum, quantum_of, representable
 from oracles.bounds.rounding import (
@@ -246,6 +247,15 @@ LIMITS: dict[torch.dtype, tuple[float, float, float, float]] = {
     F16: (2.0**-11, 2.0**-25, 65520.0, 16376.0),
     F64: (2.0**-53, 5e-324, math.inf, (2 - 2.0**-52) * 2.0**1021),
 }
+
+
+def test_what_was_given_is_in_no_doubt_whatever_its_sign() -> None:
+    """Of 17,000 in float16 nothing would be promised, as a result: its steps may have overflowed."""
+    given = ErrorNumber.exact(t(-17000.0, 3.0), F16)
+    for function in (elementary.absolute, lambda one: -one, lambda one: one[:1]):
+        assert not narrowed(function(given), F32).error.any()
+    computed = ErrorNumber(t(-17000.0, 3.0), t(0.0, 0.0), F16)
+    assert narrowed(elementary.absolute(computed), F32).error.isinf().tolist() == [True, False]
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
