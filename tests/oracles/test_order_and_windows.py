@@ -269,6 +269,9 @@ def test_what_follows_from_an_index_in_doubt_is_in_doubt() -> None:
     for found in (torch.stack([index, index]), index + 1, index * 2 < 3, index // 2):
         assert found.number.unsure.all()
         assert found.number.dtype == found.dtype
+    for found in (*torch.aminmax(index), *index.sort(), index.amax(), index.flip(0), -index):
+        assert found.number.unsure.all()
+        assert found.dtype == torch.int64
     for found in (index * torch.ones(3), torch.ones(3)[index], torch.eye(3)[index, index], index.float()):
         assert found.number.error.isinf().all()
 
