@@ -215,6 +215,14 @@ def test_a_derived_backward_leaves_its_arguments_and_says_what_does_not_depend()
     dx, dw = backward(x, w, dy)
     assert dx is not None
     assert (dx.tolist(), dw, x.tolist()) == ([24.0], None, [3.0])
+    x_w = [declared_pair.inputs[0], replace(declared_pair.inputs[1], optional=True)]
+    backward = Backward(lambda x, w: x * 2 if w is None else w.mul_(3) * x, x_w, declared_pair.outputs, ("w",))
+    absent, present = backward(x, dy, None), backward(x, dy, w)
+    assert [[None if one is None else one.tolist() for one in found] for found in (absent, present)] == [
+        [[2.0], None],
+        [[15.0], [9.0]],
+    ]
+    assert w.tolist() == [5.0]
     nothing = Backward(
         overwrites, [replace(one, differentiable=False) for one in declared_pair.inputs], declared_pair.outputs
     )

@@ -130,6 +130,8 @@ def test_elements_of_integers_are_replaced_by_integers_of_their_range() -> None:
     assert {value for recipe in literals(case, "i") for _, value in recipe.literals} == allowed
     assert {value for recipe in single_elements(case, "i") for _, value in recipe.literals} == {1.0}
     assert list(single_elements(case, "s")) == [], "it would not be sorted any more"
+    simpler = dict.fromkeys(recipe.kind for recipe in kinds(with_tensor(case, "i", kind="uniform"), "i"))
+    assert list(simpler) == ["zero", "constant", "sentinel", "ascending", "row_constant", "repeated", "ends"]
 
 
 def test_an_axis_is_removed_with_its_part_of_layouts_and_places() -> None:

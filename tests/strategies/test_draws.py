@@ -330,6 +330,8 @@ def test_cases_vary_in_everything() -> None:
     pinned = [dict(case.schedules["mine"]) for case in found if case.schedules]
     assert 0.35 < len(pinned) / len(found) < 0.65
     assert all(pinned), "an empty schedule is none"
+    largest = max(math.prod(spec.shape(case.sizes)) for case in found for spec in TABLE.drawn)
+    assert 1 << 14 < largest <= 1 << 15
 
 
 def test_upstream_gradients_are_left_out_one_by_one_and_together() -> None:
