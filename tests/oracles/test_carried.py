@@ -85,6 +85,25 @@ def test_a_rule_that_does_not_apply_says_why() -> None:
     assert said.endswith("(the bits of numbers as another dtype)")
 
 
+def test_a_new_tensor_is_exact_and_where_it_is_asked_for() -> None:
+    x: Any = Carried(ErrorNumber(X.double(), torch.full((4,), 0.5).double(), torch.float32))
+    created: list[tuple[Any, float]] = [
+        *((torch.full_like(x, 3.0), 3.0), (torch.ones_like(x), 1.0), (torch.zeros_like(x), 0.0)),
+        *((x.new_full((2, 3), 3.0), 3.0), (x.new_ones(2), 1.0), (x.new_zeros(2, dtype=torch.float16), 0.0)),
+    ]
+    for one, value in created:
+        assert one.number.value.unique().tolist() == [value]
+        assert not one.number.error.any()
+        assert one.number.dtype == one.dtype
+    assert [one.shape for one, _ in created] == [(4,), (4,), (4,), (2, 3), (2,), (2,)]
+    assert [one.dtype for one, _ in created[-2:]] == [torch.float32, torch.float16]
+    whole = torch.ones_like(x, dtype=torch.int64, device="meta")
+    assert (whole.dtype, whole.device.type) == (torch.int64, "meta")
+    unsure = x > 0.5
+    assert torch.ones_like(unsure).tolist() == [True] * 4
+    assert torch.zeros_like(unsure, dtype=torch.float32).tolist() == [0.0] * 4
+
+
 def test_lists_are_read_and_returned() -> None:
     pieces = output(lambda x: torch.cat(list(reversed(x.split([1, 3])))))
     assert pieces.value.tolist() == X.double()[[1, 2, 3, 0]].tolist()

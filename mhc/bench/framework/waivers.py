@@ -141,6 +141,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     },
     "oracles/bounds/repeated_terms.py": {
         "if length <= _FEW or terms.numel() == [-0-]{+1+}:": "of no elements, no row repeats either",
+        "_CERTAIN = LAMBDA**[-2-]{+0+}": "of up to 36 terms LAMBDA sqrt(L) is most, with repeats or without",
         "times = _repeats(terms.to(dtype), dim) if length [->-]{+>=+} _CERTAIN else None": "of 36 terms LAMBDA sqrt(L) is 36, with a run or without",
         "columns = None if [-rows is None-]{+False+} else _repeats(b.abs().to(dtype), -2)": _SPEED,
         "if terms.shape[-1] < 2 [-or-]{+and+} terms.numel() == 0:": _SPEED,
