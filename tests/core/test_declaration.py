@@ -25,6 +25,7 @@ from mhc import (
 )
 from mhc.declaration import Backward, InTuple
 from mhc.fuzz.check.check import check
+from mhc.fuzz.check.level import Level
 from mhc.operator import OPERATORS, Role
 from oracles.bound import tolerances
 from oracles.verdict import Status
@@ -231,6 +232,23 @@ def test_a_derived_backward_leaves_its_arguments_and_says_what_does_not_depend()
         overwrites, declared_pair.inputs, [replace(one, differentiable=False) for one in declared_pair.outputs]
     )
     assert nothing(x, w) == ()
+
+
+def test_a_single_result_may_be_returned_by_itself() -> None:
+    one = Implementation(
+        name="bare", operator=declared_sum, forward=lambda x: x.sum(-1), backward=lambda x, dy: dy[:, None] + 0 * x
+    )
+    in_a_list = replace(one, forward=lambda x: [x.sum(-1)], backward=lambda x, dy: (dy[:, None] + 0 * x,))
+    derived = Implementation(name="derived", operator=declared_sum, function=lambda x: x.sum(-1))
+    assert isinstance(derived.backward, Backward)
+    for implementation in (one, in_a_list, derived, replace(derived, name="again"), replace(one, name="again")):
+        case = default_case(operator=implementation.table.name, dtype="float32", T=3, D=4)
+        assert not check(implementation, case, "cpu", Level.PLAIN).failures, implementation.name
+
+
+@operator(x="[T, D]")
+def declared_sum(x: Tensor) -> Tensor:
+    return x.sum(-1)
 
 
 @operator(x="[T]", w="[T]")

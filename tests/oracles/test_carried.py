@@ -85,6 +85,14 @@ def test_a_rule_that_does_not_apply_says_why() -> None:
     assert said.endswith("(the bits of numbers as another dtype)")
 
 
+def test_a_quotient_is_rounded_down_or_toward_zero() -> None:
+    x: Any = Carried(ErrorNumber(X.double(), torch.tensor([0.0, 0.125, 0.0, 0.25]).double(), torch.float32))
+    for mode, wanted, errors in (("floor", [0, -2, 3, 4], [0, 0, 0, 1]), ("trunc", [0, -1, 3, 4], [0, 0, 0, 1])):
+        found = x.div(0.5, rounding_mode=mode).number
+        assert (found.value.tolist(), found.error.tolist()) == (wanted, errors), mode
+    assert (x / 0.5).number.value.tolist() == (X.double() * 2).tolist()
+
+
 def test_a_new_tensor_is_exact_and_where_it_is_asked_for() -> None:
     x: Any = Carried(ErrorNumber(X.double(), torch.full((4,), 0.5).double(), torch.float32))
     created: list[tuple[Any, float]] = [

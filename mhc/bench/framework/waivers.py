@@ -58,6 +58,15 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "mhc/fuzz/worker/session.py": {
         "return quiet(max(request.count, GUIDED if guided else [-0-]{+1+}), phases=phases)": "a round has one case at least",
     },
+    "mhc/global_state.py": {
+        **dict.fromkeys(
+            (
+                *(f"_DRAWN = [-4-]{{+{other}+}} * 17" for other in ("(4 + 1)", "(4 * 10)")),
+                *(f"_DRAWN = 4 * [-17-]{{+{other}+}}" for other in ("(17 + 1)", "(17 * 10)")),
+            ),
+            "any number of bytes will do that a kernel hardly draws",
+        ),
+    },
     "mhc/memory.py": {
         "banded = _EMPTY([-0-]{+1+}, dtype=plain.dtype, device=plain.device)": "set_ gives it other memory and another shape at once",
     },
@@ -95,10 +104,12 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "return type(a)(value, torch.zeros_like(value), a.dtype, [-finite=a.finite, -]errorless=True)": _SPEED,
     },
     "oracles/bounds/aten/registry.py": {
+        "widens = unit_roundoff(dtype) [-<-]{+<=+} unit_roundoff(number.dtype)": "no two dtypes have the same",
         "return torch.where(kept & (classes == torch.arange(a.shape[-1][-, device=target.device-])), -each, 0.0)": "on the host it is the default; on a GPU the gradient of a loss fails without it",
     },
     "oracles/bounds/deviation_number.py": {
         "if [-at.error.any() or at.shared.any()-]{+True+}:": _SPEED,
+        'def stored(cls, value: Tensor, dtype: torch.dtype, *, with_quantum: bool = [-False-]{+True+}) -> "DeviationNumber":': "takes no notice of it",
         "error = error [-+-]{+-+} slope * number.error": "every part changes its sign, and only the square of their sum is used",
         "super().__init__(value, error, dtype, quantum, [-finite=finite, -]errorless=errorless)": _SPEED,
         "self.shared = torch.zeros((), dtype=torch.float64[-, device=value.device-]) if shared is None else shared": "on the host it is the default; on a GPU, where large cases are judged, sums fail without it",
