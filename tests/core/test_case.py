@@ -137,6 +137,20 @@ def test_validation_shows_the_value_and_what_it_must_be() -> None:
         Case.from_json("{")
 
 
+def test_a_case_is_written_in_the_oldest_version_that_can_hold_it() -> None:
+    register(rows_of_any_shape)
+    case, other = default_case(), default_case(operator="rows_of_any_shape", B0=3, D=4)
+    written = {
+        1: [case, with_sizes(case, n=2)],
+        2: [with_tensor(case, "x", period=8), with_tensor(case, "dh_in", rows=2)],
+        3: [other, with_tensor(other, "x", period=8)],
+    }
+    for version, made in written.items():
+        for one in made:
+            assert json.loads(one.to_json())["schema"] == version
+            assert Case.from_json(one.to_json()) == one
+
+
 def test_every_saved_schema_version_is_read() -> None:
     """The fixture is what version 1 wrote; it must keep its meaning, its text and its id."""
     case = Case.from_json(FIXTURE.read_text(encoding="utf-8"))

@@ -102,6 +102,14 @@ def test_one_token_is_repeated_too() -> None:
     assert gate_symptoms(GATES["repeated tokens"], wrong, one) == {("algebra", "h_in", "repeated tokens")}
 
 
+@pytest.mark.parametrize("variant", ["permuted tokens", "sliced tokens"])
+def test_two_tokens_are_moved_and_one_is_not(variant: str) -> None:
+    (alone,) = gate_verdicts(GATES[variant], MANUAL, scaled_case(B=1, S=1, n=3, D=5, dtype="float32"))
+    assert (alone.status, alone.message) == (Status.NOT_APPLICABLE, "fewer than two tokens")
+    two = gate_verdicts(GATES[variant], MANUAL, scaled_case(B=1, S=2, n=3, D=5, dtype="float32"))
+    assert {"h_in", "dx"} <= {one.subject for one in two if one.status is Status.PASS}
+
+
 @pytest.mark.parametrize("variant", ["scaled x", "permuted streams"])
 def test_a_precision_that_is_declared_is_allowed_for(variant: str) -> None:
     forward: Any = MANUAL.forward

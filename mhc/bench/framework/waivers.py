@@ -118,6 +118,13 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "zero = torch.zeros((), [-dtype=torch.float64, -]device=terms[0].device)": "a 0 without dimensions is widened where it is added",
     },
     "oracles/bounds/elementary.py": {
+        **dict.fromkeys(
+            (
+                f"moved = torch.where(certain, [-0.0-]{{+{other}+}}, torch.where(value.isfinite(), moved, torch.inf))"
+                for other in (1, 10)
+            ),
+            "of a value that is not finite, any error that is finite is taken as 0",
+        ),
         "moved = torch.where(moved [->-]{+>=+} 1, torch.where(spread.isinf(), torch.inf, 1.0), moved)": "at 1 itself it is 1 already: what may be infinite moves by more",
         "moved = spread + torch.maximum(torch.where(down [-<-]{+<=+} 1, -(-down).log1p(), torch.inf), up.log1p())": "the logarithm of 0 is infinite too",
         "result = a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
@@ -197,5 +204,9 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     },
     "strategies/cases.py": {
         "exponent = draw(exponents()) if [-rescaled is not None-]{+True+} else 0": "draws an exponent that no tensor is given",
+        **dict.fromkeys(
+            (f"exponent = draw(exponents()) if rescaled is not None else [-0-]{{+{other}+}}" for other in (1, 10)),
+            "no tensor is given it",
+        ),
     },
 }
