@@ -98,6 +98,27 @@ def test_in_trouble_it_is_not_looked_for_the_file_again(tmp_path: Path, monkeypa
     assert store.trouble == "the disk is full"
 
 
+def test_a_batch_without_anything_to_write_is_no_transaction(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / FILE)
+    said: list[str] = []
+    store._connection.set_trace_callback(said.append)
+    with store.batch(), store.batch():
+        pass
+    assert (said, store.trouble) == ([], None)
+    with store.batch():
+        store.count("manual", "checked", 1)
+    assert (said[0], said[-1], store.trouble) == ("BEGIN IMMEDIATE", "COMMIT", None)
+
+    def fail() -> None:
+        with store.batch():
+            raise KeyError("before anything is written")
+
+    said.clear()
+    with pytest.raises(KeyError):
+        fail()
+    assert (said, store.trouble) == ([], None)
+
+
 def test_a_batch_that_fails_for_another_reason_is_undone(tmp_path: Path) -> None:
     store = Store.create(tmp_path / FILE)
 

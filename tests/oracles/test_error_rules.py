@@ -121,6 +121,15 @@ def test_sums_and_matrix_products_have_lambda_roots_of_their_length(finite: bool
     assert close((row @ column).error, [[moved + root * (41 + moved)]])
 
 
+def test_an_exponential_below_the_normal_range_may_be_0() -> None:
+    for function in (elementary.exp, lambda a: elementary.softmax(a, 0)):
+        found = function(n(t(0.0, -85.0, -88.0, -1000.0)))
+        assert (found.error[1:3] >= 2.0**-126).all()
+        assert float(found.error[2]) < 1.1 * 2.0**-126
+        assert float(found.error[3]) < 2.0**-140, "what is 0 in float64 too is 0"
+    assert float(elementary.sqrt(n(t(2.0**-100))).error) < 2.0**-60
+
+
 @pytest.mark.parametrize("exponent", [-4.0, -3.0, -2.0, -1.5, -1.0, -0.5])
 def test_a_power_has_no_bound_where_its_argument_may_be_0(exponent: float) -> None:
     found = elementary.power(n(t(0.5, 0.5, 0.5, 0.0), t(0.4375, 0.5, 9.0, 0.0)), exponent)

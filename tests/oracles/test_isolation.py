@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from mhc import default_case
+from torch import Tensor
+
+from mhc import Implementation, default_case, operator
 from mhc.case import with_sizes
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import isolation
@@ -41,3 +43,17 @@ def test_memory_that_is_shared_within_a_token_or_of_an_axis_of_size_1_is_judged(
     for case in (with_layout(CASE, "x", expand=(3,)), with_layout(with_sizes(CASE, B=1), "x", expand=(0,))):
         assert gate_symptoms(isolation.GATE, wrong, case) == {("isolation", "h_in", "leak")}
         assert {one.status for one in gate_verdicts(isolation.GATE, MANUAL, case)} == {Status.PASS}
+
+
+@operator(w="[D] float32", i="[T] int32 in 0..9", x="[T, D] float32", tokens="T")
+def shifted_rows(w: Tensor, i: Tensor, x: Tensor) -> Tensor:
+    return x * w + i[:, None]
+
+
+def test_the_nan_is_in_the_first_input_of_numbers_that_has_rows_of_tokens() -> None:
+    right = Implementation(name="right", operator=shifted_rows, function=shifted_rows.function)
+    case = default_case(operator="shifted_rows", dtype="float32", T=5, D=3)
+    verdicts = {one.subject: one.status for one in gate_verdicts(isolation.GATE, right, case)}
+    assert verdicts == dict.fromkeys(("y", "dx"), Status.PASS), "dw is a sum over tokens"
+    wrong = Implementation(name="wrong", operator=shifted_rows, function=lambda w, i, x: x * w + i[:, None] + 0 * x.sum(0))
+    assert ("isolation", "y", "leak") in gate_symptoms(isolation.GATE, wrong, case)
