@@ -137,14 +137,12 @@ def checksum(tensor: Tensor) -> str:
 def _strides(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """Return the element strides of `layout`; 0 for expanded dimensions."""
     strides = [0] * len(shape)
-    next_stride = layout.step
-    moved = 0
+    next_stride, pad = layout.step, layout.pad
     for dim in reversed(layout.order or range(len(shape))):
         if dim in layout.expand:
             continue
         strides[dim] = next_stride
-        next_stride = next_stride * max(shape[dim], 1) + (layout.pad if moved == 0 else 0)
-        moved += 1
+        next_stride, pad = next_stride * max(shape[dim], 1) + pad, 0  # only rows have a pad
     return tuple(strides)
 
 

@@ -62,6 +62,7 @@ def _probes(trial: Trial, chosen: slice) -> list[Run]:
     optional = frozenset(spec.name for spec in case.table.drawn if spec.optional)
     absent = frozenset(name for name in optional if not case.has(name))
     shapes = [shape for shape in _shapes(case.table) if case.table.problem(shape) is None]
+    shapes = shapes or [{name: case.sizes[name] for name in case.axes}]  # where none of them fits
     large = shapes[-1]
     asked = [(case.dtype, absent, shape) for shape in shapes]
     asked += [(dtype, absent, large) for dtype in STORAGE_DTYPES if dtype != case.dtype]

@@ -71,6 +71,8 @@ class Carried(Tensor):
                     return _in_doubt(func, args, kwargs)
                 raise UnreadableReference(f"{_unreadable(func)} ({missing})") from None
             except (TypeError, AttributeError) as error:
+                if _chosen(args):
+                    return _in_doubt(func, args, kwargs)
                 missing_for = f"its rule does not take these arguments: {type(error).__name__}: {error}"
                 raise UnreadableReference(f"{_unreadable(func)} ({missing_for})") from error
             if shares:

@@ -145,12 +145,12 @@ def power(a: ErrorNumber, exponent: float) -> ErrorNumber:
         return sqrt(a) if exponent == 0.5 else reciprocal(a)
     if exponent == 0.0:
         return type(a).exact(torch.ones_like(a.value), a.dtype)
-    whole = exponent == int(exponent)
-    base = absolute(a) if whole and int(exponent) % 2 == 0 else a
     logarithms = magnitude(magnitude(a.value).log())
     # exp(exponent log a): each of the three steps rounds, the product relative to itself
     steps = (2 * abs(exponent) * float(logarithms.amax()) + 2) / abs(exponent) if a.value.numel() else 0.0
-    return monotone(base, lambda value: value**exponent, argument=steps)
+    found = monotone(a, lambda value: value**exponent, argument=steps)
+    pole = (a.error > 0) & (a.error >= a.value.abs()) & (exponent < 0)
+    return found.lost(torch.where(pole, torch.inf, 0.0)) if bool(pole.any()) else found
 
 
 @_bounding

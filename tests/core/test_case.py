@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from torch import Tensor
 
-from mhc import Case, CaseError, Layout, Recipe, case_json, default_case
-from mhc.case import with_tensor
+from mhc import Case, CaseError, Layout, Recipe, case_json, default_case, operator
+from mhc.case import with_sizes, with_tensor
+from mhc.operator import register
 from strategies.cases import cases
 
 FIXTURE = Path(__file__).parents[1] / "older_formats" / "case-schema-1.json"
@@ -51,6 +53,24 @@ def test_a_case_cannot_be_changed() -> None:
         case.tensors["x"] = Recipe()  # type: ignore[index]
     with pytest.raises(TypeError):
         case.sizes["n"] = 2  # type: ignore[index]
+
+
+@operator(x="[*B, D] storage", w="[D] storage", tokens="*B", B=(2, 9), D=(1, 99))
+def rows_of_any_shape(x: Tensor, w: Tensor) -> Tensor:
+    return x * w
+
+
+def test_a_case_has_the_axes_that_it_has_sizes_of() -> None:
+    register(rows_of_any_shape)
+    case = default_case(operator="rows_of_any_shape", B0=3, D=4)
+    assert (case.axes, case.lead, case.token_count, case.shape) == (("B0", "D"), (3,), 3, "B0 = 3, D = 4")
+    assert [case.may_have((size,)) for size in (1, 2, 9, 10)] == [False, True, True, False]
+    two = default_case(operator="rows_of_any_shape", B0=3, B1=2, D=4)
+    assert [two.may_have(sizes) for sizes in ((2, 2), (2, 1), (10, 2), (2, 10), (9, 9))] == [
+        *(True, False, False, False, True)
+    ]
+    assert (two.lead, two.token_count) == ((3, 2), 6)
+    assert dict(with_sizes(two, B1=5).sizes) == {"B0": 3, "B1": 5, "D": 4}
 
 
 def edited(path: str, value: Any) -> str:
@@ -115,6 +135,20 @@ def test_validation_shows_the_value_and_what_it_must_be() -> None:
         Case(tensors={"x": Recipe()})
     with pytest.raises(CaseError, match=r"^case: is not JSON"):
         Case.from_json("{")
+
+
+def test_a_case_is_written_in_the_oldest_version_that_can_hold_it() -> None:
+    register(rows_of_any_shape)
+    case, other = default_case(), default_case(operator="rows_of_any_shape", B0=3, D=4)
+    written = {
+        1: [case, with_sizes(case, n=2)],
+        2: [with_tensor(case, "x", period=8), with_tensor(case, "dh_in", rows=2)],
+        3: [other, with_tensor(other, "x", period=8)],
+    }
+    for version, made in written.items():
+        for one in made:
+            assert json.loads(one.to_json())["schema"] == version
+            assert Case.from_json(one.to_json()) == one
 
 
 def test_every_saved_schema_version_is_read() -> None:

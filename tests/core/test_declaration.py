@@ -25,6 +25,7 @@ from mhc import (
 )
 from mhc.declaration import Backward, InTuple
 from mhc.fuzz.check.check import check
+from mhc.fuzz.check.level import Level
 from mhc.operator import OPERATORS, Role
 from oracles.bound import tolerances
 from oracles.verdict import Status
@@ -215,6 +216,14 @@ def test_a_derived_backward_leaves_its_arguments_and_says_what_does_not_depend()
     dx, dw = backward(x, w, dy)
     assert dx is not None
     assert (dx.tolist(), dw, x.tolist()) == ([24.0], None, [3.0])
+    x_w = [declared_pair.inputs[0], replace(declared_pair.inputs[1], optional=True)]
+    backward = Backward(lambda x, w: x * 2 if w is None else w.mul_(3) * x, x_w, declared_pair.outputs, ("w",))
+    absent, present = backward(x, dy, None), backward(x, dy, w)
+    assert [[None if one is None else one.tolist() for one in found] for found in (absent, present)] == [
+        [[2.0], None],
+        [[15.0], [9.0]],
+    ]
+    assert w.tolist() == [5.0]
     nothing = Backward(
         overwrites, [replace(one, differentiable=False) for one in declared_pair.inputs], declared_pair.outputs
     )
@@ -223,6 +232,23 @@ def test_a_derived_backward_leaves_its_arguments_and_says_what_does_not_depend()
         overwrites, declared_pair.inputs, [replace(one, differentiable=False) for one in declared_pair.outputs]
     )
     assert nothing(x, w) == ()
+
+
+def test_a_single_result_may_be_returned_by_itself() -> None:
+    one = Implementation(
+        name="bare", operator=declared_sum, forward=lambda x: x.sum(-1), backward=lambda x, dy: dy[:, None] + 0 * x
+    )
+    in_a_list = replace(one, forward=lambda x: [x.sum(-1)], backward=lambda x, dy: (dy[:, None] + 0 * x,))
+    derived = Implementation(name="derived", operator=declared_sum, function=lambda x: x.sum(-1))
+    assert isinstance(derived.backward, Backward)
+    for implementation in (one, in_a_list, derived, replace(derived, name="again"), replace(one, name="again")):
+        case = default_case(operator=implementation.table.name, dtype="float32", T=3, D=4)
+        assert not check(implementation, case, "cpu", Level.PLAIN).failures, implementation.name
+
+
+@operator(x="[T, D]")
+def declared_sum(x: Tensor) -> Tensor:
+    return x.sum(-1)
 
 
 @operator(x="[T]", w="[T]")

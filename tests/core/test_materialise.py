@@ -243,3 +243,18 @@ def test_kinds_of_integers_at_random() -> None:
     assert {tuple(sorted(row)) for row in rows} == {tuple(range(64))}
     assert len({tuple(row) for row in rows}) == 64
     assert integers("i", "uniform", seed=5) != integers("i", "uniform", seed=6)
+
+
+def test_a_few_rows_keep_their_values_the_first_and_the_last_among_them() -> None:
+    case = default_case(B=1, S=40, n=1, D=4, dtype="float64")
+    every = values(case).reshape(40, 4)
+    for rows, most in ((1, 2), (2, 2), (3, 3), (6, 6)):
+        counts = set()
+        for seed in range(8):
+            made = values(with_tensor(case, "x", rows=rows, seed=seed)).reshape(40, 4)
+            kept = made.any(-1).nonzero().flatten().tolist()
+            assert {0, 39} <= {*kept}
+            counts.add(len(kept))
+        assert max(counts) == most
+    for rows in (0, 40, 41):
+        assert torch.equal(values(with_tensor(case, "x", rows=rows)).reshape(40, 4), every)

@@ -3,6 +3,7 @@
 import math
 import os
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from mhc.case_json import CaseError, decode, encode, parse
 from mhc.implementation import Implementation, Refused
 from mhc.inputs import Inputs, banded, derived, edited
 from mhc.memory import BAND, FINITE_FILL, NAN_FILL, Allocations, poisoned
-from mhc.observation import Observation
+from mhc.observation import ContractError, DeviceFull, Observation, check_returned
 from mhc.operator import register
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.placement import fetch, place
@@ -602,14 +603,62 @@ def test_json_that_is_no_case_names_the_field(text: str, path: str) -> None:
         ("CUDA out of memory. Tried to allocate 1048576.00 GiB", 60, 8, False),
         ("CUDA out of memory. Tried to allocate 1.00 GiB", 1, 90, False),
         ("CUDA error: an illegal memory access was encountered", 1, 8, False),
+        ("CUDA out of memory", 1.999, 8, True),
+        ("CUDA out of memory", 2, 8, False),  # a 64th
+        ("CUDA out of memory", 1, 63.4, True),
+        ("CUDA out of memory", 1, 63.6, False),  # more than half of the rest
     ],
 )
 def test_a_gpu_that_others_fill_is_no_fault_of_a_kernel(
-    monkeypatch: pytest.MonkeyPatch, message: str, free: int, own: int, others: bool
+    monkeypatch: pytest.MonkeyPatch, message: str, free: float, own: float, others: bool
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free << 30, 140 << 30))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: own << 30)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (int(free * 2**30), 128 << 30))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: int(own * 2**30))
     assert observation._taken_by_others(RuntimeError(message)) is others
+
+
+def test_a_run_on_a_gpu_that_others_fill_has_no_observation(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = made()
+    there, saved = replace(inputs, device=torch.device("cuda")), reference(inputs).saved
+    monkeypatch.setattr(observation, "place", lambda _, saved: place(inputs, saved))
+    monkeypatch.setattr(observation, "unchanged", lambda *_: nullcontext([]))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 8 << 30)
+    full = raising(torch.OutOfMemoryError("CUDA out of memory"))
+    for free, device, others in ((1, "cuda", True), (60, "cuda", False), (1, "cpu", False)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda free=free: (free << 30, 128 << 30))
+        if others:
+            with pytest.raises(DeviceFull, match="other processes have the GPU's memory: CUDA out of memory"):
+                observe(full, there, saved)
+        else:
+            failure = observe(full, there if device == "cuda" else inputs, saved).failure
+            assert failure is not None
+            assert (failure.stage, failure.type) == ("forward", "OutOfMemoryError")
+
+
+def test_what_a_stage_must_return_is_said_with_names() -> None:
+    inputs, specs = made(), CASE.table.outputs
+    for some, wanted in ((specs[:1], "expected one: h_in"), (specs[:2], "expected 2 values: h_in, h_post")):
+        with pytest.raises(ContractError, match=f"returned Tensor; {wanted}$"):
+            check_returned(MANUAL, "forward", torch.ones(3), some, inputs)
+        with pytest.raises(ContractError, match="returned 3 values; expected"):
+            check_returned(MANUAL, "forward", (None, None, None), some, inputs)
+    with pytest.raises(ContractError, match="returned None for h_in, which every implementation must return"):
+        check_returned(MANUAL, "forward", [None], specs[:1], inputs)
+    assert check_returned(MANUAL, "backward", [None], specs[:1], inputs) == {"h_in": None}
+    right = torch.ones(specs[0].shape(CASE.sizes)).requires_grad_()
+    assert not check_returned(MANUAL, "forward", [right], specs[:1], inputs)["h_in"].requires_grad  # type: ignore[union-attr]
+    for wrong, was in (
+        (
+            right[:1],
+            r"of shape \(1, 3, 5\), torch.float32, on cpu; expected \[B, S, D\] = \(2, 3, 5\), torch.float32, on cpu",
+        ),
+        (right.double(), r"of shape \(2, 3, 5\), torch.float64, on cpu"),
+        (right.to("meta"), r"of shape \(2, 3, 5\), torch.float32, on meta"),
+    ):
+        with pytest.raises(ContractError, match=f"returned h_in {was}"):
+            check_returned(MANUAL, "forward", [wrong], specs[:1], inputs)
+    with pytest.raises(ContractError, match="returned int for h_in; expected"):
+        check_returned(MANUAL, "forward", [3], specs[:1], inputs)
 
 
 def test_a_lost_device_is_not_taken_for_a_full_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,6 +58,27 @@ def test_time_in_which_it_was_stopped_does_not_count(tmp_path: Path, monkeypatch
     assert ran.now == 4.5
 
 
+def test_the_clock_starts_with_the_first_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = {"now": 100.0}
+    monkeypatch.setattr(time, "monotonic", lambda: clock["now"])
+    place = FakeExecutor(healthy)
+
+    def wait(processes: Any, seconds: float) -> Any:
+        clock["now"] += 10.0
+        return list(processes)
+
+    place.up = lambda slot: clock["now"] >= 150.0  # type: ignore[method-assign]
+    place.wait = wait  # type: ignore[method-assign]
+    ran = campaign(place, tmp_path, Budget(seconds=15.0))
+    assert ran.run() == "budget spent"
+    assert len(place.asked) == 2, "at 0 and at 10 seconds"
+    assert ran.store.seconds() == 20.0
+    stopped = campaign(FakeExecutor(healthy), tmp_path, Budget())
+    stopped.pool.executor.up = lambda slot: False  # type: ignore[method-assign]
+    stopped.stop("enough")
+    assert stopped.run() == "enough", "it is not waited for what nobody needs"
+
+
 def test_a_leg_goes_on_where_the_one_before_it_ended(tmp_path: Path) -> None:
     store = Store.create(tmp_path / "run.db")
     store.tell_leg(store.begin_leg(0.0), 20.0, "budget spent")

@@ -101,6 +101,7 @@ def test_the_case_in_hand_is_to_blame_for_an_end_and_the_round_goes_on_behind_it
     assert (ran.cases, ran.found) == (10, 1)
     assert [one.killed for one in place.made] == [True, True]
     assert ran.store.counts()["mine"]["checked"] == 10
+    assert ran.store.counts()["mine"]["failing"] == 1
     assert ("mine", "SIGSEGV", 1) in [tuple(row) for row in ran.store.table("restarts")]
 
 
@@ -137,6 +138,27 @@ def test_what_was_in_hand_is_dropped_at_once(tmp_path: Path) -> None:
             ran._results._record_lost(slot)
         assert ran.store.in_hand() == []
         assert ran.pool.busy() == []
+
+
+def test_a_fault_behind_a_result_that_was_taken_in_is_told_and_costs_no_worker(tmp_path: Path) -> None:
+    heard: list[FaultRecord] = []
+    ran = campaign(FakeExecutor(lambda request: []), tmp_path, Budget(cases=5), on_fault=heard.append)
+    ran._hand_out()
+    (slot,) = ran.pool.busy()
+    ran._results._take(slot, Begun(case=CASE.json, number=0))
+    ran.pool.release(slot)
+    slot.case = CASE.json
+
+    def fails() -> list[Message]:
+        raise OSError(28, "No space left on device")
+
+    process: Any = slot.process
+    process.receive = fails
+    ran._results.take_in(slot)
+    (fault,) = heard
+    assert (fault.implementation, fault.case) == ("mine", CASE.json)
+    assert fault.message == "OSError: [Errno 28] No space left on device"
+    assert not process.killed
 
 
 @pytest.fixture
@@ -194,6 +216,7 @@ def test_a_fault_on_a_case_is_recorded_with_it_and_the_round_goes_on_behind_it(t
     assert fault.case == CASE.json
     assert [one.seen for one in read_faults(ran.store.meta())] == [2]
     assert ran.store.counts()["mine"]["faulted"] == 2
+    assert [tuple(row) for row in ran.store.table("restarts")] == [("mine", "fault of the harness", 2)]
     assert ran.store.in_hand() == []
     assert [one.killed for one in place.made] == [True, True, True]
 

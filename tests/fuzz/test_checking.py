@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from mhc import Case, default_case, load, materialise, observe, reference
 from mhc.case import with_tensor
@@ -12,6 +13,8 @@ from mhc.fuzz.check.check import check, further
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.check.timing import Timing
 from mhc.implementation import Refused
+from mhc.memory import FINITE_FILL, NAN_FILL
+from mhc.operator import STAGES
 from oracles import refusal
 from oracles.bound import tolerances
 from oracles.gates import GATES
@@ -165,6 +168,27 @@ def test_runs_of_one_label_are_made_once_and_their_own_faults_told_once() -> Non
     refusing = replace(MANUAL, supports=lambda case: Refused("not now"))
     (told,) = further(refusing, trial_of(), [gate_of("a")])
     assert (told.oracle, told.subject, told.status, told.message) == ("mine", "a", Status.NOT_APPLICABLE, "refused: not now")
+
+
+def test_a_further_run_is_made_as_its_gate_asks_for_it() -> None:
+    inputs = materialise(CASE)
+    given: dict[str, Any] = {"label": "a", "inputs": inputs, "saved": reference(inputs).saved}
+    unwritten = altered(MANUAL, forward=lambda out, _: (torch.empty_like(out[0]), *out[1:]))
+    for stage in STAGES:
+        assert list(check_.rerun(MANUAL, Run(**given, stages=(stage,))).seconds) == [stage]
+    for fill, finite in ((NAN_FILL, False), (FINITE_FILL, True)):
+        outputs = check_.rerun(unwritten, Run(**given, fill=fill)).outputs
+        assert outputs["h_in"] is not None
+        assert bool(outputs["h_in"].isfinite().all()) is finite
+
+
+def test_only_a_run_with_late_inputs_has_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(check_, "new_stream", asked.append)
+    trial = trial_of()
+    for late in (False, True):
+        check_.rerun(MANUAL, Run(label="a", inputs=trial.inputs, saved=trial.reference.saved, late=late))
+        assert asked == [trial.inputs.device] * late
 
 
 def test_a_run_that_loses_the_device_is_the_last() -> None:

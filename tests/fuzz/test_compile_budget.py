@@ -58,6 +58,14 @@ def test_a_case_without_times_counts_as_none() -> None:
     assert programs.next().like == case.json, "a second of checking would outweigh a thousandth of compiling"
 
 
+def test_a_case_without_times_compiled_for_none() -> None:
+    programs = CompileBudget()
+    case = default_case(B=1, S=2, n=1, D=3)
+    programs.learn(checked(case, seconds=0.0, compiled=1))
+    programs.learn(Checked(case=case.json, seconds={}, compiled=0))
+    assert programs.next() == RoundPlan()
+
+
 def test_free_until_compiling_takes_too_much_then_like_what_is_compiled_in_turn() -> None:
     programs = CompileBudget()
     assert programs.next() == RoundPlan()

@@ -74,6 +74,9 @@ def test_a_finding_as_a_file(tmp_path: Path) -> None:
     assert read_against(path) is None
     with pytest.raises(CaseError, match=r"^fingerprint: missing"):
         read_finding(path)
+    path.write_text(json.dumps({**document, "implementation": None}), encoding="utf-8")
+    with pytest.raises(CaseError, match=r"^fingerprint: missing"):
+        read_finding(path)
     path.write_text("{", encoding="utf-8")
     with pytest.raises(CaseError, match="is not JSON"):
         read_case(path)

@@ -12,7 +12,7 @@ from mhc import Case, default_case, operator
 from mhc.case import with_sizes, with_tensor
 from mhc.fuzz.minimise.passes import dtypes, early, late, nothing_special, scalar, unpinned
 from mhc.fuzz.minimise.search import search
-from mhc.fuzz.minimise.shape_passes import merged, resized, sizes_below, smaller, to_ones
+from mhc.fuzz.minimise.shape_passes import merged, resized, sizes_below, smaller, to_ones, without_axis
 from mhc.fuzz.minimise.value_passes import (
     contiguous,
     every,
@@ -95,6 +95,61 @@ def test_steps_on_sizes() -> None:
     assert shapes(merged("n", "D")(CASE)) == [(2, 3, 1, 8)]
     assert shapes(merged("B", "S")(with_sizes(CASE, B=1))) == []
     assert shapes(merged("B", "S")(with_sizes(CASE, S=0))) == []
+
+
+@operator(
+    **{"x": "[*B, D] float32", "w": "[D] float32", "i": "[D] int64 in 0..V or -100", "j": "[D] int64 in 9-V..9"},  # type: ignore[arg-type]
+    s="[D] int64 in 0..V sorted",
+    tokens="*B",
+    V=(1, 9),
+)
+def chosen_rows(x: Tensor, w: Tensor, i: Tensor, j: Tensor, s: Tensor) -> Tensor:
+    return x * w
+
+
+def test_literals_of_integers_stay_in_their_range_and_a_sentinel_stays() -> None:
+    register(chosen_rows)
+    case = default_case(operator="chosen_rows", D=4, V=9, dtype="float32")
+    case = with_tensor(case, "i", literals=tuple(((at,), value) for at, value in enumerate((-100.0, 8.0, 3.0, 4.0))))
+    case = with_tensor(case, "j", literals=tuple(((at,), value) for at, value in enumerate((0.0, 4.0, 5.0, 8.0))))
+    case = with_tensor(case, "w", literals=(((1,), 7.0),), period=2)
+    case = with_tensor(with_tensor(case, "s", period=4), "i", period=3)
+    (after,) = resized(case, {"V": 4})
+    assert [value for _, value in after.tensors["i"].literals] == [-100.0, 3.0, 3.0, 3.0]
+    assert [value for _, value in after.tensors["j"].literals] == [5.0, 5.0, 5.0, 8.0]
+    assert after.tensors["w"].literals == (((1,), 7.0),)
+    assert {name: after.tensors[name].period for name in "wis"} == {"w": 2, "i": 3, "s": 0}, "an order is one of whole rows"
+
+
+def test_elements_of_integers_are_replaced_by_integers_of_their_range() -> None:
+    register(chosen_rows)
+    case = default_case(operator="chosen_rows", D=4, V=5, dtype="float32")
+    case = with_tensor(case, "i", literals=(((0,), 4.0),))
+    allowed = {one_ for one_ in numbers_below(4.0) if one_ in range(5)}
+    assert 8.0 in numbers_below(4.0)
+    assert {value for recipe in literals(case, "i") for _, value in recipe.literals} == allowed
+    assert {value for recipe in single_elements(case, "i") for _, value in recipe.literals} == {1.0}
+    assert list(single_elements(case, "s")) == [], "it would not be sorted any more"
+    simpler = dict.fromkeys(recipe.kind for recipe in kinds(with_tensor(case, "i", kind="uniform"), "i"))
+    assert list(simpler) == ["zero", "constant", "sentinel", "ascending", "row_constant", "repeated", "ends"]
+
+
+def test_an_axis_is_removed_with_its_part_of_layouts_and_places() -> None:
+    register(chosen_rows)
+    case = default_case(operator="chosen_rows", B0=2, B1=3, D=4, V=9, dtype="float32")
+    literals = (((0, 1, 3), 1.0), ((0, 2, 3), 5.0), ((1, 0, 2), 2.0))
+    case = with_tensor(case, "x", literals=literals, layout=Layout(order=(2, 1, 0), step=2, pad=3, offset=5, expand=(0, 1)))
+    case = with_tensor(case, "w", layout=Layout(step=2), literals=(((1,), 7.0),))
+    (after,) = without_axis("B1")(case)
+    assert dict(after.sizes) == {"B0": 2, "D": 4, "V": 9}
+    x, w = after.tensors["x"], after.tensors["w"]
+    assert x.layout == Layout(order=(1, 0), step=2, pad=3, offset=5, expand=(0,))
+    assert x.literals == (((0, 3), 5.0), ((1, 2), 2.0)), "of two that meet, the last"
+    assert w == case.tensors["w"]
+    (bare,) = without_axis("B0")(after)
+    assert bare.tensors["x"].layout == Layout(order=(0,), step=2, pad=3, offset=5)
+    assert list(without_axis("B0")(case)) == [], "B1 is not there without it"
+    assert list(without_axis("B1")(after)) == []
 
 
 def test_literals_in_another_shape() -> None:

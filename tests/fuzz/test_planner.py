@@ -28,7 +28,7 @@ def planner(path: Path, *, limit: float = float("inf"), way: Mapping[str, int] |
 
 def slot(request: Any, begun: int = 0, name: str = "mine") -> Slot:
     process: Any = FakeProcess(lambda request: [])
-    return Slot(number=0, process=process, name=name, request=request, since=0.0, begun=begun)
+    return Slot(number=0, process=process, name=name, request=request, since=2.5, begun=begun)
 
 
 def learn(one: Planner, request: Round, *labels: str, **fields: Any) -> bool:
@@ -90,7 +90,7 @@ def test_how_a_round_ended_is_told_to_the_scheduler(tmp_path: Path, monkeypatch:
     one.interrupted(slot(request), novel=False, crashed=True)
     one.interrupted(slot(request), novel=True)
     one.ended(slot(Minimise(finding=WRONG, checks=1, seconds=1.0)), novel=True)
-    assert {(name, seconds) for name, seconds, _, _ in told} == {("mine", 7.5)}
+    assert {(name, seconds) for name, seconds, _, _ in told} == {("mine", 5.0)}
     assert [ending[2:] for ending in told] == [(True, False), (False, False), (False, True), (True, False)]
 
 
@@ -157,6 +157,21 @@ def test_what_is_rare_is_looked_for_as_the_store_counts_it(tmp_path: Path) -> No
     guided = [found.rare for found in (one.next(["mine"])[1] for _ in range(12)) if found.rare is not None]
     assert guided
     assert {*guided} == {frozenset({"seldom", "once"})}
+
+
+def test_a_far_round_claims_its_time_until_it_ends(tmp_path: Path) -> None:
+    one = planner(tmp_path)
+    learn(one, one.next(["mine"])[1], seconds={"checking": 100.0})
+    _, request = one.next(["mine"])
+    assert request.reach is not Reach.USUAL
+    running = one._size_budgets["mine"]._running
+    assert running[request.reach] == 1
+    one.interrupted(slot(request, begun=1), novel=False)
+    assert running[request.reach] == 0
+    assert one.next(["mine"])[1].skip == 1
+    assert running[request.reach] == 1, "its rest is handed out"
+    one.ended(slot(request), novel=False)
+    assert running[request.reach] == 0
 
 
 def test_compiling_a_far_case_is_not_what_the_implementation_takes(tmp_path: Path) -> None:

@@ -119,6 +119,21 @@ def test_the_smallest_case_is(holds: Callable[[Case], bool], smallest: Case) -> 
     assert search(BIG, holds) == smallest
 
 
+def test_a_step_is_taken_again_before_the_next_one() -> None:
+    asked: list[Case] = []
+
+    def holds(case: Case) -> bool:
+        asked.append(case)
+        return case.sizes["D"] >= 20 and case.dtype == "bfloat16"
+
+    assert search(BIG, holds) == plain(D=20, dtype="bfloat16")
+    first = next(at for at, case in enumerate(asked) if case.sizes["D"] in range(20, 136) and case.dtype == "bfloat16")
+    assert asked[first].sizes["D"] == 68
+    following = asked[first : next(at for at, case in enumerate(asked) if case.sizes["D"] == 34)]
+    assert {case.dtype for case in following} == {"bfloat16"}, "no other dtype is tried before 34 is"
+    assert {case.sizes["D"] for case in following} == {68, 4}
+
+
 def test_an_empty_case_stays_empty_where_that_is_the_bug() -> None:
     empty = default_case(B=3, S=0, n=4, D=40)
     assert search(empty, lambda case: case.sizes["N"] == 0) == plain(S=0)

@@ -1,6 +1,7 @@
 """The campaign's file: what a batch is, and what is read in the middle of one."""
 
 import hashlib
+import math
 import shutil
 import sqlite3
 from pathlib import Path
@@ -9,21 +10,35 @@ import pytest
 
 from mhc.fuzz.campaign import database
 from mhc.fuzz.campaign import store as store_tables
-from mhc.fuzz.campaign.store import FILE, Store
+from mhc.fuzz.campaign.store import FILE, Store, ratio_bin
 from mhc.fuzz.worker.protocol import Checked
 from tests.fuzz.test_minimise import WRONG, found
 
 FINDING = found(WRONG)
-FIRST = Checked(case="a", regions=frozenset({"n = 1", "gamma"}), ratios={"dx": 0.5}, seconds={"running": 0.25}, compiled=2)
-SECOND = Checked(case="b", regions=frozenset({"gamma"}), ratios={"dx": 0.75}, seconds={"running": 0.5}, findings=(FINDING,))
+FIRST = Checked(
+    case="a",
+    regions=frozenset({"n = 1", "gamma"}),
+    ratios={"dx": 0.5},
+    seconds={"running": 0.25},
+    compiled=2,
+    sizes={"n": 3, "D": 40},
+)
+SECOND = Checked(
+    case="b",
+    regions=frozenset({"gamma"}),
+    ratios={"dx": 0.75},
+    seconds={"running": 0.5},
+    findings=(FINDING,),
+    sizes={"n": 2, "D": 41},
+)
 THIRD = Checked(case="c", ratios={"dx": 0.75, "h_in": 3.0}, refused=True, compared=("compared with golden",))
-FOURTH = Checked(case="d", regions=frozenset({"n = 1"}), ratios={"dx": 0.25}, findings=(FINDING, FINDING))
+FOURTH = Checked(case="d", sizes={"S": 1}, regions=frozenset({"n = 1"}), ratios={"dx": 0.25}, findings=(FINDING, FINDING))
 
 
 def seen(path: Path) -> dict[str, list[tuple[object, ...]]]:
     """What somebody else reads in the file."""
     other = sqlite3.connect(path)
-    names = ("hand", "counts", "regions", "ratios", "worst", "timeline", "restarts")
+    names = ("hand", "counts", "regions", "ratios", "worst", "reached", "timeline", "restarts")
     rows = {name: list(other.execute(f"SELECT * FROM {name}")) for name in names}
     other.close()
     return rows
@@ -83,6 +98,27 @@ def test_in_trouble_it_is_not_looked_for_the_file_again(tmp_path: Path, monkeypa
     assert store.trouble == "the disk is full"
 
 
+def test_a_batch_without_anything_to_write_is_no_transaction(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / FILE)
+    said: list[str] = []
+    store._connection.set_trace_callback(said.append)
+    with store.batch(), store.batch():
+        pass
+    assert (said, store.trouble) == ([], None)
+    with store.batch():
+        store.count("manual", "checked", 1)
+    assert (said[0], said[-1], store.trouble) == ("BEGIN IMMEDIATE", "COMMIT", None)
+
+    def fail() -> None:
+        with store.batch():
+            raise KeyError("before anything is written")
+
+    said.clear()
+    with pytest.raises(KeyError):
+        fail()
+    assert (said, store.trouble) == ([], None)
+
+
 def test_a_batch_that_fails_for_another_reason_is_undone(tmp_path: Path) -> None:
     store = Store.create(tmp_path / FILE)
 
@@ -128,9 +164,44 @@ def test_many_in_one_batch_are_the_same_rows_as_each_on_its_own(tmp_path: Path) 
         "regions": [("manual", "gamma", 2), ("manual", "n = 1", 2)],
         "ratios": [("manual", "dx", -2, 1), ("manual", "dx", -1, 1), ("manual", "dx", 0, 2), ("manual", "h_in", 2, 1)],
         "worst": [("manual", "dx", 0.75, "b"), ("manual", "h_in", 3.0, "c")],
+        "reached": [("manual", "D", 41), ("manual", "S", 1), ("manual", "n", 3)],
         "timeline": [("manual", 1, 4)],
         "restarts": [("manual", "hang", 1)],
     }
+
+
+def test_what_a_full_disk_takes_of_a_batch_and_what_not_is_kept_together(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / FILE)
+    with store.batch():
+        play(store)
+        assert store.counts()["manual"]["checked"] == 3, "which writes what there is so far"
+        store._connection.execute(f"PRAGMA max_page_count = {store._connection.execute('PRAGMA page_count').fetchone()[0]}")
+        store.set_meta(small=1)
+        store.set_meta(large="x" * 100_000)
+        store.count("manual", "checked", 1)
+    assert store.trouble
+    assert store.counts()["manual"]["checked"] == 4
+    assert {name: len(str(value)) for name, value in store.meta().items()} == {"small": 1, "large": 100_000}
+    assert store.in_hand() == [(1, "manual", "e")]
+
+
+def test_the_largest_sizes_and_the_worst_ratios_stay_over_batches(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / FILE)
+    for checked in (SECOND, FIRST, SECOND):
+        store.end(0, "manual", checked, 1.0)
+    assert store.table("reached") == [("manual", "D", 41), ("manual", "n", 3)]
+    assert store.table("worst") == [("manual", "dx", 0.75, "b")]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "wanted"),
+    [
+        *[(0.0, -40), (2.0**-60, -40), (2.0**-40, -40), (2.0**-40 * 1.01, -39), (2.0**-39, -39)],
+        *[(0.5, -1), (0.51, 0), (1.0, 0), (1.01, 1), (2.0, 1), (8.5, 4), (16.0, 4), (17.0, 4), (1e300, 4), (math.inf, 4)],
+    ],
+)
+def test_a_ratio_is_counted_by_its_exponent(ratio: float, wanted: int) -> None:
+    assert ratio_bin(ratio) == wanted
 
 
 def test_a_batch_that_fails_leaves_nothing_and_the_next_one_is_whole(tmp_path: Path) -> None:

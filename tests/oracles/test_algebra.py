@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -93,6 +94,32 @@ def test_a_failure_says_which_relation_and_where() -> None:
     message = next(one.message for one in gate_verdicts(GATES["repeated tokens"], wrong, CASE) if one.status is Status.FAIL)
     assert message.startswith("repeated tokens: dbias[")
     assert ", float64 " in message
+
+
+def test_one_token_is_repeated_too() -> None:
+    one = scaled_case(B=1, S=1, n=3, D=5, dtype="float32")
+    wrong = altered(MANUAL, forward=lambda out, _: (out[0] * (1 + 0.01 * (len(out[0]) - 1)), *out[1:]))
+    assert gate_symptoms(GATES["repeated tokens"], wrong, one) == {("algebra", "h_in", "repeated tokens")}
+
+
+@pytest.mark.parametrize("variant", ["permuted tokens", "sliced tokens"])
+def test_two_tokens_are_moved_and_one_is_not(variant: str) -> None:
+    (alone,) = gate_verdicts(GATES[variant], MANUAL, scaled_case(B=1, S=1, n=3, D=5, dtype="float32"))
+    assert (alone.status, alone.message) == (Status.NOT_APPLICABLE, "fewer than two tokens")
+    two = gate_verdicts(GATES[variant], MANUAL, scaled_case(B=1, S=2, n=3, D=5, dtype="float32"))
+    assert {"h_in", "dx"} <= {one.subject for one in two if one.status is Status.PASS}
+
+
+@pytest.mark.parametrize("variant", ["scaled x", "permuted streams"])
+def test_a_precision_that_is_declared_is_allowed_for(variant: str) -> None:
+    forward: Any = MANUAL.forward
+
+    def coarse(x: Tensor, phi: Tensor, *rest: Any, **scalars: float) -> Any:
+        return forward(x, phi.bfloat16().float(), *rest, **scalars)
+
+    for precision, fails in (("float32", True), ("bfloat16", False)):
+        rounded = replace(MANUAL, forward=coarse, backward=None, precision={"matmul": precision})
+        assert bool(gate_symptoms(GATES[variant], rounded, CASE)) is fails, precision
 
 
 @pytest.mark.parametrize("variant", GATES)

@@ -1,16 +1,19 @@
 """What plain code may do with tensors that carry numbers: write into its own, and nothing that no rule reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from oracles.bounds.carried import UnreadableReference
+from oracles.bounds.carried import Carried, UnreadableReference
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import read
 
 X = torch.tensor([0.3, -0.7, 1.9, 2.3])
+OUTSIDE = torch.zeros(4)
 
 
 def output(function: Callable[..., Tensor], *given: Tensor) -> ErrorNumber:
@@ -50,6 +53,8 @@ REFUSED: dict[str, Callable[..., Tensor]] = {
     "a view": lambda x: (x * 3)[1:].add_(1.0),
     "one of several views": lambda x: (x * 3).split(2)[1].add_(1.0),
     "a part of a tensor of its own": lambda x: torch.zeros(4)[1:].add_(x[1:]),
+    "a tensor from outside": lambda x: OUTSIDE.mul_(x * 3),
+    "a tensor that is given for the result": lambda x: torch.add(x, 1.0, out=torch.zeros_like(x)),
 }
 
 
@@ -80,6 +85,33 @@ def test_a_rule_that_does_not_apply_says_why() -> None:
     assert said.endswith("(the bits of numbers as another dtype)")
 
 
+def test_a_quotient_is_rounded_down_or_toward_zero() -> None:
+    x: Any = Carried(ErrorNumber(X.double(), torch.tensor([0.0, 0.125, 0.0, 0.25]).double(), torch.float32))
+    for mode, wanted, errors in (("floor", [0, -2, 3, 4], [0, 0, 0, 1]), ("trunc", [0, -1, 3, 4], [0, 0, 0, 1])):
+        found = x.div(0.5, rounding_mode=mode).number
+        assert (found.value.tolist(), found.error.tolist()) == (wanted, errors), mode
+    assert (x / 0.5).number.value.tolist() == (X.double() * 2).tolist()
+
+
+def test_a_new_tensor_is_exact_and_where_it_is_asked_for() -> None:
+    x: Any = Carried(ErrorNumber(X.double(), torch.full((4,), 0.5).double(), torch.float32))
+    created: list[tuple[Any, float]] = [
+        *((torch.full_like(x, 3.0), 3.0), (torch.ones_like(x), 1.0), (torch.zeros_like(x), 0.0)),
+        *((x.new_full((2, 3), 3.0), 3.0), (x.new_ones(2), 1.0), (x.new_zeros(2, dtype=torch.float16), 0.0)),
+    ]
+    for one, value in created:
+        assert one.number.value.unique().tolist() == [value]
+        assert not one.number.error.any()
+        assert one.number.dtype == one.dtype
+    assert [one.shape for one, _ in created] == [(4,), (4,), (4,), (2, 3), (2,), (2,)]
+    assert [one.dtype for one, _ in created[-2:]] == [torch.float32, torch.float16]
+    whole = torch.ones_like(x, dtype=torch.int64, device="meta")
+    assert (whole.dtype, whole.device.type) == (torch.int64, "meta")
+    unsure = x > 0.5
+    assert torch.ones_like(unsure).tolist() == [True] * 4
+    assert torch.zeros_like(unsure, dtype=torch.float32).tolist() == [0.0] * 4
+
+
 def test_lists_are_read_and_returned() -> None:
     pieces = output(lambda x: torch.cat(list(reversed(x.split([1, 3])))))
     assert pieces.value.tolist() == X.double()[[1, 2, 3, 0]].tolist()
@@ -103,3 +135,21 @@ def test_what_has_no_gradient_has_none() -> None:
     assert read(lambda x, absent: x * 2 if absent is None else x, [X, None], {}).outputs[0].value.tolist() == [
         *(2 * X.double()).tolist()
     ]
+
+
+EMPTY: Mapping[str, Callable[[Any], Any]] = {
+    **{name: partial(getattr(torch, name), dim=-1) for name in ("sum", "mean", "var", "softmax", "log_softmax")},
+    **{name: partial(getattr(torch, name), dim=-1) for name in ("logsumexp", "cumsum", "amax", "amin")},
+    **{name: getattr(torch, name) for name in ("exp", "log", "rsqrt", "sigmoid", "sqrt", "sign", "isnan")},
+    **{"a * b": lambda a: a * a, "a / b": lambda a: a / a, "a + 1": lambda a: a + 1, "a**1.5": lambda a: a**1.5},
+    **{"a > b": lambda a: a > a.flip(0), "matmul": lambda a: a @ torch.ones(3, 2)},
+    **{"layer_norm": lambda a: torch.nn.functional.layer_norm(a, (3,)), "where": lambda a: torch.where(a > 0, a, 0.0)},
+}
+
+
+@pytest.mark.filterwarnings("ignore:var")
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_tensor_without_elements_is_read(name: str) -> None:
+    wanted = EMPTY[name](torch.zeros(0, 3))
+    found = EMPTY[name](Carried(ErrorNumber.exact(torch.zeros(0, 3).double(), torch.float32)))
+    assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)

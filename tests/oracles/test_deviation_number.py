@@ -111,6 +111,11 @@ def test_a_matrix_product_adds_squares_and_what_is_shared() -> None:
     assert close(both.error, own)
     assert close((d(a, 0.0, e) @ d(b)).shared, math.sqrt(of_a)), "shared by others, and by one"
     assert close((d(a, e * 0.6, e * 0.8) @ d(b)).shared, math.sqrt(of_a))
+    first = t(0.5, 0.0)[None]
+    for some in (d(a, first), d(a, 0.0, first)):
+        assert close((some @ d(b)).shared, math.sqrt(2 * (0.5 * 3) ** 2)), "of one element alone"
+    for some in (d(b, first.T), d(b, 0.0, first.T)):
+        assert close((d(a) @ some).shared, math.sqrt(2 * 0.5**2))
 
 
 def test_functions_multiply_by_their_slope() -> None:

@@ -59,6 +59,8 @@ def test_a_factor_in_a_narrow_dtype_is_rounded_to_it(precision: str, digits: int
         value = ceiling(narrow) * share
         found = factor([[value]], precision=precision) @ factor([[2.0**-20]], precision=precision)
         assert bool(found.error.isinf().all()) is beyond, share
+    rows = factor([[ceiling(narrow) * 0.9], [ceiling(narrow) * 1.01]], precision=precision)
+    assert (rows @ factor([[2.0**-20]], precision=precision)).error.isinf().tolist() == [[False], [True]]
 
 
 def test_factors_of_another_dtype_are_as_they_are() -> None:

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.bounds import addends, reassociation, repeated_terms
+from oracles.bounds import addends, elementary, reassociation, repeated_terms
+from oracles.bounds.aten.registry import narrowed
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.quantum import product_quantum, quantum_of, representable
 from oracles.bounds.rounding import (
@@ -120,6 +121,32 @@ def test_sums_and_matrix_products_have_lambda_roots_of_their_length(finite: bool
     assert close((row @ column).error, [[moved + root * (41 + moved)]])
 
 
+def test_an_exponential_below_the_normal_range_may_be_0() -> None:
+    for function in (elementary.exp, lambda a: elementary.softmax(a, 0)):
+        found = function(n(t(0.0, -85.0, -88.0, -1000.0)))
+        assert (found.error[1:3] >= 2.0**-126).all()
+        assert float(found.error[2]) < 1.1 * 2.0**-126
+        assert float(found.error[3]) < 2.0**-140, "what is 0 in float64 too is 0"
+    assert float(elementary.sqrt(n(t(2.0**-100))).error) < 2.0**-60
+
+
+@pytest.mark.parametrize("exponent", [-4.0, -3.0, -2.0, -1.5, -1.0, -0.5])
+def test_a_power_has_no_bound_where_its_argument_may_be_0(exponent: float) -> None:
+    found = elementary.power(n(t(0.5, 0.5, 0.5, 0.0), t(0.4375, 0.5, 9.0, 0.0)), exponent)
+    assert found.error.isinf().tolist() == [False, True, True, False]
+    assert float(found.error[0]) >= 0.0625**exponent - 0.5**exponent
+
+
+@pytest.mark.parametrize("exponent", [5.0, 6.0, -2.0, -3.0])
+def test_a_power_bounds_what_an_argument_of_either_sign_may_become(exponent: float) -> None:
+    value, error = t(0.5, -0.5, 2.0, -2.0), t(0.125, 0.125, 1.0, 1.0)
+    wanted = torch.maximum(*(((value + end) ** exponent - value**exponent).abs() for end in (error, -error)))
+    assert torch.allclose(elementary.power(n(value, error), exponent).error, wanted, rtol=1e-4)
+    if exponent > 0:
+        found = elementary.power(n(t(0.5, -0.5), 2.0), exponent).error
+        assert torch.allclose(found, t(*[2.5**exponent - 0.5**exponent] * 2), rtol=1e-4), "it may have the other sign"
+
+
 @pytest.mark.parametrize("finite", [True, False])
 def test_what_falls_below_the_normal_range_costs_half_a_subnormal(finite: bool) -> None:
     small = n(t(2.0**-80), finite=finite)
@@ -229,6 +256,15 @@ LIMITS: dict[torch.dtype, tuple[float, float, float, float]] = {
     F16: (2.0**-11, 2.0**-25, 65520.0, 16376.0),
     F64: (2.0**-53, 5e-324, math.inf, (2 - 2.0**-52) * 2.0**1021),
 }
+
+
+def test_what_was_given_is_in_no_doubt_whatever_its_sign() -> None:
+    """Of 17,000 in float16 nothing would be promised, as a result: its steps may have overflowed."""
+    given = ErrorNumber.exact(t(-17000.0, 3.0), F16)
+    for function in (elementary.absolute, lambda one: -one, lambda one: one[:1]):
+        assert not narrowed(function(given), F32).error.any()
+    computed = ErrorNumber(t(-17000.0, 3.0), t(0.0, 0.0), F16)
+    assert narrowed(elementary.absolute(computed), F32).error.isinf().tolist() == [True, False]
 
 
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)

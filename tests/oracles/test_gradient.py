@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 import torch
 
-from mhc import Implementation, default_case, materialise
+from mhc import Implementation, default_case, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.reference import condensed
 from oracles import gradient
+from oracles.bound import tolerances
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.underflow_number import UnderflowNumber
+from oracles.trial import Plan, Trial
 from oracles.verdict import Status
 from tests.support.helpers import altered, edited_formula, failing, gate_symptoms, gate_verdicts, judged, nudged, scaled_case
 
@@ -52,6 +54,27 @@ def test_a_sum_that_forgets_where_it_began_fails() -> None:
 
     wrong = altered(MANUAL, backward=carried)
     assert gate_symptoms(GATES["additive"], wrong, CASE) == {("gradient", "dbias", "not additive")}
+
+
+def test_each_part_has_a_token_and_both_have_all() -> None:
+    cuts = set()
+    for seed in range(24):
+        case = with_tensor(CASE, "x", seed=seed)
+        inputs = materialise(case)
+        wanted = reference(inputs)
+        seen = observe(MANUAL, inputs, wanted.saved)
+        plan = gradient.additive(
+            Trial(inputs=inputs, reference=wanted, allowed=tolerances(inputs, wanted), observation=seen)
+        )
+        assert isinstance(plan, Plan)
+        assert {run.stages for run in plan.runs} == {("backward",)}
+        given = [run.inputs.tensors["x"] for run in plan.runs]
+        parts = [one.reshape(-1, 3, 5) for one in given if one is not None]
+        whole = inputs.tensors["x"]
+        assert whole is not None
+        assert torch.equal(torch.cat(parts), whole.reshape(-1, 3, 5))
+        cuts.add(len(parts[0]))
+    assert cuts == {1, 2, 3, 4, 5}
 
 
 def test_an_upstream_that_is_clipped_fails() -> None:

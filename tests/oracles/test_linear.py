@@ -56,6 +56,18 @@ def judged(
     return verdict
 
 
+def test_only_the_backward_runs_again() -> None:
+    plan = linear.plan(trial_of())
+    assert isinstance(plan, Plan)
+    (run,) = plan.runs
+    assert run.stages == ("backward",)
+    for spec in CASE.table.drawn:
+        before, after = trial_of().inputs.tensors[spec.name], run.inputs.tensors[spec.name]
+        assert before is not None
+        assert after is not None
+        assert torch.equal(after, before * 2 if spec in CASE.table.upstream else before)
+
+
 def test_an_element_must_double_to_the_last_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judged(monkeypatch, 1.5, 3.0).status is Status.PASS
     wrong = judged(monkeypatch, 1.5, 3.0 + 2.0**-22)

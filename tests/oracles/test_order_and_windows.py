@@ -109,6 +109,104 @@ def test_of_equal_elements_no_index_is_promised_and_the_value_is() -> None:
     assert found.gradients[0].error.isinf().tolist() == [[True] * 3, [False] * 3]
 
 
+def carried(value: Any, error: Any = 0.0, dtype: torch.dtype = torch.float32) -> Any:
+    value = torch.as_tensor(value, dtype=torch.float64)
+    return Carried(ErrorNumber(value, torch.as_tensor(error, dtype=torch.float64).expand(value.shape), dtype))
+
+
+def unsure(index: Any) -> Any:
+    """Return where an index is unsure."""
+    found = index.number.unsure if isinstance(index, Carried) else torch.zeros_like(index, dtype=torch.bool)
+    return found.int().tolist()
+
+
+@pytest.mark.parametrize(
+    ("row", "errors", "plain", "stable"),
+    [
+        ([1.0, 2.0, 3.0], [0.25, 0.25, 0.25], [0, 0, 0], [0, 0, 0]),
+        ([1.0, 1.5, 3.0], [0.25, 0.125, 0.25], [0, 0, 0], [0, 0, 0]),
+        ([1.0, 1.5, 3.0], [0.25, 0.25, 0.25], [1, 1, 0], [1, 1, 0]),  # they may be equal
+        ([1.0, 1.5, 3.0], [0.5, 0.0, 0.0], [1, 1, 0], [1, 1, 0]),
+        ([1.0, 1.5, 3.0], [0.0, 0.5, 0.0], [1, 1, 0], [1, 1, 0]),
+        ([1.0, 1.5, 3.0], [0.0, 0.0, 1.75], [0, 1, 1], [0, 1, 1]),
+        ([1.0, 1.0, 3.0], [0.0, 0.0, 0.0], [1, 1, 0], [0, 0, 0]),
+        ([1.0, 1.0, 3.0], [0.0, 0.0, 0.5], [1, 1, 0], [0, 0, 0]),
+        ([1.0, 1.0, 3.0], [0.0, 0.5, 0.0], [1, 1, 0], [1, 1, 0]),
+        ([1.0, 2.0, 3.0, 4.0], [2.5, 0.0, 0.0, 0.0], [1, 1, 1, 0], [1, 1, 1, 0]),
+        ([1.0, 2.0, 3.0, 4.0], [0.0, 0.0, 0.0, 2.5], [0, 1, 1, 1], [0, 1, 1, 1]),
+        ([1.0, 2.0, 3.0, 4.0], [0.0, 0.0, math.inf, 0.0], [1, 1, 1, 1], [1, 1, 1, 1]),
+        ([1.0, math.inf], [0.0, math.inf], [1, 1], [1, 1]),
+        ([1.0, 2.0, math.nan], [math.inf, 0.0, 0.0], [1, 1, 1], [1, 1, 1]),
+        ([1.0], [math.inf], [0], [0]),
+    ],
+)
+def test_a_place_in_an_order_is_unsure_where_errors_meet(
+    row: list[float], errors: list[float], plain: list[int], stable: list[int]
+) -> None:
+    for keeps, wanted in ((None, plain), (False, plain), (True, stable)):
+        for sign in (1.0, -1.0):
+            number = carried([[sign * one] for one in row], [[one] for one in errors])
+            values, index = number.sort(dim=0, descending=sign < 0, stable=keeps)
+            assert unsure(index) == [[one] for one in wanted]
+            assert index.shape == values.shape
+    many = carried(row, errors)
+    for k in range(1, len(row) + 1):
+        assert unsure(many.topk(k, largest=False)[1]) == plain[:k]
+        assert unsure((-many).topk(k)[1]) == plain[:k]
+        assert unsure(many.kthvalue(k)[1]) == plain[k - 1]
+        assert unsure(many.kthvalue(k, keepdim=True)[1]) == plain[k - 1 : k]
+
+
+def test_the_index_of_a_number_without_dimensions_is_a_sure_0() -> None:
+    functions: list[Any] = [torch.sort, lambda x: x.topk(1), lambda x: x.kthvalue(1), lambda x: x.median(0)]
+    for function in functions:
+        for error in (0.0, 0.5, math.inf):
+            value, index = function(carried(3.0, error))
+            assert (float(value.number.value), float(value.number.error)) == (3.0, error)
+            assert (index.dtype, int(index), index.dim()) == (torch.int64, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("row", "errors", "wanted"),
+    [
+        ([1.0, 1.5, 0.0], [0.25, 0.125, 0.0], False),
+        ([1.0, 1.5, 0.0], [0.25, 0.25, 0.0], True),
+        ([1.0, 1.5, 0.0], [0.0, 0.5, 0.0], True),
+        ([1.0, 1.5, 0.0], [0.5, 0.0, 0.0], True),
+        ([2.0, 2.0, 0.0], [0.0, 0.0, 0.5], False),  # the first of equal ones
+        ([2.0, 2.0, 0.0], [0.0, 0.0, 0.0], False),
+        ([2.0, 1.0, 0.0], [0.5, 0.25, 0.25], False),
+        ([2.0, 1.0, 0.0], [0.0, 0.0, math.inf], True),
+        ([2.0, 1.0, 0.0], [math.inf, 0.0, 0.0], True),
+    ],
+)
+def test_the_place_of_an_extreme_is_unsure_where_another_may_be_it(
+    row: list[float], errors: list[float], wanted: bool
+) -> None:
+    both, sure = carried([row, [9.0, 0.0, 0.0]], [errors, [0.0] * 3]), [int(wanted), 0]
+    place = 1 if row[1] > row[0] else 0
+    for number, find in ((both, torch.argmax), (-both, torch.argmin)):
+        assert unsure(find(number, 1)) == sure
+        assert unsure(find(number, -1, keepdim=True)) == [[one] for one in sure]
+        index: Any = find(number[0])
+        assert (unsure(index), index.dtype, index.shape) == (int(wanted), torch.int64, ())
+        plain = index.number.value if isinstance(index, Carried) else index
+        assert int(plain) == place
+        assert unsure(find(number.mT, 0)) == sure
+    assert unsure(carried(1.0, 0.5).argmax()) == unsure(carried(1.0, 0.5).argmax(0)) == 0
+    assert unsure(both.max(-1).indices) == unsure((-both).min(-1).indices) == sure
+
+
+def test_an_order_of_what_was_given_has_no_error_in_another_dtype() -> None:
+    """Of 17,000 in float16 nothing would be promised, as a result: its steps may have overflowed."""
+    given: Any = Carried(ErrorNumber.exact(torch.tensor([1.0, 17000.0]).double(), torch.float16))
+    windows = given.reshape(1, 1, 1, 2)
+    found: Any
+    for found in (given.sort().values, given.median(), functional.max_pool2d(windows, (1, 2))):
+        assert not found.float().number.error.any()
+    assert carried([1.0, 17000.0], 0.5, torch.float16).sort().values.float().number.error.tolist() == [0.5, math.inf]
+
+
 def test_an_index_that_rounding_decides_leaves_what_it_chooses_in_doubt() -> None:
     number = ErrorNumber(torch.tensor([[1.0, 1.5, 0.0]]).double(), torch.tensor([[0.3, 0.3, 0.0]]).double(), torch.float32)
     index = Carried(number).argmax(-1)
@@ -119,6 +217,38 @@ def test_an_index_that_rounding_decides_leaves_what_it_chooses_in_doubt() -> Non
         assert chosen.number.error.isinf().all()
     for put in (table.index_add(0, index, table[:1]), table.index_put([index], table[:1], accumulate=True)):
         assert put.number.error.isinf().all()
+
+
+def test_what_an_index_chooses_is_in_doubt_where_the_index_is() -> None:
+    index: Any = carried([[1.0, 1.5, 0.0], [0.0, 1.0, 2.0]], [[0.3, 0.3, 0.0], [0.0] * 3]).argmax(-1)
+    assert unsure(index) == [1, 0]
+    table = torch.arange(18.0).reshape(2, 3, 3)
+    rows, columns = [[[1] * 3, [0] * 3]] * 2, [[[1, 0]] * 3] * 2
+    for whole in (table, Carried(ErrorNumber.exact(table.double(), torch.float32))):
+        any_: Any = whole
+        for chosen, wanted in (
+            (any_[:, index], rows),
+            (any_[:, :, index], columns),
+            (any_.index_select(1, index), rows),
+            (any_.index_select(-1, index), columns),
+            (any_.index_select(-2, index), rows),
+            (any_[0].index_select(0, index[1:]), [[0] * 3]),
+            (torch.ops.aten.embedding(any_[0], index), rows[0]),
+            (any_[0, index[:, None]], [[one] for one in rows[0]]),
+            (any_[0].gather(0, index[:, None]), [[1], [0]]),
+        ):
+            assert chosen.number.error.isinf().int().tolist() == wanted
+        plain = index.number.value
+        assert torch.equal(any_[:, index].number.value, table.double()[:, plain])
+    whole_numbers: Any = torch.arange(6).reshape(2, 3)
+    for found, there in ((whole_numbers[:, index], [[1, 0]] * 2), (whole_numbers.gather(1, index[:, None]), [[1], [0]])):
+        assert (found.number.unsure.int().tolist(), found.number.dtype) == (there, torch.int64)
+    assert unsure(index.gather(0, torch.tensor([1, 0, 0]))) == [0, 1, 1]
+    assert unsure(index.gather(0, carried([1.0, 1.0, 0.0]).topk(2).indices)) == [1, 1]
+    zeros: Any = Carried(ErrorNumber.exact(torch.zeros(3, 2).double(), torch.float32))
+    given: Any = Carried(ErrorNumber.exact(torch.ones(2, 2).double(), torch.float32))
+    for sums in (zeros.index_add(0, index, given), zeros.index_put([index], given, accumulate=True)):
+        assert sums.number.error.isinf().all(), "another row may get it"
 
 
 def test_a_part_of_a_number_may_lie_in_memory_otherwise() -> None:
@@ -139,6 +269,9 @@ def test_what_follows_from_an_index_in_doubt_is_in_doubt() -> None:
     for found in (torch.stack([index, index]), index + 1, index * 2 < 3, index // 2):
         assert found.number.unsure.all()
         assert found.number.dtype == found.dtype
+    for found in (*torch.aminmax(index), *index.sort(), index.amax(), index.flip(0), -index):
+        assert found.number.unsure.all()
+        assert found.dtype == torch.int64
     for found in (index * torch.ones(3), torch.ones(3)[index], torch.eye(3)[index, index], index.float()):
         assert found.number.error.isinf().all()
 
@@ -216,6 +349,7 @@ def test_the_gradient_of_a_largest_is_open_in_images_with_a_window_in_doubt() ->
     (gradient,) = read(lambda x: functional.max_pool2d(x * 0.1, 2), [images], {}, [torch.ones(2, 1, 1, 1)]).gradients
     assert gradient is not None
     assert gradient.error.isinf().flatten(1).any(1).tolist() == [False, True]
+    assert float(gradient.error[0].max()) < 1e-6
 
 
 def test_what_is_computed_of_integers_has_the_error_of_its_function() -> None:

@@ -91,6 +91,13 @@ def test_integers_that_come_late_are_within_their_range_before(streams: Streams)
     assert seen == [[[-100, -100], [-100, -100]]] * 2
 
 
+def test_a_result_that_is_no_tensor_has_no_early_copy(streams: Streams) -> None:
+    x = torch.tensor([1.0, 2.0])
+    returned, early = call_late(lambda x, absent: (x * 2, None, x + 1), [x, None], {}, streams)
+    assert [one is None for one in early] == [one is None for one in returned] == [False, True, False]
+    assert call_late(lambda x: x * 2, [x], {}, streams)[1] == [], "not a tuple of results, which is against the contract"
+
+
 def test_what_the_first_call_wrote_into_an_argument_is_gone_before_the_second(streams: Streams) -> None:
     seen = []
 

@@ -5,9 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from torch import Tensor
 
-from mhc import Case, Implementation, Refused, default_case, load
+from mhc import Case, Implementation, Refused, default_case, load, operator
 from mhc.case import with_sizes
+from mhc.operator import Operator, register
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from oracles import presence
 from oracles.verdict import Status, Verdict
@@ -63,6 +65,54 @@ def test_a_result_that_is_never_returned_is_legal() -> None:
     simplest, others = verdicts(without("backward", 1, lambda given: True), SMALL)
     assert {(one.subject, one.status) for one in (simplest, others)} == {("dphi", Status.NOT_APPLICABLE)}
     assert simplest.message == "None for B = 1, S = 1, n = 1, D = 1, float32 too"
+
+
+@operator(x="[T, D] float32", w="[E] float32", E="20-D", T=(3, 20), D=(1, 40))
+def faded(x: Tensor, w: Tensor) -> Tensor:
+    return x * w.sum()
+
+
+@operator(x="[T, D] float32", w="[E] float32", E="D-T-1")
+def wide_only(x: Tensor, w: Tensor) -> Tensor:
+    return x * w.sum()
+
+
+@operator(x="[T, D] float32", w="[D] float32", T=(3, 20), D=(1, 40))
+def weighted(x: Tensor, w: Tensor) -> Tensor:
+    return x * w.sum()
+
+
+def sometimes(table: Operator, there: Callable[[tuple[int, ...]], bool]) -> Implementation:
+    """Return an implementation whose dw is not None for some shapes of x."""
+
+    def backward(x: Tensor, w: Tensor, dy: Tensor) -> tuple[Tensor, Tensor | None]:
+        return dy * w.sum(), (dy * x).sum().expand(w.shape).clone() if there(tuple(x.shape)) else None
+
+    return Implementation(name="mine", operator=table, forward=lambda x, w: (x * w.sum(),), backward=backward)
+
+
+@pytest.mark.parametrize(
+    ("table", "shapes"),
+    [(faded, [(3, 1), (8, 8)]), (weighted, [(3, 1), (8, 8), (20, 33)]), (wide_only, [(2, 5)])],
+    ids=lambda one: one.name if isinstance(one, Operator) else "",
+)
+def test_probes_of_an_operator_without_any_of_its_own(table: Operator, shapes: list[tuple[int, int]]) -> None:
+    """All axes have one of three sizes, within their ranges; where no such shape is possible, the case's own is probed."""
+    asked: list[tuple[int, ...]] = []
+    register(table)
+    case = default_case(operator=table.name, dtype="float32", T=shapes[0][0], D=shapes[0][1])
+
+    def never(shape: tuple[int, ...]) -> bool:
+        asked.append(shape)
+        return False
+
+    assert not found(sometimes(table, never), case)
+    assert list(dict.fromkeys(asked)) == shapes
+    assert asked[-1] == shapes[-1], "of other dtypes, the largest"
+    for shape in shapes[1:]:
+        (told,) = [one for one in verdicts(sometimes(table, shape.__eq__), case) if one.status is Status.FAIL]
+        assert (told.subject, told.symptom) == ("dw", "missing")
+        assert told.message.endswith(f"and is returned for T = {shape[0]}, D = {shape[1]}, float32")
 
 
 def test_what_must_be_none_is_not_missing() -> None:

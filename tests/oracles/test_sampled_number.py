@@ -305,7 +305,7 @@ class Scripted:
         return Reading((kind(t(1.0, 1.0) + U * torch.as_tensor(offset, dtype=F64), t(0.0, 0.0), F32),), (), False)
 
 
-def tolerance(*offsets: Any, composed: float = 1e9) -> tuple[list[float], int]:
+def tolerance(*offsets: Any, composed: Any = 1e9) -> tuple[list[float], int]:
     """The tolerance, in those units, that runs with these offsets give in place of a composed bound, and how many ran."""
     reader = Scripted(*offsets)
     found, _ = sampled(reader, Reading((number(t(1.0, 1.0), composed * U),), (), False))
@@ -334,6 +334,7 @@ def test_a_composed_bound_stays_where_it_is_not_thirty_times_the_sampled_one() -
     assert tolerance(3.0, -3.0, composed=30.1 * of_three)[0] == pytest.approx([of_three] * 2)
     assert tolerance(3.0, composed=29.9)[1] == 0, "at least one rounding: no run is needed"
     assert tolerance(3.0, composed=math.inf)[0] == pytest.approx([of_three] * 2)
+    assert tolerance(3.0, -3.0, composed=t(math.inf, 1e9))[0] == pytest.approx([of_three] * 2)
     assert tolerance(300.0, composed=3000.0) == ([3000.0, 3000.0], 1), "one run shows that it is not far"
 
 

@@ -11,9 +11,10 @@ import hypothesis
 import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
+from torch import Tensor
 
-from mhc import Case, default_case
-from mhc.operator import OPERATORS
+from mhc import Case, default_case, operator
+from mhc.operator import OPERATORS, register
 from mhc.operators.mhc_pre import shapes as own
 from mhc.operators.mhc_pre.table import sizes as sizes_of
 from mhc.recipe import Layout, Recipe
@@ -210,6 +211,32 @@ def test_tiles_are_those_of_the_schedules_or_the_usual_ones(monkeypatch: pytest.
     assert list(dict.fromkeys(asked)) == [shapes.TILES, (8, 96)]
 
 
+@operator(x="[T, D] storage", order="[T] int32 permutation", place="[T] int32 in 0..9 sorted", w="[D] storage optional")
+def ordered_rows(x: Tensor, order: Tensor, place: Tensor, w: Tensor | None) -> Tensor:
+    return x * 2
+
+
+def test_only_the_elements_of_a_permutation_must_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(ordered_rows)
+    asked: list[Any] = []
+
+    def noted(*given: Any, **options: Any) -> Any:
+        asked.append((sorted(given[1].items()), options["different"], options["expand"]))
+        return laid_out(*given, **options)
+
+    monkeypatch.setattr(cases_, "laid_out", noted)
+    drawn(cases(operator="ordered_rows"), 18)
+    drawn(cases(operator="ordered_rows", reach=reach.Reach.MODEL), 18)
+    always = [("dy", 2), ("order", 1), ("place", 1), ("x", 2)]
+    assert {str(one) for one in asked} <= {
+        str((ranks, ["order"], expand)) for ranks in (always, sorted([*always, ("w", 1)])) for expand in (True, False)
+    }
+    assert {expand for *_, expand in asked} == {True, False}
+    asked.clear()
+    drawn(cases(), 9)
+    assert {len(different) for _, different, _ in asked} == {0}
+
+
 def test_tiles_are_drawn_beside() -> None:
     found = drawn(own_shapes(max_n=1, max_elements=1 << 12, tiles=(100,)), 600)
     assert {99, 100, 101} <= {D for *_, D in found}
@@ -303,6 +330,8 @@ def test_cases_vary_in_everything() -> None:
     pinned = [dict(case.schedules["mine"]) for case in found if case.schedules]
     assert 0.35 < len(pinned) / len(found) < 0.65
     assert all(pinned), "an empty schedule is none"
+    largest = max(math.prod(spec.shape(case.sizes)) for case in found for spec in TABLE.drawn)
+    assert 1 << 14 < largest <= 1 << 15
 
 
 def test_upstream_gradients_are_left_out_one_by_one_and_together() -> None:

@@ -177,6 +177,7 @@ def test_a_model_case_has_sizes_of_models_and_tokens_up_to_the_budget(made: Call
     [
         (4, 4, 0, False, 0, 4),
         (4, 0, 0, False, 0, 1),
+        (0, 0, 0, False, 0, 1),
         (1, 4096, 0, False, 0, 1),
         (1, 4096, 256, False, 0, 4096),
         (1, 4096, 128, False, 0, 64),

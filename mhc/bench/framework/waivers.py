@@ -27,6 +27,22 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "mhc/fuzz/campaign/database.py": {
         '[-self._connection.execute("PRAGMA synchronous = NORMAL")-]{+pass+}': _SPEED,
     },
+    "mhc/fuzz/campaign/store.py": {
+        **dict.fromkeys(
+            (f"if [-{kept}-]{{+True+}}:" for kept in ("sums", "self._worst", "self._reached", "self._hand")),
+            "a statement for no rows writes nothing",
+        ),
+    },
+    "mhc/fuzz/findings/ordering.py": {
+        **dict.fromkeys(
+            (
+                "return 5, 0, value [-<-]{+<=+} 0",
+                "return 1, abs(exponent - 1), value [-<-]{+<=+} 0",
+                'return (2 if float(f"{value:.2g}") == value else 3), abs(math.frexp(value)[1]), value [-<-]{+<=+} 0',
+            ),
+            "what is 0 was ranked before",
+        ),
+    },
     "mhc/fuzz/campaign/planner.py": {
         'if [-self._limit == float("inf")-]{+False+}:': "infinity less what is drawn is infinity again",
     },
@@ -42,10 +58,23 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "mhc/fuzz/worker/session.py": {
         "return quiet(max(request.count, GUIDED if guided else [-0-]{+1+}), phases=phases)": "a round has one case at least",
     },
+    "mhc/global_state.py": {
+        **dict.fromkeys(
+            (
+                *(f"_DRAWN = [-4-]{{+{other}+}} * 17" for other in ("(4 + 1)", "(4 * 10)")),
+                *(f"_DRAWN = 4 * [-17-]{{+{other}+}}" for other in ("(17 + 1)", "(17 * 10)")),
+            ),
+            "any number of bytes will do that a kernel hardly draws",
+        ),
+    },
     "mhc/memory.py": {
         "banded = _EMPTY([-0-]{+1+}, dtype=plain.dtype, device=plain.device)": "set_ gives it other memory and another shape at once",
     },
     "mhc/observation.py": {
+        **dict.fromkeys(
+            ("left[0] = [-1-]{+(1 * 10)+}", "left[0] = [-1-]{+(1 + 1)+}"),
+            "any byte but 0 says that a child has left",
+        ),
         "return free < whole / _FULL and torch.cuda.memory_reserved() [-<-]{+<=+} (whole - free) / 2": "at the limit itself, one byte of gigabytes, either is right",
     },
     "mhc/overlap.py": {
@@ -67,16 +96,21 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0[-, dtype=np.uint64-])": "NumPy sums unsigned 64-bit numbers as such anyway",
     },
     "oracles/bound.py": {
+        "if [-finite-]{+False+}:": _SPEED,
         "if [-got.numel() == 0 or not got.is_floating_point()-]{+True+}:": _SPEED,
     },
     "oracles/bounds/aten/order.py": {
         "if a.errorless or not bool((a.error [->-]{+>=+} 0).any()):": _SPEED,
         "if a.errorless [-or-]{+and+} not bool((a.error > 0).any()):": _SPEED,
+        "return type(a)(value, torch.zeros_like(value), a.dtype, [-finite=a.finite, -]errorless=True)": _SPEED,
     },
     "oracles/bounds/aten/registry.py": {
+        "widens = unit_roundoff(dtype) [-<-]{+<=+} unit_roundoff(number.dtype)": "no two dtypes have the same",
         "return torch.where(kept & (classes == torch.arange(a.shape[-1][-, device=target.device-])), -each, 0.0)": "on the host it is the default; on a GPU the gradient of a loss fails without it",
     },
     "oracles/bounds/deviation_number.py": {
+        "if [-at.error.any() or at.shared.any()-]{+True+}:": _SPEED,
+        'def stored(cls, value: Tensor, dtype: torch.dtype, *, with_quantum: bool = [-False-]{+True+}) -> "DeviationNumber":': "takes no notice of it",
         "error = error [-+-]{+-+} slope * number.error": "every part changes its sign, and only the square of their sum is used",
         "super().__init__(value, error, dtype, quantum, [-finite=finite, -]errorless=errorless)": _SPEED,
         "self.shared = torch.zeros((), dtype=torch.float64[-, device=value.device-]) if shared is None else shared": "on the host it is the default; on a GPU, where large cases are judged, sums fail without it",
@@ -85,6 +119,14 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "zero = torch.zeros((), [-dtype=torch.float64, -]device=terms[0].device)": "a 0 without dimensions is widened where it is added",
     },
     "oracles/bounds/elementary.py": {
+        **dict.fromkeys(
+            (
+                f"moved = torch.where(certain, [-0.0-]{{+{other}+}}, torch.where(value.isfinite(), moved, torch.inf))"
+                for other in (1, 10)
+            ),
+            "of a value that is not finite, any error that is finite is taken as 0",
+        ),
+        "moved = torch.where(moved [->-]{+>=+} 1, torch.where(spread.isinf(), torch.inf, 1.0), moved)": "at 1 itself it is 1 already: what may be infinite moves by more",
         "moved = spread + torch.maximum(torch.where(down [-<-]{+<=+} 1, -(-down).log1p(), torch.inf), up.log1p())": "the logarithm of 0 is infinite too",
         "result = a._rounded(value, moved, a.dtype, units=2.0, finite=a.finite [-and-]{+or+} b.finite)": _QUICK,
         "result = a._rounded(value, moved, a.dtype, units=2.0[-, finite=a.finite and b.finite-])": _QUICK,
@@ -96,6 +138,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "oracles/bounds/error_number.py": {
         "if self.finite and (spread.numel() == 0 or float(spread.max()) [-<=-]{+<+} limit):": "at the limit itself the slower way gives the same error",
         "propagated = torch.where(self.error == 0, 0.0, torch.where(least [->-]{+>=+} 0, moved, torch.inf))": "where least is 0, moved is infinite",
+        "return (held.lost(torch.where(beyond, torch.inf, 0.0)) if [-bool(beyond.any())-]{+True+} else held).to(self.dtype)": _SPEED,
         "elif roundings is [-not -]spread or alpha * least <= LOST * under:": "adds half a subnormal where it is lost in float64, or leaves it out where it is",
         "size = self.size @ other.size if [-finite-]{+False+} else magnitude(self.value) @ magnitude(other.value)": _SPEED,
         "product_error(torch.matmul, self, other) if [-finite-]{+False+} else nonfinite_matmul_error(value, self, other),": _SPEED,
@@ -112,17 +155,39 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "oracles/bounds/reassociation.py": {
         "return least > 0 or bool(((sizes > 0) & (sizes [-<-]{+<=+} _NEAR)).any())": "a product of that very size loses nothing to underflow in another order",
     },
+    "oracles/bounds/reading.py": {
+        'Number = TypeVar("Number"[-, bound=ErrorNumber-])': "only type checkers read it",
+    },
     "oracles/bounds/repeated_terms.py": {
         "if length <= _FEW or terms.numel() == [-0-]{+1+}:": "of no elements, no row repeats either",
+        "_CERTAIN = LAMBDA**[-2-]{+0+}": "of up to 36 terms LAMBDA sqrt(L) is most, with repeats or without",
         "times = _repeats(terms.to(dtype), dim) if length [->-]{+>=+} _CERTAIN else None": "of 36 terms LAMBDA sqrt(L) is 36, with a run or without",
         "columns = None if [-rows is None-]{+False+} else _repeats(b.abs().to(dtype), -2)": _SPEED,
         "if terms.shape[-1] < 2 [-or-]{+and+} terms.numel() == 0:": _SPEED,
     },
     "oracles/bounds/sampled_number.py": {
+        **dict.fromkeys(
+            (f'units = rest.get("units", [-1.0-]{{+{other}+}})' for other in ("(1.0 + 1)", "(1.0 * 10)", "0")),
+            "it is asked only whether they are few",
+        ),
+        "if [-self._next == len(self._sums)-]{+True+}:": "adds sums behind the last one, which nothing reads",
+        "return cls(moved, torch.zeros_like(value), number.dtype, finite=True[-, errorless=number.dtype == torch.float32-])": _SPEED,
         "return (one.value != 0) & (one.value.abs() [-<-]{+<=+} _SMALLEST)": "at the limit itself, which is far from where squares are 0, either is right",
         "if number.finite [-or-]{+and+} (all_finite(value) and all_finite(own)):": _SPEED,
     },
     "oracles/bounds/aten/windows.py": {
+        **dict.fromkeys(
+            (
+                "if step > [-1-]{+0+} and x.shape[2 + at] > 1:",
+                "if step [->-]{+>=+} 1 and x.shape[2 + at] > 1:",
+                "if step > 1 and x.shape[2 + at] > [-1-]{+0+}:",
+                "if step > 1 and x.shape[2 + at] [->-]{+>=+} 1:",
+                "if step > 1 [-and-]{+or+} x.shape[2 + at] > 1:",
+                "if [-step > 1 and x.shape[2 + at] > 1-]{+True+}:",
+                "return type(a)(value, torch.zeros_like(value), a.dtype, [-finite=a.finite, -]errorless=True), index",
+            ),
+            _SPEED,
+        ),
         "x = x[..., ::apart] if apart [->-]{+>=+} 1 else x": "every element in steps of one is all of them",
     },
     "oracles/gradient.py": {
@@ -140,5 +205,9 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     },
     "strategies/cases.py": {
         "exponent = draw(exponents()) if [-rescaled is not None-]{+True+} else 0": "draws an exponent that no tensor is given",
+        **dict.fromkeys(
+            (f"exponent = draw(exponents()) if rescaled is not None else [-0-]{{+{other}+}}" for other in (1, 10)),
+            "no tensor is given it",
+        ),
     },
 }

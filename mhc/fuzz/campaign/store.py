@@ -115,7 +115,7 @@ class Store(Database):
 
     def flush(self) -> None:
         """Write down what the batch has kept here so far."""
-        if not (self._hand or self._worst or self._reached or any(self._sums.values())):
+        if not (self._hand or any(self._sums.values())):  # without which there is nothing else
             return
         self._begin()
 

@@ -51,7 +51,7 @@ def without_axis(name: str) -> Callable[[Case], Iterator[Case]]:
             tensors = {}
             for spec in case.table.drawn:
                 if case.has(spec.name):
-                    present = [one for one in spec.symbols if one.isdigit() or one in case.sizes]
+                    present = [one for one in spec.symbols if one in case.sizes]
                     at = present.index(name) if name in present else None
                     tensors[spec.name] = _without_dimension(case.tensors[spec.name], at)
             yield replace(case, tensors=tensors, sizes=sizes)
@@ -82,7 +82,7 @@ def sizes_below(size: int, least: int = 1) -> list[int]:
     powers = [1 << bit for bit in range(size.bit_length())]
     close = {size - power for power in powers}
     alike = {size % power for power in powers if power >= 8}
-    halfway = {size - size // power for power in powers if power > 1}
+    halfway = {size - size // power for power in powers}
     return sorted(one for one in {least, least + 1, least + 2} | close | alike | halfway if least <= one < size)
 
 

@@ -45,10 +45,10 @@ def _ranked(a: ErrorNumber, dim: int, *, descending: bool, stable: bool) -> tupl
     low, high = value - error, value + error
     most_before = high.cummax(dim).values.narrow(dim, 0, value.shape[dim] - 1)
     least_after = low.flip(dim).cummin(dim).values.flip(dim).narrow(dim, 1, value.shape[dim] - 1)
-    meets = least_after <= most_before if not stable else least_after < most_before
-    if stable and not a.errorless:  # equal elements keep their order where they have no error
-        later = error.narrow(dim, 1, value.shape[dim] - 1) + error.narrow(dim, 0, value.shape[dim] - 1)
-        meets |= (least_after <= most_before) & (later > 0)
+    meets = least_after <= most_before
+    if stable:  # equal elements keep their order where they have no error
+        either = error.narrow(dim, 1, value.shape[dim] - 1) + error.narrow(dim, 0, value.shape[dim] - 1)
+        meets &= (least_after < most_before) | (either > 0)
     meets |= error.isinf().any(dim, keepdim=True)
     none = torch.zeros_like(meets.narrow(dim, 0, 1))
     return index, torch.cat((none, meets), dim) | torch.cat((meets, none), dim)
@@ -112,8 +112,8 @@ def extreme(a: ErrorNumber, dim: int | None, keepdim: bool) -> Any:
     index = a.value.argmax(dim, keepdim)
     if a.errorless or not bool((a.error > 0).any()):
         return index
-    value, error = (one.reshape(-1) if dim is None or one.dim() == 0 else one for one in (a.value, a.error))
-    at = -1 if dim is None or a.value.dim() == 0 else dim
+    value, error = (one.reshape(-1) if dim is None else one for one in (a.value, a.error))
+    at = -1 if dim is None else dim
     first = value.argmax(at, keepdim=True)
     best, spread = value.gather(at, first), error.gather(at, first)
     reaches = (value + error >= best - spread) & (error + spread > 0)
