@@ -29,7 +29,7 @@ def search(
     def better(candidate: Program) -> bool:
         nonlocal checks
         candidate = tidy(candidate)
-        if candidate.json in tried or rank(candidate) >= rank(best) or not _means(candidate):
+        if candidate.json in tried or rank(candidate) >= rank(best) or not means(candidate):
             return False
         tried.add(candidate.json)
         if checks <= 0 or clock() > deadline:
@@ -51,7 +51,8 @@ def search(
     return best
 
 
-def _means(program: Program) -> bool:
+def means(program: Program) -> bool:
+    """Return whether a program is whole, and has a meaning that a compiler must keep."""
     if not program.body or not program.outputs:
         return False
     try:

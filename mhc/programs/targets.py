@@ -51,7 +51,7 @@ class ProgramTarget:
 
 
 _C = ProgramTarget(
-    name="tilelang-c",
+    name="tilelang-to-c",
     dsl="tilelang",
     text=tilelang_c.source_of,
     release=tilelang_c.release,

@@ -18,6 +18,7 @@ from mhc.programs.known import known
 from mhc.programs.targets import TARGETS, ProgramTarget, target_named
 from mhc.programs.tilelang_c import CompileError
 from mhc.programs.tilelang_text import render
+from mhc.registry import built_in
 from oracles.verdict import Status
 
 Run = Callable[[], dict[str, np.ndarray]]
@@ -120,12 +121,13 @@ def test_a_check_gives_the_verdicts_on_one_program_and_there_are_no_peers() -> N
 
 
 def test_a_target_is_named_alone_or_with_the_folder_of_a_release(tmp_path: Path) -> None:
-    assert target_named("tilelang-c") == TARGETS["tilelang-c"]
+    assert target_named("tilelang-to-c") == TARGETS["tilelang-to-c"]
     assert target_named("golden") is None
+    assert not set(TARGETS) & set(built_in()), "--impl NAME is an implementation"
     with pytest.raises(ValueError, match="no tilelang in"):
-        target_named(f"tilelang-c@{tmp_path}")
+        target_named(f"tilelang-to-c@{tmp_path}")
     about = tmp_path / "tilelang-9.9.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tilelang\nVersion: 9.9\n", encoding="utf-8")
-    other = target_named(f"tilelang-c@{tmp_path}")
-    assert other == replace(TARGETS["tilelang-c"], name="tilelang-c@9.9", site=tmp_path)
+    other = target_named(f"tilelang-to-c@{tmp_path}")
+    assert other == replace(TARGETS["tilelang-to-c"], name="tilelang-to-c@9.9", site=tmp_path)

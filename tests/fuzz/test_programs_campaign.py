@@ -41,8 +41,8 @@ def test_a_campaign_finds_wrong_code_reports_it_and_replays_it(tmp_path: Path) -
     ("arguments", "message"),
     [
         (("--programs", "tilelang", "--impl", "golden"), "not both"),
-        (("--programs", "cuda"), "must be one of tilelang, tilelang-c"),
-        (("--programs", "tilelang-c@nowhere"), "there is no tilelang in nowhere"),
+        (("--programs", "cuda"), "must be one of tilelang, tilelang-to-c"),
+        (("--programs", "tilelang-to-c@nowhere"), "there is no tilelang in nowhere"),
     ],
 )
 def test_what_cannot_be_run_is_refused(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:

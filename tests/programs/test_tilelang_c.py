@@ -15,7 +15,7 @@ from mhc.programs.tilelang_c import CompileError
 from oracles.verdict import Status
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler here")
-C = TARGETS["tilelang-c"]
+C = TARGETS["tilelang-to-c"]
 I = Var("i")
 
 

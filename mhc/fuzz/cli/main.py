@@ -100,8 +100,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     "--programs",
     multiple=True,
     metavar="TARGET",
-    help="Test a compiler instead, with small programs: tilelang, tilelang-c or tilelang-c@SITE, a folder with another "
-    "release. Repeatable.",
+    help="Test a compiler with small programs: tilelang, or tilelang-to-c@SITE for the release in a folder. Repeatable.",
 )
 @_implementations
 @_against

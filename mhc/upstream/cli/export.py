@@ -8,11 +8,17 @@ from pathlib import Path
 
 import click
 
+from mhc.case_json import CaseError
 from mhc.fuzz.cli.minimise import open_finding, our_fault
+from mhc.fuzz.cli.options import load_targets
 from mhc.fuzz.cli.trust import trust_option
+from mhc.fuzz.findings.finding import read_drawn, read_finding
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES
+from mhc.programs.grammar import Program
+from mhc.programs.targets import ProgramTarget
 from mhc.upstream.cli.releases import matrix_verb, recheck_verb, releases_verb
+from mhc.upstream.compiler_finding import export_compiler_finding
 from mhc.upstream.declared import Symptom, export_program
 from mhc.upstream.export import TARGETS, export
 from mhc.upstream.releases.releases import NEEDS
@@ -87,12 +93,33 @@ def export_verb(
     if title or raises or expected or found or beside or needs:
         raise click.UsageError("--title, --raises, --expected, --found, --beside and --needs go with --program")
     assert finding_file is not None
+    if export_compiler(finding_file, to, out, spec):
+        return
     finding, _, where = open_finding(finding_file, spec, device, trust=trust)
     folder = out or finding_file.with_name(f"{finding_file.stem}-{to}")
     try:
         _write(str(finding.fingerprint), folder, partial(export, finding, to, folder, where))
     except HarnessError as fault:
         our_fault(fault)
+
+
+def export_compiler(path: Path, to: str, out: Path | None, spec: str | None) -> bool:
+    """Export a finding on a program, where the file is one; return whether it is."""
+    try:
+        case, found_on = read_drawn(path)
+        if not isinstance(case, Program):
+            return False
+        found = read_finding(path)
+    except CaseError as error:
+        raise click.UsageError(f"{path}: {error}") from error
+    ((_, target),) = load_targets([spec or found_on or ""])
+    assert isinstance(target, ProgramTarget)
+    if to != target.dsl:
+        raise click.UsageError(f"--to {to}: it is a program of {target.dsl}")
+    target.enter()
+    folder = out or path.with_name(f"{path.stem}-{to}")
+    _write(str(found.fingerprint), folder, partial(export_compiler_finding, found, target, folder))
+    return True
 
 
 VERBS = (export_verb, matrix_verb, recheck_verb, releases_verb)
