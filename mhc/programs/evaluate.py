@@ -273,15 +273,10 @@ class _Machine:
             if dtype != "bool":
                 raise Invalid(f"not of {dtype}")
             return lambda memory: 1 - a(memory)
-        if (
-            dtype == "bool"
-            or (node.op == "~" and dtype in grammar.FLOATS)
-            or (node.op == "abs" and dtype in grammar.UNSIGNED)
-        ):
+        unfit = {"~": grammar.FLOATS, "abs": grammar.UNSIGNED, "floor": grammar.INTEGERS}.get(node.op, ())
+        if dtype == "bool" or dtype in unfit:
             raise Invalid(f"{node.op} of {dtype}")
-        fit = _fitting(dtype)
-        operations: dict[str, Callable[[Any], Any]] = {"-": operator.neg, "~": operator.invert, "abs": abs}
-        compute = operations[node.op]
+        fit, compute = _fitting(dtype), _UNARY[node.op]
         return lambda memory: fit(compute(a(memory)))
 
     def _bits(self, node: grammar.Bits) -> _Run:
@@ -400,6 +395,12 @@ _DIVIDE: Mapping[str, Callable[[Any, Any], Any]] = {
     "/": operator.truediv,
     "truncdiv": _truncdiv,
     "truncmod": _truncmod,
+}
+_UNARY: Mapping[str, Callable[[Any], Any]] = {
+    "-": operator.neg,
+    "~": operator.invert,
+    "abs": abs,
+    "floor": lambda value: float(math.floor(value)),
 }
 _COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,

@@ -54,9 +54,9 @@ class Binary(_Node, frozen=True, tag="binary"):
 
 
 class Unary(_Node, frozen=True, tag="unary"):
-    """`-a`, `~a`, `not a` or `abs(a)`."""
+    """`-a`, `~a`, `not a`, `abs(a)` or `floor(a)`."""
 
-    op: Literal["-", "~", "not", "abs"]
+    op: Literal["-", "~", "not", "abs", "floor"]
     a: "Expr"
 
 

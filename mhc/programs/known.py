@@ -42,7 +42,7 @@ def known(program: Program, release: str) -> Known | None:
 
 
 def _copies(program: Program) -> bool:
-    return any(isinstance(one, Copy) for one in walk(program))
+    return any(isinstance(one, Copy) or (isinstance(one, For) and one.kind == "vectorized") for one in walk(program))
 
 
 def _folds(program: Program) -> bool:

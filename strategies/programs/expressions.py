@@ -143,7 +143,7 @@ class Expressions:
             return self._leaf(dtype)
         options = ["leaf", "binary", "binary", "binary", "cast", "cast", "select", "unary"]
         if dtype in grammar.INTEGERS:
-            options += ["divide", "bitwise", "shift"]
+            options += ["divide", "bitwise", "shift", "bits"]
         match self.pick(*options):
             case "binary":
                 return self._binary(dtype, depth, self.pick("+", "-", "*", "min", "max"))
@@ -153,6 +153,9 @@ class Expressions:
                 return self._binary(dtype, depth, self.pick("&", "|", "^"))
             case "shift":
                 return self._shift(dtype, depth)
+            case "bits":
+                before = next(one for one in grammar.INTEGERS if bits_of(one) == bits_of(dtype) and one != dtype)
+                return Drawn(Bits(dtype, self.value(before, depth - 1).node), *range_of(dtype))
             case "cast":
                 return self._cast(dtype, depth)
             case "select":
@@ -255,12 +258,13 @@ class Expressions:
 
     def _unary(self, dtype: str, depth: int) -> Drawn:
         a = self.value(dtype, depth - 1)
-        op = self.pick(
-            "-", *(("~",) if dtype in grammar.INTEGERS else ()), *(("abs",) if dtype not in grammar.UNSIGNED else ())
-        )
+        whole, signed = dtype in grammar.INTEGERS, dtype not in grammar.UNSIGNED
+        op = self.pick("-", *(["~"] if whole else ["floor"]), *(["abs"] if signed else []))
         if self._folds(a.node):
             return a
-        if op == "abs":
+        if op == "floor":
+            low, high = a.low, a.high
+        elif op == "abs":
             low, high = 0 if a.low <= 0 <= a.high else min(abs(a.low), abs(a.high)), max(abs(a.low), abs(a.high))
         else:
             low, high = (-a.high, -a.low) if op == "-" else (-a.high - 1, -a.low - 1)
@@ -272,9 +276,6 @@ class Expressions:
         a = self.value(before, depth - 1)
         if self._folds(a.node):
             return self._leaf(dtype)
-        same = bits_of(before) == bits_of(dtype) and {before, dtype} <= set(grammar.INTEGERS)
-        if same and before != dtype and self.pick(False, False, True):
-            return Drawn(Bits(dtype, a.node), *range_of(dtype))
         if before == dtype:
             return a
         if dtype in grammar.FLOATS or before in grammar.FLOATS:

@@ -12,6 +12,7 @@ from strategies.programs.expressions import Draw, Drawn, Expressions, Scope
 
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17)
 _DEPTH = 3
+_SMALL = 100  # floats hold these integers, and sums of a few
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class Features:
     """
 
     dtypes: tuple[str, ...] = grammar.DTYPES
-    loops: tuple[str, ...] = ("serial", "unroll")
-    scopes: tuple[str, ...] = ("local", "var")
+    loops: tuple[str, ...] = ("serial", "unroll", "Parallel", "vectorized")
+    scopes: tuple[str, ...] = ("local", "var", "shared")
     copies: bool = True
     configs: tuple[str, ...] = ()
 
@@ -41,6 +42,11 @@ def is_valid(program: Program) -> bool:
     except Invalid:
         return False
     return True
+
+
+def _holds(dtype: str, low: int, high: int) -> bool:
+    least, most = range_of(dtype)
+    return least <= low and high <= most
 
 
 @st.composite
@@ -139,7 +145,7 @@ class _Builder:
         whole, low, high = self._scope.buffers[source]
         name = f"a{number}"
         if self._features.copies and whole.dtype != "bool" and self._pick(False, True):
-            one = Buffer(name, whole.shape, whole.dtype, scope=scope)
+            one = Buffer(name, whole.shape, self._pick(whole.dtype, self._wider(low, high)), scope=scope)
             self._buffers.append(one)
             self._scope.buffers[name] = (one, low, high)
             zeros = (0,) * len(whole.shape)
@@ -150,6 +156,12 @@ class _Builder:
         statement, drawn = self._nest(one, (), plain=True)
         self._scope.buffers[name] = (one, drawn.low, drawn.high)
         return [statement]
+
+    def _wider(self, low: int, high: int) -> str:
+        """Draw a dtype that holds all integers from low to high, or int64."""
+        small = low >= -_SMALL and high <= _SMALL
+        fitting = [one for one in self._features.dtypes if one in grammar.INTEGERS and _holds(one, low, high)]
+        return str(self._pick(*fitting, *(("float32", "float16") if small else ())) if fitting or small else "int64")
 
     def _fill(self, output: Buffer, grid: tuple[int, ...]) -> list[Statement]:
         prefix = tuple(Var(block_name(axis)) for axis in range(len(grid))) if grid != (1,) else ()
@@ -165,7 +177,7 @@ class _Builder:
         before = dict(self._scope.variables)
         begins = [self._pick(0, 0, 0, 1, 3) for _ in rest]
         names = [self._variable(begin, begin + size - 1) for begin, size in zip(begins, rest, strict=True)]
-        kinds = [self._pick(*self._features.loops) for _ in rest]
+        kinds = [self._kind(size, innermost=axis == len(rest) - 1) for axis, size in enumerate(rest)]
         at = [self._own(Var(name), begin, size, plain=plain) for name, begin, size in zip(names, begins, rest, strict=True)]
         drawn = self._value(buffer.dtype)
         body: tuple[Statement, ...] = (Store(buffer.name, (*prefix, *at), drawn.node),)
@@ -178,6 +190,12 @@ class _Builder:
         self._scope.variables = before
         self._expressions = Expressions(self._draw, self._scope)
         return body[0], drawn
+
+    def _kind(self, size: int, *, innermost: bool) -> str:
+        """Draw a loop's kind; a vector has a power of two of elements, and nothing but one statement in it."""
+        vector = innermost and size in {2, 4, 8}
+        kind: str = self._pick(*(one for one in self._features.loops if vector or one != "vectorized"))
+        return kind
 
     def _own(self, index: Expr, begin: int, size: int, *, plain: bool) -> Expr:
         """Draw where a loop's iteration writes: each at another place."""
@@ -217,3 +235,5 @@ class _Builder:
 
 CPU = Features()
 """TileLang's `c` target."""
+CPU_BEFORE_VECTORS = Features(loops=("serial", "unroll"), scopes=("local", "var"), copies=False)
+"""The same before release 0.1.9, which compiles no parallel loop and no copy of several elements there."""

@@ -83,6 +83,8 @@ def test_unary_operations() -> None:
     assert of(Unary("-", I)) == [0, -1, -2, -3]
     assert of(Unary("~", I)) == [-1, -2, -3, -4]
     assert of(Unary("abs", Binary("-", I, Const(2)))) == [2, 1, 0, 1]
+    half = Binary("/", Cast("float32", I), Const(2.0, "float32"))
+    assert of(Unary("floor", Unary("-", half)), "float32") == [0, -1, -1, -2]
     assert of(Unary("not", Binary("<", I, Const(2))), "bool") == [0, 0, 1, 1]
 
 

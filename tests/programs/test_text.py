@@ -44,6 +44,7 @@ def value_text(value: Expr, dtype: str = "int32") -> str:
         (Binary("<<", Binary("+", I, Const(1)), Const(2)), "i + 1 << 2"),
         (Binary("min", I, Const(2)), "T.min(i, 2)"),
         (Unary("abs", I), "T.abs(i)"),
+        (Unary("floor", Cast("float32", I)), 'T.floor(T.cast(i, "float32"))'),
         (Cast("uint8", I), 'T.cast(i, "uint8")'),
         (Select(Binary("<", I, Const(2)), I, Const(-1)), "T.if_then_else(i < 2, i, -1)"),
         (Binary("==", Binary("<", I, Const(2)), Const(1, "bool")), "(i < 2) == True"),

@@ -26,7 +26,7 @@ def drawn(count: int, features: Features = CPU) -> list[Program]:
 
 
 def test_drawn_programs_have_a_meaning_and_reach_the_whole_grammar() -> None:
-    found = drawn(300)
+    found = drawn(400)
     for program in found:
         evaluate(program)
         compile(render(program), "text", "exec")
@@ -34,7 +34,7 @@ def test_drawn_programs_have_a_meaning_and_reach_the_whole_grammar() -> None:
     nodes = ("const", "var", "load", "binary", "unary", "cast", "bits", "select", "for", "store", "assign", "if", "copy")
     wanted = [f"node: {one}" for one in nodes]
     wanted += [f"dtype: {one}" for one in grammar.DTYPES]
-    wanted += [f"loop: {one}" for one in CPU.loops] + [f"scope: {one}" for one in ("global", "local", "var")]
+    wanted += [f"loop: {one}" for one in CPU.loops] + [f"scope: {one}" for one in ("global", "local", "var", "shared")]
     wanted += [f"operation: {one}" for one in ("+", "-", "*", "//", "%", "min", "max", "<", "==", "and", "or", "int32 cast")]
     assert [one for one in wanted if not seen[one]] == []
     assert len({one.id for one in found}) > 220

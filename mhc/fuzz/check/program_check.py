@@ -96,6 +96,8 @@ def signature(program: Program) -> str:
 
     for statement in program.body:
         look(statement, index=False)
+    scopes = [one.scope for one in program.buffers if one.scope in {"shared", "fragment"}]
+    found |= {f"{'several ' if scopes.count(one) > 1 else ''}alloc_{one}" for one in scopes}
     if NARROW in found:
         found = {one for one in found if not one.startswith(("cast to", "int32 cast"))}
     return ", ".join(sorted(found)) or "none"

@@ -13,6 +13,7 @@ from typing import Any
 
 import hypothesis
 from hypothesis import Phase
+from packaging.version import Version
 
 from mhc.fuzz.check.program_check import EVALUATOR, check, features, lower, run, signature
 from mhc.fuzz.findings.finding import Finding, finding
@@ -23,7 +24,7 @@ from mhc.programs.minimise import search
 from mhc.programs.targets import ProgramTarget
 from oracles.judge import JUDGED
 from oracles.verdict import Status, Verdict
-from strategies.programs.programs import CPU, programs
+from strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, Features, programs
 from strategies.rounds import quiet
 
 CHECKS, SECONDS = 300, 20.0
@@ -69,7 +70,7 @@ class Programs:
             drawn.append(program)
 
         settings = quiet(request.count, phases=(Phase.generate,))
-        hypothesis.seed(request.seed)(settings(hypothesis.given(programs(CPU))(test)))()
+        hypothesis.seed(request.seed)(settings(hypothesis.given(programs(_features(target)))(test)))()
         wanted = {number: one for number, one in enumerate(drawn[: request.count]) if number >= request.skip}
         drawing = time.perf_counter() - began
         lowered: dict[int, str] = {}
@@ -145,6 +146,10 @@ class Programs:
             return (same,)
         self._found[operations] = finding(self._spec, target, small, again)
         return (self._found[operations],)
+
+
+def _features(target: ProgramTarget) -> Features:
+    return CPU_BEFORE_VECTORS if Version(target.release()) < Version("0.1.9") else CPU
 
 
 def _kind(found: Finding) -> tuple[str, str]:
