@@ -9,7 +9,7 @@ from mhc.fuzz.check.program_check import check, features, signature
 from mhc.programs import tilelang_c
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, For, If, Load, Program, Select, Store, Unary, Var
-from mhc.programs.known import KNOWN, Known, known
+from mhc.programs.known import KNOWN, Known, is_before, known
 from mhc.programs.targets import TARGETS
 from mhc.programs.tilelang_c import CompileError
 from oracles.verdict import Status
@@ -74,6 +74,8 @@ def test_an_entry_ends_with_the_release_that_mends_it() -> None:
     vectors = next(one for one in KNOWN if one.before is not None)
     assert vectors.before is not None
     assert not vectors.is_in(vectors.before)
+    assert is_before("0.1.8", "0.1.15")
+    assert not is_before("0.1.9+cuda", "0.1.9")
     assert not any(one.holds(LOST_CONSTANT) for one in KNOWN)
 
 

@@ -13,13 +13,12 @@ from typing import Any
 
 import hypothesis
 from hypothesis import Phase
-from packaging.version import Version
 
 from mhc.fuzz.check.program_check import EVALUATOR, check, features, lower, run, signature
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
 from mhc.programs.grammar import Program
-from mhc.programs.known import known
+from mhc.programs.known import is_before, known
 from mhc.programs.minimise import search
 from mhc.programs.targets import ProgramTarget
 from oracles.judge import JUDGED
@@ -149,7 +148,7 @@ class Programs:
 
 
 def _features(target: ProgramTarget) -> Features:
-    return CPU_BEFORE_VECTORS if Version(target.release()) < Version("0.1.9") else CPU
+    return CPU_BEFORE_VECTORS if is_before(target.release(), "0.1.9") else CPU
 
 
 def _kind(found: Finding) -> tuple[str, str]:
