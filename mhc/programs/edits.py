@@ -22,6 +22,7 @@ def rank(program: Program) -> tuple[Any, ...]:
     return (
         len(program.configs),
         len(nodes) + len(program.buffers),
+        sum(isinstance(one, (Var, Load)) for one in nodes),
         len(program.grid),
         sum(one.size for one in program.buffers) + sum(program.grid) + sum(one.extent for one in loops),
         sum(one != "int32" for one in (*(one.dtype for one in program.buffers), *(one.dtype for one in constants))),

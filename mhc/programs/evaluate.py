@@ -150,6 +150,10 @@ class _Machine:
         body, var, indices = self.block(node.body), node.var, range(node.begin, node.begin + node.extent)
         if node.extent < 1 or not node.body:
             raise Invalid("a loop without an iteration or a body")
+        if node.kind in {"Parallel", "vectorized"} and node.begin:
+            raise Invalid(f"T.{node.kind} that does not begin at 0")
+        if node.kind == "Parallel" and any(self._buffers[name].scope == "local" for name in _named(node)):
+            raise Invalid("a local buffer in T.Parallel: each thread has one of its own")
 
         def run(memory: _Env) -> None:
             for index in indices:
@@ -286,6 +290,13 @@ class _Machine:
         old, new = _DTYPES[before], _DTYPES[node.dtype]
         fit = _fitting(node.dtype)
         return lambda memory: fit(np.array(a(memory), dtype=old).view(new).item())
+
+
+def _named(node: Statement) -> set[str]:
+    """Return the buffers that a statement reads and writes."""
+    nodes = list(grammar.walk(node))
+    found = {one.buffer for one in nodes if isinstance(one, (grammar.Load, grammar.Store))}
+    return found | {name for one in nodes if isinstance(one, grammar.Copy) for name in (one.source, one.target)}
 
 
 def _checked(read: _Run, name: str) -> _Run:

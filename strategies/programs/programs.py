@@ -175,10 +175,14 @@ class _Builder:
         """Draw loops over all elements of a buffer, or of a block's part of it, that set each once."""
         rest = buffer.shape[len(prefix) :]
         before = dict(self._scope.variables)
-        begins = [self._pick(0, 0, 0, 1, 3) for _ in rest]
+        kinds = [self._kind(buffer, size, innermost=axis == len(rest) - 1) for axis, size in enumerate(rest)]
+        plainly = ("serial", "unroll")
+        begins = [self._pick(0, 0, 0, 1, 3) if kind in plainly else 0 for kind in kinds]
         names = [self._variable(begin, begin + size - 1) for begin, size in zip(begins, rest, strict=True)]
-        kinds = [self._kind(size, innermost=axis == len(rest) - 1) for axis, size in enumerate(rest)]
         at = [self._own(Var(name), begin, size, plain=plain) for name, begin, size in zip(names, begins, rest, strict=True)]
+        readable = self._scope.buffers
+        if "Parallel" in kinds:  # a local buffer belongs to one thread
+            self._scope.buffers = {name: one for name, one in readable.items() if one[0].scope != "local"}
         drawn = self._value(buffer.dtype)
         body: tuple[Statement, ...] = (Store(buffer.name, (*prefix, *at), drawn.node),)
         if not plain and self._pick(False, True):
@@ -187,14 +191,14 @@ class _Builder:
             drawn = Drawn(drawn.node, min(drawn.low, other.low), max(drawn.high, other.high))
         for name, begin, size, kind in reversed(list(zip(names, begins, rest, kinds, strict=True))):
             body = (self._loop(body, name, size, begin, kind),)
-        self._scope.variables = before
-        self._expressions = Expressions(self._draw, self._scope)
+        self._scope.variables, self._scope.buffers = before, readable
         return body[0], drawn
 
-    def _kind(self, size: int, *, innermost: bool) -> str:
-        """Draw a loop's kind; a vector has a power of two of elements, and nothing but one statement in it."""
-        vector = innermost and size in {2, 4, 8}
-        kind: str = self._pick(*(one for one in self._features.loops if vector or one != "vectorized"))
+    def _kind(self, buffer: Buffer, size: int, *, innermost: bool) -> str:
+        """Draw the kind of a loop that fills a buffer; a vector has a power of two of elements."""
+        unfit = set() if innermost and size in {2, 4, 8} else {"vectorized"}
+        unfit |= {"Parallel"} if buffer.scope == "local" else set()
+        kind: str = self._pick(*(one for one in self._features.loops if one not in unfit))
         return kind
 
     def _own(self, index: Expr, begin: int, size: int, *, plain: bool) -> Expr:

@@ -180,6 +180,12 @@ def test_statements_without_a_meaning_are_invalid() -> None:
         evaluate(whole((Store("x", (Const(0),), Const(1)),), x))
     with pytest.raises(Invalid, match="without an iteration"):
         evaluate(whole((For("serial", "i", 0, ()),)))
+    for kind in ("Parallel", "vectorized"):
+        with pytest.raises(Invalid, match="begin at 0"):
+            evaluate(whole((For(kind, "i", 2, (Store("y", (I,), I),), begin=1),)))
+    local = Buffer("a", (4,), "int32", scope="local")
+    with pytest.raises(Invalid, match="local buffer"):
+        evaluate(whole((For("Parallel", "i", 2, (Store("a", (I,), I),)),), local))
     with pytest.raises(Invalid, match="without a body"):
         evaluate(whole((If(Const(1, "bool"), ()),)))
     with pytest.raises(Invalid, match="condition of int32"):
