@@ -2,10 +2,12 @@
 
 import functools
 import hashlib
+import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from mhc.case_json import CaseError
 
@@ -20,6 +22,13 @@ ARITHMETIC = ("+", "-", "*", "//", "%", "min", "max", "&", "|", "^", "<<", ">>",
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGIC = ("and", "or")
 
+# What a file may hold: a program's text is executed, so that names in a file must be nothing but names.
+Name = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9]{0,7}$")]
+ConfigName = Annotated[str, Meta(pattern=r"^[a-z_.]{1,80}$")]
+Dtype = Annotated[str, Meta(pattern=f"^({'|'.join(DTYPES)})$")]
+Operation = Annotated[str, Meta(pattern=f"^({'|'.join(map(re.escape, (*ARITHMETIC, *COMPARISONS, *LOGIC)))})$")]
+Extent = Annotated[int, Meta(ge=1, le=4096)]
+
 
 class _Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A node of a program."""
@@ -29,26 +38,26 @@ class Const(_Node, frozen=True, tag="const"):
     """A constant."""
 
     value: int | float
-    dtype: str = "int32"
+    dtype: Dtype = "int32"
 
 
 class Var(_Node, frozen=True, tag="var"):
     """The value of a loop's index, of a block's index or of a scalar made by `T.alloc_var`."""
 
-    name: str
+    name: Name
 
 
 class Load(_Node, frozen=True, tag="load"):
     """An element of a buffer."""
 
-    buffer: str
+    buffer: Name
     at: tuple["Expr", ...]
 
 
 class Binary(_Node, frozen=True, tag="binary"):
     """`a op b` of two operands of one dtype; comparisons and logic give bool, everything else that dtype."""
 
-    op: str
+    op: Operation
     a: "Expr"
     b: "Expr"
 
@@ -63,14 +72,14 @@ class Unary(_Node, frozen=True, tag="unary"):
 class Cast(_Node, frozen=True, tag="cast"):
     """`a` in another dtype: integers wrap around, floats are truncated toward 0, `bool` is whether it is not 0."""
 
-    dtype: str
+    dtype: Dtype
     a: "Expr"
 
 
 class Bits(_Node, frozen=True, tag="bits"):
     """The bits of `a` as another dtype of the same size."""
 
-    dtype: str
+    dtype: Dtype
     a: "Expr"
 
 
@@ -86,8 +95,8 @@ class For(_Node, frozen=True, tag="for"):
     """A loop over `begin, ..., begin + extent - 1`."""
 
     kind: Literal["serial", "unroll", "vectorized", "Parallel"]
-    var: str
-    extent: int
+    var: Name
+    extent: Extent
     body: tuple["Statement", ...]
     begin: int = 0
 
@@ -95,7 +104,7 @@ class For(_Node, frozen=True, tag="for"):
 class Store(_Node, frozen=True, tag="store"):
     """Set an element of a buffer."""
 
-    buffer: str
+    buffer: Name
     at: tuple["Expr", ...]
     value: "Expr"
 
@@ -103,7 +112,7 @@ class Store(_Node, frozen=True, tag="store"):
 class Assign(_Node, frozen=True, tag="assign"):
     """Set a scalar made by `T.alloc_var`."""
 
-    name: str
+    name: Name
     value: "Expr"
 
 
@@ -118,11 +127,11 @@ class If(_Node, frozen=True, tag="if"):
 class Copy(_Node, frozen=True, tag="copy"):
     """`T.copy` of a part of a buffer to a part of another, from which its dtype may differ."""
 
-    source: str
+    source: Name
     source_at: tuple[int, ...]
-    target: str
+    target: Name
     target_at: tuple[int, ...]
-    extents: tuple[int, ...]
+    extents: tuple[Extent, ...]
 
 
 Expr = Const | Var | Load | Binary | Unary | Cast | Bits | Select
@@ -140,9 +149,9 @@ class Buffer(_Node, frozen=True):
         least, most: values of an input lie in between. Other buffers have none.
     """
 
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
+    name: Name
+    shape: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=6)]
+    dtype: Dtype
     scope: Literal["global", "local", "shared", "fragment", "var"] = "global"
     least: int = 0
     most: int = 0
@@ -167,9 +176,9 @@ class Program(_Node, frozen=True):
 
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
-    grid: tuple[int, ...] = (1,)
+    grid: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=3)] = (1,)
     seed: int = 0
-    configs: dict[str, bool | int] = {}
+    configs: dict[ConfigName, bool | int] = {}
     version: int = VERSION
 
     @property

@@ -12,6 +12,7 @@ from mhc.fuzz.campaign.planner import Planner, Subject
 from mhc.fuzz.campaign.pool import Slot
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.worker.protocol import Checked, Minimise, Round
+from mhc.programs.targets import TARGETS
 from strategies.reach import Reach
 from tests.support.fake_executor import CASE, MINE, WRONG, FakeProcess
 
@@ -190,3 +191,20 @@ def test_a_case_without_times_took_none(tmp_path: Path) -> None:
     _, request = one.next(["mine"])
     learn(one, request)
     assert one._size_budgets["mine"]._usual.mean == 0.0
+
+
+def test_rounds_of_programs_are_of_the_usual_size(tmp_path: Path) -> None:
+    target = TARGETS["tilelang-to-c"]
+    subjects = [Subject(spec=target.name, implementation=target), Subject(spec="a.py:IMPL", implementation=MINE)]
+    given: dict[str, Any] = {"seed": 0, "max_elements": 1 << 15, "largest": None, "device": "cpu", "memory": float("inf")}
+    one = Planner(subjects, Store.create(tmp_path / "run.db"), float("inf"), lambda name: 0, **given)
+    reaches: dict[str, set[Reach]] = {target.name: set(), MINE.name: set()}
+    for _ in range(200):
+        for name, seen in reaches.items():
+            _, request = one.next([name])
+            seen.add(request.reach)
+            seconds = {"checking": 0.1, "running": 0.05}
+            one.learn(name, request, Checked(case=CASE.json, regions=frozenset(), seconds=seconds))
+            one.ended(slot(request, name=name), novel=False)
+    assert reaches[target.name] == {Reach.USUAL}
+    assert reaches[MINE.name] > {Reach.USUAL}

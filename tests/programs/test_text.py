@@ -125,6 +125,16 @@ def test_json_that_is_no_program_says_what_is_wrong() -> None:
         Program.from_json(PROGRAM.json.replace('"version":1', '"version":2'))
     with pytest.raises(CaseError, match="while"):
         Program.from_json(PROGRAM.json.replace('"type":"for"', '"type":"while"'))
+    for old, new in (
+        ('"name":"v"', '"name":"os.system(1)"'),
+        ('"dtype":"float32"', '"dtype":"void"'),
+        ('"op":">"', '"op":";"'),
+    ):
+        assert old in PROGRAM.json
+        with pytest.raises(CaseError, match="matching"):
+            Program.from_json(PROGRAM.json.replace(old, new))
+    with pytest.raises(CaseError, match=">= 1"):
+        Program.from_json(PROGRAM.json.replace('"shape":[4,2]', '"shape":[0,2]'))
     with pytest.raises(CaseError, match="body"):
         Program.from_json('{"buffers": []}')
 

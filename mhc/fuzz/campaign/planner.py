@@ -12,6 +12,7 @@ from mhc.fuzz.campaign.scheduler import Scheduler
 from mhc.fuzz.campaign.size_budget import SizeBudget
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.worker.protocol import Checked, Round
+from mhc.programs.targets import ProgramTarget
 from mhc.registry import Tested
 from strategies.reach import Reach
 from strategies.rounds import ROUND
@@ -58,6 +59,7 @@ class Planner:
         memory: float,
     ) -> None:
         names = [subject.name for subject in subjects]
+        self._of_programs = {one.name for one in subjects if isinstance(one.implementation, ProgramTarget)}
         self._store, self._limit, self._under_way = store, limit, under_way
         self._scheduler = Scheduler(names)
         self._drawn = {name: _cases(store.counts().get(name, {})) for name in names}
@@ -101,7 +103,8 @@ class Planner:
         self._rounds[name] += 1
         self._store.set_meta(seeds=self._seeds)
         plan, sizes = self._compile_budgets[name].next(), self._size_budgets[name]
-        reach, elements = (Reach.USUAL, sizes.most) if plan.opening else sizes.next()
+        usual = plan.opening or name in self._of_programs  # a program has no size to stretch
+        reach, elements = (Reach.USUAL, sizes.most) if usual else sizes.next()
         count, rare = plan.count if reach is Reach.USUAL else sizes.count(reach), None
         guided = reach is Reach.USUAL and not plan.opening and self._rounds[name] % _GUIDED_EVERY == 0
         if guided and self._limit == float("inf"):
