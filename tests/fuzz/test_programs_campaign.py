@@ -33,6 +33,12 @@ def test_a_campaign_finds_wrong_code_reports_it_and_replays_it(tmp_path: Path) -
     assert again.returncode == 1, again.stderr
     assert "@T.prim_func" in again.stdout
     assert "wrong value" in again.stdout
+    document = json.loads(path.read_text(encoding="utf-8"))
+    elsewhere = tmp_path / "elsewhere.json"
+    elsewhere.write_text(json.dumps({**document, "implementation": f"tilelang-to-c@{tmp_path}"}), encoding="utf-8")
+    refused = fuzz("replay", elsewhere)
+    assert refused.returncode == 2
+    assert "which would be executed" in " ".join(refused.stderr.split())
     resumed = fuzz("--resume", run, "--cases", 160)
     assert resumed.returncode == 1, resumed.stderr
 

@@ -151,6 +151,7 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], tr
     except CaseError as error:
         raise click.UsageError(f"{case_file}: {error}") from error
     if isinstance(case, Program):
+        require_trust([("--impl", None if specs else found_on)], case_file, given=specs, trust=trust)
         sys.exit(_replay_program(case, specs or (found_on or DSLS[0],)))
     named = (("--impl", None if specs else found_on), ("--against", None if against else remembered))
     require_trust(named, case_file, given=(*specs, *against), trust=trust)

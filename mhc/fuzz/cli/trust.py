@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from mhc.programs.targets import TARGETS
 from mhc.registry import built_in
 from mhc.terminal import one_line
 
@@ -32,7 +33,7 @@ def require_trust(named: Named, where: Path, *, given: Collection[str] = (), tru
     Raises:
         click.UsageError: another name is in the file, and the user does not confirm it.
     """
-    others = {spec: option for option, spec in named if spec is not None and spec not in {*built_in(), *given}}
+    others = {spec: option for option, spec in named if spec is not None and spec not in {*built_in(), *TARGETS, *given}}
     if trust or not others:
         return
     named_ = ", ".join(map(_with_file, others))
@@ -45,7 +46,7 @@ def require_trust(named: Named, where: Path, *, given: Collection[str] = (), tru
 
 def has_outside(specs: Sequence[str]) -> bool:
     """Return whether some of `specs` are not built in, so that they must be confirmed."""
-    return not set(specs) <= set(built_in())
+    return not set(specs) <= {*built_in(), *TARGETS}
 
 
 def _with_file(spec: str) -> str:

@@ -11,7 +11,7 @@ import click
 from mhc.case_json import CaseError
 from mhc.fuzz.cli.minimise import open_finding, our_fault
 from mhc.fuzz.cli.options import load_targets
-from mhc.fuzz.cli.trust import trust_option
+from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings.finding import read_drawn, read_finding
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES
@@ -93,7 +93,7 @@ def export_verb(
     if title or raises or expected or found or beside or needs:
         raise click.UsageError("--title, --raises, --expected, --found, --beside and --needs go with --program")
     assert finding_file is not None
-    if export_compiler(finding_file, to, out, spec):
+    if export_compiler(finding_file, to, out, spec, trust=trust):
         return
     finding, _, where = open_finding(finding_file, spec, device, trust=trust)
     folder = out or finding_file.with_name(f"{finding_file.stem}-{to}")
@@ -103,7 +103,7 @@ def export_verb(
         our_fault(fault)
 
 
-def export_compiler(path: Path, to: str, out: Path | None, spec: str | None) -> bool:
+def export_compiler(path: Path, to: str, out: Path | None, spec: str | None, *, trust: bool) -> bool:
     """Export a finding on a program, where the file is one; return whether it is."""
     try:
         case, found_on = read_drawn(path)
@@ -112,6 +112,7 @@ def export_compiler(path: Path, to: str, out: Path | None, spec: str | None) -> 
         found = read_finding(path)
     except CaseError as error:
         raise click.UsageError(f"{path}: {error}") from error
+    require_trust([("--impl", None if spec else found_on)], path, given=[spec] if spec else [], trust=trust)
     ((_, target),) = load_targets([spec or found_on or ""])
     assert isinstance(target, ProgramTarget)
     if to != target.dsl:
