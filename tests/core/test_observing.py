@@ -528,7 +528,7 @@ def test_the_limits_of_a_recipe(path: str, fits: list[Any], fails: list[Any]) ->
 
 
 @operator(x="[T, D]")
-def declared_sum(x: Tensor) -> Tensor:
+def total_of_rows(x: Tensor) -> Tensor:
     return x.sum(-1)
 
 
@@ -553,11 +553,11 @@ def test_a_case_as_json() -> None:
         "layout": {"order": [1, 0, 2, 3], "step": 2, "pad": 3, "offset": 4, "expand": [0]},
     }
     assert Case.from_json(case.json) == case
-    register(declared_sum)
-    other = encode(vars(default_case(operator=declared_sum.name, T=3, D=5)))
+    register(total_of_rows)
+    other = encode(vars(default_case(operator=total_of_rows.name, T=3, D=5)))
     assert {name: other[name] for name in ("schema", "sizes")} == {"schema": 3, "sizes": {"T": 3, "D": 5}}
     assert "B" not in other
-    assert decode(other)["operator"] == "declared_sum"
+    assert decode(other)["operator"] == "total_of_rows"
     assert decode(other)["sizes"] == {"T": 3, "D": 5}
     assert decode(parse('{"schema": 1, "B": 4, "tensors": {"x": {}}}')) == {
         "sizes": {"B": 4},

@@ -94,7 +94,7 @@ def test_a_minimised_finding_says_what_it_cost() -> None:
 def test_without_a_way_to_start_it_loads_the_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
     start, started = stubs(lambda case, depth: WRONG)
     manual = replace(load("manual"), env={"SOME_VARIABLE": "7"})
-    monkeypatch.setattr(minimise_, "load", lambda spec: manual)
+    monkeypatch.setattr(minimise_, "load_tested", lambda spec: manual)
     monkeypatch.setattr(minimise_, "processes", lambda *_: start)
     result = minimise(found(WRONG), "cpu", checks=1)
     assert result.variables == {"SOME_VARIABLE": "7"}
