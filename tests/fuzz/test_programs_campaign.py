@@ -19,7 +19,7 @@ def fuzz(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_campaign_finds_wrong_code_reports_it_and_replays_it(tmp_path: Path) -> None:
-    ran = fuzz("--programs", "tilelang", "--cases", 150, "--minutes", 2, "--workers", 2, "--seed", 77, "--out", tmp_path)
+    ran = fuzz("--programs", "tilelang", "--cases", 150, "--minutes", 6, "--workers", 2, "--seed", 77, "--out", tmp_path)
     assert ran.returncode == 1, ran.stderr
     (run,) = tmp_path.iterdir()
     assert {"report.html", "summary.md", "junit.xml", "campaign.sqlite"} <= {one.name for one in run.iterdir()}
