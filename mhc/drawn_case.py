@@ -10,6 +10,17 @@ from mhc.programs.grammar import Program
 DrawnCase = Case | Program
 
 
+def of_operator(case: DrawnCase) -> Case:
+    """Return a case of an operator.
+
+    Raises:
+        CaseError: it is a program.
+    """
+    if isinstance(case, Program):
+        raise CaseError("case", "is a program, and no case of an operator")
+    return case
+
+
 def read(text: str) -> DrawnCase:
     """Read a case from JSON text.
 

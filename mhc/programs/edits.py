@@ -10,7 +10,7 @@ from mhc.programs.evaluate import block_name
 from mhc.programs.grammar import Const, Expr, Load, Node, Program, Statement, Var, children, dtype_of, walk
 
 Step = Callable[[Program], Iterator[Program]]
-_SIMPLE = {"+": 0, "-": 0}
+_SIMPLE = ("+", "-")
 _KINDS = {"serial": 0, "unroll": 1}
 
 
@@ -37,9 +37,7 @@ def rank(program: Program) -> tuple[Any, ...]:
 
 def tidy(program: Program) -> Program:
     """Return the program without buffers that it does not name."""
-    used = {one.buffer for one in walk(program) if isinstance(one, (Load, grammar.Store))}
-    used |= {one.name for one in walk(program) if isinstance(one, (Var, grammar.Assign))}
-    used |= {name for one in walk(program) if isinstance(one, grammar.Copy) for name in (one.source, one.target)}
+    used = grammar.buffers_in(program) | {one.name for one in walk(program) if isinstance(one, (Var, grammar.Assign))}
     return replace(program, buffers=tuple(one for one in program.buffers if one.name in used))
 
 
@@ -169,7 +167,7 @@ def _with_buffer(program: Program, number: int, **changes: Any) -> Program:
 def _all_in_int32(program: Program, dtype: str) -> Program:
     """Return the program with int32 wherever it names the dtype."""
 
-    def change(node: Expr) -> Expr:
+    def change(node: Node) -> Node:
         if isinstance(node, Const) and node.dtype == dtype:
             return replace(node, dtype="int32", value=int(node.value))
         if isinstance(node, (grammar.Cast, grammar.Bits)) and node.dtype == dtype:
@@ -186,18 +184,13 @@ def _without_axis(program: Program, name: str, axis: int) -> Program:
     def shorter(at: tuple[Any, ...]) -> tuple[Any, ...]:
         return (*at[:axis], *at[axis + 1 :])
 
-    def change(node: Any) -> Any:
-        return replace(node, at=shorter(node.at)) if isinstance(node, Load) and node.buffer == name else node
-
-    def statement(node: Statement) -> Statement:
-        mapped: Statement = _mapped(node, change, statement)
-        if isinstance(mapped, grammar.Store) and mapped.buffer == name:
-            return replace(mapped, at=shorter(mapped.at))
-        return mapped
+    def change(node: Node) -> Node:
+        indexed = isinstance(node, (Load, grammar.Store)) and node.buffer == name
+        return replace(node, at=shorter(node.at)) if indexed else node  # type: ignore[union-attr]
 
     buffers = tuple(replace(one, shape=shorter(one.shape)) if one.name == name else one for one in program.buffers)
     copied = any(isinstance(one, grammar.Copy) and name in (one.source, one.target) for one in walk(program))
-    return program if copied else replace(program, buffers=buffers, body=tuple(statement(one) for one in program.body))
+    return program if copied else replace(program, buffers=buffers, body=tuple(_mapped(one, change) for one in program.body))
 
 
 def _indices(program: Program) -> list[str]:
@@ -250,18 +243,16 @@ def _one(node: Any, change: Callable[[Expr], Iterator[Expr]]) -> Iterator[Any]:
     yield from _inside(node, change)
 
 
-def _mapped(node: Any, change: Callable[[Any], Any], statement: Callable[[Any], Any] | None = None) -> Any:
-    """Return a node with `change` made to every expression below it, the innermost first."""
+def _mapped(node: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a node with `change` made to it and to every node below it, the innermost first."""
     changes = {}
     for name in node.__struct_fields__:
         value = getattr(node, name)
         if isinstance(value, tuple) and value and isinstance(value[0], grammar.NODES):
-            inner = statement if statement is not None and not isinstance(value[0], grammar.EXPRESSIONS) else None
-            changes[name] = tuple(inner(one) if inner else _mapped(one, change, statement) for one in value)
+            changes[name] = tuple(_mapped(one, change) for one in value)
         elif isinstance(value, grammar.EXPRESSIONS):
-            changes[name] = _mapped(value, change, statement)
-    mapped = replace(node, **changes) if changes else node
-    return change(mapped) if isinstance(mapped, grammar.EXPRESSIONS) else mapped
+            changes[name] = _mapped(value, change)
+    return change(replace(node, **changes) if changes else node)
 
 
 def _put(node: Node, at: Mapping[str, Expr]) -> Any:

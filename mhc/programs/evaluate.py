@@ -1,38 +1,23 @@
 """The evaluator: what a program computes, bit for bit, and whether it is one whose result every compiler must keep.
 
-Integers are Python's, so that each overflow is seen; unsigned ones wrap around. Floats are drawn such that every operation
-is exact (`_exact`), so that the order of evaluation does not matter. Nothing here comes from a compiler.
+Nothing here comes from a compiler. What single operations give is in `mhc.programs.arithmetic`.
 """
 
-import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from mhc.programs import grammar
-from mhc.programs.grammar import Buffer, Expr, Program, Statement, bits_of, range_of
+from mhc.programs import arithmetic, grammar
+from mhc.programs.arithmetic import Invalid
+from mhc.programs.grammar import Buffer, Expr, Program, Statement, bits_of
 
 POISON = 0x5A
 """The byte of which all elements of an output consist before the program runs."""
 _STEPS = 200_000
 _DTYPES = {name: np.dtype(name) for name in grammar.DTYPES}
-_QUANTUM = {"float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
-_LARGEST = {"float16": 512, "float32": 1 << 17, "float64": 1 << 17}  # and smaller than this
-
-Value = int | float
 _Env = dict[str, Any]
 _Run = Callable[[_Env], Any]
-
-
-class Invalid(Exception):
-    """The program has no meaning that a compiler must keep: says which rule it breaks."""
-
-
-def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """Return NumPy's dtype."""
-    return _DTYPES[dtype]
 
 
 def inputs_of(program: Program) -> dict[str, np.ndarray[Any, Any]]:
@@ -132,11 +117,8 @@ class _Machine:
             case grammar.If(then=()):
                 raise Invalid("a branch without a body")
             case grammar.If():
-                condition, then, otherwise = (
-                    self._condition(node.condition),
-                    self.block(node.then),
-                    self.block(node.otherwise),
-                )
+                condition = self._condition(node.condition)
+                then, otherwise = self.block(node.then), self.block(node.otherwise)
 
                 def branch(memory: _Env) -> None:
                     (then if condition(memory) else otherwise)(memory)
@@ -152,7 +134,7 @@ class _Machine:
             raise Invalid("a loop without an iteration or a body")
         if node.kind in {"Parallel", "vectorized"} and node.begin:
             raise Invalid(f"T.{node.kind} that does not begin at 0")
-        if node.kind == "Parallel" and any(self._buffers[name].scope == "local" for name in _named(node)):
+        if node.kind == "Parallel" and any(self._buffers[name].scope == "local" for name in grammar.buffers_in(node)):
             raise Invalid("a local buffer in T.Parallel: each thread has one of its own")
 
         def run(memory: _Env) -> None:
@@ -188,7 +170,7 @@ class _Machine:
 
     def _copy(self, node: grammar.Copy) -> _Run:
         source, target = self._buffers[node.source], self._buffers[node.target]
-        convert = _converter(source.dtype, target.dtype)
+        convert = arithmetic.converter(source.dtype, target.dtype)
         pairs = []
         for offsets in np.ndindex(*node.extents):
             one = [a + b for a, b in zip(node.source_at, offsets, strict=True)]
@@ -198,10 +180,7 @@ class _Machine:
         def copy(memory: _Env) -> None:
             read, written = memory[source.name], memory[target.name]
             for one, two in pairs:
-                value = read[one]
-                if value is None:
-                    raise Invalid(f"{source.name} is read where nobody wrote")
-                written[two] = convert(value)
+                written[two] = convert(_written(read[one], source.name))
 
         return copy
 
@@ -225,22 +204,22 @@ class _Machine:
     def expression(self, node: Expr) -> _Run:
         match node:
             case grammar.Const():
-                value = _constant(node)
+                value = arithmetic.constant(node)
                 return lambda memory: value
             case grammar.Var():
                 name = node.name
                 if name in self._buffers:
-                    return _checked(lambda memory: memory[name][0], name)
+                    return lambda memory: _written(memory[name][0], name)
                 return lambda memory: memory[name]
             case grammar.Load():
                 name, place = node.buffer, self._place(node.buffer, node.at)
-                return _checked(lambda memory: memory[name][place(memory)], name)
+                return lambda memory: _written(memory[name][place(memory)], name)
             case grammar.Binary():
                 return self._binary(node)
             case grammar.Unary():
                 return self._unary(node)
             case grammar.Cast():
-                convert, a = _converter(self._dtype(node.a), node.dtype), self.expression(node.a)
+                convert, a = arithmetic.converter(self._dtype(node.a), node.dtype), self.expression(node.a)
                 return lambda memory: convert(a(memory))
             case grammar.Bits():
                 return self._bits(node)
@@ -265,10 +244,10 @@ class _Machine:
             return lambda memory: a(memory) and b(memory)
         if node.op == "or":
             return lambda memory: a(memory) or b(memory)
-        if node.op in _COMPARE:
-            compare = _COMPARE[node.op]
+        if node.op in arithmetic.COMPARE:
+            compare = arithmetic.COMPARE[node.op]
             return lambda memory: int(compare(a(memory), b(memory)))
-        compute = _operation(node.op, dtype)
+        compute = arithmetic.operation(node.op, dtype)
         return lambda memory: compute(a(memory), b(memory))
 
     def _unary(self, node: grammar.Unary) -> _Run:
@@ -280,7 +259,7 @@ class _Machine:
         unfit = {"~": grammar.FLOATS, "abs": grammar.UNSIGNED, "floor": grammar.INTEGERS}.get(node.op, ())
         if dtype == "bool" or dtype in unfit:
             raise Invalid(f"{node.op} of {dtype}")
-        fit, compute = _fitting(dtype), _UNARY[node.op]
+        fit, compute = arithmetic.fitting(dtype), arithmetic.UNARY[node.op]
         return lambda memory: fit(compute(a(memory)))
 
     def _bits(self, node: grammar.Bits) -> _Run:
@@ -288,25 +267,15 @@ class _Machine:
         if bits_of(before) != bits_of(node.dtype) or "bool" in (before, node.dtype):
             raise Invalid(f"the bits of {before} as {node.dtype}")
         old, new = _DTYPES[before], _DTYPES[node.dtype]
-        fit = _fitting(node.dtype)
+        fit = arithmetic.fitting(node.dtype)
         return lambda memory: fit(np.array(a(memory), dtype=old).view(new).item())
 
 
-def _named(node: Statement) -> set[str]:
-    """Return the buffers that a statement reads and writes."""
-    nodes = list(grammar.walk(node))
-    found = {one.buffer for one in nodes if isinstance(one, (grammar.Load, grammar.Store))}
-    return found | {name for one in nodes if isinstance(one, grammar.Copy) for name in (one.source, one.target)}
-
-
-def _checked(read: _Run, name: str) -> _Run:
-    def run(memory: _Env) -> Any:
-        value = read(memory)
-        if value is None:
-            raise Invalid(f"{name} is read where nobody wrote")
-        return value
-
-    return run
+def _written(value: Any, name: str) -> Any:
+    """Return a value that was read, if it was written before."""
+    if value is None:
+        raise Invalid(f"{name} is read where nobody wrote")
+    return value
 
 
 def _flat(index: Sequence[int], shape: Sequence[int]) -> int:
@@ -317,132 +286,3 @@ def _flat(index: Sequence[int], shape: Sequence[int]) -> int:
             raise Invalid(f"no element {list(index)} in {list(shape)}")
         flat = flat * size + one
     return flat
-
-
-def _constant(node: grammar.Const) -> Value:
-    if node.dtype in grammar.FLOATS:
-        return _exact(float(node.value), node.dtype)
-    least, most = range_of(node.dtype)
-    if isinstance(node.value, float) or not least <= node.value <= most:
-        raise Invalid(f"{node.value} is no {node.dtype}")
-    return node.value
-
-
-def _exact(value: float, dtype: str) -> float:
-    """Return a float, if sums of a few such floats are exact in any order."""
-    if not math.isfinite(value) or abs(value) > _LARGEST[dtype] or not (value * _QUANTUM[dtype]).is_integer():
-        raise Invalid(f"{value} may be rounded in {dtype}")
-    return value
-
-
-def _fitting(dtype: str) -> Callable[[Any], Any]:
-    """Return what makes a result fit its dtype: unsigned ones wrap around, signed ones must not overflow."""
-    if dtype in grammar.FLOATS:
-        return lambda value: _exact(value, dtype)
-    least, most = range_of(dtype)
-    if dtype in grammar.UNSIGNED:
-        return lambda value: value & most
-
-    def fit(value: int) -> int:
-        if not least <= value <= most:
-            raise Invalid(f"{value} overflows {dtype}")
-        return value
-
-    return fit
-
-
-def _operation(op: str, dtype: str) -> Callable[[Any, Any], Any]:
-    """Return what computes a binary operation in a dtype."""
-    floating = dtype in grammar.FLOATS
-    if dtype == "bool" or (floating and op not in {"+", "-", "*", "/", "min", "max"}) or (op == "/" and not floating):
-        raise Invalid(f"{op} of {dtype}")
-    fit = _fitting(dtype)
-    if op in _PLAIN:
-        plain = _PLAIN[op]
-        return lambda a, b: fit(plain(a, b))
-    if op in {"<<", ">>"}:
-        bits, left = bits_of(dtype), op == "<<"
-
-        def shift(a: int, b: int) -> Any:
-            if not 0 <= b < bits:
-                raise Invalid(f"a shift by {b} of {dtype}")
-            if left and a < 0:
-                raise Invalid(f"a shift of {a} to the left")
-            return fit(a << b if left else a >> b)
-
-        return shift
-    divide = _DIVIDE[op]
-
-    def division(a: Any, b: Any) -> Any:
-        if b == 0:
-            raise Invalid("a division by 0")
-        return fit(divide(a, b))
-
-    return division
-
-
-def _truncmod(a: int, b: int) -> int:
-    return a - b * _truncdiv(a, b)
-
-
-def _truncdiv(a: int, b: int) -> int:
-    quotient = abs(a) // abs(b)
-    return quotient if (a < 0) == (b < 0) else -quotient
-
-
-_PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "min": min,
-    "max": max,
-    "&": operator.and_,
-    "|": operator.or_,
-    "^": operator.xor,
-}
-_DIVIDE: Mapping[str, Callable[[Any, Any], Any]] = {
-    "//": operator.floordiv,
-    "%": operator.mod,
-    "/": operator.truediv,
-    "truncdiv": _truncdiv,
-    "truncmod": _truncmod,
-}
-_UNARY: Mapping[str, Callable[[Any], Any]] = {
-    "-": operator.neg,
-    "~": operator.invert,
-    "abs": abs,
-    "floor": lambda value: float(math.floor(value)),
-}
-_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
-def _converter(before: str, after: str) -> Callable[[Any], Any]:
-    """Return what converts a value of a dtype to another."""
-    if after == "bool":
-        return lambda value: int(value != 0)
-    if after in grammar.FLOATS:
-        return lambda value: _exact(float(value), after)
-    least, most = range_of(after)
-    if before in grammar.FLOATS:
-
-        def truncate(value: float) -> int:
-            whole = math.trunc(value)
-            if not least <= whole <= most:
-                raise Invalid(f"{value} is no {after}")
-            return whole
-
-        return truncate
-    bits, signed = bits_of(after), after in grammar.SIGNED
-
-    def wrap(value: int) -> int:
-        low = value & ((1 << bits) - 1)
-        return low - (1 << bits) if signed and low >> (bits - 1) else low
-
-    return wrap

@@ -273,6 +273,17 @@ def walk(node: Node | Program) -> Iterator[Node]:
         yield from walk(one)
 
 
+def buffers_in(node: Node | Program) -> set[str]:
+    """Return the names of the buffers whose elements are read or written."""
+    found: set[str] = set()
+    for one in walk(node):
+        if isinstance(one, (Load, Store)):
+            found.add(one.buffer)
+        elif isinstance(one, Copy):
+            found |= {one.source, one.target}
+    return found
+
+
 def dtype_of(node: Expr, program: Program) -> str:
     """Return the dtype of an expression."""
     match node:

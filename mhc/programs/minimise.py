@@ -1,10 +1,13 @@
 """The minimiser's search over programs: the simplest one that still fails in the same way. It runs nothing itself."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from mhc.programs.edits import STEPS, rank, tidy
-from mhc.programs.evaluate import Invalid, evaluate
+from mhc.descent import Descent
+from mhc.programs.arithmetic import Invalid
+from mhc.programs.edits import STEPS, Step, rank, tidy
+from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Program
 
 
@@ -23,32 +26,14 @@ def search(
     Args:
         checks: most calls of `holds`. seconds: longest time. At either limit the best program so far is returned.
     """
-    deadline, best = clock() + seconds, program
-    tried = {program.json}
+    descent = Descent(program, holds, rank, checks=checks, seconds=seconds, clock=clock)
+    descent.through([partial(simpler, step) for step in STEPS])
+    return descent.best
 
-    def better(candidate: Program) -> bool:
-        nonlocal checks
-        candidate = tidy(candidate)
-        if candidate.json in tried or rank(candidate) >= rank(best) or not means(candidate):
-            return False
-        tried.add(candidate.json)
-        if checks <= 0 or clock() > deadline:
-            return False
-        checks -= 1
-        return holds(candidate)
 
-    before = None
-    while before != best and checks > 0 and clock() <= deadline:
-        before = best
-        for step in STEPS:
-            found = True
-            while found:
-                found = False
-                for candidate in step(best):
-                    if better(candidate):
-                        best, found = tidy(candidate), True
-                        break
-    return best
+def simpler(step: Step, program: Program) -> Iterator[Program]:
+    """Yield what a step makes of a program, where that has a meaning."""
+    return (one for one in map(tidy, step(program)) if means(one))
 
 
 def means(program: Program) -> bool:

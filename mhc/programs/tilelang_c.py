@@ -134,7 +134,8 @@ def prepare(
             with TileLang's own ones, which takes a second or two.
     """
     together = [_renamed(source, number) for number, source in enumerate(sources)]
-    library = _library(_cc("gcc", _PRELUDE + "\n".join(together), folder / "all.c"), folder / "all.so")
+    error = _cc("gcc", _PRELUDE + "\n".join(together), folder / "all.c")
+    library = None if error else _Library(str(folder / "all.so"))
     ready: list[Run | CompileError] = []
     for number, (program, source) in enumerate(zip(programs, sources, strict=True)):
         try:
@@ -157,10 +158,6 @@ class _Library(ctypes.CDLL):
 
     def __del__(self) -> None:
         _ctypes.dlclose(self._handle)
-
-
-def _library(error: str, path: Path) -> "_Library | None":
-    return None if error else _Library(str(path))
 
 
 def _alone(source: str, renamed: str, path: Path, *, exact: bool) -> "_Library":

@@ -3,6 +3,7 @@
 import re
 import tempfile
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,10 @@ import numpy as np
 
 from mhc.fuzz.check.program_check import COMPILER, check
 from mhc.fuzz.findings.finding import Finding
-from mhc.programs.edits import STEPS, tidy
+from mhc.programs.edits import STEPS
 from mhc.programs.evaluate import evaluate, inputs_of
 from mhc.programs.grammar import Program
-from mhc.programs.minimise import means
+from mhc.programs.minimise import simpler
 from mhc.programs.targets import ProgramTarget
 from mhc.upstream.declared import Symptom, export_program
 from mhc.upstream.verify import ExportError, Outcome
@@ -66,16 +67,10 @@ def _symptom(found: Finding) -> Symptom:
 
 def _passing(program: Program, target: ProgramTarget) -> Program:
     """Return the first program, one step simpler, that passes."""
-    tried = 0
-    for step in STEPS:
-        for candidate in map(tidy, step(program)):
-            if not means(candidate):
-                continue
-            tried += 1
-            if all(one.status is Status.PASS for one in check(target, candidate)):
-                return candidate
-            if tried == _TRIED:
-                break
+    candidates = (one for step in STEPS for one in simpler(step, program))
+    for candidate in islice(candidates, _TRIED):
+        if all(one.status is Status.PASS for one in check(target, candidate)):
+            return candidate
     raise ExportError("no simpler program passes: what is right is not shown")
 
 

@@ -34,8 +34,7 @@ class Scope:
     Attributes:
         dtypes: that the program may use. variables: indices of loops and blocks with their least and largest value.
         buffers: those whose elements are all written, with the interval of their values. scalars: those made by
-            `T.alloc_var` that are set. alone: elements may be read at these indices only, since a loop whose iterations run
-            at the same time writes the buffer.
+            `T.alloc_var` that are set.
     """
 
     dtypes: Sequence[str]
@@ -233,8 +232,7 @@ class Expressions:
             a, b = b, a
         if self._folds(a.node, b.node):
             return a
-        interval = _interval(op, a, b, dtype)
-        kept = None if interval is None else self._fits(*interval, dtype)
+        kept = self._fits(*_interval(op, a, b, dtype), dtype)
         return a if kept is None else Drawn(Binary(op, a.node, b.node), *kept)
 
     def _folds(self, *nodes: Expr) -> bool:
@@ -291,8 +289,8 @@ class Expressions:
         return Drawn(Cast(dtype, a.node), a.low if inside else least, a.high if inside else most)
 
 
-def _interval(op: str, a: Drawn, b: Drawn, dtype: str) -> tuple[int, int] | None:
-    """Return where the exact results lie; None where the operation is not drawn for such operands."""
+def _interval(op: str, a: Drawn, b: Drawn, dtype: str) -> tuple[int, int]:
+    """Return where the exact results lie."""
     match op:
         case "+":
             return a.low + b.low, a.high + b.high

@@ -6,7 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mhc.programs import grammar
-from mhc.programs.evaluate import Invalid, block_name, evaluate
+from mhc.programs.arithmetic import Invalid
+from mhc.programs.evaluate import block_name, evaluate
 from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, range_of
 from strategies.programs.expressions import Draw, Drawn, Expressions, Scope
 
@@ -20,7 +21,7 @@ class Features:
     """What may be drawn for a target.
 
     Attributes:
-        loops: their kinds. scopes: where temporary buffers may lie. parallel: iterations of a loop may run at the same time.
+        loops: their kinds. scopes: where temporary buffers may lie.
     """
 
     dtypes: tuple[str, ...] = grammar.DTYPES

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from mhc.programs.evaluate import Invalid, evaluate
+from mhc.programs.arithmetic import Invalid
+from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import (
     Assign,
     Binary,

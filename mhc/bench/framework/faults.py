@@ -14,8 +14,8 @@ from pathlib import Path
 
 _MODULES = """
     oracles/*.py oracles/bounds/*.py oracles/bounds/aten/*.py strategies/*.py mhc/upstream/verify.py
-    mhc/case.py mhc/case_json.py mhc/condense.py mhc/declaration.py mhc/dense.py mhc/expression.py mhc/global_state.py
-    mhc/implementation.py mhc/inputs.py mhc/memory.py mhc/notation.py mhc/observation.py mhc/operator.py
+    mhc/case.py mhc/case_json.py mhc/condense.py mhc/declaration.py mhc/dense.py mhc/descent.py mhc/expression.py
+    mhc/global_state.py mhc/implementation.py mhc/inputs.py mhc/memory.py mhc/notation.py mhc/observation.py mhc/operator.py
     mhc/operator_json.py mhc/outputs.py mhc/overlap.py mhc/placement.py mhc/precision.py mhc/recipe.py mhc/reference.py
     mhc/stream_order.py mhc/values.py
     mhc/fuzz/campaign/backoff.py mhc/fuzz/campaign/campaign.py mhc/fuzz/campaign/compile_budget.py

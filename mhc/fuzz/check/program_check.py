@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from mhc.programs import grammar
-from mhc.programs.evaluate import Invalid, evaluate
+from mhc.programs.arithmetic import Invalid
+from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Program, children, walk
 from mhc.programs.targets import ProgramTarget
 from mhc.programs.tilelang_c import CompileError, Run

@@ -25,7 +25,7 @@ from mhc.implementation import DEVICES
 from mhc.loading import outside_names
 from mhc.operator import DEFAULT
 from mhc.programs.grammar import Program
-from mhc.programs.targets import DSLS, TARGETS
+from mhc.programs.targets import DSLS
 from mhc.registry import BUILT_IN, Tested, built_in, load
 from mhc.upstream.cli.export import VERBS
 from oracles.judge import JUDGED, SAMPLED, outcomes
@@ -197,7 +197,7 @@ def _replay_program(program: Program, specs: Sequence[str]) -> int:
     targets = load_targets(specs)
     verdicts = []
     for spec, target in targets:
-        click.echo(f"{program.id} on {target.name}\n\n{TARGETS[spec.partition('@')[0]].text(program)}")
+        click.echo(f"{program.id} on {target.name}\n\n{target.text(program)}")
         found = _check_once(spec, target, program, "cpu", ())
         for one in found:
             click.echo(f"{one.subject}: {one.symptom or one.status.value}{': ' if one.message else ''}{one.message}")

@@ -9,8 +9,8 @@ import torch
 from mhc.fuzz.check.differential import Peer
 from mhc.implementation import Implementation, ImplementationError
 from mhc.operator import DEFAULT
-from mhc.programs.targets import DSLS, TARGETS, target_named
-from mhc.registry import Tested, built_in, load
+from mhc.programs.targets import DSLS, TARGETS, ProgramTarget, target_named
+from mhc.registry import built_in, load
 
 
 def load_all(
@@ -66,14 +66,14 @@ def load_pairs(
     return chosen, tuple(Peer.of(spec, implementation) for spec, implementation in peers)
 
 
-def load_targets(specs: Sequence[str]) -> list[tuple[str, Tested]]:
+def load_targets(specs: Sequence[str]) -> list[tuple[str, ProgramTarget]]:
     """Return the targets of programs that are named, which are the DSL's where only it is named.
 
     Raises:
         click.UsageError: there is no such target.
     """
     wanted = [one for spec in specs for one in ([name for name, t in TARGETS.items() if t.dsl == spec] or [spec])]
-    found: list[tuple[str, Tested]] = []
+    found: list[tuple[str, ProgramTarget]] = []
     for spec in dict.fromkeys(wanted):
         try:
             target = target_named(spec)

@@ -16,7 +16,6 @@ from mhc.drawn_case import DrawnCase
 from mhc.environment import environment
 from mhc.files import read_json
 from mhc.fuzz.findings.fingerprint import Fingerprint
-from mhc.programs.grammar import Program
 from mhc.registry import Tested
 from oracles.verdict import Verdict
 
@@ -85,9 +84,7 @@ class Finding:
         Raises:
             CaseError: it is a program.
         """
-        if isinstance(self.case, Program):
-            raise CaseError("case", "is a program, and no case of an operator")
-        return self.case
+        return drawn_case.of_operator(self.case)
 
     @property
     def hung(self) -> bool:
@@ -189,9 +186,7 @@ def read_case(path: Path) -> tuple[Case, str | None]:
         CaseError: the file holds no case that this version can read; the message names the field.
     """
     case, spec = read_drawn(path)
-    if isinstance(case, Program):
-        raise CaseError("case", "is a program, and no case of an operator")
-    return case, spec
+    return drawn_case.of_operator(case), spec
 
 
 def read_drawn(path: Path) -> tuple[DrawnCase, str | None]:

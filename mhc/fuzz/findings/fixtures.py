@@ -35,7 +35,7 @@ def folder_for(found: Finding, run: Run, chosen: Path | None = None) -> Path | R
     if chosen is not None:
         return chosen
     root = source_tree()
-    everyones = {found.spec, found.against or found.spec} <= set(built_in())  # a compiler's bug is nobody's fixture here
+    everyones = {found.spec, found.against or found.spec} <= set(built_in())
     return root / REGRESSIONS if root is not None and everyones else run
 
 

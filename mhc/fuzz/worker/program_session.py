@@ -7,7 +7,8 @@ takes a few seconds, and later ones that contain a bug found before are mostly l
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import Phase
 
 from mhc.fuzz.check.program_check import EVALUATOR, check, features, lower, run, signature
 from mhc.fuzz.findings.finding import Finding, finding
+from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
 from mhc.programs.grammar import Program
 from mhc.programs.known import is_before, known
@@ -76,7 +78,7 @@ class Programs:
         for number, program in wanted.items():
             if self._masked(target, program):
                 continue
-            source = self._timed(number, program, lambda one=program: lower(target, one))  # type: ignore[misc]
+            source = self._timed(number, program, partial(lower, target, program))
             if isinstance(source, str):
                 lowered[number] = source
             else:
@@ -87,7 +89,7 @@ class Programs:
             ready = target.prepare(chosen, list(lowered.values()), Path(name))
             self._seconds += time.perf_counter() - started
             for number, one in zip(lowered, ready, strict=True):
-                verdicts = self._timed(number, wanted[number], lambda n=number, one=one: run(wanted[n], one))  # type: ignore[misc]
+                verdicts = self._timed(number, wanted[number], partial(run, wanted[number], one))
                 self._judged(target, wanted[number], verdicts)
         self._send(Done(drawing=drawing))
 
@@ -120,29 +122,29 @@ class Programs:
         if known(program, target.release()) is not None:
             return True
         mine = frozenset(signature(program).split(", "))
-        return any(known <= mine for known in self._found) and self._random.randrange(_AGAIN) > 0
+        return any(operations <= mine for operations in self._found) and self._random.randrange(_AGAIN) > 0
 
     def _findings(self, target: ProgramTarget, program: Program, verdicts: list[Verdict]) -> tuple[Finding, ...]:
-        failure = next((one for one in verdicts if one.status is Status.FAIL), None)
+        failure = _failure(verdicts)
         if failure is None:
             return ()
-        kind = (failure.oracle, failure.symptom)
+        kind = _kind(failure)
         if failure.oracle != EVALUATOR and kind in self._kinds:
             return (finding(self._spec, target, program, failure),)
         self._kinds.add(kind)
 
         def holds(candidate: Program) -> bool:
-            again = check(target, candidate, exact=False)
-            return any(one.status is Status.FAIL and (one.oracle, one.symptom) == kind for one in again)
+            seen = _failure(check(target, candidate, exact=False))
+            return seen is not None and _kind(seen) == kind
 
         small = search(program, holds, checks=CHECKS, seconds=SECONDS)
-        again = next((one for one in check(target, small) if one.status is Status.FAIL), None)
-        if again is None or (again.oracle, again.symptom) != kind:
+        again = _failure(check(target, small))
+        if again is None or _kind(again) != kind:
             small, again = program, failure
         operations = frozenset(signature(small).split(", "))
-        same = next((one for known, one in self._found.items() if known <= operations and _kind(one) == kind), None)
-        if same is not None:
-            return (same,)
+        for others, one in self._found.items():
+            if others <= operations and _kind(one.fingerprint) == kind:
+                return (one,)
         self._found[operations] = finding(self._spec, target, small, again)
         return (self._found[operations],)
 
@@ -151,5 +153,9 @@ def _features(target: ProgramTarget) -> Features:
     return CPU_BEFORE_VECTORS if is_before(target.release(), "0.1.9") else CPU
 
 
-def _kind(found: Finding) -> tuple[str, str]:
-    return found.fingerprint.oracle, found.fingerprint.symptom
+def _failure(verdicts: Sequence[Verdict]) -> Verdict | None:
+    return next((one for one in verdicts if one.status is Status.FAIL), None)
+
+
+def _kind(failure: Verdict | Fingerprint) -> tuple[str, str]:
+    return failure.oracle, failure.symptom

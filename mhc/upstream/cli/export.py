@@ -16,7 +16,6 @@ from mhc.fuzz.findings.finding import read_drawn, read_finding
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES
 from mhc.programs.grammar import Program
-from mhc.programs.targets import ProgramTarget
 from mhc.upstream.cli.releases import matrix_verb, recheck_verb, releases_verb
 from mhc.upstream.compiler_finding import export_compiler_finding
 from mhc.upstream.declared import Symptom, export_program
@@ -114,7 +113,6 @@ def export_compiler(path: Path, to: str, out: Path | None, spec: str | None, *, 
         raise click.UsageError(f"{path}: {error}") from error
     require_trust([("--impl", None if spec else found_on)], path, given=[spec] if spec else [], trust=trust)
     ((_, target),) = load_targets([spec or found_on or ""])
-    assert isinstance(target, ProgramTarget)
     if to != target.dsl:
         raise click.UsageError(f"--to {to}: it is a program of {target.dsl}")
     target.enter()

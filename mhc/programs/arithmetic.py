@@ -1,0 +1,151 @@
+"""The arithmetic of the evaluator: what operations give in a dtype, and which have no one meaning.
+
+Integers are Python's, so that each overflow is seen; unsigned ones wrap around. Floats are such that every operation is
+exact, so that the order of evaluation does not matter.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mhc.programs import grammar
+from mhc.programs.grammar import bits_of, range_of
+
+_QUANTUM = {"float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
+_LARGEST = {"float16": 512, "float32": 1 << 17, "float64": 1 << 17}  # and smaller than this
+
+Value = int | float
+
+
+class Invalid(Exception):
+    """The program has no meaning that a compiler must keep: says which rule it breaks."""
+
+
+def constant(node: grammar.Const) -> Value:
+    if node.dtype in grammar.FLOATS:
+        return _exact(float(node.value), node.dtype)
+    least, most = range_of(node.dtype)
+    if isinstance(node.value, float) or not least <= node.value <= most:
+        raise Invalid(f"{node.value} is no {node.dtype}")
+    return node.value
+
+
+def _exact(value: float, dtype: str) -> float:
+    """Return a float, if sums of a few such floats are exact in any order."""
+    if not math.isfinite(value) or abs(value) > _LARGEST[dtype] or not (value * _QUANTUM[dtype]).is_integer():
+        raise Invalid(f"{value} may be rounded in {dtype}")
+    return value
+
+
+def fitting(dtype: str) -> Callable[[Any], Any]:
+    """Return what makes a result fit its dtype: unsigned ones wrap around, signed ones must not overflow."""
+    if dtype in grammar.FLOATS:
+        return lambda value: _exact(value, dtype)
+    least, most = range_of(dtype)
+    if dtype in grammar.UNSIGNED:
+        return lambda value: value & most
+
+    def fit(value: int) -> int:
+        if not least <= value <= most:
+            raise Invalid(f"{value} overflows {dtype}")
+        return value
+
+    return fit
+
+
+def operation(op: str, dtype: str) -> Callable[[Any, Any], Any]:
+    """Return what computes a binary operation in a dtype."""
+    floating = dtype in grammar.FLOATS
+    if dtype == "bool" or (floating and op not in {"+", "-", "*", "/", "min", "max"}) or (op == "/" and not floating):
+        raise Invalid(f"{op} of {dtype}")
+    fit = fitting(dtype)
+    if op in _PLAIN:
+        plain = _PLAIN[op]
+        return lambda a, b: fit(plain(a, b))
+    if op in {"<<", ">>"}:
+        bits, left = bits_of(dtype), op == "<<"
+
+        def shift(a: int, b: int) -> Any:
+            if not 0 <= b < bits:
+                raise Invalid(f"a shift by {b} of {dtype}")
+            if left and a < 0:
+                raise Invalid(f"a shift of {a} to the left")
+            return fit(a << b if left else a >> b)
+
+        return shift
+    divide = _DIVIDE[op]
+
+    def division(a: Any, b: Any) -> Any:
+        if b == 0:
+            raise Invalid("a division by 0")
+        return fit(divide(a, b))
+
+    return division
+
+
+def _truncmod(a: int, b: int) -> int:
+    return a - b * _truncdiv(a, b)
+
+
+def _truncdiv(a: int, b: int) -> int:
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+_PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "min": min,
+    "max": max,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+}
+_DIVIDE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "/": operator.truediv,
+    "truncdiv": _truncdiv,
+    "truncmod": _truncmod,
+}
+UNARY: Mapping[str, Callable[[Any], Any]] = {
+    "-": operator.neg,
+    "~": operator.invert,
+    "abs": abs,
+    "floor": lambda value: float(math.floor(value)),
+}
+COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def converter(before: str, after: str) -> Callable[[Any], Any]:
+    """Return what converts a value of a dtype to another."""
+    if after == "bool":
+        return lambda value: int(value != 0)
+    if after in grammar.FLOATS:
+        return lambda value: _exact(float(value), after)
+    least, most = range_of(after)
+    if before in grammar.FLOATS:
+
+        def truncate(value: float) -> int:
+            whole = math.trunc(value)
+            if not least <= whole <= most:
+                raise Invalid(f"{value} is no {after}")
+            return whole
+
+        return truncate
+    bits, signed = bits_of(after), after in grammar.SIGNED
+
+    def wrap(value: int) -> int:
+        low = value & ((1 << bits) - 1)
+        return low - (1 << bits) if signed and low >> (bits - 1) else low
+
+    return wrap
