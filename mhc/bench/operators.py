@@ -35,7 +35,7 @@ _NAMES = tuple(dict.fromkeys(str(one.operator) for one in BUILT_IN))
 _ELEMENTS = 1 << 12
 
 
-_SHARE = 4 * ROUND
+_SHARE = 20 * ROUND
 """Cases that one process checks."""
 
 
