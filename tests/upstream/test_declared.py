@@ -124,14 +124,14 @@ def test_a_folder_is_written(program: str) -> None:
     assert "import json" not in source
     assert "def worse" not in source
     issue = (folder / "issue.md").read_text()
-    assert issue.startswith("# [BUG][Fuzzer] wrong value: a sum\n")
+    assert issue.startswith("# wrong value: a sum\n")
     for part in (
         "- What: a sum: expected 0.75, actual 1.5\n",
         "- Control: A sum of two, the other way round.: passes.",
         "| A sum of two. | **fails** | 1.5 |",
         "| A sum of two, the other way round. | passes | 0.75 |",
         "| worse | **fails** | 3.0 |",
-        "gh issue create --repo pytorch/pytorch --title '[BUG][Fuzzer] wrong value: a sum' --body-file issue.md",
+        "gh issue create --repo pytorch/pytorch --title 'wrong value: a sum' --body-file issue.md",
     ):
         assert part in issue
 

@@ -157,7 +157,7 @@ def test_the_section_and_the_first_lines_of_the_issue_name_the_likely_ones(tmp_p
     duplicates.write(folder)
     text = (folder / "issue.md").read_text()
     link = "[tile-ai/tilelang#2593](https://github.com/tile-ai/tilelang/issues/2593) (open)"
-    assert f"Likely the same: {link}" in text.partition("## Program")[0]
+    assert f"Not to be filed: likely the same: {link}." in text.partition("## Program")[0]
     part = text.partition("## Known issues")[2]
     assert part.index("Likely the same:") < part.index(link) < part.index("Perhaps related:")
     assert "Has `T.gemm`; `tl.disable_warp_specialized`; `24`; the same symptom." in part
@@ -167,7 +167,7 @@ def test_nothing_known_is_said_with_its_day(tmp_path: Path) -> None:
     folder = exported(tmp_path / "out", repro="x = 1\n")
     assert duplicates.write(folder) == []
     assert f"None of the issues known on {DOCUMENT['asked']} looks like it." in (folder / "issue.md").read_text()
-    assert "Likely the same" not in (folder / "issue.md").read_text()
+    assert "Not to be filed" not in (folder / "issue.md").read_text()
     assert section([], "a day") == "None of the issues known on a day looks like it.\n"
 
 

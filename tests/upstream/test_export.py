@@ -15,6 +15,7 @@ from mhc.upstream import export as exporting
 from mhc.upstream.cli import export
 from mhc.upstream.diagnose.attribution import Attribution, Elsewhere
 from mhc.upstream.diagnose.neighbours import neighbours, peers
+from mhc.upstream.issue import text
 from mhc.upstream.verify import ExportError, Outcome, confirmed, run
 from oracles.verdict import Status, Verdict
 from tests.support.exports import finding, program, repro
@@ -104,7 +105,7 @@ def test_export_writes_a_folder_and_says_what_would_file_it(made: list[str], tmp
     assert document["needs"] == "c"
     assert Case.from_json(json.dumps(document["case"])) == default_case()
     issue = (folder / "issue.md").read_text()
-    assert issue.startswith("# [BUG][Fuzzer] wrong value: x, a kernel\n")
+    assert issue.startswith("# [BUG][Fuzzer][wrong-code] wrong value: x, a kernel\n")
     for part in (
         "3 of 3 runs in fresh processes with empty caches; deterministic",
         "with D = 2 it passes",
@@ -113,9 +114,19 @@ def test_export_writes_a_folder_and_says_what_would_file_it(made: list[str], tmp
         "the program is the first suspect",
         "| golden | passes |",
         "dx[0] = 1;",
-        "gh issue create --repo tile-ai/tilelang --title '[BUG][Fuzzer] wrong value: x, a kernel' --body-file issue.md",
+        "Not to be filed: the program is the first suspect (see Attribution).",
     ):
         assert part in issue
+    assert "gh issue create" not in issue
+    document["attribution"]["suspect"] = "compiler"
+    (folder / "export.json").write_text(json.dumps(document))
+    text.write(folder)
+    issue = (folder / "issue.md").read_text()
+    assert "Not to be filed" not in issue
+    wanted = "gh issue create --repo tile-ai/tilelang --title '[BUG][Fuzzer][wrong-code] wrong value: x, a kernel'"
+    assert wanted in issue
+    document["symptom"] = "raises InternalError"
+    assert text.title(document).startswith("[BUG][Fuzzer][ice-on-valid-code] raises InternalError: x")
 
 
 def test_a_refusal_says_what_it_saw_and_leaves_nothing(made: list[str], tmp_path: Path) -> None:

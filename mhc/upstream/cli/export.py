@@ -16,7 +16,7 @@ from mhc.fuzz.findings.finding import read_drawn, read_finding
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES
 from mhc.programs.grammar import Program
-from mhc.upstream.cli.releases import matrix_verb, recheck_verb, releases_verb
+from mhc.upstream.cli.releases import matrix_verb, recheck_verb, releases_verb, tracker_verb
 from mhc.upstream.compiler_finding import export_compiler_finding
 from mhc.upstream.declared import Symptom, export_program
 from mhc.upstream.export import TARGETS, export
@@ -121,7 +121,7 @@ def export_compiler(path: Path, to: str, out: Path | None, spec: str | None, *, 
     return True
 
 
-VERBS = (export_verb, matrix_verb, recheck_verb, releases_verb)
+VERBS = (export_verb, matrix_verb, recheck_verb, releases_verb, tracker_verb)
 
 
 def _write(title: str, folder: Path, exporting: Callable[[], Sequence[Outcome]]) -> None:

@@ -1,13 +1,14 @@
-"""The verbs `matrix`, `recheck` and `releases` of `python -m mhc.fuzz`: exported repros on other versions."""
+"""The verbs `matrix`, `recheck`, `releases` and `tracker` of `python -m mhc.fuzz`: exported repros on other versions."""
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import click
 
-from mhc.upstream.issue import duplicates
+from mhc.upstream.issue import duplicates, tracker
 from mhc.upstream.releases import matrix_report
 from mhc.upstream.releases.interpreters import Interpreters, Unavailable, cache_folder, check_ready, installed, newest
 from mhc.upstream.releases.matrix import Matrix
@@ -163,6 +164,30 @@ def releases_verb(to: str, wanted: tuple[str, ...], companions: tuple[str, ...],
             click.echo(f"    {need:12} {lacks or 'works'}")
             clean &= not lacks or need == "cuda"
     sys.exit(0 if clean else 1)
+
+
+@click.command(name="tracker")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--asked", type=click.DateTime(["%Y-%m-%d"]), help="The day on which the file was made; today if not given.")
+@click.option("--known", "path", type=click.Path(exists=True, dir_okay=False, path_type=Path), default=duplicates.FILE)
+def tracker_verb(file: Path, asked: datetime | None, path: Path) -> None:
+    """Bring the known issues up to date from FILE, what a tracker says of its issues as JSON.
+
+    \b
+        gh issue list --repo tile-ai/tilelang --state all --limit 5000 --json number,title,state,url > issues.json
+        gh pr list --repo tile-ai/tvm --state all --limit 500 --json number,title,state,url > pulls.json
+        python -m mhc.fuzz tracker issues.json
+
+    Then name the open bugs of the tracker that have no entry: read each, and add a line for those that a finding may be.
+    Exit status: 0 read, 2 usage.
+    """
+    with _as_usage_error(f"{file}: "):
+        found = tracker.refresh_file(path, file, (asked or datetime.now()).date())
+    for line in found.changed:
+        click.echo(line)
+    click.echo(f"{len(found.changed)} changed in {path}; {len(found.missing)} open bugs have no entry")
+    for line in found.missing:
+        click.echo(f"    {line}")
 
 
 def _chosen(exported: ExportedFolder, wanted: Sequence[str], given: dict[str, Path], notes: list[str]) -> list[Release]:

@@ -8,7 +8,7 @@ from typing import Any
 from mhc.files import replace_text
 
 REPOSITORIES = {
-    "tilelang": ("tile-ai/tilelang", "apache/tvm"),
+    "tilelang": ("tile-ai/tilelang", "tile-ai/tvm", "apache/tvm"),
     "triton": ("triton-lang/triton",),
     "torch": ("pytorch/pytorch",),
 }
@@ -21,6 +21,8 @@ PORTED = "repro-{}.py"
 """The program as a newer release takes it, where its interface has changed; `{}` is the release."""
 
 _CLASSES = {"value": "wrong value", "class": "wrong NaN or infinity", "all zero": "all zeros"}
+_SILENT = {*_CLASSES, "wrong value", "race", "hang"}
+"""Symptoms of a program that compiles; with others the compiler refuses a valid program, or crashes."""
 _NOT_YET = {
     "matrix": "Not run on other releases yet.",
     "attribution": "Not run under other settings yet: the program is the first suspect.",
@@ -34,10 +36,15 @@ def symptom_class(symptom: str) -> str:
 
 
 def title(document: Mapping[str, Any]) -> str:
-    """Return one line: class of the symptom, where, of what."""
-    facts = document["told"]
+    """Return one line: class of the symptom, where, of what; for TileLang with the tags that its tracker uses."""
+    facts, symptom = document["told"], str(document["symptom"])
     where = ", ".join(filter(None, (facts["at"], facts["where"])))
-    return f"[BUG][Fuzzer] {symptom_class(document['symptom'])}: {where}"
+    tags = (
+        f"[BUG][Fuzzer][{'wrong-code' if symptom in _SILENT else 'ice-on-valid-code'}] "
+        if document["to"] == "tilelang"
+        else ""
+    )
+    return f"{tags}{symptom_class(symptom)}: {where}"
 
 
 def command(document: Mapping[str, Any]) -> str:
@@ -54,7 +61,7 @@ def compose(folder: Path) -> str:
     lines = [
         f"# {title(document)}",
         "",
-        *_first(folder),
+        *_first(folder, document),
         f"- What: {facts['values']}",
         f"- How often: {facts['rate']}.",
         f"- Control: {facts['control']}",
@@ -82,18 +89,28 @@ def compose(folder: Path) -> str:
         lines += ["", f"## {heading}", "", path.read_text(encoding="utf-8").rstrip() if path.is_file() else _NOT_YET[name]]
     if facts["source"]:
         lines += ["", "## Generated code", "", "```c", facts["source"].rstrip(), "```"]
-    if _healed(folder) is None:
+    if not _reasons_not_to_file(folder, document):
         lines += ["", "<!-- To file it (nothing has been sent):", command(document), "-->"]
     return "\n".join(lines) + "\n"
 
 
-def _first(folder: Path) -> list[str]:
-    """Return what must be read before all else: that it is healed, and what is likely the same."""
+def _first(folder: Path, document: Mapping[str, Any]) -> list[str]:
+    """Return what must be read before all else: each reason not to file it."""
+    return [line for reason in _reasons_not_to_file(folder, document) for line in (f"Not to be filed: {reason}.", "")]
+
+
+def _reasons_not_to_file(folder: Path, document: Mapping[str, Any]) -> list[str]:
+    """Return why a finding should not be filed as it is; empty where nothing speaks against it.
+
+    A program that a person declared to be the DSL's limit has no finding, and is not taken for a fault of its kernel.
+    """
     healed, known = _healed(folder), _read(folder / "duplicates.json")
     likely = [f"[{one['name']}]({one['address']}) ({one['state']})" for one in known.get("likely", ())]
+    suspect = document.get("attribution", {}).get("suspect", "compiler") if "finding" in document else "compiler"
     return [
-        *([f"Not to be filed: it passes on {healed}, the newest release that says anything.", ""] if healed else []),
-        *([f"Likely the same: {', '.join(likely)}.", ""] if likely else []),
+        *([f"it passes on {healed}, the newest release that says anything"] if healed else []),
+        *([f"likely the same: {', '.join(likely)}"] if likely else []),
+        *([f"the {suspect} is the first suspect (see Attribution)"] if suspect != "compiler" else []),
     ]
 
 
