@@ -1,0 +1,141 @@
+"""The figures of tests/oracles/recorded_bounds.json: what each rule of `oracles.bounds` allows on fixed operands.
+
+    python -m tests.oracles.recorded --write
+
+writes the file anew, where a bound is meant to change; the change is then seen in review. A figure sums up one tensor of
+errors: where they are 0, where they are infinite, and of the others the mean of their logarithms to base 2, in which later
+elements count more, so that it changes with each of them. Operands are at the corners of a rule: zeros and subnormals, equal
+elements, the ends of a range, and what is not finite.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oracles.bounds.carried import Carried, UnreadableReference
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.mask import Mask
+from tests.oracles.test_aten_rules import BF16, EXAMPLES, F16, F32, parts
+
+FILE = Path(__file__).with_name("recorded_bounds.json")
+COMMAND = "python -m tests.oracles.recorded --write"
+Figures = Mapping[str, Mapping[str, Sequence[str]]]
+"""By section and case, a figure for each result."""
+Cases = Iterator[tuple[str, Callable[[], Any]]]
+"""The name of a case, and a call that returns its results."""
+
+INF, NAN = math.inf, math.nan
+MAX = torch.finfo(F32).max
+OPERANDS: Mapping[str, tuple[Sequence[float], Sequence[float]]] = {
+    # values and errors; both are repeated, and no two operands of a call begin at the same place
+    "exact": ((0.75, -1.5, 0.0, 3.0, 0.3, -0.3, 2.5, 1.0, 0.3), (0.0,)),
+    "plain": ((0.75, -1.5, 0.0, 3.1, 0.3, 1.0, -0.3, 2.5, -7.0), (1e-3, 0.0, 0.02, 1e-6, 0.0, 0.4, 1e-7)),
+    "equal": ((1.0, 1.0, -1.0, 1.0, 2.0, 2.0, 1.0), (0.0, 0.0, 0.5, 0.0, 1.0, 0.5, 0.0, 0.25)),
+    "small": (
+        (0.0, 2.0**-149, 1e-40, -(2.0**-126), 2.0**-60, 0.99 * 2.0**-60, 1e-20, 1.0, -(2.0**-110), 1e-30, -1.0),
+        (0.0, 0.0, 2.0**-149, 1e-40, 0.0, 2.0**-127, 1e-25, 2.0**-61),
+    ),
+    "large": (
+        (MAX / 4, 1.0, -MAX / 4.001, 600.0, 1e19, -88.0, MAX, 1e38, -1e4, 104.0, -745.0, 1e30, 89.0, -3e4),
+        (0.0, 1.0, 0.0, 1e-3, 1e31, 700.0, 0.0, 20.0, 0.5),
+    ),
+    "not finite": ((INF, 1.0, -INF, 0.0, NAN, -2.0, 0.5), (0.0, 0.0, 0.0, 1.0, INF, 0.0, 1.0, 0.5, 0.0, 3.0, INF)),
+}
+"""By name, the values and errors of operands."""
+
+
+def operand(name: str, shape: Sequence[int], start: int, dtype: torch.dtype, kind: type[ErrorNumber] = ErrorNumber) -> Any:
+    """Return a tensor that carries a number, with values and errors of `OPERANDS` from place `start`."""
+    count, (values, errors) = math.prod(shape), OPERANDS[name]
+    scale = torch.finfo(dtype).max / MAX if name == "large" and dtype == F16 else 1.0
+    value, error = (
+        torch.tensor([of[(start + at) % len(of)] * scale for at in range(count)], dtype=torch.float64).reshape(shape)
+        for of in (values, errors)
+    )
+    return Carried(kind.exact(value, dtype) if name == "exact" else kind(value, error, dtype))
+
+
+def figure(result: Any) -> str:
+    """Return what is recorded of a result: of a number its errors, of a mask where it is unsure, of a tensor its elements."""
+    held = result.number if isinstance(result, Carried) else result
+    if isinstance(held, Mask):
+        return f"unsure {_places(held.unsure)}"
+    if isinstance(held, ErrorNumber):
+        return errors_of(held.error.expand(held.shape))
+    assert isinstance(held, Tensor)
+    return f"plain {held.double().flatten().tolist()}"
+
+
+def errors_of(error: Tensor) -> str:
+    """Return the figure of a tensor of errors."""
+    flat = error.double().flatten()
+    zero, infinite = flat == 0, ~flat.isfinite()
+    weights = torch.where(zero | infinite, 0.0, 1 + torch.arange(len(flat)).double() / max(1, len(flat)))
+    logarithms = torch.where(weights > 0, flat.abs(), 1.0).log2()
+    whole = float(weights.sum())
+    words = [f"zero {_places(zero)}", f"infinite {_places(infinite)}"]
+    kept = [word for word, there in zip(words, (zero, infinite), strict=True) if bool(there.any())]
+    return ", ".join([*kept, *([f"2^{float((weights * logarithms).sum()) / whole:.10g}"] if whole else [])]) or "empty"
+
+
+def _places(where: Tensor) -> str:
+    """Return the places of True, as ranges."""
+    flat = where.flatten().tolist()
+    if all(flat):
+        return "everywhere" if flat else "nowhere"
+    places = [at for at, there in enumerate(flat) if there]
+    begins = [at for at in places if at - 1 not in places]
+    ends = [at for at in places if at + 1 not in places]
+    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True)) or "nowhere"
+
+
+def recorded(call: Callable[[], Any]) -> list[str]:
+    """Return the figures of the results of a call."""
+    try:
+        return [figure(one) for one in parts(call()) if one is not None]
+    except UnreadableReference:
+        return ["no rule"]
+
+
+MOVES = set([*EXAMPLES][[*EXAMPLES].index("expand") :])
+"""Operations that move elements, or make new ones: what they allow is that of their operands."""
+
+
+def examples() -> Cases:
+    """Yield each example of an aten operation on each kind of operands."""
+    for name, calls in EXAMPLES.items():
+        for at, (function, draws) in enumerate(calls):
+            shapes = [draw(torch.Generator()).shape for draw in draws]
+            for kind in ["plain", "not finite"] if name in MOVES else OPERANDS:
+                for dtype in (F32, F16 if kind in {"large", "equal", "exact"} else BF16)[: 1 if name in MOVES else 2]:
+                    given = [operand(kind, shape, 5 * place, dtype) for place, shape in enumerate(shapes)]
+                    word = str(dtype).removeprefix("torch.")
+                    yield f"{name} {at}, {kind}, {word}", partial(function, *given)
+
+
+SECTIONS: Mapping[str, Callable[[], Cases]] = {"examples": examples}
+
+
+def figures() -> Figures:
+    """Return all figures as they are now."""
+    with torch.no_grad():
+        return {section: {case: recorded(call) for case, call in cases()} for section, cases in SECTIONS.items()}
+
+
+def main() -> None:
+    """Write the file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", required=True)
+    parser.parse_args()
+    FILE.write_text(json.dumps(figures(), indent=0) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
