@@ -20,14 +20,15 @@ import torch
 from torch import Tensor
 
 from oracles.bounds.carried import Carried, UnreadableReference
+from oracles.bounds.deviation_number import DeviationNumber
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.mask import Mask
 from tests.oracles.test_aten_rules import BF16, EXAMPLES, F16, F32, parts
 
 FILE = Path(__file__).with_name("recorded_bounds.json")
 COMMAND = "python -m tests.oracles.recorded --write"
-Figures = Mapping[str, Mapping[str, Sequence[str]]]
-"""By section and case, a figure for each result."""
+Figures = Mapping[str, Mapping[str, Mapping[str, Sequence[str]]]]
+"""By section, group and case, a figure for each result."""
 Cases = Iterator[tuple[str, Callable[[], Any]]]
 """The name of a case, and a call that returns its results."""
 
@@ -52,25 +53,39 @@ OPERANDS: Mapping[str, tuple[Sequence[float], Sequence[float]]] = {
 
 
 def operand(name: str, shape: Sequence[int], start: int, dtype: torch.dtype, kind: type[ErrorNumber] = ErrorNumber) -> Any:
-    """Return a tensor that carries a number, with values and errors of `OPERANDS` from place `start`."""
+    """Return a tensor that carries a number of `OPERANDS`."""
+    return Carried(number(name, shape, start, dtype, kind))
+
+
+def number(
+    name: str, shape: Sequence[int], start: int, dtype: torch.dtype, kind: type[ErrorNumber] = ErrorNumber
+) -> ErrorNumber:
+    """Return a number with values and errors of `OPERANDS` from place `start`."""
     count, (values, errors) = math.prod(shape), OPERANDS[name]
     scale = torch.finfo(dtype).max / MAX if name == "large" and dtype == F16 else 1.0
     value, error = (
         torch.tensor([of[(start + at) % len(of)] * scale for at in range(count)], dtype=torch.float64).reshape(shape)
         for of in (values, errors)
     )
-    return Carried(kind.exact(value, dtype) if name == "exact" else kind(value, error, dtype))
+    if name == "exact":
+        return kind.exact(value, dtype)
+    return kind(value, error, dtype, finite=name != "not finite")
 
 
 def figure(result: Any) -> str:
     """Return what is recorded of a result: of a number its errors, of a mask where it is unsure, of a tensor its elements."""
     held = result.number if isinstance(result, Carried) else result
+    if isinstance(held, str):
+        return held
+    shape = "x".join(map(str, held.value.shape if isinstance(held, (ErrorNumber, Mask)) else held.shape))
     if isinstance(held, Mask):
-        return f"unsure {_places(held.unsure)}"
+        return f"{shape} unsure {_places(held.unsure)}"
+    if isinstance(held, DeviationNumber):
+        return f"{shape} {errors_of(held.error)}; shared {errors_of(held.shared)}; {held.terms} terms"
     if isinstance(held, ErrorNumber):
-        return errors_of(held.error.expand(held.shape))
+        return f"{shape} {errors_of(held.error.expand(held.shape))}"
     assert isinstance(held, Tensor)
-    return f"plain {held.double().flatten().tolist()}"
+    return f"{shape} {' '.join(f'{one:.10g}' for one in held.double().flatten().tolist())}"
 
 
 def errors_of(error: Tensor) -> str:
@@ -120,13 +135,29 @@ def examples() -> Cases:
                     yield f"{name} {at}, {kind}, {word}", partial(function, *given)
 
 
-SECTIONS: Mapping[str, Callable[[], Cases]] = {"examples": examples}
+def sections() -> Mapping[str, Callable[[], Cases]]:
+    """Return what yields the cases of each section."""
+    from tests.oracles import recorded_aten, recorded_numbers  # noqa: PLC0415  they import this module
+
+    return {"examples": examples, **recorded_aten.SECTIONS, **recorded_numbers.SECTIONS}
 
 
-def figures() -> Figures:
-    """Return all figures as they are now."""
-    with torch.no_grad():
-        return {section: {case: recorded(call) for case, call in cases()} for section, cases in SECTIONS.items()}
+def group(case: str) -> str:
+    """Return what the file names the line of a case by: its name up to the first comma."""
+    return case.partition(", ")[0]
+
+
+def text() -> str:
+    """Return the file as it is now: a line for each group of cases."""
+    lines = []
+    for section, cases in sections().items():
+        groups: dict[str, dict[str, list[str]]] = {}
+        with torch.no_grad():
+            for case, call in cases():
+                groups.setdefault(group(case), {})[case] = recorded(call)
+        inner = [f"  {json.dumps(name)}: {json.dumps(figures)}" for name, figures in groups.items()]
+        lines.append(f" {json.dumps(section)}: {{\n" + ",\n".join(inner) + "\n }")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> None:
@@ -134,7 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", required=True)
     parser.parse_args()
-    FILE.write_text(json.dumps(figures(), indent=0) + "\n", encoding="utf-8")
+    FILE.write_text(text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,339 @@
+"""Cases of tests/oracles/recorded.py on numbers themselves, of each class: sums that repeat, products near underflow, factors of
+fewer digits, quanta, moves of sampled numbers; and the helpers of `oracles.bounds`.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oracles.bounds import addends, elementary, operation_error, quantum, reassociation, repeated_terms, rounding
+from oracles.bounds import sampled_number as sampling
+from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
+from oracles.bounds.error_number import ErrorNumber
+from oracles.bounds.reading import Reading, read, with_factors
+from oracles.bounds.sampled_number import Divisors, SampledDeviationNumber, SampledNumber, UnmovedNumber
+from oracles.bounds.underflow_number import UnderflowNumber
+from tests.oracles.recorded import INF, NAN, OPERANDS, Cases, number
+from tests.oracles.test_aten_rules import BF16, F16, F32, F64
+
+Shape = tuple[int, ...]
+ONE, TWO, THREE = ((3, 4),), ((3, 4),) * 2, ((3, 4),) * 3
+FORMULAS: Mapping[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
+    # what a formula may do with numbers, and the shapes of its operands
+    "a + b": (lambda a, b: a + b, TWO),
+    "a + row": (lambda a, b: a + b, ((3, 4), (4,))),
+    "a + b + c": (lambda a, b, c: a + b + c, THREE),
+    "a - b - c": (lambda a, b, c: a - b - c, THREE),
+    "(a - b) - (b - a)": (lambda a, b: (a - b) - (b - a), TWO),
+    "a - (b - (a - c))": (lambda a, b, c: (a - (b - (a - c))).reshape(12), THREE),
+    "(a + b) 3 + c": (lambda a, b, c: (a + b) * 3.0 + c, THREE),
+    "a b": (lambda a, b: a * b, TWO),
+    "a row": (lambda a, b: a * b, ((3, 4), (4,))),
+    "a b c": (lambda a, b, c: a * b * c, THREE),
+    "a b + b c": (lambda a, b, c: a * b + b * c, THREE),
+    "(a b)(b c)": (lambda a, b, c: (a * b) * (b * c), THREE),
+    "(a b + c) a": (lambda a, b, c: (a * b + c) * a, THREE),
+    "(a b).sum * row": (lambda a, b: (a * b).sum(0) * b[0], TWO),
+    "0.1 a": (lambda a: a * 0.1, ONE),
+    "-2 a": (lambda a: a * -2.0, ONE),
+    "a / 4": (lambda a: a / 4.0, ONE),
+    "a / 3": (lambda a: a / 3.0, ONE),
+    "a / -3": (lambda a: a / -3.0, ONE),
+    "1 - a": (lambda a: 1.0 - a, ONE),
+    "a + inf": (lambda a: a + INF, ONE),
+    "-a": (lambda a: -a, ONE),
+    "a**3": (lambda a: a**3, ONE),
+    "a**1": (lambda a: a**1, ONE),
+    "square": (lambda a: a.square(), ONE),
+    "rsqrt": (lambda a: a.square().rsqrt(), ONE),
+    "rsqrt of a": (lambda a: a.rsqrt(), ONE),
+    "sigmoid": (lambda a: a.sigmoid(), ONE),
+    "sum": (lambda a: a.sum(1), ONE),
+    "mean": (lambda a: a.mean(0), ONE),
+    "sum of sum": (lambda a, b: (a + b).sum(0), TWO),
+    "a @ b": (lambda a, b: a @ b, ((3, 4), (4, 2))),
+    "a @ b batched": (lambda a, b: a @ b.unsqueeze(1), ((2, 3, 4), (2, 4, 2))),
+    "a @ b @ c": (lambda a, b, c: a @ b @ c, ((3, 4), (4, 2), (2, 3))),
+    "(a b) @ c": (lambda a, b, c: (a * b) @ c, ((3, 4), (3, 4), (4, 2))),
+    "a @ (b c)": (lambda a, b, c: a @ (b * c), ((3, 4), (4, 2), (4, 2))),
+    "(a b) @ (c c)": (lambda a, b, c: (a * b) @ (c * c), ((3, 4), (3, 4), (4, 2))),
+    "(a @ b) c summed": (lambda a, b, c: ((a @ b) * c).sum(0), ((3, 4), (4, 2), (3, 2))),
+    "c (a @ b) summed": (lambda a, b, c: (c * (a @ b)).mT.sum(1), ((3, 4), (4, 2), (3, 2))),
+    "(a - b) @ c": (lambda a, b, c: (a - b) @ c, ((3, 4), (3, 4), (4, 2))),
+    "c @ (a - b)": (lambda a, b, c: c @ (a - b), ((4, 2), (4, 2), (3, 4))),
+    "(a - b) c": (lambda a, b, c: (a - b) * c, THREE),
+    "(a - b) / 3": (lambda a, b: (a - b) / 3.0, TWO),
+    "bfloat16": (lambda a: a.to(BF16), ONE),
+    "float16": (lambda a: a.to(F16), ONE),
+    "bfloat16 and back": (lambda a, b: (a * b).to(BF16).to(F32) * b, TWO),
+    "float64": (lambda a: (a.to(F64) * 3.0).to(F32), ONE),
+    "joined": (lambda a, b: torch.cat([a * b, b, a @ b.mT], 1), TWO),
+    "joined twice": (lambda a, b: torch.cat([a * b, a + b, b])[1:, None] * 3.0, TWO),
+    "lost": (lambda a: a.lost(torch.tensor([0.0, 1e-30, 0.5, INF], dtype=F64)), ONE),
+    "quotient": (lambda a, b: elementary.quotient(a, b), TWO),
+    "softmax": (lambda a: elementary.softmax(a, 1), ONE),
+    "running sums": (lambda a: elementary.cumulative(a, 1), ONE),
+    "chosen": (lambda a, b: elementary.chosen(a, b, a.value > 0, b.value > 0), TWO),
+}
+
+
+def plain(*values: float) -> Tensor:
+    return torch.tensor(values, dtype=F64)
+
+
+def alternating(length: int) -> Tensor:
+    return torch.arange(length, dtype=F64).remainder(2) * 2 - 1
+
+
+def distinct(length: int) -> Tensor:
+    """Return numbers of which none is another's."""
+    return (torch.arange(length, dtype=F64) * 0.6180339887).remainder(1.0) + 0.25
+
+
+ROWS: Mapping[str, Callable[[int], Tensor]] = {
+    "equal": lambda length: torch.full((length,), 0.3, dtype=F64),
+    "alternating": alternating,
+    "distinct": distinct,
+    "half equal": lambda length: torch.cat([torch.full((length // 2,), 0.3, dtype=F64), distinct(length - length // 2)]),
+    "zeros": lambda length: distinct(length) * (torch.arange(length) % 3 == 0),
+    "period": lambda length: distinct(7).repeat(length // 7 + 1)[:length],
+}
+LENGTHS = (1, 2, 3, 36, 37, 40, 64, 65, 66, 128, 129, 132, 150, 400)
+KINDS: Mapping[str, type[ErrorNumber]] = {
+    **{"error": ErrorNumber, "deviation": DeviationNumber, "truncating": TruncatingDeviationNumber},
+    **{"underflow": UnderflowNumber},
+    **{f"{name} factors": with_factors(ErrorNumber, name) for name in ("tf32", "bfloat16", "float16")},
+    **{f"{name} factors, underflow": with_factors(UnderflowNumber, name) for name in ("tf32", "bfloat16")},
+}
+FINITE = ("exact", "plain", "equal", "small")
+
+
+def formulas() -> Cases:
+    """Yield each formula on numbers of each class."""
+    for kind, of in KINDS.items():
+        for name, (formula, shapes) in FORMULAS.items():
+            if "factors" in kind and "@" not in name:
+                continue
+            for operands in FINITE if "deviation" in kind or kind == "truncating" else OPERANDS:
+                given = [number(operands, shape, 5 * place, F32, of) for place, shape in enumerate(shapes)]
+                yield f"{kind}: {name}, {operands}", partial(_without_rule, formula, given)
+
+
+def _without_rule(formula: Callable[..., Any], given: list[ErrorNumber]) -> Any:
+    try:
+        return formula(*given)
+    except elementary.NoRule as missing:
+        return str(missing)
+
+
+def quanta() -> Cases:
+    """Yield each formula on numbers with a quantum: exact where all terms are multiples of it below 2^24."""
+    grids = {
+        "halves": [0.5, -1.5, 2.0, 0.0, 3.5, -0.5, 1.0],
+        "wide": [2.0**20, 0.5, -3.0, 2.0**12, 7.0, 0.0],
+        "thirds": [1 / 3, 2.0, 0.0, -2.0],
+    }
+    for grid, values in grids.items():
+        for factors in ("float32", "tf32", "bfloat16", "float16"):
+            of = with_factors(ErrorNumber, factors)
+            for name, (formula, shapes) in FORMULAS.items():
+                if factors != "float32" and "@" not in name:
+                    continue
+                given = []
+                for place, shape in enumerate(shapes):
+                    cycle = [values[(at + 2 * place) % len(values)] for at in range(math.prod(shape))]
+                    given.append(of.exact(plain(*cycle).reshape(shape), F32, with_quantum=True))
+                yield f"{grid}, {factors}: {name}", partial(_with_quantum, formula, given)
+
+
+def _with_quantum(formula: Callable[..., Any], given: list[ErrorNumber]) -> Any:
+    found = formula(*given)
+    cancelled = torch.zeros(()) if found.cancelled is None else found.cancelled
+    return [found, plain(found.quantum), cancelled]
+
+
+def repeats() -> Cases:
+    """Yield sums and matrix products of rows of many lengths, with repeats and without."""
+    for name, row in ROWS.items():
+        for length in LENGTHS:
+            value = row(length)
+            for of in (ErrorNumber, TruncatingDeviationNumber):
+                one = of.exact(torch.stack([value, value * distinct(length)]), F32)
+                word = f"{of.__name__}: {name}, {length}"
+                yield f"{word}, sum", partial(one.sum, 1)
+                yield f"{word}, over rows", partial(_over_rows, one)
+                yield f"{word}, product", partial(_product, one, value)
+            yield f"{name}, {length}, softmax", partial(elementary.softmax, ErrorNumber.exact(value, F32), 0)
+            yield f"{name}, {length}, running", partial(elementary.cumulative, ErrorNumber.exact(value[None], F32), 1)
+            yield f"{name}, {length}, longest", partial(_tensor, repeated_terms.longest, value[None], 1)
+            yield f"{name}, {length}, repeated", partial(_tensor, repeated_terms.repeated, torch.stack([value, -value]), 1)
+
+
+def _over_rows(one: ErrorNumber) -> ErrorNumber:
+    return one.mT.sum(0)
+
+
+def _product(one: ErrorNumber, value: Tensor) -> ErrorNumber:
+    return one @ type(one).exact(torch.stack([value.abs(), distinct(len(value))]).mT, F32)
+
+
+def _tensor(function: Callable[..., Tensor | float | None], *arguments: Any) -> Tensor:
+    found = function(*arguments)
+    return torch.tensor(-1.0) if found is None else torch.as_tensor(found, dtype=F64)
+
+
+def running(kind: type[SampledNumber], *, alike: bool, **more: Any) -> type[SampledNumber]:
+    """Return a class of numbers for one run."""
+    own = {"__slots__": (), "operations": itertools.count(5 << 32), "alike": alike, "divisors": Divisors(), **more}
+    return type("Run", (kind,), own)
+
+
+def sampled() -> Cases:
+    """Yield how far sampled numbers move in one run."""
+    for operands in FINITE:
+        for name, (formula, shapes) in FORMULAS.items():
+            for kind in (SampledNumber, SampledDeviationNumber):
+                yield f"{kind.__name__}: {name}, {operands}", partial(_moves, kind, operands, formula, shapes)
+
+
+def _moves(kind: type[SampledNumber], operands: str, formula: Callable[..., Any], shapes: tuple[Shape, ...]) -> Any:
+    found = []
+    for alike in (True, False):
+        of = running(kind, alike=alike)
+        given, exact = (
+            [cls.exact(number(operands, shape, 5 * place, F32).value, F32) for place, shape in enumerate(shapes)]
+            for cls in (of, ErrorNumber)
+        )
+        moved, still = formula(*given), formula(*exact)
+        found += [torch.nan_to_num(moved.value - still.value), moved.error]
+    return [ErrorNumber(one, one, F32) for one in found]
+
+
+def loop(a: Tensor) -> Tensor:
+    """Divide by its own sums, again and again: most errors cancel, and a composed bound does not see it."""
+    m = a.exp()
+    for _ in range(6):
+        m = m / m.sum(-1, keepdim=True)
+        m = m / m.sum(-2, keepdim=True)
+    return m
+
+
+SAMPLED: Mapping[str, tuple[Callable[..., Any], Tensor]] = {
+    "loop": (loop, plain(0.5, -1.0, 2.0, 0.25, 1.5, -0.75, 0.0, 3.0, 1.0).reshape(3, 3)),
+    "differences": (lambda a: (a * a - (a - 1) * (a + 1)) * a.sum(), plain(3.0, 0.5, -7.0, 40.0).reshape(2, 2)),
+    "may vanish": (lambda a: 1 / (a - (a * 3 + 1e-9) / 3), plain(0.1, 0.7, 12.0)),
+    "one element": (lambda a: (a.exp().log() - a).exp(), plain(0.3).reshape(())),
+    "bfloat16": (lambda a: loop(a).to(BF16), plain(0.5, -1.0, 2.0, 0.25).reshape(2, 2)),
+    "equal": (loop, torch.full((3, 3), 0.3, dtype=F64)),
+}
+
+
+def tolerances() -> Cases:
+    """Yield sampled tolerances, and sampled deviations, of functions."""
+    for name, (function, value) in SAMPLED.items():
+        yield name, partial(_sampled, function, value)
+        for truncates in (False, True):
+            yield f"{name}, truncates {truncates}", partial(_deviations, function, value, truncates)
+
+
+def _reader(function: Callable[..., Any], value: Tensor) -> Callable[..., Reading]:
+    return partial(_read, function, value)
+
+
+def _read(function: Callable[..., Any], value: Tensor, kind: type[ErrorNumber]) -> Reading:
+    return read(function, [value.float()], {}, number=kind)
+
+
+def _sampled(function: Callable[..., Any], value: Tensor) -> Any:
+    reader = _reader(function, value)
+    found, changed = sampling.sampled(reader, reader(ErrorNumber))
+    return [*found.outputs, plain(*sorted(changed))]
+
+
+def _deviations(function: Callable[..., Any], value: Tensor, truncates: bool) -> Any:
+    reader = _reader(function, value)
+    found = sampling.sampled_deviations(reader, reader(ErrorNumber), truncates=truncates)
+    return [ErrorNumber(one, one, F32) for one in found if one is not None]
+
+
+def helpers() -> Cases:
+    """Yield what the helpers of the bounds return."""
+    constants = (rounding.unit_roundoff, rounding.overflow_threshold, rounding.ceiling)
+    for dtype in (F32, BF16, F16, F64):
+        for function in (*constants, rounding.half_subnormal, rounding.underflow):
+            yield f"{function.__name__} of {dtype}", partial(_error, function, dtype)
+        for one in (0.0, 2.0**-24, 2.0**-133, 2.0**-149, 2.0**-150, 0.5, 1.0):
+            largest = plain(0.0, one, 100 * one, one * 2.0**8, one * 2.0**11, one * 2.0**24, one * (2.0**24 + 1), one * 2.0**53)
+            yield f"representable, {one}, {dtype}", partial(_tensor, quantum.representable, largest, one, dtype)
+    for values in ((0.5, 0.75), (3.0,), (0.0,), (0.0, 0.0, 2.0**-149), (1e300, 2.0**40), (INF, 1.0), (NAN,), (1 / 3,), ()):
+        yield f"quantum of {values}", partial(_tensor, quantum.quantum_of, plain(*values))
+    for a, b in ((0.5, 0.25), (0.0, 0.25), (0.5, 0.0)):
+        yield f"quantum of {a} {b}", partial(_tensor, quantum.product_quantum, a, b)
+    strange = plain(INF, -INF, NAN, 0.0, -2.0, 2.0**-1074)
+    yield "magnitude", partial(_tensor, rounding.magnitude, strange)
+    yield "nan to inf", partial(_tensor, rounding.nan_to_inf, strange)
+    for values in ((1.0,), (1.0, INF), (-INF, 0.0), (NAN, 1.0), ()):
+        yield f"all finite {values}", partial(_tensor, rounding.all_finite, plain(*values))
+    for sizes in ((1.0,), (2.0**-60,), (2.0**-61,), (0.0, 2.0**-61), (0.0, 2.0**-60), (0.0, 1.0), (0.0,)):
+        yield f"near {sizes}", partial(_tensor, reassociation.near, plain(*sizes), min(sizes))
+    for sums in ((None, None), (None, lambda: (plain(1.0, -3.0), plain(2.0, 0.5))), (lambda: (plain(4.0),) * 3, None)):
+        yield f"beyond {[one is not None for one in sums]}", partial(
+            _tensor, addends.beyond, plain(3.0, -1.0), plain(-2.0, INF), *sums
+        )
+        yield f"magnitudes {[one is not None for one in sums]}", partial(
+            _tensor, addends.magnitudes, plain(3.0, -1.0), plain(-2.0, INF), *sums
+        )
+    for variance in (plain(1.0, 4.0, 0.0, INF), plain(0.0, 0.0, 1e-3, 9.0), torch.tensor(4.0, dtype=F64)):
+        for error in (plain(1.0, 2.0, 0.0, 0.5), plain(1.0, INF, 0.0, 2.0)):
+            one = ErrorNumber(plain(1.0, -3.0, 0.0, 2.0), error, F32)
+            one = one if variance.dim() else one[1]
+            yield f"variance {variance.tolist()}, {error.tolist()}", partial(_tensor, sampling._variance, one, variance)
+            yield f"far {variance.tolist()}, {error.tolist()}", partial(_tensor, sampling._far, one, variance)
+    for dtype in (F32, F64):
+        few = ErrorNumber(plain(0.0, 2.0**-481, 2.0**-480, -(2.0**-479), 1.0), plain(0, 0, 1e-3, 0, 2e-6), dtype)
+        yield f"too small {dtype}", partial(_tensor, sampling._too_small, few)
+        yield f"wide {dtype}", partial(_tensor, sampling._wide, few)
+        yield f"stored {dtype}", partial(_tensor, sampling._stored, few)
+    yield "vanishing divisors", _vanishing
+    for at in (0, 1, 2, 5 << 32):
+        yield f"mixed {at}", partial(_tensor, sampling._mixed, at)
+    large = [number(kind, (4, 4), 3 * at, F32) for kind in ("large", "not finite") for at in range(2)]
+    for at, (a, b) in enumerate(itertools.product(large, large)):
+        value = a.value * b.value
+        yield f"product {at}", partial(_error_of, operation_error.nonfinite_product_error, value, a, b)
+        yield f"matrix product {at}", partial(_error_of, operation_error.nonfinite_matmul_error, a.value @ b.value, a, b)
+
+
+def _vanishing() -> Tensor:
+    divisors = Divisors()
+    for at in range(sampling.RUNS):
+        divisors.start()
+        divisors.add(plain(1.0, 1.0, 0.0, 0.1, INF, 0.1) + plain(1e-3, 0.12, 0.0, 0.2, 0.0, 1e-9) * (-1) ** at)
+    divisors.start()
+    value = plain(1.0, 1.0, 0.0, 0.1, INF, 0.1)
+    one = running(UnmovedNumber, alike=True, divisors=divisors).exact(value, F32).divisor()
+    return torch.cat([one.error.isinf().double(), torch.as_tensor(one.value)])
+
+
+def _error(function: Callable[[torch.dtype], float], dtype: torch.dtype) -> ErrorNumber:
+    return ErrorNumber(plain(1.0), plain(function(dtype)), F32)
+
+
+def _error_of(function: Callable[..., Tensor], *arguments: Any) -> ErrorNumber:
+    error = function(*arguments)
+    return ErrorNumber(error, error, F32)
+
+
+SECTIONS: Mapping[str, Callable[[], Cases]] = {
+    "formulas": formulas,
+    "quanta": quanta,
+    "repeats": repeats,
+    "sampled": sampled,
+    "tolerances": tolerances,
+    "helpers": helpers,
+}
