@@ -207,6 +207,10 @@ def test_above():
     assert above(9)
 
 
+def test_not_above():
+    assert not above(3)
+
+
 def test_broken():
     assert below(100)
 """
@@ -238,8 +242,8 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(project: Path, tmp_
     copies = make_copies(project, tmp_path / "copies", 1)
     with lent(copies) as copy:
         seen = [measure(copy, "tests/test_code.py", known)]
-    below, above = "tests/test_code.py::test_below", "tests/test_code.py::test_above"
-    assert set(seen[0].tests) == {below, above}
+    below, above, below_7 = (f"tests/test_code.py::{name}" for name in ("test_below", "test_above", "test_not_above"))
+    assert set(seen[0].tests) == {below, above, below_7}
     assert seen[0].failed == ["tests/test_code.py::test_broken"]
     assert seen[0].lines[below]["oracles/code.py"] == [5]
     faults = {one.name: one for one in sites("oracles/code.py", CODE, 0)}
@@ -247,7 +251,7 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(project: Path, tmp_
     outer = faults["oracles/code.py:9:16:comparison"]
     limit = faults["oracles/code.py:1:8:constant"]
     assert covering(inner, seen, project) == [below]
-    assert covering(outer, seen, project) == [above]
+    assert set(covering(outer, seen, project)) == {above, below_7}
     assert covering(limit, seen, project)[0] == below, "it executes what reads the name"
     killed = attempt(copies, inner, [below], 1.0)
     assert (killed.status, killed.by, killed.killed) == ("killed", below, True)
@@ -259,6 +263,10 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(project: Path, tmp_
     )
     nothing_run = attempt(copies, unimportable, ["tests/test_code.py::test_broken", below], 1.0)
     assert (nothing_run.status, nothing_run.by) == ("killed", "tests/test_code.py"), "though a test fails without it too"
+    leaves = replace(outer, after="    return value > 7 or __import__('os')._exit(0)")
+    cut_off = attempt(copies, leaves, [below_7], 1.0)
+    assert (cut_off.status, cut_off.by) == ("killed", plant.CUT_OFF), "the exit status is 0, but the test did not end"
+    assert attempt(copies, inner, [below_7], 1.0).status == "survived"
     with lent(copies) as copy:
         assert (copy / "oracles" / "code.py").read_text(encoding="utf-8") == CODE
     assert (project / "oracles" / "code.py").read_text(encoding="utf-8") == CODE

@@ -53,6 +53,9 @@ LEFT_OUT: Mapping[str, str] = {
 
 _SESSION = ("-q", "-n", "0", "-p", "no:cacheprovider", "--device", "cpu")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[| - |$)", re.MULTILINE)
+_SUMMARY = re.compile(r"^\d+ (?:passed|skipped|xfailed|deselected)\b.* in [\d.]+s", re.MULTILINE)
+CUT_OFF = "pytest ended without a summary"
+"""Why a run is taken as failed whose exit status is 0: a process that exits in the middle of a test runs no further one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,10 +234,13 @@ def _outcome(copy: Path, fault: Fault, tests: list[str], limit: float) -> tuple[
     while tests:
         with _faulty(copy, fault):
             status, output = _pytest(copy, [*_SESSION, "-x", *tests], limit)
-        if status == 0:
+        if status == 0 and _SUMMARY.search(output):
             return "survived", ""
         if status is None:
             return "hung", ""
+        if status == 0:
+            healthy, output = _pytest(copy, [*_SESSION, *tests], limit)
+            return ("killed", CUT_OFF) if healthy == 0 and _SUMMARY.search(output) else ("uncovered", CUT_OFF)
         by = next(iter(_FAILED.findall(output)), "")
         if "::" not in by:  # nothing was run: the fault keeps modules from being imported, or pytest failed by itself
             healthy, _ = _pytest(copy, [*_SESSION, "--collect-only", *tests], limit)
