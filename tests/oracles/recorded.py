@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,11 @@ def sections() -> Mapping[str, Callable[[], Cases]]:
     return {"examples": examples, **recorded_aten.SECTIONS, **recorded_numbers.SECTIONS}
 
 
+def mode(section: str) -> AbstractContextManager[Any]:
+    """Return the context of a section: in inference mode PyTorch does not rewrite operations into others first."""
+    return torch.inference_mode() if section in {"examples", "composed"} else torch.no_grad()
+
+
 def group(case: str) -> str:
     """Return what the file names the line of a case by: its name up to the first comma."""
     return case.partition(", ")[0]
@@ -152,7 +158,7 @@ def text() -> str:
     lines = []
     for section, cases in sections().items():
         groups: dict[str, dict[str, list[str]]] = {}
-        with torch.no_grad():
+        with mode(section):
             for case, call in cases():
                 groups.setdefault(group(case), {})[case] = recorded(call)
         inner = [f"  {json.dumps(name)}: {json.dumps(figures)}" for name, figures in groups.items()]

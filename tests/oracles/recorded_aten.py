@@ -178,6 +178,7 @@ def _indices() -> Operations:
         "index put, twice": partial(aten.index_put, a, [torch.tensor([1, 1])], held(CLOSE[:2], 0.125), True),
         "embedding backward, unsure": partial(aten.embedding_dense_backward, a, mask(1, value=[5, 1, 5]), 7, 1, False),
         "embedding backward, skipped": partial(aten.embedding_dense_backward, a, torch.tensor([5, 1, 5]), 7, 1, True),
+        "compared at a tie, number": partial(aten.lt, held(torch.tensor([0.5, 1.0, 2.0], dtype=F64), 0.5), 1.0),
         "unknown, unsure": partial(aten.bincount, mask(1, value=[5, 1, 5])),
     }
     return found
@@ -209,6 +210,18 @@ WINDOWS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
     ),
     "gradients transposed": (
         lambda g, x, w: aten.convolution_backward(g, x, w, [2], [2], [1], [1], True, [1], 2, [True] * 3),
+        ((1, 4, 8), (1, 2, 4), (2, 2, 3)),
+    ),
+    "gradients transposed, spread": (
+        lambda g, x, w: aten.convolution_backward(g, x, w, [2], [1, 1], [0, 0], [2, 2], True, [1, 1], 1, [True, True, False]),
+        ((1, 2, 6, 6), (1, 2, 3, 3), (2, 2, 2, 2)),
+    ),
+    "gradient of the weight, transposed": (
+        lambda g, x, w: aten.convolution_backward(g, x, w, [2], [2], [1], [1], True, [1], 2, [False, True, False]),
+        ((1, 4, 8), (1, 2, 4), (2, 2, 3)),
+    ),
+    "gradient of the input, transposed": (
+        lambda g, x, w: aten.convolution_backward(g, x, w, [2], [2], [1], [1], True, [1], 2, [True, False, False]),
         ((1, 4, 8), (1, 2, 4), (2, 2, 3)),
     ),
     "no gradient": (
@@ -289,6 +302,8 @@ WINDOWS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
     "softmax backward, point": (lambda g, y: aten._softmax_backward_data(g, y, 0, g.dtype), ((), ())),
     "log softmax backward": (lambda g, y: aten._log_softmax_backward_data(g, y, 0, g.dtype), ((3, 4), (3, 4))),
     "log softmax backward, point": (lambda g, y: aten._log_softmax_backward_data(g, y, 0, g.dtype), ((), ())),
+    "softmax backward, row": (lambda g, y: aten._softmax_backward_data(g, y, -1, g.dtype), ((4,), (4,))),
+    "log softmax backward, row": (lambda g, y: aten._log_softmax_backward_data(g, y, -1, g.dtype), ((4,), (4,))),
     "log softmax backward, zeros": (
         lambda g, y: aten._log_softmax_backward_data(g * torch.tensor([0.0, 1.0, 0.0])[:, None], y, 1, g.dtype),
         ((3, 4), (3, 4)),
@@ -343,4 +358,23 @@ def _outputs(function: Callable[..., Any], value: Tensor) -> Any:
     return read(function, [value], {}).outputs
 
 
-SECTIONS: Mapping[str, Callable[[], Cases]] = {"decided": decided, "composed": composed, "made": made}
+def strange() -> Cases:
+    """Yield operations on zeros, or on numbers near the normal range, beside what is not finite."""
+    zeros = torch.tensor([[0.0, 1.0, 0.0], [0.5, 0.0, 0.0], [0.0, 0.0, 0.0]], dtype=F64)
+    infinite = torch.tensor([[torch.inf, 1.0, 2.0], [torch.nan, 3.0, -torch.inf], [1.0, 1.0, -1.0]], dtype=F64)
+    for name, (first, second) in {"zeros first": (zeros, infinite), "zeros second": (infinite, zeros)}.items():
+        a, b = held(first), held(second)
+        yield f"{name}, product", partial(aten.mm, a, b)
+        yield f"{name}, softmax backward", partial(aten._softmax_backward_data, a, b, -1, F32)
+        yield f"{name}, softmax backward with errors", partial(aten._softmax_backward_data, held(first, 0.25), b, 0, F32)
+        yield f"{name}, log softmax backward", partial(aten._log_softmax_backward_data, a, b, -1, F32)
+        yield f"{name}, log softmax backward with errors", partial(aten._log_softmax_backward_data, a, held(second, 0.25), 0, F32)
+    for exponent in (-50, -52, -63, -64, -127):
+        small = zeros * 2.0**exponent
+        for error in (0.0, 2.0 ** (exponent - 20)):
+            a, b = held(small, error * (small != 0), BF16), held(small.T.contiguous() * 1.5, error * (small.T != 0), BF16)
+            yield f"factors of 2^{exponent}, {error}", partial(aten.mm, a, b)
+            yield f"factors of 2^{exponent} and 1, {error}", partial(aten.mm, a, held(zeros * 3, 0.0, BF16))
+
+
+SECTIONS: Mapping[str, Callable[[], Cases]] = {"decided": decided, "composed": composed, "made": made, "strange": strange}

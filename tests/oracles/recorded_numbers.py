@@ -13,6 +13,7 @@ from torch import Tensor
 
 from oracles.bounds import addends, elementary, operation_error, quantum, reassociation, repeated_terms, rounding
 from oracles.bounds import sampled_number as sampling
+from oracles.bounds.aten import sums
 from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import Reading, read, with_factors
@@ -78,6 +79,8 @@ FORMULAS: Mapping[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "quotient": (lambda a, b: elementary.quotient(a, b), TWO),
     "softmax": (lambda a: elementary.softmax(a, 1), ONE),
     "running sums": (lambda a: elementary.cumulative(a, 1), ONE),
+    "joined sums": (lambda a, b, c: torch.cat([a + b, c]) + torch.cat([b, c]), THREE),
+    "sums converted": (lambda a, b: ((a + b) * b[0]).to(BF16).to(F32) + b, TWO),
     "chosen": (lambda a, b: elementary.chosen(a, b, a.value > 0, b.value > 0), TWO),
 }
 
@@ -149,6 +152,22 @@ def quanta() -> Cases:
                     cycle = [values[(at + 2 * place) % len(values)] for at in range(math.prod(shape))]
                     given.append(of.exact(plain(*cycle).reshape(shape), F32, with_quantum=True))
                 yield f"{grid}, {factors}: {name}", partial(_with_quantum, formula, given)
+    same = ErrorNumber.exact(plain(0.5, -1.5, 2.0, 0.0).reshape(2, 2), F32, with_quantum=True)
+    less = ErrorNumber.exact(plain(0.5, -1.5, 2.0, 1.0).reshape(2, 2), F32, with_quantum=True)
+    for at in range(4):  # the errors of a factor that a sum meets, which is 0 as its terms cancel
+        factor = ErrorNumber(plain(1.0, -2.0, 0.25, 3.0).reshape(2, 2), (torch.arange(4) == at).double().reshape(2, 2) / 8, F32)
+        for name, formula in {
+            "(a - b) @ c": lambda a, b, c: (a - b) @ c,
+            "c @ (a - b)": lambda a, b, c: c @ (a - b),
+            "(a - b) c": lambda a, b, c: (a - b) * c,
+            "c (a - b) / 3": lambda a, b, c: c * (a - b) / 3.0,
+            "c / (a - b)": lambda a, b, c: elementary.quotient(c, a - b),
+            "(a - b) / c": lambda a, b, c: elementary.quotient(a - b, c),
+            "((a - b) a) c": lambda a, b, c: ((a - b) * a) * c,
+            "joined": lambda a, b, c: (a - b).to(F64).to(F32)[0] * c,
+        }.items():
+            yield f"cancelled {at}: {name}, all", partial(_with_quantum, formula, [same, same, factor])
+            yield f"cancelled {at}: {name}, some", partial(_with_quantum, formula, [same, less, factor])
 
 
 def _with_quantum(formula: Callable[..., Any], given: list[ErrorNumber]) -> Any:
@@ -168,6 +187,9 @@ def repeats() -> Cases:
                 yield f"{word}, sum", partial(one.sum, 1)
                 yield f"{word}, over rows", partial(_over_rows, one)
                 yield f"{word}, product", partial(_product, one, value)
+            rows = ErrorNumber.exact(torch.stack([value, 3 * value]), F32)
+            yield f"{name}, {length}, softmax of rows", partial(elementary.softmax, rows, 1)
+            yield f"{name}, {length}, log softmax of rows", partial(elementary.log_softmax, rows, 1)
             yield f"{name}, {length}, softmax", partial(elementary.softmax, ErrorNumber.exact(value, F32), 0)
             yield f"{name}, {length}, running", partial(elementary.cumulative, ErrorNumber.exact(value[None], F32), 1)
             yield f"{name}, {length}, longest", partial(_tensor, repeated_terms.longest, value[None], 1)
@@ -217,7 +239,7 @@ def _moves(kind: type[SampledNumber], operands: str, formula: Callable[..., Any]
 def loop(a: Tensor) -> Tensor:
     """Divide by its own sums, again and again: most errors cancel, and a composed bound does not see it."""
     m = a.exp()
-    for _ in range(6):
+    for _ in range(3):
         m = m / m.sum(-1, keepdim=True)
         m = m / m.sum(-2, keepdim=True)
     return m
@@ -230,6 +252,10 @@ SAMPLED: Mapping[str, tuple[Callable[..., Any], Tensor]] = {
     "one element": (lambda a: (a.exp().log() - a).exp(), plain(0.3).reshape(())),
     "bfloat16": (lambda a: loop(a).to(BF16), plain(0.5, -1.0, 2.0, 0.25).reshape(2, 2)),
     "equal": (loop, torch.full((3, 3), 0.3, dtype=F64)),
+    "one of two": (lambda a: torch.cat([loop(a), a * 1.5]), plain(0.5, -1.0, 2.0, 0.25).reshape(2, 2)),
+    "two results": (lambda a: (a * 1.5, loop(a)), plain(0.5, -1.0, 2.0, 0.25).reshape(2, 2)),
+    "decided": (lambda a: loop(a) * (loop(a) > loop(a.mT)), plain(0.5, -1.0, 2.0, 0.25).reshape(2, 2)),
+    "infinite": (lambda a: loop(a * a * 1e19), plain(1.0, 0.1, 0.01, 7.0).reshape(2, 2)),
 }
 
 
@@ -246,13 +272,18 @@ def _reader(function: Callable[..., Any], value: Tensor) -> Callable[..., Readin
 
 
 def _read(function: Callable[..., Any], value: Tensor, kind: type[ErrorNumber]) -> Reading:
-    return read(function, [value.float()], {}, number=kind)
+    found = function(value.float())
+    results = found if isinstance(found, tuple) else (found,)
+    differentiates = isinstance(found, tuple)
+    upstream = [distinct(one.numel()).reshape(one.shape).to(one.dtype) for one in results] if differentiates else []
+    with torch.enable_grad():
+        return read(function, [value.float()], {}, upstream, number=kind)
 
 
 def _sampled(function: Callable[..., Any], value: Tensor) -> Any:
     reader = _reader(function, value)
     found, changed = sampling.sampled(reader, reader(ErrorNumber))
-    return [*found.outputs, plain(*sorted(changed))]
+    return [*found.outputs, *found.gradients, plain(*sorted(changed))]
 
 
 def _deviations(function: Callable[..., Any], value: Tensor, truncates: bool) -> Any:
@@ -302,6 +333,8 @@ def helpers() -> Cases:
     yield "vanishing divisors", _vanishing
     for at in (0, 1, 2, 5 << 32):
         yield f"mixed {at}", partial(_tensor, sampling._mixed, at)
+    yield from _conversions()
+    yield from _corners()
     large = [number(kind, (4, 4), 3 * at, F32) for kind in ("large", "not finite") for at in range(2)]
     for at, (a, b) in enumerate(itertools.product(large, large)):
         value = a.value * b.value
@@ -309,13 +342,84 @@ def helpers() -> Cases:
         yield f"matrix product {at}", partial(_error_of, operation_error.nonfinite_matmul_error, a.value @ b.value, a, b)
 
 
+def _conversions() -> Cases:
+    """Yield numbers of each class in another dtype, also at the very ends of its range."""
+    for first, second in itertools.product((F32, BF16, F16, F64), repeat=2):
+        limit, normal = rounding.ceiling(second), torch.finfo(second).smallest_normal
+        edge = plain(limit, -limit, limit * (1 + 2.0**-50), 0.5 * limit, normal, normal * (1 - 2.0**-50), 0.0, normal / 2)
+        for kind in ("error", "deviation", "underflow"):
+            word = f"{kind} from {first} to {second}"
+            for operands in FINITE if kind == "deviation" else OPERANDS:
+                yield f"{word}, {operands}", partial(number(operands, (12,), 0, first, KINDS[kind]).to, second)
+            if first == F32 or second == F32:
+                for error in (0.0, 2.0**-149, normal / 2, limit / 2):
+                    at_edge = KINDS[kind](edge, torch.full_like(edge, error), first)
+                    yield f"{word}, edge {error}", partial(at_edge.to, second)
+                    yield f"{word}, edge of products {error}", partial(at_edge.__mul__, 0.75)
+
+
+def _flags(one: ErrorNumber) -> list[Any]:
+    return [one, plain(one.quantum, one.finite, one.errorless)]
+
+
+def _corners() -> Cases:
+    """Yield what happens at corners that no list of operands reaches."""
+    half = with_factors(ErrorNumber, "float16")
+    edge = rounding.ceiling(F16) * plain(0.999, 1.0, 1.0001, 0.99951, 2.0)
+    for error in (0.0, 1.0, 8.0):
+        factor = half(edge[None], torch.full((1, 5), error, dtype=F64), F32)
+        yield f"factors near the end of float16, {error}", partial(factor.__matmul__, half.exact(torch.eye(5, dtype=F64), F32))
+    for values in (plain(0.5, 0.75), plain(1 / 3, INF), plain()):
+        for flag in (False, True):
+            for make in (ErrorNumber.exact, ErrorNumber.stored):
+                word = f"{make.__name__} {values.tolist()}, {flag}"
+                yield word, partial(lambda values, flag, make: _flags(make(values, F32, with_quantum=flag)), values, flag, make)
+    none = ErrorNumber.exact(torch.zeros(0, 4, dtype=F64), F32)
+    for word, call in {
+        **{"product": lambda: none * none, "sum": lambda: none.sum(1), "to": lambda: none.to(BF16).to(F32)},
+        **{"power": lambda: elementary.power(none, 1.5), "matmul": lambda: none @ none.mT, "softmax": lambda: none.sigmoid()},
+    }.items():
+        yield f"nothing, {word}", call
+    mixed = [number("exact", (3, 4), 0, F32), number("not finite", (3, 4), 0, F32)]
+    yield "joined, not finite", lambda: torch.cat(mixed) * 3.0
+    yield "joined, not finite first", lambda: torch.cat(mixed[::-1]) @ mixed[0].mT
+    yield "exact times not finite", lambda: mixed[0] @ mixed[1].mT
+    near = ErrorNumber(plain(1e-3, -0.5, 0.0, 2.0, 1.0), plain(1e-3, 1.0, 1.0, 0.5, 1.0), F32)
+    for exponent in (-3.5, -1.0, -0.5, 0.0, 0.3, 0.5, 1.0, 1.5, 2.0, 4.0, 5.0):
+        yield f"power {exponent}", partial(elementary.power, near, exponent)
+    held = ErrorNumber.exact(plain(1.0), F32)._coerce(0.1)
+    ends = plain(0.1 - float(held.error), 0.1 + float(held.error), 0.1, 0.11, 0.05)
+    for error in (0.0, 0.5 * float(held.error)):
+        yield f"bounded at an end, {error}", partial(
+            elementary.bounded, ErrorNumber(ends, torch.full_like(ends, error), F32), 0.1, 0.11
+        )
+    small = ErrorNumber.exact(plain(0.0, -80.0, -86.0, -88.0, -95.0, -104.0, -750.0), F32)
+    for function in (elementary.softmax, elementary.log_softmax, elementary.logsumexp):
+        yield f"{function.__name__} of small shares", partial(function, small, 0)
+    tied = ErrorNumber(plain(1.0, 0.5, 0.5, 2.0), plain(0.0, 0.5, 0.25, 1.0), F32)
+    yield "largest at a tie", partial(elementary.largest, tied, 0)
+    yield "larger at a tie", partial(elementary.larger, tied, ErrorNumber.exact(plain(1.0, 1.0, 1.0, 1.0), F32))
+    for a, b in itertools.product((2.0**-127, 2.0**-126, 2.0**-103, 2.0**-102, 2.0**-101, 2.0**-51, 1.0), repeat=2):
+        yield f"normal {a} {b}", partial(_tensor, sums._normal, a, b, 2.0**-126)
+    for name in ("a b", "a @ b", "sigmoid", "bfloat16", "lost", "a + b + c"):
+        yield f"in the forward: {name}", partial(_in_forward, name)
+    yield "beyond NaN", partial(_tensor, addends.beyond, plain(NAN, 1.0), plain(2.0, 5.0), lambda: (plain(NAN, 7.0),) * 2, None)
+
+
+def _in_forward(name: str) -> Any:
+    formula, shapes = FORMULAS[name]
+    with UnderflowNumber.forward():
+        given = [number("small", shape, 5 * place, F32, UnderflowNumber) for place, shape in enumerate(shapes)]
+        return formula(*given)
+
+
 def _vanishing() -> Tensor:
     divisors = Divisors()
     for at in range(sampling.RUNS):
         divisors.start()
-        divisors.add(plain(1.0, 1.0, 0.0, 0.1, INF, 0.1) + plain(1e-3, 0.12, 0.0, 0.2, 0.0, 1e-9) * (-1) ** at)
+        divisors.add(plain(1.0, 1.0, 0.0, 0.1, INF, 0.1, 1.0, 1.0) + plain(1e-3, 0.12, 0.0, 0.2, 0.0, 1e-9, 0.2, 0.126) * (-1) ** at)
     divisors.start()
-    value = plain(1.0, 1.0, 0.0, 0.1, INF, 0.1)
+    value = plain(1.0, 1.0, 0.0, 0.1, INF, 0.1, 1.0, 1.0)
     one = running(UnmovedNumber, alike=True, divisors=divisors).exact(value, F32).divisor()
     return torch.cat([one.error.isinf().double(), torch.as_tensor(one.value)])
 
