@@ -62,7 +62,7 @@ class Planner:
         self._of_programs = {one.name for one in subjects if isinstance(one.implementation, ProgramTarget)}
         self._store, self._limit, self._under_way = store, limit, under_way
         self._scheduler = Scheduler(names)
-        self._drawn = {name: _cases(store.counts().get(name, {})) for name in names}
+        self._drawn = {name: counted(store.counts().get(name, {})) for name in names}
         self._waiting: dict[str, list[Round]] = {name: [] for name in names}
         seeds: Mapping[str, int] = store.meta().get("seeds", {})
         self._seeds = {name: seeds.get(name, seed) for name in names}
@@ -153,5 +153,6 @@ class Planner:
             self._waiting[slot.name].append(replace(request, skip=slot.begun))
 
 
-def _cases(counts: Mapping[str, Any]) -> int:
+def counted(counts: Mapping[str, Any]) -> int:
+    """Return how many cases of an implementation its counts in the store have."""
     return int(counts.get("checked", 0) + counts.get("refused", 0) + counts.get("faulted", 0))

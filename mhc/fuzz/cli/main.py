@@ -13,6 +13,7 @@ from mhc.drawn_case import DrawnCase
 from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli import minimise, report
+from mhc.fuzz.cli.effective import configured, effective
 from mhc.fuzz.cli.options import load_pairs, load_targets
 from mhc.fuzz.cli.replay_table import replay_table
 from mhc.fuzz.cli.run import run_campaign
@@ -63,6 +64,13 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     help="Resume the run in this folder; a limit that is given replaces the old one.",
 )
 @click.option(
+    "--resume-or-start",
+    "again",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="RUN",
+    help="Resume the run in this folder with the limits on top of what it has spent; if it is empty, start a run there.",
+)
+@click.option(
     "--run-limit", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True, help="Seconds of a call."
 )
 @click.option(
@@ -102,6 +110,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     metavar="TARGET",
     help="Test a compiler with small programs: tilelang, or tilelang-to-c@SITE for the release in a folder. Repeatable.",
 )
+@configured
 @_implementations
 @_against
 @trust_option
@@ -123,7 +132,7 @@ def main(context: click.Context, /, **options: Any) -> None:
     judged, 3 a fault of the harness itself.
     """
     if context.invoked_subcommand is None:
-        sys.exit(run_campaign(settings_of(**options)))
+        sys.exit(run_campaign(settings_of(**effective(context, options).settings)))
 
 
 @main.command()

@@ -39,30 +39,31 @@ def load_pairs(
     *,
     here: bool = True,
     operator: str = DEFAULT,
+    compared_by: str = "--against",
 ) -> tuple[list[tuple[str, Implementation]], tuple[Peer, ...]]:
     """Return the implementations named, and their peers, which are left out of "all built-in ones".
 
     Args:
-        asked_by, here, operator: as for `load_all`.
+        asked_by, here, operator: as for `load_all`. compared_by: the option or file that names `against`.
 
     Raises:
         click.UsageError: as for `load_all`, or one is to be compared with itself or with one of another operator, or nothing
             is left to check.
     """
     chosen = load_all(specs, device, asked_by, here=here, operator=operator)
-    peers = _load("--against", "--against", against, device)
+    peers = _load(compared_by, "--against", against, device)
     for spec, peer in peers if specs else ():
         if any(implementation.name == peer.name for _, implementation in chosen):
-            raise click.UsageError(f"--against {spec}: --impl names {peer.name!r} too, and nothing is compared with itself")
+            raise click.UsageError(f"{compared_by} {spec}: {asked_by} names {peer.name!r} too, and nothing is compared with itself")
     for spec, peer in peers:
         for _, one in chosen:
             if one.operator != peer.operator:
                 others = f"{one.name} computes {one.operator}, {peer.name} {peer.operator}"
-                raise click.UsageError(f"--against {spec}: only implementations of one operator are compared; {others}")
+                raise click.UsageError(f"{compared_by} {spec}: only implementations of one operator are compared; {others}")
     names = {peer.name for _, peer in peers}
     chosen = [one for one in chosen if one[1].name not in names]
     if not chosen:
-        raise click.UsageError(f"--against: no implementation is left to compare with {', '.join(names)}; give --impl")
+        raise click.UsageError(f"{compared_by}: no implementation is left to compare with {', '.join(names)}; give --impl")
     return chosen, tuple(Peer.of(spec, implementation) for spec, implementation in peers)
 
 

@@ -31,7 +31,6 @@ from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
 from mhc.fuzz.executors.ray_cluster import RayExecutor
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding
-from mhc.fuzz.findings.known_issues import KNOWN_ISSUES
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault
 from mhc.programs.targets import ProgramTarget
@@ -48,7 +47,15 @@ def run_campaign(settings: Settings) -> int:
     if settings.programs:
         loaded: Sequence[tuple[str, Tested]] = load_targets(settings.specs)
     else:
-        loaded, peers = load_pairs(settings.specs, settings.against, settings.device, here=here, operator=operator)
+        loaded, peers = load_pairs(
+            settings.specs,
+            settings.against,
+            settings.device,
+            settings.named_by,
+            here=here,
+            operator=operator,
+            compared_by=settings.compared_by,
+        )
     settings, store = _opened(settings)
     folder = settings.folder
     again = "resuming" if settings.resumed else "reports in"
@@ -102,7 +109,7 @@ def run_campaign(settings: Settings) -> int:
             largest=settings.max_elements,
             device=settings.device,
             memory=settings.device_memory,
-            known_issues=KNOWN_ISSUES,
+            known_issues=settings.known_issues,
             minimise=MINIMISE,
             on_finding=on_finding,
             on_minimal=on_minimal,
@@ -123,10 +130,10 @@ def _finish(settings: Settings, store: Store, campaign: Campaign, ended: str) ->
     """Write the reports, print the summary, and return the exit status."""
     folder = settings.folder
     try:
-        run = report.write_reports(folder, store)
+        run = report.write_reports(folder, store, settings.known_issues)
     except OSError as error:
         campaign.note_fault("", Fault(message=f"the reports cannot be written: {error}"))
-        run = report.read(folder, store)
+        run = report.read(folder, store, settings.known_issues)
     except StoreError as error:  # this campaign wrote it, so the check is at fault
         store.close()
         click.echo(f"fault of the harness: no report can be made of {folder / FILE}: {error}", err=True)
@@ -155,13 +162,26 @@ def _opened(settings: Settings) -> tuple[Settings, Store]:
             refuse_links(folder / "logs", *folder.glob("logs/*"))
             store = Store(folder / FILE)
         else:
-            folder = new_folder(folder)
+            folder = _empty(folder) if settings.exact else new_folder(folder)
             store = Store.create(folder / FILE)
         store.claim()
     except (OSError, StoreError, sqlite3.Error) as error:
         where = f"--resume {folder}" if settings.resumed else f"--out {folder.parent}"
+        where = f"--resume-or-start {folder}" if settings.exact else where
         raise click.UsageError(f"{where}: {error}") from error
     return replace(settings, folder=folder), store
+
+
+def _empty(folder: Path) -> Path:
+    """Make and return a folder, which may exist if nothing is in it.
+
+    Raises:
+        FileExistsError: something is in it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise FileExistsError(f"has no {FILE}, and is not empty; give another folder")
+    return folder
 
 
 def _executor(settings: Settings, specs: Specs, peers: Sequence[Peer]) -> Executor:
@@ -200,7 +220,7 @@ def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Test
         partners=[peer.name for peer in peers],
         environment=environment().to_json(),
         command=" ".join(["python -m mhc.fuzz", *sys.argv[1:]]),
-        known=[str(entry) for entry in KNOWN_ISSUES],
+        known=[str(entry) for entry in settings.known_issues],
     )
 
 

@@ -3,6 +3,7 @@
 import math
 import os
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,18 @@ import torch
 
 from mhc.environment import gpu_memory
 from mhc.fuzz.campaign.campaign import Budget
+from mhc.fuzz.campaign.planner import counted
 from mhc.fuzz.campaign.size_budget import OWN, PER_ELEMENT, room
 from mhc.fuzz.campaign.store import FILE, Store, StoreError
 from mhc.fuzz.campaign.store_validation import check_to_go_on
+from mhc.fuzz.cli.options import load_targets
 from mhc.fuzz.cli.trust import require_trust
 from mhc.fuzz.executors.ray_cluster import join
+from mhc.fuzz.findings.known_issues import KNOWN_ISSUES, KnownIssue
 from mhc.fuzz.worker.limits import Limits
 from mhc.operator import DEFAULT
-from mhc.programs.targets import TARGETS
+from mhc.programs.targets import DSLS, TARGETS
+from mhc.registry import built_in
 
 _DEFAULT_SECONDS = 60.0
 _MEMORY_SHARE = 0.8
@@ -36,6 +41,8 @@ class Settings:
         operator: whose built-in implementations run, where `specs` names none.
         programs: `specs` are targets of programs.
         on: the joined Ray cluster; None: this machine.
+        exact: a new run takes `folder` as it is, and not one beside it.
+        named_by, compared_by: the option or file that names `specs`, and `against`.
     """
 
     folder: Path
@@ -53,6 +60,10 @@ class Settings:
     on: str | None = None
     operator: str = DEFAULT
     programs: bool = False
+    exact: bool = False
+    named_by: str = "--impl"
+    compared_by: str = "--against"
+    known_issues: tuple[KnownIssue, ...] = KNOWN_ISSUES
 
 
 def settings_of(
@@ -76,8 +87,15 @@ def settings_of(
     on: str | None = None,
     operator: str | None = None,
     programs: tuple[str, ...] = (),
+    again: Path | None = None,
+    named_by: str = "--impl",
+    compared_by: str = "--against",
+    known_issues: tuple[KnownIssue, ...] = KNOWN_ISSUES,
 ) -> Settings:
     """Return the settings that the options mean.
+
+    Args:
+        again: the folder of `--resume-or-start`. named_by, compared_by, known_issues: as for `Settings`.
 
     Raises:
         click.UsageError: options contradict one another or the run to resume, or that run names what is not trusted.
@@ -92,17 +110,27 @@ def settings_of(
         raise click.UsageError("give --operator, for its built-in implementations, or --impl, not both")
     if programs and (specs or against or operator):
         raise click.UsageError("give --programs, or --impl, --against and --operator, not both")
-    specs = specs or programs
+    if again is not None and resume is not None:
+        raise click.UsageError("give --resume or --resume-or-start, not both")
+    named, specs = (*specs, *against), specs or programs
     seconds = hours * 3600 if hours is not None else None if minutes is None else minutes * 60
+    if again is not None and (again / FILE).exists():
+        meta, spent = _stored(again, "--resume-or-start")
+        _require_same(again, meta, specs, against, operator, device, seed)
+        if seconds is None and case_limit is None:
+            seconds = _DEFAULT_SECONDS
+        seconds = None if seconds is None else spent.seconds + seconds
+        case_limit = None if case_limit is None else int(spent.cases) + case_limit
+        resume, specs, against, operator, seed = again, (), (), None, None
     if resume is not None:
         if specs or against or operator or seed is not None:
             own = "--programs, --operator, --impl, --against and --seed"
             raise click.UsageError(f"--resume takes the run's own {own}; give none of them")
-        meta = _meta_of(resume)
+        meta, _ = _stored(resume, "--resume")
         specs, device, seed = tuple(one["spec"] for one in meta["implementations"]), meta["device"], meta["seed"]
         max_elements = meta.get("max_elements") if max_elements is None else max_elements
         against = tuple(meta.get("against", ()))
-        require_trust([("", spec) for spec in (*specs, *against)], resume, trust=trust)
+        require_trust([("", spec) for spec in (*specs, *against)], resume, given=named, trust=trust)
         if seconds is None and case_limit is None:
             seconds, case_limit = meta["seconds"], meta["cases"]
     elif seconds is None and case_limit is None:
@@ -126,7 +154,7 @@ def settings_of(
     least = gpu_memory() if device == "cuda" else math.inf
     share = _gpu_share(memory, least, math.ceil(workers / gpus) if gpus and on is None else 1, 1 + len(against))
     return Settings(
-        folder=resume or out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}",
+        folder=resume or again or out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}",
         budget=budget,
         specs=specs,
         against=against,
@@ -141,11 +169,17 @@ def settings_of(
         on=on,
         operator=operator or DEFAULT,
         programs=bool(programs) or (resume is not None and all(one.partition("@")[0] in TARGETS for one in specs)),
+        exact=again is not None and resume is None,
+        named_by=named_by,
+        compared_by=compared_by,
+        known_issues=known_issues,
     )
 
 
-def _meta_of(folder: Path) -> dict[str, Any]:
+def _stored(folder: Path, option: str) -> tuple[dict[str, Any], Budget]:
     """Return the settings that a run to resume has in its store, `campaign.sqlite`, once all of the store is checked.
+
+    Also return what it has spent: seconds, and cases on the implementation that has most.
 
     They are the implementations, `--against`, device, seed, `--max-elements` and the limits in seconds and cases. The parts
     of the campaign read the rest of the store themselves: `planner.py` counts, seeds and regions; `triage.py` findings;
@@ -156,13 +190,44 @@ def _meta_of(folder: Path) -> dict[str, Any]:
     """
     path = folder / FILE
     if not path.exists():
-        raise click.UsageError(f"--resume {folder}: there is no {FILE} in it")
+        raise click.UsageError(f"{option} {folder}: there is no {FILE} in it")
     try:
         with closing(Store(path)) as store:
             check_to_go_on(store)
-            return store.meta()
+            cases = max(map(counted, store.counts().values()), default=0)
+            return store.meta(), Budget(seconds=store.seconds(), cases=cases)
     except StoreError as error:
-        raise click.UsageError(f"--resume {folder}: {error}") from error
+        raise click.UsageError(f"{option} {folder}: {error}") from error
+
+
+def _require_same(
+    folder: Path,
+    meta: Mapping[str, Any],
+    specs: Sequence[str],
+    against: Sequence[str],
+    operator: str | None,
+    device: str,
+    seed: int | None,
+) -> None:
+    """Refuse to go on with a run that is about something else than what is asked for.
+
+    Raises:
+        click.UsageError: it is about other implementations, or has another device or seed.
+    """
+    stored = [one["spec"] for one in meta["implementations"]]
+    if specs and {spec.partition("@")[0] for spec in specs} <= {*TARGETS, *DSLS}:
+        specs = [spec for spec, _ in load_targets(specs)]
+    others = set(built_in(operator or DEFAULT))
+    same = sorted(stored) == sorted(specs) if specs else not meta.get("chosen") and set(stored) <= others
+    asked = ", ".join(specs) or f"built-in ones of {operator or DEFAULT}"
+    differences = [
+        ("" if same else f"checks {', '.join(stored)}, not {asked}"),
+        ("" if sorted(meta.get("against", ())) == sorted(against) else f"compares with {meta.get('against')}, not {list(against)}"),
+        ("" if meta["device"] == device else f"runs on {meta['device']}, not on {device}"),
+        ("" if seed in {None, meta["seed"]} else f"has the seed {meta['seed']}, not {seed}"),
+    ]
+    if any(differences):
+        raise click.UsageError(f"--resume-or-start {folder}: the run in it {'; '.join(filter(None, differences))}")
 
 
 def _gpu_share(memory: float | None, least: float, workers: int, processes: int) -> float:

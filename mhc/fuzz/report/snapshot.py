@@ -1,6 +1,6 @@
 """Read the store of a campaign once, consistently, for its reports."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,13 @@ from mhc.fuzz.campaign.store_validation import check
 from mhc.fuzz.check.differential import pairs
 from mhc.fuzz.findings.finding import from_document
 from mhc.fuzz.findings.fixtures import source_tree
-from mhc.fuzz.findings.known_issues import known
+from mhc.fuzz.findings.known_issues import KNOWN_ISSUES, KnownIssue, known
 from mhc.fuzz.report.stored_run import Leg, Run, StoredFinding
 from mhc.fuzz.report.words import replay_command
 from mhc.operator import OPERATORS
 
 
-def read(folder: Path, store: Store) -> Run:
+def read(folder: Path, store: Store, known_issues: Sequence[KnownIssue] = KNOWN_ISSUES) -> Run:
     """Read the run in `folder` in one transaction: its campaign may still run.
 
     Raises:
@@ -61,17 +61,19 @@ def read(folder: Path, store: Store) -> Run:
         restarts=tables["restarts"],
         legs=[Leg(*row) for row in tables["legs"]],
         findings=sorted(
-            (_stored(folder / f"{id_}.json", row, device, fixtures.get(id_)) for id_, row in found.items()),
+            (_stored(folder / f"{id_}.json", row, device, fixtures.get(id_), known_issues) for id_, row in found.items()),
             key=lambda one: (one.known is not None, one.at, one.id),
         ),
         in_hand=in_hand,
     )
 
 
-def _stored(path: Path, row: Mapping[str, Any], device: str, fixture: str | None) -> StoredFinding:
+def _stored(
+    path: Path, row: Mapping[str, Any], device: str, fixture: str | None, known_issues: Sequence[KnownIssue]
+) -> StoredFinding:
     """Return the finding of a row of the store. It may have become a known issue after its campaign."""
     found = from_document(row["document"])
-    entry = known(found.fingerprint)
+    entry = known(found.fingerprint, known_issues)
     return StoredFinding(
         id=path.stem,
         finding=found,

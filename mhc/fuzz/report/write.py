@@ -1,10 +1,12 @@
 """The reports of a run's folder, each replaced atomically, so that a reader sees the old or the new one."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from mhc.files import replace_text
 from mhc.fuzz.campaign.store import Store
+from mhc.fuzz.findings.known_issues import KNOWN_ISSUES, KnownIssue
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.markdown import markdown
 from mhc.fuzz.report.page import page
@@ -12,9 +14,9 @@ from mhc.fuzz.report.snapshot import read
 from mhc.fuzz.report.stored_run import Run
 
 
-def write_reports(folder: Path, store: Store) -> Run:
+def write_reports(folder: Path, store: Store, known_issues: Sequence[KnownIssue] = KNOWN_ISSUES) -> Run:
     """Write `report.html`, `summary.md` and `junit.xml` of a campaign, which may still run; return what was read."""
-    run = read(folder, store)
+    run = read(folder, store, known_issues)
     write(run)
     return run
 
