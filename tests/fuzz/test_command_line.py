@@ -116,7 +116,7 @@ def test_a_campaign_is_blind_to_what_is_known_and_to_nothing_else(
 ) -> None:
     # with its own inputs the precision gate sees it too, where those of the case hide it
     known_issues = (known_issue(symptom=symptom), known_issue("precision", "imprecise"))
-    monkeypatch.setattr("mhc.fuzz.cli.run.KNOWN_ISSUES", known_issues)
+    monkeypatch.setattr("mhc.fuzz.cli.settings.KNOWN_ISSUES", known_issues)
     kept = tmp_path / "fixtures"
     chosen = ("--cases", 40, "--seed", 1, "--workers", 1, "--impl", f"{kernels}:WRONG", "--fixtures", kept)
     result = fuzz(*chosen, out=tmp_path / "runs")

@@ -17,15 +17,24 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from mhc.case_json import CaseError
+from mhc.fuzz.cli.ledger import Entry
 from mhc.fuzz.findings.finding import read_finding
 from mhc.fuzz.findings.known_issues import KNOWN_ISSUES, KnownIssue
 from mhc.terminal import one_line
 
 OWN, SHARED, TABLE = "mhc-fuzz.toml", "pyproject.toml", "mhc-fuzz"
 _LONGEST = 200  # characters of a value that a message shows
-_AS_PRECISION = "a tolerance follows from the formula; an implementation may declare less precision, Implementation(precision=...)"
+_AS_PRECISION = (
+    "a tolerance follows from the formula; an implementation may declare less precision, Implementation(precision=...)"
+)
 _NO_KEYS = dict.fromkeys(("tolerance", "tolerances", "atol", "rtol", "precision"), _AS_PRECISION)
-_EXCLUSIVE = ("hours", "minutes"), ("impl", "operator"), ("impl", "programs"), ("against", "programs"), ("operator", "programs")
+_EXCLUSIVE = (
+    ("hours", "minutes"),
+    ("impl", "operator"),
+    ("impl", "programs"),
+    ("against", "programs"),
+    ("operator", "programs"),
+)
 
 Text = Annotated[str, Meta(min_length=1)]
 Whole = Annotated[int, Meta(ge=1)]
@@ -38,6 +47,10 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     finding: Annotated[str, Meta(min_length=1, description="The saved finding, FINGERPRINT.json, relative to this file.")]
     issue: Annotated[str, Meta(description="Where it is described: #12, or the address of an issue or pull request.")]
     reason: Annotated[str, Meta(description="Why it is not fixed, in a sentence.")]
+    device: (
+        Annotated[Literal["cpu", "cuda"], Meta(description="Where it fails.  [default: the device of this file]")]
+        | UnsetType
+    ) = UNSET
 
 
 class Keys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
@@ -60,7 +73,9 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     seed: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     out: Text | UnsetType = UNSET
     fixtures: Text | UnsetType = UNSET
-    known: Annotated[list[Known], Meta(description="Findings that are not fixed yet; they fail nothing.")] | UnsetType = UNSET
+    known: Annotated[list[Known], Meta(description="Findings that are not fixed yet; they fail nothing.")] | UnsetType = (
+        UNSET
+    )
 
 
 KEYS = tuple(one.encode_name for one in msgspec.structs.fields(Keys))
@@ -73,12 +88,17 @@ class Configuration:
     Attributes:
         file: None where there is none.
         values: by key; paths are relative to the current folder.
-        known_issues: those of this package, and the file's.
+        ledger: its known issues.
     """
 
     file: Path | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
-    known_issues: tuple[KnownIssue, ...] = KNOWN_ISSUES
+    ledger: tuple[Entry, ...] = ()
+
+    @property
+    def known_issues(self) -> tuple[KnownIssue, ...]:
+        """Return the known issues of this package, and the file's."""
+        return (*KNOWN_ISSUES, *(entry.issue for entry in self.ledger))
 
     def where(self, key: str) -> str:
         """Return what a message calls a key: its file, its table where it is in one, and itself."""
@@ -140,8 +160,8 @@ def read(file: Path, options: Mapping[str, click.Parameter]) -> Configuration:
                 options[key].type.convert(each, options[key], None)
             except click.BadParameter as error:
                 raise click.UsageError(f"{_where(file, key)} = {_shown(each)}: {error.message}") from error
-    known = tuple(_known(file, entry) for entry in document.get("known", ()))
-    return Configuration(file=_near(file), values=values, known_issues=(*KNOWN_ISSUES, *known))
+    ledger = tuple(_known(file, entry, document.get("device", "cpu")) for entry in document.get("known", ()))
+    return Configuration(file=_near(file), values=values, ledger=ledger)
 
 
 def schema(options: Mapping[str, click.Parameter]) -> str:
@@ -151,6 +171,12 @@ def schema(options: Mapping[str, click.Parameter]) -> str:
         if key in options:
             found["description"] = getattr(options[key], "help", "")
     return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **document}, indent=2) + "\n"
+
+
+def known_here() -> tuple[KnownIssue, ...]:
+    """Return the known issues for the verb that runs: those of this package, and those of the project's configuration."""
+    found = click.get_current_context().find_object(Configuration)
+    return KNOWN_ISSUES if found is None else found.known_issues
 
 
 def _toml(file: Path) -> dict[str, Any]:
@@ -198,7 +224,9 @@ def _from(folder: Path, key: str, value: Any) -> Any:
     if key in {"impl", "against"}:
         return [_spec(folder, one) for one in value]
     if key == "programs":
-        return [f"{name}@{_near(folder / site)}" if site else name for name, _, site in (one.partition("@") for one in value)]
+        return [
+            f"{name}@{_near(folder / site)}" if site else name for name, _, site in (one.partition("@") for one in value)
+        ]
     return value
 
 
@@ -207,12 +235,11 @@ def _spec(folder: Path, spec: str) -> str:
     return f"{_near(folder / place)}:{name}" if place.endswith(".py") else spec
 
 
-def _known(file: Path, entry: Mapping[str, str]) -> KnownIssue:
+def _known(file: Path, entry: Mapping[str, str], device: str) -> Entry:
     path = file.parent / entry["finding"]
     try:
         found = read_finding(path)
-        return KnownIssue(
-            fingerprint=found.fingerprint, fixture=path.name, issue=entry["issue"], reason=entry["reason"]
-        )
+        issue = KnownIssue(fingerprint=found.fingerprint, fixture=path.name, issue=entry["issue"], reason=entry["reason"])
     except (CaseError, ValueError) as error:
         raise click.UsageError(f"{_where(file, 'known')} = {_shown(entry)}: {error}") from error
+    return Entry(issue=issue, finding=found, device=entry.get("device", device), where=_where(file, "known"))

@@ -52,8 +52,8 @@ class Effective:
             self.configuration.where(key) if self.sources[name] == file else f"--{key}"
             for name, key in (("specs", "impl"), ("against", "against"))
         )
-        known = self.configuration.known_issues
-        return {**self.values, "named_by": named_by, "compared_by": compared_by, "known_issues": known}
+        ledger = self.configuration.ledger
+        return {**self.values, "named_by": named_by, "compared_by": compared_by, "ledger": ledger}
 
 
 def configured(command: Command) -> Command:
@@ -66,7 +66,7 @@ def configured(command: Command) -> Command:
             is_eager=True,
             expose_value=False,
             callback=_configure,
-            help="Read this file.  [default: mhc-fuzz.toml, or pyproject.toml with [tool.mhc-fuzz], here or in a parent folder]",
+            help="Read this configuration.  [default: mhc-fuzz.toml, or [tool.mhc-fuzz] in pyproject.toml, here or above]",
         ),
         click.option("--show-config", is_flag=True, help="Print each value with its source, as TOML, and exit."),
         click.option(
@@ -117,7 +117,7 @@ def effective(context: click.Context, options: Mapping[str, Any]) -> Effective:
 def shown(found: Effective, options: Mapping[str, click.Parameter]) -> str:
     """Return the values as TOML that a file could have, each with its source; a comment where there is no value."""
     file = found.configuration.file
-    lines = [f"# configuration: {'none' if file is None else file.absolute()}"]
+    lines = [f"# configuration: {'none' if file is None else file.resolve()}"]
     for key in KEYS:
         name = options[key].name if key in options else None
         if name is None:
@@ -133,9 +133,7 @@ def shown(found: Effective, options: Mapping[str, click.Parameter]) -> str:
 
 def campaign_options(command: click.Command) -> dict[str, click.Parameter]:
     """Return the options of a command by their long names, without dashes."""
-    return {
-        name.removeprefix("--"): option for option in command.params for name in option.opts if name.startswith("--")
-    }
+    return {name.removeprefix("--"): option for option in command.params for name in option.opts if name.startswith("--")}
 
 
 def _configure(context: click.Context, _: click.Parameter, file: Path | None) -> None:

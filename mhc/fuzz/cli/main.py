@@ -32,11 +32,19 @@ from mhc.upstream.cli.export import VERBS
 from oracles.judge import JUDGED, SAMPLED, outcomes
 from oracles.verdict import Status, Verdict
 
+
+def _lines(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of `--impl`: a workflow of CI has them in one text, each on a line of its own."""
+    found = ([line.strip() for line in value.splitlines() if line.strip()] or [value] for value in values)
+    return tuple(name for names in found for name in names)
+
+
 _implementations = click.option(
     "--impl",
     "specs",
     multiple=True,
     metavar="IMPL",
+    callback=_lines,
     help="Check only this implementation: a name from `list`, FILE.py:NAME or package.module:NAME. Repeatable.",
 )
 _against = click.option(

@@ -9,6 +9,7 @@ import click
 
 from mhc.case_json import CaseError
 from mhc.files import replace_text
+from mhc.fuzz.cli.configuration import known_here
 from mhc.fuzz.cli.options import elsewhere
 from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings import fixtures
@@ -120,7 +121,7 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, trust: bo
     if not again.stable:
         click.echo(f"    refused: a fixture must fail {RUNS} times of {RUNS}")
         sys.exit(1)
-    entry = known(found.fingerprint)
+    entry = known(found.fingerprint, known_here())
     if entry is not None:
         click.echo(f"    {entry}")
     before = found.reduction or again

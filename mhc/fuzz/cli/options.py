@@ -54,7 +54,9 @@ def load_pairs(
     peers = _load(compared_by, "--against", against, device)
     for spec, peer in peers if specs else ():
         if any(implementation.name == peer.name for _, implementation in chosen):
-            raise click.UsageError(f"{compared_by} {spec}: {asked_by} names {peer.name!r} too, and nothing is compared with itself")
+            raise click.UsageError(
+                f"{compared_by} {spec}: {asked_by} names {peer.name!r} too, and nothing is compared with itself"
+            )
     for spec, peer in peers:
         for _, one in chosen:
             if one.operator != peer.operator:

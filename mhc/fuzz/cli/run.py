@@ -24,6 +24,7 @@ from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.campaign.store import FILE, Store, StoreError
 from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.cli.display import Display, display
+from mhc.fuzz.cli.ledger import refuse_mended
 from mhc.fuzz.cli.options import load_pairs, load_targets
 from mhc.fuzz.cli.settings import Settings
 from mhc.fuzz.cli.trust import has_outside
@@ -56,6 +57,8 @@ def run_campaign(settings: Settings) -> int:
             operator=operator,
             compared_by=settings.compared_by,
         )
+    if here:
+        refuse_mended(settings.ledger, loaded, peers, settings.device)
     settings, store = _opened(settings)
     folder = settings.folder
     again = "resuming" if settings.resumed else "reports in"

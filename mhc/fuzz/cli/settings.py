@@ -18,6 +18,7 @@ from mhc.fuzz.campaign.planner import counted
 from mhc.fuzz.campaign.size_budget import OWN, PER_ELEMENT, room
 from mhc.fuzz.campaign.store import FILE, Store, StoreError
 from mhc.fuzz.campaign.store_validation import check_to_go_on
+from mhc.fuzz.cli.ledger import Entry
 from mhc.fuzz.cli.options import load_targets
 from mhc.fuzz.cli.trust import require_trust
 from mhc.fuzz.executors.ray_cluster import join
@@ -42,7 +43,7 @@ class Settings:
         programs: `specs` are targets of programs.
         on: the joined Ray cluster; None: this machine.
         exact: a new run takes `folder` as it is, and not one beside it.
-        named_by, compared_by: the option or file that names `specs`, and `against`.
+        named_by, compared_by: the option or file that names `specs`, and `against`. ledger: the project's known issues.
     """
 
     folder: Path
@@ -63,7 +64,12 @@ class Settings:
     exact: bool = False
     named_by: str = "--impl"
     compared_by: str = "--against"
-    known_issues: tuple[KnownIssue, ...] = KNOWN_ISSUES
+    ledger: tuple[Entry, ...] = ()
+
+    @property
+    def known_issues(self) -> tuple[KnownIssue, ...]:
+        """Return what is no finding of this run."""
+        return (*KNOWN_ISSUES, *(entry.issue for entry in self.ledger))
 
 
 def settings_of(
@@ -90,12 +96,12 @@ def settings_of(
     again: Path | None = None,
     named_by: str = "--impl",
     compared_by: str = "--against",
-    known_issues: tuple[KnownIssue, ...] = KNOWN_ISSUES,
+    ledger: tuple[Entry, ...] = (),
 ) -> Settings:
     """Return the settings that the options mean.
 
     Args:
-        again: the folder of `--resume-or-start`. named_by, compared_by, known_issues: as for `Settings`.
+        again: the folder of `--resume-or-start`. named_by, compared_by, ledger: as for `Settings`.
 
     Raises:
         click.UsageError: options contradict one another or the run to resume, or that run names what is not trusted.
@@ -104,14 +110,14 @@ def settings_of(
     for name, number in numbers.items():
         if number is not None and math.isnan(number):
             raise click.UsageError(f"--{name}: must be a number, was {number}")
-    if hours is not None and minutes is not None:
-        raise click.UsageError("give --hours or --minutes, not both")
-    if operator is not None and specs:
-        raise click.UsageError("give --operator, for its built-in implementations, or --impl, not both")
-    if programs and (specs or against or operator):
-        raise click.UsageError("give --programs, or --impl, --against and --operator, not both")
-    if again is not None and resume is not None:
-        raise click.UsageError("give --resume or --resume-or-start, not both")
+    contradictions = {
+        "--hours or --minutes": hours is not None and minutes is not None,
+        "--operator, for its built-in implementations, or --impl": operator is not None and bool(specs),
+        "--programs, or --impl, --against and --operator": bool(programs and (specs or against or operator)),
+        "--resume or --resume-or-start": again is not None and resume is not None,
+    }
+    for either in (words for words, both in contradictions.items() if both):
+        raise click.UsageError(f"give {either}, not both")
     named, specs = (*specs, *against), specs or programs
     seconds = hours * 3600 if hours is not None else None if minutes is None else minutes * 60
     if again is not None and (again / FILE).exists():
@@ -172,7 +178,7 @@ def settings_of(
         exact=again is not None and resume is None,
         named_by=named_by,
         compared_by=compared_by,
-        known_issues=known_issues,
+        ledger=ledger,
     )
 
 
@@ -222,7 +228,11 @@ def _require_same(
     asked = ", ".join(specs) or f"built-in ones of {operator or DEFAULT}"
     differences = [
         ("" if same else f"checks {', '.join(stored)}, not {asked}"),
-        ("" if sorted(meta.get("against", ())) == sorted(against) else f"compares with {meta.get('against')}, not {list(against)}"),
+        (
+            ""
+            if sorted(meta.get("against", ())) == sorted(against)
+            else f"compares with {meta.get('against')}, not {list(against)}"
+        ),
         ("" if meta["device"] == device else f"runs on {meta['device']}, not on {device}"),
         ("" if seed in {None, meta["seed"]} else f"has the seed {meta['seed']}, not {seed}"),
     ]
