@@ -120,8 +120,8 @@ def find(start: Path) -> Path | None:
         if len(found) > 1:
             raise click.UsageError(f"{own}: {SHARED} beside it has [tool.{TABLE}] too; keep one of them")
         if found:
-            owner = found[0].stat().st_uid
-            if folder != start and owner not in {os.getuid(), 0, start.stat().st_uid}:
+            owner = _owner(found[0])
+            if folder != start and owner not in {os.getuid(), 0, _owner(start)}:
                 raise click.UsageError(f"{found[0]}: belongs to user {owner}; if you trust it, give --config {found[0]}")
             return found[0]
         if (folder / ".git").exists() or folder == Path.home():
@@ -161,7 +161,7 @@ def read(file: Path, options: Mapping[str, click.Parameter]) -> Configuration:
             except click.BadParameter as error:
                 raise click.UsageError(f"{_where(file, key)} = {_shown(each)}: {error.message}") from error
     ledger = tuple(_known(file, entry, document.get("device", "cpu")) for entry in document.get("known", ()))
-    return Configuration(file=_near(file), values=values, ledger=ledger)
+    return Configuration(file=_near(file.parent, file.name), values=values, ledger=ledger)
 
 
 def schema(options: Mapping[str, click.Parameter]) -> str:
@@ -173,10 +173,14 @@ def schema(options: Mapping[str, click.Parameter]) -> str:
     return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **document}, indent=2) + "\n"
 
 
-def known_here() -> tuple[KnownIssue, ...]:
-    """Return the known issues for the verb that runs: those of this package, and those of the project's configuration."""
+def known_here() -> tuple[KnownIssue, ...] | None:
+    """Return the known issues for the verb that runs, where the project's configuration lists some."""
     found = click.get_current_context().find_object(Configuration)
-    return KNOWN_ISSUES if found is None else found.known_issues
+    return found.known_issues if found is not None and found.ledger else None
+
+
+def _owner(path: Path) -> int:
+    return path.stat().st_uid
 
 
 def _toml(file: Path) -> dict[str, Any]:
@@ -193,7 +197,7 @@ def _tools(file: Path) -> dict[str, Any]:
 
 def _where(file: Path, key: str) -> str:
     table = f"[tool.{TABLE}] " if file.name == SHARED else ""
-    return f"{_near(file)}: {table}{one_line(key)}"
+    return f"{_near(file.parent, file.name)}: {table}{one_line(key)}"
 
 
 def _unknown(key: str) -> str:
@@ -208,31 +212,30 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _near(path: Path) -> Path:
-    """Return a path relative to the current folder, where it is in it or in a parent."""
-    return Path(os.path.relpath(path)) if path.is_absolute() and _related(path.parent, Path.cwd()) else path
+def _near(folder: Path, name: str) -> Path:
+    """Return the path `name`, which is relative to `folder`.
 
-
-def _related(folder: Path, other: Path) -> bool:
-    return folder.is_relative_to(other) or other.is_relative_to(folder)
+    It is relative to the current folder where that is `folder`, below it or above it, and so reads in messages and commands.
+    """
+    here = Path.cwd()
+    related = folder.is_relative_to(here) or here.is_relative_to(folder)
+    return Path(os.path.relpath(folder / name)) if related else folder / name
 
 
 def _from(folder: Path, key: str, value: Any) -> Any:
     """Return a value, with its paths, which are relative to `folder`, relative to the current folder."""
     if key in {"out", "fixtures"}:
-        return str(_near(folder / value))
+        return str(_near(folder, value))
     if key in {"impl", "against"}:
         return [_spec(folder, one) for one in value]
     if key == "programs":
-        return [
-            f"{name}@{_near(folder / site)}" if site else name for name, _, site in (one.partition("@") for one in value)
-        ]
+        return [f"{name}@{_near(folder, site)}" if site else name for name, _, site in (one.partition("@") for one in value)]
     return value
 
 
 def _spec(folder: Path, spec: str) -> str:
     place, _, name = spec.rpartition(":")
-    return f"{_near(folder / place)}:{name}" if place.endswith(".py") else spec
+    return f"{_near(folder, place)}:{name}" if place.endswith(".py") else spec
 
 
 def _known(file: Path, entry: Mapping[str, str], device: str) -> Entry:

@@ -226,18 +226,16 @@ def _require_same(
     others = set(built_in(operator or DEFAULT))
     same = sorted(stored) == sorted(specs) if specs else not meta.get("chosen") and set(stored) <= others
     asked = ", ".join(specs) or f"built-in ones of {operator or DEFAULT}"
-    differences = [
-        ("" if same else f"checks {', '.join(stored)}, not {asked}"),
-        (
-            ""
-            if sorted(meta.get("against", ())) == sorted(against)
-            else f"compares with {meta.get('against')}, not {list(against)}"
-        ),
-        ("" if meta["device"] == device else f"runs on {meta['device']}, not on {device}"),
-        ("" if seed in {None, meta["seed"]} else f"has the seed {meta['seed']}, not {seed}"),
-    ]
-    if any(differences):
-        raise click.UsageError(f"--resume-or-start {folder}: the run in it {'; '.join(filter(None, differences))}")
+    peers = [", ".join(sorted(names)) or "nothing" for names in (meta.get("against", ()), against)]
+    differences = {
+        f"checks {', '.join(stored)}, not {asked}": not same,
+        f"compares with {peers[0]}, not with {peers[1]}": peers[0] != peers[1],
+        f"runs on {meta['device']}, not on {device}": meta["device"] != device,
+        f"has the seed {meta['seed']}, not {seed}": seed not in {None, meta["seed"]},
+    }
+    if any(differences.values()):
+        told = "; ".join(words for words, differ in differences.items() if differ)
+        raise click.UsageError(f"--resume-or-start {folder}: the run in it {told}")
 
 
 def _gpu_share(memory: float | None, least: float, workers: int, processes: int) -> float:

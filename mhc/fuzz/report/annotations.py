@@ -53,13 +53,9 @@ def defined_in(spec: str, root: Path) -> tuple[str, int] | None:
         spec: FILE.py:NAME, relative to the current folder, or package.module:NAME, in it or in `src`.
     """
     place, _, name = spec.rpartition(":")
-    if place.endswith(".py"):
-        candidates = [Path(place)]
-    else:
-        module = Path(*place.split("."))
-        candidates = [
-            folder / file for folder in (Path(), Path("src")) for file in (module.with_suffix(".py"), module / "__init__.py")
-        ]
+    module = place.replace(".", "/")
+    ways = [place] if place.endswith(".py") else [f"{module}.py", f"{module}/__init__.py"]
+    candidates = [Path(folder, way) for folder in ("", "src") for way in ways]
     for path in candidates if place else ():
         with suppress(OSError, ValueError, SyntaxError, RecursionError):
             inside = path.resolve(strict=True).relative_to(root.resolve())

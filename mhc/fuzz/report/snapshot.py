@@ -9,14 +9,17 @@ from mhc.fuzz.campaign.store_validation import check
 from mhc.fuzz.check.differential import pairs
 from mhc.fuzz.findings.finding import from_document
 from mhc.fuzz.findings.fixtures import source_tree
-from mhc.fuzz.findings.known_issues import KNOWN_ISSUES, KnownIssue, known
+from mhc.fuzz.findings.known_issues import KnownIssue, known
 from mhc.fuzz.report.stored_run import Leg, Run, StoredFinding
 from mhc.fuzz.report.words import replay_command
 from mhc.operator import OPERATORS
 
 
-def read(folder: Path, store: Store, known_issues: Sequence[KnownIssue] = KNOWN_ISSUES) -> Run:
+def read(folder: Path, store: Store, known_issues: Sequence[KnownIssue] | None = None) -> Run:
     """Read the run in `folder` in one transaction: its campaign may still run.
+
+    Args:
+        known_issues: findings that are no failures; None: those of `KNOWN_ISSUES`.
 
     Raises:
         StoreError: the store holds what no campaign writes.
@@ -69,7 +72,7 @@ def read(folder: Path, store: Store, known_issues: Sequence[KnownIssue] = KNOWN_
 
 
 def _stored(
-    path: Path, row: Mapping[str, Any], device: str, fixture: str | None, known_issues: Sequence[KnownIssue]
+    path: Path, row: Mapping[str, Any], device: str, fixture: str | None, known_issues: Sequence[KnownIssue] | None
 ) -> StoredFinding:
     """Return the finding of a row of the store. It may have become a known issue after its campaign."""
     found = from_document(row["document"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mhc.files import replace_text
 from mhc.fuzz.campaign.store import Store
-from mhc.fuzz.findings.known_issues import KNOWN_ISSUES, KnownIssue
+from mhc.fuzz.findings.known_issues import KnownIssue
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.markdown import markdown
 from mhc.fuzz.report.page import page
@@ -14,8 +14,12 @@ from mhc.fuzz.report.snapshot import read
 from mhc.fuzz.report.stored_run import Run
 
 
-def write_reports(folder: Path, store: Store, known_issues: Sequence[KnownIssue] = KNOWN_ISSUES) -> Run:
-    """Write `report.html`, `summary.md` and `junit.xml` of a campaign, which may still run; return what was read."""
+def write_reports(folder: Path, store: Store, known_issues: Sequence[KnownIssue] | None = None) -> Run:
+    """Write `report.html`, `summary.md` and `junit.xml` of a campaign, which may still run; return what was read.
+
+    Args:
+        known_issues: as for `read`.
+    """
     run = read(folder, store, known_issues)
     write(run)
     return run
