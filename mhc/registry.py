@@ -1,9 +1,11 @@
 """The built-in implementations, and the lookup of implementations by name."""
 
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
-from mhc.implementation import Implementation
+from mhc.implementation import Implementation, ImplementationError
 from mhc.loading import load as load_from
 from mhc.operators import MODULES, by_hand
 from mhc.operators.mhc_pre.registry import IMPLEMENTATIONS as PRE_IMPLEMENTATIONS
@@ -15,6 +17,8 @@ BUILT_IN: tuple[Implementation, ...] = (
     *(one for module in MODULES for one in module.IMPLEMENTATIONS),
 )
 
+_DECLARED = re.compile(r"(?P<spec>.+)\[(?P<operation>\w+)=(?P<precision>[^\[\]=]*)\]")
+
 
 def built_in(operator: str | None = None) -> Mapping[str, Implementation]:
     """Return the built-in implementations by name: those of an operator, or all."""
@@ -24,10 +28,19 @@ def built_in(operator: str | None = None) -> Mapping[str, Implementation]:
 def load(spec: str) -> Implementation:
     """Return the implementation named by `spec`: a built-in, an entry point, `FILE.py:NAME` or `package.module:NAME`.
 
+    `NAME[matmul=tf32]` declares its `precision`, in place of what its record declares.
+
     Raises:
         ImplementationError: no implementation has this name, or it is invalid; the message says what was expected.
     """
-    return load_from(spec, BUILT_IN)
+    found = _DECLARED.fullmatch(spec)
+    if found is None:
+        return load_from(spec, BUILT_IN)
+    implementation = load_from(found["spec"], BUILT_IN)
+    try:
+        return replace(implementation, precision={found["operation"]: found["precision"]}, origin=spec)
+    except ImplementationError as error:
+        raise ImplementationError(f"{spec}: {error}") from error
 
 
 Tested = Implementation | ProgramTarget

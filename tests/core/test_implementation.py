@@ -104,8 +104,18 @@ BAD_SPECS = {
     "{dir}/syntax.py:IMPL": "syntax.py: cannot be imported: SyntaxError",
     "{dir}/empty.py:IMPL": "empty.py: has no name 'IMPL'; it has no mhc.Implementation at all",
     "no.such.module:IMPL": "no.such.module: cannot be imported: ModuleNotFoundError",
+    "golden[matmul=0.01]": "golden[matmul=0.01]: implementation 'golden': precision must map an operation to its",
+    "golden[sum=tf32]": "precision must map an operation to its precision, out of matmul: float32, tf32",
     "nobody": "nobody: no such implementation; known are triton, tilelang, manual, golden",
 }
+
+
+def test_less_precision_is_declared_with_the_name(good_file: Path) -> None:
+    for spec in (f"{good_file}:IMPL", "golden"):
+        declared = load(f"{spec}[matmul=tf32]")
+        assert (declared.declared.matmul, declared.origin) == ("tf32", f"{spec}[matmul=tf32]")
+        assert declared.name == load(spec).name
+        assert load(spec).declared.matmul == "float32"
 
 
 @pytest.mark.parametrize("spec", BAD_SPECS)

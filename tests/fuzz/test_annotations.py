@@ -65,6 +65,7 @@ def test_an_implementation_is_found_in_its_file_without_importing_it(
         Path(name).write_text(source, encoding="utf-8")
     Path("broken.py").write_text("def :", encoding="utf-8")
     assert defined_in("norm.py:IMPL", root) == ("project/norm.py", 4)
+    assert defined_in("norm.py:IMPL[matmul=tf32]", root) == ("project/norm.py", 4)
     assert defined_in("norm.py:OTHER", root) == ("project/norm.py", 3)
     assert defined_in("norm.py:IMPORTED", root) == ("project/norm.py", 1)
     assert defined_in("pkg.kernels:IMPL", root) == ("project/src/pkg/kernels.py", 4)

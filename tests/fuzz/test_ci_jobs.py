@@ -77,6 +77,12 @@ def test_the_action_installs_this_checkout_and_caches_what_it_runs() -> None:
         assert name == "Install" or "${{" not in step.get("run", ""), name
 
 
+def test_the_page_has_each_input_of_the_action() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \|", page, flags=re.MULTILINE)
+    assert sorted(re.findall(r"`([a-z-]+)`", " ".join(rows))) == sorted(document(ACTION)["inputs"])
+
+
 @pytest.mark.parametrize("path", [EXAMPLES / "github-ci.yml", ROOT / ".github" / "workflows" / "nightly.yml"])
 def test_workflows_give_the_action_inputs_that_it_has(path: Path) -> None:
     inputs = document(ACTION)["inputs"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,7 +27,6 @@ from tests.support.report_stores import document
 
 SCHEMA = ROOT / "docs" / "mhc-fuzz.schema.json"
 KERNEL = """
-from dataclasses import replace
 from mhc import load
 IMPL = replace(load("manual"), name="mine")
 """
@@ -157,7 +157,7 @@ def test_without_a_file_there_are_only_defaults(project: Path) -> None:
         ("minuts = 3", "minuts: no such key; did you mean minutes?. Allowed are impl, against, operator"),
         ("max_elements = 3", "max_elements: no such key; did you mean max-elements?"),
         ("zzz = 3", "zzz: no such key. Allowed are impl"),
-        ("rtol = 1e-3", "rtol: no such key: a tolerance follows from the formula; an implementation may declare"),
+        ("rtol = 1e-3", "rtol: no such key: it follows from the formula; less precision is declared: "),
         ("minutes = -1", "minutes = -1: Expected `float` > 0.0"),
         ("minutes = nan", "minutes = nan: Expected `float` > 0.0"),
         ("cases = 1.5", "cases = 1.5: Expected `int`, got `float`"),
@@ -370,3 +370,49 @@ def test_a_folder_with_something_else_is_not_taken_for_a_run(project: Path) -> N
     output = fuzz("--resume-or-start", "night", "--impl", "manual", "--cases", 1, status=2)
     assert f"--resume-or-start night: has no {FILE}, and is not empty" in output
     assert [one.name for one in project.glob("night*")] == ["night"]
+
+
+COARSE = """
+from mhc import load
+manual = load("manual")
+def forward(x, phi, *rest, **scalars):
+    return manual.forward(x, phi.bfloat16().to(phi.dtype), *rest, **scalars)
+IMPL = replace(manual, name="coarse", forward=forward, backward=None, dtypes=("float32",))
+"""
+
+
+def test_the_page_shows_a_file_that_is_right_and_names_each_key(project: Path) -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```toml\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    shown: dict[str, Any] = tomllib.loads(block)["tool"]["mhc-fuzz"]
+    (entry,) = shown.pop("known")
+    block = block.replace(entry["finding"], name := f"{FOUND.fingerprint.id}.json")
+    (project / "pyproject.toml").write_text(block, encoding="utf-8")
+    (project / name).write_text(FOUND.to_json(), encoding="utf-8")
+    defaults = values(fuzz("--show-config", "--config", os.devnull))[0]
+    assert values(fuzz("--show-config"))[0] == defaults | shown
+    table = page.split("## Keys")[1].split("\n## ")[0]
+    assert set(re.findall(r"`([a-z-]+)`", table)) >= set(KEYS)
+
+
+def test_the_names_of_impl_may_be_lines_of_one_text(project: Path, started: list[Settings]) -> None:
+    fuzz("--impl", "manual\n  norm.py:IMPL\n\n", "--impl", "golden")
+    assert started[0].specs == ("manual", "norm.py:IMPL", "golden")
+    fuzz("--impl", "")
+    assert started[1].specs == ("",)  # nothing is no way to ask for all built-in ones
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("declared", "status"), [("", 1), ("[matmul=bfloat16]", 0)])
+def test_less_precision_that_is_declared_with_the_name_is_what_workers_judge(
+    declared: str, status: int, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mhc.fuzz.cli.run.MINIMISE", False)
+    (project / "coarse.py").write_text(COARSE, encoding="utf-8")
+    own(project, f'impl = ["coarse.py:IMPL{declared}"]\ncases = 12\nseed = 1\nworkers = 1\nout = "runs"\n')
+    output = fuzz(status=status)
+    assert ("Judged as declared: coarse: matmul in bfloat16." in output) == bool(declared)
+    if not declared:
+        path = next((project / "runs").glob("*/*.json"))
+        fuzz("replay", path, "--impl", "coarse.py:IMPL", status=1)
+        fuzz("replay", path, "--impl", "coarse.py:IMPL[matmul=bfloat16]")

@@ -25,7 +25,7 @@ from mhc.terminal import one_line
 OWN, SHARED, TABLE = "mhc-fuzz.toml", "pyproject.toml", "mhc-fuzz"
 _LONGEST = 200  # characters of a value that a message shows
 _AS_PRECISION = (
-    "a tolerance follows from the formula; an implementation may declare less precision, Implementation(precision=...)"
+    "it follows from the formula; less precision is declared: Implementation(precision=...), or NAME[matmul=tf32]"
 )
 _NO_KEYS = dict.fromkeys(("tolerance", "tolerances", "atol", "rtol", "precision"), _AS_PRECISION)
 _EXCLUSIVE = (

@@ -52,7 +52,7 @@ def defined_in(spec: str, root: Path) -> tuple[str, int] | None:
     Args:
         spec: FILE.py:NAME, relative to the current folder, or package.module:NAME, in it or in `src`.
     """
-    place, _, name = spec.rpartition(":")
+    place, _, name = spec.partition("[")[0].rpartition(":")
     module = place.replace(".", "/")
     ways = [place] if place.endswith(".py") else [f"{module}.py", f"{module}/__init__.py"]
     candidates = [Path(folder, way) for folder in ("", "src") for way in ways]
