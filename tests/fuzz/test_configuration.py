@@ -154,7 +154,7 @@ def test_without_a_file_there_are_only_defaults(project: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        ("minuts = 3", "minuts: no such key; did you mean minutes?. Allowed are impl, against, operator"),
+        ("minuts = 3", "minuts: no such key; did you mean minutes? Allowed are impl, against, operator"),
         ("max_elements = 3", "max_elements: no such key; did you mean max-elements?"),
         ("zzz = 3", "zzz: no such key. Allowed are impl"),
         ("rtol = 1e-3", "rtol: no such key: it follows from the formula; less precision is declared: "),
@@ -163,7 +163,7 @@ def test_without_a_file_there_are_only_defaults(project: Path) -> None:
         ("cases = 1.5", "cases = 1.5: Expected `int`, got `float`"),
         ('impl = "norm.py:IMPL"', "impl = 'norm.py:IMPL': Expected `array`, got `str`"),
         ('impl = [""]', "impl = ['']: Expected `str` of length >= 1 - at `$.impl[0]`"),
-        ('device = "gpu"', "device = 'gpu': Invalid enum value 'gpu'"),
+        ('device = "gpu"', "device = 'gpu': Invalid enum value 'gpu'; allowed are cpu, cuda"),
         ('operator = "rms-norm"', "operator = 'rms-norm': 'rms-norm' is not one of"),
         ("hours = 1\nminutes = 3", "hours: minutes is given too; give hours or minutes, not both"),
         ('impl = ["x"]\noperator = "rope"', "impl: operator is given too"),

@@ -144,11 +144,13 @@ def read(file: Path, options: Mapping[str, click.Parameter]) -> Configuration:
         raise click.UsageError(f"{file}: has no table [tool.{TABLE}]")
     for key in document:
         if key not in KEYS:
-            raise click.UsageError(f"{_where(file, key)}: {_unknown(key)}. Allowed are {', '.join(KEYS)}")
+            raise click.UsageError(f"{_where(file, key)}: {_unknown(key)} Allowed are {', '.join(KEYS)}")
         try:
             msgspec.convert({key: document[key]}, Keys)
         except msgspec.ValidationError as error:
             why = str(error).removesuffix(f" - at `$.{key}`")
+            choices = getattr(options[key].type, "choices", ()) if key in options else ()
+            why += f"; allowed are {', '.join(choices)}" if choices else ""
             raise click.UsageError(f"{_where(file, key)} = {_shown(document[key])}: {why}") from error
     for one, other in _EXCLUSIVE:
         if one in document and other in document:
@@ -202,9 +204,9 @@ def _where(file: Path, key: str) -> str:
 
 def _unknown(key: str) -> str:
     if key in _NO_KEYS:
-        return f"no such key: {_NO_KEYS[key]}"
+        return f"no such key: {_NO_KEYS[key]}."
     close = difflib.get_close_matches(key.lower().replace("_", "-"), KEYS, n=1)
-    return f"no such key; did you mean {close[0]}?" if close else "no such key"
+    return f"no such key; did you mean {close[0]}?" if close else "no such key."
 
 
 def _shown(value: object) -> str:
