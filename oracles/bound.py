@@ -5,15 +5,17 @@ Classes (finite, infinite, NaN) are judged by `oracles.nonfinite`.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from oracles import nonfinite
 from oracles.bounds.error_number import ErrorNumber
+from oracles.error_map import ErrorMap, difference_map, error_map
 from oracles.nonfinite import as_float64, class_fits, surely_finite
 from oracles.tolerances import ByResidual, Tolerances, read_formula, tolerances
-from oracles.verdict import Errors, Verdict, describe, element_name, failed, first, largest, not_applicable, passed
+from oracles.verdict import Errors, Status, Verdict, describe, element_name, failed, first, largest, not_applicable, passed
 
 __all__ = [
     "NAME",
@@ -50,7 +52,8 @@ def judge_integers(name: str, got: Tensor, wanted: ErrorNumber) -> Verdict:
     wrong = value != wanted.value
     if wrong.any():
         at = first(wrong)
-        return failed(NAME, name, "value", f"{element_name(name, at)} = {int(value[at])}, expected {int(wanted.value[at])}")
+        message = f"{element_name(name, at)} = {int(value[at])}, expected {int(wanted.value[at])}"
+        return failed(NAME, name, "value", message, locate=partial(difference_map, wrong))
     return passed(NAME, name)
 
 
@@ -70,7 +73,19 @@ def judge_class_and_magnitude(name: str, got: Tensor, wanted: ErrorNumber) -> tu
     value = as_float64(got, wanted)
     finite = surely_finite(value, wanted)
     classes = passed(nonfinite.NAME, name) if finite else nonfinite.judge_classes(name, value, wanted)
-    return classes, _judge(name, value, wanted, finite)
+    bound = _judge(name, value, wanted, finite)
+    if Status.FAIL not in {classes.status, bound.status}:
+        return classes, bound
+    locate = partial(_where, value, wanted)
+    return replace(classes, locate=locate), replace(bound, locate=locate)
+
+
+@torch.inference_mode()
+def _where(value: Tensor, wanted: ErrorNumber) -> ErrorMap:
+    """Return the map of a tensor that fails."""
+    ratio = _ratio((value - wanted.value).abs(), wanted)
+    wrong_class = ~wanted.error.isinf() & ~class_fits(value, wanted)
+    return error_map(torch.where(_comparable(value, wanted), ratio, -1.0), wrong_class)
 
 
 def _judge(name: str, value: Tensor, wanted: ErrorNumber, finite: bool) -> Verdict:

@@ -1,8 +1,10 @@
 """The determinism gate: checks that two runs on the same input return the same bits."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from mhc.observation import Observation
+from oracles.error_map import difference_map
 from oracles.trial import Gate, Plan, Run, Trial, results, same_bits
 from oracles.verdict import Status, Verdict, element_name, failed, first, not_applicable, passed
 
@@ -48,7 +50,8 @@ def compare(oracle: str, base: Observation, other: Observation, symptom: str, wh
             else:
                 at = first(~same)
                 pair = f"{float(value[at]):.9g}, and {float(again[at]):.9g} in {what}"
-                verdicts.append(failed(oracle, name, symptom, f"{element_name(name, at)} = {pair}"))
+                locate = partial(difference_map, ~same)
+                verdicts.append(failed(oracle, name, symptom, f"{element_name(name, at)} = {pair}", locate=locate))
     return verdicts
 
 

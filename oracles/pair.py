@@ -6,12 +6,14 @@ either the reference is wrong or they share a mistake. Where the reference is ri
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from mhc.observation import Observation
 from oracles.bounds.error_number import ErrorNumber
+from oracles.error_map import difference_map, error_map
 from oracles.nonfinite import as_float64, class_fits, surely_finite
 from oracles.tolerances import Tolerances
 from oracles.trial import results
@@ -81,26 +83,27 @@ def compare(
         return _equal(subject, values, names)
     a, b = (as_float64(value, wanted[0]) for value in values)
     bound = wanted[0].error + wanted[1].error
-    if surely_finite(a, wanted[0]) and surely_finite(b, wanted[1]):
-        comparable = torch.ones_like(a, dtype=torch.bool)
-    else:
+    comparable, wrong = torch.ones_like(a, dtype=torch.bool), torch.zeros_like(a, dtype=torch.bool)
+    if not (surely_finite(a, wanted[0]) and surely_finite(b, wanted[1])):
         judged = ~bound.isinf()
         if not judged.any():
             return not_applicable(NAME, subject, "no element has a finite tolerance in both")
         promised = judged & _one_class(wanted[0]) & _one_class(wanted[1])
         wrong = promised & (_class(a) != _class(b))
-        if wrong.any():
-            return failed(NAME, subject, "class", _describe(subject, first(wrong), (a, b), wanted, names))
         comparable = judged & a.isfinite() & b.isfinite()
-        if not comparable.any():
+        if not comparable.any() and not wrong.any():
             none = not_applicable(NAME, subject, "no element is finite in both, and no class is promised")
             return passed(NAME, subject) if promised.any() else none
     apart = torch.where(comparable, (a - b).abs(), 0.0)
     ratio = torch.where(apart == 0, 0.0, apart / bound)
-    worst = float(ratio.max())
-    if worst > 1:
-        return failed(NAME, subject, "value", _describe(subject, largest(ratio), (a, b), wanted, names), ratio=worst)
-    return passed(NAME, subject, ratio=worst)
+    worst, differs = float(ratio.max()), bool(wrong.any())
+    if not differs and worst <= 1:
+        return passed(NAME, subject, ratio=worst)
+    locate = partial(error_map, torch.where(comparable, ratio, -1.0), wrong)
+    if differs:
+        return failed(NAME, subject, "class", _describe(subject, first(wrong), (a, b), wanted, names), locate=locate)
+    message = _describe(subject, largest(ratio), (a, b), wanted, names)
+    return failed(NAME, subject, "value", message, ratio=worst, locate=locate)
 
 
 def _equal(subject: str, values: tuple[Tensor, Tensor], names: tuple[str, str]) -> Verdict:
@@ -110,7 +113,8 @@ def _equal(subject: str, values: tuple[Tensor, Tensor], names: tuple[str, str]) 
         return passed(NAME, subject)
     at = first(wrong)
     got = ", ".join(f"{int(value[at])} {name}" for value, name in zip(values, names, strict=True))
-    return failed(NAME, subject, "value", f"{element_name(subject, at)} = {got}")
+    message = f"{element_name(subject, at)} = {got}"
+    return failed(NAME, subject, "value", message, locate=partial(difference_map, wrong))
 
 
 def _class(value: Tensor) -> Tensor:

@@ -1,11 +1,13 @@
 """Verdict: the result of one oracle for one output of one observation."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import torch
 from torch import Tensor
+
+from oracles.error_map import ErrorMap
 
 
 class Status(Enum):
@@ -44,6 +46,8 @@ class Verdict:
         errors: measured on demand, for tables; campaigns leave it None.
         against: the implementation compared with; empty for every gate but `pair`.
         sampled: the tolerance is a sampled one, which is statistical, and no derived bound.
+        where: in which elements it fails, once that is asked for (`located`), where the oracle compares elements.
+        locate: computes `where`; kept until then only, since it holds the tensors.
     """
 
     oracle: str
@@ -55,18 +59,37 @@ class Verdict:
     errors: Errors | None = None
     against: str = ""
     sampled: bool = False
+    where: ErrorMap | None = field(default=None, repr=False)
+    locate: Callable[[], ErrorMap] | None = field(default=None, repr=False, compare=False)
 
 
 def passed(oracle: str, subject: str, *, ratio: float | None = None) -> Verdict:
     return Verdict(oracle=oracle, subject=subject, status=Status.PASS, ratio=ratio)
 
 
-def failed(oracle: str, subject: str, symptom: str, message: str, *, ratio: float | None = None) -> Verdict:
-    return Verdict(oracle=oracle, subject=subject, status=Status.FAIL, symptom=symptom, message=message, ratio=ratio)
+def failed(
+    oracle: str,
+    subject: str,
+    symptom: str,
+    message: str,
+    *,
+    ratio: float | None = None,
+    locate: Callable[[], ErrorMap] | None = None,
+) -> Verdict:
+    return Verdict(
+        oracle=oracle, subject=subject, status=Status.FAIL, symptom=symptom, message=message, ratio=ratio, locate=locate
+    )
 
 
 def not_applicable(oracle: str, subject: str, reason: str) -> Verdict:
     return Verdict(oracle=oracle, subject=subject, status=Status.NOT_APPLICABLE, message=reason)
+
+
+def located(verdict: Verdict, wanted: Callable[[Verdict], bool]) -> Verdict:
+    """Return a verdict that holds no tensors, with the map of where it fails if `wanted` and if there is one."""
+    if verdict.locate is None:
+        return verdict
+    return replace(verdict, where=verdict.locate() if wanted(verdict) else None, locate=None)
 
 
 def first(mask: Tensor) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """One check: a case on one implementation, judged by every gate."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mhc.case import Case
@@ -17,7 +17,7 @@ from oracles.gates import GATES
 from oracles.judge import SIDE_EFFECT_GATES, judge, judge_without_reference, measured
 from oracles.tolerances import tolerances
 from oracles.trial import Gate, Run, Trial
-from oracles.verdict import Status, Verdict, not_applicable
+from oracles.verdict import Status, Verdict, located, not_applicable
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def check(
     *,
     peers: Sequence[RunningPeer] = (),
     measure: bool = False,
+    locate: Callable[[Verdict], bool] = lambda verdict: False,
 ) -> Judgement:
     """Run `implementation` on `case` and return the judged case with its verdicts; a refused case costs no tolerance.
 
@@ -55,6 +56,7 @@ def check(
         clock: adds up the time, and is called before each call of the implementation.
         peers: the pair gate compares the first run with them.
         measure: the bound gate's verdicts carry the errors of each output against float64.
+        locate: returns whether a failing verdict is to have its map of where it fails.
     """
     clock = clock or Timing()
     verdicts: list[Verdict] = []
@@ -65,11 +67,12 @@ def check(
                 others = {name: pinned for name, pinned in case.schedules.items() if name != implementation.name}
                 case = replace(case, schedules=others)
                 verdicts += _check(implementation, case, device, depth, clock, peers, measure)
+            verdicts = [located(one, locate) for one in verdicts]
         except RuntimeError as error:
             late = liveness.device_error(error)
             if late is None:
                 raise
-            verdicts.append(late)
+            verdicts = [*(located(one, lambda _: False) for one in verdicts), late]
     return Judgement(case, verdicts)
 
 

@@ -17,11 +17,28 @@ from mhc.environment import environment
 from mhc.files import read_json
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.registry import Tested
+from oracles.error_map import ErrorMap
 from oracles.verdict import Verdict
 
-_Record = TypeVar("_Record", Fingerprint, "Reduction")
+_Record = TypeVar("_Record", Fingerprint, "Reduction", ErrorMap)
 _LONGEST = 2000  # characters of a message that is kept
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """A simpler case that still failed.
+
+    Attributes:
+        checks: cases run until then. elements: of the operator's first input. sizes: of the case by symbol.
+    """
+
+    checks: Count
+    elements: Count
+    sizes: Mapping[str, Count]
+
+
+MOST_STEPS = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +49,7 @@ class Reduction:
         elements_before, elements: of the operator's first input, x.
         checks: cases run for it. seconds: that it took, confirmation included.
         reproduced: of `runs` runs, each in a process of its own.
+        steps: from the case that was found to the smallest, at most `MOST_STEPS` of them.
     """
 
     elements_before: Count
@@ -40,6 +58,7 @@ class Reduction:
     seconds: Annotated[float, Meta(ge=0, lt=2.0**63)]
     reproduced: Count
     runs: Count
+    steps: Annotated[tuple[Step, ...], Meta(max_length=MOST_STEPS)] = ()
 
     @property
     def rate(self) -> float:
@@ -59,6 +78,18 @@ class Reduction:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """The case of a finding as it was drawn, and where its output was wrong."""
+
+    case: DrawnCase
+    errors: ErrorMap | None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return {"case": json.loads(self.case.to_json()), **_map(self.errors)}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """A failing case of one implementation.
 
@@ -67,6 +98,8 @@ class Finding:
         variables: environment variables that its process had of its own.
         reduction: where it was minimised.
         against: how the implementation that it was compared with was named, where that is the bug.
+        errors: where the output is wrong, where the gate compares elements.
+        drawn: the case before it was minimised.
     """
 
     fingerprint: Fingerprint
@@ -76,6 +109,8 @@ class Finding:
     message: str
     reduction: Reduction | None = None
     against: str | None = None
+    errors: ErrorMap | None = None
+    drawn: Drawn | None = None
 
     @property
     def operator_case(self) -> Case:
@@ -104,6 +139,8 @@ class Finding:
             "reduction": None if self.reduction is None else asdict(self.reduction),
             "environment": here.to_json(),
             "case": json.loads(self.case.to_json()),
+            **_map(self.errors),
+            **({} if self.drawn is None else {"drawn": self.drawn.document}),
         }
 
     def to_json(self) -> str:
@@ -124,7 +161,12 @@ def finding(spec: str, tested: Tested, case: DrawnCase, verdict: Verdict, agains
         case=case,
         message=message,
         against=against,
+        errors=verdict.where,
     )
+
+
+def _map(errors: ErrorMap | None) -> dict[str, Any]:
+    return {} if errors is None else {"errors": asdict(errors)}
 
 
 def _read(kind: type[_Record], name: str, document: object) -> _Record:
@@ -162,21 +204,40 @@ def from_document(document: object) -> Finding:
     for name in ("fingerprint", "implementation", "case"):
         if name not in document:
             raise CaseError(name, "missing; this is no finding")
-    drawn, reduction = drawn_case.from_document(document["case"]), document.get("reduction")
+    case, reduction = drawn_case.from_document(document["case"]), document.get("reduction")
     _environment(document.get("environment", {}))
     fingerprint = _read(Fingerprint, "fingerprint", document["fingerprint"])
     reduced = None if reduction is None else _read(Reduction, "reduction", reduction)
-    if isinstance(drawn, Case) and fingerprint.operator != drawn.operator:
-        raise CaseError("fingerprint.operator", f"must be its case's, {drawn.operator}, was {fingerprint.operator!r}")
+    if isinstance(case, Case) and fingerprint.operator != case.operator:
+        raise CaseError("fingerprint.operator", f"must be its case's, {case.operator}, was {fingerprint.operator!r}")
     return Finding(
         fingerprint=fingerprint,
         spec=_text(document, "implementation") or "",
         variables={},
-        case=drawn,
+        case=case,
         message=_text(document, "message") or "",
         reduction=reduced,
         against=_text(document, "against"),
+        errors=_read_map(document),
+        drawn=_drawn(document.get("drawn"), case),
     )
+
+
+def _read_map(document: Mapping[str, object]) -> ErrorMap | None:
+    errors = document.get("errors")
+    return None if errors is None else _read(ErrorMap, "errors", errors)
+
+
+def _drawn(document: object, minimal: DrawnCase) -> Drawn | None:
+    """Return the case that was drawn, which is of the same operator as the minimal one."""
+    if document is None:
+        return None
+    if not isinstance(document, Mapping) or "case" not in document:
+        raise CaseError("drawn", "must be an object with a case")
+    case = drawn_case.from_document(document["case"])
+    if getattr(case, "operator", None) != getattr(minimal, "operator", None):
+        raise CaseError("drawn.case", "must be of the operator of case")
+    return Drawn(case=case, errors=_read_map(document))
 
 
 def read_case(path: Path) -> tuple[Case, str | None]:

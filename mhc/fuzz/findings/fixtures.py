@@ -1,6 +1,7 @@
 """Fixtures: findings as files that the test suite replays, one test each."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -52,10 +53,16 @@ def write(found: Finding, folder: Path, replacing: Path | None = None) -> Path:
     path = folder / f"{found.fingerprint.id}.json"
     if path != replacing and path.exists() and not _gives_way(path, found):
         path = folder / f"{found.fingerprint.id}-{found.case.id.rpartition('-')[2]}.json"
-    replace_text(path, found.to_json())
+    replace_text(path, _plain(found).to_json())
     if replacing is not None and replacing != path and _is_of(replacing, found, folder):
         replacing.unlink(missing_ok=True)
     return path
+
+
+def _plain(found: Finding) -> Finding:
+    """Return what a test needs of a finding: without what only reports show."""
+    reduction = None if found.reduction is None else replace(found.reduction, steps=())
+    return replace(found, reduction=reduction, errors=None, drawn=None)
 
 
 def _is_of(path: Path, found: Finding, folder: Path) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from mhc.case import Case, default_case
 from mhc.drawn_case import DrawnCase
 from mhc.fuzz.check.level import Level
-from mhc.fuzz.findings.finding import Finding, Reduction
+from mhc.fuzz.findings.finding import MOST_STEPS, Drawn, Finding, Reduction, Step
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.minimise.sandbox import LEAST_LIMIT, Sandbox, Start, least_limit, processes
 from mhc.fuzz.minimise.search import search
@@ -20,7 +20,7 @@ from mhc.programs.grammar import Program
 from mhc.programs.minimise import search as search_programs
 from mhc.registry import Tested, load_tested
 from oracles import sequence
-from oracles.verdict import Status
+from oracles.verdict import Status, Verdict
 
 CHECKS = 800
 SECONDS = 300.0
@@ -70,7 +70,8 @@ def minimise(
         probe = _Probe(found, sandbox)
         if probe.depth is not None:
             smallest = _search(found.case, probe.holds, checks=checks, seconds=seconds - (clock() - began), clock=clock)
-            small = replace(found, case=smallest, message=probe.messages.get(smallest, found.message))
+            small = probe.shown(smallest)
+            found = replace(found, errors=found.errors or probe.shown(found.case).errors)
         else:
             small = found
     finally:
@@ -81,13 +82,16 @@ def minimise(
     if not _reproduced(confirmed):
         confirmed = replace(confirmed, message=confirmed.message + _after_others(found, start, least))
     assert confirmed.reduction is not None
+    smaller = confirmed.case != found.case
     reduction = replace(
         confirmed.reduction,
         elements_before=elements(found.case),
         checks=sandbox.checks + confirmed.reduction.checks,
         seconds=clock() - began,
+        steps=probe.steps if smaller else (),
     )
-    return replace(confirmed, reduction=reduction)
+    drawn = found.drawn or (Drawn(case=found.case, errors=found.errors) if smaller else None)
+    return replace(confirmed, reduction=reduction, drawn=drawn)
 
 
 def _search(case: DrawnCase, holds: Callable[[Any], bool], **limits: Any) -> DrawnCase:
@@ -150,7 +154,7 @@ def confirm(
     began = time.monotonic()
     sandbox = Sandbox(start, limit=_limit(found, least), least=least)
     reproduced = done = 0
-    message = found.message
+    last = None
     while done < runs or (done < _RUNS_FLAKY and 0 < reproduced < done):
         try:
             verdict = sandbox.seen(found.case, found.fingerprint, depth)
@@ -160,7 +164,7 @@ def confirm(
             raise sandbox.faults[0]
         done += 1
         reproduced += verdict is not None
-        message = message if verdict is None else verdict.message
+        last = verdict or last
     size = elements(found.case)
     reduction = Reduction(
         elements_before=size,
@@ -170,7 +174,14 @@ def confirm(
         reproduced=reproduced,
         runs=done,
     )
-    return replace(found, message=message, reduction=reduction)
+    return replace(_as_in(found, last), reduction=reduction)
+
+
+def _as_in(found: Finding, verdict: Verdict | None) -> Finding:
+    """Return a finding with the message of a verdict on its case, and its map of where it fails, if there is one."""
+    if verdict is None:
+        return found
+    return replace(found, message=verdict.message, errors=verdict.where or found.errors)
 
 
 class _Probe:
@@ -178,21 +189,43 @@ class _Probe:
 
     Attributes:
         depth: the least level at which the original case fails; None if it does not fail any more.
-        messages: the verdict's message, by case.
     """
 
     def __init__(self, found: Finding, sandbox: Sandbox) -> None:
         self._found = found
         self._sandbox = sandbox
         self._tries = 1
-        self.messages: dict[DrawnCase, str] = {}
+        self._verdicts: dict[DrawnCase, Verdict] = {}
+        self._steps: list[Step] = []
         self.depth: Level | None = Level.PLAIN
         if not self._once(found.case):
             self.depth = Level.FULL
         self._settle()
+        self._record(found.case)
 
     def holds(self, case: DrawnCase) -> bool:
-        return any(self._once(case) for _ in range(self._tries))
+        """Return whether a case fails; the search goes on from each that does."""
+        fails = any(self._once(case) for _ in range(self._tries))
+        if fails:
+            self._record(case)
+        return fails
+
+    def shown(self, case: DrawnCase) -> Finding:
+        """Return the finding with a case that failed, and with what was seen on it last."""
+        found = self._found if case == self._found.case else replace(self._found, case=case, errors=None)
+        return _as_in(found, self._verdicts.get(case))
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Return the cases that failed, in their order; of more than are kept, the first, the last and some between."""
+        many = len(self._steps)
+        if many <= MOST_STEPS:
+            return tuple(self._steps)
+        return tuple(self._steps[at * (many - 1) // (MOST_STEPS - 1)] for at in range(MOST_STEPS))
+
+    def _record(self, case: DrawnCase) -> None:
+        sizes = {} if isinstance(case, Program) else dict(case.sizes)
+        self._steps.append(Step(checks=self._sandbox.checks, elements=elements(case), sizes=sizes))
 
     def _settle(self) -> None:
         """Choose the number of runs a case, from how often the original case fails."""
@@ -216,7 +249,7 @@ class _Probe:
         assert self.depth is not None
         verdict = self._sandbox.seen(case, self._found.fingerprint, self.depth)
         if verdict is not None:
-            self.messages[case] = verdict.message
+            self._verdicts[case] = verdict
         return verdict is not None
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from multiprocessing import forkserver, parent_process, resource_tracker
@@ -59,6 +60,7 @@ def serve(
         send(Fault.of(error))
         return
     programs = Programs(spec, send)
+    located = Counter[tuple[str, ...]]()
     running = start_peers(peers, device, bare, send, serve)
     send(Ready(stacks=stacks))
     while True:
@@ -76,7 +78,7 @@ def serve(
                 text = request.case
                 if not run(implementation, text, device, send):
                     _leave()
-            elif not run_session(spec, implementation, device, request, send, running):
+            elif not run_session(spec, implementation, device, request, send, running, located):
                 _leave()
         except BaseException as error:  # `observe` catches what an implementation raises: this is ours
             send(Fault.of(error))

@@ -2,6 +2,7 @@
 
 import gc
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import hypothesis
@@ -27,6 +28,7 @@ from strategies.rounds import quiet
 GUIDED = 50
 """Cases of a round that looks for large |error| / bound and rare regions; Hypothesis climbs only in longer ones."""
 
+_LOCATED = 8  # times; of several that fail in a case, the campaign takes the first that it does not know
 _WORST = 1e30  # Hypothesis takes no infinity, which a wrong value has where the bound is 0
 
 
@@ -37,16 +39,24 @@ def run_session(
     request: Round,
     send: Callable[[Message], None],
     peers: Sequence[RunningPeer] = (),
+    located: Counter[tuple[str, ...]] | None = None,
 ) -> bool:
     """Draw and judge the cases of a round, and send the result of each. Return False where the device is lost.
 
     Args:
         spec: how the implementation was named on the command line. peers: what every case is compared with.
+        located: how often this process has located each failure, which a campaign needs once.
     """
+    located = Counter() if located is None else located
     checking = 0.0
     drawn = 0
     lost = False
     faults: list[BaseException] = []
+
+    def wanted(verdict: Verdict) -> bool:
+        key = verdict.oracle, verdict.subject, verdict.symptom, verdict.against
+        located[key] += 1
+        return located[key] <= _LOCATED
 
     def body(case: Case) -> None:
         nonlocal checking, drawn, lost
@@ -56,7 +66,7 @@ def run_session(
             return
         send(Begun(case=case.json, number=number))
         clock, before = Timing(on_run=lambda nth: send(Running(nth=nth))), compile_count(implementation)
-        judged = check(implementation, case, device, Level.DRAWN, clock, peers=peers)
+        judged = check(implementation, case, device, Level.DRAWN, clock, peers=peers, locate=wanted)
         checking += clock.checking
         checked = summarise(spec, implementation, judged, clock, compile_count(implementation) - before, peers)
         send(checked)
@@ -95,7 +105,9 @@ def run_check(
     send(Begun(case=request.case))
     clock = Timing(on_run=lambda nth: send(Running(nth=nth)))
     case = Case.from_json(request.case)
-    judged = check(implementation, case, device, request.depth, clock, peers=peers, measure=request.measure)
+    judged = check(
+        implementation, case, device, request.depth, clock, peers=peers, measure=request.measure, locate=lambda _: True
+    )
     compiled = compile_count(implementation) - before
     send(Judged(case=judged.case.json, verdicts=tuple(judged.verdicts), compiled=compiled))
     return not device_lost(judged.verdicts)
