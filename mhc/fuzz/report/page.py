@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from mhc import drawn_case
 from mhc.case_json import CaseError
 from mhc.fuzz.check.differential import Pair
-from mhc.fuzz.report import pictures, words
+from mhc.fuzz.report import error_picture, pictures, words
 from mhc.fuzz.report.stored_run import Run
 from mhc.terminal import safe
 
@@ -61,8 +61,9 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     shown = (words.bounded, words.count, words.cut, words.duration, words.plural, words.ratio, words.short)
-    drawn = (pictures.distribution, pictures.hues, pictures.interval, pictures.shares, pictures.timeline)
-    environment.globals.update({one.__name__: one for one in (*shown, *drawn)})
+    drawn = (pictures.distribution, pictures.hues, pictures.interval, pictures.shares, pictures.steps, pictures.timeline)
+    environment.globals.update({one.__name__: one for one in (*shown, *drawn, error_picture.error_pictures)})
+    environment.globals.update(cell_words=error_picture.WORDS, cell_classes=error_picture.CLASSES)
     environment.globals.update(
         case_id=_case_id, clock=_clock, indented=partial(json.dumps, indent=2), reasons=_reasons, shade=_shade
     )

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mhc.fuzz.campaign.store import TICK
+from mhc.fuzz.findings.finding import Reduction
 from mhc.fuzz.report.stored_run import Run
-from mhc.fuzz.report.words import ceiling, count, cut, duration, plural, step
+from mhc.fuzz.report.words import ceiling, count, cut, duration, plural, short, step
 
 HUES = 8
 """Colours that can be distinguished; the names after the first eight share a grey."""
@@ -49,6 +50,15 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Path:
+    """An SVG path. d: its commands."""
+
+    d: str
+    class_: str
+    title: str
+
+
+@dataclass(frozen=True)
 class Picture:
     """An image: its shapes, from back to front.
 
@@ -62,6 +72,7 @@ class Picture:
     grid: list[tuple[float, float, float]] = field(default_factory=list)
     labels: list[Label] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
+    paths: list[Path] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     triangles: list[tuple[float, str]] = field(default_factory=list)
 
@@ -118,6 +129,45 @@ def timeline(run: Run) -> Picture | None:
         picture.marks.append(Mark(x(ended), _TOP, bottom, "leg", f"leg {leg.number} ended: {leg.ended}"))
     for found in run.findings:
         picture.triangles.append((x(found.at), f"{found.id} {found.title}, {duration(found.at)}"))
+    return picture
+
+
+def steps(reduction: Reduction) -> Picture | None:
+    """Draw how a case became small: elements over checks, a mark for each simpler case that still failed.
+
+    None if no smaller case failed.
+    """
+    if len({one.elements for one in reduction.steps}) < 2:
+        return None
+    width, height, left, right, top, bottom = 340, 96, 46, 10, 12, 68
+    most = max(1, reduction.checks, *(one.checks for one in reduction.steps))
+    highest = max(1.0, math.log2(1 + max(one.elements for one in reduction.steps)))
+
+    def x(checks: int) -> float:
+        return left + (width - left - right) * checks / most
+
+    def y(elements: int) -> float:
+        return bottom - (bottom - top) * math.log2(1 + elements) / highest
+
+    picture = Picture("Elements of the first input over checks; height logarithmic", width, height)
+    picture.grid.append((left, width - right, bottom))
+    line, before = "", None
+    for one in reduction.steps:
+        place = f"{x(one.checks):.2f} {y(one.elements):.2f}"
+        line += f"M{place}" if before is None else f"H{x(one.checks):.2f}V{y(one.elements):.2f}"
+        sizes = ", ".join(f"{name} = {size}" for name, size in one.sizes.items())
+        same = before is not None and (one.elements, one.sizes) == (before.elements, before.sizes)
+        what = "simpler values, dtype or layout" if same else sizes
+        title = f"check {count(one.checks)}: {plural(one.elements, 'element')}" + (f"; {what}" if what else "")
+        picture.boxes.append(Box(x(one.checks) - 3, y(one.elements) - 3, 6, 6, "rest" if same else "c0", title))
+        before = one
+    picture.paths.append(Path(f"{line}H{x(reduction.checks):.2f}", "descent", picture.title))
+    first, last = reduction.steps[0], reduction.steps[-1]
+    picture.labels.append(Label(left - 8, y(first.elements) + 4, short(first.elements)))
+    if y(last.elements) - y(first.elements) > 12:
+        picture.labels.append(Label(left - 8, y(last.elements) + 4, short(last.elements)))
+    picture.labels.append(Label(left, height - 8, "0", "middle"))
+    picture.labels.append(Label(width - right, height - 8, f"{plural(reduction.checks, 'check')}"))
     return picture
 
 
