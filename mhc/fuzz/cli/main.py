@@ -12,7 +12,7 @@ from mhc.commands import Commands
 from mhc.drawn_case import DrawnCase
 from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Level
-from mhc.fuzz.cli import minimise, report
+from mhc.fuzz.cli import minimise, report, serve
 from mhc.fuzz.cli.effective import configured, effective
 from mhc.fuzz.cli.options import load_pairs, load_targets
 from mhc.fuzz.cli.replay_table import replay_table
@@ -205,6 +205,7 @@ def list_() -> None:
 main.add_command(minimise.minimise)
 main.add_command(minimise.promote)
 main.add_command(report.report)
+main.add_command(serve.serve)
 for verb in VERBS:
     main.add_command(verb)
 

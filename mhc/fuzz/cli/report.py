@@ -3,14 +3,13 @@
 import os
 import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import click
 
-from mhc.fuzz.campaign.store import FILE, Store, StoreError
+from mhc.fuzz.campaign.store import FILE, StoreError
 from mhc.fuzz.cli.configuration import known_here
-from mhc.fuzz.report import annotations, markdown, read, summary, write
+from mhc.fuzz.report import annotations, markdown, read_folder, summary, write
 
 
 @click.command()
@@ -39,8 +38,7 @@ def report(run: Path, github_summary: bool, most: int | None) -> None:
     if not path.is_file():
         raise click.UsageError(f"{run}: is no run's folder; it has no {FILE}")
     try:
-        with closing(Store(path)) as store:
-            found = read(run, store, known_here())
+        found = read_folder(run, known_here())
         write(found)
     except (OSError, StoreError, sqlite3.DatabaseError) as error:
         raise click.UsageError(str(error) if str(path) in str(error) else f"{path}: {error}") from error

@@ -3,7 +3,7 @@
 from mhc.fuzz.report.annotations import annotations, summary
 from mhc.fuzz.report.console import describe, describe_fault, write_finding
 from mhc.fuzz.report.markdown import markdown
-from mhc.fuzz.report.snapshot import read
+from mhc.fuzz.report.snapshot import read, read_folder
 from mhc.fuzz.report.stored_run import Run
 from mhc.fuzz.report.write import write, write_reports
 
@@ -14,6 +14,7 @@ __all__ = [
     "describe_fault",
     "markdown",
     "read",
+    "read_folder",
     "summary",
     "write",
     "write_finding",

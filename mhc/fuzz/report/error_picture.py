@@ -41,7 +41,7 @@ CLASSES = {letter: f"e{SCALE.index(letter)}" for letter in SCALE} | {CLASS: "nan
 
 @dataclass(frozen=True, kw_only=True)
 class Tiles:
-    """Edges of tiles along the rows or the columns. name, size: of the schedule's entry. starts: of tiles after the first."""
+    """Edges of tiles along rows or columns. name, size: of the schedule's entry. starts: of tiles after the first."""
 
     name: str
     size: int
@@ -69,7 +69,7 @@ class ErrorPicture:
 
 
 def error_pictures(found: Finding) -> list[ErrorPicture]:
-    """Return the maps of a finding: of the case that was drawn, and of the minimal one if it has more than a few elements."""
+    """Return the maps of a finding: of the case as drawn, and of the minimal one if it has more than a few elements."""
     drawn, errors = found.drawn, found.errors
     pictures = []
     if drawn is not None and drawn.errors is not None and math.prod(drawn.errors.shape) > 1:
@@ -227,8 +227,8 @@ def _axes(case: DrawnCase, errors: ErrorMap, fingerprint: Fingerprint) -> str:
     shape = ", ".join(map(str, errors.shape))
     if not symbols:
         return f"shape [{shape}] as {plural(height, 'row')} and {plural(width, 'column')}"
-    rows = " × ".join(symbols[:-1]) or "none"
-    each = f"; a cell is {block(height)} × {block(width)}" if block(height) * block(width) > 1 else ""
+    rows = " x ".join(symbols[:-1]) or "none"
+    each = f"; a cell is {block(height)} x {block(width)}" if block(height) * block(width) > 1 else ""
     return f"{cut(fingerprint.subject, 80)} [{', '.join(symbols)}] = [{shape}]; rows {rows}, columns {symbols[-1]}{each}"
 
 

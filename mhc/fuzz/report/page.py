@@ -4,6 +4,7 @@ import json
 import math
 import time
 from collections import Counter
+from dataclasses import dataclass
 from functools import cache, partial
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -19,8 +20,25 @@ _SHADES = 8
 _ENDS = {"passed": "c0", "failing": "bad", "refused": "rest"}
 
 
-def page(run: Run) -> str:
-    """Return the campaign as HTML, which is also XML."""
+@dataclass(frozen=True)
+class Live:
+    """What a page that is served says of its campaign.
+
+    Attributes:
+        word: waiting, running, silent or ended. line: the same for people. more: what changes all the time.
+    """
+
+    word: str
+    line: str
+    more: str = ""
+
+
+def page(run: Run, live: Live | None = None) -> str:
+    """Return the campaign as HTML, which is also XML.
+
+    Args:
+        live: of a page that updates itself, with a script that its server has; None for a page that runs nothing.
+    """
     seconds = {name: run.spent(name) for name in run.names}
     aspects = run.aspects()
     labels = [label for listed in aspects.values() for label in listed]
@@ -30,6 +48,7 @@ def page(run: Run) -> str:
     compiling = {name: run.counts.get(name, {}).get("compiling", 0.0) for name in run.names}
     return _template().render(
         run=run,
+        live=live,
         about=_about(run),
         unjudged=[(name, one) for name in run.names for one in run.unjudged(name)],
         ends={name: _ends(run, name) for name in run.names},

@@ -1,10 +1,11 @@
 """Read the store of a campaign once, consistently, for its reports."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from mhc.fuzz.campaign.store import Store
+from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.campaign.store_validation import check
 from mhc.fuzz.check.differential import pairs
 from mhc.fuzz.findings.finding import from_document
@@ -13,6 +14,19 @@ from mhc.fuzz.findings.known_issues import KnownIssue, known
 from mhc.fuzz.report.stored_run import Leg, Run, StoredFinding
 from mhc.fuzz.report.words import replay_command
 from mhc.operator import OPERATORS
+
+
+def read_folder(folder: Path, known_issues: Sequence[KnownIssue] | None = None) -> Run:
+    """Open the store in `folder` and read it; its campaign may still run.
+
+    Args:
+        known_issues: findings that are no failures; None: those of `KNOWN_ISSUES`.
+
+    Raises:
+        OSError, StoreError, sqlite3.DatabaseError: there is none, or it holds what no campaign writes.
+    """
+    with closing(Store(folder / FILE)) as store:
+        return read(folder, store, known_issues)
 
 
 def read(folder: Path, store: Store, known_issues: Sequence[KnownIssue] | None = None) -> Run:
