@@ -5,11 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from mhc import default_case, load
 from mhc.case_json import CaseError
+from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import (
+    MOST_STEPS,
+    Drawn,
     Reduction,
+    Step,
     finding,
     from_document,
     read_against,
@@ -17,6 +22,7 @@ from mhc.fuzz.findings.finding import (
     read_finding,
 )
 from mhc.fuzz.findings.fingerprint import Fingerprint
+from oracles.error_map import error_map
 from oracles.verdict import Status, failed
 
 MANUAL = replace(load("manual"), name="mine")
@@ -49,6 +55,32 @@ def test_a_fingerprint_is_all_that_it_says() -> None:
         assert not PRINT.fits(replace(verdict, **change))  # type: ignore[arg-type]
     assert compared.fits(replace(verdict, against="golden"))
     assert not compared.fits(verdict)
+
+
+def test_a_finding_as_a_file_with_what_pictures_need(tmp_path: Path) -> None:
+    errors = error_map(torch.tensor([[0.0, 5.0]], dtype=torch.float64))
+    steps = (Step(checks=3, elements=9, sizes={"B": 9}), Step(checks=5, elements=3, sizes={"B": 3}))
+    reduction = Reduction(elements_before=9, elements=3, checks=5, seconds=1.5, reproduced=3, runs=3, steps=steps)
+    verdict = replace(failed("bound", "dx", "value", ""), where=errors)
+    made = replace(finding("mine.py:IMPL", MANUAL, CASE, verdict), reduction=reduction)
+    made = replace(made, drawn=Drawn(case=default_case(D=7), errors=errors))
+    assert made.errors == errors
+    assert from_document(json.loads(made.to_json())) == replace(made, variables={})
+    assert '"cells": [\n      ".1"\n    ]' in made.to_json(), "the map can be read as text"
+    document = made.document
+    for name, value in (
+        ("errors", {**document["errors"], "cells": ["."]}),
+        ("errors", "text"),
+        ("drawn", {"case": document["case"], "errors": {}}),
+        ("drawn", {"errors": document["errors"]}),
+        ("drawn", {"case": json.loads(default_case(operator="rms_norm").to_json())}),
+        ("reduction", {**document["reduction"], "steps": [document["reduction"]["steps"][0]] * (MOST_STEPS + 1)}),
+        ("reduction", {**document["reduction"], "steps": [{"checks": -1, "elements": 1, "sizes": {}}]}),
+    ):
+        with pytest.raises(CaseError, match=r"^(errors|drawn|reduction)"):
+            from_document(json.loads(json.dumps({**document, name: value})))
+    kept = read_finding(fixtures.write(made, tmp_path))
+    assert kept == replace(made, variables={}, errors=None, drawn=None, reduction=replace(reduction, steps=()))
 
 
 def test_a_finding_as_a_file(tmp_path: Path) -> None:

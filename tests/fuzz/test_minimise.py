@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mhc import Case, Implementation, Recipe, default_case, load
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
-from mhc.fuzz.findings.finding import Finding, Reduction, read_finding
+from mhc.fuzz.findings.finding import MOST_STEPS, Drawn, Finding, Reduction, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
-from mhc.fuzz.minimise.minimise import confirm, minimise
+from mhc.fuzz.minimise.minimise import _Probe, confirm, minimise
 from mhc.fuzz.minimise.sandbox import Sandbox, Start
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
 from oracles import liveness
+from oracles.error_map import error_map
 from oracles.verdict import Verdict, failed, passed
 from tests.fuzz.test_search import BIG, one_hot, plain
 from tests.support.helpers import altered
@@ -88,6 +90,40 @@ def test_a_wrong_value_in_one_process_and_confirmed_in_three_more() -> None:
     assert reduction.stable
     assert (reduction.reproduced, reduction.runs) == (3, 3)
     assert len(started) == 1 + 3
+
+
+def test_the_steps_the_map_and_the_case_as_it_was_drawn_are_kept() -> None:
+    def located(case: Case) -> Verdict:
+        return replace(WRONG, where=error_map(torch.full((case.sizes["D"],), 7.0)))
+
+    start, _ = stubs(lambda case, depth: located(case) if case.sizes["D"] >= 3 else FINE)
+    result = minimise(found(WRONG), "cpu", start=start)
+    assert result.case == plain(D=3)
+    assert result.errors == located(plain(D=3)).where
+    assert result.drawn == Drawn(case=BIG, errors=located(BIG).where)
+    assert result.reduction is not None
+    first, *_, last = steps = result.reduction.steps
+    assert (first.elements, first.sizes) == (result.reduction.elements_before, dict(BIG.sizes))
+    assert (last.elements, last.sizes) == (3, dict(plain(D=3).sizes))
+    assert [one.checks for one in steps] == sorted({one.checks for one in steps})
+    assert last.checks <= result.reduction.checks
+    own = error_map(torch.tensor([2.0]))
+    again = minimise(replace(found(WRONG, plain(D=4)), errors=own, drawn=result.drawn), "cpu", start=start)
+    assert again.drawn == result.drawn, "a finding that was minimal before keeps the case that was drawn"
+    again = minimise(replace(found(WRONG, plain(D=4)), errors=own), "cpu", start=start)
+    assert again.drawn == Drawn(case=plain(D=4), errors=own), "what was seen first stays"
+    smallest = minimise(found(WRONG, plain(D=3)), "cpu", start=start)
+    assert (smallest.drawn, smallest.reduction and smallest.reduction.steps) == (None, ())
+
+
+def test_of_many_steps_the_first_and_the_last_are_kept() -> None:
+    sandbox = Sandbox(stubs(lambda case, depth: WRONG)[0], limit=1.0)
+    probe = _Probe(found(WRONG), sandbox)
+    for size in range(1, 300):
+        assert probe.holds(plain(D=size))
+    assert len(probe.steps) == MOST_STEPS
+    assert (probe.steps[0].sizes["D"], probe.steps[-1].sizes["D"]) == (BIG.sizes["D"], 299)
+    assert [one.checks for one in probe.steps] == sorted({one.checks for one in probe.steps})
 
 
 def test_a_crash_costs_a_process_each_time_and_no_more() -> None:

@@ -1,6 +1,7 @@
 """A round in this process: what is drawn, sent and looked for."""
 
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -65,6 +66,22 @@ def test_an_infinite_error_in_a_guided_round_is_a_finding(monkeypatch: pytest.Mo
     assert len(of(Checked, told)) == 20
     assert {found.fingerprint.subject for one in of(Checked, told) for found in one.findings} == {"h_in"}
     assert isinstance(told[-1], Done)
+
+
+def test_where_it_is_wrong_is_sent_a_few_times_in_each_process() -> None:
+    located: Counter[tuple[str, ...]] = Counter()
+    told: list[Message] = []
+    for seed in (0, 1):
+        request = Round(seed=seed, count=6, max_elements=SMALL)
+        run_session("mine.py:IMPL", wrong_from(1), "cpu", request, told.append, located=located)
+    found = [one for checked in of(Checked, told) for one in checked.findings if one.fingerprint.subject == "h_post"]
+    found = [one for one in found if one.fingerprint == found[0].fingerprint]
+    assert len(found) > session._LOCATED
+    assert [one.errors is not None for one in found] == [at < session._LOCATED for at in range(len(found))]
+    for one in found[: session._LOCATED]:
+        assert one.errors is not None
+        assert one.errors.shape == one.operator_case.table.result_specs["h_post"].shape(one.operator_case.sizes)
+        assert one.errors.wrong > 0
 
 
 @pytest.mark.parametrize("error", [SystemExit(0), GeneratorExit(), ZeroDivisionError()])

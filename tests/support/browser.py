@@ -44,13 +44,13 @@ def open_browser(executable: str) -> Iterator[Browser]:
 
 
 @contextmanager
-def open_page(browser: Browser, path: Path, *, width: int, dark: bool = False) -> Iterator[Opened]:
-    """A file, once all of it is loaded."""
+def open_page(browser: Browser, path: Path | str, *, width: int, dark: bool = False) -> Iterator[Opened]:
+    """A file, or what is at an address, once all of it is loaded."""
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
     opened = Opened(page)
     page.on("console", lambda message: opened.complaints.append(message.text))
     page.on("pageerror", lambda error: opened.complaints.append(str(error)))
     page.on("request", lambda request: opened.requests.append(request.url))
-    page.goto(path.resolve().as_uri())
+    page.goto(path if isinstance(path, str) else path.resolve().as_uri())
     yield opened
     page.close()

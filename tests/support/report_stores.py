@@ -2,16 +2,19 @@
 
 import json
 import random
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from mhc import default_case, load
 from mhc.fuzz.campaign.store import FILE, Store
-from mhc.fuzz.findings.finding import Reduction, finding
+from mhc.fuzz.findings.finding import Reduction, Step, finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.protocol import Checked
 from mhc.operator import OPERATORS
+from oracles.error_map import error_map
 from oracles.verdict import failed
 from strategies.regions import labels
 
@@ -58,11 +61,31 @@ def document(
 
 def reduction(before: int, after: int, checks: int, reproduced: int = 3, runs: int = 3) -> dict[str, Any]:
     """What minimising says of itself."""
+    steps = ((2, before), (checks // 3, (before + after) // 2), (checks // 2, after), (2 * checks // 3, after))
     return asdict(
         Reduction(
-            elements_before=before, elements=after, checks=checks, seconds=checks / 7, reproduced=reproduced, runs=runs
+            elements_before=before,
+            elements=after,
+            checks=checks,
+            seconds=checks / 7,
+            reproduced=reproduced,
+            runs=runs,
+            steps=tuple(Step(checks=at, elements=left, sizes={"D": left}) for at, left in steps),
         )
     )
+
+
+def located() -> dict[str, Any]:
+    """A case as it was drawn, with a pinned schedule, and where its dx is wrong: the last columns, and one NaN."""
+    case = default_case(B=2, S=24, n=2, D=72)
+    case = replace(case, schedules={"tilelang-c": {"block_tokens": 8, "backward_block_D": 16, "warps": 4}})
+    ratio = torch.full(case.table.result_specs["dx"].shape(case.sizes), 0.05, dtype=torch.float64)
+    ratio[..., 64:] = 1e5
+    ratio[:, :, 0, :9] = 0.7
+    ratio[0, 8:16, :, 16:32] = -1.0
+    wrong = torch.zeros(ratio.shape, dtype=torch.bool)
+    wrong[1, 5, 0, 3] = True
+    return {"case": json.loads(case.to_json()), "errors": asdict(error_map(ratio, wrong))}
 
 
 def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1) -> Store:
@@ -168,7 +191,7 @@ def _findings() -> list[tuple[str, dict[str, Any]]]:
     where = "dx[0, 17, 2, 640] = 0.31, float64 0.28, bound 0.004"
     return [
         document("chunked", "h_post", "value", "h_post[0, 0, 1] = 1.001, float64 1, bound 8.9e-08"),
-        document("tilelang-c", "dx", "value", where, reduction=reduction(27744, 10, 96, 2, 3)),
+        document("tilelang-c", "dx", "value", where, reduction=reduction(27744, 10, 96, 2, 3), drawn=located()),
         document(
             "tir",
             "process",

@@ -75,7 +75,7 @@ def error_pictures(found: Finding) -> list[ErrorPicture]:
     if drawn is not None and drawn.errors is not None and math.prod(drawn.errors.shape) > 1:
         pictures.append(_picture("As it was drawn", drawn.case, drawn.errors, found.fingerprint))
     if errors is not None and math.prod(errors.shape) >= (_LEAST if drawn is not None else 2):
-        title = "As it was drawn" if found.reduction is None else "Minimal"
+        title = "Minimal" if drawn is not None or found.reduction is not None else "As it was drawn"
         pictures.append(_picture(title, found.case, errors, found.fingerprint))
     return pictures
 

@@ -95,7 +95,7 @@ def live_state(run: Run, now: float, unchanged: float) -> Live:
     silent = min(max(0.0, now - leg.started - leg.seconds), unchanged)
     if silent <= _SILENT:
         return Live("running", "Running; this page updates itself.")
-    return Live("silent", "The campaign was killed, or is stopped.", f"No update for {duration(silent)}.")
+    return Live("silent", "The campaign seems to have been killed or stopped.", f"No update for {duration(silent)}.")
 
 
 class _Handler(BaseHTTPRequestHandler):
