@@ -3,17 +3,19 @@
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 
-from mhc import Case, CaseError, files
+from mhc import Case, CaseError, default_case, files
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.findings.finding import Finding, Reduction, read_against, read_case, read_finding
+from oracles.error_map import error_map
 from tests.fuzz.test_minimise import WRONG, found
 from tests.support.mutated import mutated
 
@@ -56,6 +58,12 @@ BAD: dict[str, bytes] = {
     "a reduction that is a list": changed(reduction=[1]),
     "against a list": changed(against=["golden"]),
     "an implementation that is a number": changed(implementation=7),
+    "a reduction with a step of text": changed(reduction={**DOCUMENT["reduction"], "steps": ["first"]}),
+    "errors of text": changed(errors="here"),
+    "errors of another shape": changed(errors=asdict(error_map(torch.tensor([3.0, 4.0]))) | {"shape": [2, 2**62, 9]}),
+    "errors of other letters": changed(errors=asdict(error_map(torch.tensor([3.0]))) | {"cells": ["<script>"]}),
+    "a drawn case that is text": changed(drawn={"case": "text"}),
+    "a drawn case of another operator": changed(drawn={"case": json.loads(default_case(operator="rms_norm").to_json())}),
     "a message that is an object": changed(message={}),
     "variables that are a list": changed(environment={"variables": []}),
 }
@@ -66,7 +74,7 @@ VERBS = {
     "export": ["export", "--to", "tilelang"],
 }
 # A replay asks a file for its case and for names, and for nothing else.
-_FOR_OTHERS = ("a fingerprint", "a reduction", "a message", "variables")
+_FOR_OTHERS = ("a fingerprint", "a reduction", "a message", "variables", "errors", "a drawn case")
 PAIRS = [(what, verb) for what in BAD for verb in VERBS if verb != "replay" or not what.startswith(_FOR_OTHERS)]
 
 

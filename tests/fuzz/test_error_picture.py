@@ -51,6 +51,15 @@ def test_tiles_of_the_schedule_are_matched_to_axes(entry: dict[str, int], wanted
     assert tile_edges(case, mapped(2, 6, 2, 40), replace(PRINT, subject="process")) == []
 
 
+def test_tiles_of_a_store_that_no_campaign_wrote_cost_nothing() -> None:
+    sizes = CASE.table.sizes({"B": 2**17, "S": 1, "n": 2, "D": 2**17})
+    errors = ErrorMap(
+        shape=(2**17, 1, 2, 2**17), cells=("." * 64,) * 64, wrong=1, judged=1, rows=(0, 2**18 - 1), columns=(0, 1)
+    )
+    case = replace(CASE, sizes=sizes, schedules={"mine": {"BLOCK_S": 2**60, "BLOCK_D": 1, "ROWS": 1, "tokens": 3}})
+    assert [list(one.starts) for one in tile_edges(case, errors, PRINT)] == [[]] * 4
+
+
 def test_every_cell_is_drawn_once_with_its_class() -> None:
     errors = replace(mapped(3, 5), cells=("..1NN", "--1?5", "23344"))
     picture = draw("dx", errors)

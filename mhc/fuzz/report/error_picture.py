@@ -13,7 +13,7 @@ from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.report.pictures import Label, Path, Picture
 from mhc.fuzz.report.words import count, cut, plural, short
 from mhc.operator import Operator
-from oracles.error_map import CLASS, EDGES, NOT_JUDGED, SCALE, ErrorMap, block, matrix
+from oracles.error_map import CLASS, EDGES, NOT_JUDGED, SCALE, ErrorMap, block
 
 _WIDTH, _HEIGHT = 300.0, 210.0  # of the largest map: it fits a telephone unscaled
 _LEFT, _TOP, _BELOW = 36, 6, 18
@@ -180,16 +180,20 @@ def tile_edges(case: DrawnCase, errors: ErrorMap, fingerprint: Fingerprint) -> l
         ]
         elsewhere = word.lower() in {one.lower() for one in case.sizes}
         tokens = [one for one in case.table.tokens if one in case.sizes]
+        rows = True
         if len(alike) == 1 and alike[0] == len(shape) - 1:
-            found.append(Tiles(name=name, size=size, of_rows=False, starts=range(size, width, size)))
+            rows, starts = False, _starts((width, 1), 0, 1, size)
         elif len(alike) == 1:
-            found.append(Tiles(name=name, size=size, of_rows=True, starts=_starts(shape, alike[0], alike[0] + 1, size)))
+            starts = _starts(shape, alike[0], alike[0] + 1, size)
         elif word.lower() == "tokens" and tokens and symbols[: len(tokens)] == tokens and len(tokens) < len(shape):
-            found.append(Tiles(name=name, size=size, of_rows=True, starts=_starts(shape, 0, len(tokens), size)))
+            starts = _starts(shape, 0, len(tokens), size)
         elif word.lower() in _ROWS and not elsewhere:
-            found.append(Tiles(name=name, size=size, of_rows=True, starts=range(size, height, size)))
+            starts = _starts((height, 1), 0, 1, size)
         elif word.lower() in _COLUMNS and not elsewhere:
-            found.append(Tiles(name=name, size=size, of_rows=False, starts=range(size, width, size)))
+            rows, starts = False, _starts((width, 1), 0, 1, size)
+        else:
+            continue
+        found.append(Tiles(name=name, size=size, of_rows=rows, starts=starts))
     return found
 
 
@@ -198,16 +202,17 @@ _ROWS, _COLUMNS = frozenset({"m", "rows"}), frozenset({"n", "columns", "cols"})
 
 
 def _starts(shape: Sequence[int], first: int, end: int, size: int) -> list[int]:
-    """Return the rows at which tiles begin that take `size` of the axes from `first` to `end`, together."""
-    inner, long = math.prod(shape[end:-1]), math.prod(shape[first:end])
-    rows = matrix(tuple(shape))[0]
-    if not inner or not long or rows // inner > _MOST_EDGES * size:
+    """Return the rows at which tiles begin that take `size` of the axes from `first` to `end`, together.
+
+    None if there are too many to be drawn.
+    """
+    inner, long, outer = math.prod(shape[end:-1]), math.prod(shape[first:end]), math.prod(shape[:first])
+    if outer * math.ceil(long / size) > _MOST_EDGES:
         return []
-    places = {outer + at * inner for outer in range(0, rows, long * inner) for at in range(0, long, size)}
-    return sorted(places - {0})
+    return [inner * (one * long + at) for one in range(outer) for at in range(0, long, size)][1:]
 
 
-_MOST_EDGES = 128  # more than there are cells are never far enough apart
+_MOST_EDGES = 128  # more are never far enough apart
 
 
 def _symbols(case: DrawnCase, errors: ErrorMap, fingerprint: Fingerprint) -> list[str] | None:
