@@ -48,6 +48,44 @@ def load(spec: str, known: Sequence[Implementation]) -> Implementation:
     return _pick(module, place, name, spec)
 
 
+def spec_of(implementation: Implementation, known: Sequence[Implementation], *, last: str = "") -> str | None:
+    """Return how `load` names an implementation, with the whole path of its file; None if no module has it under a name.
+
+    Args:
+        last: a module that names it only if no other one does.
+    """
+    if any(one is implementation for one in known):
+        return implementation.name
+    if implementation.origin != "built in":
+        return relative_spec(implementation.origin, None)
+    found = [
+        (module.__name__ == last, place, name)
+        for module in [*sys.modules.values()]
+        if (place := _place_of(module)) is not None
+        for name, value in [*vars(module).items()]
+        if value is implementation
+    ]
+    return ":".join(min(found)[1:]) if found else None
+
+
+def _place_of(module: ModuleType) -> str | None:
+    """Return how `load` names a module: its file, or its name if it is in a package, where it may import its neighbours."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(module, ModuleType) or not isinstance(file, str) or not file.endswith(".py"):
+        return None
+    path = Path(file)
+    return module.__name__ if (path.parent / "__init__.py").is_file() else str(path.absolute())
+
+
+def relative_spec(spec: str, folder: Path | None) -> str:
+    """Return a name of an implementation with the path of its file from `folder`, or with the whole path."""
+    place, _, name = spec.rpartition(":")
+    if not place.endswith(".py"):
+        return spec
+    path = Path(place).absolute()
+    return f"{path if folder is None else os.path.relpath(path, folder)}:{name}"
+
+
 def _entry_points() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=ENTRY_POINT_GROUP)}
 
@@ -66,6 +104,8 @@ def _import_file(path: Path) -> ModuleType:
         raise ImplementationError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
+    if str(resolved.parent) not in sys.path:  # as for a script, but last: it may import the files beside it
+        sys.path.append(str(resolved.parent))
     try:
         with _importing(str(path)):
             module_spec.loader.exec_module(module)

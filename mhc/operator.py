@@ -5,12 +5,13 @@ running an implementation and judging it all use this table. Its tensors are des
 """
 
 import functools
+import importlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -266,7 +267,28 @@ class Operator:
 
 
 _REGISTERED: dict[str, Operator] = {}
-OPERATORS: Mapping[str, Operator] = MappingProxyType(_REGISTERED)
+
+
+class _Registered(Mapping[str, Operator]):
+    """The registered operators. Those of the package are registered before the first one is looked up."""
+
+    def __getitem__(self, name: str) -> Operator:
+        return _with_packaged()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_with_packaged())
+
+    def __len__(self) -> int:
+        return len(_with_packaged())
+
+
+def _with_packaged() -> dict[str, Operator]:
+    if "mhc.operators" not in sys.modules:
+        importlib.import_module("mhc.operators")
+    return _REGISTERED
+
+
+OPERATORS: Mapping[str, Operator] = _Registered()
 """All operators by name; `mhc.operators` registers those of the package."""
 
 
@@ -276,7 +298,7 @@ def register(operator: Operator) -> Operator:
     Raises:
         ValueError: another operator has its name.
     """
-    known = _REGISTERED.get(operator.name)
+    known = _with_packaged().get(operator.name)
     if known is not None and _is_packaged(known) and not _is_packaged(operator) and operator.function is not None:
         file = re.sub(r"\W", "_", Path(operator.function.__code__.co_filename).stem)
         operator = replace(operator, name=f"{file}.{operator.name}")

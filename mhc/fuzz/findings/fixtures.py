@@ -1,15 +1,19 @@
 """Fixtures: findings as files that the test suite replays, one test each."""
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import mhc
+from mhc.case import Case
 from mhc.case_json import CaseError
-from mhc.files import replace_text
-from mhc.fuzz.findings.finding import Finding, read_finding
+from mhc.files import read_json, replace_text
+from mhc.fuzz.findings.finding import Finding, read_against, read_case, read_finding
 from mhc.fuzz.findings.ordering import rank
+from mhc.implementation import Implementation
+from mhc.operator import DEFAULT
 from mhc.registry import built_in
 
 REGRESSIONS = Path("tests", "regressions")
@@ -63,6 +67,34 @@ def _plain(found: Finding) -> Finding:
     """Return what a test needs of a finding: without what only reports show."""
     reduction = None if found.reduction is None else replace(found.reduction, steps=())
     return replace(found, reduction=reduction, errors=None, drawn=None)
+
+
+def of(implementation: Implementation, folder: Path) -> Iterator[tuple[Path, Case, str | None]]:
+    """Yield the fixtures in `folder` of an implementation, and the bare cases of its operator, by the names of their files.
+
+    Each has the name of the implementation that it was compared with. Files about others are not read further: an operator
+    that such a file describes must not be known before its module is imported.
+
+    Raises:
+        CaseError: a file is no JSON, or a fixture of the implementation cannot be read; the message names the file.
+    """
+    for path in sorted(folder.glob("*.json")):
+        try:
+            document = read_json(path)
+            fingerprint, case = _of_object(document, "fingerprint"), _of_object(document, "case") or document
+            operator = _of_object(case, "operator") or DEFAULT
+            name = operator if isinstance(operator, str) else _of_object(operator, "name")
+            if name != implementation.operator:
+                continue
+            if fingerprint is not None and _of_object(fingerprint, "implementation") != implementation.name:
+                continue
+            yield path, read_case(path)[0], read_against(path)
+        except CaseError as error:
+            raise CaseError(str(path), str(error)) from error
+
+
+def _of_object(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, Mapping) else None
 
 
 def _is_of(path: Path, found: Finding, folder: Path) -> bool:
