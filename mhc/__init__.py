@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from mhc.implementation import Implementation, ImplementationError, Refused
     from mhc.inputs import Inputs, materialise
     from mhc.notation import DeclarationError
-    from mhc.testing.items import check, parametrize
     from mhc.observation import ContractError, Observation, observe
     from mhc.operators.mhc_pre.api import choose, mhc_pre
     from mhc.operators.mhc_pre.tilelang.api import mhc_backward_tilelang, mhc_forward_pre_tilelang
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from mhc.recipe import Layout, Recipe
     from mhc.reference import Reference, reference
     from mhc.registry import load
+    from mhc.testing.items import check, parametrize
 
 __all__ = [
     "Case",

@@ -1,7 +1,7 @@
 """The pytest plugin: the options, the test that runs, and a summary of what was not judged (docs/pytest.md).
 
-pytest loads it for everybody who has the package installed, so it imports neither PyTorch nor Hypothesis. What checks a kernel
-is in `mhc.testing`, which a test imports; how a test is made of an implementation is in `mhc.items`.
+pytest loads it for everybody who has the package installed, so it imports neither PyTorch nor Hypothesis. What checks a
+kernel is in `mhc.testing`, which only a test imports.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--mhc-cases",
         type=_count,
         metavar="N",
-        help="cases to draw for each implementation. Default: what the test says, else max_examples of the profile of Hypothesis",
+        help="cases to draw for each implementation. Default: what the test says, else max_examples of Hypothesis' profile",
     )
     group.addoption(
         "--mhc-regressions",

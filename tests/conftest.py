@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from tests.support import device, profiles
 
+pytest_plugins = ["mhc.pytest_plugin", "pytester"]
 profiles.register()
 
 TIERS = {

@@ -68,7 +68,8 @@ def parametrize(
             added = inspect.Parameter(_ARGUMENT, inspect.Parameter.KEYWORD_ONLY)
             signature = signature.replace(parameters=[*signature.parameters.values(), added])
         checked.__signature__ = signature  # type: ignore[attr-defined]
-        return pytest.mark.parametrize(_ARGUMENT, parameters)(checked)  # type: ignore[return-value]
+        made: _Test = pytest.mark.parametrize(_ARGUMENT, parameters)(checked)
+        return made
 
     return decorate
 

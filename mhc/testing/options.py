@@ -61,10 +61,15 @@ def place(implementation: Implementation, device: str, options: Options) -> str:
     name, devices = implementation.name, implementation.devices
     wanted = options.device or device
     if wanted and wanted not in devices:
-        pytest.skip(f"{name} runs on {', '.join(devices)}, not on {wanted}")
+        raise _skipped(f"{name} runs on {', '.join(devices)}, not on {wanted}")
     there = [one for one in devices if one == "cpu" or torch.cuda.is_available()]
     if (wanted or "cuda") in there or (there and not wanted):
         return wanted or there[0]
     if options.device:
         pytest.fail(f"--mhc-device {options.device}: PyTorch sees no CUDA device here", pytrace=False)
-    pytest.skip(f"{name} runs on cuda, and PyTorch sees no CUDA device here")
+    raise _skipped(f"{name} runs on cuda, and PyTorch sees no CUDA device here")
+
+
+def _skipped(reason: str) -> BaseException:
+    """Return the exception that skips a test, whose line the summary then shows instead of one of this file."""
+    return pytest.skip.Exception(reason, _use_item_location=True)

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from mhc.testing.options import Options
 from oracles import bound, refusal
 from oracles.judge import outcomes
 from oracles.verdict import Status, Verdict
+from strategies.cases import DTYPES
 from strategies.cases import cases as drawn_cases
 from strategies.rounds import quiet
 
@@ -77,8 +78,8 @@ class Run:
         missing = [f"{name}={value}" for name, value in implementation.env.items() if os.environ.get(name) != value]
         if missing and self._spec is None:
             raise ImplementationError(
-                f"implementation {implementation.name!r}: set {' '.join(missing)} before Python starts, or give it a name in "
-                "a module, so that another process can load it"
+                f"implementation {implementation.name!r}: set {' '.join(missing)} before Python starts, or give it a name "
+                "in a module, so that another process can load it"
             )
         self._apart = bool(missing)
         self._process: _Here | WorkerClient | None = None
@@ -144,15 +145,13 @@ class Run:
 
         name, cases = self._implementation.name, self._options.cases
         spaces = {name: self._implementation.schedule} if self._implementation.schedule else {}
-        strategy = drawn_cases(operator=self._implementation.table.name, spaces=spaces)
+        dtypes = tuple(dtype for dtype in DTYPES if dtype in self._implementation.dtypes)
+        strategy = drawn_cases(operator=self._implementation.table.name, dtypes=dtypes, spaces=spaces)
         settings = hypothesis.settings(
             quiet(cases, phases=(Phase.generate,)), report_multiple_bugs=False, verbosity=Verbosity.quiet
         )
-        with _statistics():
-            try:
-                hypothesis.seed(self._options.seed)(settings(hypothesis.given(strategy)(body)))()
-            except _Wrong:
-                pass  # told below
+        with _statistics(), suppress(_Wrong):
+            hypothesis.seed(self._options.seed)(settings(hypothesis.given(strategy)(body)))()
         if wrong:
             return self._minimised(*wrong[0])
         judged = became.pop("judged", 0)
@@ -235,9 +234,10 @@ def _statistics() -> Iterator[None]:
         yield
         return
 
-    def note(statistics: dict[str, Any]) -> None:
+    def note(statistics: Any) -> None:
         before = getattr(item, "hypothesis_statistics", "")  # of another check in the same test
-        setattr(item, "hypothesis_statistics", before + describe_statistics({**statistics, "nodeid": item.nodeid}))
+        statistics["nodeid"] = item.nodeid
+        item.hypothesis_statistics = before + describe_statistics(statistics)  # type: ignore[attr-defined]
 
-    with collector.with_value(note):
+    with collector.with_value(note):  # type: ignore[arg-type]
         yield

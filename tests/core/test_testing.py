@@ -1,6 +1,7 @@
 """`check(IMPL)` under pytest: a wrong kernel fails with its smallest case, and nothing judged is no success."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mhc import Case, Implementation, ImplementationError, Refused, operator
+from mhc.fuzz.findings.finding import read_finding
 from mhc.testing import check
 
 
@@ -31,11 +33,22 @@ def test_a_right_kernel_passes() -> None:
     check(RIGHT, cases=20)
 
 
-def test_a_wrong_kernel_fails_with_its_smallest_case() -> None:
-    with pytest.raises(
-        AssertionError, match=r"wrong: y: value \(bound\): y\[0\] = .*\n(.*\n)*T = 1, D = 9, dtype = \w+; the case"
-    ):
-        check(Implementation(name="wrong", operator=row_mean, function=forgets_past_eight))
+def test_a_wrong_kernel_fails_with_its_smallest_case(tmp_path: Path) -> None:
+    """No module has it under a name: it is saved, and no command replays it."""
+    wrong = Implementation(name="wrong", operator=row_mean, function=forgets_past_eight)
+    with pytest.raises(AssertionError) as raised:
+        check(wrong, regressions=tmp_path)
+    found, where, case, *_, last = str(raised.value).splitlines()
+    assert found == "MINIMAL wrong: y: value (bound)"
+    assert where.startswith("    y[0] = 0.888888")
+    assert case.startswith("    row_mean-T1D9-fp32-")
+    assert "no command replays it" in last
+    (fixture,) = tmp_path.iterdir()
+    assert read_finding(fixture).reduction is None
+    with pytest.raises(AssertionError, match=r"FOUND AGAIN wrong: y: value \(bound\)"):
+        check(wrong, regressions=tmp_path)
+    check(replace(RIGHT, name="wrong"), cases=5, regressions=tmp_path)
+    assert fixture.exists()
 
 
 def test_nothing_judged_is_no_success() -> None:
@@ -43,7 +56,7 @@ def test_nothing_judged_is_no_success() -> None:
         del case
         return Refused("not today")
 
-    with pytest.raises(AssertionError, match="by sum: none of 10 cases was judged: refused: not today"):
+    with pytest.raises(AssertionError, match="by sum: none of 10 cases was judged: 10 refused: not today"):
         check(replace(RIGHT, supports=refuses), cases=10)
 
 
@@ -55,7 +68,7 @@ def test_the_environment_that_it_declares_must_be_there(monkeypatch: pytest.Monk
     check(needs, cases=5)
 
 
-def test_one_output_and_one_gradient_need_no_tuple_around_them() -> None:
+def test_one_output_and_one_gradient_need_no_tuple_around_them(tmp_path: Path) -> None:
     def alone(x: Tensor) -> Any:
         return by_sum(x)
 
@@ -70,7 +83,7 @@ def test_one_output_and_one_gradient_need_no_tuple_around_them() -> None:
     check(bare, cases=20)
     check(Implementation(name="in a tuple", operator=row_mean, forward=lambda x: (alone(x),)), cases=20)
     with pytest.raises(AssertionError, match=r"a number\.forward returned float for y; expected \[T\]"):
-        check(Implementation(name="a number", operator=row_mean, forward=number), cases=5)
+        check(Implementation(name="a number", operator=row_mean, forward=number), cases=5, regressions=tmp_path)
 
 
 def test_gradients_of_autograd_may_share_memory_as_autograd_s_do() -> None:
