@@ -13,6 +13,7 @@ from hypothesis import Phase, Verbosity
 from hypothesis.statistics import collector, describe_statistics
 
 from mhc.case import Case
+from mhc.case_json import CaseError
 from mhc.fuzz.check.check import check as check_case
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings import fixtures
@@ -109,7 +110,11 @@ class Run:
         if self._options.folder is None:
             return ""
         texts = []
-        for path, case, against in fixtures.of(self._implementation, self._options.folder):
+        try:
+            found_before = [*fixtures.of(self._implementation, self._options.folder)]
+        except CaseError as error:
+            return f"{error}\n    it cannot be replayed: repair it, or delete it"
+        for path, case, against in found_before:
             wrong = [one for one in self._verdicts(case, Level.FULL)[1] if one.status is Status.FAIL]
             if wrong:
                 text = self._described(self._finding(case, wrong[0]), path, wrong[1:])
@@ -180,8 +185,7 @@ class Run:
             root = self._options.root
             stored = small if self._spec is None else replace(small, spec=relative_spec(self._spec, root))
             path = fixtures.write(stored, self._options.folder)
-        text = self._described(small, path, wrong[1:]).replace("FOUND", "MINIMAL", 1)
-        return f"{text}\n    {note}"
+        return self._described(small, path, wrong[1:], note).replace("FOUND", "MINIMAL", 1)
 
     def _confirmed(self, small: Finding, least: float) -> tuple[Finding, str]:
         """Run a case that was minimised here in fresh processes, as a replay does; return the finding, and what came out."""
@@ -198,11 +202,13 @@ class Run:
         reduction = replace(before, reproduced=again.reproduced, runs=again.runs)
         return replace(small, reduction=reduction), str(reduction)
 
-    def _described(self, found: Finding, path: Path | None, others: list[Verdict]) -> str:
-        """Return where, got, wanted and bound, what else fails, and the command that replays the file, or else the case."""
+    def _described(self, found: Finding, path: Path | None, others: list[Verdict], note: str = "") -> str:
+        """Return where, got, wanted, bound, the command that replays the file, or else the case, and what else fails."""
         spec = self._spec and relative_spec(self._spec, self._options.here)
         shown = Path(os.path.relpath(path, self._options.here)) if path is not None else Path("FILE")
         text = describe(replace(found, spec=spec or found.spec), shown, self._device)
+        if note:
+            text += f"\n    {note}"
         if others:
             also = "; ".join(dict.fromkeys(f"{one.subject}: {one.symptom} ({one.oracle})" for one in others))
             text += f"\n    also: {also}"
