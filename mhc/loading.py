@@ -107,7 +107,7 @@ def _import_file(path: Path) -> ModuleType:
     if str(resolved.parent) not in sys.path:  # as for a script, but last: it may import the files beside it
         sys.path.append(str(resolved.parent))
     try:
-        with _importing(str(path)):
+        with importing(str(path)):
             module_spec.loader.exec_module(module)
     except ImplementationError:
         del sys.modules[name]
@@ -116,12 +116,12 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _import_module(name: str) -> ModuleType:
-    with _importing(name):
+    with importing(name):
         return importlib.import_module(name)
 
 
 @contextmanager
-def _importing(place: str) -> Iterator[None]:
+def importing(place: str) -> Iterator[None]:
     """Convert any exception of external code in the block, and any attempt to exit, to an error that names the code.
 
     Raises:
@@ -147,7 +147,7 @@ def _importing(place: str) -> Iterator[None]:
 
 
 def _pick(module: ModuleType, place: str, name: str, spec: str) -> Implementation:
-    with _importing(place):  # a module may define `__getattr__`
+    with importing(place):  # a module may define `__getattr__`
         value = getattr(module, name, None)
         missing = not hasattr(module, name)
     if missing:
@@ -156,5 +156,5 @@ def _pick(module: ModuleType, place: str, name: str, spec: str) -> Implementatio
         raise ImplementationError(f"{place}: has no name {name!r}; {hint}")
     if not isinstance(value, Implementation):
         raise ImplementationError(f"{place}: {name} is {type(value).__name__}; expected an mhc.Implementation")
-    with _importing(place):  # as may a subclass
+    with importing(place):  # as may a subclass
         return replace(value, origin=spec)

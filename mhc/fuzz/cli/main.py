@@ -14,6 +14,7 @@ from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli import minimise, report, serve
 from mhc.fuzz.cli.effective import configured, effective
+from mhc.fuzz.cli.init.verb import init
 from mhc.fuzz.cli.options import load_pairs, load_targets
 from mhc.fuzz.cli.replay_table import replay_table
 from mhc.fuzz.cli.run import run_campaign
@@ -206,6 +207,7 @@ main.add_command(minimise.minimise)
 main.add_command(minimise.promote)
 main.add_command(report.report)
 main.add_command(serve.serve)
+main.add_command(init)
 for verb in VERBS:
     main.add_command(verb)
 

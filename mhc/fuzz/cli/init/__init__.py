@@ -1,0 +1,1 @@
+"""`python -m mhc.fuzz init FILE`: writes the operator and the implementation record for a kernel, and runs them."""
