@@ -12,14 +12,51 @@ Kind = Literal["tensor", "index", "float", "fixed"]
 """A tensor of floats, one of integers, a scalar that is drawn, or a value that stays the same."""
 MISSING = object()
 
-_FLOATS = re.compile(r"(^|_)(eps|epsilon|temperature|temp|theta|alpha|slope|momentum|factor|sm_scale|softmax_scale|softcap|clip)$")
+_FLOATS = re.compile(
+    r"(^|_)(eps|epsilon|temperature|temp|theta|alpha|slope|momentum|factor|sm_scale|softmax_scale|softcap|clip)$"
+)
 _INTEGERS = re.compile(
     r"(^|_)(dim|axis|k|topk|groups?|heads?|causal|training|inplace|iters?|repeats?)$|^(num|n|is|use|has)_|_size$"
 )
 _INDICES = re.compile(r"(^|_)(idx|index|indices|ids?|targets?|labels?|positions?|offsets?|tokens?)$")
 _METHODS = frozenset(
-    "shape dtype device float half double to size stride dim ndim numel view reshape contiguous is_contiguous transpose permute "
-    "unsqueeze squeeze mean sum square pow mT T expand flatten element_size type_as new_empty new_zeros softmax exp abs".split()
+    [
+        "shape",
+        "dtype",
+        "device",
+        "float",
+        "half",
+        "double",
+        "to",
+        "size",
+        "stride",
+        "dim",
+        "ndim",
+        "numel",
+        "view",
+        "reshape",
+        "contiguous",
+        "is_contiguous",
+        "transpose",
+        "permute",
+        "unsqueeze",
+        "squeeze",
+        "mean",
+        "sum",
+        "square",
+        "pow",
+        "mT",
+        "T",
+        "expand",
+        "flatten",
+        "element_size",
+        "type_as",
+        "new_empty",
+        "new_zeros",
+        "softmax",
+        "exp",
+        "abs",
+    ]
 )
 _USUAL = {"eps": (1e-6, 1e-5), "epsilon": (1e-6, 1e-5)}
 
@@ -138,6 +175,12 @@ def _used(found: Mapping[str, Hint], node: ast.AST) -> None:
         if node.attr in _METHODS and not hint.said:
             hint.said = True
             hint.kind = "index" if _INDICES.search(hint.name) else "tensor"
+    if isinstance(node, ast.Attribute) and node.attr in {"t", "T", "mT"} and (name := _root(node)) in found:
+        found[name].least = max(found[name].least, 2)
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("linear") and len(node.args) > 1:
+        name = _root(node.args[1])
+        if name in found:
+            found[name].least = max(found[name].least, 2)
     if isinstance(node, (ast.Subscript, ast.Call)):
         _position(found, node)
     if isinstance(node, ast.Assign):
@@ -163,6 +206,11 @@ def _position(found: Mapping[str, Hint], node: ast.Subscript | ast.Call) -> None
         where = arguments[0] if method in {"size", "stride"} and len(arguments) == 1 else None
     else:
         name, where = _shape_of(node.value, ("shape",)), node.slice
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+        new = [isinstance(one, ast.Constant) and one.value is None for one in parts]
+        if any(new) and "..." not in ast.unparse(node.slice) and _root(node.value) in found:  # x[:, None]
+            hint = found[_root(node.value)]
+            hint.rank = hint.rank or new.count(False)
     at = None if where is None else _literal(where)
     if name in found and type(at) is int:
         found[name].least = max(found[name].least, at + 1 if at >= 0 else -at)
@@ -184,7 +232,12 @@ def _assigned(found: Mapping[str, Hint], target: ast.expr, value: ast.expr) -> N
         where: object = MISSING
         if isinstance(value, ast.Subscript):
             name, where = _shape_of(value.value, ("shape",)), _literal(value.slice)
-        elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "size" and value.args:
+        elif (
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Attribute)
+            and value.func.attr == "size"
+            and value.args
+        ):
             base = value.func.value
             name, where = (base.id if isinstance(base, ast.Name) else ""), _literal(value.args[0])
         if name in found and isinstance(where, int):
@@ -199,6 +252,13 @@ def _pairs(node: ast.Assign) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield from zip(target.elts, node.value.elts, strict=True)  # type: ignore[attr-defined]
         else:
             yield target, node.value
+
+
+def _root(node: ast.expr) -> str:
+    """Return the name at the start of a chain, as x in `x.float().t()`."""
+    while isinstance(node, (ast.Attribute, ast.Call)):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _shape_of(node: ast.expr, attributes: Sequence[str]) -> str:

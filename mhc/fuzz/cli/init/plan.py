@@ -1,14 +1,12 @@
 """Which functions of a file are the kernel and the reference, how they are called, and in which shapes."""
 
+import ast
 import importlib
 import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-
-import ast
 
 import click
 
@@ -76,9 +74,7 @@ def _chosen(options: Sequence[Function], option: str, question: str, path: Path,
     raise SurveyError(f"{path}: has {len(names)} functions that it could be, {', '.join(names)}; give {option}")
 
 
-def plan_of(
-    source: Path, output: Path, found: Survey, kernel: Function, reference: Function | None, device: str
-) -> Plan:
+def plan_of(source: Path, output: Path, found: Survey, kernel: Function, reference: Function | None, device: str) -> Plan:
     """Return what the file is to hold. The source is imported, and the reference called, if there is one.
 
     Raises:
@@ -106,7 +102,11 @@ def plan_of(
             "tensors and scalars of type float, and other arguments are constants"
         )
     fixed = {name: None if value is MISSING else value for name, value in fixed.items()}
-    seen = {name: one for name, one in seen.items() if name in names or name in fixed or reference is None or _needed(name, shown)}
+    seen = {
+        name: one
+        for name, one in seen.items()
+        if name in names or name in fixed or reference is None or _needed(name, shown)
+    }
     tensors = {name: one for name, one in seen.items() if one.kind in {"tensor", "index"}}
     if reference is None:
         proposed = Guess({name: _proposed(one) for name, one in tensors.items()}, {}, {})

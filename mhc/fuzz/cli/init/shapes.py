@@ -65,6 +65,7 @@ def _guess(trials: Trials, first: Start, hints: Mapping[str, Hint]) -> Guess:
     keywords: dict[str, str] = {}
     notes: dict[str, str] = {}
     factors = dict.fromkeys(range(len(parts)), 1)
+    quotients: dict[str, int] = {}
     for at, base in repeated.items():
         keywords[names[at]] = f"{names[base]}*{fresh.symbol('G')}"
         notes[names[at]] = f"multiples of {names[base]} work, other sizes do not"
@@ -75,7 +76,8 @@ def _guess(trials: Trials, first: Start, hints: Mapping[str, Hint]) -> Guess:
         if number is None:
             notes[name] = "not all sizes work: give its range or a formula"
         elif number > 1:
-            factors[at], keywords[name] = number, f"{number}*{fresh.symbol(f'{name}_{number}')}"
+            part_of = fresh.symbol(f"{name}_{number}")
+            factors[at], keywords[name], quotients[part_of] = number, f"{number}*{part_of}", at
             notes[name] = f"only multiples of {number} work"
     symbols = {axis: names[at] for at, part in enumerate(parts) for axis in part}
     for axis, factor in first.factors.items():
@@ -93,7 +95,9 @@ def _guess(trials: Trials, first: Start, hints: Mapping[str, Hint]) -> Guess:
         ends[name] = fitting[0] if fitting else "2"
         notes[name] = "larger ones fail" if fitting else "no end of the range was found: give the right one"
     tokens = _tokens(trials, shapes, symbols, first.ranks, keywords)
-    keywords |= _outputs(trials, shapes, symbols, fresh)
+    known = {symbol: shapes[name][at] for (name, at), symbol in symbols.items()}
+    known |= {one: sizes[names[at]] // factors[at] for one, at in quotients.items()}
+    keywords |= _outputs(trials, shapes, known, fresh)
     star = len(tokens) == 1 and _any_rank(trials, shapes, symbols, tokens[0], hints)
     if tokens:
         keywords["tokens"] = f"*{tokens[0]}" if star else ", ".join(tokens)
@@ -121,9 +125,16 @@ def _split(trials: Trials, first: Start, parts: Sequence[Part]) -> tuple[list[Pa
             (
                 some
                 for some in alone
-                if len(some) < len(part) and not first.factors and all(
+                if len(some) < len(part)
+                and not first.factors
+                and all(
                     trials.works(
-                        first.shapes({axis: times * base if axis in some else base if axis in part else 2 * base for axis in first.axes})
+                        first.shapes(
+                            {
+                                axis: times * base if axis in some else base if axis in part else 2 * base
+                                for axis in first.axes
+                            }
+                        )
                     )
                     for times in (2, 3)
                 )
@@ -165,7 +176,8 @@ class _Fresh:
 
     def symbol(self, wanted: str) -> str:
         """Return a name like `wanted`, and take it."""
-        found = next(one for one in (wanted, *(f"{wanted}{at}" for at in itertools.count(1))) if one not in self.taken)
+        numbered = (f"{wanted}{at}" for at in itertools.count(1))
+        found = next(one for one in itertools.chain([wanted], numbered) if one not in self.taken)
         self.taken.add(found)
         return found
 
@@ -184,7 +196,9 @@ def _tokens(
         has = {name: where for (name, where), one in symbols.items() if one == symbol}
         alike = all([symbols[name, place] for place in range(where)] == found for name, where in has.items())
         once = list(symbols.values()).count(symbol) == len(has)
-        others = [name for name in ranks if name not in has and any(symbols[name, place] in found for place in range(ranks[name]))]
+        others = [
+            name for name in ranks if name not in has and any(symbols[name, place] in found for place in range(ranks[name]))
+        ]
         if not alike or not once or others or symbol in derived or not independent(trials, shapes, has):
             break
         found.append(symbol)
@@ -202,25 +216,23 @@ def _any_rank(
     with_it = [name for (name, _), one in symbols.items() if one == token]
     if not any(hints[name].flattened for name in with_it):
         return False
-    variants = [{name: (*lead, *shape[1:]) if name in with_it else shape for name, shape in shapes.items()} for lead in ((), (2, 3))]
+    variants = [
+        {name: (*lead, *shape[1:]) if name in with_it else shape for name, shape in shapes.items()} for lead in ((), (2, 3))
+    ]
     return all(trials.works(one) for one in variants)
 
 
-def _outputs(
-    trials: Trials,
-    shapes: Mapping[str, tuple[int, ...]],
-    symbols: Mapping[tuple[str, int], str],
-    fresh: _Fresh,
-) -> dict[str, str]:
+def _outputs(trials: Trials, shapes: Mapping[str, tuple[int, ...]], known: dict[str, int], fresh: _Fresh) -> dict[str, str]:
     """Return formulas for sizes of outputs that no axis of an input has."""
-    known = {symbol: shapes[name][at] for (name, at), symbol in symbols.items()}
     found: dict[str, str] = {}
     for size in [one for output in trials.call(trials.inputs(shapes)) or () for one in output.shape]:
         if size in known.values():
             continue
         pairs = itertools.combinations(known.items(), 2)
         options = [(number * one, f"{number}*{name}") for number in (2, 3, 4) for name, one in known.items()]
-        options += [(one // number, f"{name}//{number}") for number in (2, 4) for name, one in known.items() if not one % number]
+        options += [
+            (one // number, f"{name}//{number}") for number in (2, 4) for name, one in known.items() if not one % number
+        ]
         options += [text for (a, x), (b, y) in pairs for text in ((x * y, f"{a}*{b}"), (x + y, f"{a}+{b}"))]
         fitting = [text for value, text in options if value == size]
         if fitting:

@@ -113,7 +113,9 @@ def survey(text: str, path: str) -> Survey:
     mentions = {one.name: _names(one) for one in (*defined, *classes)}
     launching = {name for name in mentions if name not in kernels and (name in ops or _launches(name, mentions, kernels))}
     launching |= {one.name for one in (*defined, *classes) if one.name not in kernels and _subscripted_call(one)}
-    while more := {name for name in mentions if name not in launching and name not in kernels and mentions[name] & launching}:
+    while more := {
+        name for name in mentions if name not in launching and name not in kernels and mentions[name] & launching
+    }:
         launching |= more
     with_backward = {name for name in ops if f"{name}.register_autograd" in text}
     through = {one.name for one in classes if any("Function" in ast.unparse(base) for base in one.bases)} | with_backward

@@ -44,7 +44,9 @@ class Plan:
     @property
     def name(self) -> str:
         """Return the operator's name, and the implementation's."""
-        return re.sub(r"\W+", "_", self.kernel.op.replace("::", "_") or self.kernel.name.partition(".")[0]).strip("_").lower()
+        return (
+            re.sub(r"\W+", "_", self.kernel.op.replace("::", "_") or self.kernel.name.partition(".")[0]).strip("_").lower()
+        )
 
     @property
     def tensors(self) -> list[str]:
@@ -62,7 +64,11 @@ def text_of(plan: Plan) -> str:
     docstring = f'"""Checks {plan.kernel.name} of {plan.source.name} {against}: python -m mhc.fuzz --impl {spec}"""'
     folder = os.path.relpath(plan.root, plan.output.parent)
     place = "Path(__file__).parent" if folder == "." else f"Path(__file__).parent / {folder!r}"
-    load = f"import {plan.module} as source" if _importable(plan.module) else f"source = importlib.import_module({plan.module!r})"
+    load = (
+        f"import {plan.module} as source"
+        if _importable(plan.module)
+        else f"source = importlib.import_module({plan.module!r})"
+    )
     lines = [
         docstring,
         "",
@@ -137,7 +143,9 @@ def _forward(plan: Plan) -> list[str]:
     lines = [f"def forward({_signature(plan)}):"]
     if plan.out:
         lead = plan.tensors[0]
-        lines.append(f"    {plan.out} = torch.full_like({lead}, float('nan'))  # guessed: the result has the shape of {lead}")
+        lines.append(
+            f"    {plan.out} = torch.full_like({lead}, float('nan'))  # guessed: the result has the shape of {lead}"
+        )
         called = _call(f"source.{plan.kernel.name}", plan.names, plan, plan.kernel, extra=(plan.out,))
         return [*(line.replace("'", '"') for line in lines), f"    {called}", f"    return {plan.out}"]
     called = _call(f"source.{plan.kernel.name}", plan.names, plan, plan.kernel)

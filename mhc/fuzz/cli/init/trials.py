@@ -15,7 +15,8 @@ from mhc.fuzz.cli.init.hints import Hint
 Shapes = Mapping[str, tuple[int, ...]]
 _LARGEST = 2**22
 """Elements of a tensor in a call, at most."""
-_CALLS = 4000
+_CALLS = 3000
+"""Calls, at most."""
 
 
 @dataclass
@@ -82,6 +83,11 @@ class Start:
         """Return all axes, as the name of a tensor and a position."""
         return [(name, at) for name, rank in self.ranks.items() for at in range(rank)]
 
+    @property
+    def equal(self) -> dict[str, tuple[int, ...]]:
+        """Return shapes in which all axes have one size."""
+        return self.shapes(dict.fromkeys(self.axes, 2 * self.grain))
+
     def shapes(self, sizes: Mapping[tuple[str, int], int]) -> dict[str, tuple[int, ...]]:
         """Return the shapes for a size of each axis, without its factor."""
         return {
@@ -96,17 +102,17 @@ def start(trials: Trials, hints: Mapping[str, Hint]) -> Start | None:
     known = {one.rank for one in hints.values() if one.rank} or {2}
     choices = [_ranks(hints[name], trials.kinds[name], max(known), first=name == names[0]) for name in names]
     order = sorted(itertools.product(*(enumerate(some) for some in choices)), key=lambda one: sum(at for at, _ in one))
-    candidates = [{name: rank for name, (_, rank) in zip(names, one, strict=True)} for one in order[:200]]
+    candidates = [{name: rank for name, (_, rank) in zip(names, one, strict=True)} for one in order[:60]]
     kinds = dict(trials.kinds)
-    flips = [(), *((name,) for name in names if not hints[name].said), *((name,) for name in names)]
-    for grain, flip in itertools.product((6, 8, 64), flips):
+    flips: list[tuple[str, ...]] = [(), *((name,) for name in names if not hints[name].said), *((name,) for name in names)]
+    for flip in flips:
         trials.kinds = {name: _other(kind) if name in flip else kind for name, kind in kinds.items()}
-        for ranks in candidates:
-            found = Start(ranks, grain, {})
-            if trials.works(found.shapes(dict.fromkeys(found.axes, 2 * grain))):
-                return found
+        starts = (Start(ranks, grain, {}) for ranks in candidates for grain in (6, 8, 64))
+        works = [one for one in starts if trials.works(one.equal)]
+        if works:  # an output of more axes than any input has comes from sizes that were not meant to meet
+            return next((one for one in works if _output_rank(trials, one) <= max(one.ranks.values())), works[0])
     trials.kinds = kinds
-    for ranks in candidates[:40]:
+    for ranks in candidates[:20]:
         for axis, factor in itertools.product(Start(ranks, 6, {}).axes, (2, 3)):
             found = Start(ranks, 6, {axis: factor})
             if trials.works(found.shapes(dict.fromkeys(found.axes, 12))):
@@ -114,12 +120,20 @@ def start(trials: Trials, hints: Mapping[str, Hint]) -> Start | None:
     return None
 
 
+def _output_rank(trials: Trials, found: Start) -> int:
+    return max(one.dim() for one in trials.call(trials.inputs(found.equal)) or ())
+
+
 def _ranks(hint: Hint, kind: str, usual: int, *, first: bool) -> list[int]:
     """Return the numbers of axes to try, most likely first."""
     if hint.rank is not None:
         return [hint.rank]
-    vector = kind == "index" or any(part in hint.name for part in ("weight", "bias", "gamma", "beta", "scale")) or hint.name in "wb"
-    tried = [1, usual, 2, 3] if vector and not first else [usual, 2, 3, 1, 4]
+    vector = (
+        kind == "index"
+        or any(part in hint.name for part in ("weight", "bias", "gamma", "beta", "scale"))
+        or hint.name in "wb"
+    )
+    tried = [1, usual, 2, 3] if kind == "index" or (vector and not first) else [usual, 2, 3, 1, 4]
     if hint.flattened:
         tried = [2, *tried]
     return [one for one in dict.fromkeys(tried) if one >= hint.least] or [hint.least]
@@ -138,7 +152,11 @@ def groups(trials: Trials, found: Start) -> list[list[tuple[str, int]]]:
         first, *others = free
         sets = ([first, *some] for size in range(len(others)) for some in itertools.combinations(others, size))
         group = next(
-            (one for one in sets if trials.works(found.shapes({axis: other if axis in one else base for axis in found.axes}))),
+            (
+                one
+                for one in sets
+                if trials.works(found.shapes({axis: other if axis in one else base for axis in found.axes}))
+            ),
             free,
         )
         parts.append(group)
@@ -150,9 +168,7 @@ def divisor(trials: Trials, found: Start, parts: Sequence[Sequence[tuple[str, in
     """Return the number of which the sizes of a group must be a multiple, 1 for none; None if it is not found."""
 
     def works(size: int) -> bool:
-        return trials.works(
-            found.shapes({one: size if one in parts[at] else 2 * found.grain for one in found.axes})
-        )
+        return trials.works(found.shapes({one: size if one in parts[at] else 2 * found.grain for one in found.axes}))
 
     for number in (1, 2, 3, 4, 8, 16, 32, 64, 128):
         if all(works(number * times) for times in (5, 7)):

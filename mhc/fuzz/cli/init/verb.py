@@ -1,5 +1,6 @@
 """The verb `init`: finds a kernel and its reference in a file, guesses shapes, writes the operator, and checks it."""
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -26,6 +27,8 @@ _CASES = 50
 @click.option("--yes", is_flag=True, help="Ask nothing.")
 @click.option("--run/--no-run", "runs", default=True, help="Run a short campaign on it.  [default: run]")
 @click.option("--cases", type=click.IntRange(min=1), default=_CASES, show_default=True, help="Cases of that campaign.")
+@click.option("--seed", type=click.IntRange(min=0), help="Its seed; the same seed draws the same cases.")
+@click.option("--fixtures", type=click.Path(file_okay=False, path_type=Path), help="Its folder for fixtures.")
 @click.pass_context
 def init(
     context: click.Context,
@@ -37,6 +40,8 @@ def init(
     yes: bool,
     runs: bool,
     cases: int,
+    seed: int | None,
+    fixtures: Path | None,
 ) -> None:
     """Write the operator and the record for a kernel in a Python file, and check it with a short campaign.
 
@@ -68,16 +73,23 @@ def init(
         click.echo(f"    {name} = {notation}")
     if reference is None:
         raise click.UsageError(
-            f"{kernel_file} has no reference: write one in place of the line `raise NotImplementedError` in {target}, correct "
-            f"the axes above it, and run: python -m mhc.fuzz --impl {target}:IMPL"
+            f"{kernel_file} has no reference: write one in place of the line `raise NotImplementedError` in {target}, "
+            f"correct the axes above it, and run: python -m mhc.fuzz --impl {target}:IMPL"
         )
     try:
         load(f"{target}:IMPL")
     except ImplementationError as error:
         raise click.UsageError(f"a guess in {target} is wrong, please correct it: {error}") from error
     if found.dsl == "tilelang" and device == "cpu":
-        raise click.UsageError(f"TileLang kernels need a GPU, and PyTorch sees none; there: python -m mhc.fuzz --device cuda --impl {target}:IMPL")
-    command = ["--cases", str(cases), *(("--device", "cuda") if device == "cuda" else ()), "--impl", f"{target}:IMPL"]
-    click.echo(f"python -m mhc.fuzz {' '.join(command)}")
+        raise click.UsageError(
+            f"TileLang kernels need a GPU, and PyTorch sees none; there: python -m mhc.fuzz --device cuda --impl {target}:IMPL"
+        )
+    command = ["--minutes", "1", "--cases", str(cases), *(("--device", "cuda") if device == "cuda" else ())]
+    command += [
+        *(() if seed is None else ("--seed", str(seed))),
+        *(() if fixtures is None else ("--fixtures", str(fixtures))),
+    ]
+    command += ["--impl", f"{target}:IMPL"]
+    click.echo(f"python -m mhc.fuzz {shlex.join(command)}")
     if runs:
         context.find_root().command.main(command, standalone_mode=False)
