@@ -19,45 +19,11 @@ _INTEGERS = re.compile(
     r"(^|_)(dim|axis|k|topk|groups?|heads?|causal|training|inplace|iters?|repeats?)$|^(num|n|is|use|has)_|_size$"
 )
 _INDICES = re.compile(r"(^|_)(idx|index|indices|ids?|targets?|labels?|positions?|offsets?|tokens?)$")
-_METHODS = frozenset(
-    [
-        "shape",
-        "dtype",
-        "device",
-        "float",
-        "half",
-        "double",
-        "to",
-        "size",
-        "stride",
-        "dim",
-        "ndim",
-        "numel",
-        "view",
-        "reshape",
-        "contiguous",
-        "is_contiguous",
-        "transpose",
-        "permute",
-        "unsqueeze",
-        "squeeze",
-        "mean",
-        "sum",
-        "square",
-        "pow",
-        "mT",
-        "T",
-        "expand",
-        "flatten",
-        "element_size",
-        "type_as",
-        "new_empty",
-        "new_zeros",
-        "softmax",
-        "exp",
-        "abs",
-    ]
+_METHODS = re.compile(
+    r"shape|dtype|device|float|half|double|to|size|stride|dim|ndim|numel|view|reshape|contiguous|is_contiguous|transpose|permute|"
+    r"unsqueeze|squeeze|mean|sum|square|pow|t|mT|T|expand|flatten|element_size|type_as|new_empty|new_zeros|softmax|exp|abs"
 )
+"""Attributes that tensors have and numbers do not."""
 _USUAL = {"eps": (1e-6, 1e-5), "epsilon": (1e-6, 1e-5)}
 
 
@@ -141,7 +107,7 @@ def _annotated(hint: Hint, text: str) -> None:
     if "None" in text or "Optional" in text:
         hint.optional = True
     if "Tensor" in text:
-        hint.kind, hint.said = "index" if re.match(r"(Int|UInt|Long)", text) else "tensor", True
+        hint.kind, hint.said = "index" if re.match(r"(Int|UInt|Long)", text) or _INDICES.search(hint.name) else "tensor", True
         shape = re.search(r"Tensor, '([^']*)'", text)
         if shape:
             axes = [one.lstrip("*#") for one in shape.group(1).split()]
@@ -172,7 +138,7 @@ def _used(found: Mapping[str, Hint], node: ast.AST) -> None:
     """Note what one node says of a parameter."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in found:
         hint = found[node.value.id]
-        if node.attr in _METHODS and not hint.said:
+        if _METHODS.fullmatch(node.attr) and not hint.said:
             hint.said = True
             hint.kind = "index" if _INDICES.search(hint.name) else "tensor"
     if isinstance(node, ast.Attribute) and node.attr in {"t", "T", "mT"} and (name := _root(node)) in found:

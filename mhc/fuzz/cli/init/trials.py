@@ -15,6 +15,8 @@ from mhc.fuzz.cli.init.hints import Hint
 Shapes = Mapping[str, tuple[int, ...]]
 _LARGEST = 2**22
 """Elements of a tensor in a call, at most."""
+_LONGEST = 300
+"""The sum of the sizes of all axes, at most twice this, where a size must be a multiple of 64."""
 _CALLS = 3000
 """Calls, at most."""
 
@@ -98,26 +100,36 @@ class Start:
 
 def start(trials: Trials, hints: Mapping[str, Hint]) -> Start | None:
     """Return shapes that work: all sizes equal, then one axis twice as long as the others; None where none was found."""
-    names = list(trials.kinds)
-    known = {one.rank for one in hints.values() if one.rank} or {2}
-    choices = [_ranks(hints[name], trials.kinds[name], max(known), first=name == names[0]) for name in names]
-    order = sorted(itertools.product(*(enumerate(some) for some in choices)), key=lambda one: sum(at for at, _ in one))
-    candidates = [{name: rank for name, (_, rank) in zip(names, one, strict=True)} for one in order[:60]]
-    kinds = dict(trials.kinds)
+    names, kinds = list(trials.kinds), dict(trials.kinds)
     flips: list[tuple[str, ...]] = [(), *((name,) for name in names if not hints[name].said), *((name,) for name in names)]
-    for flip in flips:
+    for flip in dict.fromkeys(flips):
         trials.kinds = {name: _other(kind) if name in flip else kind for name, kind in kinds.items()}
-        starts = (Start(ranks, grain, {}) for ranks in candidates for grain in (6, 8, 64))
-        works = [one for one in starts if trials.works(one.equal)]
-        if works:  # an output of more axes than any input has comes from sizes that were not meant to meet
-            return next((one for one in works if _output_rank(trials, one) <= max(one.ranks.values())), works[0])
+        candidates, first = _candidates(trials.kinds, hints), None
+        for ranks, grain in itertools.product(candidates, (6, 8, 64)):
+            found = Start(ranks, grain, {})
+            if sum(ranks.values()) * grain > _LONGEST or not trials.works(found.equal):
+                continue
+            # an output of more axes than any input has comes from sizes that were not meant to meet
+            if _output_rank(trials, found) <= max(ranks.values()):
+                return found
+            first = first or found
+        if first is not None:
+            return first
     trials.kinds = kinds
-    for ranks in candidates[:20]:
+    for ranks in _candidates(kinds, hints)[:20]:
         for axis, factor in itertools.product(Start(ranks, 6, {}).axes, (2, 3)):
             found = Start(ranks, 6, {axis: factor})
             if trials.works(found.shapes(dict.fromkeys(found.axes, 12))):
                 return found
     return None
+
+
+def _candidates(kinds: Mapping[str, str], hints: Mapping[str, Hint]) -> list[dict[str, int]]:
+    """Return numbers of axes for all tensors, most likely first."""
+    usual = max({one.rank for one in hints.values() if one.rank} or {2})
+    choices = [_ranks(hints[name], kind, usual, first=at == 0) for at, (name, kind) in enumerate(kinds.items())]
+    order = sorted(itertools.product(*(enumerate(some) for some in choices)), key=lambda one: sum(at for at, _ in one))
+    return [{name: rank for name, (_, rank) in zip(kinds, one, strict=True)} for one in order[:60]]
 
 
 def _output_rank(trials: Trials, found: Start) -> int:

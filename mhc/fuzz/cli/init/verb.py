@@ -84,7 +84,7 @@ def init(
         raise click.UsageError(
             f"TileLang kernels need a GPU, and PyTorch sees none; there: python -m mhc.fuzz --device cuda --impl {target}:IMPL"
         )
-    command = ["--minutes", "1", "--cases", str(cases), *(("--device", "cuda") if device == "cuda" else ())]
+    command = ["--minutes", "2", "--cases", str(cases), *(("--device", "cuda") if device == "cuda" else ())]
     command += [
         *(() if seed is None else ("--seed", str(seed))),
         *(() if fixtures is None else ("--fixtures", str(fixtures))),
