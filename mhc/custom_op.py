@@ -3,24 +3,26 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from mhc.case import Case
 from mhc.declaration import operator
-from mhc.implementation import Implementation, ImplementationError
+from mhc.implementation import Implementation, ImplementationError, Refused
 from mhc.operator import Operator
 from mhc.tensor_spec import FIXED, TensorSpec
 
 
 def from_custom_op(name: str, /, *, reference: Callable[..., Any], **declared: Any) -> Implementation:
-    """Return the implementation that a custom operator is, as in `from_custom_op("ns::rms_norm", reference=..., x="[T, D]")`.
+    """Return the implementation that a custom operator is: `from_custom_op("ns::op", reference=f, x="[T, D] storage")`.
 
     Its schema says which arguments are tensors, which of them may be None (`Tensor?`) or are written (`Tensor(a!)`), and
-    the defaults of scalars; arguments of type float are drawn, others stay at their default, or at the value given. A written
-    argument that the reference does not have is an output: it gets a tensor of NaN. Other written arguments follow the results,
-    as outputs too. The implementation has a backward if one is registered with autograd and the operator writes nothing.
+    the defaults of scalars; arguments of type float are drawn, others stay at their default, or at the value given. A
+    written argument that the reference does not have is an output: it gets a tensor of NaN. Other written arguments follow
+    the results, as outputs too. There is a backward if one is registered with autograd and the operator writes nothing.
 
     Args:
         name: the qualified name; the library that defines the operator must have been imported.
@@ -89,8 +91,14 @@ class _CustomOp:
         devices = tuple(one.lower() for one in ("CPU", "CUDA") if self._has(one) or self._has("CompositeExplicitAutograd"))
         implicit = ("cpu", "cuda") if self._has("CompositeImplicitAutograd") else ()
         self._require(bool(devices or implicit), "has no kernel for a CPU or a GPU")
-        stage = {"function" if differentiable else "forward": call}
-        return Implementation(name=self.name, operator=table, devices=devices or implicit, **stage)
+        return Implementation(
+            name=self.name,
+            operator=table,
+            devices=devices or implicit,
+            function=call if differentiable else None,
+            forward=None if differentiable else call,
+            supports=partial(_writable, mutates),
+        )
 
     def _require(self, condition: bool, message: str) -> None:
         if not condition:
@@ -130,9 +138,9 @@ class _Reference:
         self.fixed = {name: value for name, value in fixed.items() if name in there}
         scalars = [name for name in named if name not in tensors]
         self.unused = [name for name in scalars if name not in there]
-        kinds = [(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in tensors]
-        kinds += [(name, inspect.Parameter.KEYWORD_ONLY) for name in scalars]
-        self.__signature__ = inspect.Signature([inspect.Parameter(*one) for one in kinds])
+        parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in tensors]
+        parameters += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in scalars]
+        self.__signature__ = inspect.Signature(parameters)
         self.__name__, self.__module__, self.__qualname__ = (
             getattr(function, part, "") for part in ("__name__", "__module__", "__qualname__")
         )
@@ -165,7 +173,14 @@ class _Call:
         made = {name: _unwritten(self.table, spec, given) for name, spec in zip(self.outs, specs, strict=False)}
         results = self.overload(**given, **made, **scalars, **self.fixed)
         returned = () if results is None else tuple(results) if isinstance(results, (tuple, list)) else (results,)
-        return (*returned, *made.values(), *(given[name] for name in self.mutates))  # type: ignore[arg-type]  # not optional
+        return (*returned, *made.values(), *(given[name] for name in self.mutates))
+
+
+def _writable(names: Sequence[str], case: Case) -> Literal[True] | Refused:
+    for name in names:
+        if name in case.tensors and case.tensors[name].layout.expand:
+            return Refused(f"writes {name}, whose elements share memory")
+    return True
 
 
 def _is_tensor(argument: Any) -> bool:

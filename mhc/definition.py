@@ -180,11 +180,13 @@ class _Import:
         names = {one.id for one in ast.walk(tree) if isinstance(one, ast.Name)}
         if names - self.definition.axes.keys():
             raise refused
-        free = {one for one in names if self._variable(one)}
-        if not free:
-            if not eval(plain, {"__builtins__": {}}, dict(self.constant)):
+        if left == right and isinstance(tree.ops[0], ast.Eq):
+            return
+        if names <= {one for one, size in self.constant.items() if size is not None}:
+            if not eval(plain, {"__builtins__": {}}, dict(self.constant)):  # names of axes, numbers and operators
                 raise DeclarationError(f"constraint {text!r} does not hold for its constant axes")
             return
+        free = {one for one in names if self._variable(one)}
         if isinstance(tree.ops[0], ast.Eq):
             for one, other in ((left, right), (right, left)):
                 if one in free and one not in expression.symbols(other):
@@ -252,7 +254,7 @@ class _Import:
     def _function(
         self, names: dict[str, Any], tensors: list[str], scalars: list[str], fixed: Mapping[str, Any]
     ) -> Callable[..., Any]:
-        """Return `run` with its tensors as positional and its scalars as keyword-only arguments, under the definition's name."""
+        """Return `run` under the definition's name: tensors are positional, scalars keyword-only arguments."""
         arguments = ", ".join([*tensors, *(["*", *scalars] if scalars else [])])
         passed = ", ".join(f"{one}={fixed[one]!r}" if one in fixed else f"{one}={one}" for one in self.definition.inputs)
         text = f"def {self.definition.name}({arguments}):\n    return run({passed})\n"

@@ -107,7 +107,10 @@ def _annotated(hint: Hint, text: str) -> None:
     if "None" in text or "Optional" in text:
         hint.optional = True
     if "Tensor" in text:
-        hint.kind, hint.said = "index" if re.match(r"(Int|UInt|Long)", text) or _INDICES.search(hint.name) else "tensor", True
+        hint.kind, hint.said = (
+            "index" if re.match(r"(Int|UInt|Long)", text) or _INDICES.search(hint.name) else "tensor",
+            True,
+        )
         shape = re.search(r"Tensor, '([^']*)'", text)
         if shape:
             axes = [one.lstrip("*#") for one in shape.group(1).split()]

@@ -114,14 +114,11 @@ def plan_of(source: Path, output: Path, found: Survey, kernel: Function, referen
         callable_ = _imported(source, root, module, reference.name)
         scalars = {name: one.values[0] for name, one in seen.items() if one.kind == "float"}
         try:
-            with importing(f"{source}: {reference.name}"):
-                proposed = guess(callable_, tensors, {**scalars, **fixed})
+            proposed = guess(callable_, tensors, {**scalars, **fixed})
         except ShapesError as error:
             raise SurveyError(
                 f"{source}: no shapes were found in which {reference.name} can be called; the last call raised {error}"
             ) from error
-        except ImplementationError as error:
-            raise SurveyError(str(error)) from error
     return Plan(
         source=source,
         module=module,

@@ -75,11 +75,11 @@ class Survey:
         return [one for one in outer if not _BACKWARD.search(_snake(one.name))] or outer
 
     def references(self) -> list[Function]:
-        """Return what could be a reference: the outermost plain functions that return something."""
+        """Return what could be a reference: plain functions that return something, and which no other calls, or named so."""
         plain = [one for one in self.functions if one.kind == "plain" and one.parameters and not _is_driver(one.name)]
         plain = [one for one in plain if any(isinstance(node, ast.Return) and node.value for node in ast.walk(one.node))]
         inner = {name for one in plain for name in one.mentions if name != one.name}
-        return [one for one in plain if one.name not in inner]
+        return [one for one in plain if one.name not in inner or REFERENCE.search(one.name)]
 
     def named(self, name: str, option: str) -> Function:
         """Return the function of this name.
@@ -110,9 +110,10 @@ def survey(text: str, path: str) -> Survey:
     classes = [one for one in statements if isinstance(one, ast.ClassDef)]
     kernels = {one.name: dsl for one in defined if (dsl := _dsl(one))}
     ops = {one.name: op for one in defined if (op := _custom_op(one))}
-    mentions = {one.name: _names(one) for one in (*defined, *classes)}
+    both: list[ast.FunctionDef | ast.ClassDef] = [*defined, *classes]
+    mentions = {one.name: _names(one) for one in both}
     launching = {name for name in mentions if name not in kernels and (name in ops or _launches(name, mentions, kernels))}
-    launching |= {one.name for one in (*defined, *classes) if one.name not in kernels and _subscripted_call(one)}
+    launching |= {one.name for one in both if one.name not in kernels and _subscripted_call(one)}
     while more := {
         name for name in mentions if name not in launching and name not in kernels and mentions[name] & launching
     }:

@@ -58,7 +58,7 @@ class Trials:
         try:
             with torch.no_grad():
                 results = self.function(**{name: one.clone() for name, one in tensors.items()}, **self.fixed)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.last = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
             return None
         found = tuple(results) if isinstance(results, (tuple, list)) else (results,)

@@ -14,11 +14,13 @@ from mhc.implementation import ImplementationError
 from mhc.registry import load
 
 _CASES = 50
+_MINUTES = 2
+"""The limit of the campaign: on two cores, 50 cases of a kernel in Triton's interpreter and the minimiser take one."""
 
 
 @click.command()
 @click.argument("kernel_file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--kernel", "kernel_name", metavar="FUNCTION", help="What is checked; where it is not clear, you are asked.")
+@click.option("--kernel", "kernel_name", metavar="FUNCTION", help="What is checked; you are asked where it is not clear.")
 @click.option("--reference", "reference_name", metavar="FUNCTION", help="A plain PyTorch function that is right.")
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write.  [default: FILE_fuzz.py beside it]"
@@ -66,29 +68,26 @@ def init(
         raise click.UsageError(str(error)) from error
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(text_of(plan), encoding="utf-8")
-    lines = len(target.read_text(encoding="utf-8").splitlines())
-    against = f" against {reference.name}" if reference else ""
-    click.echo(f"{target} is written, {lines} lines: {kernel.name}{against}")
+    click.echo(f"{target} is written: {kernel.name}{f' against {reference.name}' if reference else ''}")
     for name, notation in {**plan.guess.tensors, **plan.guess.keywords}.items():
         click.echo(f"    {name} = {notation}")
+    spec = shlex.quote(f"{target}:IMPL")
     if reference is None:
         raise click.UsageError(
             f"{kernel_file} has no reference: write one in place of the line `raise NotImplementedError` in {target}, "
-            f"correct the axes above it, and run: python -m mhc.fuzz --impl {target}:IMPL"
+            f"correct the axes above it, and run: python -m mhc.fuzz --impl {spec}"
         )
     try:
         load(f"{target}:IMPL")
     except ImplementationError as error:
         raise click.UsageError(f"a guess in {target} is wrong, please correct it: {error}") from error
     if found.dsl == "tilelang" and device == "cpu":
-        raise click.UsageError(
-            f"TileLang kernels need a GPU, and PyTorch sees none; there: python -m mhc.fuzz --device cuda --impl {target}:IMPL"
-        )
-    command = ["--minutes", "2", "--cases", str(cases), *(("--device", "cuda") if device == "cuda" else ())]
-    command += [
-        *(() if seed is None else ("--seed", str(seed))),
-        *(() if fixtures is None else ("--fixtures", str(fixtures))),
-    ]
+        there = f"python -m mhc.fuzz --device cuda --impl {spec}"
+        raise click.UsageError(f"TileLang kernels need a GPU, and PyTorch sees none; where there is one: {there}")
+    command = ["--minutes", str(_MINUTES), "--cases", str(cases)]
+    command += ["--device", "cuda"] if device == "cuda" else []
+    command += [] if seed is None else ["--seed", str(seed)]
+    command += [] if fixtures is None else ["--fixtures", str(fixtures)]
     command += ["--impl", f"{target}:IMPL"]
     click.echo(f"python -m mhc.fuzz {shlex.join(command)}")
     if runs:
