@@ -11,6 +11,9 @@ from types import MappingProxyType
 import torch
 
 PACKAGES = ("mhc-fuzz", "torch", "triton", "tilelang", "apache-tvm-ffi", "numpy", "hypothesis")
+ABSENT = "absent"
+TILELANG: Mapping[str, str] = MappingProxyType({"tilelang": "0.1.8", "apache-tvm-ffi": "0.1.9"})
+"""What the extra `tilelang` installs: another TileLang has another language, and another TVM FFI does not import with it."""
 VARIABLES = ("TRITON_INTERPRET", "CUDA_VISIBLE_DEVICES", "CUDA_LAUNCH_BLOCKING", "PYTORCH_NO_CUDA_MEMORY_CACHING")
 
 
@@ -19,7 +22,7 @@ class Environment:
     """Versions, hardware and settings that a result depends on.
 
     Attributes:
-        packages: installed version by distribution name, "absent" if not installed; read without importing the package.
+        packages: installed version by distribution name, `ABSENT` if not installed; read without importing the package.
         devices: one line for each CUDA device.
         variables: those environment variables that change how kernels run and are set.
     """
@@ -58,11 +61,39 @@ def gpu_memory() -> float:
     return min((float(torch.cuda.get_device_properties(gpu).total_memory) for gpu in gpus), default=float("inf"))
 
 
+def unmet(pins: Mapping[str, str], extra: str) -> str | None:
+    """Return which pinned package is absent or of another version, and what to install; None where all are as pinned.
+
+    Reads installed metadata, and imports none of the packages.
+
+    Args:
+        pins: version by distribution name. extra: this package's extra that installs them.
+    """
+    install = f"pip install 'mhc-fuzz[{extra}]'"
+    for name, wanted in pins.items():
+        found = _version(name)
+        if found == ABSENT:
+            return f"{name} is not installed: {install}"
+        if found != wanted:
+            return f"{name} {found} is installed, {wanted} is needed: {install}, in another environment to keep {found}"
+    return None
+
+
+def tilelang_unmet(*, pinned: bool = True) -> str | None:
+    """Return why TileLang cannot be imported here, or is not the pinned one; None where it is. Imports nothing.
+
+    Args:
+        pinned: False where any release will do: then only the pinned one must have the TVM FFI that fits it.
+    """
+    other = _version("tilelang") not in {ABSENT, TILELANG["tilelang"]}
+    return None if other and not pinned else unmet(TILELANG, "tilelang")
+
+
 def _version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
-        return "absent"
+        return ABSENT
 
 
 def _processor() -> str:

@@ -43,6 +43,10 @@ def text_of(error: BaseException) -> str:
         return f"its text cannot be read: {type(second).__name__} out of {type(error).__name__}.__str__"
 
 
+def _available() -> None:
+    return None
+
+
 def _supports_everything(case: Case) -> Literal[True]:
     del case
     return True
@@ -62,6 +66,8 @@ class Implementation:
         devices: device types, of "cpu" and "cuda".
         dtypes: accepted dtypes of cases, by name.
         supports: returns True or `Refused(reason)` for a case whose device and dtype are listed.
+        unavailable: returns why it cannot run in this environment on any case, such as a package that is not installed, and
+            what to install; None where it can.
         env: environment variables of its worker process, set before any import.
         schedule: tunable parameters, name to allowed values; the functions then take a keyword `schedule`.
         recomputes_forward: the backward evaluates the forward again instead of using the saved tensors, so the tolerance of
@@ -95,6 +101,7 @@ class Implementation:
     operator: str | Operator = DEFAULT
     function: Callable[..., Any] | None = None
     origin: str = "built in"
+    unavailable: Callable[[], str | None] = _available
 
     def __post_init__(self) -> None:
         if isinstance(self.operator, Operator):
@@ -136,6 +143,7 @@ class Implementation:
         counted = self.compiles is None or callable(self.compiles)
         self._require(counted, "compiles must be a function without arguments, or None", self.compiles)
         self._require(callable(self.supports), "supports must be a function of a case", self.supports)
+        self._require(callable(self.unavailable), "unavailable must be a function without arguments", self.unavailable)
         both_none = self.forward is None and self.backward is None
         self._require(not both_none, "one of forward and backward must be given", None)
         table = self.table

@@ -3,11 +3,13 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from mhc.environment import tilelang_unmet
 from mhc.programs import tilelang_c
 from mhc.programs.grammar import Program
 
@@ -24,6 +26,7 @@ class ProgramTarget:
         lower: returns what the compiler generates; raises `CompileError`. prepare: makes it ready to run
             (`mhc.programs.tilelang_c.prepare`).
         env: environment variables of the process that runs it.
+        needs: returns why the installed compiler cannot be used, and what to install; None where it can.
         site: the `site-packages` of another release, which takes the place of the installed one.
     """
 
@@ -37,12 +40,17 @@ class ProgramTarget:
     devices: tuple[str, ...] = ("cpu",)
     schedule: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     compiles: None = None
+    needs: Callable[[], str | None] = lambda: None
     site: Path | None = None
 
     def enter(self) -> None:
         """Have this process import the compiler from `site`."""
         if self.site is not None:
             sys.path.insert(0, str(self.site))
+
+    def unavailable(self) -> str | None:
+        """Return why it cannot run in this environment, and what to install; None where it can."""
+        return self.needs() if self.site is None else None
 
     @property
     def operator(self) -> str:
@@ -57,6 +65,7 @@ _C = ProgramTarget(
     release=tilelang_c.release,
     lower=tilelang_c.lower,
     prepare=tilelang_c.prepare,
+    needs=partial(tilelang_unmet, pinned=False),
 )
 TARGETS: Mapping[str, ProgramTarget] = MappingProxyType({one.name: one for one in (_C,)})
 """By name."""

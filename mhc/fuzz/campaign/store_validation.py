@@ -212,6 +212,7 @@ _META: Mapping[str, Any] = {
     "seconds": Annotated[float, Meta(ge=0, le=1.7e308)] | None,
     "seed": Seed,
     "seeds": dict[str, Seed],
+    "unavailable": dict[str, str],
     "unfinished": list[UnfinishedRow],
     "workers": Count | None,
 }

@@ -200,7 +200,8 @@ def list_() -> None:
     for name in (*built_in(), *outside_names()):
         one = load(name)
         row = f"{name:31} {one.operator:24} {', '.join(one.devices):12} {', '.join(one.dtypes):31} {one.declared.words}"
-        click.echo(row.rstrip())
+        reason = one.unavailable()
+        click.echo(row.rstrip() if reason is None else f"{row.rstrip()}  not available: {reason}")
 
 
 main.add_command(minimise.minimise)

@@ -10,7 +10,7 @@ import click
 from mhc.case_json import CaseError
 from mhc.files import replace_text
 from mhc.fuzz.cli.configuration import known_here
-from mhc.fuzz.cli.options import elsewhere
+from mhc.fuzz.cli.options import elsewhere, require_available
 from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding, read_finding
@@ -150,6 +150,9 @@ def open_finding(
         other = None if found.against is None else load(found.against)
     except ImplementationError as error:
         raise click.UsageError(f"--impl {error}" if spec else f"{path}: {error}") from error
+    for name, one in ((chosen, implementation), (found.against, other)):
+        if name is not None and one is not None:
+            require_available("--impl" if spec == name else f"{path}:", name, one)
     where = device or implementation.devices[0]
     if where not in implementation.devices:
         devices = ", ".join(implementation.devices)

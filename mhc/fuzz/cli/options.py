@@ -10,25 +10,43 @@ from mhc.fuzz.check.differential import Peer
 from mhc.implementation import Implementation, ImplementationError
 from mhc.operator import DEFAULT
 from mhc.programs.targets import DSLS, TARGETS, ProgramTarget, target_named
-from mhc.registry import built_in, load
+from mhc.registry import Tested, built_in, load
 
 
 def load_all(
     specs: Sequence[str], device: str, asked_by: str = "--impl", *, here: bool = True, operator: str = DEFAULT
 ) -> list[tuple[str, Implementation]]:
-    """Return the implementations named; without a name, all built-in ones of the operator that run on the device.
+    """Return the implementations named; without a name, all built-in ones of the operator that run on the device here.
 
     Args:
         asked_by: the option or file that messages name. here: whether they run on this machine.
 
     Raises:
-        click.UsageError: there is no such device, or one cannot be loaded, or does not run there.
+        click.UsageError: there is no such device, or one cannot be loaded, or does not run there, or is not available here.
     """
     if here and device == "cuda" and not torch.cuda.is_available():
         raise click.UsageError(f"--device cuda: PyTorch sees no CUDA device here{_without_a_gpu(specs)}")
     if not specs:
-        return [(name, one) for name, one in built_in(operator).items() if device in one.devices]
-    return _load(asked_by, "--impl", specs, device)
+        absent = not_available(device, operator) if here else {}
+        return [(name, one) for name, one in built_in(operator).items() if device in one.devices and name not in absent]
+    return _load(asked_by, "--impl", specs, device, here=here)
+
+
+def not_available(device: str, operator: str = DEFAULT) -> dict[str, str]:
+    """Return the built-in implementations of an operator that lack something here, with what to install, by name."""
+    reasons = {name: one.unavailable() for name, one in built_in(operator).items() if device in one.devices}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def require_available(asked_by: str, spec: str, one: Tested) -> None:
+    """Refuse what cannot run in this environment.
+
+    Raises:
+        click.UsageError: it cannot; the message says what to install.
+    """
+    reason = one.unavailable()
+    if reason is not None:
+        raise click.UsageError(f"{asked_by} {spec}: not available: {reason}")
 
 
 def load_pairs(
@@ -51,7 +69,7 @@ def load_pairs(
             is left to check.
     """
     chosen = load_all(specs, device, asked_by, here=here, operator=operator)
-    peers = _load(compared_by, "--against", against, device)
+    peers = _load(compared_by, "--against", against, device, here=here)
     for spec, peer in peers if specs else ():
         if any(implementation.name == peer.name for _, implementation in chosen):
             raise click.UsageError(
@@ -73,7 +91,7 @@ def load_targets(specs: Sequence[str]) -> list[tuple[str, ProgramTarget]]:
     """Return the targets of programs that are named, which are the DSL's where only it is named.
 
     Raises:
-        click.UsageError: there is no such target.
+        click.UsageError: there is no such target, or it is not available here.
     """
     wanted = [one for spec in specs for one in ([name for name, t in TARGETS.items() if t.dsl == spec] or [spec])]
     found: list[tuple[str, ProgramTarget]] = []
@@ -84,6 +102,7 @@ def load_targets(specs: Sequence[str]) -> list[tuple[str, ProgramTarget]]:
             raise click.UsageError(f"--programs {error}") from error
         if target is None:
             raise click.UsageError(f"--programs {spec}: must be one of {', '.join((*DSLS, *TARGETS))}, or NAME@SITE")
+        require_available("--programs", spec, target)
         found.append((spec, target))
     return found
 
@@ -111,13 +130,17 @@ def _without_a_gpu(specs: Sequence[str]) -> str:
     return f"{hints} without --device" if hints else ""
 
 
-def _load(asked_by: str, option: str, specs: Sequence[str], device: str) -> list[tuple[str, Implementation]]:
+def _load(
+    asked_by: str, option: str, specs: Sequence[str], device: str, *, here: bool
+) -> list[tuple[str, Implementation]]:
     loaded: list[tuple[str, Implementation]] = []
     for spec in specs:
         try:
             implementation = load(spec)
         except ImplementationError as error:
             raise click.UsageError(f"{asked_by} {error}") from error
+        if here:
+            require_available(asked_by, spec, implementation)
         if device not in implementation.devices:
             devices = ", ".join(implementation.devices)
             problem = f"{implementation.name} runs on {devices}, not on {device}"

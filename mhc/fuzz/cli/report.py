@@ -48,7 +48,7 @@ def report(run: Path, github_summary: bool, most: int | None) -> None:
         click.echo(annotations(found, most, Path(os.environ.get("GITHUB_WORKSPACE", "."))), nl=False)
     if github_summary:
         _append(summary(text))
-    for name in found.empty:
+    for name in (*found.unavailable, *found.empty):
         click.echo(f"{name}: {found.gaps[name]}", err=True)
     sys.exit(found.status)
 

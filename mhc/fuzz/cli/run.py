@@ -5,7 +5,7 @@ import shlex
 import signal
 import sqlite3
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from mhc.fuzz.campaign.store import FILE, Store, StoreError
 from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.cli.display import Display, display
 from mhc.fuzz.cli.ledger import refuse_mended
-from mhc.fuzz.cli.options import load_pairs, load_targets
+from mhc.fuzz.cli.options import load_pairs, load_targets, not_available
 from mhc.fuzz.cli.settings import Settings
 from mhc.fuzz.cli.trust import has_outside
 from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
@@ -69,7 +69,8 @@ def run_campaign(settings: Settings) -> int:
         **{name: None if limit == float("inf") else limit for name, limit in limits.items()},
     )
     if not settings.resumed:
-        _describe(store, settings, loaded, peers)
+        absent = {} if settings.specs or not here else not_available(settings.device, operator)
+        _describe(store, settings, loaded, peers, absent)
     named = {implementation.name: (spec, implementation) for spec, implementation in loaded}
     written = {id_: Path(path) for id_, path in store.meta().get("fixtures", {}).items()}
 
@@ -143,7 +144,7 @@ def _finish(settings: Settings, store: Store, campaign: Campaign, ended: str) ->
         return 3
     store.close()
     click.echo(report.markdown(run), nl=False)
-    for name in run.empty:
+    for name in (*run.unavailable, *run.empty):
         click.echo(f"{name}: {run.gaps[name]}", err=True)
     for fault in run.faults:
         click.echo(f"fault of the harness: {fault}", err=True)
@@ -207,8 +208,14 @@ def _who(loaded: Sequence[tuple[str, Tested]], peers: Sequence[Peer]) -> str:
     return f"{names} against {', '.join(peer.name for peer in peers)}" if peers else names
 
 
-def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Tested]], peers: Sequence[Peer]) -> None:
-    """Write down what the run is, for its reports and for `--resume`."""
+def _describe(
+    store: Store,
+    settings: Settings,
+    loaded: Sequence[tuple[str, Tested]],
+    peers: Sequence[Peer],
+    absent: Mapping[str, str],
+) -> None:
+    """Write down what the run is, for its reports and for `--resume`. absent: what is not available, and why."""
     store.set_meta(
         seed=settings.seed,
         device=settings.device,
@@ -221,6 +228,7 @@ def _describe(store: Store, settings: Settings, loaded: Sequence[tuple[str, Test
         chosen=bool(settings.specs),
         against=list(settings.against),
         partners=[peer.name for peer in peers],
+        unavailable=dict(absent),
         environment=environment().to_json(),
         command=" ".join(["python -m mhc.fuzz", *sys.argv[1:]]),
         known=[str(entry) for entry in settings.known_issues],

@@ -23,6 +23,9 @@ def junit(run: Run) -> str:
         ET.SubElement(test, "error", message=_line(fault.message)).text = bounded(fault.whole)
     for name in run.names:
         _implementation(suite, run, name)
+    for name, reason in run.unavailable.items():
+        test = _test(suite, f"mhc.fuzz.{name}", "was judged")
+        ET.SubElement(test, "skipped", message=_line(reason))
     for pair in run.pairs:
         test = _test(suite, f"mhc.fuzz.{pair.name}", f"was compared with {pair.against}")
         if not pair.cases:

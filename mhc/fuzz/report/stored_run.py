@@ -186,14 +186,22 @@ class Run:
 
     @property
     def gaps(self) -> Mapping[str, str]:
-        """Return what was not judged, in words, by implementation; without those of which everything was judged."""
+        """Return what was not judged, in words, by implementation; without those of which everything was judged.
+
+        Those that were not available are among them.
+        """
         unjudged = {
             name: f"nothing was judged: {why_nothing(self.counts.get(name, {}))}"
             if name in self.empty
             else summary(self.unjudged(name))
             for name in self.names
         }
-        return {name: words for name, words in unjudged.items() if words}
+        return {**self.unavailable, **{name: words for name, words in unjudged.items() if words}}
+
+    @property
+    def unavailable(self) -> Mapping[str, str]:
+        """Return the built-in implementations that were left out, by name, with what to install for them."""
+        return {str(name): f"not available: {reason}" for name, reason in self.meta.get("unavailable", {}).items()}
 
     @property
     def precision(self) -> Mapping[str, str]:

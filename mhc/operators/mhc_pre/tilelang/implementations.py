@@ -13,7 +13,7 @@ from mhc.operators.mhc_pre.selection import problem_of
 from mhc.operators.mhc_pre.tensors import frozen
 from mhc.operators.mhc_pre.tilelang import backward_schedule, forward_schedule
 from mhc.operators.mhc_pre.tilelang.compile.cache import Counts
-from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing
+from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing, unusable
 
 
 def _forward(x: Any, *arguments: Any, schedule: Schedule | None, **keywords: Any) -> Any:
@@ -58,6 +58,7 @@ TILELANG = Implementation(
     dtypes=("bfloat16", "float16", "float32"),
     supports=_supports_tiles,
     compiles=compiles,
+    unavailable=unusable,
     schedule={**forward_schedule.SPACE, **backward_schedule.SPACE},
 )
 TILELANG_C = Implementation(
@@ -68,4 +69,5 @@ TILELANG_C = Implementation(
     dtypes=("bfloat16", "float16", "float32", "float64"),
     supports=partial(supports, "c"),
     compiles=compiles,
+    unavailable=unusable,
 )

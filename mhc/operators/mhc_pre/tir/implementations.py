@@ -7,6 +7,7 @@ import torch
 from mhc.case import Case
 from mhc.implementation import Implementation, Refused
 from mhc.operators.mhc_pre.calls import deferred
+from mhc.operators.mhc_pre.tilelang.compile.dependencies import unusable
 from mhc.operators.mhc_pre.tilelang.implementations import compiles, supports
 
 
@@ -22,4 +23,5 @@ TIR = Implementation(
     dtypes=("bfloat16", "float16", "float32", "float64"),
     supports=_supports,
     compiles=compiles,
+    unavailable=unusable,
 )

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mhc.environment import TILELANG
 from mhc.implementation import Refused
-from mhc.operators.mhc_pre.tilelang.compile.dependencies import VERSIONS, builders, compiler, digest, unusable
+from mhc.operators.mhc_pre.tilelang.compile.dependencies import builders, compiler, digest, unusable
 
 Constant = bool | int | float | str
 _C_TYPES: Mapping[str, Any] = {
@@ -168,7 +169,7 @@ def _recipe(
         "constants": dict(constants),
         "pass_configs": dict(pass_configs),
         "flags": list(flags),
-        "versions": dict(VERSIONS),
+        "versions": dict(TILELANG),
         "sources": digest(factory.partition(":")[0]),
         "compiler": compiler(target),
         "builders": builders(),

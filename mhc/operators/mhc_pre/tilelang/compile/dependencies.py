@@ -3,31 +3,22 @@
 import ast
 import functools
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-VERSIONS: Mapping[str, str] = {"tilelang": "0.1.8", "apache-tvm-ffi": "0.1.9"}
-"""What the kernels are written for. Another TileLang has another language, another TVM FFI does not import with this one."""
+from mhc.environment import tilelang_unmet
 
 _BUILDERS = tuple(Path(__file__).with_name(name) for name in ("compiler.py", "host.py", "host.h"))
 
 
 @functools.cache
 def unusable() -> str | None:
-    """Return why TileLang cannot be used here; None where it can. Reads installed metadata, and imports nothing."""
-    for package, wanted in VERSIONS.items():
-        try:
-            found = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            return f"{package} is not installed; the TileLang kernels need {package}=={wanted}"
-        if found != wanted:
-            return f"the TileLang kernels need {package}=={wanted}, found {found}: pip install {package}=={wanted}"
-    return None
+    """Return why the kernels cannot run with what is installed; None where they can. Reads metadata, and imports nothing."""
+    return tilelang_unmet()
 
 
 @functools.cache
