@@ -21,6 +21,7 @@ from mhc.operators.mhc_pre.tir.implementations import TIR
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.registry import built_in
 from tests.support.helpers import ROOT
+from tests.support.needs import needs_tilelang
 from tests.support.sanitized import CASES, run, tight
 
 FOUND = 86
@@ -224,6 +225,7 @@ def test_allocations_end_with_the_last_element() -> None:
     assert copy.untyped_storage().size() == 4 * (1 + 3 * 1 + 1 * 4 + 1 * 12)
 
 
+@needs_tilelang
 def test_what_is_watched_runs_every_stage_or_says_why_not() -> None:
     stages = [list(run(one, case, "cpu").items()) for one in (MANUAL, TIR) for case in CASES]
     assert stages == 2 * [[("forward", "ran"), ("backward", "ran")]] + 2 * [[("forward", "ran")]]

@@ -19,10 +19,9 @@ from mhc.operators.mhc_pre.tilelang.backward_schedule import (
     whole_waves,
 )
 from mhc.operators.mhc_pre.tilelang.compile.cache import kernel_source
-from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing
+from tests.support.needs import needs_tilelang
 
 H200 = Chip(cores=132, shared=232448, capability=90)
-needs_tilelang = pytest.mark.skipif(missing("c") is not None, reason=str(missing("c")))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])

@@ -15,10 +15,11 @@ from unittest import mock
 import pytest
 import torch
 
-from mhc import Refused, default_case, load, materialise, mhc_forward_pre_tilelang
+from mhc import Refused, default_case, environment, load, materialise, mhc_forward_pre_tilelang
 from mhc.operators.mhc_pre.tilelang.compile import cache, dependencies
 from mhc.operators.mhc_pre.tilelang.compile.cache import BuildError, Counts, kernel_source, prebuild, program
 from tests.support.helpers import ROOT, forward_arguments, started
+from tests.support.needs import needs_tilelang
 
 KERNELS = """
 import tilelang.language as T
@@ -76,6 +77,7 @@ def compiled(function: Callable[[], Any]) -> int:
     return Counts.compiled - before
 
 
+@needs_tilelang
 def test_a_program_is_compiled_for_what_it_depends_on_and_nothing_else(fresh: Callable[[str], None]) -> None:
     assert scaled() == 10.0
     assert compiled(scaled) == 0  # it is in memory
@@ -87,6 +89,7 @@ def test_a_program_is_compiled_for_what_it_depends_on_and_nothing_else(fresh: Ca
     assert scaled() == 15.0
 
 
+@needs_tilelang
 def test_the_source_of_a_kernel_is_kept_until_what_it_is_made_of_changes(
     fresh: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +108,7 @@ def test_the_source_of_a_kernel_is_kept_until_what_it_is_made_of_changes(
     assert len(list((tmp_path / "cache" / "tilelang").glob("*.source"))) == 3
 
 
+@needs_tilelang
 def test_what_a_call_takes_is_kept_with_the_library(fresh: Callable[[str], None], tmp_path: Path) -> None:
     assert program("scaling.kernels:scale", "c", {"n": 3}).arguments == (
         ("a", "handle"), ("s", "float32"), ("b", "handle"), ("N", "int64"),
@@ -116,6 +120,7 @@ def test_what_a_call_takes_is_kept_with_the_library(fresh: Callable[[str], None]
     del fresh
 
 
+@needs_tilelang
 @pytest.mark.slow
 def test_a_program_can_be_built_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By another process, which `program` waits for; this one only loads it."""
@@ -130,6 +135,7 @@ def test_a_program_can_be_built_beside(tmp_path: Path, monkeypatch: pytest.Monke
     assert {path.suffix for path in (tmp_path / "tilelang").iterdir()} == {".so", ".json", ".lock"}
 
 
+@needs_tilelang
 def test_a_factory_that_fails_is_named(fresh: Callable[[str], None]) -> None:
     with pytest.raises(BuildError, match=r"scaling\.kernels:wrong\(\{'n': 3\}\) for c: ValueError: no such kernel"):
         program("scaling.kernels:wrong", "c", {"n": 3})
@@ -149,6 +155,7 @@ def test_a_call_that_fails_is_an_error() -> None:
         cache.Program("kernel", (), broken)()
 
 
+@needs_tilelang
 @pytest.mark.slow
 def test_two_processes_compile_one_program_once(tmp_path: Path) -> None:
     script = textwrap.dedent("""
@@ -175,25 +182,21 @@ def test_importing_the_package_does_not_import_tilelang() -> None:
 @pytest.mark.parametrize(
     ("package", "found", "reason"),
     [
-        ("tilelang", "0.1.9", "the TileLang kernels need tilelang==0.1.8, found 0.1.9: pip install tilelang==0.1.8"),
-        ("apache-tvm-ffi", "0.1.15", "the TileLang kernels need apache-tvm-ffi==0.1.9, found 0.1.15"),
-        ("tilelang", None, "tilelang is not installed; the TileLang kernels need tilelang==0.1.8"),
+        ("tilelang", "0.1.9", "tilelang 0.1.9 is installed, 0.1.8 is needed: pip install 'mhc-fuzz[tilelang]'"),
+        ("apache-tvm-ffi", "0.1.15", "apache-tvm-ffi 0.1.15 is installed, 0.1.9 is needed"),
+        ("tilelang", None, "tilelang is not installed: pip install 'mhc-fuzz[tilelang]'"),
     ],
 )
 def test_another_version_is_refused_with_what_to_install(
     package: str, found: str | None, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = importlib.metadata.version
-
     def version(name: str) -> str:
-        if name != package:
-            return real(name)
-        if found is None:
+        if name == package and found is None:
             raise importlib.metadata.PackageNotFoundError(name)
-        return found
+        return found if name == package and found is not None else environment.TILELANG[name]
 
     caches = (dependencies.unusable, dependencies.missing, cache._program)
-    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(environment, "version", version)
     for cached in caches:
         cached.cache_clear()
     try:
@@ -212,6 +215,7 @@ def test_another_version_is_refused_with_what_to_install(
             cached.cache_clear()
 
 
+@needs_tilelang
 def test_without_a_compiler_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dependencies, "compiler_path", lambda target: None)
     dependencies.missing.cache_clear()

@@ -12,7 +12,10 @@ from mhc import Case, Refused
 from mhc.operators.mhc_pre.tilelang.compile.cache import kernel_source
 from mhc.operators.mhc_pre.tir.forward import TILES
 from tests.support.helpers import scaled_case
+from tests.support.needs import needs_tilelang
 from tests.support.tilelang_targets import SM_80, SM_90, SM_100, Target, has_hip, has_nvcc, programs, undeclared
+
+pytestmark = needs_tilelang
 
 TARGETS = (SM_80, SM_90, SM_100)
 LARGE = scaled_case(B=4, S=2048, n=4, D=4096, dtype="bfloat16")

@@ -13,16 +13,14 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import read_case
 from mhc.operators.mhc_pre.selection import Problem, problem_of
-from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing
 from mhc.operators.mhc_pre.tilelang.forward_schedule import forward_plan, unfit, whole_shared
 from mhc.operators.mhc_pre.tilelang.fp32_schedule import depth_of_dx, rows_of_tile, shares
 from oracles.verdict import Status
 from tests.support import tilelang_terms
 from tests.support.cuda_on_cpu import ORDERS, Emulated, emulated
 from tests.support.helpers import ROOT, bits, scaled_case
+from tests.support.needs import needs_tilelang
 from tests.support.tilelang_targets import SM_80, SM_90, SM_100, Target, has_nvcc, programs, undeclared
-
-needs_tilelang = pytest.mark.skipif(missing("c") is not None, reason=str(missing("c")))
 
 PLAIN_CASE = scaled_case(B=1, S=70, n=5, D=36, dtype="float32")
 """More than a tile of tokens and of columns, two steps of dx, loads of 16 bytes."""

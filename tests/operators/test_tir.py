@@ -22,6 +22,9 @@ from mhc.operators.mhc_pre.tir.forward import PLAIN, TILES, TILES_FLOAT64
 from mhc.operators.mhc_pre.tir.implementations import TIR
 from oracles.verdict import Status
 from tests.support.helpers import bits, failing, judged, observed, scaled_case, with_layout
+from tests.support.needs import needs_tilelang
+
+pytestmark = needs_tilelang
 
 SHAPES = {
     "one": {"S": 1, "n": 1, "D": 1},

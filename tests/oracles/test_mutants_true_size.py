@@ -11,12 +11,12 @@ from mhc import Case, default_case
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
-from mhc.operators.mhc_pre.tilelang.compile.dependencies import missing
 from oracles.mutants.catalogue import ALL
 from oracles.mutants.edit import implementation
 from oracles.mutants.record import Mutant
 from oracles.mutants.true_size import FAR, TRUE_SIZE
 from oracles.verdict import Status
+from tests.support.needs import WITHOUT_TILELANG
 
 Sizes = Mapping[str, Any]
 
@@ -109,9 +109,8 @@ QUICK = {"c_wide_h_in_column"}
     ],
 )
 def test_it_is_wrong_at_its_trigger_and_right_below(name: str) -> None:
-    reason = missing("c") if ALL[name].base == "tilelang" else None
-    if reason is not None:
-        pytest.skip(reason)
+    if ALL[name].base == "tilelang" and WITHOUT_TILELANG:
+        pytest.skip(WITHOUT_TILELANG)
     at, below = TRIGGERS[name]
     assert failing(name, below) == []
     assert failing(name, at)

@@ -64,7 +64,13 @@ class Place:
 
 
 def place(implementation: "Implementation", asked: str, *, gpu: bool, variables: Mapping[str, str]) -> Place:
-    """Return where an implementation is tested; `auto` is the CPU for everything that runs there, a GPU for the rest."""
+    """Return where an implementation is tested; `auto` is the CPU for everything that runs there, a GPU for the rest.
+
+    One that lacks a package is tested nowhere, but in continuous integration, where its tests then fail.
+    """
+    lacks = implementation.unavailable()
+    if lacks is not None and "CI" not in variables:
+        return Place(reason=lacks)
     if asked == "cuda":
         return Place("cuda") if "cuda" in implementation.devices else Place(reason="runs on the CPU only")
     if "cpu" not in implementation.devices:

@@ -8,10 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.support.exports import repro
+from tests.support.needs import WITHOUT_TILELANG
+
+if WITHOUT_TILELANG:
+    pytest.skip(WITHOUT_TILELANG, allow_module_level=True)
+
 from mhc.upstream.diagnose.attribution import EVALUATED, attribute
 from mhc.upstream.diagnose.evaluator import Evaluated
 from tests.support import serial_kernels as kernels
-from tests.support.exports import repro
 
 
 def evaluated(body: Callable[[int, int], object], rows: int = 2, columns: int = 3) -> tuple[Tensor, Tensor]:

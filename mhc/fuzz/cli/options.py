@@ -130,9 +130,7 @@ def _without_a_gpu(specs: Sequence[str]) -> str:
     return f"{hints} without --device" if hints else ""
 
 
-def _load(
-    asked_by: str, option: str, specs: Sequence[str], device: str, *, here: bool
-) -> list[tuple[str, Implementation]]:
+def _load(asked_by: str, option: str, specs: Sequence[str], device: str, *, here: bool) -> list[tuple[str, Implementation]]:
     loaded: list[tuple[str, Implementation]] = []
     for spec in specs:
         try:
