@@ -6,9 +6,11 @@
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
+from mhc.environment import TILELANG
 from mhc.registry import BUILT_IN
 from tests.support.helpers import ROOT
 
@@ -31,7 +33,11 @@ def test_the_wheel_imports_and_runs_from_another_folder(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         archive.extractall(site)
-    assert {name.split("/")[0] for name in names} == {"mhc", "oracles", "strategies", "mhc_fuzz-0.1.0.dist-info"}
+    (metadata,) = {top for top in (name.split("/")[0] for name in names) if top.endswith(".dist-info")}
+    assert {name.split("/")[0] for name in names} == {"mhc", "oracles", "strategies", metadata}
+    described = (site / metadata / "METADATA").read_text(encoding="utf-8")
+    required = [line for line in described.splitlines() if line.startswith("Requires-Dist: ") and "extra ==" not in line]
+    assert not [line for line in required if "tilelang" in line or "tvm" in line or "mhc-fuzz" in line]
     templates = (ROOT / "mhc" / "fuzz" / "report" / "templates").iterdir()
     assert {"mhc/py.typed", *(f"mhc/fuzz/report/templates/{one.name}" for one in templates)} <= set(names)
     env = {**os.environ, "PYTHONPATH": str(site)}
@@ -40,3 +46,11 @@ def test_the_wheel_imports_and_runs_from_another_folder(tmp_path: Path) -> None:
     places, *listed = done.stdout.splitlines()
     assert places.count(str(site.resolve())) == 3, places
     assert [line.split()[0] for line in listed] == [one.name for one in BUILT_IN]
+
+
+def test_the_extra_is_what_the_kernels_ask_for() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    assert [one.partition(";")[0] for one in extras["tilelang"]] == [f"{name}=={pin}" for name, pin in TILELANG.items()]
+    assert extras["all"] == [f"mhc-fuzz[{','.join(name for name in extras if name not in {'all', 'dev'})}]"]
+    assert "mhc-fuzz[all]" in extras["dev"]
