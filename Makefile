@@ -6,7 +6,7 @@ MINUTES ?= 1
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: test test-all fuzz lint wheel clean
+.PHONY: test test-all fuzz lint wheel docs docs-links clean
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto
@@ -25,6 +25,16 @@ lint: $(STAMP)
 
 wheel: $(STAMP)
 	sh .ci/wheel-check $(BIN)/python
+
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file docs/mkdocs.yml
+
+docs-links: $(STAMP)
+	$(BIN)/python -m tests.support.external_links
+
+$(VENV)/.installed-docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	touch $(VENV)/.installed-docs
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'

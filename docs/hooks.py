@@ -1,0 +1,99 @@
+"""Hooks of the documentation site: mkdocs calls them by name, and mkdocs.yml says the rest.
+
+The pages stay where they are in the repository, so that their links work on a forge too. `on_files` adds them to the site
+under the same paths, with a page for each source file that one of them links to.
+"""
+
+import json
+import posixpath
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
+
+from mhc.fuzz.findings.json_schema import schemas
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("*.md", "LICENSE", "docs/**/*", "fuzz_reports/README.md", "tests/regressions/README.md")
+AWAITED = {"docs/tutorial.md", "docs/pytest.md", "docs/ci.md", "docs/configuration.md"}
+"""Pages that have their place in the navigation before they are written."""
+SCHEMAS = "<!-- here the site shows the schemas -->"
+
+_OURS = ("docs/site/", "docs/mkdocs.yml", "docs/hooks.py")
+_SHOWN_AS_THEY_ARE = {".md", ".html", ".png", ".svg"}
+_LANGUAGES = {".py": "python", ".json": "json", ".toml": "toml"}
+_LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)]*)?\))")
+_TAGS = re.compile(r"\](?=\[)")  # "[Bug][Fuzzer]", the title of an issue, is no link
+_FENCE = "`" * 8  # longer than any in a file
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Take the awaited pages that are not there yet out of the navigation."""
+    absent = {name for name in AWAITED if not (ROOT / name).is_file()}
+    config.nav = _without(config.nav, absent)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    """Add the repository's pages, the source files that they link to, and the JSON Schemas."""
+    linked = set[str]()
+    for path in sorted({path for pattern in PAGES for path in ROOT.glob(pattern) if path.is_file()}):
+        name = path.relative_to(ROOT).as_posix()
+        if name.startswith(_OURS) or path.suffix not in _SHOWN_AS_THEY_ARE:
+            continue
+        files.append(File.generated(config, name, abs_src_path=str(path)))
+        if path.suffix == ".md":
+            linked |= {target for link in _LINK.finditer(path.read_text("utf-8")) if (target := source(name, link[2]))}
+    for name in sorted(linked):
+        text = _source_page(name, (ROOT / name).read_text("utf-8"))
+        files.append(File.generated(config, f"{name}.md", content=text, inclusion=InclusionLevel.NOT_IN_NAV))
+    for name, schema in schemas().items():
+        files.append(File.generated(config, _schema_file(name), content=json.dumps(schema, indent=2)))
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return the text of a page with links to source files and folders that lead to pages, and with the schemas."""
+    here = page.file.src_uri
+
+    def led(link: re.Match[str]) -> str:
+        if source(here, link[2]):
+            return f"{link[1]}{link[2]}.md{link[3]}"
+        if (ROOT / posixpath.dirname(here) / link[2] / "README.md").is_file():
+            return f"{link[1]}{link[2].rstrip('/')}/README.md{link[3]}"
+        return link[0]
+
+    if here.endswith("/issue.md"):
+        markdown = _TAGS.sub(r"\\]", markdown)
+    return _LINK.sub(led, markdown).replace(SCHEMAS, "\n".join(map(_schema_section, schemas())))
+
+
+def source(page: str, target: str) -> str | None:
+    """Return the path in the repository of a file that is shown as text; None where the target is something else."""
+    name = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
+    path = ROOT / name
+    return name if not name.startswith("..") and path.is_file() and path.suffix not in _SHOWN_AS_THEY_ARE else None
+
+
+def _without(nav: object, absent: set[str]) -> object:
+    """Return a part of the navigation without pages that are absent."""
+    if isinstance(nav, list):
+        return [_without(one, absent) for one in nav if not (isinstance(one, dict) and absent & {*map(str, one.values())})]
+    return {name: _without(one, absent) for name, one in nav.items()} if isinstance(nav, dict) else nav
+
+
+def _source_page(name: str, text: str) -> str:
+    """Return a page that shows a source file and that the search leaves out."""
+    language = _LANGUAGES.get(Path(name).suffix, "text")
+    return f"---\nsearch:\n  exclude: true\n---\n# `{name}`\n\n{_FENCE}{language}\n{text}\n{_FENCE}\n"
+
+
+def _schema_file(name: str) -> str:
+    return f"docs/reference/{name}.schema.json"
+
+
+def _schema_section(name: str) -> str:
+    """Return a section with one schema, folded."""
+    text = json.dumps(schemas()[name], indent=2).replace("\n", "\n    ")
+    file = posixpath.basename(_schema_file(name))
+    return f'## {name.capitalize()}\n\n[{file}]({file})\n\n??? note "The schema"\n\n    ```json\n    {text}\n    ```\n'
