@@ -5,6 +5,7 @@ import click
 from mhc.bench.coverage import coverage
 from mhc.bench.detection.cli import detection
 from mhc.bench.framework.cli import framework
+from mhc.bench.gallery import gallery
 from mhc.bench.kernels.cli import kernels
 from mhc.bench.kernels.family import family
 from mhc.bench.minimal import minimal
@@ -20,5 +21,5 @@ def main() -> None:
     """Measure the kernels on this machine, the oracles on known-bad implementations, or campaigns."""
 
 
-for _verb in (coverage, detection, family, framework, kernels, minimal, operators, repros, soak_, throughput):
+for _verb in (coverage, detection, family, framework, gallery, kernels, minimal, operators, repros, soak_, throughput):
     main.add_command(_verb)
