@@ -212,6 +212,8 @@ def render(rows: Sequence[Row], command: str, seed: int, device: str, ended: Seq
                 )
     return f"""# Built-in operators: error of PyTorch's own run of the reference, and its bound
 
+How much of its bound each built-in operator's reference uses when PyTorch itself runs it, and whether it is ever accused.
+
 {verbs.today()}, {verbs.hardware(device)}, torch {torch.__version__}
 
     {command}

@@ -145,9 +145,12 @@ def line(result: Repro) -> str:
     return f"{result.name}: {result.fingerprint}: {how} ({result.seconds:.0f} s)"
 
 
+_PURPOSE = "How many lines the exported program of each known-bad implementation has, and which findings were refused."
+
+
 def render(results: Sequence[Repro], *, command: str) -> str:
     """Return the page: medians, a table for each base, and what is refused with its reason."""
-    parts = ["# How short exported programs are", f"    {command}"]
+    parts = ["# How short exported programs are", _PURPOSE, f"    {command}"]
     for base in TO:
         of_base = [one for one in results if one.base == base]
         made = [one for one in of_base if one.lines]

@@ -262,6 +262,8 @@ def report(processes: int) -> str:
 
 PREFACE = """# Kernels compiled ahead of time
 
+What Triton makes of each kernel for GPUs that are not here: registers, spills and shared memory.
+
 `python -m tests.support.aot --write docs/results/targets.md`, {}, Triton {}, torch {}. Nothing was run on these
 GPUs. A cell is registers of a thread (AMD: VGPRs), 32-bit words of it that were spilled, KiB of shared memory of a program,
 for the default schedule of the shape (B, S, n, D), gamma present, tensors contiguous. Bold: the target has no room for it,

@@ -84,6 +84,8 @@ def _header(score: Score, command: str, count: int, seed: int, device: str) -> s
     apart = f" (and {len(score.equivalent)} break no promise)" if score.equivalent else ""
     return f"""# Detection: known-bad implementations and what kills them
 
+How soon each known-bad implementation is found with drawn cases, which gates find it, and how often a right one is accused.
+
 {today()}, {where}, torch {torch.__version__}
 
     {command}

@@ -133,6 +133,7 @@ def render(plan: Plan, legs: Sequence[Leg], *, command: str) -> str:
     here, last = environment(), legs[-1].after
     parts = [
         "# Soak: a campaign over implementations that misbehave, killed and resumed",
+        "Whether a campaign loses or invents anything while its kernels crash, hang and leak and its process is killed.",
         ", ".join([today(), here.processor, f"Python {here.python}", f"torch {here.packages['torch']}", *here.devices]),
         f"    {command}",
         f"One campaign of {plan.seconds / 60:g} minutes on {plan.workers} workers (device {plan.device}), over "
