@@ -1,6 +1,6 @@
 """Programs that differ from a program by one step: what the minimiser tries, the biggest steps first."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec.structs import replace
@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from mhc.programs import grammar
 from mhc.programs.evaluate import block_name
 from mhc.programs.grammar import Const, Expr, Load, Node, Program, Statement, Var, children, dtype_of, walk
+from mhc.programs.tile_edits import mapped, put, tiles
 
 Step = Callable[[Program], Iterator[Program]]
 _SIMPLE = ("+", "-")
@@ -21,6 +22,7 @@ def rank(program: Program) -> tuple[Any, ...]:
     loops = [one for one in nodes if isinstance(one, grammar.For)]
     return (
         len(program.configs),
+        program.threads,
         len(nodes) + len(program.buffers),
         sum(isinstance(one, (Var, Load)) for one in nodes),
         len(program.grid),
@@ -31,8 +33,13 @@ def rank(program: Program) -> tuple[Any, ...]:
         sum(one.value < 0 for one in constants),
         sum(abs(one.least) + abs(one.most) for one in program.buffers),
         program.seed,
+        sum(one is True for node in nodes if isinstance(node, grammar.TILES) for one in _fields(node)),
         sum(one.op not in _SIMPLE for one in nodes if isinstance(one, grammar.Binary)),
     )
+
+
+def _fields(node: Node) -> Iterator[Any]:
+    return (getattr(node, name) for name in node.__struct_fields__)
 
 
 def tidy(program: Program) -> Program:
@@ -49,7 +56,7 @@ def statements(program: Program) -> Iterator[Program]:
         if isinstance(node, grammar.For):
             for at in dict.fromkeys((node.begin, node.begin + 1, node.begin + node.extent - 1)):
                 if at < node.begin + node.extent:
-                    yield tuple(_put(one, {node.var: Const(at)}) for one in node.body)
+                    yield tuple(put(one, {node.var: Const(at)}) for one in node.body)
         elif isinstance(node, grammar.If):
             yield node.then
             yield node.otherwise
@@ -61,13 +68,16 @@ def statements(program: Program) -> Iterator[Program]:
 
 
 def settings(program: Program) -> Iterator[Program]:
-    """Leave out pass configs and blocks."""
+    """Leave out pass configs, threads and blocks."""
+    for threads in (1, 32, 128):
+        if threads < program.threads:
+            yield replace(program, threads=threads)
     for name in program.configs:
         yield replace(program, configs={one: value for one, value in program.configs.items() if one != name})
     if program.grid != (1,):
         for index in (0, 1):
             at: dict[str, Expr] = {block_name(axis): Const(min(index, size - 1)) for axis, size in enumerate(program.grid)}
-            yield replace(program, grid=(1,), body=tuple(_put(one, at) for one in program.body))
+            yield replace(program, grid=(1,), body=tuple(put(one, at) for one in program.body))
 
 
 def expressions(program: Program) -> Iterator[Program]:
@@ -156,7 +166,7 @@ def values(program: Program) -> Iterator[Program]:
         yield replace(program, body=body)
 
 
-STEPS: tuple[Step, ...] = (settings, statements, expressions, sizes, values)
+STEPS: tuple[Step, ...] = (settings, statements, tiles, expressions, sizes, values)
 
 
 def _with_buffer(program: Program, number: int, **changes: Any) -> Program:
@@ -175,7 +185,7 @@ def _all_in_int32(program: Program, dtype: str) -> Program:
         return node
 
     buffers = tuple(replace(one, dtype="int32") if one.dtype == dtype else one for one in program.buffers)
-    return replace(program, buffers=buffers, body=tuple(_mapped(one, change) for one in program.body))
+    return replace(program, buffers=buffers, body=tuple(mapped(one, change) for one in program.body))
 
 
 def _without_axis(program: Program, name: str, axis: int) -> Program:
@@ -189,8 +199,8 @@ def _without_axis(program: Program, name: str, axis: int) -> Program:
         return replace(node, at=shorter(node.at)) if indexed else node  # type: ignore[union-attr]
 
     buffers = tuple(replace(one, shape=shorter(one.shape)) if one.name == name else one for one in program.buffers)
-    copied = any(isinstance(one, grammar.Copy) and name in (one.source, one.target) for one in walk(program))
-    return program if copied else replace(program, buffers=buffers, body=tuple(_mapped(one, change) for one in program.body))
+    copied = any(isinstance(one, grammar.TILES) and name in grammar.tile_buffers(one) for one in walk(program))
+    return program if copied else replace(program, buffers=buffers, body=tuple(mapped(one, change) for one in program.body))
 
 
 def _indices(program: Program) -> list[str]:
@@ -241,20 +251,3 @@ def _one(node: Any, change: Callable[[Expr], Iterator[Expr]]) -> Iterator[Any]:
     if isinstance(node, grammar.EXPRESSIONS):
         yield from change(node)
     yield from _inside(node, change)
-
-
-def _mapped(node: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a node with `change` made to it and to every node below it, the innermost first."""
-    changes = {}
-    for name in node.__struct_fields__:
-        value = getattr(node, name)
-        if isinstance(value, tuple) and value and isinstance(value[0], grammar.NODES):
-            changes[name] = tuple(_mapped(one, change) for one in value)
-        elif isinstance(value, grammar.EXPRESSIONS):
-            changes[name] = _mapped(value, change)
-    return change(replace(node, **changes) if changes else node)
-
-
-def _put(node: Node, at: Mapping[str, Expr]) -> Any:
-    """Return a node with expressions in the place of variables."""
-    return _mapped(node, lambda one: at.get(one.name, one) if isinstance(one, Var) else one)

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from mhc.programs import arithmetic, grammar
+from mhc.programs import arithmetic, grammar, tiles
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.grammar import Buffer, Expr, Program, Statement, bits_of
+from mhc.programs.order import Order
+from mhc.programs.tiles import flat, written
 
 POISON = 0x5A
 """The byte of which all elements of an output consist before the program runs."""
@@ -36,8 +38,8 @@ def inputs_of(program: Program) -> dict[str, np.ndarray[Any, Any]]:
 
 def poisoned(buffer: Buffer) -> np.ndarray[Any, Any]:
     """Return an output before it is written."""
-    if buffer.dtype == "bool":
-        return np.zeros(buffer.shape, dtype=bool)
+    if buffer.dtype == "bool" or buffer.zeroed:
+        return np.zeros(buffer.shape, dtype=_DTYPES[buffer.dtype])
     raw = np.full(buffer.size * _DTYPES[buffer.dtype].itemsize, POISON, dtype=np.uint8)
     return raw.view(_DTYPES[buffer.dtype]).reshape(buffer.shape)
 
@@ -50,7 +52,8 @@ def evaluate(program: Program, given: Mapping[str, np.ndarray[Any, Any]] | None 
 
     Raises:
         Invalid: an index out of bounds, a division by 0, a signed overflow, an element read that nobody wrote, a float
-            that is not exact, or more than 200,000 steps.
+            that is not exact, a result that depends on the order of blocks, threads or parallel iterations, or more than
+            200,000 steps.
     """
     before = inputs_of(program) if given is None else given
     memory: _Env = {}
@@ -58,11 +61,12 @@ def evaluate(program: Program, given: Mapping[str, np.ndarray[Any, Any]] | None 
         if one.scope == "global" and not one.written:
             memory[one.name] = before[one.name].ravel().tolist()
         else:
-            memory[one.name] = [None] * one.size
+            memory[one.name] = [0 if one.zeroed else None] * one.size
     memory["#"] = 0
     machine = _Machine(program)
     body = machine.block(program.body)
     for block in np.ndindex(*program.grid):
+        machine.order.block = block
         for axis, index in enumerate(block):
             memory[block_name(axis)] = index
         for one in program.buffers:
@@ -72,10 +76,10 @@ def evaluate(program: Program, given: Mapping[str, np.ndarray[Any, Any]] | None 
     results = {}
     for one in program.outputs:
         array = before[one.name].copy()
-        flat = array.reshape(-1)
+        elements = array.reshape(-1)
         for at, value in enumerate(memory[one.name]):
             if value is not None:
-                flat[at] = value
+                elements[at] = value
         results[one.name] = array
     return results
 
@@ -91,6 +95,8 @@ class _Machine:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._buffers = {one.name: one for one in program.buffers}
+        self._loops: list[grammar.For] = []  # the parallel ones around the statement
+        self.order = Order(program)
 
     def block(self, body: Sequence[Statement]) -> _Run:
         runs = [self.statement(one) for one in body]
@@ -109,6 +115,7 @@ class _Machine:
                 return self._store(node)
             case grammar.Assign():
                 value, name = self._value(node.value, node.name), node.name
+                self.order.may_assign(name, self._loops)
 
                 def assign(memory: _Env) -> None:
                     memory[name][0] = value(memory)
@@ -124,12 +131,30 @@ class _Machine:
                     (then if condition(memory) else otherwise)(memory)
 
                 return branch
+            case grammar.AtomicAdd():
+                return self._atomic_add(node)
             case grammar.Copy():
-                return self._copy(node)
+                at = [self._start(one) for one in node.source_at], [self._start(one) for one in node.target_at]
+                self.order.may_use(node.source, node.target, loops=self._loops)
+                self.order.may_read_back(node.source)
+                return tiles.copy(node, self._buffers, self.order, *at)
+            case grammar.Fill() | grammar.Reduce() | grammar.Scan() | grammar.Gemm():
+                self.order.may_use(*grammar.tile_buffers(node), loops=self._loops)
+                return tiles.operation(node, self._buffers)
         raise AssertionError(node)
 
+    def _start(self, node: int | Expr) -> _Run:
+        """Return what computes where a part begins."""
+        return self.expression(grammar.Const(node) if isinstance(node, int) else node)
+
     def _loop(self, node: grammar.For) -> _Run:
-        body, var, indices = self.block(node.body), node.var, range(node.begin, node.begin + node.extent)
+        var, indices, order = node.var, range(node.begin, node.begin + node.extent), self.order
+        parallel = node.kind in {"Parallel", "vectorized"}
+        if node.kind == "Parallel":
+            self._loops.append(node)
+        body = self.block(node.body)
+        if node.kind == "Parallel":
+            self._loops.pop()
         if node.extent < 1 or not node.body:
             raise Invalid("a loop without an iteration or a body")
         if node.kind in {"Parallel", "vectorized"} and node.begin:
@@ -138,12 +163,18 @@ class _Machine:
             raise Invalid("a local buffer in T.Parallel: each thread has one of its own")
 
         def run(memory: _Env) -> None:
+            if parallel:
+                order.enter()
             for index in indices:
+                if parallel:
+                    order.iterate()
                 memory["#"] += 1
                 if memory["#"] > _STEPS:
                     raise Invalid(f"more than {_STEPS} steps")
                 memory[var] = index
                 body(memory)
+            if parallel:
+                order.leave()
 
         return run
 
@@ -151,12 +182,28 @@ class _Machine:
         place, value, name = self._place(node.buffer, node.at), self._value(node.value, node.buffer), node.buffer
         if self._buffers[name].scope == "global" and not self._buffers[name].written:
             raise Invalid(f"{name} is an input")
+        self.order.may_store(name, node.at, self._loops)
+        wrote = self.order.wrote
 
         def store(memory: _Env) -> None:
-            result = value(memory)
-            memory[name][place(memory)] = result
+            result, at = value(memory), place(memory)
+            wrote(name, at)
+            memory[name][at] = result
 
         return store
+
+    def _atomic_add(self, node: grammar.AtomicAdd) -> _Run:
+        place, value, name = self._place(node.buffer, node.at), self._value(node.value, node.buffer), node.buffer
+        buffer = self._buffers[name]
+        if not (buffer.scope == "global" and buffer.zeroed and self._loops):
+            raise Invalid(f"an atomic addition to {name}, or outside of T.Parallel")
+        fit = arithmetic.fitting(buffer.dtype)
+
+        def add(memory: _Env) -> None:
+            at = place(memory)
+            memory[name][at] = fit(memory[name][at] + value(memory))
+
+        return add
 
     def _value(self, node: Expr, name: str) -> _Run:
         if self._dtype(node) != self._buffers[name].dtype:
@@ -167,22 +214,6 @@ class _Machine:
         if self._dtype(node) != "bool":
             raise Invalid(f"a condition of {self._dtype(node)}")
         return self.expression(node)
-
-    def _copy(self, node: grammar.Copy) -> _Run:
-        source, target = self._buffers[node.source], self._buffers[node.target]
-        convert = arithmetic.converter(source.dtype, target.dtype)
-        pairs = []
-        for offsets in np.ndindex(*node.extents):
-            one = [a + b for a, b in zip(node.source_at, offsets, strict=True)]
-            two = [a + b for a, b in zip(node.target_at, offsets, strict=True)]
-            pairs.append((_flat(one, source.shape), _flat(two, target.shape)))
-
-        def copy(memory: _Env) -> None:
-            read, written = memory[source.name], memory[target.name]
-            for one, two in pairs:
-                written[two] = convert(_written(read[one], source.name))
-
-        return copy
 
     def _place(self, name: str, at: Sequence[Expr]) -> _Run:
         shape = self._buffers[name].shape
@@ -199,7 +230,7 @@ class _Machine:
                 return index
 
             return place
-        return lambda memory: _flat([one(memory) for one in indices], shape)
+        return lambda memory: flat([one(memory) for one in indices], shape)
 
     def expression(self, node: Expr) -> _Run:
         match node:
@@ -209,11 +240,10 @@ class _Machine:
             case grammar.Var():
                 name = node.name
                 if name in self._buffers:
-                    return lambda memory: _written(memory[name][0], name)
+                    return lambda memory: written(memory[name][0], name)
                 return lambda memory: memory[name]
             case grammar.Load():
-                name, place = node.buffer, self._place(node.buffer, node.at)
-                return lambda memory: _written(memory[name][place(memory)], name)
+                return self._load(node)
             case grammar.Binary():
                 return self._binary(node)
             case grammar.Unary():
@@ -229,6 +259,17 @@ class _Machine:
                     raise Invalid("a select of two dtypes")
                 return lambda memory: a(memory) if condition(memory) else b(memory)
         raise AssertionError(node)
+
+    def _load(self, node: grammar.Load) -> _Run:
+        name, place, read = node.buffer, self._place(node.buffer, node.at), self.order.read
+        self.order.may_load(name, node.at, self._loops)
+
+        def load(memory: _Env) -> Any:
+            at = place(memory)
+            read(name, at)
+            return written(memory[name][at], name)
+
+        return load
 
     def _dtype(self, node: Expr) -> str:
         return grammar.dtype_of(node, self._program)
@@ -269,20 +310,3 @@ class _Machine:
         old, new = _DTYPES[before], _DTYPES[node.dtype]
         fit = arithmetic.fitting(node.dtype)
         return lambda memory: fit(np.array(a(memory), dtype=old).view(new).item())
-
-
-def _written(value: Any, name: str) -> Any:
-    """Return a value that was read, if it was written before."""
-    if value is None:
-        raise Invalid(f"{name} is read where nobody wrote")
-    return value
-
-
-def _flat(index: Sequence[int], shape: Sequence[int]) -> int:
-    """Return where an element lies."""
-    flat = 0
-    for one, size in zip(index, shape, strict=True):
-        if not 0 <= one < size:
-            raise Invalid(f"no element {list(index)} in {list(shape)}")
-        flat = flat * size + one
-    return flat

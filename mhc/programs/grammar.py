@@ -92,13 +92,18 @@ class Select(_Node, frozen=True, tag="select"):
 
 
 class For(_Node, frozen=True, tag="for"):
-    """A loop over `begin, ..., begin + extent - 1`."""
+    """A loop over `begin, ..., begin + extent - 1`.
 
-    kind: Literal["serial", "unroll", "vectorized", "Parallel"]
+    Attributes:
+        stages: of a loop of kind `Pipelined`.
+    """
+
+    kind: Literal["serial", "unroll", "vectorized", "Parallel", "Pipelined"]
     var: Name
     extent: Extent
     body: tuple["Statement", ...]
     begin: int = 0
+    stages: Annotated[int, Meta(ge=0, le=4)] = 0
 
 
 class Store(_Node, frozen=True, tag="store"):
@@ -125,20 +130,79 @@ class If(_Node, frozen=True, tag="if"):
 
 
 class Copy(_Node, frozen=True, tag="copy"):
-    """`T.copy` of a part of a buffer to a part of another, from which its dtype may differ."""
+    """`T.copy` of a part of a buffer to a part of another, from which its dtype may differ.
+
+    A part may reach over the end of a parameter: what is read there is 0, what would be written there is not written.
+    """
 
     source: Name
-    source_at: tuple[int, ...]
+    source_at: tuple["int | Expr", ...]
     target: Name
-    target_at: tuple[int, ...]
+    target_at: tuple["int | Expr", ...]
     extents: tuple[Extent, ...]
 
 
+class Fill(_Node, frozen=True, tag="fill"):
+    """`T.fill`: set all elements of a buffer."""
+
+    buffer: Name
+    value: Const
+
+
+class Reduce(_Node, frozen=True, tag="reduce"):
+    """`T.reduce_sum` and so on along an axis, which the target lacks, or has with one element.
+
+    Attributes:
+        clear: the target's elements before do not count.
+    """
+
+    op: Literal["sum", "max", "min", "abssum", "absmax"]
+    source: Name
+    target: Name
+    axis: Annotated[int, Meta(ge=0, le=5)]
+    clear: bool = True
+
+
+class Scan(_Node, frozen=True, tag="scan"):
+    """`T.cumsum` along an axis."""
+
+    source: Name
+    target: Name
+    axis: Annotated[int, Meta(ge=0, le=5)]
+    reverse: bool = False
+
+
+class Gemm(_Node, frozen=True, tag="gemm"):
+    """`T.gemm`: c += a @ b, of two axes each.
+
+    Attributes:
+        clear: c's elements before do not count.
+    """
+
+    a: Name
+    b: Name
+    c: Name
+    transpose_a: bool = False
+    transpose_b: bool = False
+    clear: bool = False
+
+
+class AtomicAdd(_Node, frozen=True, tag="atomic"):
+    """`T.atomic_add` to an element of an output that begins as 0."""
+
+    buffer: Name
+    at: tuple["Expr", ...]
+    value: "Expr"
+
+
 Expr = Const | Var | Load | Binary | Unary | Cast | Bits | Select
-Statement = For | Store | Assign | If | Copy
+Tile = Copy | Fill | Reduce | Scan | Gemm
+"""Operations of all threads of a block together."""
+Statement = For | Store | Assign | If | Copy | Fill | Reduce | Scan | Gemm | AtomicAdd
 Node = Expr | Statement
 EXPRESSIONS = (Const, Var, Load, Binary, Unary, Cast, Bits, Select)
-NODES = (*EXPRESSIONS, For, Store, Assign, If, Copy)
+TILES = (Copy, Fill, Reduce, Scan, Gemm)
+NODES = (*EXPRESSIONS, For, Store, Assign, If, *TILES, AtomicAdd)
 
 
 class Buffer(_Node, frozen=True):
@@ -147,6 +211,7 @@ class Buffer(_Node, frozen=True):
     Attributes:
         scope: global for a parameter; else where a temporary one lies. `var`: a scalar, without a shape.
         least, most: values of an input lie in between. Other buffers have none.
+        zeroed: an output that is 0 before the program runs.
     """
 
     name: Name
@@ -156,6 +221,7 @@ class Buffer(_Node, frozen=True):
     least: int = 0
     most: int = 0
     written: bool = False
+    zeroed: bool = False
 
     @property
     def size(self) -> int:
@@ -170,6 +236,7 @@ class Program(_Node, frozen=True):
     """A kernel: its buffers, its grid of blocks and its body.
 
     Attributes:
+        threads: of a block, on a GPU.
         seed: of the elements of its inputs.
         configs: TileLang's pass configs, by name.
     """
@@ -177,6 +244,7 @@ class Program(_Node, frozen=True):
     buffers: tuple[Buffer, ...]
     body: tuple[Statement, ...]
     grid: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=3)] = (1,)
+    threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     seed: int = 0
     configs: dict[ConfigName, bool | int] = {}
     version: int = VERSION
@@ -255,8 +323,10 @@ def children(node: Node) -> tuple[Node, ...]:
             return node.condition, node.a, node.b
         case For():
             return node.body
-        case Store():
+        case Store() | AtomicAdd():
             return *node.at, node.value
+        case Copy():
+            return tuple(one for one in (*node.source_at, *node.target_at) if not isinstance(one, int))
         case Assign():
             return (node.value,)
         case If():
@@ -277,11 +347,21 @@ def buffers_in(node: Node | Program) -> set[str]:
     """Return the names of the buffers whose elements are read or written."""
     found: set[str] = set()
     for one in walk(node):
-        if isinstance(one, (Load, Store)):
+        if isinstance(one, (Load, Store, AtomicAdd)):
             found.add(one.buffer)
-        elif isinstance(one, Copy):
-            found |= {one.source, one.target}
+        elif isinstance(one, TILES):
+            found.update(tile_buffers(one))
     return found
+
+
+def tile_buffers(node: Tile) -> tuple[str, ...]:
+    """Return the buffers of a tile operation, the one that it writes last."""
+    match node:
+        case Fill():
+            return (node.buffer,)
+        case Gemm():
+            return node.a, node.b, node.c
+    return node.source, node.target
 
 
 def dtype_of(node: Expr, program: Program) -> str:

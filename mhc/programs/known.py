@@ -22,6 +22,7 @@ class Known:
 
     Attributes:
         issue: where. before: the first release without it; None: the newest still has it.
+        kind: of the targets that have it; None: all.
         holds: whether a program may show it. example: a program that does.
     """
 
@@ -29,10 +30,11 @@ class Known:
     holds: Callable[[Program], bool]
     example: Program
     before: str | None = None
+    kind: str | None = None
 
-    def is_in(self, release: str) -> bool:
-        """Return whether a release has it."""
-        return self.before is None or is_before(release, self.before)
+    def is_in(self, release: str, kind: str = "c") -> bool:
+        """Return whether a release has it on targets of a kind."""
+        return self.kind in {None, kind} and (self.before is None or is_before(release, self.before))
 
 
 def is_before(release: str, other: str) -> bool:
@@ -41,9 +43,9 @@ def is_before(release: str, other: str) -> bool:
     return one < two
 
 
-def known(program: Program, release: str) -> Known | None:
-    """Return the first reported bug of a release that the program may show."""
-    return next((one for one in KNOWN if one.is_in(release) and one.holds(program)), None)
+def known(program: Program, release: str, kind: str = "c") -> Known | None:
+    """Return the first reported bug that the program may show with a release on a target of a kind."""
+    return next((one for one in KNOWN if one.is_in(release, kind) and one.holds(program)), None)
 
 
 def _copies(program: Program) -> bool:
@@ -91,6 +93,7 @@ KNOWN: tuple[Known, ...] = (
         issue=f"{_TRACKER}/1901",
         holds=_copies,
         before="0.1.9",
+        kind="c",
         example=Program(
             buffers=(Buffer("x", (8,), "int32", most=9), Buffer("y", (8,), "int32", written=True)),
             body=(Copy(source="x", source_at=(0,), target="y", target_at=(0,), extents=(8,)),),

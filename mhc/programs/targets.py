@@ -7,11 +7,12 @@ from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from mhc.environment import tilelang_unmet
-from mhc.programs import tilelang_c
+from mhc.programs import tilelang_c, tilelang_cuda
 from mhc.programs.grammar import Program
+from mhc.programs.tilelang_lower import CompileError, Run, release
 
 DSLS = ("tilelang",)
 
@@ -25,6 +26,7 @@ class ProgramTarget:
         release: returns the compiler's version.
         lower: returns what the compiler generates; raises `CompileError`. prepare: makes it ready to run
             (`mhc.programs.tilelang_c.prepare`).
+        kind: c or cuda: what may be drawn for it, and which known bugs it has.
         env: environment variables of the process that runs it.
         needs: returns why the installed compiler cannot be used, and what to install; None where it can.
         site: the `site-packages` of another release, which takes the place of the installed one.
@@ -35,7 +37,8 @@ class ProgramTarget:
     text: Callable[[Program], str]
     release: Callable[[], str]
     lower: Callable[[Program], str]
-    prepare: Callable[..., Sequence[tilelang_c.Run | tilelang_c.CompileError]]
+    prepare: Callable[..., Sequence[Run | CompileError]]
+    kind: Literal["c", "cuda"] = "c"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     devices: tuple[str, ...] = ("cpu",)
     schedule: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -62,12 +65,41 @@ _C = ProgramTarget(
     name="tilelang-to-c",
     dsl="tilelang",
     text=tilelang_c.source_of,
-    release=tilelang_c.release,
+    release=release,
     lower=tilelang_c.lower,
     prepare=tilelang_c.prepare,
     needs=partial(tilelang_unmet, pinned=False),
 )
-TARGETS: Mapping[str, ProgramTarget] = MappingProxyType({one.name: one for one in (_C,)})
+_CUDA = ProgramTarget(
+    name="tilelang-to-cuda",
+    dsl="tilelang",
+    text=tilelang_cuda.source_of,
+    release=release,
+    lower=tilelang_cuda.lower,
+    prepare=tilelang_cuda.prepare,
+    needs=partial(tilelang_unmet, pinned=False),
+    kind="cuda",
+    devices=("cuda",),
+)
+
+
+def _lowers(arch: str) -> ProgramTarget:
+    """Return the target that lowers for a chip, and runs nothing."""
+    lower = partial(tilelang_cuda.lower, arch=arch)
+    prepare = tilelang_cuda.only_lowered
+    return replace(_CUDA, name=f"tilelang-for-{arch}", lower=lower, prepare=prepare, devices=("cpu", "cuda"))
+
+
+def _compiles(arch: str) -> ProgramTarget:
+    """Return the target that lowers for a chip and has nvcc compile it, and runs nothing."""
+    prepare = partial(tilelang_cuda.only_compiled, arch=arch)
+    return replace(_lowers(arch), name=f"tilelang-to-{arch}", prepare=prepare)
+
+
+CHIPS = ("sm_80", "sm_90", "sm_100")
+TARGETS: Mapping[str, ProgramTarget] = MappingProxyType(
+    {one.name: one for one in (_C, _CUDA, *map(_lowers, CHIPS), *map(_compiles, CHIPS))}
+)
 """By name."""
 
 

@@ -65,8 +65,7 @@ class _Text:
         space = "    " * depth
         match node:
             case grammar.For():
-                extents = f"{node.begin}, {node.begin + node.extent}" if node.begin else f"{node.extent}"
-                return [f"{space}for {node.var} in T.{node.kind}({extents}):", *self.block(node.body, depth + 1)]
+                return self._loop(node, depth)
             case grammar.Store():
                 return [f"{space}{node.buffer}[{self._list(node.at)}] = {self.expression(node.value)}"]
             case grammar.Assign():
@@ -76,15 +75,46 @@ class _Text:
                 if node.otherwise:
                     lines += [f"{space}else:", *self.block(node.otherwise, depth + 1)]
                 return lines
+            case grammar.AtomicAdd():
+                return [f"{space}T.atomic_add({node.buffer}[{self._list(node.at)}], {self.expression(node.value)})"]
+        return [f"{space}T.{self._tile(node)}"]
+
+    def _loop(self, node: grammar.For, depth: int) -> list[str]:
+        extents = f"{node.begin}, {node.begin + node.extent}" if node.begin else f"{node.extent}"
+        names, body = node.var, node.body
+        if node.kind == "Pipelined":
+            extents += f", num_stages={node.stages}"
+        while node.kind == "Parallel" and len(body) == 1 and isinstance(body[0], grammar.For) and body[0].kind == "Parallel":
+            names, extents, body = f"{names}, {body[0].var}", f"{extents}, {body[0].extent}", body[0].body
+        return [f"{'    ' * depth}for {names} in T.{node.kind}({extents}):", *self.block(body, depth + 1)]
+
+    def _tile(self, node: grammar.Tile) -> str:
+        """Return the call of a tile operation, without `T.`."""
+        match node:
             case grammar.Copy():
                 source = self._region(node.source, node.source_at, node.extents)
-                return [f"{space}T.copy({source}, {self._region(node.target, node.target_at, node.extents)})"]
-        raise AssertionError(node)
+                return f"copy({source}, {self._region(node.target, node.target_at, node.extents)})"
+            case grammar.Fill():
+                return f"fill({node.buffer}, {_literal(node.value)})"
+            case grammar.Reduce():
+                return f"reduce_{node.op}({node.source}, {node.target}, dim={node.axis}{'' if node.clear else ', clear=False'})"
+            case grammar.Scan():
+                both = node.source if node.source == node.target else f"{node.source}, {node.target}"
+                return f"cumsum({both}, dim={node.axis}{', reverse=True' if node.reverse else ''})"
+            case grammar.Gemm():
+                named = {"transpose_A": node.transpose_a, "transpose_B": node.transpose_b, "clear_accum": node.clear}
+                options = "".join(f", {name}=True" for name, on in named.items() if on)
+                return f"gemm({node.a}, {node.b}, {node.c}{options})"
 
-    def _region(self, name: str, at: Sequence[int], extents: Sequence[int]) -> str:
-        if tuple(extents) == self._program.buffer(name).shape:
+    def _region(self, name: str, at: Sequence[int | Expr], extents: Sequence[int]) -> str:
+        if tuple(extents) == self._program.buffer(name).shape and not any(at):
             return name
-        return f"{name}[{', '.join(f'{begin}:{begin + size}' for begin, size in zip(at, extents, strict=True))}]"
+        return f"{name}[{', '.join(map(self._slice, at, extents))}]"
+
+    def _slice(self, begin: int | Expr, size: int) -> str:
+        if isinstance(begin, int):
+            return f"{begin}:{begin + size}"
+        return f"{self.expression(begin)}:{self.expression(grammar.Binary('+', begin, grammar.Const(size)))}"
 
     def _list(self, nodes: Sequence[Expr]) -> str:
         return ", ".join(self.expression(one) for one in nodes)

@@ -10,6 +10,7 @@ from mhc.programs.arithmetic import Invalid
 from mhc.programs.evaluate import block_name, evaluate
 from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, range_of
 from strategies.programs.expressions import Draw, Drawn, Expressions, Scope
+from strategies.programs.tile_programs import draw_tiles
 
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17)
 _DEPTH = 3
@@ -21,7 +22,8 @@ class Features:
     """What may be drawn for a target.
 
     Attributes:
-        loops: their kinds. scopes: where temporary buffers may lie.
+        loops: their kinds. scopes: where temporary buffers may lie. threads: of a block. tiles: operations of all
+            threads of a block together, which a third of the programs consist of.
     """
 
     dtypes: tuple[str, ...] = grammar.DTYPES
@@ -29,6 +31,8 @@ class Features:
     scopes: tuple[str, ...] = ("local", "var", "shared")
     copies: bool = True
     configs: tuple[str, ...] = ()
+    threads: tuple[int, ...] = (1,)
+    tiles: bool = False
 
 
 def programs(features: Features) -> st.SearchStrategy[Program]:
@@ -52,6 +56,8 @@ def _holds(dtype: str, low: int, high: int) -> bool:
 
 @st.composite
 def _programs(draw: Draw, features: Features) -> Program:
+    if features.tiles and draw(st.sampled_from((False, False, True))):
+        return draw_tiles(draw, features.configs)
     return _Builder(draw, features).program()
 
 
@@ -64,6 +70,7 @@ class _Builder:
         self._expressions = Expressions(draw, self._scope)
         self._buffers: list[Buffer] = []
         self._used = 0
+        self._threads: int = self._pick(*features.threads)
 
     def _pick(self, *options: Any) -> Any:
         return self._expressions.pick(*options)
@@ -81,7 +88,7 @@ class _Builder:
             body += self._fill(output, grid)
         configs: dict[str, bool | int] = {name: True for name in self._features.configs if self._pick(False, False, True)}
         seed = self._expressions.integer(0, 999)
-        return Program(buffers=tuple(self._buffers), body=tuple(body), grid=grid, seed=seed, configs=configs)
+        return Program(buffers=tuple(self._buffers), body=tuple(body), grid=grid, threads=self._threads, seed=seed, configs=configs)
 
     def _shape(self) -> tuple[int, ...]:
         if self._pick(1, 1, 2) == 1:
@@ -145,7 +152,8 @@ class _Builder:
         source = self._pick(*self._scope.buffers)
         whole, low, high = self._scope.buffers[source]
         name = f"a{number}"
-        if self._features.copies and whole.dtype != "bool" and self._pick(False, True):
+        plain = scope != "local" or self._threads == 1  # of a local buffer each thread has its own
+        if self._features.copies and plain and whole.dtype != "bool" and self._pick(False, True):
             one = Buffer(name, whole.shape, self._pick(whole.dtype, self._wider(low, high)), scope=scope)
             self._buffers.append(one)
             self._scope.buffers[name] = (one, low, high)
@@ -168,7 +176,7 @@ class _Builder:
         prefix = tuple(Var(block_name(axis)) for axis in range(len(grid))) if grid != (1,) else ()
         statement, _ = self._nest(output, prefix, plain=self._pick(True, False))
         statements = [statement]
-        if self._pick(False, False, False, True):  # a second pass that changes what the first has written
+        if self._threads == 1 and self._pick(False, False, False, True):  # a second pass that changes what the first has written
             statements.append(self._again(output, prefix))
         return statements
 
@@ -199,6 +207,8 @@ class _Builder:
         """Draw the kind of a loop that fills a buffer; a vector has a power of two of elements."""
         unfit = set() if innermost and size in {2, 4, 8} else {"vectorized"}
         unfit |= {"Parallel"} if buffer.scope == "local" else set()
+        if buffer.scope == "shared" and self._threads > 1:
+            return "Parallel"
         kind: str = self._pick(*(one for one in self._features.loops if one not in unfit))
         return kind
 
@@ -242,3 +252,5 @@ CPU = Features()
 """TileLang's `c` target."""
 CPU_BEFORE_VECTORS = Features(loops=("serial", "unroll"), scopes=("local", "var"), copies=False)
 """The same before release 0.1.9, which compiles no parallel loop and no copy of several elements there."""
+GPU = Features(threads=(1, 32, 1, 64, 96, 128), tiles=True, configs=("tl.disable_tma_lower", "tl.disable_warp_specialized"))
+"""TileLang's CUDA target."""

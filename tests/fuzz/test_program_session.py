@@ -16,7 +16,7 @@ from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Program, walk
 from mhc.programs.known import known
 from mhc.programs.targets import TARGETS, ProgramTarget, target_named
-from mhc.programs.tilelang_c import CompileError
+from mhc.programs.tilelang_lower import CompileError
 from mhc.programs.tilelang_text import render
 from mhc.registry import built_in
 from oracles.verdict import Status

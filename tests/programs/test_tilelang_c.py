@@ -11,7 +11,7 @@ from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, For, If, Load, Program, Select, Store, Unary, Var
 from mhc.programs.known import KNOWN, Known, is_before, known
 from mhc.programs.targets import TARGETS
-from mhc.programs.tilelang_c import CompileError
+from mhc.programs.tilelang_lower import CompileError, release
 from oracles.verdict import Status
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler here")
@@ -58,16 +58,16 @@ def test_wrong_code_of_this_release_is_found(program: Program, needed: str) -> N
     assert (verdict.status, verdict.oracle, verdict.symptom) == (Status.FAIL, "evaluator", "wrong value")
     assert verdict.subject == signature(program) == needed
     assert f"of {program.outputs[0].size} differ" in verdict.message
-    assert known(program, tilelang_c.release()) is None
+    assert known(program, release()) is None
 
 
 @pytest.mark.parametrize("entry", KNOWN, ids=lambda one: one.issue.rpartition("/")[2])
 def test_a_reported_bug_is_still_there(entry: Known) -> None:
     """An entry whose example passes is out of date: strike it, or say which release mended it."""
-    assert entry.is_in(tilelang_c.release())
+    assert entry.is_in(release())
     assert entry.holds(entry.example)
     assert any(one.status is Status.FAIL for one in check(C, entry.example))
-    assert known(entry.example, tilelang_c.release()) is not None
+    assert known(entry.example, release()) is not None
 
 
 def test_an_entry_ends_with_the_release_that_mends_it() -> None:

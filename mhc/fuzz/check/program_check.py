@@ -11,7 +11,7 @@ from mhc.programs.arithmetic import Invalid
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Program, children, walk
 from mhc.programs.targets import ProgramTarget
-from mhc.programs.tilelang_c import CompileError, Run
+from mhc.programs.tilelang_lower import CompileError, Run
 from oracles.verdict import Verdict, element_name, failed, not_applicable, passed
 
 EVALUATOR, COMPILER = "evaluator", "compiler"
@@ -54,11 +54,15 @@ def run(program: Program, ready: Run | CompileError) -> list[Verdict]:
         got = ready()
     except CompileError as error:
         return [_uncompiled(error)]
+    if not got:  # nothing runs
+        return [passed(COMPILER, "lower")]
     wanted = evaluate(program)
     return [_compared(name, wanted[name], got[name], program) for name in wanted]
 
 
 def _uncompiled(error: CompileError) -> Verdict:
+    if error.is_limit:
+        return not_applicable(COMPILER, error.stage, str(error).splitlines()[0])
     return failed(COMPILER, error.stage, error.kind, str(error))
 
 
@@ -87,7 +91,17 @@ def signature(program: Program) -> str:
             case grammar.If():
                 found.add("if")
             case grammar.Copy():
-                found.add("T.copy")
+                found.add("T.copy" if _is_whole(node, program) else "T.copy of a part")
+            case grammar.Fill():
+                found.add("T.fill")
+            case grammar.Reduce():
+                found.add(f"T.reduce_{node.op}")
+            case grammar.Scan():
+                found.add("T.cumsum")
+            case grammar.Gemm():
+                found.add("T.gemm")
+            case grammar.AtomicAdd():
+                found.add("T.atomic_add")
         for one in _operation(node, program):
             narrow = isinstance(node, (grammar.Binary, grammar.Unary)) and one.endswith(_NARROW)
             found.add(NARROW if narrow else f"{one} in an index" if index else one)
@@ -102,6 +116,10 @@ def signature(program: Program) -> str:
     if NARROW in found:
         found = {one for one in found if not one.startswith(("cast to", "int32 cast"))}
     return ", ".join(sorted(found)) or "none"
+
+
+def _is_whole(node: grammar.Copy, program: Program) -> bool:
+    return all(program.buffer(name).shape == node.extents for name in (node.source, node.target))
 
 
 def _operation(node: Any, program: Program) -> list[str]:
@@ -135,5 +153,6 @@ def features(program: Program) -> frozenset[str]:
     labels |= {f"dtype: {one.dtype}" for one in program.buffers}
     labels |= {f"scope: {one.scope}" for one in program.buffers}
     labels |= {f"loop: {one.kind}" for one in walk(program) if isinstance(one, grammar.For)}
+    labels.add(f"threads: {program.threads}")
     labels.add(f"grid: {len(program.grid)} axes" if program.grid != (1,) else "grid: one block")
     return frozenset(labels)

@@ -219,7 +219,7 @@ def _replay_program(program: Program, specs: Sequence[str]) -> int:
     verdicts = []
     for spec, target in targets:
         click.echo(f"{program.id} on {target.name}\n\n{target.text(program)}")
-        found = _check_once(spec, target, program, "cpu", ())
+        found = _check_once(spec, target, program, target.devices[0], ())
         for one in found:
             click.echo(f"{one.subject}: {one.symptom or one.status.value}{': ' if one.message else ''}{one.message}")
         verdicts += found

@@ -87,13 +87,17 @@ def load_pairs(
     return chosen, tuple(Peer.of(spec, implementation) for spec, implementation in peers)
 
 
-def load_targets(specs: Sequence[str]) -> list[tuple[str, ProgramTarget]]:
-    """Return the targets of programs that are named, which are the DSL's where only it is named.
+def load_targets(specs: Sequence[str], device: str | None = None) -> list[tuple[str, ProgramTarget]]:
+    """Return the targets of programs that are named; where only a DSL is named, those that run its programs on the device.
+
+    Args:
+        device: None: the CPU where only a DSL is named, else any.
 
     Raises:
-        click.UsageError: there is no such target, or it is not available here.
+        click.UsageError: there is no such target, it is not available here, or it does not run on the device.
     """
-    wanted = [one for spec in specs for one in ([name for name, t in TARGETS.items() if t.dsl == spec] or [spec])]
+    runs = {name: one.dsl for name, one in TARGETS.items() if one.devices == (device or "cpu",)}
+    wanted = [one for spec in specs for one in ([name for name, dsl in runs.items() if dsl == spec] or [spec])]
     found: list[tuple[str, ProgramTarget]] = []
     for spec in dict.fromkeys(wanted):
         try:
@@ -103,6 +107,8 @@ def load_targets(specs: Sequence[str]) -> list[tuple[str, ProgramTarget]]:
         if target is None:
             raise click.UsageError(f"--programs {spec}: must be one of {', '.join((*DSLS, *TARGETS))}, or NAME@SITE")
         require_available("--programs", spec, target)
+        if device is not None and device not in target.devices:
+            raise click.UsageError(f"--programs {spec}: runs on {', '.join(target.devices)}: give --device {target.devices[0]}")
         found.append((spec, target))
     return found
 

@@ -46,7 +46,7 @@ def run_campaign(settings: Settings) -> int:
     here, operator = settings.on is None, settings.operator
     peers: tuple[Peer, ...] = ()
     if settings.programs:
-        loaded: Sequence[tuple[str, Tested]] = load_targets(settings.specs)
+        loaded: Sequence[tuple[str, Tested]] = load_targets(settings.specs, settings.device)
     else:
         loaded, peers = load_pairs(
             settings.specs,

@@ -25,7 +25,7 @@ from mhc.programs.minimise import search
 from mhc.programs.targets import ProgramTarget
 from oracles.judge import JUDGED
 from oracles.verdict import Status, Verdict
-from strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, Features, programs
+from strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
 from strategies.rounds import quiet
 
 CHECKS, SECONDS = 300, 20.0
@@ -119,7 +119,7 @@ class Programs:
 
     def _masked(self, target: ProgramTarget, program: Program) -> bool:
         """Return whether to leave out a program: it may show a reported bug, or has all operations of one found before."""
-        if known(program, target.release()) is not None:
+        if known(program, target.release(), target.kind) is not None:
             return True
         mine = frozenset(signature(program).split(", "))
         return any(operations <= mine for operations in self._found) and self._random.randrange(_AGAIN) > 0
@@ -150,6 +150,8 @@ class Programs:
 
 
 def _features(target: ProgramTarget) -> Features:
+    if target.kind == "cuda":
+        return GPU
     return CPU_BEFORE_VECTORS if is_before(target.release(), "0.1.9") else CPU
 
 

@@ -1,0 +1,59 @@
+"""A program's parameters in memory, between guards that nobody may write, and what they hold once it ran."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mhc.programs.evaluate import inputs_of
+from mhc.programs.grammar import Program
+from mhc.programs.tilelang_lower import CompileError
+
+GUARD = 256
+"""Bytes before and after each parameter."""
+_MARK = 0xA5
+_SIGNATURE = re.compile(r"\bf_kernel\(([^;{)]*)\)\s*\{")
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def parameter_names(source: str) -> list[str]:
+    """Return the names of the generated kernel's parameters; those that the program does not use are left out there.
+
+    Raises:
+        CompileError: there is no kernel.
+    """
+    match = _SIGNATURE.search(source)
+    if match is None:
+        raise CompileError("lower", "there is no function f_kernel in its source")
+    return [one.split()[-1].lstrip("*") for one in match[1].split(",") if one.strip() not in {"", "void"}]
+
+
+def guarded(program: Program) -> dict[str, Bytes]:
+    """Return the bytes of each parameter before the program runs, with guards on both sides."""
+    memory = {}
+    for name, array in inputs_of(program).items():
+        raw = np.full(array.nbytes + 2 * GUARD, _MARK, dtype=np.uint8)
+        raw[GUARD : GUARD + array.nbytes] = array.reshape(-1).view(np.uint8)
+        memory[name] = raw
+    return memory
+
+
+def outputs(program: Program, memory: Mapping[str, Bytes]) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the outputs that are in memory after the program ran.
+
+    Raises:
+        CompileError: it wrote to an input, or outside of a parameter.
+    """
+    results = {}
+    for name, array in inputs_of(program).items():
+        raw = memory[name]
+        if (raw[:GUARD] != _MARK).any() or (raw[GUARD + array.nbytes :] != _MARK).any():
+            raise CompileError("run", f"a write outside {name}")
+        now = raw[GUARD : GUARD + array.nbytes].view(array.dtype).reshape(array.shape)
+        if program.buffer(name).written:
+            results[name] = now.copy()
+        elif now.tobytes() != array.tobytes():
+            raise CompileError("run", f"a write to the input {name}")
+    return results

@@ -1,0 +1,232 @@
+"""TileLang's CUDA target: the kernels of many programs in one file that nvcc compiles, launched through CUDA's driver."""
+
+import ctypes
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mhc.programs import guarded, tilelang_lower
+from mhc.programs.grammar import Program
+from mhc.programs.guarded import GUARD
+from mhc.programs.tilelang_lower import CompileError, Run
+from mhc.programs.tilelang_text import render
+
+_LAUNCH = "// launch: "
+_LARGE = 48 << 10  # bytes of shared memory that a kernel gets without asking for more
+_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
+def source_of(program: Program) -> str:
+    """Return the text of the program."""
+    return render(program, f"threads={program.threads}")
+
+
+def here() -> str:
+    """Return the architecture of the current GPU, as `sm_90`."""
+    import torch  # noqa: PLC0415
+
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}"
+
+
+def lower(program: Program, arch: str | None = None) -> str:
+    """Return the kernel that TileLang generates, below a line that says how it is launched.
+
+    Args:
+        arch: None: the current GPU's.
+
+    Raises:
+        CompileError: TileLang generates none.
+    """
+    artifact = tilelang_lower.lowered(source_of(program), {"kind": "cuda", "arch": arch or here()}, program.configs)
+    for function in artifact.device_mod.functions.values():
+        extent = {str(name): int(size) for name, size in function.attrs["thread_extent"].items()}
+        launch = {
+            "grid": [extent.get(f"blockIdx.{axis}", 1) for axis in "xyz"],
+            "block": [extent.get(f"threadIdx.{axis}", 1) for axis in "xyz"],
+            "shared": int(function.attrs.get("dyn_shared_memory_buf", 0)),
+        }
+        return f"{_LAUNCH}{json.dumps(launch)}\n{artifact.kernel_source}"
+    raise CompileError("lower", "there is no kernel")
+
+
+def only_lowered(
+    programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True
+) -> list[Run | CompileError]:
+    """Return what runs each program where nothing is compiled and run: it has no outputs."""
+    return [dict for _ in sources]
+
+
+def only_compiled(
+    programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True, arch: str
+) -> list[Run | CompileError]:
+    """Compile what was lowered, which needs nvcc and no GPU; what runs each program has no outputs."""
+    return [dict if isinstance(one, Path) else one for one in cubins(sources, folder, arch)]
+
+
+def prepare(
+    programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True
+) -> list[Run | CompileError]:
+    """Compile what was lowered for the current GPU, and return what runs each program twice.
+
+    Args:
+        folder: as for `mhc.programs.tilelang_c.prepare`. exact: makes no difference.
+    """
+    files = cubins(sources, folder, here())
+    return [
+        one if isinstance(one, CompileError) else _ready(one, number, source, program)
+        for number, (program, source, one) in enumerate(zip(programs, sources, files, strict=True))
+    ]
+
+
+def cubins(sources: Sequence[str], folder: Path, arch: str) -> list[Path | CompileError]:
+    """Return the file that holds each kernel, `f_kernel_0` and so on: one file for all where they compile together."""
+    apart = [_renamed(source, number) for number, source in enumerate(sources)]
+    headers = dict.fromkeys(line for source in sources for line in _head(source).splitlines())
+    everything = folder / "all.cu"
+    if not _nvcc("\n".join([*headers, *apart]), everything, arch):
+        return [everything.with_suffix(".cubin") for _ in sources]
+    files: list[Path | CompileError] = []
+    for number, source in enumerate(sources):
+        path = folder / f"{number}.cu"
+        error = _nvcc(f"{_head(source)}\n{apart[number]}", path, arch)
+        files.append(CompileError("cc", error.replace(str(folder), "")) if error else path.with_suffix(".cubin"))
+    return files
+
+
+def launch_of(source: str) -> dict[str, Any]:
+    """Return how a kernel is launched: its grid, its block and its bytes of dynamic shared memory."""
+    launch: dict[str, Any] = json.loads(source.partition("\n")[0].removeprefix(_LAUNCH))
+    return launch
+
+
+def _head(source: str) -> str:
+    """Return what stands before the kernel: headers, and what switches them."""
+    return source[len(source.partition("\n")[0]) : source.index('extern "C"')]
+
+
+def _renamed(source: str, number: int) -> str:
+    """Return a kernel with a name of its own, in a namespace: shared memory has one name in many kernels."""
+    kernel = re.sub(r"\bf_kernel\b", f"f_kernel_{number}", source[source.index('extern "C"') :])
+    return f"namespace program_{number} {{\n{kernel}\n}}"
+
+
+def _nvcc(text: str, path: Path, arch: str) -> str:
+    """Compile a file into a cubin beside it; return what nvcc says against it."""
+    if shutil.which("nvcc") is None:
+        raise FileNotFoundError("nvcc is not installed")
+    path.write_text(text, encoding="utf-8")
+    own = f"{arch}a" if int(arch.removeprefix("sm_")) >= 90 else arch  # noqa: PLR2004 - with what only that chip has
+    command = ["nvcc", "-std=c++17", "-w", "-cubin", f"-arch={own}", *_folders(), str(path), "-o", str(path.with_suffix(".cubin"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr or f"status {done.returncode}" if done.returncode else ""
+
+
+@functools.cache
+def _folders() -> tuple[str, ...]:
+    from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH  # noqa: PLC0415
+
+    return f"-I{CUTLASS_INCLUDE_DIR}", f"-I{TILELANG_TEMPLATE_PATH}"
+
+
+def _ready(cubin: Path, number: int, source: str, program: Program) -> Run | CompileError:
+    if "CUtensorMap" in source.partition("{")[0]:
+        return partial(_by_adapter, program)
+    try:
+        names = guarded.parameter_names(source)
+    except CompileError as error:
+        return error
+    kernel = _Kernel(cubin, f"f_kernel_{number}", launch_of(source))
+    return partial(_twice, partial(_launched, kernel, names, program))
+
+
+class _Kernel:
+    """A kernel of a cubin, on the current GPU."""
+
+    def __init__(self, cubin: Path, name: str, launch: dict[str, Any]) -> None:
+        import torch  # noqa: PLC0415
+
+        torch.cuda.current_stream().synchronize()  # there is a context now
+        self._driver = ctypes.CDLL("libcuda.so.1")
+        self._launch = launch
+        module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
+        self._module = module
+        self._do("cuModuleLoadData", ctypes.byref(module), cubin.read_bytes())
+        self._do("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
+        if launch["shared"] > _LARGE:
+            self._do("cuFuncSetAttribute", self._function, _MAX_DYNAMIC_SHARED, launch["shared"])
+
+    def __call__(self, *pointers: int) -> None:
+        values = [ctypes.c_uint64(one) for one in pointers]
+        packed = (ctypes.c_void_p * len(values))(*(ctypes.addressof(one) for one in values))
+        sizes = (*self._launch["grid"], *self._launch["block"], self._launch["shared"])
+        self._do("cuLaunchKernel", self._function, *map(ctypes.c_uint, sizes), None, packed, None)
+        self._do("cuCtxSynchronize")
+
+    def __del__(self) -> None:
+        self._driver.cuModuleUnload(self._module)
+
+    def _do(self, call: str, *arguments: Any) -> None:
+        """Call the driver; an error ends the process, since no kernel runs in it any more."""
+        status = getattr(self._driver, call)(*arguments)
+        if status:
+            text = ctypes.c_char_p()
+            self._driver.cuGetErrorString(status, ctypes.byref(text))
+            print(f"{call}: {(text.value or b'?').decode()}", file=sys.stderr, flush=True)
+            os.abort()
+
+
+def _launched(kernel: _Kernel, names: Sequence[str], program: Program) -> dict[str, np.ndarray[Any, Any]]:
+    import torch  # noqa: PLC0415
+
+    memory = {name: torch.from_numpy(raw).cuda() for name, raw in guarded.guarded(program).items()}
+    torch.cuda.synchronize()
+    kernel(*(memory[name].data_ptr() + GUARD for name in names))
+    return guarded.outputs(program, {name: one.cpu().numpy() for name, one in memory.items()})
+
+
+def _by_adapter(program: Program) -> dict[str, np.ndarray[Any, Any]]:
+    """Compile and launch a program by TileLang's own means, which make the descriptors of its bulk copies."""
+    import tilelang  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+
+    try:
+        function = tilelang_lower.build(source_of(program))
+        compiled = tilelang.compile(function, target="cuda", execution_backend="cython", pass_configs=dict(program.configs))
+    except Exception as error:
+        raise CompileError("adapter", f"{type(error).__name__}: {error}") from error
+
+    def once() -> dict[str, np.ndarray[Any, Any]]:
+        memory = {name: torch.from_numpy(raw).cuda() for name, raw in guarded.guarded(program).items()}
+        inner = []
+        for one in program.parameters:
+            dtype = getattr(torch, one.dtype)
+            inner.append(memory[one.name][GUARD : memory[one.name].numel() - GUARD].view(dtype).reshape(one.shape))
+        compiled(*inner)
+        torch.cuda.synchronize()
+        return guarded.outputs(program, {name: one.cpu().numpy() for name, one in memory.items()})
+
+    return _twice(once)
+
+
+def _twice(once: Run) -> dict[str, np.ndarray[Any, Any]]:
+    """Run twice, and return the outputs.
+
+    Raises:
+        CompileError: they differ.
+    """
+    first, second = once(), once()
+    for name, one in first.items():
+        if one.tobytes() != second[name].tobytes():
+            raise CompileError("run", f"two runs differ in {name}")
+    return first

@@ -1,0 +1,106 @@
+"""Lowers programs with TileLang. Needs TileLang, and neither a device nor a compiler of the target."""
+
+import functools
+import inspect
+import itertools
+import linecache
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+_QUOTED = re.compile("[\u2018'\"][^\u2018\u2019'\"]*[\u2019'\"]")  # a name, as g++ quotes it too
+_LIMITS = re.compile(
+    r"No valid warp partition|must be a multiple of micro_size_k|XOR-butterfly AllReduce"
+)
+"""What TileLang says where a program asks for more than it has: no finding."""
+_numbers = itertools.count()
+
+Run = Callable[[], dict[str, np.ndarray[Any, Any]]]
+"""Calls a compiled program once, and returns its outputs by name; raises `CompileError` where it writes what it may not."""
+
+
+class CompileError(Exception):
+    """The compiler under test fails, or the C that it writes does not compile.
+
+    Attributes:
+        stage: build (the front end), lower, cc or run.
+        is_limit: the compiler says that it has no such thing.
+        kind: the first line of the message, without what differs from program to program.
+    """
+
+    def __init__(self, stage: str, message: str) -> None:
+        super().__init__(f"{stage}: {message}")
+        self.stage, self.kind = stage, _normalised(message)
+        self.is_limit = _LIMITS.search(message) is not None
+
+
+def _normalised(message: str) -> str:
+    """Return a message without names, numbers and places."""
+    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
+    told = next((line for line in lines if "Check failed" in line or "error:" in line), lines[-1] if lines else "")
+    told = re.sub(r"^.*?(Check failed|error:)", r"\1", told)
+    told = _QUOTED.sub("_", told)
+    return re.sub(r"\d+", "N", told)[:120].strip()
+
+
+@functools.cache
+def _tilelang() -> Any:
+    import tilelang  # noqa: PLC0415 - the rest of the package needs no TileLang
+
+    logging.getLogger("tilelang").setLevel(logging.CRITICAL + 1)  # it logs all of its own source at each refusal
+    return tilelang
+
+
+def release() -> str:
+    """Return the release that is installed."""
+    return str(_tilelang().__version__)
+
+
+@functools.cache
+def takes_is_cpu() -> bool:
+    """Return whether `T.Kernel` of the installed release is told that it is for the CPU; later ones see it from the target."""
+    return "is_cpu" in inspect.signature(_tilelang().language.Kernel).parameters
+
+
+def build(text: str) -> Any:
+    """Return TileLang's function, made from a program's text.
+
+    Raises:
+        CompileError: the front end refuses it.
+    """
+    name = f"<program {next(_numbers)}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    scope: dict[str, Any] = {"T": _tilelang().language}
+    try:
+        exec(compile(text, name, "exec"), scope)  # noqa: S102 - text of ours
+    except Exception as error:
+        raise CompileError("build", f"{type(error).__name__}: {error}") from error
+    finally:
+        linecache.cache.pop(name, None)
+    return scope["f"]
+
+
+@contextmanager
+def target(kind: str | Mapping[str, str], configs: Mapping[str, bool | int]) -> Iterator[Any]:
+    """Enter a target and pass configs for the block."""
+    tvm = _tilelang().tvm
+    with tvm.transform.PassContext(opt_level=3, config=dict(configs)), tvm.target.Target(kind) as entered:
+        yield entered
+
+
+def lowered(text: str, kind: str | Mapping[str, str], configs: Mapping[str, bool | int]) -> Any:
+    """Return what TileLang makes of a program's text: an artifact that holds the kernel's source and its module.
+
+    Raises:
+        CompileError: it makes nothing of it.
+    """
+    function = build(text)
+    try:
+        with target(kind, configs) as entered:
+            return _tilelang().lower(function, target=entered, enable_host_codegen=False, enable_device_compile=False)
+    except Exception as error:
+        raise CompileError("lower", f"{type(error).__name__}: {error}") from error
