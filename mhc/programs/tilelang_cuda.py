@@ -92,7 +92,7 @@ def prepare(
 def cubins(sources: Sequence[str], folder: Path, arch: str) -> list[Path | CompileError]:
     """Return the file that holds each kernel, `f_kernel_0` and so on: one file for all where they compile together."""
     apart = [_renamed(source, number) for number, source in enumerate(sources)]
-    headers = dict.fromkeys(line for source in sources for line in _head(source).splitlines())
+    headers = dict.fromkeys(map(_head, sources))
     everything = folder / "all.cu"
     if not _nvcc("\n".join([*headers, *apart]), everything, arch):
         return [everything.with_suffix(".cubin") for _ in sources]
