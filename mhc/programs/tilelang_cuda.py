@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from mhc.programs.guarded import GUARD
 from mhc.programs.tilelang_lower import CompileError, Run
 from mhc.programs.tilelang_text import render
 
+DRIVER = "libcuda.so.1"
 _LAUNCH = "// launch: "
 _LARGE = 48 << 10  # bytes of shared memory that a kernel gets without asking for more
 _MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -154,45 +155,58 @@ class _Kernel:
     """A kernel of a cubin, on the current GPU."""
 
     def __init__(self, cubin: Path, name: str, launch: dict[str, Any]) -> None:
-        import torch  # noqa: PLC0415
-
-        torch.cuda.current_stream().synchronize()  # there is a context now
-        self._driver = ctypes.CDLL("libcuda.so.1")
         self._launch = launch
-        module, self._function = ctypes.c_void_p(), ctypes.c_void_p()
-        self._module = module
-        self._do("cuModuleLoadData", ctypes.byref(module), cubin.read_bytes())
-        self._do("cuModuleGetFunction", ctypes.byref(self._function), module, name.encode())
+        self._module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        _driver("cuModuleLoadData", ctypes.byref(self._module), cubin.read_bytes())
+        _driver("cuModuleGetFunction", ctypes.byref(function), self._module, name.encode())
         if launch["shared"] > _LARGE:
-            self._do("cuFuncSetAttribute", self._function, _MAX_DYNAMIC_SHARED, launch["shared"])
+            _driver("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, launch["shared"])
+        self._function = function
 
-    def __call__(self, *pointers: int) -> None:
-        values = [ctypes.c_uint64(one) for one in pointers]
-        packed = (ctypes.c_void_p * len(values))(*(ctypes.addressof(one) for one in values))
+    def __call__(self, memory: Mapping[str, guarded.Bytes], names: Sequence[str]) -> dict[str, guarded.Bytes]:
+        """Run it once on copies of the parameters, and return what is in them then."""
+        places = {name: ctypes.c_uint64() for name in memory}
+        for name, raw in memory.items():
+            _driver("cuMemAlloc_v2", ctypes.byref(places[name]), ctypes.c_size_t(raw.nbytes))
+            _driver("cuMemcpyHtoD_v2", places[name], ctypes.c_void_p(raw.ctypes.data), ctypes.c_size_t(raw.nbytes))
+        inner = [ctypes.c_uint64(places[name].value + GUARD) for name in names]
+        packed = (ctypes.c_void_p * len(inner))(*(ctypes.addressof(one) for one in inner))
         sizes = (*self._launch["grid"], *self._launch["block"], self._launch["shared"])
-        self._do("cuLaunchKernel", self._function, *map(ctypes.c_uint, sizes), None, packed, None)
-        self._do("cuCtxSynchronize")
+        _driver("cuLaunchKernel", self._function, *map(ctypes.c_uint, sizes), None, packed, None)
+        _driver("cuCtxSynchronize")
+        after = {name: np.empty_like(raw) for name, raw in memory.items()}
+        for name, raw in after.items():
+            _driver("cuMemcpyDtoH_v2", ctypes.c_void_p(raw.ctypes.data), places[name], ctypes.c_size_t(raw.nbytes))
+            _driver("cuMemFree_v2", places[name])
+        return after
 
     def __del__(self) -> None:
-        self._driver.cuModuleUnload(self._module)
+        _library().cuModuleUnload(self._module)
 
-    def _do(self, call: str, *arguments: Any) -> None:
-        """Call the driver; an error ends the process, since no kernel runs in it any more."""
-        status = getattr(self._driver, call)(*arguments)
-        if status:
-            text = ctypes.c_char_p()
-            self._driver.cuGetErrorString(status, ctypes.byref(text))
-            print(f"{call}: {(text.value or b'?').decode()}", file=sys.stderr, flush=True)
-            os.abort()
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Return CUDA's driver, with PyTorch's context, the device's primary one, current in this thread."""
+    library, device, context = ctypes.CDLL(DRIVER), ctypes.c_int(), ctypes.c_void_p()
+    library.cuInit(0)
+    if library.cuDeviceGet(ctypes.byref(device), 0) or library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device):
+        raise RuntimeError("CUDA's driver sees no device")
+    library.cuCtxSetCurrent(context)
+    return library
+
+
+def _driver(call: str, *arguments: Any) -> None:
+    """Call the driver. An error ends the process, since no kernel runs in it any more."""
+    status = getattr(_library(), call)(*arguments)
+    if status:
+        text = ctypes.c_char_p()
+        _library().cuGetErrorString(status, ctypes.byref(text))
+        print(f"{call}: {(text.value or b'?').decode()}", file=sys.stderr, flush=True)
+        os.abort()
 
 
 def _launched(kernel: _Kernel, names: Sequence[str], program: Program) -> dict[str, np.ndarray[Any, Any]]:
-    import torch  # noqa: PLC0415
-
-    memory = {name: torch.from_numpy(raw).cuda() for name, raw in guarded.guarded(program).items()}
-    torch.cuda.synchronize()
-    kernel(*(memory[name].data_ptr() + GUARD for name in names))
-    return guarded.outputs(program, {name: one.cpu().numpy() for name, one in memory.items()})
+    return guarded.outputs(program, kernel(guarded.guarded(program), names))
 
 
 def _by_adapter(program: Program) -> dict[str, np.ndarray[Any, Any]]:
