@@ -75,6 +75,13 @@ def _shifts_back(program: Program) -> bool:
     )
 
 
+def _keeps_the_axis(program: Program) -> bool:
+    """Return whether a reduction's target keeps the axis, with one element."""
+    reductions = (one for one in walk(program) if isinstance(one, grammar.Reduce))
+    ranks = ((len(program.buffer(one.source).shape), len(program.buffer(one.target).shape)) for one in reductions)
+    return any(before == after > 1 for before, after in ranks)
+
+
 def _leaves(node: Node) -> list[Node]:
     return [one for one in walk(node) if isinstance(one, (Const, Var, Load))]
 
@@ -88,7 +95,22 @@ def _stores(value: Expr, dtype: str, *more: Buffer) -> Program:
 _U8 = Buffer("x", (4,), "uint8", least=200, most=255)
 _I32 = Buffer("x", (4,), "int32", least=-2_000_000_000, most=-1_900_000_000)
 
+_KEPT = Program(
+    buffers=(
+        Buffer("x", (4, 32), "int32", scope="fragment"),
+        Buffer("r", (4, 1), "int32", scope="fragment"),
+        Buffer("y", (4, 1), "int32", written=True),
+    ),
+    body=(
+        grammar.Fill("x", Const(1)),
+        grammar.Reduce(op="max", source="x", target="r", axis=1),
+        Copy(source="r", source_at=(0, 0), target="y", target_at=(0, 0), extents=(4, 1)),
+    ),
+    threads=32,
+)
+
 KNOWN: tuple[Known, ...] = (
+    Known(issue=f"{_TRACKER}/2530", holds=_keeps_the_axis, kind="cuda", example=_KEPT),
     Known(
         issue=f"{_TRACKER}/1901",
         holds=_copies,

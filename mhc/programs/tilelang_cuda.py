@@ -127,8 +127,18 @@ def _nvcc(text: str, path: Path, arch: str) -> str:
     if shutil.which("nvcc") is None:
         raise FileNotFoundError("nvcc is not installed")
     path.write_text(text, encoding="utf-8")
-    own = f"{arch}a" if int(arch.removeprefix("sm_")) >= 90 else arch  # noqa: PLR2004 - with what only that chip has
-    command = ["nvcc", "-std=c++17", "-w", "-cubin", f"-arch={own}", *_folders(), str(path), "-o", str(path.with_suffix(".cubin"))]
+    own = f"{arch}a" if int(arch.removeprefix("sm_")) >= 90 else arch
+    command = [
+        "nvcc",
+        "-std=c++17",
+        "-w",
+        "-cubin",
+        f"-arch={own}",
+        *_folders(),
+        str(path),
+        "-o",
+        str(path.with_suffix(".cubin")),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr or f"status {done.returncode}" if done.returncode else ""
 
@@ -201,7 +211,8 @@ def _driver(call: str, *arguments: Any) -> None:
     if status:
         text = ctypes.c_char_p()
         _library().cuGetErrorString(status, ctypes.byref(text))
-        print(f"{call}: {(text.value or b'?').decode()}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"{call}: {(text.value or b'?').decode()}\n")
+        sys.stderr.flush()
         os.abort()
 
 

@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 _QUOTED = re.compile("[\u2018'\"][^\u2018\u2019'\"]*[\u2019'\"]")  # a name, as g++ quotes it too
-_LIMITS = re.compile(
-    r"No valid warp partition|must be a multiple of micro_size_k|XOR-butterfly AllReduce"
-)
+_LIMITS = re.compile(r"No valid warp partition|must be a multiple of micro_size_k|XOR-butterfly AllReduce")
 """What TileLang says where a program asks for more than it has: no finding."""
 _numbers = itertools.count()
 
@@ -62,7 +60,7 @@ def release() -> str:
 
 @functools.cache
 def takes_is_cpu() -> bool:
-    """Return whether `T.Kernel` of the installed release is told that it is for the CPU; later ones see it from the target."""
+    """Return whether `T.Kernel` is told that it is for the CPU; later releases see it from the target."""
     return "is_cpu" in inspect.signature(_tilelang().language.Kernel).parameters
 
 

@@ -97,7 +97,9 @@ class _Text:
             case grammar.Fill():
                 return f"fill({node.buffer}, {_literal(node.value)})"
             case grammar.Reduce():
-                return f"reduce_{node.op}({node.source}, {node.target}, dim={node.axis}{'' if node.clear else ', clear=False'})"
+                return (
+                    f"reduce_{node.op}({node.source}, {node.target}, dim={node.axis}{'' if node.clear else ', clear=False'})"
+                )
             case grammar.Scan():
                 both = node.source if node.source == node.target else f"{node.source}, {node.target}"
                 return f"cumsum({both}, dim={node.axis}{', reverse=True' if node.reverse else ''})"
@@ -158,15 +160,15 @@ class _Text:
 
     def _below(self, node: Expr, level: int, other: Expr | None = None) -> str:
         """Return an operand's text, in brackets where it binds less tightly than the level."""
-        if other is not None and isinstance(node, grammar.Const) and not isinstance(other, grammar.Const):
+        if other is not None and isinstance(node, grammar.Const) and not _is_folded(other):
             text, own = _literal(node), _ATOM if node.value >= 0 else _UNARY
         else:
             text, own = self._leveled(node)
         return f"({text})" if own < level else text
 
     def _operand(self, node: Expr, other: Expr) -> str:
-        """Return an argument's text; a constant has the dtype of the other one."""
-        plain = isinstance(node, grammar.Const) and not isinstance(other, grammar.Const)
+        """Return an argument's text; a constant has the dtype of the other one, unless the front end folds both."""
+        plain = isinstance(node, grammar.Const) and not _is_folded(other)
         return _literal(node) if plain and isinstance(node, grammar.Const) else self.expression(node)
 
     def _constant(self, node: grammar.Const) -> tuple[str, int]:
@@ -176,6 +178,11 @@ class _Text:
         if node.dtype == "int32":
             return _literal(node), _ATOM if node.value >= 0 else _UNARY
         return f"T.{node.dtype}({_literal(node)})", _ATOM
+
+
+def _is_folded(node: Expr) -> bool:
+    """Return whether an expression has only constants: the front end folds it, and int32 wins over a narrower dtype."""
+    return not any(isinstance(one, (grammar.Var, grammar.Load)) for one in grammar.walk(node))
 
 
 def _literal(node: grammar.Const) -> str:

@@ -113,11 +113,12 @@ class Expressions:
                 ends = sorted((a.low * k, a.high * k))
                 return Drawn(Binary("*", a.node, Const(k)), ends[0], ends[1])
             case "//" | "%":
-                d = self.pick(2, 3, 4, 5, 7, 8, 16)
+                d = self.pick(2, 3, 4, 5, 7, 8, 16, -2, -3)
+                ends = sorted((a.low // d, a.high // d))
                 if how == "//":
-                    return Drawn(Binary("//", a.node, Const(d)), a.low // d, a.high // d)
-                exact = a.low // d == a.high // d
-                return Drawn(Binary("%", a.node, Const(d)), a.low % d if exact else 0, a.high % d if exact else d - 1)
+                    return Drawn(Binary("//", a.node, Const(d)), ends[0], ends[1])
+                low, high = (a.low % d, a.high % d) if ends[0] == ends[1] else (0, d - 1) if d > 0 else (d + 1, 0)
+                return Drawn(Binary("%", a.node, Const(d)), low, high)
             case "sum":
                 b, minus = self._affine(depth - 1), self.pick(False, True)
                 low, high = (a.low - b.high, a.high - b.low) if minus else (a.low + b.low, a.high + b.high)

@@ -88,7 +88,9 @@ class _Builder:
             body += self._fill(output, grid)
         configs: dict[str, bool | int] = {name: True for name in self._features.configs if self._pick(False, False, True)}
         seed = self._expressions.integer(0, 999)
-        return Program(buffers=tuple(self._buffers), body=tuple(body), grid=grid, threads=self._threads, seed=seed, configs=configs)
+        return Program(
+            buffers=tuple(self._buffers), body=tuple(body), grid=grid, threads=self._threads, seed=seed, configs=configs
+        )
 
     def _shape(self) -> tuple[int, ...]:
         if self._pick(1, 1, 2) == 1:
@@ -176,7 +178,9 @@ class _Builder:
         prefix = tuple(Var(block_name(axis)) for axis in range(len(grid))) if grid != (1,) else ()
         statement, _ = self._nest(output, prefix, plain=self._pick(True, False))
         statements = [statement]
-        if self._threads == 1 and self._pick(False, False, False, True):  # a second pass that changes what the first has written
+        if self._threads == 1 and self._pick(
+            False, False, False, True
+        ):  # a second pass that changes what the first has written
             statements.append(self._again(output, prefix))
         return statements
 

@@ -72,7 +72,7 @@ class _Tiles:
         self._pick, self._integer = self._expressions.pick, self._expressions.integer
         self._parts = _Parts()
         self._grid = 1
-        self._threads = _THREADS
+        self._threads: tuple[int, ...] = _THREADS
         self._tile_size = 1  # of a block's part along the first axis
 
     def program(self, configs: Sequence[str]) -> Program:
@@ -209,7 +209,7 @@ class _Tiles:
     def _scan(self, tile: _Tile) -> _Tile:
         one, axis = tile.buffer, self._integer(0, len(tile.buffer.shape) - 1)
         count = one.shape[axis]
-        if not self._holds(one.dtype, min(0, tile.low * count), tile.most * count) or len(one.shape) > 2:  # noqa: PLR2004
+        if not self._holds(one.dtype, min(0, tile.low * count), tile.most * count) or len(one.shape) > 2:
             return tile
         into = one if self._pick(False, True) else self._new(one.shape, one.dtype, one.scope)
         self._parts.body.append(Scan(source=one.name, target=into.name, axis=axis, reverse=self._pick(False, True)))
@@ -245,8 +245,15 @@ class _Tiles:
             (Binary("max", load, const), max(tile.low, c), max(tile.high, c)),
             (Binary("min", load, const), min(tile.low, c), min(tile.high, c)),
         ]
-        grown = (Binary("+", load, const), tile.low + c, tile.high + c), (Binary("*", load, const), tile.low * c, tile.high * c)
-        options += [one for one in grown if self._holds(dtype, one[1], one[2]) and self._holds(dtype, -one[2], one[2] if signed else 0)]
+        grown = (
+            (Binary("+", load, const), tile.low + c, tile.high + c),
+            (Binary("*", load, const), tile.low * c, tile.high * c),
+        )
+        options += [
+            one
+            for one in grown
+            if self._holds(dtype, one[1], one[2]) and self._holds(dtype, -one[2], one[2] if signed else 0)
+        ]
         if signed and self._holds(dtype, -tile.high, -tile.low):
             options += [(Unary("abs", load), 0, tile.most), (Unary("-", load), -tile.high, -tile.low)]
         even = Binary("==", Binary("%", at[-1], Const(self._pick(2, 3))), Const(0))
@@ -273,7 +280,7 @@ class _Tiles:
     def _normalise(self, tile: _Tile) -> _Tile:
         """Reduce the last axis, and combine the result with every element of its line, as a softmax does."""
         one = tile.buffer
-        if len(one.shape) < 2 or not self._holds(one.dtype, -tile.most, 2 * tile.most):  # noqa: PLR2004
+        if len(one.shape) < 2 or not self._holds(one.dtype, -tile.most, 2 * tile.most):
             return self._reduce(tile)
         if one.dtype in grammar.UNSIGNED:
             return self._reduce(tile)
@@ -292,15 +299,15 @@ class _Tiles:
         """Draw c = a @ b, over the tiles of k, with sizes that are no multiples of the tiles'."""
         m, n, k = self._pick(16, 32, 64, 48, 80, 128), self._pick(16, 8, 24, 32, 40, 48), self._pick(16, 32, 48)
         dtype, wide = self._pick(*GEMM_DTYPES)
-        k = 64 if dtype == "int8" and k == 48 else max(k, 32) if dtype == "int8" else k  # noqa: PLR2004
+        k = 64 if dtype == "int8" and k == 48 else max(k, 32) if dtype == "int8" else k
         self._threads = tuple(one for one in _THREADS if _is_divisible(m, n, one // 32))
         count = self._pick(1, 2, 3)
         flip_a, flip_b = self._pick(False, True), self._pick(False, True)
         short = [self._tail(size) for size in (m, n, k)]
         a_whole, b_whole = (m - short[0], k * count - short[2]), (k * count - short[2], n - short[1])
         most = 2 if wide == "float16" else 4
-        x = self._buffer("x", a_whole[:: -1 if flip_a else 1], dtype, least=-most, most=most)
-        w = self._buffer("w", b_whole[:: -1 if flip_b else 1], dtype, least=-1, most=1)
+        self._buffer("x", a_whole[:: -1 if flip_a else 1], dtype, least=-most, most=most)
+        self._buffer("w", b_whole[:: -1 if flip_b else 1], dtype, least=-1, most=1)
         a = self._new((k, m) if flip_a else (m, k), dtype, "shared")
         b = self._new((n, k) if flip_b else (k, n), dtype, "shared")
         c = self._new((m, n), wide, "fragment")
@@ -315,7 +322,6 @@ class _Tiles:
         stages = self._pick(0, 1, 2, 3) if kind == "Pipelined" else 0
         loop = For(kind=kind, var="k", extent=count, body=(*copies, product), stages=stages)
         self._parts.body.append(loop)
-        del x, w
         tile = _Tile(c, -most * k * count, most * k * count)
         self._store(self._step(tile) if self._pick(False, True) and self._holds(wide, tile.low, tile.high) else tile)
 

@@ -17,7 +17,9 @@ I, J = Var("i"), Var("j")
 X = Buffer("x", (6,), "int32", least=-50, most=50)
 
 
-def loop(value: Expr, dtype: str = "int32", *more: Buffer, count: int = 5, kind: str = "serial", threads: int = 1) -> Program:
+def loop(
+    value: Expr, dtype: str = "int32", *more: Buffer, count: int = 5, kind: str = "serial", threads: int = 1
+) -> Program:
     buffers = (*more, Buffer("y", (count,), dtype, written=True))
     return Program(buffers=buffers, body=(For(kind, "i", count, (Store("y", (I,), value),)),), threads=threads)  # type: ignore[arg-type]
 
@@ -100,7 +102,9 @@ def test_lowering_for_a_chip_needs_no_gpu(program: Program) -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc here")
 def test_nvcc_compiles_kernels_together_or_says_which_it_refuses(tmp_path: Path) -> None:
     texts = [tilelang_cuda.lower(one, "sm_90") for one in (SHARED, MANY_SUMS)]
-    assert [path.name for path in tilelang_cuda.cubins(texts, tmp_path, "sm_90") if isinstance(path, Path)] == ["all.cubin"] * 2
+    assert [path.name for path in tilelang_cuda.cubins(texts, tmp_path, "sm_90") if isinstance(path, Path)] == [
+        "all.cubin"
+    ] * 2
     bad = texts[0].replace("y[", "nothing[")
     first, second = tilelang_cuda.cubins([texts[0], bad], tmp_path, "sm_90")
     assert isinstance(first, Path)

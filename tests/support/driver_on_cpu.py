@@ -55,7 +55,9 @@ def compiled(text: str, path: Path, arch: str) -> str:
     body = re.sub(r"extern __shared__ __align__\(\d+\) (\w+) (\w+)\[\];", shared, body)
     body = re.sub(r"__shared__ __align__\(\d+\)", "static", body)
     entries = []
-    for number, name, parameters in re.findall(r"namespace program_(\d+) \{.*?__global__ void (\w+)\((.*?)\);", body, re.DOTALL):
+    for number, name, parameters in re.findall(
+        r"namespace program_(\d+) \{.*?__global__ void (\w+)\((.*?)\);", body, re.DOTALL
+    ):
         types = [one.replace("__restrict__", "").rsplit(maxsplit=1)[0] for one in parameters.split(", ") if one]
         given = "".join(f", *({one}*)given[{place}]" for place, one in enumerate(types))
         entries.append(
@@ -70,5 +72,3 @@ def compiled(text: str, path: Path, arch: str) -> str:
     done = subprocess.run(["g++", *options, str(source), "-o", str(library)], capture_output=True, text=True, check=False)
     path.with_suffix(".cubin").write_bytes(str(library).encode() + b"\0")
     return done.stderr
-
-

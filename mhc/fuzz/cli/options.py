@@ -108,7 +108,9 @@ def load_targets(specs: Sequence[str], device: str | None = None) -> list[tuple[
             raise click.UsageError(f"--programs {spec}: must be one of {', '.join((*DSLS, *TARGETS))}, or NAME@SITE")
         require_available("--programs", spec, target)
         if device is not None and device not in target.devices:
-            raise click.UsageError(f"--programs {spec}: runs on {', '.join(target.devices)}: give --device {target.devices[0]}")
+            raise click.UsageError(
+                f"--programs {spec}: runs on {', '.join(target.devices)}: give --device {target.devices[0]}"
+            )
         found.append((spec, target))
     return found
 

@@ -1,0 +1,21 @@
+"""i % -3 in an index, where i does not begin at 0, is (i - 1) % -3. Exits with 1: reproduced, 0: not reproduced."""
+
+import sys
+
+import tilelang
+import tilelang.language as T
+import torch
+
+
+@T.prim_func
+def f(x: T.Tensor((3,), "int32"), y: T.Tensor((5,), "int32")):
+    with T.Kernel(1):
+        for i in T.serial(5):
+            y[i] = x[(i + 1) % -3 + 2]
+
+
+x, y = torch.arange(3, dtype=torch.int32), torch.zeros(5, dtype=torch.int32)
+tilelang.compile(f, target="c", execution_backend="cython")(x, y)
+right = [(i + 1) % -3 + 2 for i in range(5)]
+print(f"y = {y.tolist()}, right is {right}")
+sys.exit(y.tolist() != right)
