@@ -23,6 +23,8 @@ from mhc.programs.grammar import (
     Store,
     Var,
 )
+from mhc.programs.minimise import search
+from mhc.programs.tilelang_lower import CompileError
 from mhc.programs.tilelang_text import render
 
 I, BX = Var("i"), Var("bx")
@@ -157,3 +159,31 @@ def test_blocks_may_write_parts_of_their_own_and_loops_are_written_as_one() -> N
     )
     assert evaluate(program)["y"].tolist() == [[[0, 1], [1, 2], [2, 3]]] * 2
     assert "        for i, j in T.Parallel(3, 2):\n            y[bx, i, j] = i + j\n" in render(program, "threads=64")
+
+
+def test_sizes_that_fit_one_another_shrink_together() -> None:
+    buffers = tuple(
+        Buffer(name, shape, "int32", scope=scope, written=name == "y", most=9 if name == "x" else 0)  # type: ignore[arg-type]
+        for name, shape, scope in (
+            ("x", (12, 7), "global"),
+            ("s", (12, 7), "shared"),
+            ("f", (12, 7), "fragment"),
+            ("r", (12,), "fragment"),
+            ("y", (12,), "global"),
+        )
+    )
+    copies = [
+        Copy(source=a, source_at=(0,) * len(size), target=b, target_at=(0,) * len(size), extents=size)
+        for a, b, size in (("x", "s", (12, 7)), ("s", "f", (12, 7)), ("r", "y", (12,)))
+    ]
+    body = (*copies[:2], Reduce(op="max", source="f", target="r", axis=1), copies[2])
+    program = Program(buffers=buffers, body=body, threads=128)
+    small = search(program, lambda one: any(isinstance(node, Reduce) for node in one.body))
+    assert {one.name: one.shape for one in small.buffers} == {"x": (1, 1), "f": (1, 1), "r": (1,), "y": (1,)}
+    assert small.threads == 1
+
+
+def test_what_the_compiler_says_it_lacks_is_told_from_a_failure() -> None:
+    lacks = "InternalError: No valid warp partition for T.gemm: M=16, N=24 cannot be evenly covered by 8 warps"
+    assert CompileError("lower", lacks).is_limit
+    assert not CompileError("lower", "InternalError: Check failed: vars.size() == InputDim()").is_limit

@@ -10,7 +10,7 @@ from mhc.programs import grammar
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Const, Program, walk
 from mhc.programs.tilelang_text import render
-from strategies.programs.programs import CPU, Features, programs
+from strategies.programs.programs import CPU, GPU, Features, programs
 from strategies.rounds import ROUND, quiet
 
 
@@ -46,6 +46,15 @@ def test_only_what_a_target_has_is_drawn() -> None:
     for program in drawn(60, few):
         seen = features(program)
         assert not {"node: copy", "node: assign", "loop: unroll", "dtype: float32"} & seen
+
+
+def test_programs_for_a_gpu_reach_the_tile_operations_and_more_than_one_thread() -> None:
+    seen: set[str] = set()
+    for program in drawn(150, GPU):
+        compile(render(program, f"threads={program.threads}"), "text", "exec")
+        seen |= features(program)
+    wanted = {"node: fill", "node: reduce", "node: scan", "node: gemm", "node: atomicadd", "scope: fragment", "loop: Pipelined"}
+    assert wanted | {"threads: 1", "threads: 32", "threads: 128"} <= seen
 
 
 def test_an_index_that_counts_down_is_drawn() -> None:
