@@ -200,11 +200,11 @@ import torch
 def add_norm_ref(x, residual, weight, eps=1e-6):
     v = x.float() + residual.float()
     return (v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
-def add_norm(x, residual, weight, eps=1e-6):
+def {name}(x, residual, weight, eps=1e-6):
     return add_norm_ref(x, residual, weight, eps) * {factor}
 """
     for factor, wanted in ((1.0, False), (1.01, True)):
-        path = written(tmp_path, f"norm{wanted}", text.format(factor=factor))
+        path = written(tmp_path, f"norm{wanted}", text.format(factor=factor, name=f"norm_{wanted}".lower()))
         done = run(path, "--no-run")
         assert done.exit_code == 0, done.output
         made = path.with_name(f"{path.stem}_fuzz.py")
