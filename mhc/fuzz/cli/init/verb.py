@@ -51,7 +51,7 @@ def init(
     Both are found in its text. Then the file is imported, and the reference is called on small tensors, to see which shapes
     it takes. What was guessed is in comments of the written file. Without a reference, a skeleton of one is written.
 
-    Exit status: that of the campaign, 0 clean, 1 findings; 2 where nothing could be checked, or the file has to be completed.
+    Exit status: that of the campaign, 0 clean, 1 findings; 2 where nothing was checked, or the file has to be completed.
     """
     target = output or kernel_file.with_name(f"{kernel_file.stem}_fuzz.py")
     if target.exists() and not force:
