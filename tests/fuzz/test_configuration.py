@@ -162,6 +162,7 @@ def test_without_a_file_there_are_only_defaults(project: Path) -> None:
         ("minutes = nan", "minutes = nan: Expected `float` > 0.0"),
         ("cases = 1.5", "cases = 1.5: Expected `int`, got `float`"),
         ('impl = "norm.py:IMPL"', "impl = 'norm.py:IMPL': Expected `array`, got `str`"),
+        ("impl = []", "impl = []: Expected `array` of length >= 1"),
         ('impl = [""]', "impl = ['']: Expected `str` of length >= 1 - at `$.impl[0]`"),
         ('device = "gpu"', "device = 'gpu': Invalid enum value 'gpu'; allowed are cpu, cuda"),
         ('operator = "rms-norm"', "operator = 'rms-norm': 'rms-norm' is not one of"),

@@ -37,6 +37,7 @@ _EXCLUSIVE = (
 )
 
 Text = Annotated[str, Meta(min_length=1)]
+Names = Annotated[list[Text], Meta(min_length=1)]
 Whole = Annotated[int, Meta(ge=1)]
 Above = Annotated[float, Meta(gt=0)]
 
@@ -56,10 +57,10 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Keys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
     """The configuration of mhc-fuzz: the long options of a campaign, and what is known. Paths are relative to this file."""
 
-    impl: list[Text] | UnsetType = UNSET
-    against: list[Text] | UnsetType = UNSET
+    impl: Names | UnsetType = UNSET
+    against: Names | UnsetType = UNSET
     operator: Text | UnsetType = UNSET
-    programs: list[Text] | UnsetType = UNSET
+    programs: Names | UnsetType = UNSET
     hours: Above | UnsetType = UNSET
     minutes: Above | UnsetType = UNSET
     cases: Whole | UnsetType = UNSET

@@ -25,6 +25,7 @@ from mhc.fuzz.campaign.store import FILE, Store, StoreError
 from mhc.fuzz.check.differential import Peer
 from mhc.fuzz.cli.display import Display, display
 from mhc.fuzz.cli.ledger import refuse_mended
+from mhc.fuzz.cli.minimise import our_fault
 from mhc.fuzz.cli.options import load_pairs, load_targets, not_available
 from mhc.fuzz.cli.settings import Settings
 from mhc.fuzz.cli.trust import has_outside
@@ -43,22 +44,7 @@ _ENDS = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SI
 
 def run_campaign(settings: Settings) -> int:
     """Run a campaign to its end, write its reports, and return the exit status."""
-    here, operator = settings.on is None, settings.operator
-    peers: tuple[Peer, ...] = ()
-    if settings.programs:
-        loaded: Sequence[tuple[str, Tested]] = load_targets(settings.specs, settings.device)
-    else:
-        loaded, peers = load_pairs(
-            settings.specs,
-            settings.against,
-            settings.device,
-            settings.named_by,
-            here=here,
-            operator=operator,
-            compared_by=settings.compared_by,
-        )
-    if here:
-        refuse_mended(settings.ledger, loaded, peers, settings.device)
+    loaded, peers = _loaded(settings)
     settings, store = _opened(settings)
     folder = settings.folder
     again = "resuming" if settings.resumed else "reports in"
@@ -69,7 +55,7 @@ def run_campaign(settings: Settings) -> int:
         **{name: None if limit == float("inf") else limit for name, limit in limits.items()},
     )
     if not settings.resumed:
-        absent = {} if settings.specs or not here else not_available(settings.device, operator)
+        absent = {} if settings.specs or settings.on is not None else not_available(settings.device, settings.operator)
         _describe(store, settings, loaded, peers, absent)
     named = {implementation.name: (spec, implementation) for spec, implementation in loaded}
     written = {id_: Path(path) for id_, path in store.meta().get("fixtures", {}).items()}
@@ -128,6 +114,33 @@ def run_campaign(settings: Settings) -> int:
                 campaign.note_fault("", Fault(message=str(error)))
             stack.close()
             return _finish(settings, store, campaign, ended)
+
+
+def _loaded(settings: Settings) -> tuple[Sequence[tuple[str, Tested]], tuple[Peer, ...]]:
+    """Return what is checked and what it is compared with, once the project's known issues are seen to fail.
+
+    Raises:
+        click.UsageError: one cannot be loaded, or a known issue does not fail any more.
+    """
+    if settings.programs:
+        loaded: Sequence[tuple[str, Tested]] = load_targets(settings.specs, settings.device)
+        peers: tuple[Peer, ...] = ()
+    else:
+        loaded, peers = load_pairs(
+            settings.specs,
+            settings.against,
+            settings.device,
+            settings.named_by,
+            here=settings.on is None,
+            operator=settings.operator,
+            compared_by=settings.compared_by,
+        )
+    if settings.on is None:
+        try:
+            refuse_mended(settings.ledger, loaded, peers, settings.device)
+        except HarnessError as fault:
+            our_fault(fault)
+    return loaded, peers
 
 
 def _finish(settings: Settings, store: Store, campaign: Campaign, ended: str) -> int:
