@@ -3,6 +3,7 @@
 import os
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jaxtyping
@@ -10,6 +11,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+import mhc
 from tests.support import device, profiles
 
 pytest_plugins = ["mhc.pytest_plugin", "pytester"]
@@ -49,6 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[LEFT_OUT] = Counter[str]()
     # Triton 3.6's interpreter on NumPy 2.3
     config.addinivalue_line("filterwarnings", "ignore:Conversion of an array with ndim > 0 to a scalar:DeprecationWarning")
+    if Path(mhc.__file__).parents[1] != Path(__file__).parents[1]:
+        raise pytest.UsageError(f"mhc is {mhc.__file__}, and not of this checkout: run `python -m pytest` in its folder")
     device.settle(config.getoption("device", "auto"))
 
 

@@ -146,6 +146,7 @@ def test_the_seed_decides_what_is_drawn(pytester: pytest.Pytester) -> None:
     assert drawn[0] == drawn[1] != drawn[2] == drawn[3]
 
 
+@pytest.mark.slow
 def test_without_its_variables_it_runs_in_a_process_of_its_own(pytester: pytest.Pytester) -> None:
     write(pytester, CHECKED.replace("IMPL", "APART"), "mean_d", "wrong")
     done = run(pytester, "--mhc-cases=20")
@@ -181,7 +182,10 @@ def test_a_check_that_would_never_run_is_an_error(pytester: pytest.Pytester) -> 
     assert running() is not None  # this test, again
 
 
-def test_fixtures_of_others_are_left_alone_and_a_broken_one_fails(pytester: pytest.Pytester) -> None:
+def test_fixtures_of_others_are_left_alone_and_a_broken_one_fails(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mhc.testing.run.Run._confirmed", lambda self, small, least: (small, ""))  # in fresh processes
     write(pytester, CHECKED, "mean_f", "wrong")
     folder = pytester.path / "tests" / "regressions"
     run(pytester)

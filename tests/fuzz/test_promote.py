@@ -135,7 +135,8 @@ def test_where_a_fixture_belongs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert fixtures.folder_for(outside, tmp_path) == tmp_path
     assert fixtures.folder_for(outside, tmp_path, tmp_path / "mine") == tmp_path / "mine"
     assert fixtures.folder_for(MANUAL, tmp_path, tmp_path / "mine") == tmp_path / "mine"
-    monkeypatch.setattr("mhc.__file__", str(tmp_path / "site-packages" / "mhc" / "__init__.py"))
+    installed = tmp_path / "site-packages" / "mhc" / "fuzz" / "findings" / "fixtures.py"
+    monkeypatch.setattr("mhc.fuzz.findings.fixtures.__file__", str(installed))
     assert fixtures.folder_for(MANUAL, tmp_path) == tmp_path
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+import mhc
 from mhc import Case, default_case, load, materialise, observe, reference
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
@@ -117,7 +118,15 @@ def test_a_backward_by_hand_is_the_derivative(operator: str) -> None:
         torch.testing.assert_close(got.gradients[name], wanted, rtol=1e-9, atol=1e-12, msg=name)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@mhc.parametrize(*(one for one in IN_PYTORCH if "sinkhorn" not in one.operator), cases=5)
+def test_drawn_cases_of_what_is_built_in() -> None:
+    """Each dtype is drawn. The bounds of Sinkhorn take a second a case, so that only fixed cases of it are judged, below."""
+
+
+OTHER_DTYPES = [pytest.param(one, marks=pytest.mark.slow) for one in ("bfloat16", "float16", "float64")]
+
+
+@pytest.mark.parametrize("dtype", ["float32", *OTHER_DTYPES])
 @pytest.mark.parametrize("implementation", IN_PYTORCH, ids=lambda one: one.name)
 def test_what_is_built_in_passes(implementation: Any, dtype: str) -> None:
     if dtype not in implementation.dtypes:

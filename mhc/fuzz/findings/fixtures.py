@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-import mhc
 from mhc.case import Case
 from mhc.case_json import CaseError
 from mhc.files import read_json, replace_text
@@ -21,7 +20,7 @@ REGRESSIONS = Path("tests", "regressions")
 
 def source_tree() -> Path | None:
     """Return the checkout that this package runs from; None if it is installed."""
-    root = Path(mhc.__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[3]
     return root if (root / "pyproject.toml").is_file() and (root / "tests").is_dir() else None
 
 
