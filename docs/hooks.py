@@ -5,10 +5,12 @@ under the same paths, with a page for each source file that one of them links to
 """
 
 import json
+import logging
 import posixpath
 import re
 from pathlib import Path
 
+from markdown_it import MarkdownIt
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
@@ -26,6 +28,8 @@ _SHOWN_AS_THEY_ARE = {".md", ".html", ".png", ".svg"}
 _LANGUAGES = {".py": "python", ".json": "json", ".toml": "toml"}
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)]*)?\))")
 _TAGS = re.compile(r"\](?=\[)")  # "[Bug][Fuzzer]", the title of an issue, is no link
+_LINE_NUMBERS = re.compile(r'<table class="highlighttable">.*?</table>', re.DOTALL)
+_LOG = logging.getLogger("mkdocs.hooks")
 _FENCE = "`" * 8  # longer than any in a file
 
 
@@ -65,7 +69,39 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
     if here.endswith("/issue.md"):
         markdown = _TAGS.sub(r"\\]", markdown)
-    return _LINK.sub(led, markdown).replace(SCHEMAS, "\n".join(map(_schema_section, schemas())))
+    return _LINK.sub(led, as_python_markdown(markdown)).replace(SCHEMAS, "\n".join(map(_schema_section, schemas())))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> None:
+    """Warn, which fails a strict build, where the site shows other blocks than a forge does."""
+    path = ROOT / page.file.src_uri
+    if not path.is_file() or ":::" in (text := path.read_text("utf-8")) or SCHEMAS in text:
+        return
+    forge = MarkdownIt("commonmark").enable("table").render(text)
+    here = _LINE_NUMBERS.sub("<pre>", html)
+    for tag in ("h2", "h3", "li", "pre", "tr"):
+        counts = [len(re.findall(f"<{tag}[ >]", one)) for one in (forge, here)]
+        if counts[0] != counts[1]:
+            _LOG.warning("%s: %d <%s> on a forge, %d on the site", page.file.src_uri, counts[0], tag, counts[1])
+
+
+def as_python_markdown(markdown: str) -> str:
+    """Return CommonMark, which forges show, in the form that this site's parser reads in the same way.
+
+    A block of code in a list is indented by four columns for each level, and a fence names its language alone.
+    """
+    lines = markdown.split("\n")
+    depth = 0
+    for token in MarkdownIt("commonmark").parse(markdown):
+        depth += token.nesting if token.type.endswith(("list_item_open", "list_item_close")) else 0
+        if token.type == "code_block" and depth and token.map:
+            indent = "    " * (depth + 1)
+            for number, line in enumerate(token.content.rstrip("\n").split("\n"), token.map[0]):
+                lines[number] = indent + line if line else ""
+        if token.type == "fence" and token.map:
+            opening = lines[token.map[0]]
+            lines[token.map[0]] = re.sub(r"^(\s*[`~]{3,}\w+) .*", r"\1", opening)
+    return "\n".join(lines)
 
 
 def source(page: str, target: str) -> str | None:
