@@ -74,7 +74,7 @@ def number(
 
 
 def figure(result: Any) -> str:
-    """Return what is recorded of a result: of a number its errors, of a mask where it is unsure, of a tensor its elements."""
+    """Return what is recorded of a result: of a number its errors, of a mask what is unsure, of a tensor its elements."""
     held = result.number if isinstance(result, Carried) else result
     if isinstance(held, str):
         return held
@@ -138,9 +138,9 @@ def examples() -> Cases:
 
 def sections() -> Mapping[str, Callable[[], Cases]]:
     """Return what yields the cases of each section."""
-    from tests.oracles import recorded_aten, recorded_numbers  # noqa: PLC0415  they import this module
+    from tests.oracles import recorded_aten, recorded_helpers, recorded_numbers  # noqa: PLC0415  they import this module
 
-    return {"examples": examples, **recorded_aten.SECTIONS, **recorded_numbers.SECTIONS}
+    return {"examples": examples, **recorded_aten.SECTIONS, **recorded_numbers.SECTIONS, **recorded_helpers.SECTIONS}
 
 
 def mode(section: str) -> AbstractContextManager[Any]:

@@ -1,5 +1,5 @@
-"""Cases of tests/oracles/recorded.py on aten operations: comparisons and indices that rounding may decide, windows, functions that
-PyTorch composes, and tensors that a function makes itself.
+"""Cases of tests/oracles/recorded.py on aten operations: comparisons and indices that rounding may decide, windows,
+functions that PyTorch composes, and tensors that a function makes itself.
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +44,12 @@ def _comparisons() -> Operations:
         compare = getattr(aten, name)
         for word, pair in {
             **{"both": (a, b), "1": (a, 1.0), "0.51": (a, 0.51), "0.03": (a, 0.03), "exact": (exact, 1.0)},
-            **{"exact second": (a, exact), "with itself": (a, a), "infinite": (endless, 0.5), "endless itself": (endless,) * 2},
+            **{
+                "exact second": (a, exact),
+                "with itself": (a, a),
+                "infinite": (endless, 0.5),
+                "endless itself": (endless,) * 2,
+            },
         }.items():
             found[f"{name}, {word}"] = partial(compare, *pair)
     some, other = mask(0, 3), mask(0, 1)
@@ -92,7 +97,11 @@ def _comparisons() -> Operations:
     for word, condition in {"unsure": mask(1, 2), "sure": mask(), "plain": torch.tensor([True, False, True, False])}.items():
         for name, pair in {
             **{"numbers": (a, b), "constant": (a, 0.1), "constant first": (-0.1, b), "mixed": (held(CLOSE, OFF, BF16), b)},
-            **{"plain tensor": (CLOSE.float(), b), "plain tensors": (CLOSE.float(), torch.zeros(4)), "infinite": (endless, b)},
+            **{
+                "plain tensor": (CLOSE.float(), b),
+                "plain tensors": (CLOSE.float(), torch.zeros(4)),
+                "infinite": (endless, b),
+            },
         }.items():
             found[f"where {word}, {name}"] = partial(_where, condition, *pair)
         found[f"masked fill, {word}"] = partial(aten.masked_fill, a, condition, 0.1)
@@ -111,9 +120,16 @@ def _indices() -> Operations:
     point, endless = held(torch.tensor(2.0, dtype=F64), 0.5), held(CLOSE, torch.where(OFF > 0.05, torch.inf, OFF))
     wide, row = torch.tensor([[0, 2, 1, 1]]), mask(1, value=[2, 0, 1])
     found: dict[str, Callable[[], Any]] = {}
-    for word, one in {"close": a, "tied": tied, "nan": nan, "point": point, "infinite": endless, "exact": held(CLOSE)}.items():
+    for word, one in {
+        "close": a,
+        "tied": tied,
+        "nan": nan,
+        "point": point,
+        "infinite": endless,
+        "exact": held(CLOSE),
+    }.items():
         for name, call in {
-            "sort": lambda one: aten.sort(one),
+            "sort": aten.sort,
             "sort stable": lambda one: aten.sort(one, stable=True, dim=-1, descending=False),
             "sort down": lambda one: aten.sort(one, 0, True),
             "sort down stable": lambda one: aten.sort(one, stable=True, dim=0, descending=True),
@@ -121,13 +137,13 @@ def _indices() -> Operations:
             "topk 2": lambda one: aten.topk(one, 2, 0, False) if one.dim() else aten.topk(one, 1, 0, False),
             "kthvalue": lambda one: aten.kthvalue(one, 1),
             "kthvalue kept": lambda one: aten.kthvalue(one, 1, 0, True),
-            "median": lambda one: aten.median(one),
+            "median": aten.median,
             "median of rows": lambda one: aten.median(one, -1),
             "median kept": lambda one: aten.median(one, 0, True),
-            "argmax": lambda one: aten.argmax(one),
+            "argmax": aten.argmax,
             "argmax of rows": lambda one: aten.argmax(one, -1),
             "argmin kept": lambda one: aten.argmin(one, 0, True),
-            "max": lambda one: aten.max(one),
+            "max": aten.max,
             "max of rows": lambda one: aten.max(one, -1),
             "min kept": lambda one: aten.min(one, 0, True),
         }.items():
@@ -213,7 +229,9 @@ WINDOWS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
         ((1, 4, 8), (1, 2, 4), (2, 2, 3)),
     ),
     "gradients transposed, spread": (
-        lambda g, x, w: aten.convolution_backward(g, x, w, [2], [1, 1], [0, 0], [2, 2], True, [1, 1], 1, [True, True, False]),
+        lambda g, x, w: aten.convolution_backward(
+            g, x, w, [2], [1, 1], [0, 0], [2, 2], True, [1, 1], 1, [True, True, False]
+        ),
         ((1, 2, 6, 6), (1, 2, 3, 3), (2, 2, 2, 2)),
     ),
     "gradient of the weight, transposed": (
@@ -288,8 +306,8 @@ WINDOWS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
     "sum, whole": (lambda a: aten.sum(a, None, True), ((2, 3, 4),)),
     "sum, two": (lambda a: aten.sum(a, [-1, 0]), ((2, 3, 4),)),
     "softmax, nothing": (lambda a: aten._softmax(a, -1, False), ((0, 4),)),
-    "product with a vector": (lambda a, b: aten.matmul.default(a, b), ((2, 3, 4), (4,))),
-    "vector product": (lambda a, b: aten.matmul.default(a, b), ((4,), (2, 4, 3))),
+    "product with a vector": (aten.matmul.default, ((2, 3, 4), (4,))),
+    "vector product": (aten.matmul.default, ((4,), (2, 4, 3))),
     "mixed product": (lambda a, b: aten.mm(a, b.to(F32)), ((3, 4), (4, 2))),
     "added product": (lambda c, a, b: aten.addmm(c, a, b, beta=1, alpha=1), ((2,), (3, 4), (4, 2))),
     "added half": (lambda c, a, b: aten.addmm(c, a, b, beta=0.5), ((2,), (3, 4), (4, 2))),
@@ -297,7 +315,7 @@ WINDOWS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
     "narrow sum": (lambda a: a.to(BF16).to(F32) + a.to(F16), ((3, 4),)),
     "expanded strides": (lambda a: aten.as_strided(a.expand(3, 4), [2, 3], [0, 1], 1), ((1, 4),)),
     "strides": (lambda a: aten.as_strided(a.t(), [2, 2], [1, 4]), ((3, 4),)),
-    "tanh backward": (lambda g, y: aten.tanh_backward(g, y), ((3, 4), (3, 4))),
+    "tanh backward": (aten.tanh_backward, ((3, 4), (3, 4))),
     "softmax backward": (lambda g, y: aten._softmax_backward_data(g, y, 0, g.dtype), ((3, 4), (3, 4))),
     "softmax backward, point": (lambda g, y: aten._softmax_backward_data(g, y, 0, g.dtype), ((), ())),
     "log softmax backward": (lambda g, y: aten._log_softmax_backward_data(g, y, 0, g.dtype), ((3, 4), (3, 4))),
@@ -368,7 +386,10 @@ def strange() -> Cases:
         yield f"{name}, softmax backward", partial(aten._softmax_backward_data, a, b, -1, F32)
         yield f"{name}, softmax backward with errors", partial(aten._softmax_backward_data, held(first, 0.25), b, 0, F32)
         yield f"{name}, log softmax backward", partial(aten._log_softmax_backward_data, a, b, -1, F32)
-        yield f"{name}, log softmax backward with errors", partial(aten._log_softmax_backward_data, a, held(second, 0.25), 0, F32)
+        yield (
+            f"{name}, log softmax backward with errors",
+            partial(aten._log_softmax_backward_data, a, held(second, 0.25), 0, F32),
+        )
     for exponent in (-50, -52, -63, -64, -127):
         small = zeros * 2.0**exponent
         for error in (0.0, 2.0 ** (exponent - 20)):

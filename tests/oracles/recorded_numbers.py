@@ -1,5 +1,5 @@
-"""Cases of tests/oracles/recorded.py on numbers themselves, of each class: sums that repeat, products near underflow, factors of
-fewer digits, quanta, moves of sampled numbers; and the helpers of `oracles.bounds`.
+"""Cases of tests/oracles/recorded.py on numbers themselves, of each class: sums that repeat, products near underflow,
+factors of fewer digits, quanta, moves of sampled numbers.
 """
 
 import itertools
@@ -11,15 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles.bounds import addends, elementary, operation_error, quantum, reassociation, repeated_terms, rounding
+from oracles.bounds import elementary, repeated_terms
 from oracles.bounds import sampled_number as sampling
-from oracles.bounds.aten import sums
 from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
 from oracles.bounds.error_number import ErrorNumber
 from oracles.bounds.reading import Reading, read, with_factors
-from oracles.bounds.sampled_number import Divisors, SampledDeviationNumber, SampledNumber, UnmovedNumber
+from oracles.bounds.sampled_number import Divisors, SampledDeviationNumber, SampledNumber
 from oracles.bounds.underflow_number import UnderflowNumber
-from tests.oracles.recorded import INF, NAN, OPERANDS, Cases, number
+from tests.oracles.recorded import INF, OPERANDS, Cases, number
 from tests.oracles.test_aten_rules import BF16, F16, F32, F64
 
 Shape = tuple[int, ...]
@@ -76,7 +75,7 @@ FORMULAS: Mapping[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "joined": (lambda a, b: torch.cat([a * b, b, a @ b.mT], 1), TWO),
     "joined twice": (lambda a, b: torch.cat([a * b, a + b, b])[1:, None] * 3.0, TWO),
     "lost": (lambda a: a.lost(torch.tensor([0.0, 1e-30, 0.5, INF], dtype=F64)), ONE),
-    "quotient": (lambda a, b: elementary.quotient(a, b), TWO),
+    "quotient": (elementary.quotient, TWO),
     "softmax": (lambda a: elementary.softmax(a, 1), ONE),
     "running sums": (lambda a: elementary.cumulative(a, 1), ONE),
     "joined sums": (lambda a, b, c: torch.cat([a + b, c]) + torch.cat([b, c]), THREE),
@@ -155,7 +154,9 @@ def quanta() -> Cases:
     same = ErrorNumber.exact(plain(0.5, -1.5, 2.0, 0.0).reshape(2, 2), F32, with_quantum=True)
     less = ErrorNumber.exact(plain(0.5, -1.5, 2.0, 1.0).reshape(2, 2), F32, with_quantum=True)
     for at in range(4):  # the errors of a factor that a sum meets, which is 0 as its terms cancel
-        factor = ErrorNumber(plain(1.0, -2.0, 0.25, 3.0).reshape(2, 2), (torch.arange(4) == at).double().reshape(2, 2) / 8, F32)
+        factor = ErrorNumber(
+            plain(1.0, -2.0, 0.25, 3.0).reshape(2, 2), (torch.arange(4) == at).double().reshape(2, 2) / 8, F32
+        )
         for name, formula in {
             "(a - b) @ c": lambda a, b, c: (a - b) @ c,
             "c @ (a - b)": lambda a, b, c: c @ (a - b),
@@ -192,8 +193,8 @@ def repeats() -> Cases:
             yield f"{name}, {length}, log softmax of rows", partial(elementary.log_softmax, rows, 1)
             yield f"{name}, {length}, softmax", partial(elementary.softmax, ErrorNumber.exact(value, F32), 0)
             yield f"{name}, {length}, running", partial(elementary.cumulative, ErrorNumber.exact(value[None], F32), 1)
-            yield f"{name}, {length}, longest", partial(_tensor, repeated_terms.longest, value[None], 1)
-            yield f"{name}, {length}, repeated", partial(_tensor, repeated_terms.repeated, torch.stack([value, -value]), 1)
+            yield f"{name}, {length}, longest", partial(as_tensor, repeated_terms.longest, value[None], 1)
+            yield f"{name}, {length}, repeated", partial(as_tensor, repeated_terms.repeated, torch.stack([value, -value]), 1)
 
 
 def _over_rows(one: ErrorNumber) -> ErrorNumber:
@@ -204,7 +205,7 @@ def _product(one: ErrorNumber, value: Tensor) -> ErrorNumber:
     return one @ type(one).exact(torch.stack([value.abs(), distinct(len(value))]).mT, F32)
 
 
-def _tensor(function: Callable[..., Tensor | float | None], *arguments: Any) -> Tensor:
+def as_tensor(function: Callable[..., Tensor | float | None], *arguments: Any) -> Tensor:
     found = function(*arguments)
     return torch.tensor(-1.0) if found is None else torch.as_tensor(found, dtype=F64)
 
@@ -292,152 +293,10 @@ def _deviations(function: Callable[..., Any], value: Tensor, truncates: bool) ->
     return [ErrorNumber(one, one, F32) for one in found if one is not None]
 
 
-def helpers() -> Cases:
-    """Yield what the helpers of the bounds return."""
-    constants = (rounding.unit_roundoff, rounding.overflow_threshold, rounding.ceiling)
-    for dtype in (F32, BF16, F16, F64):
-        for function in (*constants, rounding.half_subnormal, rounding.underflow):
-            yield f"{function.__name__} of {dtype}", partial(_error, function, dtype)
-        for one in (0.0, 2.0**-24, 2.0**-133, 2.0**-149, 2.0**-150, 0.5, 1.0):
-            largest = plain(0.0, one, 100 * one, one * 2.0**8, one * 2.0**11, one * 2.0**24, one * (2.0**24 + 1), one * 2.0**53)
-            yield f"representable, {one}, {dtype}", partial(_tensor, quantum.representable, largest, one, dtype)
-    for values in ((0.5, 0.75), (3.0,), (0.0,), (0.0, 0.0, 2.0**-149), (1e300, 2.0**40), (INF, 1.0), (NAN,), (1 / 3,), ()):
-        yield f"quantum of {values}", partial(_tensor, quantum.quantum_of, plain(*values))
-    for a, b in ((0.5, 0.25), (0.0, 0.25), (0.5, 0.0)):
-        yield f"quantum of {a} {b}", partial(_tensor, quantum.product_quantum, a, b)
-    strange = plain(INF, -INF, NAN, 0.0, -2.0, 2.0**-1074)
-    yield "magnitude", partial(_tensor, rounding.magnitude, strange)
-    yield "nan to inf", partial(_tensor, rounding.nan_to_inf, strange)
-    for values in ((1.0,), (1.0, INF), (-INF, 0.0), (NAN, 1.0), ()):
-        yield f"all finite {values}", partial(_tensor, rounding.all_finite, plain(*values))
-    for sizes in ((1.0,), (2.0**-60,), (2.0**-61,), (0.0, 2.0**-61), (0.0, 2.0**-60), (0.0, 1.0), (0.0,)):
-        yield f"near {sizes}", partial(_tensor, reassociation.near, plain(*sizes), min(sizes))
-    for sums in ((None, None), (None, lambda: (plain(1.0, -3.0), plain(2.0, 0.5))), (lambda: (plain(4.0),) * 3, None)):
-        yield f"beyond {[one is not None for one in sums]}", partial(
-            _tensor, addends.beyond, plain(3.0, -1.0), plain(-2.0, INF), *sums
-        )
-        yield f"magnitudes {[one is not None for one in sums]}", partial(
-            _tensor, addends.magnitudes, plain(3.0, -1.0), plain(-2.0, INF), *sums
-        )
-    for variance in (plain(1.0, 4.0, 0.0, INF), plain(0.0, 0.0, 1e-3, 9.0), torch.tensor(4.0, dtype=F64)):
-        for error in (plain(1.0, 2.0, 0.0, 0.5), plain(1.0, INF, 0.0, 2.0)):
-            one = ErrorNumber(plain(1.0, -3.0, 0.0, 2.0), error, F32)
-            one = one if variance.dim() else one[1]
-            yield f"variance {variance.tolist()}, {error.tolist()}", partial(_tensor, sampling._variance, one, variance)
-            yield f"far {variance.tolist()}, {error.tolist()}", partial(_tensor, sampling._far, one, variance)
-    for dtype in (F32, F64):
-        few = ErrorNumber(plain(0.0, 2.0**-481, 2.0**-480, -(2.0**-479), 1.0), plain(0, 0, 1e-3, 0, 2e-6), dtype)
-        yield f"too small {dtype}", partial(_tensor, sampling._too_small, few)
-        yield f"wide {dtype}", partial(_tensor, sampling._wide, few)
-        yield f"stored {dtype}", partial(_tensor, sampling._stored, few)
-    yield "vanishing divisors", _vanishing
-    for at in (0, 1, 2, 5 << 32):
-        yield f"mixed {at}", partial(_tensor, sampling._mixed, at)
-    yield from _conversions()
-    yield from _corners()
-    large = [number(kind, (4, 4), 3 * at, F32) for kind in ("large", "not finite") for at in range(2)]
-    for at, (a, b) in enumerate(itertools.product(large, large)):
-        value = a.value * b.value
-        yield f"product {at}", partial(_error_of, operation_error.nonfinite_product_error, value, a, b)
-        yield f"matrix product {at}", partial(_error_of, operation_error.nonfinite_matmul_error, a.value @ b.value, a, b)
-
-
-def _conversions() -> Cases:
-    """Yield numbers of each class in another dtype, also at the very ends of its range."""
-    for first, second in itertools.product((F32, BF16, F16, F64), repeat=2):
-        limit, normal = rounding.ceiling(second), torch.finfo(second).smallest_normal
-        edge = plain(limit, -limit, limit * (1 + 2.0**-50), 0.5 * limit, normal, normal * (1 - 2.0**-50), 0.0, normal / 2)
-        for kind in ("error", "deviation", "underflow"):
-            word = f"{kind} from {first} to {second}"
-            for operands in FINITE if kind == "deviation" else OPERANDS:
-                yield f"{word}, {operands}", partial(number(operands, (12,), 0, first, KINDS[kind]).to, second)
-            if first == F32 or second == F32:
-                for error in (0.0, 2.0**-149, normal / 2, limit / 2):
-                    at_edge = KINDS[kind](edge, torch.full_like(edge, error), first)
-                    yield f"{word}, edge {error}", partial(at_edge.to, second)
-                    yield f"{word}, edge of products {error}", partial(at_edge.__mul__, 0.75)
-
-
-def _flags(one: ErrorNumber) -> list[Any]:
-    return [one, plain(one.quantum, one.finite, one.errorless)]
-
-
-def _corners() -> Cases:
-    """Yield what happens at corners that no list of operands reaches."""
-    half = with_factors(ErrorNumber, "float16")
-    edge = rounding.ceiling(F16) * plain(0.999, 1.0, 1.0001, 0.99951, 2.0)
-    for error in (0.0, 1.0, 8.0):
-        factor = half(edge[None], torch.full((1, 5), error, dtype=F64), F32)
-        yield f"factors near the end of float16, {error}", partial(factor.__matmul__, half.exact(torch.eye(5, dtype=F64), F32))
-    for values in (plain(0.5, 0.75), plain(1 / 3, INF), plain()):
-        for flag in (False, True):
-            for make in (ErrorNumber.exact, ErrorNumber.stored):
-                word = f"{make.__name__} {values.tolist()}, {flag}"
-                yield word, partial(lambda values, flag, make: _flags(make(values, F32, with_quantum=flag)), values, flag, make)
-    none = ErrorNumber.exact(torch.zeros(0, 4, dtype=F64), F32)
-    for word, call in {
-        **{"product": lambda: none * none, "sum": lambda: none.sum(1), "to": lambda: none.to(BF16).to(F32)},
-        **{"power": lambda: elementary.power(none, 1.5), "matmul": lambda: none @ none.mT, "softmax": lambda: none.sigmoid()},
-    }.items():
-        yield f"nothing, {word}", call
-    mixed = [number("exact", (3, 4), 0, F32), number("not finite", (3, 4), 0, F32)]
-    yield "joined, not finite", lambda: torch.cat(mixed) * 3.0
-    yield "joined, not finite first", lambda: torch.cat(mixed[::-1]) @ mixed[0].mT
-    yield "exact times not finite", lambda: mixed[0] @ mixed[1].mT
-    near = ErrorNumber(plain(1e-3, -0.5, 0.0, 2.0, 1.0), plain(1e-3, 1.0, 1.0, 0.5, 1.0), F32)
-    for exponent in (-3.5, -1.0, -0.5, 0.0, 0.3, 0.5, 1.0, 1.5, 2.0, 4.0, 5.0):
-        yield f"power {exponent}", partial(elementary.power, near, exponent)
-    held = ErrorNumber.exact(plain(1.0), F32)._coerce(0.1)
-    ends = plain(0.1 - float(held.error), 0.1 + float(held.error), 0.1, 0.11, 0.05)
-    for error in (0.0, 0.5 * float(held.error)):
-        yield f"bounded at an end, {error}", partial(
-            elementary.bounded, ErrorNumber(ends, torch.full_like(ends, error), F32), 0.1, 0.11
-        )
-    small = ErrorNumber.exact(plain(0.0, -80.0, -86.0, -88.0, -95.0, -104.0, -750.0), F32)
-    for function in (elementary.softmax, elementary.log_softmax, elementary.logsumexp):
-        yield f"{function.__name__} of small shares", partial(function, small, 0)
-    tied = ErrorNumber(plain(1.0, 0.5, 0.5, 2.0), plain(0.0, 0.5, 0.25, 1.0), F32)
-    yield "largest at a tie", partial(elementary.largest, tied, 0)
-    yield "larger at a tie", partial(elementary.larger, tied, ErrorNumber.exact(plain(1.0, 1.0, 1.0, 1.0), F32))
-    for a, b in itertools.product((2.0**-127, 2.0**-126, 2.0**-103, 2.0**-102, 2.0**-101, 2.0**-51, 1.0), repeat=2):
-        yield f"normal {a} {b}", partial(_tensor, sums._normal, a, b, 2.0**-126)
-    for name in ("a b", "a @ b", "sigmoid", "bfloat16", "lost", "a + b + c"):
-        yield f"in the forward: {name}", partial(_in_forward, name)
-    yield "beyond NaN", partial(_tensor, addends.beyond, plain(NAN, 1.0), plain(2.0, 5.0), lambda: (plain(NAN, 7.0),) * 2, None)
-
-
-def _in_forward(name: str) -> Any:
-    formula, shapes = FORMULAS[name]
-    with UnderflowNumber.forward():
-        given = [number("small", shape, 5 * place, F32, UnderflowNumber) for place, shape in enumerate(shapes)]
-        return formula(*given)
-
-
-def _vanishing() -> Tensor:
-    divisors = Divisors()
-    for at in range(sampling.RUNS):
-        divisors.start()
-        divisors.add(plain(1.0, 1.0, 0.0, 0.1, INF, 0.1, 1.0, 1.0) + plain(1e-3, 0.12, 0.0, 0.2, 0.0, 1e-9, 0.2, 0.126) * (-1) ** at)
-    divisors.start()
-    value = plain(1.0, 1.0, 0.0, 0.1, INF, 0.1, 1.0, 1.0)
-    one = running(UnmovedNumber, alike=True, divisors=divisors).exact(value, F32).divisor()
-    return torch.cat([one.error.isinf().double(), torch.as_tensor(one.value)])
-
-
-def _error(function: Callable[[torch.dtype], float], dtype: torch.dtype) -> ErrorNumber:
-    return ErrorNumber(plain(1.0), plain(function(dtype)), F32)
-
-
-def _error_of(function: Callable[..., Tensor], *arguments: Any) -> ErrorNumber:
-    error = function(*arguments)
-    return ErrorNumber(error, error, F32)
-
-
 SECTIONS: Mapping[str, Callable[[], Cases]] = {
     "formulas": formulas,
     "quanta": quanta,
     "repeats": repeats,
     "sampled": sampled,
     "tolerances": tolerances,
-    "helpers": helpers,
 }

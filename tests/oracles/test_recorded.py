@@ -3,15 +3,49 @@
 import json
 import math
 import re
+from pathlib import Path
 
-from oracles.bounds import addends, elementary, operation_error, quantum, reassociation, repeated_terms, rounding
-from oracles.bounds import deviation_number, error_number, made, mask, reading, sampled_number, underflow_number
+from oracles import bounds
+from oracles.bounds import (
+    addends,
+    carried,
+    deviation_number,
+    elementary,
+    error_number,
+    made,
+    mask,
+    operation_error,
+    quantum,
+    reading,
+    reassociation,
+    repeated_terms,
+    rounding,
+    sampled_number,
+    underflow_number,
+)
 from oracles.bounds.aten import arithmetic, choices, moves, order, registry, sums, windows
 from tests.oracles import recorded
 
 FIGURES: recorded.Figures = json.loads(recorded.FILE.read_text(encoding="utf-8"))
-RECORDED = {section: {case: one for group in groups.values() for case, one in group.items()} for section, groups in FIGURES.items()}
+RECORDED = {
+    section: {case: one for group in groups.values() for case, one in group.items()} for section, groups in FIGURES.items()
+}
 SECTIONS = recorded.sections()
+PLAIN = (
+    addends,
+    carried,
+    elementary,
+    made,
+    mask,
+    operation_error,
+    quantum,
+    reading,
+    reassociation,
+    repeated_terms,
+    rounding,
+)
+NUMBERS = (deviation_number, error_number, sampled_number, underflow_number)
+RULES = (arithmetic, choices, moves, order, registry, sums, windows)
 _NUMBER = re.compile(r"-?\d[\d.]*(?:e[-+]\d+)?")
 
 
@@ -81,5 +115,12 @@ def test_zeros_beside_what_is_not_finite_allow_what_is_recorded() -> None:
     check("strange")
 
 
-def test_every_section_is_checked() -> None:
+def test_no_section_and_no_module_is_left_out() -> None:
+    """A new module of bounds needs cases in one of the sections."""
     assert {*RECORDED} == {*SECTIONS}
+    named = {module.__name__.removeprefix("oracles.bounds.") for module in (*PLAIN, *NUMBERS, *RULES)}
+    folder = Path(*bounds.__path__)
+    found = {".".join(path.relative_to(folder).with_suffix("").parts) for path in folder.rglob("*.py")}
+    assert named == {name for name in found if not name.endswith("__init__")}
+    rules = {rule.__module__ for rule in registry.RULES.values()}
+    assert rules <= {module.__name__ for module in RULES}

@@ -1,10 +1,10 @@
-"""What is drawn where each choice is scripted, in tests/strategies/recorded_cases.json: a change of what campaigns see shows here.
+"""What is drawn where each choice is scripted, in tests/strategies/recorded_cases.json.
 
     python -m tests.strategies.recorded --write
 
 writes the file anew, where a draw is meant to change. Each choice of a strategy is made by a generator of random numbers
-with a fixed seed, and not by Hypothesis: so the file holds for all of its versions. For each case the file has its sizes, its
-dtype, and a checksum of everything else.
+with a fixed seed, and not by Hypothesis: so the file holds for all of its versions. For each case the file has its sizes,
+its dtype, and a checksum of everything else.
 """
 
 import argparse

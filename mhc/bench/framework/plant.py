@@ -299,7 +299,10 @@ def _readers(fault: Fault, root: Path) -> set[int]:
 def _imports(test: Path, module: str) -> bool:
     """Return whether a test module imports from a target by name."""
     dotted = module.removesuffix(".py").replace("/", ".")
-    package, _, last = dotted.rpartition(".")
-    text = test.read_text(encoding="utf-8")
-    direct = rf"^\s*(from {re.escape(dotted)} import|import {re.escape(dotted)}\b)"
-    return bool(re.search(rf"{direct}|^\s*from {re.escape(package)} import [^\n]*\b{last}\b", text, re.MULTILINE))
+    for node in ast.walk(ast.parse(test.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            if dotted in {node.module, *(f"{node.module}.{one.name}" for one in node.names)}:
+                return True
+        elif isinstance(node, ast.Import) and any(f"{one.name}.".startswith(f"{dotted}.") for one in node.names):
+            return True
+    return False
