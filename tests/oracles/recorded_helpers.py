@@ -53,10 +53,10 @@ def helpers() -> Cases:
         )
     for variance in (plain(1.0, 4.0, 0.0, INF), plain(0.0, 0.0, 1e-3, 9.0), torch.tensor(4.0, dtype=F64)):
         for error in (plain(1.0, 2.0, 0.0, 0.5), plain(1.0, INF, 0.0, 2.0)):
-            one = ErrorNumber(plain(1.0, -3.0, 0.0, 2.0), error, F32)
-            one = one if variance.dim() else one[1]
-            yield f"variance {variance.tolist()}, {error.tolist()}", partial(as_tensor, sampling._variance, one, variance)
-            yield f"far {variance.tolist()}, {error.tolist()}", partial(as_tensor, sampling._far, one, variance)
+            row = ErrorNumber(plain(1.0, -3.0, 0.0, 2.0), error, F32)
+            judged = row if variance.dim() else row[1]
+            yield f"variance {variance.tolist()}, {error.tolist()}", partial(as_tensor, sampling._variance, judged, variance)
+            yield f"far {variance.tolist()}, {error.tolist()}", partial(as_tensor, sampling._far, judged, variance)
     for dtype in (F32, F64):
         few = ErrorNumber(plain(0.0, 2.0**-481, 2.0**-480, -(2.0**-479), 1.0), plain(0, 0, 1e-3, 0, 2e-6), dtype)
         yield f"too small {dtype}", partial(as_tensor, sampling._too_small, few)
@@ -123,8 +123,8 @@ def _corners() -> Cases:
     }.items():
         yield f"nothing, {word}", call
     mixed = [number("exact", (3, 4), 0, F32), number("not finite", (3, 4), 0, F32)]
-    yield "joined, not finite", lambda: torch.cat(mixed) * 3.0
-    yield "joined, not finite first", lambda: torch.cat(mixed[::-1]) @ mixed[0].mT
+    yield "joined, not finite", lambda: ErrorNumber.joined(mixed, torch.cat) * 3.0
+    yield "joined, not finite first", lambda: ErrorNumber.joined(mixed[::-1], torch.cat) @ mixed[0].mT
     yield "exact times not finite", lambda: mixed[0] @ mixed[1].mT
     near = ErrorNumber(plain(1e-3, -0.5, 0.0, 2.0, 1.0), plain(1e-3, 1.0, 1.0, 0.5, 1.0), F32)
     for exponent in (-3.5, -1.0, -0.5, 0.0, 0.3, 0.5, 1.0, 1.5, 2.0, 4.0, 5.0):

@@ -202,7 +202,8 @@ def _over_rows(one: ErrorNumber) -> ErrorNumber:
 
 
 def _product(one: ErrorNumber, value: Tensor) -> ErrorNumber:
-    return one @ type(one).exact(torch.stack([value.abs(), distinct(len(value))]).mT, F32)
+    product: ErrorNumber = one @ type(one).exact(torch.stack([value.abs(), distinct(len(value))]).mT, F32)
+    return product
 
 
 def as_tensor(function: Callable[..., Tensor | float | None], *arguments: Any) -> Tensor:

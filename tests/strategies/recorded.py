@@ -4,7 +4,7 @@
 
 writes the file anew, where a draw is meant to change. Each choice of a strategy is made by a generator of random numbers
 with a fixed seed, and not by Hypothesis: so the file holds for all of its versions. For each case the file has its sizes,
-its dtype, and a checksum of everything else.
+its dtype, a checksum of everything, and one of its labels.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from mhc.operator import OPERATORS
 from strategies import cases as whole
 from strategies import layouts, reach, shapes, values
 from strategies.reach import Reach
-from strategies.regions import labels
+from strategies.regions import labels, regions
 from strategies.rounds import quiet
 
 FILE = Path(__file__).with_name("recorded_cases.json")
@@ -91,7 +91,8 @@ class Script:
 
 def draws() -> list[tuple[str, Case]]:
     """Return cases by name."""
-    script, found = Script(), []
+    script = Script()
+    found: list[tuple[str, Case]] = []
 
     @hypothesis.settings(quiet(1))
     @hypothesis.given(st.data())
@@ -121,7 +122,8 @@ def draws() -> list[tuple[str, Case]]:
 def summary(case: Case) -> str:
     """Return what is recorded of a case."""
     sizes = " ".join(f"{symbol}{size}" for symbol, size in case.sizes.items())
-    return f"{sizes} {case.dtype} {zlib.crc32(case.to_json().encode()):08x}"
+    words = (case.to_json(), repr(sorted(regions(case))))
+    return " ".join([sizes, case.dtype, *(f"{zlib.crc32(one.encode()):08x}" for one in words)])
 
 
 def recorded() -> dict[str, str]:

@@ -6,6 +6,7 @@ Each was looked at by hand.
 from collections.abc import Mapping
 
 _SPEED = "saves work and changes no result"
+_FLAG = "the flag saves work and changes no result"
 _QUICK = "the quick way sees what is not finite by the largest element, and goes the other one"
 _GPU = "on a GPU it saves a wait; here and there the result is the same"
 
@@ -106,6 +107,8 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "if [-got.numel() == 0 or not got.is_floating_point()-]{+True+}:": _SPEED,
     },
     "oracles/bounds/aten/order.py": {
+        "if [-a.errorless or not bool((a.error > 0).any())-]{+False+}:": _SPEED,
+        "if [-bool(a.value.isnan().any())-]{+True+}:": _SPEED,
         "if a.errorless or not bool((a.error [->-]{+>=+} 0).any()):": _SPEED,
         "if a.errorless [-or-]{+and+} not bool((a.error > 0).any()):": _SPEED,
         "return type(a)(value, torch.zeros_like(value), a.dtype, [-finite=a.finite, -]errorless=True)": _SPEED,
@@ -115,6 +118,8 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "return torch.where(kept & (classes == torch.arange(a.shape[-1][-, device=target.device-])), -each, 0.0)": "on the host it is the default; on a GPU the gradient of a loss fails without it",
     },
     "oracles/bounds/deviation_number.py": {
+        "shared = shared [-+-]{+-+} slope * number.shared": "every part changes its sign, and only the square of their sum is used",
+        "shared = shared [-+-]{+-+} slope * (number.error + number.shared)": "every part changes its sign, and only the square of their sum is used",
         "if [-at.error.any() or at.shared.any()-]{+True+}:": _SPEED,
         'def stored(cls, value: Tensor, dtype: torch.dtype, *, with_quantum: bool = [-False-]{+True+}) -> "DeviationNumber":': "takes no notice of it",
         "error = error [-+-]{+-+} slope * number.error": "every part changes its sign, and only the square of their sum is used",
@@ -125,6 +130,13 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "zero = torch.zeros((), [-dtype=torch.float64, -]device=terms[0].device)": "a 0 without dimensions is widened where it is added",
     },
     "oracles/bounds/elementary.py": {
+        "moved = torch.where(sure, [-0.0-]{+1+}, torch.where(judged, nan_to_inf(moved), torch.inf))": "of a value that is not finite, any error that is finite is taken as 0",
+        "pole = (a.error > 0) & (a.error >= a.value.abs()) & (exponent [-<-]{+<=+} 0)": "the exponent 0 was returned before",
+        "return type(a)(a.value.abs(), a.error, a.dtype, a.quantum, [-finite=a.finite, -]errorless=a.errorless)": _FLAG,
+        "moved = spread + torch.maximum(torch.where(down < [-1-]{+(1 + 1)+}, -(-down).log1p(), torch.inf), up.log1p())": "the sum of the shares moves down by 1 at most, and the logarithm of 0 is infinite too",
+        "moved = torch.maximum(torch.where(down < [-1-]{+(1 + 1)+}, -(-down).log1p(), torch.inf), up.log1p())": "the sum of the shares moves down by 1 at most, and the logarithm of 0 is infinite too",
+        "return a._rounded(value, moved, a.dtype, units=units, size=magnitude(size)[-, finite=False-])": _QUICK,
+        "return a._rounded(value, moved, a.dtype, units=units, size=magnitude(size), finite=[-False-]{+True+})": _QUICK,
         **dict.fromkeys(
             (
                 f"moved = torch.where(certain, [-0.0-]{{+{other}+}}, torch.where(value.isfinite(), moved, torch.inf))"
@@ -142,6 +154,13 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "moved = torch.where(value == 0, torch.where(spread.isinf(), torch.inf, (spread [->-]{+>=+} _UNDERFLOWN).double()), moved)": "at the limit itself, far from the 745 at which it matters, either is right",
     },
     "oracles/bounds/error_number.py": {
+        "elif [-roundings is not spread or alpha * least <= LOST * under-]{+True+}:": "adds half a subnormal where it is lost in float64",
+        "elif roundings is not spread or alpha * least <= LOST [-*-]{+/+} under:": "adds half a subnormal where it is lost in float64",
+        "if most + float(result.error.max()) [-<=-]{+<+} limit:": "at the limit itself the slower way gives the same error",
+        "if [-self._size is None-]{+True+}:": _SPEED,
+        "return self._rounded(value, moved + flushed, self.dtype, units=ELEMENTARY[-, finite=self.finite-])": _QUICK,
+        "return type(self)(self.value, self.error, dtype, self.quantum, finite=[-True-]{+False+}, errorless=self.errorless)": _FLAG,
+        "return isinstance(number, (int, float)) and number [->-]{+>=+} 0 and math.frexp(number)[0] == 0.5": "0 has the mantissa 0, which is not that of a power of two",
         "if self.finite and (spread.numel() == 0 or float(spread.max()) [-<=-]{+<+} limit):": "at the limit itself the slower way gives the same error",
         "propagated = torch.where(self.error == 0, 0.0, torch.where(least [->-]{+>=+} 0, moved, torch.inf))": "where least is 0, moved is infinite",
         "return (held.lost(torch.where(beyond, torch.inf, 0.0)) if [-bool(beyond.any())-]{+True+} else held).to(self.dtype)": _SPEED,
@@ -151,6 +170,8 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "return self._rounded(value, propagated, self.dtype, units=ELEMENTARY[-, finite=self.finite-])": _QUICK,
     },
     "oracles/bounds/operation_error.py": {
+        "if [-quantum-]{+True+}:": "without a quantum only what is 0 is exact, which has no error anyway",
+        "if [-all_finite(value)-]{+False+}:": _SPEED,
         "propagated = torch.zeros((), [-dtype=torch.float64, -]device=value.device)": "a 0 without dimensions is widened where it is added",
         "if [-a.errorless and b.errorless-]{+False+}:": _SPEED,
         "if [-a.errorless-]{+False+}:": _SPEED,
@@ -172,6 +193,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "if terms.shape[-1] < 2 [-or-]{+and+} terms.numel() == 0:": _SPEED,
     },
     "oracles/bounds/sampled_number.py": {
+        "if [-scale-]{+True+}:": "adds 0 times the error, and keeps the value where that is not finite",
         **dict.fromkeys(
             (f'units = rest.get("units", [-1.0-]{{+{other}+}})' for other in ("(1.0 + 1)", "(1.0 * 10)", "0")),
             "it is asked only whether they are few",
@@ -182,6 +204,10 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "if number.finite [-or-]{+and+} (all_finite(value) and all_finite(own)):": _SPEED,
     },
     "oracles/bounds/aten/windows.py": {
+        "padded: Tensor = aten.constant_pad_nd(x, sides, value) if [-any(sides)-]{+True+} else x": _SPEED,
+        "return type(a)(value, torch.zeros_like(value), a.dtype, finite=a.finite[-, errorless=True-]), index": _FLAG,
+        "apart = [(func(end, sizes, steps, sides, dilation)[0] - value).abs() for end in (a.value [---]{+++} a.error, a.value + a.error)]": "the largest rises by at least the error of the largest element, and falls by no more than that",
+        "found = extreme(flat, -1, [-False-]{+True+})": "it is reshaped to the shape of the index anyway",
         **dict.fromkeys(
             (
                 "if step > [-1-]{+0+} and x.shape[2 + at] > 1:",
@@ -216,5 +242,17 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
             (f"exponent = draw(exponents()) if rescaled is not None else [-0-]{{+{other}+}}" for other in (1, 10)),
             "no tensor is given it",
         ),
+    },
+    "oracles/bounds/aten/arithmetic.py": {
+        "unsure = (ends[0] != ends[1]) & (a.error [->-]{+>=+} 0)": "without an error both ends are the same number",
+        "return type(a)(value, torch.zeros_like(value), a.dtype, finite=a.finite, errorless=[-True-]{+False+})": _FLAG,
+    },
+    "oracles/bounds/aten/choices.py": {
+        "if not bool((error [->-]{+>=+} 0).any()):": _SPEED,
+        "marker = kind.exact(torch.zeros(()[-, dtype=torch.float64-]), promoted_dtype((a, b)))": "a 0 without dimensions is widened where it is used",
+    },
+    "oracles/bounds/aten/sums.py": {
+        "if [-not all_finite(upstream.value)-]{+True+}:": _SPEED,
+        "again = result._rounded(result.value, result.error, result.dtype, units=2.0[-, finite=result.finite-])": _QUICK,
     },
 }
