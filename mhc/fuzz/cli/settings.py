@@ -222,7 +222,7 @@ def _require_same(
     """
     stored = [one["spec"] for one in meta["implementations"]]
     if specs and {spec.partition("@")[0] for spec in specs} <= {*TARGETS, *DSLS}:
-        specs = [spec for spec, _ in load_targets(specs)]
+        specs = [spec for spec, _ in load_targets(specs, device)]
     others = set(built_in(operator or DEFAULT))
     same = sorted(stored) == sorted(specs) if specs else not meta.get("chosen") and set(stored) <= others
     asked = ", ".join(specs) or f"built-in ones of {operator or DEFAULT}"
