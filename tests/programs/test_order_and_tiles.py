@@ -172,11 +172,11 @@ def test_sizes_that_fit_one_another_shrink_together() -> None:
             ("y", (12,), "global"),
         )
     )
-    copies = [
+    copies: list[Statement] = [
         Copy(source=a, source_at=(0,) * len(size), target=b, target_at=(0,) * len(size), extents=size)
         for a, b, size in (("x", "s", (12, 7)), ("s", "f", (12, 7)), ("r", "y", (12,)))
     ]
-    body = (*copies[:2], Reduce(op="max", source="f", target="r", axis=1), copies[2])
+    body: tuple[Statement, ...] = (*copies[:2], Reduce(op="max", source="f", target="r", axis=1), copies[2])
     program = Program(buffers=buffers, body=body, threads=128)
     small = search(program, lambda one: any(isinstance(node, Reduce) for node in one.body))
     assert {one.name: one.shape for one in small.buffers} == {"x": (1, 1), "f": (1, 1), "r": (1,), "y": (1,)}

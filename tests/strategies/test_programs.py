@@ -53,7 +53,15 @@ def test_programs_for_a_gpu_reach_the_tile_operations_and_more_than_one_thread()
     for program in drawn(150, GPU):
         compile(render(program, f"threads={program.threads}"), "text", "exec")
         seen |= features(program)
-    wanted = {"node: fill", "node: reduce", "node: scan", "node: gemm", "node: atomicadd", "scope: fragment", "loop: Pipelined"}
+    wanted = {
+        "node: fill",
+        "node: reduce",
+        "node: scan",
+        "node: gemm",
+        "node: atomicadd",
+        "scope: fragment",
+        "loop: Pipelined",
+    }
     assert wanted | {"threads: 1", "threads: 32", "threads: 128"} <= seen
 
 
