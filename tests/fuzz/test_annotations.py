@@ -52,6 +52,9 @@ def test_text_of_a_kernel_ends_no_line_and_adds_no_property(tmp_path: Path) -> N
     found = replace(run.findings[0], replay="100%\n::error::x,y")
     assert "100%25%0A::error::x,y" in annotations(replace(run, findings=[found]), 1, tmp_path)
     assert HOSTILE not in text
+    (tmp_path / "a,b.py").write_text("IMPL = 1\n", encoding="utf-8")
+    named = replace(found, finding=replace(found.finding, spec=f"{tmp_path}/a,b.py:IMPL"))
+    assert annotations(replace(run, findings=[named]), 1, tmp_path).startswith("::error file=a%2Cb.py,line=1,title=")
 
 
 def test_an_implementation_is_found_in_its_file_without_importing_it(
