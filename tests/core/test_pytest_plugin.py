@@ -1,5 +1,7 @@
 """`@mhc.check` and `@mhc.parametrize` under pytest: what is found, saved and replayed, the options, and what users know."""
 
+import importlib
+import inspect
 import os
 import re
 import shlex
@@ -238,15 +240,16 @@ def test_the_plugin_imports_little() -> None:
 
 
 def test_public_names_stay_functions_where_submodules_have_the_same() -> None:
-    import mhc.operator  # noqa: PLC0415
-    import mhc.reference  # noqa: PLC0415
-
+    """A submodule becomes an attribute of its package when it is imported."""
     assert sorted(mhc._MODULE_OF) == sorted(mhc.__all__)
     assert all(hasattr(mhc, name) for name in mhc.__all__)
-    assert callable(mhc.operator)
-    assert callable(mhc.reference)
+    for name in ("operator", "reference", "expression"):
+        setattr(mhc, name, importlib.import_module(f"mhc.{name}"))
+    assert inspect.isfunction(mhc.operator)
+    assert inspect.isfunction(mhc.reference)
+    assert inspect.ismodule(mhc.expression)
     with pytest.raises(AttributeError, match="module 'mhc' has no attribute 'nothing'"):
-        mhc.nothing  # noqa: B018
+        getattr(mhc, "nothing")  # noqa: B009
 
 
 def test_how_an_implementation_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,9 +260,7 @@ def test_how_an_implementation_is_named(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / "package" / f"{name}.py").write_text(content, encoding="utf-8")
     (tmp_path / "beside.py").write_text("from package.kernels import OTHER as MINE", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    import beside  # noqa: PLC0415
-    from package import again, kernels  # noqa: PLC0415
-
+    beside, again, kernels = map(importlib.import_module, ("beside", "package.again", "package.kernels"))
     assert spec_of(kernels.IMPL, (), last="package.again") == "package.kernels:IMPL"
     assert spec_of(again.IMPL, (), last="package.kernels") == "package.again:IMPL"
     assert spec_of(beside.MINE, (), last="package.kernels") == f"{tmp_path}/beside.py:MINE"
