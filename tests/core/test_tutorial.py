@@ -15,7 +15,8 @@ EXAMPLE = ROOT / "docs" / "examples" / "norm_with_bug.py"
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
+    return [text for its, text in found if its == language]
 
 
 def commands() -> list[str]:

@@ -120,6 +120,14 @@ def gate(a, b, s, alpha=2.0):
     _kernel[(1,)](a, b)
     return a
 """,
+    "rows": TRITON
+    + """
+def rows_ref(x, s):
+    return x * s.unsqueeze(-1)
+def rows(x, s):
+    _kernel[(1,)](x, s)
+    return x
+""",
 }
 GUESSES = {
     "softmax": ({"x": "[n_rows, n_cols] storage"}, {"tokens": "n_rows"}),
@@ -133,6 +141,7 @@ GUESSES = {
     "embedding": ({"ids": "[D] int64 in 0..T", "table": "[T, N] storage"}, {}),
     "linear": ({"x": "[T, D] storage", "w": "[B, D] storage", "b": "[B] storage optional"}, {"tokens": "T"}),
     "quantise": ({"x": "[T, D] storage"}, {"D": "64*D_64", "tokens": "T"}),
+    "rows": ({"x": "[T, D] storage", "s": "[T] storage"}, {"tokens": "T"}),  # not [B, D], which broadcasts too
     "gate": ({"a": "[T, H] storage", "b": "[T, H] storage", "s": "[T] storage"}, {"tokens": "T"}),
 }
 

@@ -145,7 +145,10 @@ def _ranks(hint: Hint, kind: str, usual: int, *, first: bool) -> list[int]:
         or any(part in hint.name for part in ("weight", "bias", "gamma", "beta", "scale"))
         or hint.name in "wb"
     )
-    tried = [1, usual, 2, 3] if kind == "index" or (vector and not first) else [usual, 2, 3, 1, 4]
+    if kind == "index" or (vector and not first):
+        tried = [1, usual, 2, 3]
+    else:
+        tried = [usual, 2, 3, 1, 4] if first else [usual, 1, 2, 3, 4]
     if hint.flattened:
         tried = [2, *tried]
     return [one for one in dict.fromkeys(tried) if one >= hint.least] or [hint.least]
