@@ -13,6 +13,7 @@ from mhc.programs.known import KNOWN, Known, is_before, known
 from mhc.programs.targets import TARGETS
 from mhc.programs.tilelang_lower import CompileError, release
 from oracles.verdict import Status
+from tests.support.needs import needs_tilelang
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler here")
 C = TARGETS["tilelang-to-c"]
@@ -31,6 +32,7 @@ LOST_CONSTANT = loop(Load("x", (Binary("%", Binary("-", Const(1), I), Const(4)),
 NOT_TRUNCATED = loop(Cast("int32", Binary("+", Load("x", (I,)), Const(200, "uint8"))), "int32", BYTES)
 
 
+@needs_tilelang
 @pytest.mark.parametrize(
     "program",
     [
@@ -48,6 +50,7 @@ def test_the_compiled_program_gives_what_the_evaluator_gives(program: Program) -
     assert [(one.subject, one.status) for one in verdicts] == [("y", Status.PASS)]
 
 
+@needs_tilelang
 @pytest.mark.parametrize(
     ("program", "needed"),
     [(LOST_CONSTANT, "% in an index, - in an index"), (NOT_TRUNCATED, "narrow integer arithmetic")],
@@ -61,6 +64,7 @@ def test_wrong_code_of_this_release_is_found(program: Program, needed: str) -> N
     assert known(program, release()) is None
 
 
+@needs_tilelang
 @pytest.mark.parametrize("entry", KNOWN, ids=lambda one: one.issue.rpartition("/")[2])
 def test_a_reported_bug_is_still_there(entry: Known) -> None:
     """An entry whose example passes is out of date: strike it, or say which release mended it."""
@@ -87,6 +91,7 @@ def test_a_program_without_a_meaning_is_not_judged() -> None:
     assert "no element 4" in verdict.message
 
 
+@needs_tilelang
 def test_several_programs_are_compiled_in_one_file_and_one_that_does_not_compile_stops_no_other(tmp_path) -> None:  # type: ignore[no-untyped-def]
     right = loop(Binary("*", I, Const(3)))
     sources = [tilelang_c.lower(right), "int32_t f_kernel(int32_t* y) { return nothing; }", tilelang_c.lower(right)]

@@ -18,6 +18,7 @@ from mhc.upstream.export import export
 from mhc.upstream.verify import Outcome, run
 from oracles.verdict import Status, Verdict
 from tests.support.exports import SELDOM, finding, repro
+from tests.support.needs import needs_tilelang
 
 FAILS = Outcome(1, "", "REPRODUCED", "")
 HEALED = Outcome(0, "", "NOT REPRODUCED", "")
@@ -151,6 +152,7 @@ class Stub:
         pass
 
 
+@needs_tilelang
 def test_other_implementations_run_where_they_can_and_the_same_kernels_without_a_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

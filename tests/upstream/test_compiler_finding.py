@@ -16,6 +16,7 @@ from mhc.programs.targets import TARGETS
 from mhc.upstream.compiler_finding import export_compiler_finding
 from mhc.upstream.verify import ExportError
 from oracles.verdict import Status
+from tests.support.needs import needs_tilelang
 
 C = TARGETS["tilelang-to-c"]
 Y = Buffer("y", (4,), "int32", written=True)
@@ -49,6 +50,7 @@ def test_a_finding_becomes_a_program_without_this_package(program: Program, seen
     assert "one step simpler | passes" in (folder / "issue.md").read_text(encoding="utf-8")
 
 
+@needs_tilelang
 def test_what_is_not_exported_says_why(tmp_path: Path) -> None:
     one = found(LOST)
     with pytest.raises(ExportError, match="no program"):

@@ -19,6 +19,7 @@ from mhc.upstream.issue import text
 from mhc.upstream.verify import ExportError, Outcome, confirmed, run
 from oracles.verdict import Status, Verdict
 from tests.support.exports import finding, program, repro
+from tests.support.needs import needs_tilelang
 
 WRONG = 'print("x: expected 1.0, actual 2.0, bound 0.1"); print("REPRODUCED"); raise SystemExit(1)'
 
@@ -95,6 +96,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return text
 
 
+@needs_tilelang
 def test_export_writes_a_folder_and_says_what_would_file_it(made: list[str], tmp_path: Path) -> None:
     result = export_to(tmp_path, finding("tilelang-c", "dx"))
     assert result.exit_code == 0, result.output
@@ -129,6 +131,7 @@ def test_export_writes_a_folder_and_says_what_would_file_it(made: list[str], tmp
     assert text.title(document).startswith("[BUG][Fuzzer][ice-on-valid-code] raises InternalError: x")
 
 
+@needs_tilelang
 def test_a_refusal_says_what_it_saw_and_leaves_nothing(made: list[str], tmp_path: Path) -> None:
     made[0] = "print('saw this'); print('NOT REPRODUCED')"
     result = export_to(tmp_path, finding("tilelang-c", "dx"))
@@ -138,12 +141,14 @@ def test_a_refusal_says_what_it_saw_and_leaves_nothing(made: list[str], tmp_path
     assert not (tmp_path / "finding-tilelang").exists()
 
 
+@needs_tilelang
 def test_a_folder_that_is_there_is_not_written_to(made: list[str], tmp_path: Path) -> None:
     result = export_to(tmp_path, finding("tilelang-c", "dx"), "--out", str(tmp_path))
     assert result.exit_code == 2
     assert "is there already" in result.output
 
 
+@needs_tilelang
 def test_a_fault_of_the_harness_is_not_a_refusal(made: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> object:
         raise HarnessError("out of paper")

@@ -14,6 +14,7 @@ from mhc.upstream.program.program import HOST, make
 from mhc.upstream.releases.recheck import find
 from mhc.upstream.verify import run
 from tests.support.exports import SELDOM
+from tests.support.needs import needs_tilelang
 
 PLACE = Path(__file__).parents[2] / "docs" / "results" / "upstream"
 KEPT = sorted(path.parent for path in PLACE.glob("*/export.json"))
@@ -64,6 +65,7 @@ def test_no_path_of_a_machine(folder: Path) -> None:
         assert not found, path
 
 
+@needs_tilelang
 @pytest.mark.parametrize("name", ["abs", *(pytest.param(one, marks=SELDOM) for one in ("constants", "copy", "power"))])
 def test_they_still_reproduce(name: str) -> None:
     outcome = run(PLACE / name / "repro.py")

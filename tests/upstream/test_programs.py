@@ -20,6 +20,7 @@ from mhc.upstream.program.script import OTHER, by_class
 from mhc.upstream.source.definitions import closure
 from mhc.upstream.verify import ExportError, run
 from tests.support.exports import SELDOM, finding, outside, repro
+from tests.support.needs import needs_tilelang
 
 TRANSPOSED = with_tensor(default_case(S=3, n=2, D=5, dtype="float32"), "x", layout=Layout(order=(0, 2, 1, 3)))
 
@@ -77,6 +78,7 @@ def test_what_cannot_be_lowered_raises_the_same_by_itself(tmp_path: Path) -> Non
     assert another.said.startswith("OTHER: AttributeError")
 
 
+@needs_tilelang
 def test_numbers_and_paths_in_what_is_raised_may_differ(tmp_path: Path) -> None:
     case = default_case(dtype="float32")
     found = finding(outside(tmp_path, "NOTHING"), "forward", "liveness", "raises ValueError", case)
@@ -148,11 +150,13 @@ def test_what_is_not_seen_again_or_no_kernel_s_doing_is_refused(changed: dict[st
         make(replace(found, fingerprint=replace(found.fingerprint, **changed)), "tilelang", "cpu", "cut")
 
 
+@needs_tilelang
 def test_what_does_not_fail_is_refused() -> None:
     with pytest.raises(ExportError, match="h_post does not fail while it is recorded: pass"):
         make(finding("tilelang-c", "h_post"), "tilelang", "cpu", "cut")
 
 
+@needs_tilelang
 def test_what_a_kernel_writes_into_its_inputs_does_not_become_the_reference() -> None:
     with pytest.raises(ExportError, match="h_in does not fail while it is recorded: pass"):
         make(finding("oracles.mutants.load:c_phi_folded_in_place", "h_in"), "tilelang", "cpu", "cut")
@@ -168,16 +172,19 @@ def test_an_import_of_a_private_module_inside_of_a_function_is_refused(
         closure([("inner_import", "forward")])
 
 
+@needs_tilelang
 def test_a_stage_that_is_no_function_of_a_module_is_refused() -> None:
     with pytest.raises(ExportError, match=r"functools\.partial.* is not a function at the top level"):
         make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "tilelang", "cpu", "host")
 
 
+@needs_tilelang
 def test_kernels_of_another_language_are_refused() -> None:
     with pytest.raises(ExportError, match="launched 0 kernels of triton, and 1 others"):
         make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "triton", "cpu", "cut")
 
 
+@needs_tilelang
 def test_what_the_host_code_made_is_refused() -> None:
     case = default_case(S=6, D=14, dtype="bfloat16")
     tiny = replace(case, tensors={**case.tensors, "x": replace(case.tensors["x"], scale=2.0**-30)})
