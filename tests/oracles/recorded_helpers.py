@@ -33,8 +33,8 @@ def helpers() -> Cases:
             yield f"representable, {one}, {dtype}", partial(as_tensor, quantum.representable, largest, one, dtype)
     for values in ((0.5, 0.75), (3.0,), (0.0,), (0.0, 0.0, 2.0**-149), (1e300, 2.0**40), (INF, 1.0), (NAN,), (1 / 3,), ()):
         yield f"quantum of {values}", partial(as_tensor, quantum.quantum_of, plain(*values))
-    for a, b in ((0.5, 0.25), (0.0, 0.25), (0.5, 0.0)):
-        yield f"quantum of {a} {b}", partial(as_tensor, quantum.product_quantum, a, b)
+    for p, q in ((0.5, 0.25), (0.0, 0.25), (0.5, 0.0)):
+        yield f"quantum of {p} {q}", partial(as_tensor, quantum.product_quantum, p, q)
     strange = plain(INF, -INF, NAN, 0.0, -2.0, 2.0**-1074)
     yield "magnitude", partial(as_tensor, rounding.magnitude, strange)
     yield "nan to inf", partial(as_tensor, rounding.nan_to_inf, strange)
