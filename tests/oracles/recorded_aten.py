@@ -329,13 +329,12 @@ WINDOWS: Mapping[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = 
 }
 
 
-def composed() -> Cases:
-    """Yield convolutions, pools and composed functions on each kind of operands."""
+def composed(kind: str) -> Cases:
+    """Yield convolutions, pools and composed functions on a kind of operands."""
     for name, (function, shapes) in WINDOWS.items():
-        for kind in OPERANDS:
-            for dtype in (F32, F16 if kind == "large" else BF16):
-                given = [operand(kind, shape, 5 * place, dtype) for place, shape in enumerate(shapes)]
-                yield f"{name}, {kind}, {str(dtype).removeprefix('torch.')}", partial(function, *given)
+        for dtype in (F32, F16 if kind == "large" else BF16):
+            given = [operand(kind, shape, 5 * place, dtype) for place, shape in enumerate(shapes)]
+            yield f"{name}, {str(dtype).removeprefix('torch.')}", partial(function, *given)
 
 
 def _written(x: Tensor) -> Tensor:
@@ -398,4 +397,7 @@ def strange() -> Cases:
             yield f"factors of 2^{exponent} and 1, {error}", partial(aten.mm, a, held(zeros * 3, 0.0, BF16))
 
 
-SECTIONS: Mapping[str, Callable[[], Cases]] = {"decided": decided, "composed": composed, "made": made, "strange": strange}
+SECTIONS: Mapping[str, Callable[[], Cases]] = {
+    **{f"composed, {kind}": partial(composed, kind) for kind in OPERANDS},
+    **{"decided": decided, "made": made, "strange": strange},
+}

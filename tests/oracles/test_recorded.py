@@ -71,16 +71,59 @@ def check(section: str) -> None:
     assert seen == {*RECORDED[section]}, recorded.COMMAND
 
 
-def test_aten_operations_allow_what_is_recorded() -> None:
-    check("examples")
+# one function for each section: `python -m mhc.bench framework` gives a fault whole functions, the quickest first
+
+
+def test_operations_on_operands_without_errors_allow_what_is_recorded() -> None:
+    check("examples, exact")
+
+
+def test_windows_of_operands_without_errors_allow_what_is_recorded() -> None:
+    check("composed, exact")
+
+
+def test_operations_on_operands_with_errors_allow_what_is_recorded() -> None:
+    check("examples, plain")
+
+
+def test_windows_of_operands_with_errors_allow_what_is_recorded() -> None:
+    check("composed, plain")
+
+
+def test_operations_on_operands_that_are_equal_allow_what_is_recorded() -> None:
+    check("examples, equal")
+
+
+def test_windows_of_operands_that_are_equal_allow_what_is_recorded() -> None:
+    check("composed, equal")
+
+
+def test_operations_on_operands_near_underflow_allow_what_is_recorded() -> None:
+    check("examples, small")
+
+
+def test_windows_of_operands_near_underflow_allow_what_is_recorded() -> None:
+    check("composed, small")
+
+
+def test_operations_on_operands_near_overflow_allow_what_is_recorded() -> None:
+    check("examples, large")
+
+
+def test_windows_of_operands_near_overflow_allow_what_is_recorded() -> None:
+    check("composed, large")
+
+
+def test_operations_on_operands_that_are_not_finite_allow_what_is_recorded() -> None:
+    check("examples, not finite")
+
+
+def test_windows_of_operands_that_are_not_finite_allow_what_is_recorded() -> None:
+    check("composed, not finite")
 
 
 def test_what_rounding_decides_is_unsure_where_recorded() -> None:
     check("decided")
-
-
-def test_windows_and_composed_functions_allow_what_is_recorded() -> None:
-    check("composed")
 
 
 def test_tensors_that_a_function_makes_have_the_recorded_errors() -> None:
