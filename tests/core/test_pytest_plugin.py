@@ -41,6 +41,12 @@ APART = Implementation(name="apart", operator={name}, function={function}, env={
 """Each test has an operator of its own: a process knows one operator of a name."""
 
 
+@pytest.fixture(autouse=True)
+def this_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let processes that start in another folder import this checkout, and not one that is installed."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
 def write(pytester: pytest.Pytester, test: str, name: str, function: str = "right") -> None:
     """Write a file with kernels, and a test that imports it."""
     stem = f"kernels_of_{name}"
