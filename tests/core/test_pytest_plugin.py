@@ -105,7 +105,10 @@ class TestIn:
 """
 
 
-def test_one_item_an_implementation_with_readable_names_and_the_options(pytester: pytest.Pytester) -> None:
+def test_one_item_an_implementation_with_readable_names_and_the_options(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     write(pytester, ITEMS, "mean_b")
     pytester.makeini("[pytest]\nmhc_regressions = kept\n")
     pytester.makeconftest(
