@@ -99,6 +99,13 @@ def test_programs_are_refused_without_a_compiler(installed: Installed, tmp_path:
     assert replace(target, site=tmp_path).unavailable() is None, "it has a release of its own"
 
 
+def test_a_function_of_tilelang_is_not_exported_without_it(installed: Installed) -> None:
+    installed()
+    words = ["--to", "tilelang", "--program", "a.py:f", "--title", "a", "--out", "out", "--raises", "E: a"]
+    done = CliRunner().invoke(main, ["export", *words])
+    assert (done.exit_code, done.stderr.splitlines()[-1]) == (2, f"Error: --to tilelang: {TILELANG}")
+
+
 @pytest.mark.usefixtures("absent")
 def test_the_list_has_it_with_the_reason() -> None:
     lines = CliRunner().invoke(main, ["list"]).stdout.splitlines()

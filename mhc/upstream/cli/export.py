@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from mhc.case_json import CaseError
+from mhc.environment import tilelang_unmet
 from mhc.fuzz.cli.minimise import open_finding, our_fault
 from mhc.fuzz.cli.options import load_targets
 from mhc.fuzz.cli.trust import require_trust, trust_option
@@ -86,6 +87,9 @@ def export_verb(
         needs = needs or NEEDS[to][0]
         if needs not in NEEDS[to]:
             raise click.UsageError(f"--needs must be one of {', '.join(NEEDS[to])} for {to}, was {needs!r}")
+        lacks = tilelang_unmet(pinned=False) if to == "tilelang" else None
+        if lacks is not None:
+            raise click.UsageError(f"--to {to}: {lacks}")
         exporting = partial(export_program, program, beside, symptom, to=to, title=title, needs=needs, folder=out)
         _write(f"{title}: {symptom.name}", out, exporting)
         return
