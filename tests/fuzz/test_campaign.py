@@ -125,6 +125,7 @@ def test_ten_that_misbehave_are_ten_findings_and_the_healthy_are_unharmed(kernel
         assert "failing" not in counts[name]
     assert sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) < 100 << 20
     assert store.in_hand() == []
+    store.close()
 
 
 def integrity(run: Path) -> dict[str, float]:

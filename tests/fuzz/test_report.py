@@ -2,6 +2,7 @@
 
 import json
 import xml.etree.ElementTree as ET
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -255,7 +256,8 @@ def test_report_writes_all_three_and_leaves_the_store_as_it_is(tmp_path: Path) -
     assert again.stdout == texts["summary.md"]
     assert {name: (tmp_path / name).read_text(encoding="utf-8") for name in WRITTEN} == texts
     assert sorted(path.name for path in tmp_path.iterdir()) == files, "and nothing beside it"
-    assert read(tmp_path, Store(tmp_path / FILE)) == before
+    with closing(Store(tmp_path / FILE)) as store:
+        assert read(tmp_path, store) == before
 
 
 @pytest.mark.parametrize(("ended", "status"), [("budget spent", 0), ("SIGINT", 0), ("fault", 3)])

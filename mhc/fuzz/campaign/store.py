@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
@@ -82,7 +83,9 @@ class Store(Database):
             found = self._connection.execute("PRAGMA user_version").fetchone()[0]
             if found != VERSION:
                 raise StoreError(f"{path}: is of version {found}; this one reads version {VERSION}")
-            if _schema(self._connection) != _schema(_made(sqlite3.connect(":memory:"))):
+            with closing(sqlite3.connect(":memory:")) as memory:
+                wanted = _schema(_made(memory))
+            if _schema(self._connection) != wanted:
                 raise StoreError(f"{path}: is not a campaign's file (it has other tables)")
             (answer,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
             if answer != "ok":
