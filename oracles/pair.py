@@ -83,8 +83,9 @@ def compare(
         return _equal(subject, values, names)
     a, b = (as_float64(value, wanted[0]) for value in values)
     bound = wanted[0].error + wanted[1].error
-    comparable, wrong = torch.ones_like(a, dtype=torch.bool), torch.zeros_like(a, dtype=torch.bool)
-    if not (surely_finite(a, wanted[0]) and surely_finite(b, wanted[1])):
+    if surely_finite(a, wanted[0]) and surely_finite(b, wanted[1]):
+        comparable, wrong = torch.ones_like(a, dtype=torch.bool), torch.zeros_like(a, dtype=torch.bool)
+    else:
         judged = ~bound.isinf()
         if not judged.any():
             return not_applicable(NAME, subject, "no element has a finite tolerance in both")

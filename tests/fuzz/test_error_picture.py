@@ -83,7 +83,7 @@ def test_a_map_fits_a_telephone_and_its_tiles_are_drawn_where_there_is_room() ->
     assert picture.width <= 350
     (tiles,) = (one for one in picture.paths if one.class_ == "tile")
     assert tiles.d.count("M") == 7
-    fine = replace(large, schedules={"mine": {"BLOCK_D": 16, "BLOCK_S": 1}})
+    fine = replace(large, schedules={"mine": {"BLOCK_D": 32, "BLOCK_S": 1}})
     assert "tile" not in {one.class_ for one in draw("dx", errors, tile_edges(fine, errors, PRINT)).paths}
 
 

@@ -61,6 +61,11 @@ class Reduction:
     steps: Annotated[tuple[Step, ...], Meta(max_length=MOST_STEPS)] = ()
 
     @property
+    def document(self) -> dict[str, Any]:
+        """Return its fields as JSON values; `steps` only where there are any."""
+        return {name: value for name, value in asdict(self).items() if value or name != "steps"}
+
+    @property
     def rate(self) -> float:
         return self.reproduced / self.runs if self.runs else 0.0
 
@@ -136,7 +141,7 @@ class Finding:
             "implementation": self.spec,
             **({} if self.against is None else {"against": self.against}),
             "message": self.message,
-            "reduction": None if self.reduction is None else asdict(self.reduction),
+            "reduction": None if self.reduction is None else self.reduction.document,
             "environment": here.to_json(),
             "case": json.loads(self.case.to_json()),
             **_map(self.errors),

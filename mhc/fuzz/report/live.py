@@ -2,6 +2,7 @@
 
 import hashlib
 import sqlite3
+import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -56,8 +57,8 @@ class LiveReport:
         self._lock = threading.Lock()
         self._told: tuple[int, float] | None = None  # the number of the last leg, and its seconds
         self._changed = float("-inf")
-        self._at = float("-inf")
         self._answer = self._rendered()
+        self._at = time.monotonic()
 
     def answer(self) -> Answer:
         """Return the page; if the run cannot be read any more, why."""
@@ -181,7 +182,5 @@ class LiveServer(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Write nothing of a reader that has left; other exceptions as usual."""
-        import sys  # noqa: PLC0415
-
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
