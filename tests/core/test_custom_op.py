@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhc import ImplementationError
+from mhc import ImplementationError, Layout, default_case
+from mhc.case import with_tensor
 from mhc.custom_op import from_custom_op
 from tests.support.outside import failing
 
@@ -88,6 +89,10 @@ def test_an_operator_that_writes_its_input_and_takes_an_optional_one() -> None:
     assert made.table.mutates == {"x"}
     assert [one.optional for one in made.table.inputs] == [False, True]
     assert failing(made) == []
+    case = default_case(operator="mhc_tests_add_", T=2, D=3, dtype="float32")
+    assert made.refusal(case, "cpu") is None
+    shared = with_tensor(case, "x", layout=Layout(expand=(0,)))
+    assert str(made.refusal(shared, "cpu")) == "writes x, whose elements share memory"
 
 
 def test_an_operator_of_pytorch_itself() -> None:
