@@ -23,7 +23,7 @@ from mhc.observation import observe
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Program
 from mhc.programs.targets import ProgramTarget, target_named
-from mhc.programs.tilelang_c import CompileError
+from mhc.programs.tilelang_lower import CompileError
 from mhc.reference import reference
 from mhc.registry import load
 from oracles.nonfinite import as_float64

@@ -26,7 +26,7 @@ MADE = ("issue.md", "attribution.md", "duplicates.md", "matrix.md", "summary.md"
 """Names of pages as `export` and a campaign write them."""
 
 _COMMAND = re.compile(
-    r"^(?:\$ )?((?:[A-Z_]+=\S+ +)*)((?:\S*/)?(?:python3? -m (?:mhc\.fuzz|mhc\.bench|pytest)|mhc-fuzz|pytest|make)\b.*)$"
+    r"^(?:\$ )?((?:[A-Z_]+=\S+ +)*)((?:\S*/)?(?:python3? -m (?:mhc\.fuzz|mhc\.bench|pytest)|mhc-fuzz|pytest|make)(?:\s.*)?)$"
 )
 _REST = re.compile(r"\s{2,}#\s.*$|\s#\s.*$")
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
