@@ -36,8 +36,9 @@ def test_texts_are_of_their_parts(folder: Path) -> None:
     )
     assert (folder / "repro.py").read_text() == made
     assert (folder / "issue.md").read_text() == issue.compose(folder)
-    assert document["environment"]["packages"]["tilelang"] == "0.1.8"
-    assert json.loads((folder / "matrix.json").read_text())["newest"]["version"] == "0.1.15"
+    if document["to"] == "tilelang":
+        assert document["environment"]["packages"]["tilelang"] == "0.1.8"
+        assert json.loads((folder / "matrix.json").read_text())["newest"]["version"] == "0.1.15"
 
 
 def walked() -> Finding:
