@@ -44,7 +44,8 @@ def test_outcome(probe: Probe, results: Results) -> None:
 
 
 def test_every_program_has_a_record_and_every_step_is_recorded() -> None:
-    assert {path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("triton_")} - MACHINERY == {probe.name for probe in PROBES}
+    files = {path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("triton_")}
+    assert files - MACHINERY == {probe.name for probe in PROBES}
     assert len({probe.name for probe in PROBES}) == len(PROBES)
     for probe in PROBES:
         source = (FOLDER / f"{probe.name}.py").read_text()
