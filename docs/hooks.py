@@ -19,8 +19,6 @@ from mhc.fuzz.findings.json_schema import schemas
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("*.md", "LICENSE", "docs/**/*", "fuzz_reports/README.md", "tests/regressions/README.md")
-AWAITED = {"docs/tutorial.md", "docs/pytest.md", "docs/ci.md", "docs/configuration.md"}
-"""Pages that have their place in the navigation before they are written."""
 SCHEMAS = "<!-- here the site shows the schemas -->"
 
 _OURS = ("docs/site/", "docs/mkdocs.yml", "docs/hooks.py")
@@ -31,12 +29,6 @@ _TAGS = re.compile(r"\](?=\[)")  # "[Bug][Fuzzer]", the title of an issue, is no
 _LINE_NUMBERS = re.compile(r'<table class="highlighttable">.*?</table>', re.DOTALL)
 _LOG = logging.getLogger("mkdocs.hooks")
 _FENCE = "`" * 8  # longer than any in a file
-
-
-def on_config(config: MkDocsConfig) -> None:
-    """Take the awaited pages that are not there yet out of the navigation."""
-    absent = {name for name in AWAITED if not (ROOT / name).is_file()}
-    config.nav = _without(config.nav, absent)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
@@ -109,13 +101,6 @@ def source(page: str, target: str) -> str | None:
     name = posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
     path = ROOT / name
     return name if not name.startswith("..") and path.is_file() and path.suffix not in _SHOWN_AS_THEY_ARE else None
-
-
-def _without(nav: object, absent: set[str]) -> object:
-    """Return a part of the navigation without pages that are absent."""
-    if isinstance(nav, list):
-        return [_without(one, absent) for one in nav if not (isinstance(one, dict) and absent & {*map(str, one.values())})]
-    return {name: _without(one, absent) for name, one in nav.items()} if isinstance(nav, dict) else nav
 
 
 def _source_page(name: str, text: str) -> str:

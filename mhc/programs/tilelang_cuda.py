@@ -151,7 +151,7 @@ def _folders() -> tuple[str, ...]:
 
 
 def _ready(cubin: Path, number: int, source: str, program: Program) -> Run | CompileError:
-    if "CUtensorMap" in source.partition("{")[0]:
+    if "CUtensorMap" in source[source.index('extern "C"') :].partition("{")[0]:
         return partial(_by_adapter, program)
     try:
         names = guarded.parameter_names(source)

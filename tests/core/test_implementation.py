@@ -283,6 +283,8 @@ def test_a_file_that_would_end_the_process_is_one_that_cannot_be_imported(tmp_pa
         ({"name": "a\nb"}, "printable characters"),
         ({"name": "caf\udce9"}, "printable characters"),
         ({"name": "x" * 201}, "1 to 200"),
+        ({"name": ""}, "1 to 200"),
+        ({"forward": lambda x: x}, "forward.* cannot be called as forward"),
         ({"env": {"A=B": "1"}}, "without '='"),
         ({"env": {"A": "\0"}}, "no NUL"),
         ({"schedule": {"BLOCK": 32}}, "a tuple of values"),

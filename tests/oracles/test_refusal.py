@@ -28,6 +28,9 @@ def test_a_refusal_that_depends_on_more_than_the_case_fails() -> None:
     (verdict,) = judge_all(moody, CASE)
     assert (verdict.oracle, verdict.symptom) == ("refusal", "unsteady")
     assert verdict.message == "refused because not now; asked again: took it"
+    reasons = (Refused(f"reason {number}") for number in count())
+    (verdict,) = judge_all(replace(MANUAL, supports=lambda case: next(reasons)), CASE)
+    assert verdict.message == "refused because reason 0; asked again: because reason 1"
 
 
 def test_a_refusal_out_of_a_stage_fails() -> None:

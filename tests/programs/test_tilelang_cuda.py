@@ -1,6 +1,7 @@
 """TileLang's CUDA target, without a GPU: what is lowered, what nvcc compiles, and how kernels are launched."""
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -111,3 +112,11 @@ def test_nvcc_compiles_kernels_together_or_says_which_it_refuses(tmp_path: Path)
     assert isinstance(second, CompileError)
     assert second.stage == "cc"
     assert "nothing" in str(second)
+
+
+def test_a_kernel_with_descriptors_is_launched_by_tilelang_itself(tmp_path: Path) -> None:
+    signature = 'extern "C" __global__ void f_kernel(const CUtensorMap x_desc)'
+    source = f'// launch: {{"grid": [1, 1, 1]}}\n#include <x.h>\n{signature} {{\n}}\n'
+    ready = tilelang_cuda._ready(tmp_path / "no.cubin", 0, source, SHARED)
+    assert isinstance(ready, partial)
+    assert ready.func is tilelang_cuda._by_adapter

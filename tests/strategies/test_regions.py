@@ -105,6 +105,11 @@ def test_regions_of_upstream_gradients() -> None:
 BINS = ("1", "2..8", "9..64", "65..1024", "1025..8192", "over 8192")
 
 
+def test_an_axis_is_absent_where_a_case_has_no_size_of_it() -> None:
+    case = default_case(operator="rms_norm", B0=2, D=3)
+    assert {one for one in regions(case) if one.endswith(": absent")} == {"B1: absent", "B2: absent"}
+
+
 def test_every_label_is_listed() -> None:
     listed = labels(TABLE)
     assert len(listed) == len(set(listed))

@@ -20,6 +20,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         'return json.dumps(encode(vars(self)), sort_keys=True, separators=(",", ":"), allow_nan=[-False-]{+True+})': "a guard that nothing reaches: encode writes NaN and infinities as strings",
     },
     "mhc/condense.py": {
+        "if int(active.sum()) [-*-]{+/+} _GAIN > case.token_count:": "saves work: the active ones are counted again among those that remain",
         "_PRIME = [-1099511628211-]{+(1099511628211 + 1)+}": "rows whose digests collide are compared bit by bit, and the case is judged whole",
         "_PRIME = [-1099511628211-]{+(1099511628211 * 10)+}": "rows whose digests collide are compared bit by bit, and the case is judged whole",
         "_CHUNK = [-1-]{+0+} << 22  # elements compared at a time": "compares one row at a time, which is slower",
@@ -29,6 +30,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "factors = torch.randint(-(2**62), 2**[-62-]{+0+}, (width,), generator=torch.Generator().manual_seed(width)) * 2 + 1": "draws the odd numbers from those below zero, of which there are as many as it needs",
     },
     "mhc/fuzz/campaign/database.py": {
+        "if self.trouble is None and time.monotonic() - self._looked [->-]{+>=+} _LOOK:": "at the limit itself, one tick of the clock, either is right",
         "[-file.close()-]{+pass+}": "it is closed as soon as nothing refers to it",
         '[-self._connection.execute("PRAGMA synchronous = NORMAL")-]{+pass+}': _SPEED,
     },
@@ -99,6 +101,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "torch.cuda._sleep(int(seconds [-*-]{+/+} _CYCLES))  # type: ignore[no-untyped-call]": "runs on a GPU only, where tests/oracles/test_ordering.py fails without the delay",
     },
     "mhc/values.py": {
+        "return np.sort(found[-, axis=-1-])": "the last axis is the default",
         "elif 0 < recipe.period [-<-]{+<=+} count:": "a period of all elements repeats none of them",
         "total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0[-, dtype=np.uint64-])": "NumPy sums unsigned 64-bit numbers as such anyway",
     },
@@ -154,6 +157,8 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "moved = torch.where(value == 0, torch.where(spread.isinf(), torch.inf, (spread [->-]{+>=+} _UNDERFLOWN).double()), moved)": "at the limit itself, far from the 745 at which it matters, either is right",
     },
     "oracles/bounds/error_number.py": {
+        "value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum[-, finite=finite-]": _QUICK,
+        "propagated = product_error(torch.mul, self, factor) if [-finite-]{+False+} else nonfinite_product_error(value, self, factor)": _SPEED,
         "elif [-roundings is not spread or alpha * least <= LOST * under-]{+True+}:": "adds half a subnormal where it is lost in float64",
         "elif roundings is not spread or alpha * least <= LOST [-*-]{+/+} under:": "adds half a subnormal where it is lost in float64",
         "if most + float(result.error.max()) [-<=-]{+<+} limit:": "at the limit itself the slower way gives the same error",
@@ -254,5 +259,11 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
     "oracles/bounds/aten/sums.py": {
         "if [-not all_finite(upstream.value)-]{+True+}:": _SPEED,
         "again = result._rounded(result.value, result.error, result.dtype, units=2.0[-, finite=result.finite-])": _QUICK,
+    },
+    "oracles/bounds/aten/moves.py": {
+        "def _copy(func: Any, a: Any, source: Any, non_blocking: bool = [-False-]{+True+}) -> ErrorNumber:": "no code reads this argument",
+    },
+    "oracles/bounds/underflow_number.py": {
+        "def exact(cls, value: Tensor, dtype: torch.dtype, *, with_quantum: bool = [-False-]{+True+}) -> Self:": "no code reads this argument",
     },
 }
