@@ -223,6 +223,7 @@ def project(tmp_path: Path) -> Path:
     for name in ("mhc", "oracles", "strategies", "tests", "docs"):
         (root / name).mkdir(parents=True)
         (root / name / "__init__.py").touch()
+    (root / "mhc" / "pytest_plugin.py").touch()  # pytest loads it where the package is installed
     (root / "oracles" / "code.py").write_text(CODE, encoding="utf-8")
     (root / "tests" / "test_code.py").write_text(TESTS, encoding="utf-8")
     (root / "tests" / "test_other.py").write_text("def test_nothing(): pass\n", encoding="utf-8")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -21,6 +22,7 @@ COMMANDS = [command for page in pages.current() for command in pages.commands(pa
 PYTHON = [block for page in pages.current() for block in pages.blocks(page) if block.language == "python"]
 ELSEWHERE = {
     "docs/tilelang/": "tests/operators/test_tilelang_docs.py runs each snippet in a process of its own",
+    "docs/tutorial.md": "tests/core/test_tutorial.py follows the page",
 }
 """Pages whose Python is executed by another test."""
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*|.*\.\.\..*|.*\b(RUN|DIR|SITE|VERSION|FILE|NAME|ADDRESS|FINDING|PLACE)\b.*")
@@ -138,7 +140,9 @@ def program_pages() -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", program_pages(), ids=pages.name_of)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    """The blocks of a page together, in their order, in a folder with the README's kernel as `norm.py`."""
+    """The blocks of a page together, in their order, in a folder with the README's kernel as `norm.py`, and what blocks name."""
+    for named_ in ("pages_files/my_kernels.py", "definitions/rope_d64.json"):
+        shutil.copy2(ROOT / "tests" / "support" / named_, tmp_path)
     (tmp_path / "norm.py").write_text(
         (ROOT / "docs" / "examples" / "rms_norm.py").read_text(encoding="utf-8"), encoding="utf-8"
     )

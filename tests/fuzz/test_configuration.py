@@ -374,6 +374,7 @@ def test_a_folder_with_something_else_is_not_taken_for_a_run(project: Path) -> N
 
 
 COARSE = """
+from dataclasses import replace
 from mhc import load
 manual = load("manual")
 def forward(x, phi, *rest, **scalars):

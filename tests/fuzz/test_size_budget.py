@@ -144,12 +144,14 @@ def test_no_case_is_larger_than_the_memory_of_a_worker_has_room_for() -> None:
 JUDGE = """
 import resource
 import hypothesis
+import torch
 from mhc import load
 from mhc.fuzz.check.check import check
 from strategies.cases import cases
 from strategies.reach import Reach
 from strategies.rounds import quiet
 
+torch.set_num_threads(1)  # as workers do
 manual = load("manual")
 
 @hypothesis.seed(1)

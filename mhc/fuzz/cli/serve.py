@@ -30,9 +30,9 @@ def serve(run: Path, port: int) -> None:
         raise click.UsageError(f"{run}: {error}") from error
     except OSError as error:
         raise click.UsageError(f"--port {port}: {error.strerror or error}") from error
-    with server:
-        click.echo(f"serving {safe(str(run))} at {server.url} (Ctrl-C ends)")
-        try:
+    try:
+        with server:
+            click.echo(f"serving {safe(str(run))} at {server.url} (Ctrl-C ends)")
             server.serve_forever()
-        except KeyboardInterrupt:
-            click.echo()
+    except KeyboardInterrupt:
+        click.echo()
