@@ -140,7 +140,7 @@ def program_pages() -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", program_pages(), ids=pages.name_of)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    """The blocks of a page together, in their order, in a folder with the README's kernel as `norm.py`, and what blocks name."""
+    """The blocks of a page together, in order, beside the README's kernel as `norm.py` and what the blocks import."""
     for named_ in ("pages_files/my_kernels.py", "definitions/rope_d64.json"):
         shutil.copy2(ROOT / "tests" / "support" / named_, tmp_path)
     (tmp_path / "norm.py").write_text(
