@@ -181,13 +181,14 @@ def test_it_hides_no_other_bug_and_is_told_once() -> None:
     assert ("isolation", "h_in", "leak") in symptoms(drawn)
 
 
-def best_of(many: int, call: Callable[[], object]) -> float:
-    """Seconds of the quickest call: other processes share the machine."""
-    best = float("inf")
+def best_of(many: int, *calls: Callable[[], object]) -> list[float]:
+    """Seconds of the quickest call of each, taken in turn: other processes share the machine, and its clock changes."""
+    best = [float("inf")] * len(calls)
     for _ in range(many):
-        started = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - started)
+        for place, call in enumerate(calls):
+            started = time.perf_counter()
+            call()
+            best[place] = min(best[place], time.perf_counter() - started)
     return best
 
 
@@ -204,14 +205,15 @@ def test_seeding_as_hypothesis_does_for_each_case_is_told() -> None:
 
 
 def test_it_costs_little() -> None:
-    """Less than 60 times what it takes to read PyTorch's generator on the same machine: 0.1 ms where that takes 3 us."""
+    """Less than 25 times what it takes to read Python's generator: some 19 times were measured, 35 and more where NumPy's
+    generator is read by `get_state`."""
 
     def around_nothing() -> None:
         with unchanged("forward", "cpu"):
             pass
 
-    one = best_of(300, lambda: torch.get_rng_state().numpy().tobytes())
-    assert best_of(300, around_nothing) < 60 * one
+    one, whole = best_of(600, random.getstate, around_nothing)
+    assert whole < 25 * one
 
 
 def test_a_default_device_that_is_put_back_leaves_no_mode_behind() -> None:
