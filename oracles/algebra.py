@@ -15,14 +15,14 @@ from torch import Tensor
 from mhc.inputs import derived
 from mhc.observation import Observation
 from mhc.operator import OPERATORS, STORAGE_DTYPES, Relation
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.rounding import all_finite
+from mhc.oracles.judge import agree
+from mhc.oracles.reindex import OUTSIDE, Reindexing, index_map, one_batch, shuffled
+from mhc.oracles.tolerances import Tolerances, tolerances
+from mhc.oracles.trial import Gate, Plan, Run, Trial, hash_below
+from mhc.oracles.verdict import Verdict, not_applicable
 from mhc.reference import reference
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.rounding import all_finite
-from oracles.judge import agree
-from oracles.reindex import OUTSIDE, Reindexing, index_map, one_batch, shuffled
-from oracles.tolerances import Tolerances, tolerances
-from oracles.trial import Gate, Plan, Run, Trial, hash_below
-from oracles.verdict import Verdict, not_applicable
 
 NAME = "algebra"
 

@@ -4,8 +4,8 @@ A result that is a view of another tensor changes when the caller writes to that
 """
 
 from mhc.observation import Observation
-from oracles.trial import results
-from oracles.verdict import Verdict, failed, not_applicable, passed
+from mhc.oracles.trial import results
+from mhc.oracles.verdict import Verdict, failed, not_applicable, passed
 
 NAME = "aliasing"
 

@@ -1,7 +1,7 @@
 """The bound gate: checks that every element lies within its own derived tolerance of the float64 reference.
 
-The tolerances are those of `oracles.tolerances`. A tensor without a judged element is not applicable.
-Classes (finite, infinite, NaN) are judged by `oracles.nonfinite`.
+The tolerances are those of `mhc.oracles.tolerances`. A tensor without a judged element is not applicable.
+Classes (finite, infinite, NaN) are judged by `mhc.oracles.nonfinite`.
 """
 
 from dataclasses import replace
@@ -10,12 +10,23 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from oracles import nonfinite
-from oracles.bounds.error_number import ErrorNumber
-from oracles.error_map import ErrorMap, difference_map, error_map
-from oracles.nonfinite import as_float64, class_fits, surely_finite
-from oracles.tolerances import ByResidual, Tolerances, read_formula, tolerances
-from oracles.verdict import Errors, Status, Verdict, describe, element_name, failed, first, largest, not_applicable, passed
+from mhc.oracles import nonfinite
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.error_map import ErrorMap, difference_map, error_map
+from mhc.oracles.nonfinite import as_float64, class_fits, surely_finite
+from mhc.oracles.tolerances import ByResidual, Tolerances, read_formula, tolerances
+from mhc.oracles.verdict import (
+    Errors,
+    Status,
+    Verdict,
+    describe,
+    element_name,
+    failed,
+    first,
+    largest,
+    not_applicable,
+    passed,
+)
 
 __all__ = [
     "NAME",

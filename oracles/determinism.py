@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from mhc.observation import Observation
-from oracles.error_map import difference_map
-from oracles.trial import Gate, Plan, Run, Trial, results, same_bits
-from oracles.verdict import Status, Verdict, element_name, failed, first, not_applicable, passed
+from mhc.oracles.error_map import difference_map
+from mhc.oracles.trial import Gate, Plan, Run, Trial, results, same_bits
+from mhc.oracles.verdict import Status, Verdict, element_name, failed, first, not_applicable, passed
 
 NAME = "determinism"
 REPEAT = "repeat"

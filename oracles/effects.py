@@ -4,7 +4,7 @@
 """
 
 from mhc.observation import Observation
-from oracles.verdict import Verdict, failed, not_applicable, passed
+from mhc.oracles.verdict import Verdict, failed, not_applicable, passed
 
 NAME = "effects"
 

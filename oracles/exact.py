@@ -14,13 +14,13 @@ import torch
 from mhc.declared import Declared
 from mhc.inputs import Inputs, materialise
 from mhc.observation import Observation
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.judge import agree
+from mhc.oracles.tolerances import Tolerances, tolerances
+from mhc.oracles.trial import Gate, Plan, Run, Trial
+from mhc.oracles.verdict import Verdict, not_applicable
 from mhc.recipe import Recipe
 from mhc.reference import Reference, reference
-from oracles.bounds.error_number import ErrorNumber
-from oracles.judge import agree
-from oracles.tolerances import Tolerances, tolerances
-from oracles.trial import Gate, Plan, Run, Trial
-from oracles.verdict import Verdict, not_applicable
 
 NAME = "exact"
 LABEL = "exact inputs"

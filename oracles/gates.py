@@ -1,7 +1,7 @@
 """The gates that may need further runs, cheapest first."""
 
-from oracles import algebra, determinism, exact, gradient, isolation, memory, ordering, precision, presence, sequence
-from oracles.trial import Gate
+from mhc.oracles import algebra, determinism, exact, gradient, isolation, memory, ordering, precision, presence, sequence
+from mhc.oracles.trial import Gate
 
 GATES: tuple[Gate, ...] = (
     *gradient.GATES,

@@ -3,7 +3,7 @@
 1. The gradients equal those of automatic differentiation of the float64 forward. This also checks the backward formula, on
    which the bound gate's reference relies.
 2. Gradients of two parts of the tokens add up to those of all tokens.
-3. The backward is linear in the upstream gradient (`oracles.linear`).
+3. The backward is linear in the upstream gradient (`mhc.oracles.linear`).
 """
 
 from collections.abc import Mapping
@@ -14,14 +14,14 @@ from torch import Tensor
 
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES, Role
+from mhc.oracles import linear
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.rounding import all_finite, half_subnormal, unit_roundoff
+from mhc.oracles.judge import agree
+from mhc.oracles.reindex import OUTSIDE, Reindexing, one_batch
+from mhc.oracles.trial import Gate, Plan, Trial, hash_below
+from mhc.oracles.verdict import Verdict, not_applicable
 from mhc.reference import condensed, widen
-from oracles import linear
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.rounding import all_finite, half_subnormal, unit_roundoff
-from oracles.judge import agree
-from oracles.reindex import OUTSIDE, Reindexing, one_batch
-from oracles.trial import Gate, Plan, Trial, hash_below
-from oracles.verdict import Verdict, not_applicable
 
 NAME = "gradient"
 PARTS = ("first tokens", "other tokens")

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from mhc.inputs import edited
 from mhc.observation import Observation
-from oracles.trial import Gate, Plan, Run, Trial, hash_below, results, same_bits
-from oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
+from mhc.oracles.trial import Gate, Plan, Run, Trial, hash_below, results, same_bits
+from mhc.oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
 
 NAME = "isolation"
 LABEL = "one token NaN"

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from mhc.observation import Observation
-from oracles import aliasing, bound, effects, liveness, memory, nonfinite, refusal
-from oracles.bounds.error_number import ErrorNumber
-from oracles.tolerances import Tolerances
-from oracles.trial import results
-from oracles.verdict import Status, Verdict, failed, not_applicable
+from mhc.oracles import aliasing, bound, effects, liveness, memory, nonfinite, refusal
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.tolerances import Tolerances
+from mhc.oracles.trial import results
+from mhc.oracles.verdict import Status, Verdict, failed, not_applicable
 
 JUDGED, SAMPLED, NOT_RETURNED = "judged", "judged by sampling", "not returned"
 NOTHING, ABSENT = "nothing to judge", "absent"

@@ -1,6 +1,6 @@
 """The linear part of the gradient gate: checks that doubled upstream gradients double every gradient, bit for bit.
 
-Elements in which underflow may change a digit (`oracles.bounds.underflow_number`) are not judged.
+Elements in which underflow may change a digit (`mhc.oracles.bounds.underflow_number`) are not judged.
 """
 
 from collections.abc import Mapping
@@ -11,15 +11,15 @@ from torch import Tensor
 from mhc.inputs import edited
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reading import with_factors
+from mhc.oracles.bounds.rounding import all_finite, unit_roundoff
+from mhc.oracles.bounds.underflow_number import UnderflowNumber
+from mhc.oracles.nonfinite import as_float64
+from mhc.oracles.tolerances import chosen_rows, expand_number, read_formula
+from mhc.oracles.trial import Gate, Plan, Run, Trial
+from mhc.oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
 from mhc.reference import condensed, judging_device, widen
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.reading import with_factors
-from oracles.bounds.rounding import all_finite, unit_roundoff
-from oracles.bounds.underflow_number import UnderflowNumber
-from oracles.nonfinite import as_float64
-from oracles.tolerances import chosen_rows, expand_number, read_formula
-from oracles.trial import Gate, Plan, Run, Trial
-from oracles.verdict import Verdict, element_name, failed, first, not_applicable, passed
 
 NAME = "gradient"
 LABEL = "upstream doubled"

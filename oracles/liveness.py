@@ -6,8 +6,8 @@ The end or hang of a whole process is observed by its parent, which reports `die
 import re
 
 from mhc.observation import Failure, Observation
-from oracles import refusal
-from oracles.verdict import Verdict, failed
+from mhc.oracles import refusal
+from mhc.oracles.verdict import Verdict, failed
 
 NAME = "liveness"
 

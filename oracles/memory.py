@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from mhc.inputs import banded
 from mhc.memory import FINITE_FILL
 from mhc.observation import Observation
+from mhc.oracles import determinism
+from mhc.oracles.trial import Gate, Plan, Run, Trial, results, same_bits
+from mhc.oracles.verdict import Verdict, element_name, failed, first, passed
 from mhc.placement import fetch
-from oracles import determinism
-from oracles.trial import Gate, Plan, Run, Trial, results, same_bits
-from oracles.verdict import Verdict, element_name, failed, first, passed
 
 NAME = "memory"
 REFILLED = "other poison"

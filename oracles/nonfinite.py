@@ -7,9 +7,9 @@ element with an infinite tolerance is not judged.
 import torch
 from torch import Tensor
 
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.rounding import all_finite, overflow_threshold
-from oracles.verdict import Verdict, describe, failed, first, not_applicable, passed
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.rounding import all_finite, overflow_threshold
+from mhc.oracles.verdict import Verdict, describe, failed, first, not_applicable, passed
 
 NAME = "nonfinite"
 

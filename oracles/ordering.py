@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from mhc.observation import Observation
+from mhc.oracles import determinism
+from mhc.oracles.trial import Gate, Plan, Run, Trial
+from mhc.oracles.verdict import Status, Verdict, not_applicable
 from mhc.stream_order import new_stream
-from oracles import determinism
-from oracles.trial import Gate, Plan, Run, Trial
-from oracles.verdict import Status, Verdict, not_applicable
 
 NAME = "ordering"
 LATE = "late inputs"

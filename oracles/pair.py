@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from mhc.observation import Observation
-from oracles.bounds.error_number import ErrorNumber
-from oracles.error_map import difference_map, error_map
-from oracles.nonfinite import as_float64, class_fits, surely_finite
-from oracles.tolerances import Tolerances
-from oracles.trial import results
-from oracles.verdict import Verdict, element_name, failed, first, largest, not_applicable, passed
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.error_map import difference_map, error_map
+from mhc.oracles.nonfinite import as_float64, class_fits, surely_finite
+from mhc.oracles.tolerances import Tolerances
+from mhc.oracles.trial import results
+from mhc.oracles.verdict import Verdict, element_name, failed, first, largest, not_applicable, passed
 
 NAME = "pair"
 

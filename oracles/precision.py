@@ -22,16 +22,16 @@ from mhc.declared import Declared
 from mhc.inputs import Inputs, edited, materialise
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES
+from mhc.oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reading import read
+from mhc.oracles.bounds.rounding import overflow_threshold
+from mhc.oracles.bounds.sampled_number import sampled_deviations
+from mhc.oracles.nonfinite import as_float64
+from mhc.oracles.tolerances import Tolerances, arguments_of, chosen_rows, expand_number, names_of_results, read_formula
+from mhc.oracles.trial import Gate, Plan, Run, Trial, results
+from mhc.oracles.verdict import Verdict, describe, failed, largest, not_applicable, passed
 from mhc.reference import Reference, condensed, reference, widen
-from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.reading import read
-from oracles.bounds.rounding import overflow_threshold
-from oracles.bounds.sampled_number import sampled_deviations
-from oracles.nonfinite import as_float64
-from oracles.tolerances import Tolerances, arguments_of, chosen_rows, expand_number, names_of_results, read_formula
-from oracles.trial import Gate, Plan, Run, Trial, results
-from oracles.verdict import Verdict, describe, failed, largest, not_applicable, passed
 
 NAME = "precision"
 LABEL = "short sums at model scale"

@@ -11,9 +11,9 @@ from mhc.case import Case, default_case
 from mhc.inputs import materialise
 from mhc.observation import Observation
 from mhc.operator import STORAGE_DTYPES, Operator
+from mhc.oracles.trial import Gate, Plan, Run, Trial, results
+from mhc.oracles.verdict import Verdict, failed, not_applicable, passed
 from mhc.reference import reference
-from oracles.trial import Gate, Plan, Run, Trial, results
-from oracles.verdict import Verdict, failed, not_applicable, passed
 
 NAME = "presence"
 

@@ -6,7 +6,7 @@ A refused case is not applicable, never a pass. Invalid arguments of public func
 from collections.abc import Iterable
 
 from mhc.observation import Failure
-from oracles.verdict import Status, Verdict, failed, not_applicable
+from mhc.oracles.verdict import Status, Verdict, failed, not_applicable
 
 NAME = "refusal"
 CASE, SCHEDULE = "case", "schedule"

@@ -10,8 +10,8 @@ from torch import Tensor
 from mhc.case import Case
 from mhc.inputs import derived
 from mhc.operator import STAGES, Operator, TensorSpec
-from oracles.tolerances import Tolerances
-from oracles.trial import Run, Trial, hash_below
+from mhc.oracles.tolerances import Tolerances
+from mhc.oracles.trial import Run, Trial, hash_below
 
 OUTSIDE = "outside of the range of an axis of tokens"
 """Why a gate does not make a run with other numbers of tokens."""

@@ -11,11 +11,11 @@ from dataclasses import replace
 from mhc.case import Case, default_case
 from mhc.inputs import materialise
 from mhc.observation import Observation
+from mhc.oracles.judge import agree
+from mhc.oracles.tolerances import tolerances
+from mhc.oracles.trial import Gate, Plan, Run, Trial, hash_below
+from mhc.oracles.verdict import Verdict, not_applicable
 from mhc.reference import reference
-from oracles.judge import agree
-from oracles.tolerances import tolerances
-from oracles.trial import Gate, Plan, Run, Trial, hash_below
-from oracles.verdict import Verdict, not_applicable
 
 NAME = "sequence"
 OTHER, AGAIN = "other sizes", "again after other sizes"

@@ -15,12 +15,12 @@ from mhc.condense import Condensed
 from mhc.declared import AS_REFERENCE, Declared
 from mhc.inputs import Inputs
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
+from mhc.oracles.bounds.reading import read, with_factors
+from mhc.oracles.bounds.rounding import unit_roundoff
+from mhc.oracles.bounds.sampled_number import sampled
 from mhc.reference import Reference, condensed, judging_device, widen
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
-from oracles.bounds.reading import read, with_factors
-from oracles.bounds.rounding import unit_roundoff
-from oracles.bounds.sampled_number import sampled
 
 
 @dataclass(frozen=True, kw_only=True)

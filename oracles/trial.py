@@ -13,9 +13,9 @@ from mhc.inputs import Inputs
 from mhc.memory import NAN_FILL
 from mhc.observation import Observation
 from mhc.operator import STAGES
+from mhc.oracles.tolerances import Tolerances
+from mhc.oracles.verdict import Verdict
 from mhc.reference import Reference
-from oracles.tolerances import Tolerances
-from oracles.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from oracles.error_map import ErrorMap
+from mhc.oracles.error_map import ErrorMap
 
 
 class Status(Enum):

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from mhc.case import Case, ScheduleValue
 from mhc.operator import DEFAULT, OPERATORS, STORAGE_DTYPES, Operator, Regime, TensorSpec
 from mhc.recipe import Recipe
-from strategies.choice import choice
-from strategies.layouts import laid_out
-from strategies.reach import ACTIVE, PERIOD, Reach, model_sizes, own_sizes, stretched_sizes
-from strategies.regions import regions
-from strategies.schedules import schedules, tiles
-from strategies.shapes import TILES, plain_shapes
-from strategies.values import KINDS, WHOLE_KINDS, exponents, one_hot, special_values
+from mhc.strategies.choice import choice
+from mhc.strategies.layouts import laid_out
+from mhc.strategies.reach import ACTIVE, PERIOD, Reach, model_sizes, own_sizes, stretched_sizes
+from mhc.strategies.regions import regions
+from mhc.strategies.schedules import schedules, tiles
+from mhc.strategies.shapes import TILES, plain_shapes
+from mhc.strategies.values import KINDS, WHOLE_KINDS, exponents, one_hot, special_values
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 UPSTREAM = ("as drawn", "as drawn", "as drawn", "as drawn", "one of them", "one element", "none", "huge", "tiny")

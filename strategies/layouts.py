@@ -6,7 +6,7 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from mhc.recipe import Layout, Recipe
-from strategies.choice import choice
+from mhc.strategies.choice import choice
 
 OFFSETS = (0, 0, 1, 8, 3)
 STEPS = (1, 1, 1, 2, 3)

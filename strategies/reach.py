@@ -8,8 +8,8 @@ from enum import Enum
 from hypothesis import strategies as st
 
 from mhc.operator import Axis, Operator, T
-from strategies.choice import choice
-from strategies.shapes import FEW, TILES, edges, fits, present_axes, usual_sizes
+from mhc.strategies.choice import choice
+from mhc.strategies.shapes import FEW, TILES, edges, fits, present_axes, usual_sizes
 
 STEPS = 256
 """Steps of a log-uniform draw."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from mhc.case import Case
 from mhc.operator import STORAGE_DTYPES, Operator
 from mhc.recipe import Layout
-from strategies.shapes import TILES, edges
+from mhc.strategies.shapes import TILES, edges
 
 _SIZES = (
     *((0, "0"), (1, "1"), (8, "2..8"), (64, "9..64"), (1024, "65..1024"), (8192, "1025..8192")),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from hypothesis import strategies as st
 
 from mhc.operator import Axis, Operator
-from strategies.choice import choice
+from mhc.strategies.choice import choice
 
 TILES = (8, 16, 32, 64, 128, 256, 512, 1024)
 """Tile sizes assumed for kernels that declare no schedule."""

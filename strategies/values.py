@@ -5,7 +5,7 @@ import math
 from hypothesis import strategies as st
 
 from mhc.recipe import INTEGER_KINDS, RECIPE_KINDS, Index
-from strategies.choice import choice
+from mhc.strategies.choice import choice
 
 Literal = tuple[Index, float]
 

@@ -10,7 +10,7 @@ from mhc.bench.detection.hunt import draw
 from mhc.bench.markdown import table
 from mhc.case import Case
 from mhc.registry import built_in
-from strategies.regions import regions
+from mhc.strategies.regions import regions
 
 
 @click.command()

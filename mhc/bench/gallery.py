@@ -20,16 +20,16 @@ from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings.finding import Finding, read_finding
 from mhc.inputs import materialise
 from mhc.observation import observe
+from mhc.oracles.nonfinite import as_float64
+from mhc.oracles.tolerances import tolerances
+from mhc.oracles.trial import results
+from mhc.oracles.verdict import element_name
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Program
 from mhc.programs.targets import ProgramTarget, target_named
 from mhc.programs.tilelang_lower import CompileError
 from mhc.reference import reference
 from mhc.registry import load
-from oracles.nonfinite import as_float64
-from oracles.tolerances import tolerances
-from oracles.trial import results
-from oracles.verdict import element_name
 
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

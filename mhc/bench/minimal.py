@@ -22,11 +22,11 @@ from mhc.fuzz.minimise.minimise import minimise
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import ImplementationError
+from mhc.oracles.mutants.catalogue import ALL, ON_CPU
+from mhc.oracles.mutants.load import SPEC
+from mhc.oracles.mutants.record import BASES, Mutant
+from mhc.oracles.verdict import Status
 from mhc.registry import load
-from oracles.mutants.catalogue import ALL, ON_CPU
-from oracles.mutants.load import SPEC
-from oracles.mutants.record import BASES, Mutant
-from oracles.verdict import Status
 
 GOAL = 64
 """Elements of x, at most, in the median smallest case."""

@@ -23,11 +23,11 @@ from mhc.case import Case
 from mhc.fuzz.check.check import check
 from mhc.implementation import Implementation
 from mhc.operator import OPERATORS
+from mhc.oracles import bound
+from mhc.oracles.verdict import Status
 from mhc.registry import BUILT_IN
-from oracles import bound
-from oracles.verdict import Status
-from strategies.cases import cases
-from strategies.rounds import ROUND, quiet
+from mhc.strategies.cases import cases
+from mhc.strategies.rounds import ROUND, quiet
 
 RESULTS = {"cpu": verbs.RESULTS / "operators.md", "cuda": verbs.RESULTS / "operators-cuda.md"}
 DTYPES = ("float32", "bfloat16", "float16")

@@ -22,12 +22,12 @@ from mhc.bench.state import Results
 from mhc.case import Case
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
+from mhc.oracles.mutants.catalogue import ALL, ON_CPU
+from mhc.oracles.mutants.load import SPEC
 from mhc.registry import load
 from mhc.upstream.export import program_of
 from mhc.upstream.reduce.reduction import shortened
 from mhc.upstream.verify import ExportError
-from oracles.mutants.catalogue import ALL, ON_CPU
-from oracles.mutants.load import SPEC
 
 GOAL = 120
 """Lines of a program, at most, in the median of a DSL."""

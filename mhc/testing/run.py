@@ -26,15 +26,15 @@ from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import Implementation, ImplementationError
 from mhc.loading import relative_spec, spec_of
+from mhc.oracles import bound, refusal
+from mhc.oracles.judge import outcomes
+from mhc.oracles.verdict import Status, Verdict
 from mhc.pytest_plugin import NOT_JUDGED, running
 from mhc.registry import BUILT_IN
+from mhc.strategies.cases import DTYPES
+from mhc.strategies.cases import cases as drawn_cases
+from mhc.strategies.rounds import quiet
 from mhc.testing.options import Options
-from oracles import bound, refusal
-from oracles.judge import outcomes
-from oracles.verdict import Status, Verdict
-from strategies.cases import DTYPES
-from strategies.cases import cases as drawn_cases
-from strategies.rounds import quiet
 
 _SECONDS = 60.0
 """For minimising one finding: most kernels take a few. `python -m mhc.fuzz minimise` goes on from there."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from mhc.fuzz.check.program_check import COMPILER, check
 from mhc.fuzz.findings.finding import Finding
+from mhc.oracles.verdict import Status
 from mhc.programs.edits import STEPS
 from mhc.programs.evaluate import evaluate, inputs_of
 from mhc.programs.grammar import Program
@@ -18,7 +19,6 @@ from mhc.programs.minimise import simpler
 from mhc.programs.targets import ProgramTarget
 from mhc.upstream.declared import Symptom, export_program
 from mhc.upstream.verify import ExportError, Outcome
-from oracles.verdict import Status
 
 Array = np.ndarray[Any, Any]
 _TRIED = 60

@@ -1,7 +1,7 @@
 """Tensors that carry an error-carrying number through plain PyTorch code, forward and backward.
 
 `Carried` is a tensor subclass. Code that gets one sees the dtype, shape and device of an ordinary tensor. Below autograd,
-each aten operation is one of the rules of `oracles.bounds.aten` on the numbers that its arguments carry. So the backward
+each aten operation is one of the rules of `mhc.oracles.bounds.aten` on the numbers that its arguments carry. So the backward
 that autograd derives from a plain forward yields the bounds of the gradients by the same rules.
 """
 
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 
-from oracles.bounds.aten import DECOMPOSED, RULES, UNWRITTEN
-from oracles.bounds.elementary import NoRule
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
+from mhc.oracles.bounds.aten import DECOMPOSED, RULES, UNWRITTEN
+from mhc.oracles.bounds.elementary import NoRule
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
 
 _HERE = Path(__file__).parent
 _TORCH = Path(torch.__file__).parent

@@ -26,8 +26,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from oracles.bounds.error_number import ErrorNumber, _is_power_of_two
-from oracles.bounds.rounding import ELEMENTARY, PARTIAL, half_subnormal, unit_roundoff
+from mhc.oracles.bounds.error_number import ErrorNumber, _is_power_of_two
+from mhc.oracles.bounds.rounding import ELEMENTARY, PARTIAL, half_subnormal, unit_roundoff
 
 UNIFORM = 3**-0.5
 """The standard deviation of a rounding error, relative to its largest magnitude: it is distributed uniformly."""

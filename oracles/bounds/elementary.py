@@ -22,9 +22,9 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from oracles.bounds import repeated_terms
-from oracles.bounds.error_number import ErrorNumber, after_cancellation
-from oracles.bounds.rounding import ELEMENTARY, LAMBDA, magnitude, nan_to_inf, unit_roundoff
+from mhc.oracles.bounds import repeated_terms
+from mhc.oracles.bounds.error_number import ErrorNumber, after_cancellation
+from mhc.oracles.bounds.rounding import ELEMENTARY, LAMBDA, magnitude, nan_to_inf, unit_roundoff
 
 
 class NoRule(Exception):

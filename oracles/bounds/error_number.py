@@ -24,7 +24,7 @@ dtype, or comes within a factor of `HEADROOM` of its limit, or infinity is multi
 
 A number may also have a *quantum*, a power of two of which every element is a multiple, without error. Sums and products of
 such numbers whose terms together stay below 2**p quanta, p the digits of the dtype, are exact in any order, and then have
-no error of their own. Only `oracles.exact` asks for that.
+no error of their own. Only `mhc.oracles.exact` asks for that.
 """
 
 import math
@@ -36,10 +36,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from oracles.bounds import addends, reassociation, repeated_terms
-from oracles.bounds.operation_error import general_error, nonfinite_matmul_error, nonfinite_product_error, product_error
-from oracles.bounds.quantum import product_quantum, quantum_of, representable
-from oracles.bounds.rounding import (
+from mhc.oracles.bounds import addends, reassociation, repeated_terms
+from mhc.oracles.bounds.operation_error import general_error, nonfinite_matmul_error, nonfinite_product_error, product_error
+from mhc.oracles.bounds.quantum import product_quantum, quantum_of, representable
+from mhc.oracles.bounds.rounding import (
     ELEMENTARY,
     PARTIAL,
     all_finite,
@@ -70,7 +70,7 @@ class ErrorNumber:
     """
 
     elementary = True
-    """Whether `oracles.bounds.elementary` has rules for such numbers."""
+    """Whether `mhc.oracles.bounds.elementary` has rules for such numbers."""
     constant = False
     """Whether a number without an error is the same in both of two evaluations, and with it every function of it."""
     factors = "float32"

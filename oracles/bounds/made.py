@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oracles.bounds.carried import Carried
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.rounding import ELEMENTARY
+from mhc.oracles.bounds.carried import Carried
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.rounding import ELEMENTARY
 
 aten = torch.ops.aten
 _ROUNDED_ONCE = {aten.add, aten.sub, aten.rsub, aten.mul, aten.div, aten._to_copy}

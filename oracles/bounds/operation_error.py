@@ -6,8 +6,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from oracles.bounds.quantum import representable
-from oracles.bounds.rounding import all_finite, ceiling, magnitude, nan_to_inf, underflow, unit_roundoff
+from mhc.oracles.bounds.quantum import representable
+from mhc.oracles.bounds.rounding import all_finite, ceiling, magnitude, nan_to_inf, underflow, unit_roundoff
 
 
 class Operand(Protocol):

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from oracles.bounds.rounding import all_finite, half_subnormal, unit_roundoff
+from mhc.oracles.bounds.rounding import all_finite, half_subnormal, unit_roundoff
 
 
 def quantum_of(value: Tensor) -> float:

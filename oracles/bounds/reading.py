@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from mhc.declared import AS_REFERENCE, Declared
-from oracles.bounds.carried import Carried
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.made import Made
-from oracles.bounds.mask import Mask
+from mhc.oracles.bounds.carried import Carried
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.made import Made
+from mhc.oracles.bounds.mask import Mask
 
 Number = TypeVar("Number", bound=ErrorNumber)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from oracles.bounds.rounding import magnitude
+from mhc.oracles.bounds.rounding import magnitude
 
 _NEAR = 2.0**-60
 """Larger products lose nothing to underflow in another order, unless the last factor exceeds 2**66."""

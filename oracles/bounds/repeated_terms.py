@@ -7,7 +7,7 @@ repeats add up like R, not like sqrt(R). docs/tolerances.md, "Equal terms", deri
 import torch
 from torch import Tensor
 
-from oracles.bounds.rounding import LAMBDA
+from mhc.oracles.bounds.rounding import LAMBDA
 
 _CERTAIN = LAMBDA**2
 """LAMBDA sqrt(L) >= L for up to this many terms."""

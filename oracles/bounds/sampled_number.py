@@ -21,10 +21,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from oracles.bounds.deviation_number import deviation_of_sum
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.reading import Reading
-from oracles.bounds.rounding import ELEMENTARY, LAMBDA, all_finite, half_subnormal, nan_to_inf, unit_roundoff
+from mhc.oracles.bounds.deviation_number import deviation_of_sum
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reading import Reading
+from mhc.oracles.bounds.rounding import ELEMENTARY, LAMBDA, all_finite, half_subnormal, nan_to_inf, unit_roundoff
 
 Reader = Callable[[type[ErrorNumber]], Reading]
 """Evaluates one function on its arguments, as numbers of a class: `read` with all but the class given."""

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.reassociation import Reassociated
-from oracles.bounds.rounding import ceiling, half_subnormal, magnitude, nan_to_inf
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reassociation import Reassociated
+from mhc.oracles.bounds.rounding import ceiling, half_subnormal, magnitude, nan_to_inf
 
 MARGIN = 2.0**24
 """A product of at least this many times the smallest normal number counts as normal: implementations multiply in other

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from oracles.mutants.clean import CLEAN as OTHER_CLEAN
-from oracles.mutants.contract import CONTRACT
-from oracles.mutants.effects import EFFECTS
-from oracles.mutants.gpu_only import NEEDS_A_GPU
-from oracles.mutants.manual import MANUAL
-from oracles.mutants.plain.catalogue import PLAIN
-from oracles.mutants.precision import CLEAN_PRECISION, PRECISION
-from oracles.mutants.record import Mutant
-from oracles.mutants.tilelang import TILELANG
-from oracles.mutants.triton import TRITON
-from oracles.mutants.true_size import TRUE_SIZE
+from mhc.oracles.mutants.clean import CLEAN as OTHER_CLEAN
+from mhc.oracles.mutants.contract import CONTRACT
+from mhc.oracles.mutants.effects import EFFECTS
+from mhc.oracles.mutants.gpu_only import NEEDS_A_GPU
+from mhc.oracles.mutants.manual import MANUAL
+from mhc.oracles.mutants.plain.catalogue import PLAIN
+from mhc.oracles.mutants.precision import CLEAN_PRECISION, PRECISION
+from mhc.oracles.mutants.record import Mutant
+from mhc.oracles.mutants.tilelang import TILELANG
+from mhc.oracles.mutants.triton import TRITON
+from mhc.oracles.mutants.true_size import TRUE_SIZE
 
 SETS: Mapping[str, tuple[Mutant, ...]] = MappingProxyType(
     {

@@ -19,7 +19,7 @@ from typing import Literal
 
 from mhc.case import Case
 from mhc.implementation import Implementation, Refused
-from oracles.mutants.record import BASES, Base, Mutant
+from mhc.oracles.mutants.record import BASES, Base, Mutant
 
 
 class EditError(ValueError):

@@ -5,7 +5,7 @@ Results share memory, global state stays changed, results are missing in some ca
 
 from functools import partial
 
-from oracles.mutants.record import Mutant
+from mhc.oracles.mutants.record import Mutant
 
 _golden = partial(Mutant, base="manual", file="torch.golden", hidden=True)
 _formula = partial(Mutant, base="manual", file="formula", hidden=True)

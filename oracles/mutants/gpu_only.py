@@ -1,6 +1,6 @@
 """Bug classes that cannot exist on the CPU: listed with the reason, and not counted."""
 
-from oracles.mutants.record import GpuOnly
+from mhc.oracles.mutants.record import GpuOnly
 
 NEEDS_A_GPU = (
     GpuOnly(

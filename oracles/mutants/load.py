@@ -1,14 +1,14 @@
-"""Implementations by name as `oracles.mutants.load:NAME`: mutants, those of `thresholds`, and `misbehaving` ones."""
+"""Implementations by name as `mhc.oracles.mutants.load:NAME`: mutants, those of `thresholds`, and `misbehaving` ones."""
 
 from typing import Any
 
-from oracles.mutants.catalogue import ALL
-from oracles.mutants.edit import implementation
-from oracles.mutants.misbehaving import record
-from oracles.mutants.misbehaving.catalogue import MISBEHAVING
-from oracles.mutants.thresholds import named
+from mhc.oracles.mutants.catalogue import ALL
+from mhc.oracles.mutants.edit import implementation
+from mhc.oracles.mutants.misbehaving import record
+from mhc.oracles.mutants.misbehaving.catalogue import MISBEHAVING
+from mhc.oracles.mutants.thresholds import named
 
-SPEC = "oracles.mutants.load:{}"
+SPEC = "mhc.oracles.mutants.load:{}"
 
 
 def __getattr__(name: str) -> Any:

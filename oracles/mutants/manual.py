@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from oracles.mutants.record import Mutant
+from mhc.oracles.mutants.record import Mutant
 
 _formula = partial(Mutant, base="manual", file="formula")
 

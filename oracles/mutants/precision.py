@@ -6,7 +6,7 @@ long sum; only their average reveals them. In bfloat16 and float16, x itself is 
 
 from functools import partial
 
-from oracles.mutants.record import Mutant
+from mhc.oracles.mutants.record import Mutant
 
 _formula = partial(Mutant, base="manual", file="formula", hidden=True)
 _clean = partial(Mutant, base="manual", file="formula", clean=True)

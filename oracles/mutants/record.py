@@ -23,7 +23,7 @@ class Base:
 
 
 def _kernel(operator: str, module: str, attribute: str = "KERNEL") -> Base:
-    return Base(package="oracles.mutants.kernels", module=module, attribute=attribute, operator=operator)
+    return Base(package="mhc.oracles.mutants.kernels", module=module, attribute=attribute, operator=operator)
 
 
 BASES: Mapping[str, Base] = MappingProxyType(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
-from oracles.mutants.record import Mutant
+from mhc.oracles.mutants.record import Mutant
 
 LEAST = 64
 EACH = 2

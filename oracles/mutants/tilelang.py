@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from oracles.mutants.record import Mutant
+from mhc.oracles.mutants.record import Mutant
 
 _kernel = partial(Mutant, base="tilelang", file="tilelang.kernels.cpu")
 _macro = partial(Mutant, base="tilelang", file="tilelang.kernels.macros")

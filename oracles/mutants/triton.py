@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from oracles.mutants.record import Mutant
+from mhc.oracles.mutants.record import Mutant
 
 _project = partial(Mutant, base="triton", file="triton.kernels.fwd_project")
 _finish = partial(Mutant, base="triton", file="triton.kernels.fwd_finish")

@@ -6,7 +6,7 @@ side of its trigger. Those of `device` "cuda" need tensors that only a GPU makes
 
 from functools import partial
 
-from oracles.mutants.record import Mutant
+from mhc.oracles.mutants.record import Mutant
 
 _formula = partial(Mutant, base="manual", file="formula")
 _project = partial(Mutant, base="triton", file="triton.kernels.fwd_project")

@@ -9,8 +9,8 @@ from mhc.programs import grammar
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.evaluate import block_name, evaluate
 from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, range_of
-from strategies.programs.expressions import Draw, Drawn, Expressions, Scope
-from strategies.programs.tile_programs import draw_tiles
+from mhc.strategies.programs.expressions import Draw, Drawn, Expressions, Scope
+from mhc.strategies.programs.tile_programs import draw_tiles
 
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17)
 _DEPTH = 3

@@ -24,11 +24,11 @@ from mhc.bench.detection.suites import COMPARATORS
 from mhc.bench.state import Results
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.implementation import Implementation
-from oracles.mutants import thresholds
-from oracles.mutants.catalogue import ALL, CLEAN, MUTANTS, NEEDS_A_GPU, SETS
-from oracles.mutants.load import SPEC
-from oracles.mutants.true_size import FAR, TRUE_SIZE
-from strategies.reach import Reach
+from mhc.oracles.mutants import thresholds
+from mhc.oracles.mutants.catalogue import ALL, CLEAN, MUTANTS, NEEDS_A_GPU, SETS
+from mhc.oracles.mutants.load import SPEC
+from mhc.oracles.mutants.true_size import FAR, TRUE_SIZE
+from mhc.strategies.reach import Reach
 
 DEFAULTS, ONE_PERCENT, TILELANG = COMPARATORS
 MUTANT, OTHER, VARIANT = (ALL[name] for name in ("res_transposed", "dx_all_zero", "clean_gamma_folded"))
@@ -124,9 +124,9 @@ def test_the_third_comparator_is_tilelang_s(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_suites_find_a_plain_mutant_and_pass_its_base() -> None:
     small = suites.FIXED[:4]
     assert not any(suites.judge(load("manual"), small).values())
-    found = suites.judge(load("oracles.mutants.load:res_transposed"), small)
+    found = suites.judge(load("mhc.oracles.mutants.load:res_transposed"), small)
     assert all(any(one.startswith("h_res at B2S4n2D32") for one in said) for said in found.values())
-    raising = suites.judge(load("oracles.mutants.load:raises_for_few_tokens"), (suites.Fixed(1, 3, 1, 4, "float32"),))
+    raising = suites.judge(load("mhc.oracles.mutants.load:raises_for_few_tokens"), (suites.Fixed(1, 3, 1, 4, "float32"),))
     assert set(map(tuple, raising.values())) == {("raises AssertionError at B1S3n1D4 float32",)}
 
 

@@ -2,6 +2,7 @@
 
 import platform
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,7 +196,7 @@ def above(value):
     return value > 7
 """
 TESTS = """\
-from oracles.code import above, below
+from mhc.oracles.code import above, below
 
 
 def test_below():
@@ -224,6 +225,10 @@ def project(tmp_path: Path) -> Path:
         (root / name).mkdir(parents=True)
         (root / name / "__init__.py").touch()
     (root / "mhc" / "pytest_plugin.py").touch()  # pytest loads it where the package is installed
+    for name in ("mhc/top_level.py", "oracles/__init__.py", "strategies/__init__.py"):
+        shutil.copy2(ROOT / name, root / name)
+    for name in ("oracles", "strategies"):
+        (root / "mhc" / name).symlink_to(f"../{name}")
     (root / "oracles" / "code.py").write_text(CODE, encoding="utf-8")
     (root / "tests" / "test_code.py").write_text(TESTS, encoding="utf-8")
     (root / "tests" / "test_other.py").write_text("def test_nothing(): pass\n", encoding="utf-8")

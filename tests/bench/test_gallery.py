@@ -12,11 +12,11 @@ from mhc.bench.gallery import of_finding
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding, finding, read_finding
-from oracles.verdict import Status
+from mhc.oracles.verdict import Status
 from tests.support.helpers import ROOT
 
 GALLERY = ROOT / "docs" / "gallery"
-MUTANT = "oracles.mutants.load:post_without_its_2"
+MUTANT = "mhc.oracles.mutants.load:post_without_its_2"
 
 
 def found() -> Finding:

@@ -18,7 +18,7 @@ from mhc.bench.kernels.meter import host_us, scratch_mib
 from mhc.bench.kernels.record import Deviation, Row, Shape, Timing, bounds
 from mhc.declared import Declared
 from mhc.operators.mhc_pre.table import PRE
-from oracles.bound import tolerances
+from mhc.oracles.bound import tolerances
 from tests.support.helpers import scaled_case
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from mhc.bench.cli import main
 from mhc.bench.minimal import Minimal, median, render
 from mhc.fuzz.worker.process import HarnessError
-from oracles.mutants.record import Mutant
+from mhc.oracles.mutants.record import Mutant
 from tests.fuzz.test_search import one_hot, plain
 
 NAMES = ("half_the_squares", "res_transposed")

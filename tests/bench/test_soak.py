@@ -15,7 +15,7 @@ from mhc.bench.cli import main
 from mhc.bench.soak import run
 from mhc.bench.soak.report import expected, render, statements
 from mhc.bench.soak.run import Leg, Plan, Snapshot, command, marked
-from oracles.mutants.misbehaving.catalogue import MISBEHAVING
+from mhc.oracles.mutants.misbehaving.catalogue import MISBEHAVING
 
 PLAN = Plan(
     names=("aborts", "patches_torch", "returns_leaves"),
@@ -58,7 +58,7 @@ def test_kills_are_drawn_by_the_seed_and_some_are_not_sigkill() -> None:
 
 def test_a_leg_goes_on_with_the_run_and_its_whole_budget() -> None:
     first, other = command(PLAN, None), command(PLAN, Path("runs/one"))
-    assert "oracles.mutants.load:aborts" in first
+    assert "mhc.oracles.mutants.load:aborts" in first
     assert first.count("--impl") == 5
     assert "--impl" not in other
     assert other[other.index("--resume") + 1] == "runs/one"

@@ -22,12 +22,12 @@ from mhc.bench.throughput.simulated import Ceiling, Simulated, measure
 from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError, Process
-from oracles.mutants.catalogue import ALL
-from oracles.mutants.load import SPEC
-from oracles.mutants.record import Mutant
-from oracles.mutants.thresholds import drawn
-from oracles.mutants.true_size import TRUE_SIZE
-from strategies.rounds import ROUND, quiet
+from mhc.oracles.mutants.catalogue import ALL
+from mhc.oracles.mutants.load import SPEC
+from mhc.oracles.mutants.record import Mutant
+from mhc.oracles.mutants.thresholds import drawn
+from mhc.oracles.mutants.true_size import TRUE_SIZE
+from mhc.strategies.rounds import ROUND, quiet
 
 ENDS = """
 import os

@@ -15,7 +15,7 @@ from torch import Tensor
 from mhc import Case, CaseError, Layout, Recipe, case_json, default_case, operator
 from mhc.case import with_sizes, with_tensor
 from mhc.operator import register
-from strategies.cases import cases
+from mhc.strategies.cases import cases
 
 FIXTURE = Path(__file__).parents[1] / "older_formats" / "case-schema-1.json"
 

@@ -11,9 +11,9 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.inputs import Inputs, edited
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
+from mhc.oracles.bound import tolerances
+from mhc.oracles.verdict import Status
 from mhc.reference import condensed
-from oracles.bound import tolerances
-from oracles.verdict import Status
 
 HOST = torch.device("cpu")
 PERIOD = 7

@@ -27,8 +27,8 @@ from mhc.declaration import Backward, InTuple
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.operator import OPERATORS, Role
-from oracles.bound import tolerances
-from oracles.verdict import Status
+from mhc.oracles.bound import tolerances
+from mhc.oracles.verdict import Status
 
 F64 = torch.float64
 

@@ -16,9 +16,9 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.minimise.search import search
 from mhc.notation import DeclarationError
 from mhc.operator import Role, Values
+from mhc.oracles.verdict import Status
 from mhc.recipe import INTEGER_KINDS, Layout
-from oracles.verdict import Status
-from strategies.regions import labels, regions
+from mhc.strategies.regions import labels, regions
 from tests.support.declared import drawn, of
 
 
@@ -140,7 +140,9 @@ def test_a_case_of_integers_is_read_from_its_json() -> None:
     assert '"derived":[["H","Hkv*G"],["E1","E+1"]]' in case.json
 
 
-@pytest.mark.parametrize("right", [LOSS, MOVES, GROUPS], ids=lambda one: one.operator)
+@pytest.mark.parametrize(
+    "right", [MOVES, *(pytest.param(one, marks=pytest.mark.slow) for one in (LOSS, GROUPS))], ids=lambda one: one.operator
+)
 def test_right_implementations_pass_on_drawn_cases(right: Implementation) -> None:
     seen: Counter[str] = Counter()
     for case in drawn(right.table):

@@ -22,7 +22,7 @@ from mhc.case import with_tensor
 from mhc.inputs import checksum
 from mhc.operator import STORAGE_DTYPES, register
 from mhc.recipe import RECIPE_KINDS
-from strategies.cases import cases
+from mhc.strategies.cases import cases
 from tests.support.helpers import ROOT, with_layout
 
 CHECKSUMS = Path(__file__).parents[1] / "checksums.json"

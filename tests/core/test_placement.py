@@ -10,15 +10,15 @@ import pytest
 import torch
 
 import mhc.observation
+import mhc.oracles.memory
 import mhc.placement
-import oracles.memory
 from mhc import Implementation, default_case, materialise
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
+from mhc.oracles.verdict import Verdict
 from mhc.placement import fetch, place
-from oracles.verdict import Verdict
 from tests.support.far_device import DEVICE, Watch
 from tests.support.helpers import scaled_case, symptoms, with_layout
 
@@ -35,7 +35,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     monkeypatch.setattr("mhc.implementation.DEVICES", ("cpu", DEVICE.type))
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # it knows no such device
     monkeypatch.setattr(mhc.observation, "place", watching.during("place", place))
-    for module in (mhc.observation, oracles.memory):
+    for module in (mhc.observation, mhc.oracles.memory):
         monkeypatch.setattr(module, "fetch", watching.during("fetch", fetch))
     with watching:
         yield watching
@@ -101,7 +101,7 @@ def test_a_lost_device_is_told_once_and_asked_nothing_more(last: int, monkeypatc
     def forward(*arguments: Any, **keywords: Any) -> Any:
         runs.append(1)
         if len(runs) == last:
-            for module in (mhc.observation, oracles.memory):
+            for module in (mhc.observation, mhc.oracles.memory):
                 monkeypatch.setattr(module, "fetch", lost)
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
         assert MANUAL.forward is not None

@@ -11,7 +11,7 @@ import pytest
 from mhc import default_case, load
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
-from oracles.verdict import Status
+from mhc.oracles.verdict import Status
 from tests.support.helpers import ROOT
 
 READMES = ("README.md", "README.zh.md")
@@ -48,6 +48,7 @@ def test_the_bug_that_is_shown_is_found_and_minimised(tmp_path: Path) -> None:
     assert printed[:3] == shown[:3]
 
 
+@pytest.mark.slow
 def test_the_kernel_that_is_shown_passes_under_pytest(tmp_path: Path) -> None:
     (tmp_path / "norm.py").write_text(NORM.read_text(encoding="utf-8"), encoding="utf-8")
     test = "from mhc.testing import check\nfrom norm import IMPL\ndef test_norm():\n    check(IMPL, cases=20)\n"

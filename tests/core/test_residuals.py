@@ -6,15 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-import oracles.tolerances
+import mhc.oracles.tolerances
 from mhc import DeclarationError, Implementation, default_case, materialise, observe, operator, reference
 from mhc.fuzz.check.check import check
 from mhc.inputs import Inputs
+from mhc.oracles import pair
+from mhc.oracles.tolerances import ByResidual, tolerances
+from mhc.oracles.verdict import Status
 from mhc.recipe import Recipe
 from mhc.registry import built_in
-from oracles import pair
-from oracles.tolerances import ByResidual, tolerances
-from oracles.verdict import Status
 
 
 def not_the_largest(x: Tensor, index: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def test_of_a_large_case_it_is_where_the_tokens_are_that_stand_for_the_others(mo
     inputs = materialise(replace(case, tensors={"x": Recipe(kind="sign", period=80)}))
     wanted = reference(inputs)
     allowed = tolerances(inputs, wanted).outputs["y"]
-    monkeypatch.setattr(oracles.tolerances, "judging_device", judging_device)
+    monkeypatch.setattr(mhc.oracles.tolerances, "judging_device", judging_device)
     assert isinstance(allowed, ByResidual)
     got = observe(FIRST, inputs, wanted.saved).outputs["y"]
     assert got is not None

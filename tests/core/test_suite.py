@@ -12,8 +12,8 @@ import pytest
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import finding, read_case
+from mhc.oracles.verdict import failed
 from mhc.registry import built_in, load
-from oracles.verdict import failed
 from tests.support.device import header, place, prepare
 from tests.support.helpers import ROOT, failure_text, scaled_case
 
@@ -133,7 +133,7 @@ def test_profiles(variables: dict[str, str], loaded: str, tmp_path: Path) -> Non
 WRONG_REGISTRY = f"""
 def pytest_sessionstart():
     import mhc.registry
-    mhc.registry.BUILT_IN = (mhc.registry.load("oracles.mutants.load:{MUTANT}"),)
+    mhc.registry.BUILT_IN = (mhc.registry.load("mhc.oracles.mutants.load:{MUTANT}"),)
 """
 
 
@@ -143,6 +143,7 @@ def last_lines(output: str, title: str) -> Sequence[str]:
     return rest.partition("\n")[2].partition("\n===")[0].splitlines()
 
 
+@pytest.mark.slow
 def test_a_failure_has_the_place_the_values_the_bound_and_a_command_that_shows_it_again(tmp_path: Path) -> None:
     (tmp_path / "fuzz_reports").mkdir()
     test = f"{ROOT}/tests/oracles/test_generated.py"

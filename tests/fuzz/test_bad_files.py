@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from mhc import Case, CaseError, default_case, files
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.findings.finding import Finding, Reduction, read_against, read_case, read_finding
-from oracles.error_map import error_map
+from mhc.oracles.error_map import error_map
 from tests.fuzz.test_minimise import WRONG, found
 from tests.support.mutated import mutated
 

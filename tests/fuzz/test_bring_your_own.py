@@ -21,8 +21,8 @@ from mhc.fuzz.report import describe, markdown, read
 from mhc.fuzz.report.unjudged import summary, unjudged
 from mhc.fuzz.worker.peer import run
 from mhc.fuzz.worker.protocol import Checked, Message
+from mhc.oracles.verdict import Status
 from mhc.registry import built_in
-from oracles.verdict import Status
 from tests.support.helpers import ROOT, altered
 
 PAGE = (ROOT / "docs" / "bring-your-own.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.harness_faults import read_faults
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.worker.protocol import Begun, Fault, Ready
-from strategies.reach import Reach
+from mhc.strategies.reach import Reach
 from tests.support.fake_executor import CASE, WRONG, FakeExecutor, campaign, healthy
 
 

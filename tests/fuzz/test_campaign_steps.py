@@ -16,8 +16,8 @@ from mhc.fuzz.campaign.store_validation import check as check_store
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.worker.process import HarnessError, WorkerLost
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Fault, Message, Minimise, Ready, Round
-from oracles import liveness
-from strategies.reach import Reach
+from mhc.oracles import liveness
+from mhc.strategies.reach import Reach
 from tests.support.fake_executor import CASE, MINE, WRONG, FakeExecutor, FakeProcess, campaign, healthy
 
 

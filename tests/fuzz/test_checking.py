@@ -15,11 +15,11 @@ from mhc.fuzz.check.timing import Timing
 from mhc.implementation import Refused
 from mhc.memory import FINITE_FILL, NAN_FILL
 from mhc.operator import STAGES
-from oracles import refusal
-from oracles.bound import tolerances
-from oracles.gates import GATES
-from oracles.trial import Gate, Plan, Run, Trial
-from oracles.verdict import Status, Verdict, not_applicable, passed
+from mhc.oracles import refusal
+from mhc.oracles.bound import tolerances
+from mhc.oracles.gates import GATES
+from mhc.oracles.trial import Gate, Plan, Run, Trial
+from mhc.oracles.verdict import Status, Verdict, not_applicable, passed
 from tests.support.helpers import altered, symptoms
 
 MANUAL = replace(load("manual"), name="mine")

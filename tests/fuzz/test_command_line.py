@@ -17,8 +17,8 @@ from mhc.fuzz.findings.finding import read_case, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.known_issues import KnownIssue
 from mhc.fuzz.worker.client import WorkerClient
-from oracles import refusal
-from oracles.verdict import Status
+from mhc.oracles import refusal
+from mhc.oracles.verdict import Status
 from tests.support.helpers import ROOT
 
 KERNELS = """
@@ -110,7 +110,7 @@ def known_issue(oracle: str = "bound", symptom: str = "value") -> KnownIssue:
     return KnownIssue(fingerprint=kind, fixture=f"{kind.id}.json", issue="#12", reason="waits for a compiler")
 
 
-@pytest.mark.parametrize("symptom", ["value", "all zero"])
+@pytest.mark.parametrize("symptom", ["value", pytest.param("all zero", marks=pytest.mark.slow)])
 def test_a_campaign_is_blind_to_what_is_known_and_to_nothing_else(
     symptom: str, kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,8 +20,8 @@ from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Checked, Round
-from strategies.cases import cases
-from strategies.rounds import ROUND
+from mhc.strategies.cases import cases
+from mhc.strategies.rounds import ROUND
 from tests.support.fake_executor import CASE, WRONG
 
 # Compiles 0.4 s for each (n, D, dtype).

@@ -20,7 +20,7 @@ from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.run import run_campaign
 from mhc.fuzz.cli.settings import Settings
 from mhc.fuzz.findings.finding import finding
-from oracles.verdict import Verdict, failed, passed
+from mhc.oracles.verdict import Verdict, failed, passed
 from tests.fuzz.test_minimise import stubs
 from tests.support.helpers import ROOT
 from tests.support.report_stores import document

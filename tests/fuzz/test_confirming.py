@@ -13,7 +13,7 @@ from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.minimise import minimise as minimise_
 from mhc.fuzz.minimise.minimise import confirm, minimise
 from mhc.fuzz.minimise.sandbox import Sandbox
-from oracles.verdict import Verdict, failed
+from mhc.oracles.verdict import Verdict, failed
 from tests.fuzz.test_minimise import FINE, HUNG, WRONG, found, stubs
 
 

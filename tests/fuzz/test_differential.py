@@ -20,9 +20,9 @@ from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker import peer as peer_module
 from mhc.fuzz.worker.protocol import Message
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import liveness
-from oracles.tolerances import tolerances
-from oracles.verdict import Status, Verdict, failed, not_applicable, passed
+from mhc.oracles import liveness
+from mhc.oracles.tolerances import tolerances
+from mhc.oracles.verdict import Status, Verdict, failed, not_applicable, passed
 from tests.support.helpers import ROOT, altered, scaled_case
 
 CASE = scaled_case(B=1, S=2, n=2, D=3, dtype="float32")

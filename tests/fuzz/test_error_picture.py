@@ -11,7 +11,7 @@ from mhc.fuzz.findings.finding import Reduction, Step, from_document
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.report.error_picture import CLASSES, WORDS, draw, error_pictures, tile_edges
 from mhc.fuzz.report.pictures import steps
-from oracles.error_map import CLASS, NOT_JUDGED, SCALE, ErrorMap, error_map
+from mhc.oracles.error_map import CLASS, NOT_JUDGED, SCALE, ErrorMap, error_map
 from tests.support.report_stores import document, located
 
 PRINT = Fingerprint(operator="mhc_pre", implementation="mine", oracle="bound", subject="dx", symptom="value")

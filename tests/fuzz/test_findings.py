@@ -22,8 +22,8 @@ from mhc.fuzz.findings.finding import (
     read_finding,
 )
 from mhc.fuzz.findings.fingerprint import Fingerprint
-from oracles.error_map import error_map
-from oracles.verdict import Status, failed
+from mhc.oracles.error_map import error_map
+from mhc.oracles.verdict import Status, failed
 
 MANUAL = replace(load("manual"), name="mine")
 CASE = default_case(B=2, S=3, n=2, D=4, dtype="float32")

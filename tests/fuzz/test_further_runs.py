@@ -13,8 +13,8 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.check.timing import Timing
 from mhc.global_state import Change
 from mhc.observation import Failure, Observation
-from oracles.trial import Gate, Plan, Run, Trial
-from oracles.verdict import Status, Verdict, failed, passed
+from mhc.oracles.trial import Gate, Plan, Run, Trial
+from mhc.oracles.verdict import Status, Verdict, failed, passed
 from tests.fuzz.test_checking import CASE, MANUAL, gate_of, trial_of
 from tests.support.helpers import altered, scaled_case
 

@@ -13,8 +13,8 @@ from mhc.drawn_case import DrawnCase
 from mhc.fuzz.findings.finding import from_document
 from mhc.fuzz.findings.json_schema import schemas
 from mhc.programs.grammar import Program
-from strategies.cases import cases
-from strategies.programs.programs import Features, programs
+from mhc.strategies.cases import cases
+from mhc.strategies.programs.programs import Features, programs
 from tests.support.helpers import ROOT
 
 SCHEMAS = schemas()

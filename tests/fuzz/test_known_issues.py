@@ -13,8 +13,8 @@ from mhc.fuzz.findings.fixtures import REGRESSIONS
 from mhc.fuzz.findings.known_issues import KNOWN_ISSUES, KnownIssue, Outcome, expected, known, outcome
 from mhc.fuzz.minimise.minimise import confirm
 from mhc.fuzz.minimise.sandbox import Start, processes
+from mhc.oracles.verdict import failed, passed
 from mhc.registry import load
-from oracles.verdict import failed, passed
 from tests.fuzz.test_minimise import stubs
 from tests.support.helpers import ROOT
 

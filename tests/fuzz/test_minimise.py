@@ -20,9 +20,9 @@ from mhc.fuzz.minimise.minimise import _Probe, confirm, minimise
 from mhc.fuzz.minimise.sandbox import Sandbox, Start
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.process import HarnessError
-from oracles import liveness
-from oracles.error_map import error_map
-from oracles.verdict import Verdict, failed, passed
+from mhc.oracles import liveness
+from mhc.oracles.error_map import error_map
+from mhc.oracles.verdict import Verdict, failed, passed
 from tests.fuzz.test_search import BIG, one_hot, plain
 from tests.support.helpers import altered
 

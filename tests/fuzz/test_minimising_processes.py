@@ -16,8 +16,8 @@ from mhc.fuzz.minimise.sandbox import Process
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
-from oracles import liveness
-from oracles.verdict import Verdict, failed, passed
+from mhc.oracles import liveness
+from mhc.oracles.verdict import Verdict, failed, passed
 from tests.fuzz.test_minimise import DEAD, FINE, GATE, HUNG, WRONG, Answer, Stub, found
 from tests.fuzz.test_search import BIG
 

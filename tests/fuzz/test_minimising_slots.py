@@ -22,7 +22,7 @@ from mhc.fuzz.findings.finding import Finding, finding, from_document
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import WorkerLost, attend
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised, Round
-from oracles.verdict import failed
+from mhc.oracles.verdict import failed
 from tests.support.fake_executor import CASE, MINE, OTHER, WRONG, FakeExecutor, campaign, healthy
 
 THIRD = replace(WRONG, fingerprint=replace(WRONG.fingerprint, subject="h_in"))

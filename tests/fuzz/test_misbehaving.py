@@ -10,7 +10,7 @@ from mhc.bench.soak import run as soak
 from mhc.bench.soak.report import statements
 from mhc.bench.soak.run import RIGHT, Leg, Plan
 from mhc.fuzz.worker.forkserver import FORKSERVER
-from oracles.mutants.misbehaving.catalogue import FILES, FILES_KIND, MISBEHAVING, ON_CPU
+from mhc.oracles.mutants.misbehaving.catalogue import FILES, FILES_KIND, MISBEHAVING, ON_CPU
 from tests.support.helpers import ROOT
 
 SECONDS = 90.0

@@ -25,7 +25,7 @@ from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.peer import PeerProcess, start_peers
 from mhc.fuzz.worker.process import HarnessError
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles.verdict import Status, Verdict
+from mhc.oracles.verdict import Status, Verdict
 from tests.support.helpers import scaled_case
 
 CASE = scaled_case(B=1, S=2, n=2, D=3, dtype="float32")
@@ -190,6 +190,7 @@ def fuzz(*arguments: object) -> Result:
     return CliRunner().invoke(main, [*map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_a_campaign_finds_it_once_makes_it_small_and_replays_it(
     kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

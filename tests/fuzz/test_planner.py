@@ -13,7 +13,7 @@ from mhc.fuzz.campaign.pool import Slot
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.worker.protocol import Checked, Minimise, Round
 from mhc.programs.targets import TARGETS
-from strategies.reach import Reach
+from mhc.strategies.reach import Reach
 from tests.support.fake_executor import CASE, MINE, WRONG, FakeProcess
 
 NAMES = ["mine", "yours"]

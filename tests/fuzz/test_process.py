@@ -22,7 +22,7 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import HarnessError, Process
 from mhc.fuzz.worker.protocol import Check, Done, Judged, Ready, Round
-from oracles.verdict import Verdict
+from mhc.oracles.verdict import Verdict
 from tests.support.helpers import sleeping
 
 

@@ -12,6 +12,7 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.check.program_check import signature
 from mhc.fuzz.worker.program_session import Programs
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round
+from mhc.oracles.verdict import Status
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Program, walk
 from mhc.programs.known import known
@@ -19,7 +20,6 @@ from mhc.programs.targets import TARGETS, ProgramTarget, target_named
 from mhc.programs.tilelang_lower import CompileError
 from mhc.programs.tilelang_text import render
 from mhc.registry import built_in
-from oracles.verdict import Status
 
 Run = Callable[[], dict[str, np.ndarray]]
 

@@ -11,7 +11,7 @@ from mhc.fuzz.cli import minimise
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding, read_finding
 from mhc.fuzz.worker.process import HarnessError
-from oracles.verdict import Verdict
+from mhc.oracles.verdict import Verdict
 from tests.fuzz.test_minimise import FINE, WRONG, Answer, found, stubs
 from tests.fuzz.test_search import BIG, plain
 from tests.support.helpers import ROOT

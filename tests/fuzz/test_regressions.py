@@ -24,8 +24,8 @@ from mhc.fuzz.worker.limits import Limits, Peers
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.peer import PeerProcess, start_peers
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
+from mhc.oracles.verdict import Status, failed
 from mhc.registry import built_in
-from oracles.verdict import Status, failed
 from tests.support.helpers import ON_CPU, ON_CUDA, ROOT, device_of, failure_text, scaled_case
 
 FOLDER = ROOT / "tests" / "regressions"
@@ -113,7 +113,7 @@ CASE = scaled_case(B=1, S=1, n=2, D=3, dtype="float32")
 
 
 def test_a_finding_and_a_bare_case_are_replayed(tmp_path: Path) -> None:
-    wrong = load("oracles.mutants.load:post_without_its_2")
+    wrong = load("mhc.oracles.mutants.load:post_without_its_2")
     (failure,) = [one for one in check(wrong, CASE, "cpu", Level.PLAIN).verdicts if one.status is Status.FAIL]
     found = write_finding(tmp_path, finding("manual", MANUAL, CASE, failure))
     bare = tmp_path / "bare.json"
@@ -131,7 +131,7 @@ def test_a_finding_and_a_bare_case_are_replayed(tmp_path: Path) -> None:
 
 
 def test_a_finding_of_the_pair_gate_is_compared_again(tmp_path: Path) -> None:
-    beside = "oracles.mutants.load:post_without_its_2"
+    beside = "mhc.oracles.mutants.load:post_without_its_2"
     failure = failed("pair", "h_post", "value", "as found")
     found = write_finding(tmp_path, finding("manual", MANUAL, CASE, replace(failure, against=load(beside).name), beside))
     assert replayed(found, MANUAL).startswith("FOUND manual: h_post: value (pair with post_without_its_2)\n    h_post[")

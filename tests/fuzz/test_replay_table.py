@@ -9,9 +9,9 @@ from mhc import load
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.replay_table import WIDTH, replay_table
-from oracles.bound import measure
-from oracles.bounds.error_number import ErrorNumber
-from oracles.verdict import Errors, Status, failed, not_applicable, passed
+from mhc.oracles.bound import measure
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.verdict import Errors, Status, failed, not_applicable, passed
 from tests.support.helpers import altered, scaled_case
 
 CASE = scaled_case(B=1, S=2, n=2, D=3, dtype="float32")

@@ -17,7 +17,7 @@ from mhc.fuzz.minimise.search import search
 from mhc.fuzz.minimise.shape_passes import resized, sizes_below
 from mhc.fuzz.minimise.value_passes import numbers_below
 from mhc.operator import OPERATORS
-from strategies.cases import cases
+from mhc.strategies.cases import cases
 
 NAN_AT = ((1, 4, 2, 30), math.nan)
 

@@ -19,10 +19,10 @@ from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker import peer, session
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Round, Running
 from mhc.fuzz.worker.session import run_session, summarise
-from oracles import refusal
-from oracles.verdict import failed, not_applicable, passed
-from strategies.regions import regions
-from strategies.rounds import quiet
+from mhc.oracles import refusal
+from mhc.oracles.verdict import failed, not_applicable, passed
+from mhc.strategies.regions import regions
+from mhc.strategies.rounds import quiet
 from tests.support.helpers import altered
 
 MANUAL = replace(load("manual"), name="mine")

@@ -7,7 +7,7 @@ import pytest
 
 from mhc.fuzz.campaign import size_budget
 from mhc.fuzz.campaign.size_budget import CASES, OWN, PER_ELEMENT, SizeBudget, room
-from strategies.reach import Reach
+from mhc.strategies.reach import Reach
 
 
 def usual(sizes: SizeBudget) -> int:
@@ -147,9 +147,9 @@ import hypothesis
 import torch
 from mhc import load
 from mhc.fuzz.check.check import check
-from strategies.cases import cases
-from strategies.reach import Reach
-from strategies.rounds import quiet
+from mhc.strategies.cases import cases
+from mhc.strategies.reach import Reach
+from mhc.strategies.rounds import quiet
 
 torch.set_num_threads(1)  # as workers do
 manual = load("manual")

@@ -24,8 +24,8 @@ from mhc.fuzz.report.stored_run import Run
 from mhc.fuzz.report.unjudged import by_sampling, nothing_judged, summary, unjudged, why_nothing
 from mhc.fuzz.worker.protocol import Checked
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles.judge import outcomes
-from oracles.verdict import failed
+from mhc.oracles.judge import outcomes
+from mhc.oracles.verdict import failed
 from tests.fuzz.test_minimise import found
 from tests.support.helpers import altered
 
@@ -207,6 +207,7 @@ def kernels(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_campaign_ends_with_what_was_not_judged(kernels: Path, tmp_path: Path) -> None:
     specs = ["--impl", f"{kernels}:PARTLY", "--impl", f"{kernels}:REFUSES"]
     command = [sys.executable, "-m", "mhc.fuzz", "--cases", "10", "--seed", "1", "--workers", "1", *specs]

@@ -28,7 +28,7 @@ from mhc import (
 from mhc.case import with_tensor
 from mhc.operator import STORAGE_DTYPES
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
-from oracles.verdict import Status
+from mhc.oracles.verdict import Status
 from tests.support.helpers import ON_CPU, ON_CUDA, bits, failing, forward_arguments, observed, scaled_case, with_layout
 from tests.support.helpers import judged as judge_all
 

@@ -11,8 +11,8 @@ from mhc import Case, default_case, load
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.worker.client import WorkerClient
-from oracles import refusal
-from oracles.verdict import Status, Verdict
+from mhc.oracles import refusal
+from mhc.oracles.verdict import Status, Verdict
 from tests.support.helpers import ROOT, symptoms
 
 EXAMPLE = ROOT / "docs" / "examples" / "liger_mhc.py"

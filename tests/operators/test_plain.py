@@ -13,9 +13,9 @@ from mhc import Case, default_case, load, materialise, observe, reference
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.operator import OPERATORS, Role
+from mhc.oracles.verdict import Status
 from mhc.recipe import Recipe
 from mhc.registry import BUILT_IN
-from oracles.verdict import Status
 
 PLAIN = [one for one in BUILT_IN if one.operator != "mhc_pre"]
 IN_PYTORCH = [one for one in PLAIN if ".triton" not in one.name]

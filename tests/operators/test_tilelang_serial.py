@@ -15,7 +15,7 @@ from mhc.operators.mhc_pre.tilelang.compile.cache import Counts, kernel_source
 from mhc.operators.mhc_pre.tilelang.cpu import PASSES
 from mhc.operators.mhc_pre.tilelang.implementations import TILELANG_C
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles.verdict import Status
+from mhc.oracles.verdict import Status
 from tests.support.helpers import failing, judged, leaves, observed, scaled_case
 from tests.support.needs import WITHOUT_TILELANG
 

@@ -15,7 +15,7 @@ from mhc.fuzz.findings.finding import read_case
 from mhc.operators.mhc_pre.selection import Problem, problem_of
 from mhc.operators.mhc_pre.tilelang.forward_schedule import forward_plan, unfit, whole_shared
 from mhc.operators.mhc_pre.tilelang.fp32_schedule import depth_of_dx, rows_of_tile, shares
-from oracles.verdict import Status
+from mhc.oracles.verdict import Status
 from tests.support import tilelang_terms
 from tests.support.cuda_on_cpu import ORDERS, Emulated, emulated
 from tests.support.helpers import ROOT, bits, scaled_case

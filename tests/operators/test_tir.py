@@ -20,7 +20,7 @@ from mhc.operators.mhc_pre.tilelang.compile.cache import Counts, kernel_source
 from mhc.operators.mhc_pre.tilelang.cpu import PASSES, weight
 from mhc.operators.mhc_pre.tir.forward import PLAIN, TILES, TILES_FLOAT64
 from mhc.operators.mhc_pre.tir.implementations import TIR
-from oracles.verdict import Status
+from mhc.oracles.verdict import Status
 from tests.support.helpers import bits, failing, judged, observed, scaled_case, with_layout
 from tests.support.needs import needs_tilelang
 

@@ -27,9 +27,9 @@ from mhc.operators.mhc_pre.triton.constraints import unfit
 from mhc.operators.mhc_pre.triton.heuristics import backward_plan, backward_schedule, forward_schedule
 from mhc.operators.mhc_pre.triton.implementations import TRITON, TRITON_INTERPRETED
 from mhc.operators.mhc_pre.triton.schedule import SPACE
+from mhc.oracles.verdict import Status
 from mhc.placement import place
-from oracles.verdict import Status
-from strategies.cases import cases
+from mhc.strategies.cases import cases
 from tests.support.helpers import ON_CPU, ON_CUDA, bits, device_of, failing, judged, observed, scaled_case
 
 RUNNABLE = [one for one in (TRITON_INTERPRETED, TRITON) if one in (*ON_CPU, *ON_CUDA)]

@@ -18,8 +18,8 @@ from mhc.operator import OPERATORS
 from mhc.operators.mhc_post.triton import schedule as post_schedule
 from mhc.operators.mhc_pre.device import Chip
 from mhc.operators.mhc_sinkhorn.triton import schedule as sinkhorn_schedule
+from mhc.oracles.verdict import Status
 from mhc.registry import BUILT_IN
-from oracles.verdict import Status
 from tests.support.device import ASKED, place
 from tests.support.helpers import ROOT, bits, device_of, observed
 

@@ -1,4 +1,4 @@
-"""The figures of tests/oracles/recorded_bounds.json: what each rule of `oracles.bounds` allows on fixed operands.
+"""The figures of tests/oracles/recorded_bounds.json: what each rule of `mhc.oracles.bounds` allows on fixed operands.
 
     python -m tests.oracles.recorded --write
 
@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles.bounds.carried import Carried, UnreadableReference
-from oracles.bounds.deviation_number import DeviationNumber
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
+from mhc.oracles.bounds.carried import Carried, UnreadableReference
+from mhc.oracles.bounds.deviation_number import DeviationNumber
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
 from tests.oracles.test_aten_rules import BF16, EXAMPLES, F16, F32, parts
 
 FILE = Path(__file__).with_name("recorded_bounds.json")

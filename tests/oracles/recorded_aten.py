@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles.bounds.carried import Carried
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
-from oracles.bounds.reading import read
+from mhc.oracles.bounds.carried import Carried
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
+from mhc.oracles.bounds.reading import read
 from tests.oracles.recorded import OPERANDS, Cases, operand
 from tests.oracles.test_aten_rules import BF16, F16, F32, F64, aten
 

@@ -1,4 +1,4 @@
-"""Cases of tests/oracles/recorded.py on the helpers of `oracles.bounds`, and at corners that no list of operands reaches."""
+"""Cases of tests/oracles/recorded.py on the helpers of `mhc.oracles.bounds`, and at corners that no operands reach."""
 
 import itertools
 from collections.abc import Callable, Mapping
@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles.bounds import addends, elementary, operation_error, quantum, reassociation, rounding
-from oracles.bounds import sampled_number as sampling
-from oracles.bounds.aten import sums
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.reading import with_factors
-from oracles.bounds.sampled_number import Divisors, UnmovedNumber
-from oracles.bounds.underflow_number import UnderflowNumber
+from mhc.oracles.bounds import addends, elementary, operation_error, quantum, reassociation, rounding
+from mhc.oracles.bounds import sampled_number as sampling
+from mhc.oracles.bounds.aten import sums
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reading import with_factors
+from mhc.oracles.bounds.sampled_number import Divisors, UnmovedNumber
+from mhc.oracles.bounds.underflow_number import UnderflowNumber
 from tests.oracles.recorded import INF, NAN, OPERANDS, Cases, number
 from tests.oracles.recorded_numbers import FINITE, FORMULAS, KINDS, as_tensor, plain, running
 from tests.oracles.test_aten_rules import BF16, F16, F32, F64

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles.bounds import elementary, repeated_terms
-from oracles.bounds import sampled_number as sampling
-from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.reading import Reading, read, with_factors
-from oracles.bounds.sampled_number import Divisors, SampledDeviationNumber, SampledNumber
-from oracles.bounds.underflow_number import UnderflowNumber
+from mhc.oracles.bounds import elementary, repeated_terms
+from mhc.oracles.bounds import sampled_number as sampling
+from mhc.oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reading import Reading, read, with_factors
+from mhc.oracles.bounds.sampled_number import Divisors, SampledDeviationNumber, SampledNumber
+from mhc.oracles.bounds.underflow_number import UnderflowNumber
 from tests.oracles.recorded import INF, OPERANDS, Cases, number
 from tests.oracles.test_aten_rules import BF16, F16, F32, F64
 

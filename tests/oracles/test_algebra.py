@@ -13,13 +13,13 @@ from torch import Tensor
 from mhc import Case, default_case, materialise, reference
 from mhc.case import with_tensor
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import algebra
-from oracles.bound import tolerances
-from oracles.bounds.error_number import ErrorNumber
-from oracles.reindex import Reindexing, index_map
-from oracles.trial import Gate
-from oracles.verdict import Status
-from strategies.cases import cases
+from mhc.oracles import algebra
+from mhc.oracles.bound import tolerances
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.reindex import Reindexing, index_map
+from mhc.oracles.trial import Gate
+from mhc.oracles.verdict import Status
+from mhc.strategies.cases import cases
 from tests.support.helpers import altered, gate_symptoms, gate_verdicts, scaled_case
 
 GATES = {gate.variant: gate for gate in algebra.GATES if gate.variant != "declared relation"}

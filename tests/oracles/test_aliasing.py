@@ -13,8 +13,8 @@ from mhc import Implementation, default_case, load
 from mhc.case import with_sizes, with_tensor
 from mhc.implementation import ImplementationError
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
+from mhc.oracles.verdict import Status
 from mhc.overlap import overlap, shared
-from oracles.verdict import Status
 from tests.support.helpers import altered, judge_all, judged, symptoms
 
 CASE = default_case(B=1, S=2, n=2, D=3, dtype="float32")
@@ -66,7 +66,7 @@ def test_a_further_run_is_looked_at_too() -> None:
 
 @pytest.mark.parametrize("name", ["zeros_shared_by_gradients", "one_zero_for_all"])
 def test_mutants_without_tokens(name: str) -> None:
-    mutant = load(f"oracles.mutants.load:{name}")
+    mutant = load(f"mhc.oracles.mutants.load:{name}")
     found = {(one.oracle, one.symptom) for one in judge_all(mutant, with_sizes(CASE, S=0)) if one.status is Status.FAIL}
     assert found == {("aliasing", "shares memory")}
     assert not symptoms(judge_all(mutant, with_tensor(CASE, "x", seed=1)))  # the sequence gate adds tokens to this one

@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.bounds import elementary
-from oracles.bounds.aten import DECOMPOSED, RULES, arithmetic, choices, moves, sums
-from oracles.bounds.carried import Carried, UnreadableReference
-from oracles.bounds.deviation_number import DeviationNumber
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
-from oracles.bounds.rounding import unit_roundoff
-from oracles.bounds.underflow_number import UnderflowNumber
+from mhc.oracles.bounds import elementary
+from mhc.oracles.bounds.aten import DECOMPOSED, RULES, arithmetic, choices, moves, sums
+from mhc.oracles.bounds.carried import Carried, UnreadableReference
+from mhc.oracles.bounds.deviation_number import DeviationNumber
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
+from mhc.oracles.bounds.rounding import unit_roundoff
+from mhc.oracles.bounds.underflow_number import UnderflowNumber
 
 F64, F32, F16, BF16 = torch.float64, torch.float32, torch.float16, torch.bfloat16
 U = 2.0**-24

@@ -11,12 +11,12 @@ from mhc import Implementation, default_case, materialise, reference
 from mhc.case import with_tensor
 from mhc.declared import Declared
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles.bound import judge_tensor, measure, tolerances
-from oracles.bounds.error_number import ErrorNumber
-from oracles.judge import judge
-from oracles.mutants.catalogue import ALL
-from oracles.mutants.edit import implementation
-from oracles.verdict import Status
+from mhc.oracles.bound import judge_tensor, measure, tolerances
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.judge import judge
+from mhc.oracles.mutants.catalogue import ALL
+from mhc.oracles.mutants.edit import implementation
+from mhc.oracles.verdict import Status
 from tests.support.helpers import edited_formula, failing, judged, observed, scaled_case
 
 WRONG_FORMULAS: dict[str, dict[str, str]] = {

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.bounds.carried import Carried, UnreadableReference
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.reading import read
+from mhc.oracles.bounds.carried import Carried, UnreadableReference
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reading import read
 
 X = torch.tensor([0.3, -0.7, 1.9, 2.3])
 OUTSIDE = torch.zeros(4)

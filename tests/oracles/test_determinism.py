@@ -4,8 +4,8 @@ from itertools import count
 
 from mhc import Implementation, default_case
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import determinism
-from oracles.verdict import Status
+from mhc.oracles import determinism
+from mhc.oracles.verdict import Status
 from tests.support.helpers import altered, gate_symptoms, gate_verdicts, nudged
 
 

@@ -1,4 +1,4 @@
-"""Each rule of the numbers of the precision gate against its line in `oracles.bounds.deviation_number`, by hand."""
+"""Each rule of the numbers of the precision gate against its line in `mhc.oracles.bounds.deviation_number`, by hand."""
 
 import math
 from typing import Any
@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.bounds.aten.registry import narrowed
-from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber, deviation_of_sum
-from oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.aten.registry import narrowed
+from mhc.oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber, deviation_of_sum
+from mhc.oracles.bounds.error_number import ErrorNumber
 
 F64, F32, F16, BF16 = torch.float64, torch.float32, torch.float16, torch.bfloat16
 U, TINY = 2.0**-24, 2.0**-150

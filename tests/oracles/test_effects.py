@@ -19,7 +19,7 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.global_state import SETTINGS, Change, unchanged
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles.verdict import Status
+from mhc.oracles.verdict import Status
 from tests.support.helpers import altered, judge_all, judged, symptoms
 
 CASE = default_case(B=1, S=2, n=2, D=3, dtype="float32")

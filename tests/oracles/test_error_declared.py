@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.bounds import elementary, repeated_terms
-from oracles.bounds.error_number import TF32, ErrorNumber
-from oracles.bounds.quantum import quantum_of
-from oracles.bounds.reading import with_factors
-from oracles.bounds.rounding import ceiling
+from mhc.oracles.bounds import elementary, repeated_terms
+from mhc.oracles.bounds.error_number import TF32, ErrorNumber
+from mhc.oracles.bounds.quantum import quantum_of
+from mhc.oracles.bounds.reading import with_factors
+from mhc.oracles.bounds.rounding import ceiling
 
 U = 2.0**-24
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 import torch
 
-from oracles import bound
-from oracles.bounds.error_number import ErrorNumber
-from oracles.error_map import MOST, ErrorMap, block, difference_map, error_map
-from oracles.verdict import Status, located
+from mhc.oracles import bound
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.error_map import MOST, ErrorMap, block, difference_map, error_map
+from mhc.oracles.verdict import Status, located
 from tests.oracles.test_judging import number, values
 
 

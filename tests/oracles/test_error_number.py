@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.repeated_terms import longest
-from oracles.bounds.rounding import LAMBDA, overflow_threshold, unit_roundoff
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.repeated_terms import longest
+from mhc.oracles.bounds.rounding import LAMBDA, overflow_threshold, unit_roundoff
 
 FLOAT32 = torch.float32
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from oracles.bounds import addends, elementary, reassociation, repeated_terms
-from oracles.bounds.aten.registry import narrowed
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.quantum import product_quantum, quantum_of, representable
-from oracles.bounds.rounding import (
+from mhc.oracles.bounds import addends, elementary, reassociation, repeated_terms
+from mhc.oracles.bounds.aten.registry import narrowed
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.quantum import product_quantum, quantum_of, representable
+from mhc.oracles.bounds.rounding import (
     all_finite,
     ceiling,
     half_subnormal,
@@ -21,7 +21,7 @@ from oracles.bounds.rounding import (
     overflow_threshold,
     unit_roundoff,
 )
-from oracles.bounds.underflow_number import UnderflowNumber
+from mhc.oracles.bounds.underflow_number import UnderflowNumber
 
 U = 2.0**-24
 TINY = 2.0**-150

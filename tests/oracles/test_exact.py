@@ -12,12 +12,12 @@ from mhc import Case, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.declared import Declared
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import exact
-from oracles.bound import tolerances
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.quantum import quantum_of
-from oracles.trial import Trial
-from oracles.verdict import Status
+from mhc.oracles import exact
+from mhc.oracles.bound import tolerances
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.quantum import quantum_of
+from mhc.oracles.trial import Trial
+from mhc.oracles.verdict import Status
 from tests.support.helpers import altered, failing, gate_symptoms, gate_verdicts, judged, scaled_case, with_layout
 
 

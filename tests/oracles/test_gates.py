@@ -1,8 +1,8 @@
 """Which gates there are, how often each judges in a campaign, and that the cases are chosen evenly."""
 
 from mhc import default_case
-from oracles.gates import GATES
-from oracles.trial import LARGE, Gate, hash_below
+from mhc.oracles.gates import GATES
+from mhc.oracles.trial import LARGE, Gate, hash_below
 
 
 def test_the_gates_in_their_order_and_how_often_they_judge() -> None:

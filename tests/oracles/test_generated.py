@@ -19,11 +19,11 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.check.timing import Timing
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.report import write_finding
-from oracles.judge import outcomes
-from oracles.verdict import Status
-from strategies.cases import cases
-from strategies.reach import Reach
-from strategies.rounds import ROUND, quiet
+from mhc.oracles.judge import outcomes
+from mhc.oracles.verdict import Status
+from mhc.strategies.cases import cases
+from mhc.strategies.reach import Reach
+from mhc.strategies.rounds import ROUND, quiet
 from tests.support.helpers import ON_CPU, ON_CUDA, device_of, failure_text, report_folder
 
 BLOCKS = {"triton-interpreted": 22}

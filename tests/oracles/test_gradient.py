@@ -10,13 +10,13 @@ import torch
 from mhc import Implementation, default_case, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
+from mhc.oracles import gradient
+from mhc.oracles.bound import tolerances
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.underflow_number import UnderflowNumber
+from mhc.oracles.trial import Plan, Trial
+from mhc.oracles.verdict import Status
 from mhc.reference import condensed
-from oracles import gradient
-from oracles.bound import tolerances
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.underflow_number import UnderflowNumber
-from oracles.trial import Plan, Trial
-from oracles.verdict import Status
 from tests.support.helpers import altered, edited_formula, failing, gate_symptoms, gate_verdicts, judged, nudged, scaled_case
 
 GATES = {gate.variant: gate for gate in gradient.GATES}

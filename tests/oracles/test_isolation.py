@@ -7,8 +7,8 @@ from torch import Tensor
 from mhc import Implementation, default_case, operator
 from mhc.case import with_sizes
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import isolation
-from oracles.verdict import Status
+from mhc.oracles import isolation
+from mhc.oracles.verdict import Status
 from tests.support.helpers import altered, failing, gate_symptoms, gate_verdicts, judged, with_layout
 
 CASE = default_case(B=2, S=3, n=2, D=5, dtype="float32")

@@ -7,10 +7,10 @@ import torch
 
 from mhc import Refused, default_case, materialise, observe, reference
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles.bound import Tolerances, tolerances
-from oracles.bounds.error_number import ErrorNumber
-from oracles.judge import JUDGED, NOT_RETURNED, NOTHING, SAMPLED, agree, judge, judge_missing, labelled, outcomes
-from oracles.verdict import Status, Verdict, failed, not_applicable, passed
+from mhc.oracles.bound import Tolerances, tolerances
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.judge import JUDGED, NOT_RETURNED, NOTHING, SAMPLED, agree, judge, judge_missing, labelled, outcomes
+from mhc.oracles.verdict import Status, Verdict, failed, not_applicable, passed
 
 
 def test_verdicts_by_a_sampled_tolerance_are_labelled() -> None:

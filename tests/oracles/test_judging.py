@@ -14,17 +14,17 @@ from mhc.case import with_tensor
 from mhc.declared import AS_REFERENCE
 from mhc.observation import Failure, Observation
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import algebra, bound, determinism, exact, gradient, isolation, linear, liveness, memory, nonfinite, pair
-from oracles import tolerances as tolerance_module
-from oracles.bound import Tolerances, tolerances
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.rounding import unit_roundoff
-from oracles.gates import GATES
-from oracles.judge import agree, judge, measured
-from oracles.nonfinite import class_fits, judge_classes, surely_finite
-from oracles.reindex import shuffled
-from oracles.trial import Gate, Plan, Trial, hash_below, same_bits
-from oracles.verdict import Status, Verdict, failed, passed
+from mhc.oracles import algebra, bound, determinism, exact, gradient, isolation, linear, liveness, memory, nonfinite, pair
+from mhc.oracles import tolerances as tolerance_module
+from mhc.oracles.bound import Tolerances, tolerances
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.rounding import unit_roundoff
+from mhc.oracles.gates import GATES
+from mhc.oracles.judge import agree, judge, measured
+from mhc.oracles.nonfinite import class_fits, judge_classes, surely_finite
+from mhc.oracles.reindex import shuffled
+from mhc.oracles.trial import Gate, Plan, Trial, hash_below, same_bits
+from mhc.oracles.verdict import Status, Verdict, failed, passed
 from tests.support.helpers import scaled_case
 
 PASS, FAIL, NONE = Status.PASS, Status.FAIL, Status.NOT_APPLICABLE

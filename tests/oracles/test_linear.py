@@ -11,12 +11,12 @@ from mhc import Case, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.declared import Declared
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import linear
-from oracles.bound import tolerances
-from oracles.bounds.error_number import ErrorNumber
-from oracles.linear import LABEL
-from oracles.trial import Plan, Trial
-from oracles.verdict import Status, Verdict
+from mhc.oracles import linear
+from mhc.oracles.bound import tolerances
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.linear import LABEL
+from mhc.oracles.trial import Plan, Trial
+from mhc.oracles.verdict import Status, Verdict
 from tests.support.helpers import scaled_case
 
 CASE = scaled_case(B=1, S=2, n=2, D=3, dtype="float32")

@@ -5,7 +5,7 @@ import pytest
 from mhc import Implementation, default_case
 from mhc.observation import Failure
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import liveness
+from mhc.oracles import liveness
 from tests.support.helpers import altered, judge_all, symptoms
 
 

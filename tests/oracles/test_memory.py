@@ -6,7 +6,7 @@ import torch
 from mhc import default_case
 from mhc.memory import FINITE_FILL, NAN_FILL, poisoned
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import determinism, isolation, memory
+from mhc.oracles import determinism, isolation, memory
 from tests.support.helpers import altered, failing, gate_symptoms, judged, symptoms
 
 CASE = default_case(B=2, S=3, n=2, D=5, dtype="float32")

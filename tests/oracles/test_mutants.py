@@ -13,11 +13,11 @@ import pytest
 from mhc import Case, default_case, load
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
-from oracles.mutants.catalogue import ALL, CLEAN, MUTANTS, NEEDS_A_GPU
-from oracles.mutants.edit import EditError, implementation, sources
-from oracles.mutants.load import SPEC
-from oracles.mutants.record import BASES, Mutant
-from oracles.verdict import Status
+from mhc.oracles.mutants.catalogue import ALL, CLEAN, MUTANTS, NEEDS_A_GPU
+from mhc.oracles.mutants.edit import EditError, implementation, sources
+from mhc.oracles.mutants.load import SPEC
+from mhc.oracles.mutants.record import BASES, Mutant
+from mhc.oracles.verdict import Status
 from tests.support.helpers import scaled_case, with_layout
 from tests.support.needs import WITHOUT_TILELANG
 

@@ -10,12 +10,12 @@ from hypothesis import Phase
 from mhc import Case, load
 from mhc.bench.detection.hunt import base_subject, drawn_for
 from mhc.fuzz.check.check import check
+from mhc.oracles.mutants.edit import implementation
+from mhc.oracles.mutants.plain.catalogue import PLAIN
+from mhc.oracles.mutants.record import BASES, Mutant
 from mhc.registry import BUILT_IN
-from oracles.mutants.edit import implementation
-from oracles.mutants.plain.catalogue import PLAIN
-from oracles.mutants.record import BASES, Mutant
-from strategies.cases import cases
-from strategies.rounds import ROUND, quiet
+from mhc.strategies.cases import cases
+from mhc.strategies.rounds import ROUND, quiet
 
 OF_PLAIN = [name for name, base in BASES.items() if base.operator != "mhc_pre"]
 SLOW = {"mhc_sinkhorn", "mhc_layer"}

@@ -9,11 +9,11 @@ from mhc import Case, default_case, load
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
-from oracles.mutants.catalogue import ALL
-from oracles.mutants.edit import implementation
-from oracles.mutants.load import SPEC
-from oracles.mutants.thresholds import EACH, LEAST, TEMPLATES, drawn, named, threshold
-from oracles.verdict import Status
+from mhc.oracles.mutants.catalogue import ALL
+from mhc.oracles.mutants.edit import implementation
+from mhc.oracles.mutants.load import SPEC
+from mhc.oracles.mutants.thresholds import EACH, LEAST, TEMPLATES, drawn, named, threshold
+from mhc.oracles.verdict import Status
 
 
 def case_of(symbol: str, size: int) -> Case:

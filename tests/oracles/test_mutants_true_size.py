@@ -11,11 +11,11 @@ from mhc import Case, default_case
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
-from oracles.mutants.catalogue import ALL
-from oracles.mutants.edit import implementation
-from oracles.mutants.record import Mutant
-from oracles.mutants.true_size import FAR, TRUE_SIZE
-from oracles.verdict import Status
+from mhc.oracles.mutants.catalogue import ALL
+from mhc.oracles.mutants.edit import implementation
+from mhc.oracles.mutants.record import Mutant
+from mhc.oracles.mutants.true_size import FAR, TRUE_SIZE
+from mhc.oracles.verdict import Status
 from tests.support.needs import WITHOUT_TILELANG
 
 Sizes = Mapping[str, Any]

@@ -8,9 +8,9 @@ import torch
 from mhc import default_case
 from mhc.case import with_tensor
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import bound, nonfinite
-from oracles.bounds.error_number import ErrorNumber
-from oracles.verdict import Status
+from mhc.oracles import bound, nonfinite
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.verdict import Status
 from tests.support.helpers import altered, failing, judged, symptoms
 
 

@@ -13,14 +13,14 @@ from mhc import Implementation, default_case, operator
 from mhc.case import with_tensor
 from mhc.inputs import materialise
 from mhc.observation import observe
+from mhc.oracles.bounds.carried import Carried, UnreadableReference
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
+from mhc.oracles.bounds.reading import read
+from mhc.oracles.judge import judge
+from mhc.oracles.tolerances import tolerances
+from mhc.oracles.verdict import Status
 from mhc.reference import InFloat64, reference
-from oracles.bounds.carried import Carried, UnreadableReference
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
-from oracles.bounds.reading import read
-from oracles.judge import judge
-from oracles.tolerances import tolerances
-from oracles.verdict import Status
 
 Function = Callable[..., Tensor]
 

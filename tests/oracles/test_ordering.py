@@ -13,11 +13,11 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.memory import NAN_FILL
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
+from mhc.oracles import ordering, refusal
+from mhc.oracles.mutants.effects import STREAMS
+from mhc.oracles.verdict import Status
 from mhc.registry import built_in
 from mhc.stream_order import call_late
-from oracles import ordering, refusal
-from oracles.mutants.effects import STREAMS
-from oracles.verdict import Status
 from tests.support.helpers import altered, gate_symptoms, gate_verdicts, scaled_case, symptoms, with_layout
 from tests.support.late_stream import Streams, launched
 
@@ -29,7 +29,7 @@ FORWARD = replace(MANUAL, backward=None)
 @pytest.fixture
 def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
     made = Streams()
-    for module in ("oracles.ordering", "mhc.fuzz.check.check"):
+    for module in ("mhc.oracles.ordering", "mhc.fuzz.check.check"):
         monkeypatch.setattr(f"{module}.new_stream", lambda device: made)
     return made
 
@@ -186,7 +186,7 @@ WRONG: dict[str, Callable[[], Implementation]] = {
     "does not wait": lambda: on_a_side_stream(waits=False, awaited=True),
     "is not awaited": lambda: on_a_side_stream(waits=True, awaited=False),
     "reads late": lambda: on_a_side_stream(waits=True, awaited=False, work=1 << 22),
-    **{one.name: (lambda name=one.name: load(f"oracles.mutants.load:{name}")) for one in STREAMS},  # type: ignore[misc]
+    **{one.name: (lambda name=one.name: load(f"mhc.oracles.mutants.load:{name}")) for one in STREAMS},  # type: ignore[misc]
 }
 RIGHT: dict[str, Callable[[], Implementation]] = {
     **{one.name: (lambda one=one: one) for one in built_in("mhc_pre").values() if "cuda" in one.devices},  # type: ignore[misc]

@@ -23,12 +23,12 @@ from mhc.case import with_sizes, with_tensor
 from mhc.operators.mhc_pre.tir.implementations import TIR
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.operators.mhc_pre.triton.implementations import TRITON_INTERPRETED
-from oracles import pair
-from oracles.bound import judge_tensor
-from oracles.bounds.error_number import ErrorNumber
-from oracles.pair import Side
-from oracles.verdict import Status, Verdict
-from strategies.cases import cases
+from mhc.oracles import pair
+from mhc.oracles.bound import judge_tensor
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.pair import Side
+from mhc.oracles.verdict import Status, Verdict
+from mhc.strategies.cases import cases
 from tests.support.helpers import altered, report_folder, scaled_case
 from tests.support.pairs import Apart, Participant, hunt, participants, sides, title
 

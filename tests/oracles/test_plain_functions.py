@@ -14,12 +14,12 @@ from mhc.fuzz.check.check import further
 from mhc.inputs import materialise
 from mhc.observation import observe
 from mhc.operator import Operator
+from mhc.oracles import exact, linear, precision
+from mhc.oracles.bound import tolerances
+from mhc.oracles.judge import judge
+from mhc.oracles.trial import Gate, Trial
+from mhc.oracles.verdict import Status, Verdict
 from mhc.reference import reference
-from oracles import exact, linear, precision
-from oracles.bound import tolerances
-from oracles.judge import judge
-from oracles.trial import Gate, Trial
-from oracles.verdict import Status, Verdict
 
 
 @operator(x="[T, K] float32", w="[N, K] float32")

@@ -13,15 +13,15 @@ from mhc import Case, default_case, materialise, reference
 from mhc.case import with_tensor
 from mhc.declared import AS_REFERENCE
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
-from oracles import precision
-from oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
-from oracles.bounds.rounding import unit_roundoff
-from oracles.mutants.catalogue import ALL
-from oracles.mutants.edit import implementation
-from oracles.mutants.precision import CLEAN_PRECISION, PRECISION
-from oracles.precision import TERMS, UNLIKELY, allowed, judge_tensor, made
-from oracles.trial import Gate
-from oracles.verdict import Status
+from mhc.oracles import precision
+from mhc.oracles.bounds.deviation_number import DeviationNumber, TruncatingDeviationNumber
+from mhc.oracles.bounds.rounding import unit_roundoff
+from mhc.oracles.mutants.catalogue import ALL
+from mhc.oracles.mutants.edit import implementation
+from mhc.oracles.mutants.precision import CLEAN_PRECISION, PRECISION
+from mhc.oracles.precision import TERMS, UNLIKELY, allowed, judge_tensor, made
+from mhc.oracles.trial import Gate
+from mhc.oracles.verdict import Status
 from tests.support.helpers import altered, failing, gate_symptoms, gate_verdicts, judge_all, judged, scaled_case, with_layout
 
 FLOAT32 = torch.float32

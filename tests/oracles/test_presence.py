@@ -11,8 +11,8 @@ from mhc import Case, Implementation, Refused, default_case, load, operator
 from mhc.case import with_sizes
 from mhc.operator import Operator, register
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import presence
-from oracles.verdict import Status, Verdict
+from mhc.oracles import presence
+from mhc.oracles.verdict import Status, Verdict
 from tests.support.helpers import altered, gate_verdicts, symptoms
 
 SMALL = default_case(B=1, S=2, n=2, D=4, dtype="float32")
@@ -143,5 +143,5 @@ def test_a_probe_that_is_refused_or_raises_is_not_told_of() -> None:
     ],
 )
 def test_mutants(name: str, case: Case) -> None:
-    mutant = load(f"oracles.mutants.load:{name}")
+    mutant = load(f"mhc.oracles.mutants.load:{name}")
     assert {(oracle, symptom) for oracle, _, symptom in found(mutant, case)} == {("presence", "missing")}

@@ -12,15 +12,15 @@ from torch import Tensor
 from mhc.case import default_case
 from mhc.inputs import materialise
 from mhc.operator import STORAGE_DTYPES
+from mhc.oracles import tolerances as tolerances_
+from mhc.oracles.bound import read_formula
+from mhc.oracles.bounds.carried import Carried, UnreadableReference
+from mhc.oracles.bounds.deviation_number import DeviationNumber
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reading import Reading, read
+from mhc.oracles.bounds.rounding import unit_roundoff
+from mhc.oracles.bounds.underflow_number import UnderflowNumber
 from mhc.reference import reference, widen
-from oracles import tolerances as tolerances_
-from oracles.bound import read_formula
-from oracles.bounds.carried import Carried, UnreadableReference
-from oracles.bounds.deviation_number import DeviationNumber
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.reading import Reading, read
-from oracles.bounds.rounding import unit_roundoff
-from oracles.bounds.underflow_number import UnderflowNumber
 from tests.support.references import REFERENCES, causal_attention, normal, rms_norm
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

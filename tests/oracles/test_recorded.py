@@ -5,8 +5,8 @@ import math
 import re
 from pathlib import Path
 
-from oracles import bounds
-from oracles.bounds import (
+from mhc.oracles import bounds
+from mhc.oracles.bounds import (
     addends,
     carried,
     deviation_number,
@@ -23,7 +23,7 @@ from oracles.bounds import (
     sampled_number,
     underflow_number,
 )
-from oracles.bounds.aten import arithmetic, choices, moves, order, registry, sums, windows
+from mhc.oracles.bounds.aten import arithmetic, choices, moves, order, registry, sums, windows
 from tests.oracles import recorded
 
 FIGURES: recorded.Figures = json.loads(recorded.FILE.read_text(encoding="utf-8"))
@@ -161,7 +161,7 @@ def test_zeros_beside_what_is_not_finite_allow_what_is_recorded() -> None:
 def test_no_section_and_no_module_is_left_out() -> None:
     """A new module of bounds needs cases in one of the sections."""
     assert {*RECORDED} == {*SECTIONS}
-    named = {module.__name__.removeprefix("oracles.bounds.") for module in (*PLAIN, *NUMBERS, *RULES)}
+    named = {module.__name__.removeprefix("mhc.oracles.bounds.") for module in (*PLAIN, *NUMBERS, *RULES)}
     folder = Path(*bounds.__path__)
     found = {".".join(path.relative_to(folder).with_suffix("").parts) for path in folder.rglob("*.py")}
     assert named == {name for name in found if not name.endswith("__init__")}

@@ -5,7 +5,7 @@ from itertools import count
 
 from mhc import Refused, default_case
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles.verdict import Status
+from mhc.oracles.verdict import Status
 from tests.support.helpers import altered, judge_all, symptoms
 
 CASE = default_case(B=1, S=1, n=3, D=2)

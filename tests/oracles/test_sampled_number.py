@@ -14,13 +14,13 @@ from mhc import Implementation, default_case, operator
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.cli.replay_table import replay_table
-from oracles.bounds import elementary, sampled_number
-from oracles.bounds.deviation_number import deviation_of_sum
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.reading import Reading, read
-from oracles.bounds.sampled_number import SampledNumber, sampled, sampled_deviations
-from oracles.judge import outcomes
-from oracles.verdict import Status
+from mhc.oracles.bounds import elementary, sampled_number
+from mhc.oracles.bounds.deviation_number import deviation_of_sum
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reading import Reading, read
+from mhc.oracles.bounds.sampled_number import SampledNumber, sampled, sampled_deviations
+from mhc.oracles.judge import outcomes
+from mhc.oracles.verdict import Status
 from tests.oracles.test_reading import numbers, ratio, results, upstream_of
 from tests.support.references import REFERENCES, normal, sinkhorn
 

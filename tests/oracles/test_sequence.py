@@ -12,9 +12,9 @@ from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
-from oracles import sequence
-from oracles.sequence import other_sizes
-from oracles.verdict import Status
+from mhc.oracles import sequence
+from mhc.oracles.sequence import other_sizes
+from mhc.oracles.verdict import Status
 from tests.support.helpers import altered
 
 Function = Callable[[Tensor], Tensor]

@@ -8,9 +8,9 @@ import torch
 from mhc import default_case, materialise, reference
 from mhc.case import with_tensor
 from mhc.operator import STORAGE_DTYPES
+from mhc.oracles.bounds.deviation_number import DeviationNumber
+from mhc.oracles.tolerances import Tolerances, read_formula, tolerances
 from mhc.reference import condensed, widen
-from oracles.bounds.deviation_number import DeviationNumber
-from oracles.tolerances import Tolerances, read_formula, tolerances
 
 
 @pytest.mark.parametrize(("dtype", "own"), [("float64", 2.0), ("float32", 1 + 2.0**-29), ("bfloat16", 1 + 2.0**-29)])

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from mhc.fuzz.check.program_check import check, run
+from mhc.oracles.verdict import Status
 from mhc.programs import tilelang_cuda
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Copy, Expr, For, Load, Program, Reduce, Store, Var
 from mhc.programs.targets import TARGETS
 from mhc.programs.tilelang_lower import CompileError
-from oracles.verdict import Status
 from tests.support import driver_on_cpu
 
 I, J = Var("i"), Var("j")

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 
 from mhc.case import Case
 from mhc.operator import OPERATORS
-from strategies import cases as whole
-from strategies import layouts, reach, shapes, values
-from strategies.reach import Reach
-from strategies.regions import labels, regions
-from strategies.rounds import quiet
+from mhc.strategies import cases as whole
+from mhc.strategies import layouts, reach, shapes, values
+from mhc.strategies.reach import Reach
+from mhc.strategies.regions import labels, regions
+from mhc.strategies.rounds import quiet
 
 FILE = Path(__file__).with_name("recorded_cases.json")
 COMMAND = "python -m tests.strategies.recorded --write"

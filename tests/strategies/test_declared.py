@@ -10,9 +10,9 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.notation import DeclarationError
 from mhc.operator import Regime, Relation
-from strategies.cases import cases
-from strategies.reach import PERIOD, Reach
-from strategies.rounds import quiet
+from mhc.strategies.cases import cases
+from mhc.strategies.reach import PERIOD, Reach
+from mhc.strategies.rounds import quiet
 
 MADE = (1024, 2048, 4096)
 

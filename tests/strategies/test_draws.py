@@ -18,14 +18,14 @@ from mhc.operator import OPERATORS, register
 from mhc.operators.mhc_pre import shapes as own
 from mhc.operators.mhc_pre.table import sizes as sizes_of
 from mhc.recipe import Layout, Recipe
-from strategies import cases as cases_
-from strategies import layouts, reach, shapes, values
-from strategies.cases import cases
-from strategies.layouts import laid_out
-from strategies.regions import regions
-from strategies.rounds import ROUND, quiet
-from strategies.schedules import schedules, tiles
-from strategies.values import one_hot, special_values
+from mhc.strategies import cases as cases_
+from mhc.strategies import layouts, reach, shapes, values
+from mhc.strategies.cases import cases
+from mhc.strategies.layouts import laid_out
+from mhc.strategies.regions import regions
+from mhc.strategies.rounds import ROUND, quiet
+from mhc.strategies.schedules import schedules, tiles
+from mhc.strategies.values import one_hot, special_values
 
 TABLE = OPERATORS["mhc_pre"]
 NAMES = [spec.name for spec in TABLE.drawn]

@@ -10,8 +10,8 @@ from mhc.programs import grammar
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Const, Program, walk
 from mhc.programs.tilelang_text import render
-from strategies.programs.programs import CPU, GPU, Features, programs
-from strategies.rounds import ROUND, quiet
+from mhc.strategies.programs.programs import CPU, GPU, Features, programs
+from mhc.strategies.rounds import ROUND, quiet
 
 
 def drawn(count: int, features: Features = CPU) -> list[Program]:

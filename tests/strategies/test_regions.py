@@ -10,7 +10,7 @@ from mhc import Case, default_case
 from mhc.case import with_tensor
 from mhc.operator import OPERATORS
 from mhc.recipe import Layout
-from strategies.regions import labels, regions
+from mhc.strategies.regions import labels, regions
 
 TABLE = OPERATORS["mhc_pre"]
 

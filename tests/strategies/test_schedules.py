@@ -6,8 +6,8 @@ import pytest
 from hypothesis import find, strategies
 from hypothesis import strategies as st
 
-from strategies.rounds import quiet
-from strategies.schedules import schedules, tiles
+from mhc.strategies.rounds import quiet
+from mhc.strategies.schedules import schedules, tiles
 
 SPACES: dict[str, tuple[dict[str, tuple[Any, ...]], list[str]]] = {
     # the space, and the names that are drawn from, repeated by weight

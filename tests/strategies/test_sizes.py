@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mhc import operator
-from strategies import reach, shapes, values
-from strategies.reach import log_uniform, model_sizes, stretched_sizes
-from strategies.rounds import quiet
-from strategies.shapes import fits, plain_shapes, present_axes, usual_sizes
+from mhc.strategies import reach, shapes, values
+from mhc.strategies.reach import log_uniform, model_sizes, stretched_sizes
+from mhc.strategies.rounds import quiet
+from mhc.strategies.shapes import fits, plain_shapes, present_axes, usual_sizes
 
 
 @operator(x="[T, D]", w="[H]", H="2*D", T=(0, 1000), D=(3, 70), tokens="T", production={"D": (64, 16, 5)})

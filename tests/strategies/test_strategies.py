@@ -15,11 +15,11 @@ from mhc.case import with_tensor
 from mhc.operator import OPERATORS
 from mhc.operators.mhc_pre.shapes import MODEL_TOKENS
 from mhc.recipe import CONTIGUOUS, Layout, Recipe
-from strategies.cases import cases
-from strategies.reach import ACTIVE, PERIOD, Reach, log_uniform, own_sizes
-from strategies.regions import labels, regions
-from strategies.schedules import tiles
-from strategies.shapes import edges
+from mhc.strategies.cases import cases
+from mhc.strategies.reach import ACTIVE, PERIOD, Reach, log_uniform, own_sizes
+from mhc.strategies.regions import labels, regions
+from mhc.strategies.schedules import tiles
+from mhc.strategies.shapes import edges
 
 SPACE = {"mine": {"BLOCK": (64, 96), "WARPS": (4, 8), "FAST": (True, False)}}
 

@@ -4,8 +4,8 @@ from hypothesis import given, seed
 
 from mhc import Case, Implementation
 from mhc.operator import Operator
-from strategies.cases import cases
-from strategies.rounds import quiet
+from mhc.strategies.cases import cases
+from mhc.strategies.rounds import quiet
 
 NARROW = ("float32", "bfloat16", "float16")
 

@@ -13,7 +13,7 @@ from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.findings.finding import finding
 from mhc.fuzz.worker.process import WorkerLost
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Minimise, Minimised, Ready, Round
-from oracles.verdict import Verdict, failed
+from mhc.oracles.verdict import Verdict, failed
 
 MINE = replace(load("manual"), name="mine", dtypes=("float32",))
 CASE = default_case(B=1, S=2, n=1, D=2, dtype="float32")

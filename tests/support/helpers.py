@@ -23,11 +23,11 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.report import describe
 from mhc.operators.mhc_pre import formula
+from mhc.oracles.bound import Tolerances, tolerances
+from mhc.oracles.judge import judge
+from mhc.oracles.trial import Gate, Trial
+from mhc.oracles.verdict import Status, Verdict
 from mhc.registry import built_in
-from oracles.bound import Tolerances, tolerances
-from oracles.judge import judge
-from oracles.trial import Gate, Trial
-from oracles.verdict import Status, Verdict
 from tests.support.device import ASKED, place
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from mhc import Implementation, default_case
 from mhc.fuzz.check.check import check
-from oracles.verdict import Status
+from mhc.oracles.verdict import Status
 
 
 def failing(implementation: Implementation, *, dtypes: tuple[str, ...] = ("float32", "bfloat16")) -> list[str]:

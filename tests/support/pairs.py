@@ -17,12 +17,12 @@ import torch
 from hypothesis.strategies import SearchStrategy
 
 from mhc import Case, Implementation, Observation, load, materialise, observe, reference
+from mhc.oracles import pair
+from mhc.oracles.bound import tolerances
+from mhc.oracles.pair import Side
+from mhc.oracles.verdict import Status, Verdict
 from mhc.registry import built_in
-from oracles import pair
-from oracles.bound import tolerances
-from oracles.pair import Side
-from oracles.verdict import Status, Verdict
-from strategies.rounds import quiet
+from mhc.strategies.rounds import quiet
 from tests.support.device import ASKED
 from tests.support.helpers import ON_CPU, ON_CUDA, device_of
 

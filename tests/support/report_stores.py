@@ -14,9 +14,9 @@ from mhc.fuzz.findings.finding import Reduction, Step, finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.protocol import Checked
 from mhc.operator import OPERATORS
-from oracles.error_map import error_map
-from oracles.verdict import failed
-from strategies.regions import labels
+from mhc.oracles.error_map import error_map
+from mhc.oracles.verdict import failed
+from mhc.strategies.regions import labels
 
 NAMES = ("golden", "manual", "triton-interpreted", "tilelang-c", "tir", "chunked")
 WHY = ("refused", "raises RuntimeError")

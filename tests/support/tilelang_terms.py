@@ -18,9 +18,9 @@ from torch import Tensor
 from mhc import Case, Implementation, materialise, observe, reference
 from mhc.case import with_tensor
 from mhc.operators.mhc_pre import formula
-from oracles.bound import tolerances
-from oracles.judge import judge
-from oracles.verdict import Status
+from mhc.oracles.bound import tolerances
+from mhc.oracles.judge import judge
+from mhc.oracles.verdict import Status
 from tests.support.helpers import scaled_case
 
 DIGITS = 25

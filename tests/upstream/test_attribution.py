@@ -11,12 +11,12 @@ import pytest
 from mhc import default_case
 from mhc.case import Case, with_tensor
 from mhc.fuzz.check.level import Level
+from mhc.oracles.verdict import Status, Verdict
 from mhc.registry import load
 from mhc.upstream.diagnose import neighbours
 from mhc.upstream.diagnose.attribution import EVALUATED, Attribution, Elsewhere, Setting, attribute, settings
 from mhc.upstream.export import export
 from mhc.upstream.verify import Outcome, run
-from oracles.verdict import Status, Verdict
 from tests.support.exports import SELDOM, finding, repro
 from tests.support.needs import needs_tilelang
 
@@ -189,7 +189,7 @@ def test_a_flag_that_breaks_a_kernel_is_named_in_the_issue(mutant: str, heals: s
     """-ffast-math, as a mutant: the kernel's source is right, and a subnormal number becomes 0."""
     case = default_case(dtype="float32", absent=frozenset({"gamma"}))
     case = with_tensor(case, "x", kind="zero", literals=(((0, 0, 0, 0), 2e-38),))
-    found = finding(f"oracles.mutants.load:{mutant}", "h_in", case=case)
+    found = finding(f"mhc.oracles.mutants.load:{mutant}", "h_in", case=case)
     folder = tmp_path / "out"
     export(found, "tilelang", folder, "cpu")
     document = json.loads((folder / "export.json").read_text())

@@ -11,11 +11,11 @@ from mhc.case import default_case
 from mhc.fuzz.check.program_check import check
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.findings.finding import Finding, finding
+from mhc.oracles.verdict import Status
 from mhc.programs.grammar import Binary, Buffer, Const, For, Program, Store, Unary, Var
 from mhc.programs.targets import TARGETS
 from mhc.upstream.compiler_finding import export_compiler_finding
 from mhc.upstream.verify import ExportError
-from oracles.verdict import Status
 from tests.support.needs import needs_tilelang
 
 C = TARGETS["tilelang-to-c"]

@@ -54,6 +54,7 @@ def test_what_is_not_known_raises() -> None:
         Evaluated(kernels.rows_that_are_normed(2, 3))(torch.zeros(3, 2).T, torch.zeros(2, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("local", "heals"), [("if x[0] > 2.0:\n                a[0] = 1.0", ()), ("a[0] = 1.0", (EVALUATED.name,))]
 )

@@ -11,13 +11,13 @@ from mhc.case import Case
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.worker.process import HarnessError
+from mhc.oracles.verdict import Status, Verdict
 from mhc.upstream import export as exporting
 from mhc.upstream.cli import export
 from mhc.upstream.diagnose.attribution import Attribution, Elsewhere
 from mhc.upstream.diagnose.neighbours import neighbours, peers
 from mhc.upstream.issue import text
 from mhc.upstream.verify import ExportError, Outcome, confirmed, run
-from oracles.verdict import Status, Verdict
 from tests.support.exports import finding, program, repro
 from tests.support.needs import needs_tilelang
 
@@ -193,6 +193,6 @@ def test_neighbours_differ_in_one_thing_and_say_where_it_passes() -> None:
 
 
 def test_peers_pass_where_the_finding_s_implementation_is_at_fault(tmp_path: Path) -> None:
-    found = finding("oracles.mutants.load:c_post_without_its_2", "h_post")
+    found = finding("mhc.oracles.mutants.load:c_post_without_its_2", "h_post")
     passing = {one.what for one in peers(found, "cpu", tmp_path / "log") if one.passes}
     assert {"golden", "manual"} <= passing

@@ -111,7 +111,7 @@ def test_witnesses_have_zeros_where_there_are_zeros_and_no_more_digits() -> None
 
 def test_witnesses_of_a_finding_have_its_shapes_and_strides_and_their_own_saved_tensors() -> None:
     case = with_tensor(default_case(S=2, n=2, D=3, dtype="float32"), "x", kind="normal", layout=Layout(step=2))
-    found = finding("oracles.mutants.load:dx_without_gamma", "dx", case=case)
+    found = finding("mhc.oracles.mutants.load:dx_without_gamma", "dx", case=case)
     recording = record(found, "cpu")
     made = witnesses(recording)
     assert len(made) == COUNT

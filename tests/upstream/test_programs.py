@@ -38,7 +38,7 @@ TRANSPOSED = with_tensor(default_case(S=3, n=2, D=5, dtype="float32"), "x", layo
 def test_the_program_of_a_mutant_fails_by_itself_at_the_same_element(
     mutant: str, subject: str, to: str, case: Case, tmp_path: Path
 ) -> None:
-    made = make(finding(f"oracles.mutants.load:{mutant}", subject, case=case), to, "cpu", "cut")
+    made = make(finding(f"mhc.oracles.mutants.load:{mutant}", subject, case=case), to, "cpu", "cut")
     assert not {"mhc", "oracles", "strategies"} & {word for line in imports(made.text) for word in line.split(".")}
     outcome = run(repro(tmp_path, made.text))
     assert outcome.reproduced, outcome.output
@@ -78,6 +78,7 @@ def test_what_cannot_be_lowered_raises_the_same_by_itself(tmp_path: Path) -> Non
     assert another.said.startswith("OTHER: AttributeError")
 
 
+@pytest.mark.slow
 @needs_tilelang
 def test_numbers_and_paths_in_what_is_raised_may_differ(tmp_path: Path) -> None:
     case = default_case(dtype="float32")
@@ -106,7 +107,7 @@ def test_a_wrong_class_must_be_the_one_that_was_found(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_cut_and_folded_computes_the_same(mutant: str, subject: str, to: str, tmp_path: Path) -> None:
-    found = finding(f"oracles.mutants.load:{mutant}", subject, case=default_case(S=2, n=2, D=3))
+    found = finding(f"mhc.oracles.mutants.load:{mutant}", subject, case=default_case(S=2, n=2, D=3))
     cut, whole = (make(found, to, "cpu", form) for form in ("cut", "whole"))
     assert cut.lines < whole.lines - 10
     values = [run(repro(tmp_path, one.text)).values for one in (cut, whole)]
@@ -159,7 +160,7 @@ def test_what_does_not_fail_is_refused() -> None:
 @needs_tilelang
 def test_what_a_kernel_writes_into_its_inputs_does_not_become_the_reference() -> None:
     with pytest.raises(ExportError, match="h_in does not fail while it is recorded: pass"):
-        make(finding("oracles.mutants.load:c_phi_folded_in_place", "h_in"), "tilelang", "cpu", "cut")
+        make(finding("mhc.oracles.mutants.load:c_phi_folded_in_place", "h_in"), "tilelang", "cpu", "cut")
 
 
 def test_an_import_of_a_private_module_inside_of_a_function_is_refused(
@@ -175,13 +176,13 @@ def test_an_import_of_a_private_module_inside_of_a_function_is_refused(
 @needs_tilelang
 def test_a_stage_that_is_no_function_of_a_module_is_refused() -> None:
     with pytest.raises(ExportError, match=r"functools\.partial.* is not a function at the top level"):
-        make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "tilelang", "cpu", "host")
+        make(finding("mhc.oracles.mutants.load:c_post_without_its_2", "h_post"), "tilelang", "cpu", "host")
 
 
 @needs_tilelang
 def test_kernels_of_another_language_are_refused() -> None:
     with pytest.raises(ExportError, match="launched 0 kernels of triton, and 1 others"):
-        make(finding("oracles.mutants.load:c_post_without_its_2", "h_post"), "triton", "cpu", "cut")
+        make(finding("mhc.oracles.mutants.load:c_post_without_its_2", "h_post"), "triton", "cpu", "cut")
 
 
 @needs_tilelang
@@ -189,7 +190,7 @@ def test_what_the_host_code_made_is_refused() -> None:
     case = default_case(S=6, D=14, dtype="bfloat16")
     tiny = replace(case, tensors={**case.tensors, "x": replace(case.tensors["x"], scale=2.0**-30)})
     with pytest.raises(ExportError, match="the host code around them has made it"):
-        make(finding("oracles.mutants.load:c_h_in_through_float16", "h_in", case=tiny), "tilelang", "cpu", "cut")
+        make(finding("mhc.oracles.mutants.load:c_h_in_through_float16", "h_in", case=tiny), "tilelang", "cpu", "cut")
 
 
 def test_a_program_that_fails_without_a_last_line_says_its_error(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from mhc.bench.detection.hunt import Hunt, Subject, base_subject, subject
 from mhc.bench.detection.score import score
 from mhc.bench.detection.sets import choose
 from mhc.bench.state import Results
-from oracles.mutants.catalogue import ALL
-from oracles.mutants.record import Mutant
-from oracles.mutants.thresholds import drawn
+from mhc.oracles.mutants.catalogue import ALL
+from mhc.oracles.mutants.record import Mutant
+from mhc.oracles.mutants.thresholds import drawn
 
 RESULTS = {"cpu": verbs.RESULTS / "detection.md", "cuda": verbs.RESULTS / "detection-cuda.md"}
 

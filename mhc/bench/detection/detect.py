@@ -20,8 +20,8 @@ from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.findings.known_issues import KNOWN_ISSUES
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
+from mhc.oracles.mutants.record import BASES
 from mhc.registry import built_in, load
-from oracles.mutants.record import BASES
 
 _SUITES_LIMIT = 300.0  # seconds; suites with real token counts take half a minute of a core
 _CAMPAIGN = 300.0  # seconds that a campaign over a correct implementation takes at most

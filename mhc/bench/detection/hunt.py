@@ -15,15 +15,15 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
+from mhc.oracles import refusal
+from mhc.oracles.mutants.catalogue import ALL
+from mhc.oracles.mutants.load import SPEC
+from mhc.oracles.mutants.record import BASES, Mutant
+from mhc.oracles.verdict import Status, Verdict
 from mhc.registry import load
-from oracles import refusal
-from oracles.mutants.catalogue import ALL
-from oracles.mutants.load import SPEC
-from oracles.mutants.record import BASES, Mutant
-from oracles.verdict import Status, Verdict
-from strategies.cases import cases
-from strategies.reach import Reach
-from strategies.rounds import ROUND, quiet
+from mhc.strategies.cases import cases
+from mhc.strategies.reach import Reach
+from mhc.strategies.rounds import ROUND, quiet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Subject:
     """What is hunted: a mutant, a clean variant, or a base as it is.
 
     Attributes:
-        spec: how a worker loads it. base: a key of `oracles.mutants.record.BASES`. clean: nothing may be said of it.
+        spec: how a worker loads it. base: a key of `mhc.oracles.mutants.record.BASES`. clean: nothing may be said of it.
         device: where it runs. own: added to the seed of its cases; what has the same sees the same cases.
     """
 

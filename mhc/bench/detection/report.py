@@ -13,8 +13,8 @@ from mhc.bench.detection.sets import KNOWN, THRESHOLDS
 from mhc.bench.detection.suites import COMPARATORS, FIXED, FULL_SIZE, Fixed
 from mhc.bench.markdown import table
 from mhc.bench.verbs import hardware, today
-from oracles.mutants.catalogue import MUTANTS, NEEDS_A_GPU
-from oracles.mutants.thresholds import threshold
+from mhc.oracles.mutants.catalogue import MUTANTS, NEEDS_A_GPU
+from mhc.oracles.mutants.thresholds import threshold
 
 _table = partial(table, rule=" --- ")
 _MESSAGE = 110

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from mhc.bench.detection.hunt import Hunt
 from mhc.bench.detection.sets import set_of
 from mhc.bench.detection.suites import COMPARATORS, FULL_SIZE
-from oracles.mutants.record import Mutant
+from mhc.oracles.mutants.record import Mutant
 
 _FULL_SIZE = tuple(map(str, FULL_SIZE))
 

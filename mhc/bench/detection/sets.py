@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from mhc.bench.verbs import refuse_unknown
-from oracles.mutants import thresholds
-from oracles.mutants.catalogue import SETS
-from oracles.mutants.record import Mutant
+from mhc.oracles.mutants import thresholds
+from mhc.oracles.mutants.catalogue import SETS
+from mhc.oracles.mutants.record import Mutant
 
 THRESHOLDS = "thresholds"
 

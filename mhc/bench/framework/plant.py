@@ -126,7 +126,7 @@ def make_copies(root: Path, place: Path, count: int) -> Copies:
 
     copies = Copies()
     for number in range(count):
-        copy = shutil.copytree(root, place / f"copy{number}", ignore=ignored)
+        copy = shutil.copytree(root, place / f"copy{number}", ignore=ignored, symlinks=True)
         (copy / "fuzz_reports").mkdir()
         shutil.copy2(trace.__file__, copy / "sitecustomize.py")  # which Python imports as it starts
         copies.put(copy)

@@ -1,6 +1,6 @@
 """How far results are from float64, and from their bounds; on the device, since the shapes are large.
 
-The same tolerances as the bound gate (`oracles.bound`), less the float64 reference's own error, 2**-29 of them at most.
+The same tolerances as the bound gate (`mhc.oracles.bound`), less the float64 reference's own error, 2**-29 of them at most.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from torch import Tensor
 from mhc.bench.kernels.record import Deviation
 from mhc.declared import Declared
 from mhc.operator import Operator
-from oracles.bounds.error_number import ErrorNumber
-from oracles.tolerances import read_formula
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.tolerances import read_formula
 
 # Float64 tensors of x's size that are alive at once while the backward's tolerance is built, with room to spare.
 COPIES = 32
@@ -25,7 +25,7 @@ def allowed(
 
     Args:
         tensors: the inputs and upstream gradients by name, on any one device; they are taken as exact.
-        recomputes_forward: as `oracles.tolerances.tolerances` has it.
+        recomputes_forward: as `mhc.oracles.tolerances.tolerances` has it.
     """
     storage = next(value.dtype for value in tensors.values() if value is not None)
     wide = {name: None if tensor is None else tensor.double().contiguous() for name, tensor in tensors.items()}

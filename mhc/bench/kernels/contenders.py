@@ -19,8 +19,8 @@ from mhc.operators.mhc_pre.api import choose, mhc_pre
 from mhc.operators.mhc_pre.table import PRE
 from mhc.operators.mhc_pre.torch.golden import mhc_forward_pre
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN as GOLDEN_IMPLEMENTATION
+from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.precision import float32_matmuls
-from oracles.bounds.error_number import ErrorNumber
 
 _DTYPE = torch.bfloat16
 _SEED = 20250101

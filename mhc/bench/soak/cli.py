@@ -8,7 +8,7 @@ import click
 from mhc.bench import verbs
 from mhc.bench.soak.report import line, render, statements
 from mhc.bench.soak.run import Leg, Plan, soak
-from oracles.mutants.misbehaving.catalogue import MISBEHAVING
+from mhc.oracles.mutants.misbehaving.catalogue import MISBEHAVING
 
 RESULTS = {"cpu": verbs.RESULTS / "soak.md", "cuda": verbs.RESULTS / "soak-cuda.md"}
 

@@ -10,7 +10,7 @@ from mhc.bench.markdown import table
 from mhc.bench.soak.run import RIGHT, Leg, Plan, Snapshot
 from mhc.bench.verbs import today
 from mhc.environment import environment
-from oracles.mutants.misbehaving.catalogue import MISBEHAVING
+from mhc.oracles.mutants.misbehaving.catalogue import MISBEHAVING
 
 LATE = 10.0
 """Seconds after its time within which a campaign ends."""

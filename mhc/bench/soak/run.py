@@ -16,8 +16,8 @@ from pathlib import Path
 
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.findings.fingerprint import Fingerprint
-from oracles.mutants.load import SPEC
-from oracles.mutants.misbehaving.state import PRIVATE
+from mhc.oracles.mutants.load import SPEC
+from mhc.oracles.mutants.misbehaving.state import PRIVATE
 
 RIGHT = ("golden", "manual")
 """Correct implementations: a finding on one is false."""

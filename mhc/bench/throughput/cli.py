@@ -38,10 +38,10 @@ from mhc.fuzz.executors.ray_cluster import RayExecutor, join
 from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
-from oracles.mutants.catalogue import ALL
-from oracles.mutants.record import Mutant
-from oracles.mutants.thresholds import drawn
-from strategies.rounds import ROUND
+from mhc.oracles.mutants.catalogue import ALL
+from mhc.oracles.mutants.record import Mutant
+from mhc.oracles.mutants.thresholds import drawn
+from mhc.strategies.rounds import ROUND
 
 COST, CEILING = 2.0, 2000.0
 """Milliseconds that a case may cost the main process; cases a second that it must be able to follow."""

@@ -18,7 +18,7 @@ from mhc.fuzz.worker.protocol import Checked, Message, Round
 from mhc.fuzz.worker.session import run_session
 from mhc.implementation import Implementation
 from mhc.inputs import materialise
-from strategies.rounds import ROUND
+from mhc.strategies.rounds import ROUND
 
 PHASES = ("drawing", "materialising", "running", "reference", "judging", "storing")
 _MATERIALISED = 50  # cases, for the time that materialising takes

@@ -19,7 +19,7 @@ from mhc.bench.detection.suites import COMPARATORS, Fixed, judge
 from mhc.implementation import Implementation
 from mhc.operator import STORAGE_DTYPES
 from mhc.registry import load
-from strategies.rounds import ROUND, quiet
+from mhc.strategies.rounds import ROUND, quiet
 
 _LAST_EXAMPLE = 120.0  # seconds that an example may take which is begun at the last moment
 DTYPES = tuple(STORAGE_DTYPES)

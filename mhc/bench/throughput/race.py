@@ -18,8 +18,8 @@ from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.executors.local import LocalExecutor
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
+from mhc.oracles.mutants.record import Mutant
 from mhc.registry import load
-from oracles.mutants.record import Mutant
 
 _PARTS = (0.125, 0.25, 0.5, 1.0)  # of the limit: the score is also given for these limits
 _HEAD = (

@@ -27,9 +27,9 @@ from mhc.fuzz.worker import frames
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Message, Minimise, Ready, Request, Round, Running
 from mhc.implementation import Implementation
 from mhc.operators.mhc_pre.table import PRE
+from mhc.oracles.verdict import Verdict, failed
 from mhc.registry import load
-from oracles.verdict import Verdict, failed
-from strategies.regions import regions
+from mhc.strategies.regions import regions
 
 IMPLEMENTATIONS = 5
 _CASES = 120  # that the workers have to tell of

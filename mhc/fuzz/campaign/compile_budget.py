@@ -8,8 +8,8 @@ from mhc.fuzz.campaign.size_budget import QUICK
 from mhc.fuzz.worker.protocol import Checked
 from mhc.programs.targets import ProgramTarget
 from mhc.registry import Tested
-from strategies.cases import DTYPES
-from strategies.rounds import ROUND
+from mhc.strategies.cases import DTYPES
+from mhc.strategies.rounds import ROUND
 
 COMPILING = 0.25
 """Largest share of the time on an implementation's cases that cases which compile may take."""

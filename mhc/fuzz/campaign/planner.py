@@ -14,8 +14,8 @@ from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.worker.protocol import Checked, Round
 from mhc.programs.targets import ProgramTarget
 from mhc.registry import Tested
-from strategies.reach import Reach
-from strategies.rounds import ROUND
+from mhc.strategies.reach import Reach
+from mhc.strategies.rounds import ROUND
 
 _GUIDED_EVERY = 4
 _RARE = 3  # a guided round looks for regions with at most this many cases

@@ -12,8 +12,8 @@ from mhc.fuzz.campaign.triage import Triage
 from mhc.fuzz.findings.finding import finding
 from mhc.fuzz.worker.process import HarnessError, WorkerLost
 from mhc.fuzz.worker.protocol import Begun, Checked, Done, Fault, Message, Minimise, Minimised, Ready, Round
-from oracles import liveness
-from oracles.verdict import Verdict
+from mhc.oracles import liveness
+from mhc.oracles.verdict import Verdict
 
 
 class Results:

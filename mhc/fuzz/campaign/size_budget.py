@@ -1,6 +1,6 @@
 """The size budget: how many elements the tensors of a round may have, and which rounds draw far sizes."""
 
-from strategies.reach import Reach
+from mhc.strategies.reach import Reach
 
 QUICK = 0.25
 """Seconds. Where a case takes less, the next ones may be larger."""

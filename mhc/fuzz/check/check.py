@@ -10,14 +10,14 @@ from mhc.fuzz.check.timing import Timing
 from mhc.implementation import Implementation
 from mhc.inputs import materialise
 from mhc.observation import Observation, observe
+from mhc.oracles import liveness, memory, refusal
+from mhc.oracles.gates import GATES
+from mhc.oracles.judge import SIDE_EFFECT_GATES, judge, judge_without_reference, measured
+from mhc.oracles.tolerances import tolerances
+from mhc.oracles.trial import Gate, Run, Trial
+from mhc.oracles.verdict import Status, Verdict, located, not_applicable
 from mhc.reference import reference
 from mhc.stream_order import new_stream
-from oracles import liveness, memory, refusal
-from oracles.gates import GATES
-from oracles.judge import SIDE_EFFECT_GATES, judge, judge_without_reference, measured
-from oracles.tolerances import tolerances
-from oracles.trial import Gate, Run, Trial
-from oracles.verdict import Status, Verdict, located, not_applicable
 
 
 @dataclass(frozen=True)

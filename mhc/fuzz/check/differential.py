@@ -9,11 +9,11 @@ from mhc.case import Case
 from mhc.declared import AS_REFERENCE, Declared
 from mhc.implementation import Implementation
 from mhc.observation import Failure, Observation
-from oracles import bound, liveness, nonfinite, pair
-from oracles.pair import Side
-from oracles.tolerances import Tolerances, tolerances
-from oracles.trial import Trial, results
-from oracles.verdict import Status, Verdict, not_applicable
+from mhc.oracles import bound, liveness, nonfinite, pair
+from mhc.oracles.pair import Side
+from mhc.oracles.tolerances import Tolerances, tolerances
+from mhc.oracles.trial import Trial, results
+from mhc.oracles.verdict import Status, Verdict, not_applicable
 
 _JUDGES = (bound.NAME, nonfinite.NAME)
 

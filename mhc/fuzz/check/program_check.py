@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from mhc.oracles.verdict import Verdict, element_name, failed, not_applicable, passed
 from mhc.programs import grammar
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Program, children, walk
 from mhc.programs.targets import ProgramTarget
 from mhc.programs.tilelang_lower import CompileError, Run
-from oracles.verdict import Verdict, element_name, failed, not_applicable, passed
 
 EVALUATOR, COMPILER = "evaluator", "compiler"
 WRONG = "wrong value"

@@ -26,12 +26,12 @@ from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES
 from mhc.loading import outside_names
 from mhc.operator import DEFAULT
+from mhc.oracles.judge import JUDGED, SAMPLED, outcomes
+from mhc.oracles.verdict import Status, Verdict
 from mhc.programs.grammar import Program
 from mhc.programs.targets import DSLS
 from mhc.registry import BUILT_IN, Tested, built_in, load
 from mhc.upstream.cli.export import VERBS
-from oracles.judge import JUDGED, SAMPLED, outcomes
-from oracles.verdict import Status, Verdict
 
 
 def _lines(_: click.Context, __: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:

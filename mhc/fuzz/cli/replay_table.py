@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from mhc.case import Case
-from oracles import bound
-from oracles.verdict import Status, Verdict
+from mhc.oracles import bound
+from mhc.oracles.verdict import Status, Verdict
 
 WIDTH = 120
 _HEAD = f"  {'output':10} {'max error':>11} {'mean error':>11} {'bound':>11} {'error/bound':>11}"

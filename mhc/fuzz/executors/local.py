@@ -15,8 +15,8 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import Process, Target, WorkerLost, attend
 from mhc.fuzz.worker.protocol import Fault, Message, Minimise, Minimised, Request
+from mhc.oracles.verdict import Verdict
 from mhc.registry import Tested
-from oracles.verdict import Verdict
 
 Specs = Mapping[str, tuple[str, Tested]]
 """(name on the command line, implementation) by the implementation's name."""

@@ -18,8 +18,8 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import Process, Target, WorkerLost, attend
 from mhc.fuzz.worker.protocol import Begun, Done, Fault, Message, Minimise, Request, Round
+from mhc.oracles.verdict import Verdict
 from mhc.registry import load
-from oracles.verdict import Verdict
 
 _WATCH = 0.25  # seconds between looks at a process that sends nothing
 _AT_ONCE = (Done, Fault)  # messages that are sent at once
@@ -151,8 +151,8 @@ def about() -> ActorInfo:
 def _tree() -> str:
     """Return a digest of the package's sources."""
     digest = hashlib.sha256()
-    for name in ("mhc", "oracles", "strategies"):
-        package = Path(import_module(name).__file__ or "").parent
+    for name in ("mhc", "mhc.oracles", "mhc.strategies"):
+        package = Path(import_module(name).__path__[0])
         for path in sorted(package.rglob("*.py")):
             digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]

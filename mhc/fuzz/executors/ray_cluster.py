@@ -25,7 +25,7 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import HarnessError, Target, WorkerLost
 from mhc.fuzz.worker.protocol import Done, Fault, Message, Minimise, Minimised, Request
-from oracles.verdict import Verdict
+from mhc.oracles.verdict import Verdict
 
 _SCHEME = "ray"
 _LISTEN = 1.0  # seconds that a call waits for a process that sends nothing

@@ -16,9 +16,9 @@ from mhc.drawn_case import DrawnCase
 from mhc.environment import environment
 from mhc.files import read_json
 from mhc.fuzz.findings.fingerprint import Fingerprint
+from mhc.oracles.error_map import ErrorMap
+from mhc.oracles.verdict import Verdict
 from mhc.registry import Tested
-from oracles.error_map import ErrorMap
-from oracles.verdict import Verdict
 
 _Record = TypeVar("_Record", Fingerprint, "Reduction", ErrorMap)
 _LONGEST = 2000  # characters of a message that is kept

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from oracles.verdict import Status, Verdict
+from mhc.oracles.verdict import Status, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from mhc.drawn_case import DrawnCase
 from mhc.programs import edits
 from mhc.programs.grammar import Program
 from mhc.recipe import INTEGER_KINDS, Layout, Recipe
-from strategies.cases import DTYPES
-from strategies.values import KINDS as DRAWN_KINDS
+from mhc.strategies.cases import DTYPES
+from mhc.strategies.values import KINDS as DRAWN_KINDS
 
 KINDS = (
     *("zero", "constant", "alternating", "sign", "exact", "normal"),

@@ -16,11 +16,11 @@ from mhc.fuzz.minimise.sandbox import LEAST_LIMIT, Sandbox, Start, least_limit, 
 from mhc.fuzz.minimise.search import search
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
+from mhc.oracles import sequence
+from mhc.oracles.verdict import Status, Verdict
 from mhc.programs.grammar import Program
 from mhc.programs.minimise import search as search_programs
 from mhc.registry import Tested, load_tested
-from oracles import sequence
-from oracles.verdict import Status, Verdict
 
 CHECKS = 800
 SECONDS = 300.0

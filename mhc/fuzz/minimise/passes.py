@@ -26,7 +26,7 @@ from mhc.fuzz.minimise.value_passes import (
 )
 from mhc.fuzz.minimise.value_passes import with_recipes as _with
 from mhc.operator import Operator
-from strategies.cases import DTYPES
+from mhc.strategies.cases import DTYPES
 
 Step = Callable[[Case], Iterable[Case]]
 """Yields candidates for a case, the boldest first; those that are no simpler are skipped."""

@@ -12,9 +12,9 @@ from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.process import HarnessError
+from mhc.oracles import sequence
+from mhc.oracles.verdict import Verdict
 from mhc.registry import Tested, load
-from oracles import sequence
-from oracles.verdict import Verdict
 
 # A case hangs if it takes `_HANG_FACTOR` times as long as the slowest case with an answer, and at least `LEAST_LIMIT`
 # seconds, or `_LEAST_COMPILED` where a new shape may have to be compiled.

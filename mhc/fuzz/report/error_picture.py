@@ -13,7 +13,7 @@ from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.report.pictures import Label, Path, Picture
 from mhc.fuzz.report.words import count, cut, plural, short
 from mhc.operator import Operator
-from oracles.error_map import CLASS, EDGES, NOT_JUDGED, SCALE, ErrorMap, block
+from mhc.oracles.error_map import CLASS, EDGES, NOT_JUDGED, SCALE, ErrorMap, block
 
 _WIDTH, _HEIGHT = 300.0, 210.0  # of the largest map: it fits a telephone unscaled
 _LEFT, _TOP, _BELOW = 36, 6, 18

@@ -14,7 +14,7 @@ from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.report.unjudged import Unjudged, by_sampling, nothing_judged, summary, unjudged, why_nothing
 from mhc.fuzz.report.words import bounded, duration, plural
 from mhc.operator import OPERATORS
-from strategies.regions import labels
+from mhc.strategies.regions import labels
 
 Counts = Mapping[str, Mapping[str, int]]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mhc.operator import OPERATORS
-from oracles.judge import JUDGED, NOT_RETURNED, NOTHING, SAMPLED
+from mhc.oracles.judge import JUDGED, NOT_RETURNED, NOTHING, SAMPLED
 
 
 @dataclass(frozen=True, kw_only=True)

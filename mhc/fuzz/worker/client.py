@@ -13,8 +13,8 @@ from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import Process
 from mhc.fuzz.worker.protocol import Check, Judged
 from mhc.fuzz.worker.session import device_lost
+from mhc.oracles.verdict import Verdict
 from mhc.registry import Tested
-from oracles.verdict import Verdict
 
 
 class WorkerClient:

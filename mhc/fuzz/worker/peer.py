@@ -19,9 +19,9 @@ from mhc.fuzz.worker.session import device_lost
 from mhc.implementation import Implementation
 from mhc.inputs import materialise
 from mhc.observation import observe
+from mhc.oracles import liveness
+from mhc.oracles.verdict import Verdict, failed
 from mhc.reference import reference
-from oracles import liveness
-from oracles.verdict import Verdict, failed
 
 _MOST_CRASHES = 10  # in a row; each costs seconds, a hang costs minutes
 

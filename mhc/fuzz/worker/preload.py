@@ -20,7 +20,7 @@ import mhc.fuzz.worker.peer
 import mhc.fuzz.worker.session
 import mhc.registry  # noqa: F401
 from mhc.fuzz.worker.forkserver import descendants
-from strategies.rounds import quiet
+from mhc.strategies.rounds import quiet
 
 
 @quiet(1)

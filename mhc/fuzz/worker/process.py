@@ -30,8 +30,8 @@ from mhc.fuzz.worker.protocol import (
     Request,
     Running,
 )
-from oracles import liveness
-from oracles.verdict import Verdict
+from mhc.oracles import liveness
+from mhc.oracles.verdict import Verdict
 
 _NESTED: Any = multiprocessing.get_context("spawn")  # what such a process starts is its own child, and dies with it
 _WATCH = 0.25  # seconds between looks at a process that sends nothing

@@ -19,14 +19,14 @@ from mhc.fuzz.check.program_check import EVALUATOR, check, features, lower, run,
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
+from mhc.oracles.judge import JUDGED
+from mhc.oracles.verdict import Status, Verdict
 from mhc.programs.grammar import Program
 from mhc.programs.known import is_before, known
 from mhc.programs.minimise import search
 from mhc.programs.targets import ProgramTarget
-from oracles.judge import JUDGED
-from oracles.verdict import Status, Verdict
-from strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
-from strategies.rounds import quiet
+from mhc.strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
+from mhc.strategies.rounds import quiet
 
 CHECKS, SECONDS = 300, 20.0
 _AGAIN = 10  # of so many programs that contain a bug found before, one is judged all the same

@@ -10,8 +10,8 @@ from mhc.fuzz.check.differential import PeerResult
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.finding import Finding
 from mhc.implementation import text_of
-from oracles.verdict import Verdict
-from strategies.reach import Reach
+from mhc.oracles.verdict import Verdict
+from mhc.strategies.reach import Reach
 
 STACKS = signal.SIGUSR2
 """The signal at which a worker writes the stacks of its threads."""
@@ -117,7 +117,7 @@ class Checked:
         ratios: the largest |error| / bound, by output. seconds: by what they were spent on. compiled: programs.
         compared: with which implementations, and with which not and why, in words that are counted.
         sizes: of the case by symbol, where it was judged.
-        outcomes: of each output and gradient that the case should have, what became of it (`oracles.judge.outcomes`).
+        outcomes: of each output and gradient that the case should have, what became of it (`mhc.oracles.judge.outcomes`).
     """
 
     case: str

@@ -18,12 +18,12 @@ from mhc.fuzz.findings.finding import finding
 from mhc.fuzz.worker.compile_count import compile_count
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Round, Running
 from mhc.implementation import Implementation
-from oracles import liveness, refusal
-from oracles.judge import outcomes
-from oracles.verdict import Status, Verdict
-from strategies.cases import cases
-from strategies.regions import regions
-from strategies.rounds import quiet
+from mhc.oracles import liveness, refusal
+from mhc.oracles.judge import outcomes
+from mhc.oracles.verdict import Status, Verdict
+from mhc.strategies.cases import cases
+from mhc.strategies.regions import regions
+from mhc.strategies.rounds import quiet
 
 GUIDED = 50
 """Cases of a round that looks for large |error| / bound and rare regions; Hypothesis climbs only in longer ones."""

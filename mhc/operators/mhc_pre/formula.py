@@ -6,7 +6,7 @@ Every function here is polymorphic in its number type. The same lines are read t
 
 - float64 tensors: the reference,
 - working-precision tensors, under autograd: the golden implementation,
-- error-carrying numbers (`oracles.bounds.error_number`): the tolerance.
+- error-carrying numbers (`mhc.oracles.bounds.error_number`): the tolerance.
 
 A number type supplies `dtype`, `shape`, `+ - * / @ **`, indexing, and the methods `to`, `reshape`, `unsqueeze`, `sum`,
 `mean`, `square`, `rsqrt`, `sigmoid` and `mT`; `torch.cat` reaches it through `__torch_function__`.

@@ -13,11 +13,11 @@ from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.minimise.sandbox import Sandbox, Start
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.operator import STORAGE_DTYPES
+from mhc.oracles import bound, liveness, nonfinite, refusal
+from mhc.oracles.verdict import Status
 from mhc.recipe import CONTIGUOUS
 from mhc.registry import built_in, load
 from mhc.upstream.diagnose.attribution import Elsewhere
-from oracles import bound, liveness, nonfinite, refusal
-from oracles.verdict import Status
 
 LIMIT = 60.0
 SCHEDULES = 16

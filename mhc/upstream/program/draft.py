@@ -11,6 +11,8 @@ from torch import Tensor
 from mhc.declaration import Backward, InTuple
 from mhc.memory import NAN_FILL
 from mhc.operator import Operator
+from mhc.oracles import determinism, nonfinite
+from mhc.oracles.trial import same_bits
 from mhc.upstream.program.kernels import Kernels, texts_of, tilelang_kernels, triton_kernels
 from mhc.upstream.program.reference import key_of, reference
 from mhc.upstream.program.script import STEADY, Call, Script, by_bits, by_class, by_exception, by_process, by_value, names_in
@@ -19,8 +21,6 @@ from mhc.upstream.source.text import Text, shape_text, strided_text, tensor_text
 from mhc.upstream.trace.capture import Capture, Launch
 from mhc.upstream.trace.recording import Recording
 from mhc.upstream.verify import ExportError
-from oracles import determinism, nonfinite
-from oracles.trial import same_bits
 
 _RUNS = 100
 """Of a program whose results differ from run to run."""

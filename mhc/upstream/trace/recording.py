@@ -12,16 +12,16 @@ from mhc.implementation import Implementation
 from mhc.inputs import Inputs
 from mhc.memory import BAND, NAN_FILL, Allocations, poisoned
 from mhc.observation import Failure
+from mhc.oracles import bound, determinism, liveness, memory, nonfinite
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.trial import same_bits
+from mhc.oracles.verdict import Status, Verdict, first
 from mhc.placement import place
 from mhc.precision import float32_matmuls
 from mhc.registry import load
 from mhc.upstream.trace.capture import Capture, capturing
 from mhc.upstream.trace.scene import OVERRUN, WRITTEN, Scene, element, scene
 from mhc.upstream.verify import ExportError
-from oracles import bound, determinism, liveness, memory, nonfinite
-from oracles.bounds.error_number import ErrorNumber
-from oracles.trial import same_bits
-from oracles.verdict import Status, Verdict, first
 
 _TRIES = 20
 """Second runs until one differs from the first."""

@@ -11,9 +11,7 @@ from mhc.fuzz.findings.finding import Finding
 from mhc.implementation import Implementation
 from mhc.inputs import Inputs, materialise
 from mhc.observation import Observation, observe
-from mhc.reference import reference
-from mhc.upstream.verify import ExportError
-from oracles import (
+from mhc.oracles import (
     algebra,
     bound,
     determinism,
@@ -27,9 +25,11 @@ from oracles import (
     precision,
     sequence,
 )
-from oracles.gates import GATES
-from oracles.tolerances import Tolerances, tolerances
-from oracles.trial import Plan, Run, Trial
+from mhc.oracles.gates import GATES
+from mhc.oracles.tolerances import Tolerances, tolerances
+from mhc.oracles.trial import Plan, Run, Trial
+from mhc.reference import reference
+from mhc.upstream.verify import ExportError
 
 ONE_RUN = {bound.NAME, nonfinite.NAME, liveness.NAME}
 OVERWRITTEN, WRITTEN, OVERRUN = "overwritten", "written", "overrun"

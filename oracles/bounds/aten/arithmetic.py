@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-from oracles.bounds import elementary
-from oracles.bounds.aten.choices import logical
-from oracles.bounds.aten.registry import aten, elementwise, narrowed, promoted, rule, scalar, widened
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
-from oracles.bounds.rounding import nan_to_inf
+from mhc.oracles.bounds import elementary
+from mhc.oracles.bounds.aten.choices import logical
+from mhc.oracles.bounds.aten.registry import aten, elementwise, narrowed, promoted, rule, scalar, widened
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
+from mhc.oracles.bounds.rounding import nan_to_inf
 
 
 @rule(aten.add)

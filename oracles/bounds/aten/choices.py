@@ -4,12 +4,12 @@ from typing import Any
 
 import torch
 
-from oracles.bounds import elementary
-from oracles.bounds.aten.order import extreme
-from oracles.bounds.aten.registry import aten, narrowed, promoted, promoted_dtype, rule, scalar
-from oracles.bounds.aten.sums import reduced
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
+from mhc.oracles.bounds import elementary
+from mhc.oracles.bounds.aten.order import extreme
+from mhc.oracles.bounds.aten.registry import aten, narrowed, promoted, promoted_dtype, rule, scalar
+from mhc.oracles.bounds.aten.sums import reduced
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
 
 
 def _compared(func: Any, a: Any, b: Any) -> Any:

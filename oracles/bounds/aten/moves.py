@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles.bounds.aten.order import certain
-from oracles.bounds.aten.registry import aten, narrowed, promoted, rule, wide
-from oracles.bounds.elementary import NoRule
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
+from mhc.oracles.bounds.aten.order import certain
+from mhc.oracles.bounds.aten.registry import aten, narrowed, promoted, rule, wide
+from mhc.oracles.bounds.elementary import NoRule
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
 
 
 def _move(func: Any, a: Any, *args: Any, **kwargs: Any) -> Any:

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles.bounds.aten.registry import aten, rule
-from oracles.bounds.elementary import NoRule
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
-from oracles.bounds.rounding import nan_to_inf
+from mhc.oracles.bounds.aten.registry import aten, rule
+from mhc.oracles.bounds.elementary import NoRule
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
+from mhc.oracles.bounds.rounding import nan_to_inf
 
 
 def _between(a: ErrorNumber, chosen: Callable[[Tensor], Tensor], dim: int) -> ErrorNumber:

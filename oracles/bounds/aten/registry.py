@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
 
-from oracles.bounds.elementary import NoRule
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
-from oracles.bounds.rounding import ceiling, unit_roundoff
+from mhc.oracles.bounds.elementary import NoRule
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
+from mhc.oracles.bounds.rounding import ceiling, unit_roundoff
 
 aten = torch.ops.aten
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles.bounds import elementary
-from oracles.bounds.aten.registry import aten, held, narrowed, promoted, promoted_dtype, rule, wide, widened
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
-from oracles.bounds.rounding import all_finite, unit_roundoff
+from mhc.oracles.bounds import elementary
+from mhc.oracles.bounds.aten.registry import aten, held, narrowed, promoted, promoted_dtype, rule, wide, widened
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
+from mhc.oracles.bounds.rounding import all_finite, unit_roundoff
 
 
 def reduced(a: Any, dim: Any, keepdim: bool, reduce: Callable[[Any, int], Any]) -> Any:

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oracles.bounds import elementary
-from oracles.bounds.aten.order import extreme, indices
-from oracles.bounds.aten.registry import DECOMPOSED, aten, narrowed, rule, wide, widened
-from oracles.bounds.error_number import ErrorNumber
-from oracles.bounds.mask import Mask
-from oracles.bounds.rounding import nan_to_inf
+from mhc.oracles.bounds import elementary
+from mhc.oracles.bounds.aten.order import extreme, indices
+from mhc.oracles.bounds.aten.registry import DECOMPOSED, aten, narrowed, rule, wide, widened
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.mask import Mask
+from mhc.oracles.bounds.rounding import nan_to_inf
 
 
 def _each(value: Any, rank: int) -> list[int]:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mhc.implementation import Implementation
 from mhc.operator import STORAGE_DTYPES, accumulation_dtype
-from oracles.mutants.kernels.tiles import row_sum, rows, tiles
+from mhc.oracles.mutants.kernels.tiles import row_sum, rows, tiles
 
 IGNORED = -100
 

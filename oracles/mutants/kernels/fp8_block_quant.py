@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mhc.implementation import Implementation
 from mhc.operator import STORAGE_DTYPES
-from oracles.mutants.kernels.tiles import rows, tiles
+from mhc.oracles.mutants.kernels.tiles import rows, tiles
 
 
 def _forward(x: Tensor) -> tuple[Tensor, ...]:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mhc.implementation import Implementation
 from mhc.operator import STORAGE_DTYPES, accumulation_dtype
-from oracles.mutants.kernels.tiles import tiles
+from mhc.oracles.mutants.kernels.tiles import tiles
 
 BLOCK = 64
 

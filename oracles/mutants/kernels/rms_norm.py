@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mhc.implementation import Implementation
 from mhc.operator import STORAGE_DTYPES
-from oracles.mutants.kernels.tiles import row_sum, rows, token_sum
+from mhc.oracles.mutants.kernels.tiles import row_sum, rows, token_sum
 
 
 def _forward(x: Tensor, weight: Tensor, *, eps: float) -> tuple[Tensor, ...]:

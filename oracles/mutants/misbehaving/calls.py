@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mhc.case import Case
 from mhc.implementation import Refused
-from oracles.mutants.misbehaving.record import Misbehaviour, Outputs, always, many_tokens, odd_width
+from mhc.oracles.mutants.misbehaving.record import Misbehaviour, Outputs, always, many_tokens, odd_width
 
 NO_EXCEPTION = "raises what is not an `Exception`: SystemExit, GeneratorExit, KeyboardInterrupt, CancelledError, its own"
 UNPRINTABLE = "raises an exception that cannot be printed, or whose message is huge or has control characters"

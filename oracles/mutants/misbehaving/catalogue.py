@@ -1,13 +1,13 @@
-"""All misbehaving implementations by name, loaded as `oracles.mutants.load:NAME`; docs/campaigns.md lists the kinds."""
+"""All misbehaving implementations by name, loaded as `mhc.oracles.mutants.load:NAME`; docs/campaigns.md lists the kinds."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from oracles.mutants.misbehaving.calls import CALLS
-from oracles.mutants.misbehaving.cuda import CUDA
-from oracles.mutants.misbehaving.processes import PROCESSES
-from oracles.mutants.misbehaving.record import Misbehaviour
-from oracles.mutants.misbehaving.state import STATE
+from mhc.oracles.mutants.misbehaving.calls import CALLS
+from mhc.oracles.mutants.misbehaving.cuda import CUDA
+from mhc.oracles.mutants.misbehaving.processes import PROCESSES
+from mhc.oracles.mutants.misbehaving.record import Misbehaviour
+from mhc.oracles.mutants.misbehaving.state import STATE
 
 ON_CPU: tuple[Misbehaviour, ...] = CALLS + PROCESSES + STATE
 MISBEHAVING: Mapping[str, Misbehaviour] = MappingProxyType({one.name: one for one in ON_CPU + CUDA})

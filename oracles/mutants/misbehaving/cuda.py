@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from oracles.mutants.misbehaving.record import Misbehaviour
+from mhc.oracles.mutants.misbehaving.record import Misbehaviour
 
 ASSERTS = "fails an assertion on the device, which shows only when something waits for it"
 WRITES = "writes to memory of the device that is not its own"

@@ -15,7 +15,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-from oracles.mutants.misbehaving.record import Misbehaviour, many_tokens
+from mhc.oracles.mutants.misbehaving.record import Misbehaviour, many_tokens
 
 ENDS = "ends its process: os._exit, abort, a segmentation fault, a signal without a name, SIGKILL"
 GROUP = "sends a signal to its process group"

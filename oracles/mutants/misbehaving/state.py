@@ -16,7 +16,7 @@ from typing import NoReturn
 import numpy as np
 import torch
 
-from oracles.mutants.misbehaving.record import Misbehaviour
+from mhc.oracles.mutants.misbehaving.record import Misbehaviour
 
 SETTINGS = "leaves settings of PyTorch changed, the recursion limit, NumPy's errors, the working folder or standard streams, or seeds generators"
 PROCESS = "changes umask, environment or sys.path of its process"

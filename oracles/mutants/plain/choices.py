@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from oracles.mutants.plain.edit import edit
+from mhc.oracles.mutants.plain.edit import edit
 
 _ce = partial(edit, "cross_entropy", "cross_entropy")
 _linear = partial(edit, "linear_cross_entropy", "cross_entropy")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from oracles.mutants.record import Mutant
+from mhc.oracles.mutants.record import Mutant
 
 
 def edit(base: str, file: str, name: str, bug: str, old: str, new: str, **more: Any) -> Mutant:

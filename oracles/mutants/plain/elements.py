@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from oracles.mutants.plain.edit import edit
+from mhc.oracles.mutants.plain.edit import edit
 
 _swiglu = partial(edit, "swiglu", "gated")
 _geglu = partial(edit, "geglu", "gated")

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from oracles.mutants.plain.edit import edit
+from mhc.oracles.mutants.plain.edit import edit
 
 _post = partial(edit, "mhc_post_transposed", "mhc_family")
 _layer = partial(edit, "mhc_layer", "mhc_family")

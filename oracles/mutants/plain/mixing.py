@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from oracles.mutants.plain.edit import edit
+from mhc.oracles.mutants.plain.edit import edit
 
 _attention = partial(edit, "attention", "attention")
 _post = partial(edit, "mhc_post", "by_hand")

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from oracles.mutants.plain.edit import edit
+from mhc.oracles.mutants.plain.edit import edit
 
 _rms = partial(edit, "rms_norm", "rms_norm")
 _rms_tiles = partial(edit, "rms_norm", "tiles")
