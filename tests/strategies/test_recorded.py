@@ -14,4 +14,4 @@ def test_cases_are_the_recorded_ones() -> None:
     """A new module of strategies needs cases that reach it."""
     assert recorded.recorded() == json.loads(recorded.FILE.read_text(encoding="utf-8")), recorded.COMMAND
     found = {path.stem for path in Path(*mhc.strategies.__path__).glob("*.py")} - {"__init__", "choice", "rounds"}
-    assert found == {module.__name__.removeprefix("strategies.") for module in DRAWN}
+    assert found == {module.__name__.removeprefix("mhc.strategies.") for module in DRAWN}
