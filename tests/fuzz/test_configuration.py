@@ -20,6 +20,7 @@ from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.run import run_campaign
 from mhc.fuzz.cli.settings import Settings
 from mhc.fuzz.findings.finding import finding
+from mhc.fuzz.report.live import LiveServer
 from mhc.oracles.verdict import Verdict, failed, passed
 from tests.fuzz.test_minimise import stubs
 from tests.support.helpers import ROOT
@@ -258,7 +259,7 @@ def listed(project: Path, **more: str) -> None:
     own(project, "[[known]]\n" + "\n".join(f"{key} = {json.dumps(value)}" for key, value in entry.items()))
 
 
-def test_a_known_finding_fails_no_report(project: Path) -> None:
+def test_a_known_finding_fails_no_report(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.create(project / FILE)
     store.set_meta(device="cpu", seed=1, implementations=[{"name": "manual", "spec": "manual"}])
     id_, found = document("manual", "dx", "value", "dx[0] = 1, float64 0, bound 0")
@@ -269,6 +270,10 @@ def test_a_known_finding_fails_no_report(project: Path) -> None:
     output = fuzz("report", ".", status=2)  # nothing was judged, and no finding is new
     assert "known: manual: dx: value (bound): waits for a release (#12)" in output
     assert "# known: manual: dx: value (bound) (#12)" in fuzz("--show-config")
+    pages = list[str]()
+    monkeypatch.setattr(LiveServer, "serve_forever", lambda server: pages.append(server.report.answer().body.decode()))
+    fuzz("serve", ".")
+    assert "waits for a release (#12)" in pages[0]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from mhc.fuzz.campaign.store import FILE, StoreError
+from mhc.fuzz.cli.configuration import known_here
 from mhc.fuzz.report.live import LiveServer
 from mhc.terminal import safe
 
@@ -25,7 +26,7 @@ def serve(run: Path, port: int) -> None:
     if not (run / FILE).is_file():
         raise click.UsageError(f"{run}: is no run's folder; it has no {FILE}")
     try:
-        server = LiveServer(run, port)
+        server = LiveServer(run, port, known_here())
     except (StoreError, sqlite3.DatabaseError) as error:
         raise click.UsageError(f"{run}: {error}") from error
     except OSError as error:

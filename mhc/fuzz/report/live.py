@@ -5,6 +5,7 @@ import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from mhc.fuzz.campaign.store import StoreError
+from mhc.fuzz.findings.known_issues import KnownIssue
 from mhc.fuzz.report.page import Live, page
 from mhc.fuzz.report.snapshot import read_folder
 from mhc.fuzz.report.stored_run import Run
@@ -52,8 +54,8 @@ class LiveReport:
         OSError, StoreError, sqlite3.DatabaseError: the run cannot be read.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, known_issues: Sequence[KnownIssue] | None = None) -> None:
+        self._folder, self._known_issues = folder, known_issues
         self._lock = threading.Lock()
         self._told: tuple[int, float] | None = None  # the number of the last leg, and its seconds
         self._changed = float("-inf")
@@ -73,7 +75,7 @@ class LiveReport:
             return self._answer
 
     def _rendered(self) -> Answer:
-        run = read_folder(self._folder)
+        run = read_folder(self._folder, self._known_issues)
         told = (run.legs[-1].number, run.legs[-1].seconds) if run.legs else None
         if self._told is not None and told != self._told:
             self._changed = time.monotonic()
@@ -160,7 +162,7 @@ class LiveServer(ThreadingHTTPServer):
     """Serves a run at `url`, on this machine only.
 
     Args:
-        port: 0 for one that is free.
+        port: 0 for one that is free. known_issues: as for `read_folder`.
 
     Raises:
         OSError: the port is taken. Also as for `LiveReport`.
@@ -173,8 +175,8 @@ class LiveServer(ThreadingHTTPServer):
         )
     }
 
-    def __init__(self, folder: Path, port: int = 0) -> None:
-        self.report = LiveReport(folder)
+    def __init__(self, folder: Path, port: int = 0, known_issues: Sequence[KnownIssue] | None = None) -> None:
+        self.report = LiveReport(folder, known_issues)
         super().__init__((HOST, port), _Handler)
         chosen = self.server_address[1]
         self.url = f"http://{HOST}:{chosen}/"
