@@ -84,11 +84,11 @@ def operation(op: str, dtype: str) -> Callable[[Any, Any], Any]:
     return division
 
 
-def _truncmod(a: int, b: int) -> int:
-    return a - b * _truncdiv(a, b)
+def truncmod(a: int, b: int) -> int:
+    return a - b * truncdiv(a, b)
 
 
-def _truncdiv(a: int, b: int) -> int:
+def truncdiv(a: int, b: int) -> int:
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
@@ -107,8 +107,8 @@ _DIVIDE: Mapping[str, Callable[[Any, Any], Any]] = {
     "//": operator.floordiv,
     "%": operator.mod,
     "/": operator.truediv,
-    "truncdiv": _truncdiv,
-    "truncmod": _truncmod,
+    "truncdiv": truncdiv,
+    "truncmod": truncmod,
 }
 UNARY: Mapping[str, Callable[[Any], Any]] = {
     "-": operator.neg,

@@ -44,11 +44,14 @@ def poisoned(buffer: Buffer) -> np.ndarray[Any, Any]:
     return raw.view(_DTYPES[buffer.dtype]).reshape(buffer.shape)
 
 
-def evaluate(program: Program, given: Mapping[str, np.ndarray[Any, Any]] | None = None) -> dict[str, np.ndarray[Any, Any]]:
+def evaluate(
+    program: Program, given: Mapping[str, np.ndarray[Any, Any]] | None = None, machine: "type[Machine] | None" = None
+) -> dict[str, np.ndarray[Any, Any]]:
     """Return the elements of the outputs, by name.
 
     Args:
         given: the parameters before the program runs; by default `inputs_of`.
+        machine: what makes functions of nodes; by default `Machine`.
 
     Raises:
         Invalid: an index out of bounds, a division by 0, a signed overflow, an element read that nobody wrote, a float
@@ -63,10 +66,10 @@ def evaluate(program: Program, given: Mapping[str, np.ndarray[Any, Any]] | None 
         else:
             memory[one.name] = [0 if one.zeroed else None] * one.size
     memory["#"] = 0
-    machine = _Machine(program)
-    body = machine.block(program.body)
+    made = (machine or Machine)(program)
+    body = made.block(program.body)
     for block in np.ndindex(*program.grid):
-        machine.order.block = block
+        made.order.block = block
         for axis, index in enumerate(block):
             memory[block_name(axis)] = index
         for one in program.buffers:
@@ -89,7 +92,7 @@ def block_name(axis: int) -> str:
     return ("bx", "by", "bz")[axis]
 
 
-class _Machine:
+class Machine:
     """Makes Python functions of the nodes of a program."""
 
     def __init__(self, program: Program) -> None:
@@ -179,7 +182,7 @@ class _Machine:
         return run
 
     def _store(self, node: grammar.Store) -> _Run:
-        place, value, name = self._place(node.buffer, node.at), self._value(node.value, node.buffer), node.buffer
+        place, value, name = self.place(node.buffer, node.at), self._value(node.value, node.buffer), node.buffer
         if self._buffers[name].scope == "global" and not self._buffers[name].written:
             raise Invalid(f"{name} is an input")
         self.order.may_store(name, node.at, self._loops)
@@ -193,7 +196,7 @@ class _Machine:
         return store
 
     def _atomic_add(self, node: grammar.AtomicAdd) -> _Run:
-        place, value, name = self._place(node.buffer, node.at), self._value(node.value, node.buffer), node.buffer
+        place, value, name = self.place(node.buffer, node.at), self._value(node.value, node.buffer), node.buffer
         buffer = self._buffers[name]
         if not (buffer.scope == "global" and buffer.zeroed and self._loops):
             raise Invalid(f"an atomic addition to {name}, or outside of T.Parallel")
@@ -215,7 +218,7 @@ class _Machine:
             raise Invalid(f"a condition of {self._dtype(node)}")
         return self.expression(node)
 
-    def _place(self, name: str, at: Sequence[Expr]) -> _Run:
+    def place(self, name: str, at: Sequence[Expr]) -> _Run:
         shape = self._buffers[name].shape
         if len(shape) != len(at):
             raise Invalid(f"{name} has {len(shape)} axes")
@@ -261,7 +264,7 @@ class _Machine:
         raise AssertionError(node)
 
     def _load(self, node: grammar.Load) -> _Run:
-        name, place, read = node.buffer, self._place(node.buffer, node.at), self.order.read
+        name, place, read = node.buffer, self.place(node.buffer, node.at), self.order.read
         self.order.may_load(name, node.at, self._loops)
 
         def load(memory: _Env) -> Any:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.environment import tilelang_unmet
-from mhc.programs import tilelang_c, tilelang_cuda
+from mhc.programs import tilelang_c, tilelang_cuda, tvm_arithmetic
 from mhc.programs.grammar import Program
 from mhc.programs.tilelang_lower import CompileError, Run, release
 
@@ -26,7 +26,7 @@ class ProgramTarget:
         release: returns the compiler's version.
         lower: returns what the compiler generates; raises `CompileError`. prepare: makes it ready to run
             (`mhc.programs.tilelang_c.prepare`).
-        kind: c or cuda: what may be drawn for it, and which known bugs it has.
+        kind: what may be drawn for it, and which known bugs it has.
         env: environment variables of the process that runs it.
         needs: returns why the installed compiler cannot be used, and what to install; None where it can.
         site: the `site-packages` of another release, which takes the place of the installed one.
@@ -38,7 +38,7 @@ class ProgramTarget:
     release: Callable[[], str]
     lower: Callable[[Program], str]
     prepare: Callable[..., Sequence[Run | CompileError]]
-    kind: Literal["c", "cuda"] = "c"
+    kind: Literal["c", "cuda", "arithmetic"] = "c"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     devices: tuple[str, ...] = ("cpu",)
     schedule: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -70,6 +70,14 @@ _C = ProgramTarget(
     prepare=tilelang_c.prepare,
     needs=partial(tilelang_unmet, pinned=False),
 )
+_ARITHMETIC = replace(
+    _C,
+    name="tilelang-arithmetic",
+    text=tvm_arithmetic.source_of,
+    lower=tvm_arithmetic.lower,
+    prepare=tvm_arithmetic.prepare,
+    kind="arithmetic",
+)
 _CUDA = ProgramTarget(
     name="tilelang-to-cuda",
     dsl="tilelang",
@@ -98,7 +106,7 @@ def _compiles(arch: str) -> ProgramTarget:
 
 CHIPS = ("sm_80", "sm_90", "sm_100")
 TARGETS: Mapping[str, ProgramTarget] = MappingProxyType(
-    {one.name: one for one in (_C, _CUDA, *map(_lowers, CHIPS), *map(_compiles, CHIPS))}
+    {one.name: one for one in (_C, _ARITHMETIC, _CUDA, *map(_lowers, CHIPS), *map(_compiles, CHIPS))}
 )
 """By name."""
 

@@ -46,7 +46,7 @@ def _normalised(message: str) -> str:
 
 
 @functools.cache
-def _tilelang() -> Any:
+def tilelang() -> Any:
     import tilelang  # noqa: PLC0415 - the rest of the package needs no TileLang
 
     logging.getLogger("tilelang").setLevel(logging.CRITICAL + 1)  # it logs all of its own source at each refusal
@@ -55,13 +55,13 @@ def _tilelang() -> Any:
 
 def release() -> str:
     """Return the release that is installed."""
-    return str(_tilelang().__version__)
+    return str(tilelang().__version__)
 
 
 @functools.cache
 def takes_is_cpu() -> bool:
     """Return whether `T.Kernel` is told that it is for the CPU; later releases see it from the target."""
-    return "is_cpu" in inspect.signature(_tilelang().language.Kernel).parameters
+    return "is_cpu" in inspect.signature(tilelang().language.Kernel).parameters
 
 
 def build(text: str) -> Any:
@@ -72,7 +72,7 @@ def build(text: str) -> Any:
     """
     name = f"<program {next(_numbers)}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    scope: dict[str, Any] = {"T": _tilelang().language}
+    scope: dict[str, Any] = {"T": tilelang().language}
     try:
         exec(compile(text, name, "exec"), scope)  # noqa: S102 - text of ours
     except Exception as error:
@@ -85,7 +85,7 @@ def build(text: str) -> Any:
 @contextmanager
 def target(kind: str | Mapping[str, str], configs: Mapping[str, bool | int]) -> Iterator[Any]:
     """Enter a target and pass configs for the block."""
-    tvm = _tilelang().tvm
+    tvm = tilelang().tvm
     with tvm.transform.PassContext(opt_level=3, config=dict(configs)), tvm.target.Target(kind) as entered:
         yield entered
 
@@ -99,6 +99,6 @@ def lowered(text: str, kind: str | Mapping[str, str], configs: Mapping[str, bool
     function = build(text)
     try:
         with target(kind, configs) as entered:
-            return _tilelang().lower(function, target=entered, enable_host_codegen=False, enable_device_compile=False)
+            return tilelang().lower(function, target=entered, enable_host_codegen=False, enable_device_compile=False)
     except Exception as error:
         raise CompileError("lower", f"{type(error).__name__}: {error}") from error

@@ -25,7 +25,7 @@ from mhc.programs.grammar import Program
 from mhc.programs.known import is_before, known
 from mhc.programs.minimise import search
 from mhc.programs.targets import ProgramTarget
-from mhc.strategies.programs.programs import CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
+from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
 from mhc.strategies.rounds import quiet
 
 CHECKS, SECONDS = 300, 20.0
@@ -152,6 +152,8 @@ class Programs:
 def _features(target: ProgramTarget) -> Features:
     if target.kind == "cuda":
         return GPU
+    if target.kind == "arithmetic":
+        return ARITHMETIC
     return CPU_BEFORE_VECTORS if is_before(target.release(), "0.1.9") else CPU
 
 

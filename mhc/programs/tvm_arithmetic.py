@@ -1,0 +1,313 @@
+"""TVM's arithmetic on a program's integer expressions, without the rest of the compiler: thousands of expressions a second.
+
+Each index, condition and value of integers goes through what TileLang's passes call on it: `Analyzer.simplify`, then
+
+- a condition: `can_prove` of it and of its contrary;
+- an index: the flat index through `iter_map_simplify`, as `FlattenBuffer` does;
+- any: `const_int_bound`.
+
+The evaluator then runs the program with what came out, so that a wrong rewriting is a wrong value. TVM's arithmetic takes
+signed integers to be unbounded, and so they are here; a program that overflows is not judged at all.
+"""
+
+import functools
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mhc.programs import arithmetic, grammar
+from mhc.programs.evaluate import Machine, evaluate
+from mhc.programs.grammar import Expr, Program
+from mhc.programs.tilelang_lower import CompileError, Run, tilelang
+from mhc.programs.tilelang_text import render
+
+Term = Any
+"""An expression of TVM's."""
+_Env = dict[str, Any]
+
+
+def source_of(program: Program) -> str:
+    """Return the text of the program."""
+    return render(program)
+
+
+def lower(program: Program) -> str:
+    """Return each expression that changes, and what becomes of it, a line each.
+
+    Raises:
+        CompileError: TVM refuses one.
+    """
+    machine = _Rewritten(program)
+    machine.block(program.body)
+    return "\n".join(machine.lines) + "\n"
+
+
+def prepare(
+    programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True
+) -> list[Run | CompileError]:
+    """Return what runs each program with its expressions rewritten. The other arguments make no difference."""
+    return [partial(_run, one) for one in programs]
+
+
+def _run(program: Program) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        return evaluate(program, machine=_Rewritten)
+    except arithmetic.Invalid as error:  # the program is valid, so what was made of it is not
+        raise CompileError("run", str(error)) from error
+
+
+class _Rewritten(Machine):
+    """Makes Python functions of a program's nodes, and of integer expressions after TVM has rewritten them."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.lines: list[str] = []
+        self._ranges = {one.var: (one.begin, one.extent) for one in grammar.walk(program) if isinstance(one, grammar.For)}
+        self._ranges |= {name: (0, extent) for name, extent in zip(("bx", "by", "bz"), program.grid, strict=False)}
+
+    def expression(self, node: Expr) -> Callable[[_Env], Any]:
+        if isinstance(node, (grammar.Const, grammar.Var, grammar.Load)) or not self._is_integral(node):
+            return super().expression(node)
+        return self._rewritten(node, lambda terms, term: _simplified(terms, term, proves=self._dtype(node) == "bool"))
+
+    def place(self, name: str, at: Sequence[Expr]) -> Callable[[_Env], int]:
+        buffer = self._buffers[name]
+        flat = at[0]
+        for index, size in zip(at[1:], buffer.shape[1:], strict=True):
+            flat = grammar.Binary("+", grammar.Binary("*", flat, grammar.Const(size)), index)
+        if isinstance(flat, (grammar.Const, grammar.Var, grammar.Load)) or not self._is_integral(flat):
+            return super().place(name, at)
+        return self._rewritten(flat, _iter_map, buffer.size)
+
+    def _is_integral(self, node: Expr) -> bool:
+        """Return whether TVM's arithmetic may rewrite an expression: all of it but its loads is of integers and bool."""
+        if isinstance(node, grammar.Bits) or self._dtype(node) in grammar.FLOATS:
+            return False
+        return isinstance(node, grammar.Load) or all(map(self._is_integral, _operands(node)))
+
+    def _rewritten(self, node: Expr, rewrite: Callable[["_Terms", Term], Term], size: int = 0) -> Callable[[_Env], Any]:
+        """Return what computes an expression after a rewriting.
+
+        Args:
+            size: of the buffer that it is an index of: a value that is none is invalid.
+        """
+        terms = _Terms(self._ranges, self._dtype)
+        try:
+            term = terms.term(node)
+            after = rewrite(terms, term)
+        except Exception as error:
+            raise CompileError("lower", f"{type(error).__name__}: {error}") from error
+        if str(after) != str(term):
+            self.lines.append(f"{term}  ->  {after}")
+        run = _computed(after, {name: super(_Rewritten, self).expression(one) for name, one in terms.opaque.items()})
+        fit = _wrapped(self._dtype(node))
+
+        def compute(memory: _Env) -> Any:
+            value = fit(run(memory))
+            if size and not 0 <= value < size:
+                raise arithmetic.Invalid(f"there is no element {value} of {size}")
+            return value
+
+        return compute
+
+
+@dataclass
+class _Terms:
+    """Makes TVM's expressions of a program's.
+
+    Attributes:
+        ranges: of loops and blocks, as begin and extent. dtype: returns an expression's.
+        opaque: by the name of the variable that stands for it, a load or a variable.
+    """
+
+    ranges: Mapping[str, tuple[int, int]]
+    dtype: Callable[[Expr], str]
+    opaque: dict[str, Expr] = field(default_factory=dict)
+    loops: dict[Term, Any] = field(default_factory=dict)
+    _made: dict[Expr, Term] = field(default_factory=dict)
+
+    def term(self, node: Expr) -> Term:
+        """Return an expression as the front end makes it, with its folding of constants."""
+        tir = _tir()
+        dtype = self.dtype(node)
+        match node:
+            case grammar.Const():
+                return tir.const(int(node.value), dtype)
+            case grammar.Var() | grammar.Load():
+                return self._variable(node, dtype)
+            case grammar.Unary():
+                return _UNARY[node.op](self.term(node.a))
+            case grammar.Cast():
+                return self.term(node.a).astype(dtype)
+            case grammar.Select():
+                return tir.Select(*map(self.term, (node.condition, node.a, node.b)))
+            case grammar.Binary():
+                return _binary(node.op)(self.term(node.a), self.term(node.b))
+        raise AssertionError(node)
+
+    def _variable(self, node: grammar.Var | grammar.Load, dtype: str) -> Term:
+        if node not in self._made:
+            tvm = tilelang().tvm
+            name = node.name if isinstance(node, grammar.Var) else f"{node.buffer}{len(self.opaque)}"
+            self._made[node] = _tir().Var(name, dtype)
+            self.opaque[name] = node
+            if isinstance(node, grammar.Var) and name in self.ranges:
+                begin, extent = self.ranges[name]
+                self.loops[self._made[node]] = tvm.ir.Range.from_min_extent(begin, extent)
+        return self._made[node]
+
+    def analyzer(self) -> Any:
+        """Return an analyzer that knows the ranges of loops."""
+        made = tilelang().tvm.arith.Analyzer()
+        for one, range_ in self.loops.items():
+            made.bind(one, range_)
+        return made
+
+
+def _simplified(terms: _Terms, term: Term, *, proves: bool = False) -> Term:
+    """Return an expression simplified, within the bounds that are found for it."""
+    tir, analyzer = _tir(), terms.analyzer()
+    after = analyzer.simplify(term)
+    if proves:
+        if analyzer.can_prove(term):
+            return tir.const(True, "bool")
+        return tir.const(False, "bool") if analyzer.can_prove(tir.Not(term)) else after
+    bound = analyzer.const_int_bound(term)
+    limits = grammar.range_of("int32")
+    least, most = max(limits[0], bound.min_value), min(limits[1], bound.max_value)
+    if term.dtype != "int32" or (least, most) == limits:
+        return after
+    return tir.Min(tir.Max(after, tir.const(least, "int32")), tir.const(most, "int32"))
+
+
+def _iter_map(terms: _Terms, term: Term) -> Term:
+    """Return a flat index as `FlattenBuffer` simplifies it."""
+    arith = tilelang().tvm.arith
+    level = arith.iter_affine_map.IterMapLevel.Surjective
+    (after,) = arith.iter_map_simplify([terms.analyzer().simplify(term)], terms.loops, True, level)
+    return after
+
+
+def _tir() -> Any:
+    tvm = tilelang().tvm
+    return tvm.tirx if hasattr(tvm, "tirx") else tvm.tir  # its name since TileLang 0.1.10 or so
+
+
+def _operands(node: Expr) -> tuple[Any, ...]:
+    return () if isinstance(node, grammar.Load) else grammar.children(node)
+
+
+@functools.cache
+def _binary(op: str) -> Callable[[Term, Term], Term]:
+    tir = _tir()
+    made = {
+        "min": tir.min,
+        "max": tir.max,
+        "truncdiv": tir.truncdiv,
+        "truncmod": tir.truncmod,
+        "and": tir.And,
+        "or": tir.Or,
+        "//": tir.floordiv,
+        "%": tir.floormod,
+        "==": tir.EQ,
+        "!=": tir.NE,
+    }
+    return made.get(op) or _OPERATORS[op]
+
+
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "&": operator.and_,
+    "|": operator.or_,
+    "^": operator.xor,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    **{op: arithmetic.COMPARE[op] for op in ("<", "<=", ">", ">=")},
+}
+_UNARY: Mapping[str, Callable[[Term], Term]] = {
+    "-": operator.neg,
+    "~": operator.invert,
+    "not": lambda a: _tir().Not(a),
+    "abs": lambda a: _tir().abs(a),
+}
+
+
+def _computed(term: Term, opaque: Mapping[str, Callable[[_Env], Any]]) -> Callable[[_Env], Any]:
+    """Return what computes one of TVM's expressions: signed integers unbounded, unsigned ones wrapped.
+
+    Raises:
+        NotImplementedError: it has a node that no simplification of integers makes.
+    """
+    kind = type(term).__name__
+    if kind == "IntImm":
+        value = int(term.value)
+        return lambda memory: value
+    if kind == "Var":
+        return opaque[term.name]
+    if kind == "Cast":
+        convert, inner = arithmetic.converter(term.value.dtype, term.dtype), _computed(term.value, opaque)
+        return lambda memory: convert(inner(memory))
+    name = term.op.name.rpartition(".")[2] if kind == "Call" else kind
+    choice = name in {"Select", "if_then_else"}
+    if not choice and name not in _NODES:
+        raise NotImplementedError(f"a rewritten expression has {name}: {term}")
+    below = term.args if kind == "Call" else [getattr(term, one) for one in _FIELDS.get(kind, ("a", "b"))]
+    operands = [_computed(one, opaque) for one in below]
+    if choice:
+        condition, one, other = operands
+        return lambda memory: one(memory) if condition(memory) else other(memory)
+    compute, fit = _NODES[name], _wrapped(term.dtype)
+    return lambda memory: fit(compute(*(one(memory) for one in operands)))
+
+
+_FIELDS = {"Select": ("condition", "true_value", "false_value"), "Not": ("a",)}
+_NODES: Mapping[str, Callable[..., int]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "FloorDiv": lambda a, b: _divided(operator.floordiv, a, b),
+    "FloorMod": lambda a, b: _divided(operator.mod, a, b),
+    "Div": lambda a, b: _divided(arithmetic.truncdiv, a, b),
+    "Mod": lambda a, b: _divided(arithmetic.truncmod, a, b),
+    "Min": min,
+    "Max": max,
+    "EQ": operator.eq,
+    "NE": operator.ne,
+    "LT": operator.lt,
+    "LE": operator.le,
+    "GT": operator.gt,
+    "GE": operator.ge,
+    "And": lambda a, b: a and b,
+    "Or": lambda a, b: a or b,
+    "Not": operator.not_,
+    "abs": abs,
+    "likely": lambda a: a,
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "bitwise_not": operator.invert,
+    "shift_left": operator.lshift,
+    "shift_right": operator.rshift,
+    "large_uint_imm": lambda low, high: (high << 32) + low,
+}
+
+
+def _divided(divide: Callable[[int, int], int], a: int, b: int) -> int:
+    if b == 0:
+        raise arithmetic.Invalid("a division by 0")
+    return divide(a, b)
+
+
+def _wrapped(dtype: str) -> Callable[[Any], Any]:
+    """Return what makes a value one of a dtype: unsigned integers wrap around."""
+    if dtype in grammar.UNSIGNED:
+        last = grammar.range_of(dtype)[1]
+        return lambda value: value & last
+    return int

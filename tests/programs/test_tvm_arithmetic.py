@@ -1,0 +1,139 @@
+"""TVM's arithmetic on programs: bugs that it has, and no alarm where nothing is rewritten."""
+
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import Phase
+
+from mhc.fuzz.check.program_check import check
+from mhc.oracles.verdict import Status
+from mhc.programs import tvm_arithmetic
+from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, For, If, Load, Program, Select, Store, Unary, Var
+from mhc.programs.targets import TARGETS
+from mhc.programs.tilelang_lower import CompileError
+from mhc.strategies.programs.programs import ARITHMETIC, programs
+from mhc.strategies.rounds import quiet
+from tests.support.needs import needs_tilelang
+
+pytestmark = needs_tilelang
+TARGET = TARGETS["tilelang-arithmetic"]
+I, J = Var("i"), Var("j")
+X = Buffer("x", (4,), "int32", least=-50, most=50)
+BYTES = Buffer("x", (4,), "int8", least=-9, most=-1)
+
+
+def loop(value: Expr, *more: Buffer, begin: int = 0, at: Expr = I) -> Program:
+    """Return a program that sets y[i] to a value, for i from `begin` to 4."""
+    buffers = (*more, Buffer("y", (5,), "int32", written=True))
+    return Program(buffers=buffers, body=(For("serial", "i", 5 - begin, (Store("y", (at,), value),), begin=begin),))
+
+
+def element(index: Expr) -> Expr:
+    return Load("x", (index,))
+
+
+def statuses(program: Program) -> list[Status]:
+    return [one.status for one in check(TARGET, program)]
+
+
+@pytest.mark.parametrize(
+    ("program", "line"),
+    [
+        (loop(element(Binary("%", Binary("-", Const(1), I), Const(4))), X), "(1 - i) % 4  ->  i % -4 * -1"),
+        (loop(element(Binary("//", Binary("-", Const(7), I), Const(2))), X), "(7 - i) // 2  ->  "),
+        (
+            loop(
+                Select(Binary(">", Cast("int32", Cast("uint8", element(Const(1)))), Const(200)), Const(1), Const(0)), BYTES
+            ),
+            "->  T.min(T.max(0, 0), 1)",
+        ),
+    ],
+    ids=["index counts down", "quotient counts down", "narrowing cast"],
+)
+def test_what_it_rewrites_wrongly_is_a_wrong_value(program: Program, line: str) -> None:
+    assert statuses(program) == [Status.FAIL]
+    assert line in tvm_arithmetic.lower(program)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        loop(element(Binary("%", Binary("+", I, Const(4)), Const(4))), X),
+        loop(element(Binary("//", Binary("+", I, Const(3)), Const(2))), X, begin=1),
+        loop(Select(Binary("<", I, Const(9)), Binary("*", element(Binary("min", I, Const(3))), Const(2)), Const(7)), X),
+        loop(Unary("-", Binary("truncdiv", element(Const(2)), Const(3))), X, at=Binary("-", Const(4), I)),
+    ],
+)
+def test_what_it_rewrites_rightly_passes(program: Program) -> None:
+    assert statuses(program) == [Status.PASS]
+    assert "->" in tvm_arithmetic.lower(program)
+
+
+def test_a_flat_index_has_all_axes() -> None:
+    buffers = (Buffer("y", (3, 4), "int32", written=True),)
+    store = Store("y", (Binary("-", Const(2), I), Binary("%", Binary("+", J, Const(1)), Const(4))), Binary("+", I, J))
+    program = Program(buffers=buffers, body=(For("serial", "i", 3, (For("serial", "j", 4, (store,)),)),))
+    assert statuses(program) == [Status.PASS]
+    assert "(2 - i) * 4 + (j + 1) % 4" in tvm_arithmetic.lower(program)
+
+
+def drawn(count: int) -> list[Program]:
+    found: list[Program] = []
+
+    def keep(program: Program) -> None:
+        found.append(program)
+
+    hypothesis.seed(3)(quiet(count, phases=(Phase.generate,))(hypothesis.given(programs(ARITHMETIC))(keep)))()
+    return found
+
+
+def test_nothing_is_found_where_nothing_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the front end folds of constants is left: those programs are refused, not wrong."""
+    monkeypatch.setattr(tvm_arithmetic, "_simplified", lambda terms, term, proves=False: term)
+    monkeypatch.setattr(tvm_arithmetic, "_iter_map", lambda terms, term: term)
+    verdicts = [one for program in drawn(60) for one in check(TARGET, program)]
+    assert [one for one in verdicts if one.status is Status.FAIL and one.oracle == "evaluator"] == []
+    assert sum(one.status is Status.PASS for one in verdicts) > 40
+
+
+def _halved(terms: Any, term: Any) -> Any:
+    return term // 2
+
+
+def _beyond(terms: Any, term: Any) -> Any:
+    return term + 99
+
+
+@pytest.mark.parametrize(
+    ("wrong", "symptom"), [(_halved, "wrong value"), (_beyond, "there is no element N of N")], ids=["another", "none"]
+)
+def test_an_index_that_is_rewritten_wrongly_is_found(wrong: Any, symptom: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tvm_arithmetic, "_iter_map", wrong)
+    (verdict,) = check(TARGET, loop(Const(1), at=Binary("-", Const(4), I)))
+    assert (verdict.status, verdict.symptom) == (Status.FAIL, symptom)
+
+
+def test_a_condition_that_is_proved_wrongly_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    branch = If(Binary("<", I, Const(2)), (Store("y", (I,), Const(1)),), (Store("y", (I,), Const(2)),))
+    program = Program(buffers=(Buffer("y", (5,), "int32", written=True),), body=(For("serial", "i", 5, (branch,)),))
+    assert statuses(program) == [Status.PASS]
+    true = tvm_arithmetic._simplified
+    monkeypatch.setattr(
+        tvm_arithmetic, "_simplified", lambda terms, term, proves=False: true(terms, term <= 9, proves=proves)
+    )
+    assert statuses(program) == [Status.FAIL]
+
+
+def test_an_expression_that_tvm_refuses_is_a_finding() -> None:
+    zero = loop(Cast("int32", Unary("-", Const(0, "uint16"))))
+    (verdict,) = check(TARGET, zero)
+    assert (verdict.status, verdict.subject) == (Status.FAIL, "lower")
+    with pytest.raises(CompileError, match="cannot make uint from negative value"):
+        tvm_arithmetic.lower(zero)
+
+
+def test_a_node_that_no_rewriting_makes_is_an_error() -> None:
+    terms = tvm_arithmetic._Terms({}, lambda node: "int32")
+    with pytest.raises(NotImplementedError, match="a rewritten expression has"):
+        tvm_arithmetic._computed(tvm_arithmetic._tir().Broadcast(terms.term(Const(1)), 4), {})
