@@ -33,6 +33,19 @@ def element(index: Expr) -> Expr:
     return Load("x", (index,))
 
 
+WRAPPED = Cast("int32", Cast("uint8", element(Const(1))))
+QUOTIENT = Program(
+    buffers=(Buffer("x", (1,), "int64", least=-9, most=9), Buffer("y", (1,), "bool", written=True)),
+    body=(
+        Store(
+            "y",
+            (Const(0),),
+            Binary(">", Binary("//", element(Const(0)), Const(3, "int64")), Const(3074457345618258602, "int64")),
+        ),
+    ),
+)
+
+
 def statuses(program: Program) -> list[Status]:
     return [one.status for one in check(TARGET, program)]
 
@@ -42,14 +55,10 @@ def statuses(program: Program) -> list[Status]:
     [
         (loop(element(Binary("%", Binary("-", Const(1), I), Const(4))), X), "(1 - i) % 4  ->  i % -4 * -1"),
         (loop(element(Binary("//", Binary("-", Const(7), I), Const(2))), X), "(7 - i) // 2  ->  "),
-        (
-            loop(
-                Select(Binary(">", Cast("int32", Cast("uint8", element(Const(1)))), Const(200)), Const(1), Const(0)), BYTES
-            ),
-            "->  T.min(T.max(0, 0), 1)",
-        ),
+        (loop(Select(Binary(">", WRAPPED, Const(200)), Const(1), Const(0)), BYTES), "->  T.min(T.max(0, 0), 1)"),
+        (QUOTIENT, "->  T.int64(-9223372036854775808) < x0"),
     ],
-    ids=["index counts down", "quotient counts down", "narrowing cast"],
+    ids=["index counts down", "quotient counts down", "narrowing cast", "quotient compared"],
 )
 def test_what_it_rewrites_wrongly_is_a_wrong_value(program: Program, line: str) -> None:
     assert statuses(program) == [Status.FAIL]
