@@ -16,7 +16,7 @@ from types import ModuleType
 def folders_of(package: str, file: str) -> list[str]:
     """Return the `__path__` of a package, from the `__name__` and `__file__` of its `__init__.py`.
 
-    In a checkout that is the folder at top level, so that tracebacks name one file, also in a copy that has no links but
+    In a checkout that is the folder at top level, where there is one, so that tracebacks name one file, also in a copy that has no links but
     each folder twice. Under its former name a package has no folder: its modules are those of the present name.
     """
     present, _, name = package.rpartition(".")
@@ -26,7 +26,8 @@ def folders_of(package: str, file: str) -> list[str]:
         return []
     folder = Path(file).parent
     root = folder.parent.parent
-    return [str(root / name if (root / "pyproject.toml").is_file() else folder)]
+    top = root / name
+    return [str(top if (root / "pyproject.toml").is_file() and top.is_dir() else folder)]
 
 
 class _FormerNames(MetaPathFinder, Loader):

@@ -40,7 +40,12 @@ def test_each_module_is_loaded_once_from_the_folder_at_top_level(links: bool, tm
 
 
 def test_an_installed_package_is_in_its_own_folder(tmp_path: Path) -> None:
+    """Also in a source archive, which has a pyproject.toml, and no folder at top level."""
     assert folders_of("mhc.oracles", str(tmp_path / "mhc/oracles/__init__.py")) == [str(tmp_path / "mhc/oracles")]
+    (tmp_path / "pyproject.toml").touch()
+    assert folders_of("mhc.oracles", str(tmp_path / "mhc/oracles/__init__.py")) == [str(tmp_path / "mhc/oracles")]
+    (tmp_path / "oracles").mkdir()
+    assert folders_of("mhc.oracles", str(tmp_path / "mhc/oracles/__init__.py")) == [str(tmp_path / "oracles")]
 
 
 def test_a_former_name_of_an_implementation_loads_it() -> None:
