@@ -16,9 +16,9 @@ from types import ModuleType
 def folders_of(package: str, file: str) -> list[str]:
     """Return the `__path__` of a package, from the `__name__` and `__file__` of its `__init__.py`.
 
-    In a checkout that is the folder at top level, so that tracebacks name one file, also in a copy that has no links but each
-    folder twice. A source archive has the folder in `mhc` alone. Under its former name a package has no folder: its modules are
-    those of the present name.
+    In a checkout that is the folder at top level, so that tracebacks name one file, also in a copy that has no links but
+    each folder twice. A source archive has the folder in `mhc` alone. Under its former name a package has no folder: its
+    modules are those of the present name.
     """
     present, _, name = package.rpartition(".")
     if not present:
