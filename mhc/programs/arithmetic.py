@@ -60,8 +60,8 @@ def operation(op: str, dtype: str) -> Callable[[Any, Any], Any]:
     if dtype == "bool" or (floating and op not in {"+", "-", "*", "/", "min", "max"}) or (op == "/" and not floating):
         raise Invalid(f"{op} of {dtype}")
     fit = fitting(dtype)
-    if op in _PLAIN:
-        plain = _PLAIN[op]
+    if op in PLAIN:
+        plain = PLAIN[op]
         return lambda a, b: fit(plain(a, b))
     if op in {"<<", ">>"}:
         bits, left = bits_of(dtype), op == "<<"
@@ -74,7 +74,7 @@ def operation(op: str, dtype: str) -> Callable[[Any, Any], Any]:
             return fit(a << b if left else a >> b)
 
         return shift
-    divide = _DIVIDE[op]
+    divide = DIVIDE[op]
 
     def division(a: Any, b: Any) -> Any:
         if b == 0:
@@ -84,16 +84,16 @@ def operation(op: str, dtype: str) -> Callable[[Any, Any], Any]:
     return division
 
 
-def truncmod(a: int, b: int) -> int:
-    return a - b * truncdiv(a, b)
+def _truncmod(a: int, b: int) -> int:
+    return a - b * _truncdiv(a, b)
 
 
-def truncdiv(a: int, b: int) -> int:
+def _truncdiv(a: int, b: int) -> int:
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-_PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {
+PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -103,12 +103,12 @@ _PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {
     "|": operator.or_,
     "^": operator.xor,
 }
-_DIVIDE: Mapping[str, Callable[[Any, Any], Any]] = {
+DIVIDE: Mapping[str, Callable[[Any, Any], Any]] = {
     "//": operator.floordiv,
     "%": operator.mod,
     "/": operator.truediv,
-    "truncdiv": truncdiv,
-    "truncmod": truncmod,
+    "truncdiv": _truncdiv,
+    "truncmod": _truncmod,
 }
 UNARY: Mapping[str, Callable[[Any], Any]] = {
     "-": operator.neg,

@@ -73,10 +73,10 @@ _C = ProgramTarget(
 _ARITHMETIC = replace(
     _C,
     name="tilelang-arithmetic",
-    text=tvm_arithmetic.source_of,
     lower=tvm_arithmetic.lower,
     prepare=tvm_arithmetic.prepare,
     kind="arithmetic",
+    devices=("cpu", "cuda"),  # either will do, so it is taken only by name
 )
 _CUDA = ProgramTarget(
     name="tilelang-to-cuda",

@@ -1,4 +1,4 @@
-"""TVM's arithmetic on a program's integer expressions, without the rest of the compiler: thousands of expressions a second.
+"""TVM's arithmetic on a program's integer expressions, without the rest of the compiler.
 
 Each index, condition and value of integers goes through what TileLang's passes call on it: `Analyzer.simplify`, then
 
@@ -21,19 +21,16 @@ from typing import Any
 import numpy as np
 
 from mhc.programs import arithmetic, grammar
-from mhc.programs.evaluate import Machine, evaluate
+from mhc.programs.evaluate import Machine, block_name, evaluate
 from mhc.programs.grammar import Expr, Program
 from mhc.programs.tilelang_lower import CompileError, Run, tilelang
-from mhc.programs.tilelang_text import render
 
 Term = Any
 """An expression of TVM's."""
 _Env = dict[str, Any]
-
-
-def source_of(program: Program) -> str:
-    """Return the text of the program."""
-    return render(program)
+_Run = Callable[[_Env], Any]
+_LEAVES = (grammar.Const, grammar.Var, grammar.Load)
+"""What nothing rewrites."""
 
 
 def lower(program: Program) -> str:
@@ -57,7 +54,7 @@ def prepare(
 def _run(program: Program) -> dict[str, np.ndarray[Any, Any]]:
     try:
         return evaluate(program, machine=_Rewritten)
-    except arithmetic.Invalid as error:  # the program is valid, so what was made of it is not
+    except (arithmetic.Invalid, ZeroDivisionError) as error:  # the program is valid, so what was made of it is not
         raise CompileError("run", str(error)) from error
 
 
@@ -67,11 +64,17 @@ class _Rewritten(Machine):
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.lines: list[str] = []
-        self._ranges = {one.var: (one.begin, one.extent) for one in grammar.walk(program) if isinstance(one, grammar.For)}
-        self._ranges |= {name: (0, extent) for name, extent in zip(("bx", "by", "bz"), program.grid, strict=False)}
+        self._ranges = {block_name(axis): (0, extent) for axis, extent in enumerate(program.grid)}
 
-    def expression(self, node: Expr) -> Callable[[_Env], Any]:
-        if isinstance(node, (grammar.Const, grammar.Var, grammar.Load)) or not self._is_integral(node):
+    def _loop(self, node: grammar.For) -> _Run:
+        around = self._ranges
+        self._ranges = {**around, node.var: (node.begin, node.extent)}
+        run = super()._loop(node)
+        self._ranges = around
+        return run
+
+    def expression(self, node: Expr) -> _Run:
+        if isinstance(node, _LEAVES) or not self._is_integral(node):
             return super().expression(node)
         return self._rewritten(node, lambda terms, term: _simplified(terms, term, proves=self._dtype(node) == "bool"))
 
@@ -80,7 +83,7 @@ class _Rewritten(Machine):
         flat = at[0]
         for index, size in zip(at[1:], buffer.shape[1:], strict=True):
             flat = grammar.Binary("+", grammar.Binary("*", flat, grammar.Const(size)), index)
-        if isinstance(flat, (grammar.Const, grammar.Var, grammar.Load)) or not self._is_integral(flat):
+        if isinstance(flat, _LEAVES) or not self._is_integral(flat):
             return super().place(name, at)
         return self._rewritten(flat, _iter_map, buffer.size)
 
@@ -90,7 +93,7 @@ class _Rewritten(Machine):
             return False
         return isinstance(node, grammar.Load) or all(map(self._is_integral, _operands(node)))
 
-    def _rewritten(self, node: Expr, rewrite: Callable[["_Terms", Term], Term], size: int = 0) -> Callable[[_Env], Any]:
+    def _rewritten(self, node: Expr, rewrite: Callable[["_Terms", Term], Term], size: int = 0) -> _Run:
         """Return what computes an expression after a rewriting.
 
         Args:
@@ -104,16 +107,17 @@ class _Rewritten(Machine):
             raise CompileError("lower", f"{type(error).__name__}: {error}") from error
         if str(after) != str(term):
             self.lines.append(f"{term}  ->  {after}")
-        run = _computed(after, {name: super(_Rewritten, self).expression(one) for name, one in terms.opaque.items()})
-        fit = _wrapped(self._dtype(node))
+        run = _computed(after, {var.name: self.expression(leaf) for leaf, var in terms.variables.items()})
+        if not size:
+            return run
 
-        def compute(memory: _Env) -> Any:
-            value = fit(run(memory))
-            if size and not 0 <= value < size:
-                raise arithmetic.Invalid(f"there is no element {value} of {size}")
-            return value
+        def place(memory: _Env) -> int:
+            index: int = run(memory)
+            if not 0 <= index < size:
+                raise arithmetic.Invalid(f"there is no element {index} of {size}")
+            return index
 
-        return compute
+        return place
 
 
 @dataclass
@@ -122,14 +126,12 @@ class _Terms:
 
     Attributes:
         ranges: of loops and blocks, as begin and extent. dtype: returns an expression's.
-        opaque: by the name of the variable that stands for it, a load or a variable.
+        variables: what stands for each load and each variable.
     """
 
     ranges: Mapping[str, tuple[int, int]]
     dtype: Callable[[Expr], str]
-    opaque: dict[str, Expr] = field(default_factory=dict)
-    loops: dict[Term, Any] = field(default_factory=dict)
-    _made: dict[Expr, Term] = field(default_factory=dict)
+    variables: dict[Expr, Term] = field(default_factory=dict)
 
     def term(self, node: Expr) -> Term:
         """Return an expression as the front end makes it, with its folding of constants."""
@@ -151,15 +153,16 @@ class _Terms:
         raise AssertionError(node)
 
     def _variable(self, node: grammar.Var | grammar.Load, dtype: str) -> Term:
-        if node not in self._made:
-            tvm = tilelang().tvm
-            name = node.name if isinstance(node, grammar.Var) else f"{node.buffer}{len(self.opaque)}"
-            self._made[node] = _tir().Var(name, dtype)
-            self.opaque[name] = node
-            if isinstance(node, grammar.Var) and name in self.ranges:
-                begin, extent = self.ranges[name]
-                self.loops[self._made[node]] = tvm.ir.Range.from_min_extent(begin, extent)
-        return self._made[node]
+        if node not in self.variables:
+            name = node.name if isinstance(node, grammar.Var) else f"{node.buffer}{len(self.variables)}"
+            self.variables[node] = _tir().Var(name, dtype)
+        return self.variables[node]
+
+    @property
+    def loops(self) -> dict[Term, Any]:
+        """Return the ranges of the variables that are indices of loops and blocks."""
+        made = tilelang().tvm.ir.Range.from_min_extent
+        return {var: made(*self.ranges[var.name]) for var in self.variables.values() if var.name in self.ranges}
 
     def analyzer(self) -> Any:
         """Return an analyzer that knows the ranges of loops."""
@@ -205,7 +208,7 @@ def _operands(node: Expr) -> tuple[Any, ...]:
 @functools.cache
 def _binary(op: str) -> Callable[[Term, Term], Term]:
     tir = _tir()
-    made = {
+    made: Mapping[str, Callable[[Any, Any], Any]] = {
         "min": tir.min,
         "max": tir.max,
         "truncdiv": tir.truncdiv,
@@ -217,20 +220,10 @@ def _binary(op: str) -> Callable[[Term, Term], Term]:
         "==": tir.EQ,
         "!=": tir.NE,
     }
-    return made.get(op) or _OPERATORS[op]
+    return {**arithmetic.PLAIN, **arithmetic.COMPARE, **_SHIFTS, **made}[op]
 
 
-_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "&": operator.and_,
-    "|": operator.or_,
-    "^": operator.xor,
-    "<<": operator.lshift,
-    ">>": operator.rshift,
-    **{op: arithmetic.COMPARE[op] for op in ("<", "<=", ">", ">=")},
-}
+_SHIFTS: Mapping[str, Callable[[Any, Any], Any]] = {"<<": operator.lshift, ">>": operator.rshift}
 _UNARY: Mapping[str, Callable[[Term], Term]] = {
     "-": operator.neg,
     "~": operator.invert,
@@ -239,7 +232,7 @@ _UNARY: Mapping[str, Callable[[Term], Term]] = {
 }
 
 
-def _computed(term: Term, opaque: Mapping[str, Callable[[_Env], Any]]) -> Callable[[_Env], Any]:
+def _computed(term: Term, opaque: Mapping[str, _Run]) -> _Run:
     """Return what computes one of TVM's expressions: signed integers unbounded, unsigned ones wrapped.
 
     Raises:
@@ -255,59 +248,41 @@ def _computed(term: Term, opaque: Mapping[str, Callable[[_Env], Any]]) -> Callab
         convert, inner = arithmetic.converter(term.value.dtype, term.dtype), _computed(term.value, opaque)
         return lambda memory: convert(inner(memory))
     name = term.op.name.rpartition(".")[2] if kind == "Call" else kind
-    choice = name in {"Select", "if_then_else"}
-    if not choice and name not in _NODES:
+    if name not in _LAZY and name not in _NODES:
         raise NotImplementedError(f"a rewritten expression has {name}: {term}")
     below = term.args if kind == "Call" else [getattr(term, one) for one in _FIELDS.get(kind, ("a", "b"))]
     operands = [_computed(one, opaque) for one in below]
-    if choice:
-        condition, one, other = operands
-        return lambda memory: one(memory) if condition(memory) else other(memory)
-    compute, fit = _NODES[name], _wrapped(term.dtype)
+    if name in _LAZY:
+        return _LAZY[name](*operands)
+    compute, fit = _NODES[name], arithmetic.fitting(term.dtype) if term.dtype in grammar.UNSIGNED else int
     return lambda memory: fit(compute(*(one(memory) for one in operands)))
 
 
+def _chosen(condition: _Run, a: _Run, b: _Run) -> _Run:
+    return lambda memory: a(memory) if condition(memory) else b(memory)
+
+
 _FIELDS = {"Select": ("condition", "true_value", "false_value"), "Not": ("a",)}
+_LAZY: Mapping[str, Callable[..., _Run]] = {
+    "Select": _chosen,
+    "if_then_else": _chosen,
+    "And": lambda a, b: lambda memory: a(memory) and b(memory),
+    "Or": lambda a, b: lambda memory: a(memory) or b(memory),
+}
+"""Nodes that do not evaluate all of their operands."""
+_OPS = {
+    **{"Add": "+", "Sub": "-", "Mul": "*", "Min": "min", "Max": "max"},
+    **{"FloorDiv": "//", "FloorMod": "%", "Div": "truncdiv", "Mod": "truncmod"},
+    **{"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="},
+    **{"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "shift_left": "<<", "shift_right": ">>"},
+}
+"""The grammar's operation for each of TVM's."""
+_COMPUTE = {**arithmetic.PLAIN, **arithmetic.DIVIDE, **arithmetic.COMPARE, **_SHIFTS}
 _NODES: Mapping[str, Callable[..., int]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mul": operator.mul,
-    "FloorDiv": lambda a, b: _divided(operator.floordiv, a, b),
-    "FloorMod": lambda a, b: _divided(operator.mod, a, b),
-    "Div": lambda a, b: _divided(arithmetic.truncdiv, a, b),
-    "Mod": lambda a, b: _divided(arithmetic.truncmod, a, b),
-    "Min": min,
-    "Max": max,
-    "EQ": operator.eq,
-    "NE": operator.ne,
-    "LT": operator.lt,
-    "LE": operator.le,
-    "GT": operator.gt,
-    "GE": operator.ge,
-    "And": lambda a, b: a and b,
-    "Or": lambda a, b: a or b,
+    **{name: _COMPUTE[op] for name, op in _OPS.items()},
     "Not": operator.not_,
+    "bitwise_not": operator.invert,
     "abs": abs,
     "likely": lambda a: a,
-    "bitwise_and": operator.and_,
-    "bitwise_or": operator.or_,
-    "bitwise_xor": operator.xor,
-    "bitwise_not": operator.invert,
-    "shift_left": operator.lshift,
-    "shift_right": operator.rshift,
     "large_uint_imm": lambda low, high: (high << 32) + low,
 }
-
-
-def _divided(divide: Callable[[int, int], int], a: int, b: int) -> int:
-    if b == 0:
-        raise arithmetic.Invalid("a division by 0")
-    return divide(a, b)
-
-
-def _wrapped(dtype: str) -> Callable[[Any], Any]:
-    """Return what makes a value one of a dtype: unsigned integers wrap around."""
-    if dtype in grammar.UNSIGNED:
-        last = grammar.range_of(dtype)[1]
-        return lambda value: value & last
-    return int

@@ -20,10 +20,11 @@ C = TARGETS["tilelang-to-c"]
 I = Var("i")
 
 
-def loop(value: Expr, dtype: str = "int32", *more: Buffer, count: int = 5) -> Program:
-    """Return a program that sets y[i] to a value."""
+def loop(value: Expr, dtype: str = "int32", *more: Buffer, count: int = 5, begin: int = 0, at: Expr = I) -> Program:
+    """Return a program that sets y[at] to a value, for i from `begin` to `count` - 1."""
     buffers = (*more, Buffer("y", (count,), dtype, written=True))
-    return Program(buffers=buffers, body=(For("serial", "i", count, (Store("y", (I,), value),)),))
+    body = (For("serial", "i", count - begin, (Store("y", (at,), value),), begin=begin),)
+    return Program(buffers=buffers, body=body)
 
 
 X = Buffer("x", (4,), "int32", least=-50, most=50)

@@ -14,19 +14,13 @@ from mhc.programs.targets import TARGETS
 from mhc.programs.tilelang_lower import CompileError
 from mhc.strategies.programs.programs import ARITHMETIC, programs
 from mhc.strategies.rounds import quiet
+from tests.programs.test_tilelang_c import LOST_CONSTANT, I, X, loop
 from tests.support.needs import needs_tilelang
 
 pytestmark = needs_tilelang
 TARGET = TARGETS["tilelang-arithmetic"]
-I, J = Var("i"), Var("j")
-X = Buffer("x", (4,), "int32", least=-50, most=50)
+J = Var("j")
 BYTES = Buffer("x", (4,), "int8", least=-9, most=-1)
-
-
-def loop(value: Expr, *more: Buffer, begin: int = 0, at: Expr = I) -> Program:
-    """Return a program that sets y[i] to a value, for i from `begin` to 4."""
-    buffers = (*more, Buffer("y", (5,), "int32", written=True))
-    return Program(buffers=buffers, body=(For("serial", "i", 5 - begin, (Store("y", (at,), value),), begin=begin),))
 
 
 def element(index: Expr) -> Expr:
@@ -53,9 +47,9 @@ def statuses(program: Program) -> list[Status]:
 @pytest.mark.parametrize(
     ("program", "line"),
     [
-        (loop(element(Binary("%", Binary("-", Const(1), I), Const(4))), X), "(1 - i) % 4  ->  i % -4 * -1"),
-        (loop(element(Binary("//", Binary("-", Const(7), I), Const(2))), X), "(7 - i) // 2  ->  "),
-        (loop(Select(Binary(">", WRAPPED, Const(200)), Const(1), Const(0)), BYTES), "->  T.min(T.max(0, 0), 1)"),
+        (LOST_CONSTANT, "(1 - i) % 4  ->  i % -4 * -1"),
+        (loop(element(Binary("//", Binary("-", Const(7), I), Const(2))), "int32", X), "(7 - i) // 2  ->  "),
+        (loop(Select(Binary(">", WRAPPED, Const(200)), Const(1), Const(0)), "int32", BYTES), "->  T.min(T.max(0, 0), 1)"),
         (QUOTIENT, "->  T.int64(-9223372036854775808) < x0"),
     ],
     ids=["index counts down", "quotient counts down", "narrowing cast", "quotient compared"],
@@ -68,10 +62,14 @@ def test_what_it_rewrites_wrongly_is_a_wrong_value(program: Program, line: str) 
 @pytest.mark.parametrize(
     "program",
     [
-        loop(element(Binary("%", Binary("+", I, Const(4)), Const(4))), X),
-        loop(element(Binary("//", Binary("+", I, Const(3)), Const(2))), X, begin=1),
-        loop(Select(Binary("<", I, Const(9)), Binary("*", element(Binary("min", I, Const(3))), Const(2)), Const(7)), X),
-        loop(Unary("-", Binary("truncdiv", element(Const(2)), Const(3))), X, at=Binary("-", Const(4), I)),
+        loop(element(Binary("%", Binary("+", I, Const(4)), Const(4))), "int32", X),
+        loop(element(Binary("//", Binary("+", I, Const(3)), Const(2))), "int32", X, begin=1),
+        loop(
+            Select(Binary("<", I, Const(9)), Binary("*", element(Binary("min", I, Const(3))), Const(2)), Const(7)),
+            "int32",
+            X,
+        ),
+        loop(Unary("-", Binary("truncdiv", element(Const(2)), Const(3))), "int32", X, at=Binary("-", Const(4), I)),
     ],
 )
 def test_what_it_rewrites_rightly_passes(program: Program) -> None:
@@ -104,6 +102,22 @@ def test_nothing_is_found_where_nothing_is_rewritten(monkeypatch: pytest.MonkeyP
     verdicts = [one for program in drawn(60) for one in check(TARGET, program)]
     assert [one for one in verdicts if one.status is Status.FAIL and one.oracle == "evaluator"] == []
     assert sum(one.status is Status.PASS for one in verdicts) > 40
+
+
+def test_what_a_condition_guards_is_not_evaluated() -> None:
+    """x has no element 4, and nothing is divided by 0."""
+    inside = Binary("and", Binary("<", I, Const(4)), Binary("!=", element(I), Const(99)))
+    outside = Binary("or", Binary("==", I, Const(0)), Binary(">", Binary("//", Const(8), I), Const(1)))
+    for condition in (inside, outside):
+        assert statuses(loop(Select(condition, Const(1), Const(0)), "int32", X)) == [Status.PASS]
+
+
+def test_an_index_has_the_range_of_its_own_loop() -> None:
+    first, second = (loop(Binary("//", I, Const(3)), begin=begin).body[0] for begin in (0, 3))
+    program = Program(buffers=loop(I).buffers, body=(first, second))
+    assert statuses(program) == [Status.PASS]
+    bounds = [line.rpartition("->")[2].strip() for line in tvm_arithmetic.lower(program).splitlines()]
+    assert bounds == ["T.min(T.max(i // 3, 0), 1)", "T.min(T.max(i // 3, 1), 1)"]
 
 
 def _halved(terms: Any, term: Any) -> Any:

@@ -96,7 +96,7 @@ def load_targets(specs: Sequence[str], device: str | None = None) -> list[tuple[
     Raises:
         click.UsageError: there is no such target, it is not available here, or it does not run on the device.
     """
-    runs = {name: one.dsl for name, one in TARGETS.items() if one.kind != "arithmetic" and one.devices == (device or "cpu",)}
+    runs = {name: one.dsl for name, one in TARGETS.items() if one.devices == (device or "cpu",)}
     wanted = [one for spec in specs for one in ([name for name, dsl in runs.items() if dsl == spec] or [spec])]
     found: list[tuple[str, ProgramTarget]] = []
     for spec in dict.fromkeys(wanted):
