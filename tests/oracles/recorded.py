@@ -4,15 +4,17 @@
 
 writes the file anew, where a bound is meant to change; the change is then seen in review. A figure sums up one tensor of
 errors: where they are 0, where they are infinite, and of the others the mean of their logarithms to base 2, in which later
-elements count more, so that it changes with each of them. Operands are at the corners of a rule: zeros and subnormals, equal
-elements, the ends of a range, and what is not finite.
+elements count more, so that it changes with each of them. After it come what is known of the number (that it is finite, that it
+has no error), and last how many calls a bound takes, so that the quick ways stay quick. Operands are at the corners of a rule:
+zeros and subnormals, equal elements, the ends of a range, and what is not finite.
 """
 
 import argparse
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mhc.oracles import bounds
 from mhc.oracles.bounds.carried import Carried, UnreadableReference
 from mhc.oracles.bounds.deviation_number import DeviationNumber
 from mhc.oracles.bounds.error_number import ErrorNumber
@@ -82,11 +85,16 @@ def figure(result: Any) -> str:
     if isinstance(held, Mask):
         return f"{shape} unsure {_places(held.unsure)}"
     if isinstance(held, DeviationNumber):
-        return f"{shape} {errors_of(held.error)}; shared {errors_of(held.shared)}; {held.terms} terms"
+        return f"{shape} {errors_of(held.error)}; shared {errors_of(held.shared)}; {held.terms} terms{_known(held)}"
     if isinstance(held, ErrorNumber):
-        return f"{shape} {errors_of(held.error.expand(held.shape))}"
+        return f"{shape} {errors_of(held.error.expand(held.shape))}{_known(held)}"
     assert isinstance(held, Tensor)
     return f"{shape} {' '.join(f'{one:.10g}' for one in held.double().flatten().tolist())}"
+
+
+def _known(number: ErrorNumber) -> str:
+    """Return what the number knows of itself, which chooses the quick way through what follows."""
+    return "; finite" * number.finite + "; errorless" * number.errorless
 
 
 def errors_of(error: Tensor) -> str:
@@ -112,12 +120,45 @@ def _places(where: Tensor) -> str:
     return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True)) or "nowhere"
 
 
-def recorded(call: Callable[[], Any]) -> list[str]:
-    """Return the figures of the results of a call."""
+UNCOUNTED = ("sampled", "tolerances")
+"""Sections that take seconds, of which calls are not counted."""
+
+
+def recorded(section: str, call: Callable[[], Any]) -> list[str]:
+    """Return the figures of the results of a call of a section, and last how many calls that took."""
     try:
-        return [figure(one) for one in parts(call()) if one is not None]
+        if section in UNCOUNTED:
+            return [figure(one) for one in parts(call()) if one is not None]
+        call()  # fills what is kept by dtype, so that the count is the same in every order
+        with counted() as calls:
+            results = call()
     except UnreadableReference:
         return ["no rule"]
+    return [*(figure(one) for one in parts(results) if one is not None), f"{sum(calls)} calls"]
+
+
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """Count, in the list that it yields, the functions of PyTorch and of this project that `mhc.oracles.bounds` calls."""
+    here, calls = str(Path(bounds.__file__).resolve().parent), [0]
+
+    def count(frame: Any, event: str, function: Any) -> None:
+        if event == "call":
+            caller, counts = frame.f_back, not frame.f_code.co_name.startswith("<")
+        elif event == "c_call":
+            of = getattr(function, "__self__", None)
+            caller, counts = frame, isinstance(of, Tensor) or "torch" in str(getattr(of, "__name__", ""))
+        else:
+            return
+        if counts and caller is not None and caller.f_code.co_filename.startswith(here):
+            calls[0] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)
 
 
 MOVES = set([*EXAMPLES][[*EXAMPLES].index("expand") :])
@@ -161,7 +202,7 @@ def text() -> str:
         groups: dict[str, dict[str, list[str]]] = {}
         with mode(section):
             for case, call in cases():
-                groups.setdefault(group(case), {})[case] = recorded(call)
+                groups.setdefault(group(case), {})[case] = recorded(section, call)
         inner = [f"  {json.dumps(name)}: {json.dumps(figures)}" for name, figures in groups.items()]
         lines.append(f" {json.dumps(section)}: {{\n" + ",\n".join(inner) + "\n }")
     return "{\n" + ",\n".join(lines) + "\n}\n"

@@ -64,7 +64,7 @@ def check(section: str) -> None:
     seen = set()
     with recorded.mode(section):
         for case, call in SECTIONS[section]():
-            now, then = recorded.recorded(call), RECORDED[section].get(case, ["nothing"])
+            now, then = recorded.recorded(section, call), RECORDED[section].get(case, ["nothing"])
             same = len(now) == len(then) and all(map(alike, now, then))
             assert same, f"{section}, {case}: allows {now}, recorded is {then}; if that is meant: {recorded.COMMAND}"
             seen.add(case)
