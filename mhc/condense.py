@@ -79,8 +79,6 @@ def condense(inputs: Inputs, device: torch.device) -> Condensed | None:
             active |= (rows != 0).any(1)
         else:
             same = same * _PRIME + _digests(rows)
-    if int(active.sum()) * _GAIN > case.token_count:
-        return None
     # each active token represents itself; the others are grouped by digest
     _, kinds = torch.unique(same, return_inverse=True)
     alone = kinds.max() + 1 + torch.arange(case.token_count, device=device)

@@ -131,7 +131,7 @@ def _integers(recipe: Recipe, stream: int, rows: int, columns: int, values: Valu
         found = np.where(missing == 1, values.sentinel, found)
     match values.order:
         case "sorted":
-            return np.sort(found, axis=-1)
+            return np.sort(found)
         case "permutation":
             return np.argsort(found, axis=-1, kind="stable")
     return found

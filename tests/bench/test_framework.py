@@ -256,9 +256,9 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(project: Path, tmp_
     inner = faults["oracles/code.py:5:16:comparison"]
     outer = faults["oracles/code.py:9:16:comparison"]
     limit = faults["oracles/code.py:1:8:constant"]
-    assert covering(inner, seen, project) == [below]
-    assert set(covering(outer, seen, project)) == {above, below_7}
-    assert covering(limit, seen, project)[0] == below, "it executes what reads the name"
+    assert covering(inner, seen, project, 40.0) == [below]
+    assert set(covering(outer, seen, project, 40.0)) == {above, below_7}
+    assert covering(limit, seen, project, 40.0)[0] == below, "it executes what reads the name"
     killed = attempt(copies, inner, [below], 1.0)
     assert (killed.status, killed.by, killed.killed) == ("killed", below, True)
     assert attempt(copies, outer, [], 1.0).status == "uncovered"
@@ -278,17 +278,30 @@ def test_a_fault_is_given_to_the_tests_that_execute_its_line(project: Path, tmp_
     assert (project / "oracles" / "code.py").read_text(encoding="utf-8") == CODE
 
 
-def test_quick_tests_come_first_and_the_budget_ends_them(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_tests_come_first_and_the_budget_ends_them(project: Path) -> None:
     (fault,) = [one for one in sites("oracles/code.py", CODE, 0) if one.name == "oracles/code.py:5:16:comparison"]
     line = {"oracles/code.py": [5]}
     close = Measured(
         name="tests/test_code.py", tests={"c::slow": 30.0, "c::quick": 1.0}, lines={"c::slow": line, "c::quick": line}
     )
     far = Measured(name="tests/test_other.py", tests={"o::a": 0.5, "o::b": 20.0}, lines={"": line})
-    assert covering(fault, [far, close], project) == ["c::quick", "c::slow", "o::a"]
-    monkeypatch.setattr(plant, "BUDGET", 0.5)
-    assert covering(fault, [far, close], project) == ["c::quick"], "one at least"
-    assert covering(fault, [replace(far, lines={})], project) == []
+    assert covering(fault, [far, close], project, 40.0) == ["c::quick", "c::slow", "o::a"]
+    assert covering(fault, [far, close], project, 0.5) == ["c::quick"], "one at least"
+    assert covering(fault, [replace(far, lines={})], project, 40.0) == []
+
+
+def test_a_line_that_an_import_executes_is_given_to_the_tests_of_its_folder_too(project: Path) -> None:
+    (fault,) = [one for one in sites("oracles/code.py", CODE, 0) if one.name == "oracles/code.py:1:8:constant"]
+    near, far = (Measured(name=f"tests/{folder}/test_x.py", tests={f"{folder}::x": 1.0}) for folder in ("oracles", "fuzz"))
+    for one in (near, far):
+        (project / one.name).parent.mkdir()
+        (project / one.name).write_text("", encoding="utf-8")
+    assert covering(fault, [far, near], project, 40.0) == ["oracles::x"]
+    beside = {
+        module: plant._folder_of_tests(module)
+        for module in ("mhc/case.py", "mhc/fuzz/check/check.py", "strategies/reach.py")
+    }
+    assert [*beside.values()] == ["tests/core/", "tests/fuzz/", "tests/strategies/"]
 
 
 def some_fault(line: int, before: str, after: str) -> Fault:
@@ -304,7 +317,7 @@ def test_both_scores_and_every_survivor_are_told(monkeypatch: pytest.MonkeyPatch
     ]
     monkeypatch.setattr(report, "WAIVERS", {"m.py": {faults[2].diff(): "it changes nothing"}})
     assert [row.unexplained for row in rows] == [False, False, False, True]
-    text = report.render(rows, 1, [], command="python -m x")
+    text = report.render(rows, 1, [], command="python -m x", budget=40.0)
     assert "**2 of 4 faults are noticed by the tests: 50.0%.**" in text
     assert "**66.7%**. 1 more were drawn and not run." in text
     assert "| m.py:3:0:branch | `if [-a3 \\| b-]{+False+}:` | survived, 0 tests | it changes nothing |" in text

@@ -4,9 +4,9 @@
 
 writes the file anew, where a bound is meant to change; the change is then seen in review. A figure sums up one tensor of
 errors: where they are 0, where they are infinite, and of the others the mean of their logarithms to base 2, in which later
-elements count more, so that it changes with each of them. After it come what is known of the number (that it is finite, that it
-has no error), and last how many calls a bound takes, so that the quick ways stay quick. Operands are at the corners of a rule:
-zeros and subnormals, equal elements, the ends of a range, and what is not finite.
+elements count more, so that it changes with each of them. After it comes what is known of the number (it is finite, or
+has no error), and last how many calls the bound takes, so that the quick ways stay quick. Operands are at the corners of a
+rule: zeros and subnormals, equal elements, the ends of a range, and what is not finite.
 """
 
 import argparse

@@ -56,6 +56,12 @@ def test_every_level_is_found_at_true_size(mutant: Any, dtype: str) -> None:
     assert gate_symptoms(precision.GATE, implementation(mutant), default_case(B=1, S=S, n=n, D=D, dtype=dtype))
 
 
+def test_of_a_case_that_keeps_few_rows_every_row_is_judged() -> None:
+    case = with_tensor(default_case(B=1, S=64, n=1, D=8, dtype="float32"), "x", rows=2)
+    assert int((materialise(case, CPU).tensors["x"] != 0).any(-1).sum()) == 2
+    assert int((made(case, CPU).tensors["x"] != 0).any(-1).sum()) == 64
+
+
 @pytest.mark.parametrize("mutant", CLEAN_PRECISION, ids=lambda mutant: mutant.name)
 def test_another_order_is_as_precise(mutant: Any) -> None:
     for case in (default_case(B=1, S=40, n=4, D=150, dtype="float32"), default_case(B=1, S=3, n=1, D=1100)):

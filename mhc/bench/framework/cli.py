@@ -23,6 +23,7 @@ RESULTS = verbs.RESULTS / "framework.md"
 @verbs.several("--tests", "given", metavar="FILE", help="Run tests/oracles/test_bound.py, say, and no other.")
 @verbs.jobs("Faults at a time.")
 @verbs.STATE
+@verbs.number("--budget", default=40.0, help="Seconds of tests that a fault gets at most.")
 @verbs.number("--limit", default=float("inf"), help="Seconds after which no further fault is begun.")
 @verbs.write(RESULTS)
 def framework(
@@ -32,6 +33,7 @@ def framework(
     given: tuple[str, ...],
     jobs: int,
     state: Path | None,
+    budget: float,
     limit: float,
     write: bool,
 ) -> None:
@@ -67,7 +69,7 @@ def framework(
         def plant(fault: Fault) -> Attempt | None:
             if page.seconds > limit:
                 return None
-            chosen = covering(fault, seen, root)
+            chosen = covering(fault, seen, root, budget)
             return attempt(copies, fault, chosen, sum(seconds[test] for test in chosen))
 
         attempts = Results(Attempt, "faults", state, tree=tree, seed=seed, tests=" ".join(sorted(used)))
@@ -75,5 +77,5 @@ def framework(
         attempts.complete(mixed, plant, jobs, lambda fault, one: page.show(report.line(fault, one)))
     rows = [Row(fault=one, attempt=attempts.done[one.name]) for one in drawn if one.name in attempts.done]
     missing = len(drawn) - len(rows)
-    text = report.render(rows, missing, seen, command=verbs.command())
+    text = report.render(rows, missing, seen, command=verbs.command(), budget=budget)
     page.finish(text, 1 if missing or any(row.unexplained for row in rows) else 0)

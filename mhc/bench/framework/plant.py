@@ -25,8 +25,6 @@ from mhc.bench.framework import trace
 from mhc.bench.framework.faults import Fault
 
 COPIED = ("mhc", "oracles", "strategies", "tests", "docs", "pyproject.toml", "README.md", "README.zh.md", "Makefile")
-BUDGET = 40.0
-"""Seconds of tests, as measured unedited, that a fault gets at most; the first covering test is always run."""
 MODULE_SECONDS = 150.0
 """That a test module gets to be measured; tests that it does not come to are not used."""
 LEFT_OUT: Mapping[str, str] = {
@@ -193,12 +191,17 @@ def read_log(module: str, targets: Sequence[str], text: str) -> Measured:
     return Measured(name=module, tests=kept, lines=numbered, failed=sorted(outcomes["failed"]))
 
 
-def covering(fault: Fault, measures: Iterable[Measured], root: Path) -> list[str]:
+def covering(fault: Fault, measures: Iterable[Measured], root: Path, budget: float) -> list[str]:
     """Return the tests that execute a fault's line: those of modules that import its module first, then the quickest.
 
     A line that runs when its module is imported is executed by every test. It is given to those that execute a function
-    which reads a name that the line defines, and to those of test modules that import the module.
+    which reads a name that the line defines, to those of test modules that import the module, and to those in the folder of
+    tests that has the folder's name.
+
+    Args:
+        budget: seconds of tests, as measured unedited, at most; the first one is always taken.
     """
+    folder = _folder_of_tests(fault.module)
     wanted = _readers(fault, root) if fault.top else {fault.line}
     ranked: list[tuple[tuple[int, int, float], str]] = []
     for one in measures:
@@ -206,15 +209,21 @@ def covering(fault: Fault, measures: Iterable[Measured], root: Path) -> list[str
         shared = wanted & set(one.lines.get("", {}).get(fault.module, ()))
         for test, seconds in one.tests.items():
             called = wanted & set(one.lines.get(test, {}).get(fault.module, ()))
-            if called or shared or (fault.top and close):
+            if called or shared or (fault.top and (close or one.name.startswith(folder))):
                 ranked.append(((0 if close else 1, 0 if called else 1, seconds), test))
     chosen: list[str] = []
     spent = 0.0
     for (_, _, seconds), test in sorted(ranked):
-        if not chosen or spent + seconds <= BUDGET:
+        if not chosen or spent + seconds <= budget:
             chosen.append(test)
             spent += seconds
     return chosen
+
+
+def _folder_of_tests(module: str) -> str:
+    """Return the folder of a target's tests: tests/oracles, tests/fuzz; tests/core for modules beside `mhc`'s folders."""
+    first, *rest = module.removeprefix("mhc/").split("/")
+    return f"tests/{first}/" if rest else "tests/core/"
 
 
 def attempt(copies: Copies, fault: Fault, tests: Sequence[str], expected: float) -> Attempt:

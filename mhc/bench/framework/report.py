@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from mhc.bench.framework.faults import Fault
-from mhc.bench.framework.plant import BUDGET, LEFT_OUT, Attempt, Measured
+from mhc.bench.framework.plant import LEFT_OUT, Attempt, Measured
 from mhc.bench.framework.waivers import WAIVERS
 from mhc.bench.markdown import table
 from mhc.bench.verbs import today
@@ -41,8 +41,12 @@ def measured_line(one: Measured) -> str:
     return f"{one.name}: {len(one.tests)} tests, {sum(one.tests.values()):.0f} s{failed}"
 
 
-def render(rows: Sequence[Row], missing: int, measures: Sequence[Measured], *, command: str) -> str:
-    """Return the page. missing: how many faults were drawn and not run."""
+def render(rows: Sequence[Row], missing: int, measures: Sequence[Measured], *, command: str, budget: float) -> str:
+    """Return the page.
+
+    Args:
+        missing: how many faults were drawn and not run. budget: seconds of tests that each got at most.
+    """
     here = environment()
     survivors = [row for row in rows if not row.attempt.killed]
     killed, unexplained = len(rows) - len(survivors), sum(row.unexplained for row in rows)
@@ -58,7 +62,7 @@ def render(rows: Sequence[Row], missing: int, measures: Sequence[Measured], *, c
         f" **{killed / max(killed + unexplained, 1):.1%}**.{not_run}",
         f"""\
 A fault is one edit of one line, drawn by a seed from the syntax trees; a module gets as many as its share of the
-sites. It is given to the tests that execute its line, the quickest first, up to {BUDGET:.0f} s of them, until
+sites. It is given to the tests that execute its line, the quickest first, up to {budget:.0f} s of them, until
 one fails that passes without the fault. Hypothesis draws the same cases each time. Uncovered: no test executes
 the line. Survivors that change nothing are listed in `mhc/bench/framework/waivers.py`.""",
         "## Survivors",

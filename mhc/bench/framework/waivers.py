@@ -20,12 +20,9 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         'return json.dumps(encode(vars(self)), sort_keys=True, separators=(",", ":"), allow_nan=[-False-]{+True+})': "a guard that nothing reaches: encode writes NaN and infinities as strings",
     },
     "mhc/condense.py": {
-        "if int(active.sum()) [-*-]{+/+} _GAIN > case.token_count:": "saves work: the active ones are counted again among those that remain",
         "_PRIME = [-1099511628211-]{+(1099511628211 + 1)+}": "rows whose digests collide are compared bit by bit, and the case is judged whole",
         "_PRIME = [-1099511628211-]{+(1099511628211 * 10)+}": "rows whose digests collide are compared bit by bit, and the case is judged whole",
         "_CHUNK = [-1-]{+0+} << 22  # elements compared at a time": "compares one row at a time, which is slower",
-        "if int(active.sum()) * _GAIN [->-]{+>=+} case.token_count:": "with a quarter active and a kind of the others, too many remain anyway",
-        "if [-int(active.sum()) * _GAIN > case.token_count-]{+False+}:": "saves work: the active ones are counted again among those that remain",
         "factors = torch.randint(-(2**62), 2**62, (width,), generator=torch.Generator().manual_seed(width)) * 2 [-+-]{+-+} 1": "odd numbers again, which is all that a digest needs",
         "factors = torch.randint(-(2**62), 2**[-62-]{+0+}, (width,), generator=torch.Generator().manual_seed(width)) * 2 + 1": "draws the odd numbers from those below zero, of which there are as many as it needs",
     },
@@ -101,7 +98,6 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "torch.cuda._sleep(int(seconds [-*-]{+/+} _CYCLES))  # type: ignore[no-untyped-call]": "runs on a GPU only, where tests/oracles/test_ordering.py fails without the delay",
     },
     "mhc/values.py": {
-        "return np.sort(found[-, axis=-1-])": "the last axis is the default",
         "elif 0 < recipe.period [-<-]{+<=+} count:": "a period of all elements repeats none of them",
         "total = ((raw & np.uint64(0xFFFFFFFF)) + (raw >> np.uint64(32))).sum(axis=0[-, dtype=np.uint64-])": "NumPy sums unsigned 64-bit numbers as such anyway",
     },
