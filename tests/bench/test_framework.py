@@ -200,6 +200,7 @@ from mhc.oracles.code import above, below
 
 
 def test_below():
+    print("FAILED test_inner.py::test_inner - as a test that runs pytest prints")
     assert below(4)
     assert not below(5)
 

@@ -250,7 +250,8 @@ def _outcome(copy: Path, fault: Fault, tests: list[str], limit: float) -> tuple[
         if status == 0:
             healthy, output = _pytest(copy, [*_SESSION, *tests], limit)
             return ("killed", CUT_OFF) if healthy == 0 and _SUMMARY.search(output) else ("uncovered", CUT_OFF)
-        by = next(iter(_FAILED.findall(output)), "")
+        named = _FAILED.findall(output)  # a test that runs pytest itself may print others before
+        by = next((one for one in named if one in tests), next(iter(named), ""))
         if "::" not in by:  # nothing was run: the fault keeps modules from being imported, or pytest failed by itself
             healthy, _ = _pytest(copy, [*_SESSION, "--collect-only", *tests], limit)
             return "killed" if healthy == 0 else "uncovered", by or (output.strip().splitlines() or [""])[-1][:120]
