@@ -9,12 +9,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from mhc.environment import tilelang_unmet
+from mhc.environment import tilelang_unmet, triton_unmet
 from mhc.programs import tilelang_c, tilelang_cuda, tvm_arithmetic
-from mhc.programs.grammar import Program
-from mhc.programs.tilelang_lower import CompileError, Run, release
+from mhc.programs.compile_error import CompileError, Run
+from mhc.programs.tilelang_lower import release
+from mhc.programs.triton import build, interpreted
+from mhc.programs.triton.text import render
 
-DSLS = ("tilelang",)
+DSLS = ("tilelang", "triton")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +36,11 @@ class ProgramTarget:
 
     name: str
     dsl: str
-    text: Callable[[Program], str]
+    text: Callable[[Any], str]
     release: Callable[[], str]
-    lower: Callable[[Program], str]
+    lower: Callable[[Any], str]
     prepare: Callable[..., Sequence[Run | CompileError]]
-    kind: Literal["c", "cuda", "arithmetic"] = "c"
+    kind: Literal["c", "cuda", "arithmetic", "interpreted", "compiled"] = "c"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     devices: tuple[str, ...] = ("cpu",)
     schedule: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -104,9 +106,20 @@ def _compiles(arch: str) -> ProgramTarget:
     return replace(_lowers(arch), name=f"tilelang-to-{arch}", prepare=prepare)
 
 
+_INTERPRETED = ProgramTarget(
+    name="triton-interpreted",
+    dsl="triton",
+    text=render,
+    release=build.release,
+    lower=interpreted.lower,
+    prepare=interpreted.prepare,
+    needs=triton_unmet,
+    kind="interpreted",
+    env=MappingProxyType({"TRITON_INTERPRET": "1"}),
+)
 CHIPS = ("sm_80", "sm_90", "sm_100")
 TARGETS: Mapping[str, ProgramTarget] = MappingProxyType(
-    {one.name: one for one in (_C, _ARITHMETIC, _CUDA, *map(_lowers, CHIPS), *map(_compiles, CHIPS))}
+    {one.name: one for one in (_C, _ARITHMETIC, _CUDA, *map(_lowers, CHIPS), *map(_compiles, CHIPS), _INTERPRETED)}
 )
 """By name."""
 
