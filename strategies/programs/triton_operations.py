@@ -22,10 +22,10 @@ class Operations:
     def statement(self, depth: int) -> None:
         """Draw a statement; where it has no one meaning, nothing is added."""
         kinds = [self._binary, self._unary, self._select, self._shape, self._reduction, self._scan, self._order, self._cast]
-        kinds += [self._binary, self._shape]
+        kinds += [self._binary, self._shape, self._reduction]
         if depth < 2:
             kinds += [lambda: self._loop(depth), lambda: self._branch(depth)]
-        if depth == 0:
+        if depth == 0 and self._blocks.pick(False, False, False, True):
             kinds += [self._products]
         self._blocks.pick(*kinds)()
 
@@ -110,6 +110,17 @@ class Operations:
             return None
         return blocks.op(blocks.pick(*COMPARISONS), a, self._like(blocks.value(a)))
 
+    def _one_condition(self) -> str | None:
+        """Return a bool of one element."""
+        blocks = self._blocks
+        a = blocks.chosen(lambda one: one.dtype != "bool" and not one.shape)
+        if a is None or blocks.pick(False, True):
+            a = blocks.chosen(lambda one: one.dtype in INTEGERS and len(one.shape) > 0)
+            a = a and blocks.op(blocks.pick("max", "min", "xor_sum"), a, axis=-1)
+        if a is None:
+            return None
+        return blocks.op(blocks.pick(*COMPARISONS), a, blocks.full(blocks.value(a), self._number(blocks.value(a).dtype)))
+
     def _select(self) -> None:
         blocks = self._blocks
         a = blocks.chosen(lambda one: True)
@@ -145,7 +156,7 @@ class Operations:
         if rank and not is_before(blocks.release, "3.7.0"):
             options += ["cat"]
         if rank > 1:
-            options += ["permute", "permute"]
+            options += ["permute"] * 4
         if rank < 3 and size <= 128:
             options += ["join"]
         if rank and one.shape[-1] == 2:
@@ -319,9 +330,8 @@ class Operations:
 
     def _branch(self, depth: int) -> None:
         blocks = self._blocks
-        starts = self._carried()
-        condition = self._condition(())
-        if not starts or condition is None or blocks.value(condition).shape:
+        starts, condition = self._carried(), self._one_condition()
+        if not starts or condition is None:
             return
         names = [blocks.name() for _ in starts]
         kept = blocks.enter(dict(zip(names, starts, strict=True)))

@@ -5,6 +5,7 @@ Each statement is evaluated as soon as it is drawn, and left out where it has no
 
 from hypothesis import strategies as st
 
+from mhc.programs.triton.edits import tidy
 from mhc.programs.triton.grammar import TritonProgram
 from mhc.strategies.programs.expressions import Draw
 from mhc.strategies.programs.triton_blocks import Blocks
@@ -28,4 +29,4 @@ def _programs(draw: Draw, kind: str, release: str) -> TritonProgram:
     for _ in range(blocks.pick(1, 2, 3, 4, 6, 8, 12)):
         operations.statement(depth=0)
     blocks.outputs()
-    return blocks.program()
+    return tidy(blocks.program())

@@ -116,7 +116,7 @@ def load_targets(specs: Sequence[str], device: str | None = None) -> list[tuple[
 
 
 def elsewhere(implementation: Tested, device: str, option: str = "--impl") -> str:
-    """Return what a message adds about running the same source on another device; empty if there is no way, as for programs."""
+    """Return what a message adds about running the same source on another device; empty if there is no way."""
     if isinstance(implementation, ProgramTarget):
         return ""
     source = implementation.forward, implementation.backward

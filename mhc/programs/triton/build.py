@@ -2,6 +2,7 @@
 
 import itertools
 import linecache
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -40,3 +41,15 @@ def built(text: str) -> Iterator[Any]:
         yield scope["f"]
     finally:
         linecache.cache.pop(name, None)
+
+
+def refused(stage: str, error: BaseException) -> CompileError:
+    """Return how Triton fails, from what it raises: the innermost reason comes last, an empty one with its line."""
+    reasons: list[str] = []
+    at: BaseException | None = error
+    while at is not None:
+        told = str(getattr(at, "error_message", None) or at).strip()
+        frames = traceback.extract_tb(at.__traceback__)
+        reasons.append(f"{type(at).__name__}: {told or (frames[-1].line if frames else '')}")
+        at = at.__cause__
+    return CompileError(stage, "\n".join(reasons))

@@ -5,13 +5,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mhc.programs.arithmetic import Invalid
-from mhc.programs.triton.evaluate import Machine, inputs_of
+from mhc.programs.triton.cuts import Body, cut, loaded, seen
 from mhc.programs.triton.grammar import Atomic, For, If, Load, Op, Statement, Store, TritonProgram, uses, walk
-from mhc.programs.triton.values import Value
 
 Step = Callable[[TritonProgram], Iterator[TritonProgram]]
-Body = tuple[Statement, ...]
 _NAMES = ("index", "mask", "other", "value", "bound", "condition")
 _KINDS = {"range": 0, "tl.static_range": 1, "tl.range": 2}
 
@@ -123,18 +120,15 @@ def statements(program: TritonProgram) -> Iterator[TritonProgram]:
 
 def constants(program: TritonProgram) -> Iterator[TritonProgram]:
     """Use a constant, or another value of the same dtype and shape, in the place of a result."""
-    try:
-        seen = _seen(program)
-    except Invalid:
-        return
+    values = seen(program)
 
     def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
         if not isinstance(node, (Op, Load)) or (isinstance(node, Op) and node.op == "full"):
             return
-        now = seen.get(node.name)
+        now = values.get(node.name)
         if now is None:
             return
-        for name, other in seen.items():
+        for name, other in values.items():
             if name != node.name and (other.dtype, other.shape) == (now.dtype, now.shape):
                 yield (), {node.name: name}
         for number in (0, 1):
@@ -228,7 +222,7 @@ def values(program: TritonProgram) -> Iterator[TritonProgram]:
         yield replace(program, body=body)
 
 
-STEPS: tuple[Step, ...] = (settings, statements, constants, sizes, values)
+STEPS: tuple[Step, ...] = (settings, cut, statements, loaded, constants, sizes, values)
 
 
 def changed(
@@ -265,12 +259,6 @@ def renamed(node: Any, names: Mapping[str, str]) -> Any:
 
 def _ops(program: TritonProgram) -> list[Op]:
     return [one for one in walk(program.body) if isinstance(one, Op)]
-
-
-def _seen(program: TritonProgram) -> dict[str, Value]:
-    machine = Machine(program.buffers, program.grid, inputs_of(program))
-    machine.run(program.body)
-    return machine.seen
 
 
 def _with_buffer(program: TritonProgram, number: int, **changes: Any) -> TritonProgram:

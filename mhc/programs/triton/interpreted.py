@@ -5,16 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from mhc.programs.compile_error import CompileError, Run
-from mhc.programs.triton.build import built
+from mhc.programs.triton.build import built, refused
 from mhc.programs.triton.grammar import TritonProgram
 from mhc.programs.triton.memory import Memory
-from mhc.programs.triton.text import render
 from mhc.programs.triton.values import Array
-
-
-def lower(program: TritonProgram) -> str:
-    """Return the text, which nothing compiles."""
-    return render(program)
 
 
 def prepare(
@@ -30,5 +24,5 @@ def _run(program: TritonProgram, text: str) -> dict[str, Array]:
         try:
             kernel[program.grid](*memory.tensors("cpu"))
         except Exception as error:
-            raise CompileError("run", f"{type(error).__name__}: {error}") from error
+            raise refused("run", error) from error
     return memory.outputs()

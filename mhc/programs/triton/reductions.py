@@ -185,7 +185,8 @@ def _sort_text(node: Op) -> str:
 
 def _dot_text(node: Op) -> str:
     a, b, c = node.args
-    return f'tl.dot({a}, {b}, {c}, input_precision="{"tf32" if node.flag else "ieee"}")'
+    precision = "tf32" if node.flag else "ieee"
+    return f'tl.dot({a}, {b}, {c}, input_precision="{precision}", out_dtype={c}.dtype)'
 
 
 REDUCTIONS: Mapping[str, Operation] = MappingProxyType(

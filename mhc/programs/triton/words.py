@@ -1,6 +1,6 @@
 """The operations of a Triton program in words: what findings are named by, and what was covered."""
 
-from mhc.programs.triton.evaluate import Machine, inputs_of
+from mhc.programs.triton.cuts import seen
 from mhc.programs.triton.grammar import SOURCES, Atomic, For, If, Load, Op, Store, TritonProgram, walk
 
 _BOTH = {"reduce", "associative_scan"}
@@ -15,7 +15,7 @@ def signature(program: TritonProgram) -> str:
 
 
 def _words(program: TritonProgram) -> set[str]:
-    dtypes = _dtypes(program)
+    dtypes = {name: one.dtype for name, one in seen(program).items()}
     found: set[str] = set()
     for node in walk(program.body):
         match node:
@@ -35,13 +35,6 @@ def _words(program: TritonProgram) -> set[str]:
             case If():
                 found.add("if")
     return found
-
-
-def _dtypes(program: TritonProgram) -> dict[str, str]:
-    """Return the dtype of each name, inside of loops too."""
-    machine = Machine(program.buffers, program.grid, inputs_of(program))
-    machine.run(program.body)
-    return {name: one.dtype for name, one in machine.seen.items()}
 
 
 def features(program: TritonProgram) -> frozenset[str]:
