@@ -1,5 +1,6 @@
 """Programs that differ from a Triton program by one step: what the minimiser tries, the biggest steps first."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -44,8 +45,7 @@ def tidy(program: TritonProgram) -> TritonProgram:
     """Return the program without values and buffers that it does not use."""
     body = program.body
     while True:
-        used = {name for one in walk(body) for name in uses(one)}
-        shorter = _without_unused(body, used)
+        shorter = _without_unused(body, Counter(name for one in walk(body) for name in uses(one)))
         if shorter == body:
             break
         body = shorter
@@ -53,25 +53,25 @@ def tidy(program: TritonProgram) -> TritonProgram:
     return replace(program, body=body, buffers=tuple(one for one in program.buffers if one.name in named))
 
 
-def _without_unused(body: Body, used: set[str]) -> Body:
+def _without_unused(body: Body, reads: Mapping[str, int]) -> Body:
+    """Return the statements without values that nothing reads.
+
+    Args:
+        reads: how often each name is read, in all of the program.
+    """
     kept: list[Statement] = []
     for one in body:
-        if isinstance(one, (Op, Load)) and one.name not in used:
+        if isinstance(one, (Op, Load)) and not reads[one.name]:
             continue
         if isinstance(one, (For, If)):
-            inner = {name for node in walk(one.body) for name in uses(node)}
-            carried = tuple(carry for carry in one.carried if carry.name in inner or carry.name in _outside(body, one))
-            one = replace(one, body=_without_unused(one.body, used), carried=carried)  # noqa: PLW2901
-            if not one.body:
+            carried = tuple(carry for carry in one.carried if reads[carry.name] > (carry.after == carry.name))
+            inner = _without_unused(one.body, reads)
+            if not inner and not carried:
                 continue
-        kept.append(one)
+            kept.append(replace(one, body=inner or one.body, carried=carried))
+        else:
+            kept.append(one)
     return tuple(kept)
-
-
-def _outside(body: Body, loop: For | If) -> set[str]:
-    return {name for one in walk(tuple(one for one in body if one is not loop)) for name in uses(one)} | {
-        one.after for one in loop.carried
-    }
 
 
 def settings(program: TritonProgram) -> Iterator[TritonProgram]:
