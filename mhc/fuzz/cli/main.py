@@ -117,7 +117,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     "--programs",
     multiple=True,
     metavar="TARGET",
-    help="Test a compiler with small programs: tilelang or triton, or tilelang-to-c@SITE for the release in a folder. Repeatable.",
+    help="Test a compiler with small programs: tilelang, triton, or NAME@SITE for the release in a folder. Repeatable.",
 )
 @configured
 @_implementations
