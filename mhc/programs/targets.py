@@ -128,7 +128,7 @@ _TRITON_CUDA = replace(
     name="triton-to-cuda",
     prepare=launched.prepare,
     kind="cuda",
-    env=MappingProxyType({}),
+    env=MappingProxyType({"TRITON_INTERPRET": "0"}),
     devices=("cuda",),
 )
 

@@ -33,7 +33,7 @@ def rank(program: TritonProgram) -> tuple[Any, ...]:
         sum(_KINDS[one.kind] + one.begin + one.step + one.end + one.stages for one in loops),
         (program.num_warps != 4, program.num_stages != 3, program.num_warps, program.num_stages),
         sum(one.offset for one in program.buffers),
-        sum(one.flag + abs(one.axis) for one in ops),
+        sum(one.flag + abs(one.axis) + (one.combine != "add") for one in ops),
         sum(abs(one.value) for one in ops),
         sum(one.value < 0 for one in ops),
         sum(abs(one.least) + abs(one.most) for one in program.buffers),
@@ -155,6 +155,9 @@ def sizes(program: TritonProgram) -> Iterator[TritonProgram]:
                 yield _resized(program, {size: smaller})
         if size % 2 == 0 and size > 2:
             yield _resized(program, {one: one // 2 for one in extents if one >= size})
+    for shape in dict.fromkeys(one for one in shapes if len(one) > 1):
+        for axis in range(len(shape)):
+            yield _reshaped(program, shape, (*shape[:axis], *shape[axis + 1 :]))
     for number, one in enumerate(program.buffers):
         for smaller in dict.fromkeys((1, 2, one.size // 2, one.size - 1)):
             if 0 < smaller < one.size:
@@ -205,6 +208,8 @@ def values(program: TritonProgram) -> Iterator[TritonProgram]:
                 yield (replace(node, value=number),), {}
         if node.flag:
             yield (replace(node, flag=False),), {}
+        if node.combine != "add":
+            yield (replace(node, combine="add"),), {}
         if node.axis:
             yield (replace(node, axis=0),), {}
 
@@ -286,6 +291,12 @@ def _resized(program: TritonProgram, others: Mapping[int, int]) -> TritonProgram
 
     buffers = tuple(replace(one, size=others.get(one.size, one.size)) for one in program.buffers)
     return replace(program, buffers=buffers, body=_mapped(program.body, change))
+
+
+def _reshaped(program: TritonProgram, shape: tuple[int, ...], other: tuple[int, ...]) -> TritonProgram:
+    """Return the program with another shape wherever it names this one."""
+    body = _mapped(program.body, lambda one: replace(one, shape=other) if one.shape == shape else one)
+    return replace(program, body=body)
 
 
 def _all_in_int32(program: TritonProgram, dtype: str) -> TritonProgram:
