@@ -43,7 +43,6 @@ KNOWN: tuple[Known, ...] = (
     ),
     Known(
         issue=f"{_TRACKER}/10952",
-        kind="interpreted",
         before="3.9.0",
         holds=_of_one,
         example=_example("int32", Op("v2", "topk", ("v1",), value=1), size=1),
