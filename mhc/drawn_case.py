@@ -5,9 +5,10 @@ from collections.abc import Mapping
 
 from mhc.case import Case
 from mhc.case_json import CaseError, parse
-from mhc.programs.grammar import Program
+from mhc.programs.drawn_program import DrawnProgram
+from mhc.programs.languages import LANGUAGES, AnyProgram
 
-DrawnCase = Case | Program
+DrawnCase = Case | AnyProgram
 
 
 def of_operator(case: DrawnCase) -> Case:
@@ -16,7 +17,7 @@ def of_operator(case: DrawnCase) -> Case:
     Raises:
         CaseError: it is a program.
     """
-    if isinstance(case, Program):
+    if isinstance(case, DrawnProgram):
         raise CaseError("case", "is a program, and no case of an operator")
     return case
 
@@ -36,8 +37,11 @@ def read(text: str) -> DrawnCase:
 def from_document(document: object) -> DrawnCase:
     """Read a case from JSON values, as `read` does."""
     if isinstance(document, Mapping) and "body" in document:
+        dsl = document.get("language", "tilelang")
+        if not isinstance(dsl, str) or dsl not in LANGUAGES:
+            raise CaseError("program.language", f"must be one of {', '.join(LANGUAGES)}, was {dsl!r}")
         try:
-            return Program.from_json(json.dumps(document))
+            return LANGUAGES[dsl].read(json.dumps(document))
         except RecursionError:
             raise CaseError("program", "is nested too deeply") from None
     return Case.from_document(document)

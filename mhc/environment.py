@@ -89,6 +89,11 @@ def tilelang_unmet(*, pinned: bool = True) -> str | None:
     return None if other and not pinned else unmet(TILELANG, "tilelang")
 
 
+def triton_unmet() -> str | None:
+    """Return what to install where Triton is absent; None where any release is there. Imports nothing."""
+    return "triton is not installed: pip install triton" if _version("triton") == ABSENT else None
+
+
 def _version(name: str) -> str:
     try:
         return version(name)

@@ -24,10 +24,10 @@ from mhc.oracles.nonfinite import as_float64
 from mhc.oracles.tolerances import tolerances
 from mhc.oracles.trial import results
 from mhc.oracles.verdict import element_name
-from mhc.programs.evaluate import evaluate
-from mhc.programs.grammar import Program
+from mhc.programs.compile_error import CompileError
+from mhc.programs.drawn_program import DrawnProgram
+from mhc.programs.languages import AnyProgram, language_of
 from mhc.programs.targets import ProgramTarget, target_named
-from mhc.programs.tilelang_lower import CompileError
 from mhc.reference import reference
 from mhc.registry import load
 
@@ -97,7 +97,7 @@ def of_finding(found: Finding) -> str:
     Raises:
         click.UsageError: it does not fail here, no single tensor is wrong, or variables of the environment are missing.
     """
-    if isinstance(found.case, Program):
+    if isinstance(found.case, DrawnProgram):
         target = target_named(found.spec)
         if target is None:
             raise click.UsageError(f"{found.spec}: no such target")
@@ -136,7 +136,7 @@ def _of_case(found: Finding, case: Case) -> Grid:
     return Grid(name, ratio)
 
 
-def _of_program(program: Program, target: ProgramTarget) -> str:
+def _of_program(program: AnyProgram, target: ProgramTarget) -> str:
     source = [line.strip("\n") for line in target.text(program).splitlines() if line.strip()]
     lowered = lower(target, program)
     if not isinstance(lowered, str):
@@ -149,7 +149,7 @@ def _of_program(program: Program, target: ProgramTarget) -> str:
         if isinstance(ready, CompileError):
             return _text(source, [str(ready)])
         got = ready()
-    wanted = evaluate(program)
+    wanted = language_of(program).evaluate(program)
     name = next((name for name in wanted if (got[name] != wanted[name]).any()), "")
     if not name:
         raise click.UsageError(f"{program.id}: nothing is wrong here")

@@ -1,7 +1,6 @@
 """The grammar of programs: frozen records, stored as JSON. What each node means is in `mhc.programs.evaluate`."""
 
 import functools
-import hashlib
 import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from mhc.case_json import CaseError
+from mhc.programs.drawn_program import DrawnProgram
 
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
@@ -232,7 +232,7 @@ class Buffer(_Node, frozen=True):
         return count
 
 
-class Program(_Node, frozen=True):
+class Program(DrawnProgram, frozen=True):
     """A kernel: its buffers, its grid of blocks and its body.
 
     Attributes:
@@ -246,30 +246,13 @@ class Program(_Node, frozen=True):
     grid: Annotated[tuple[Extent, ...], Meta(min_length=1, max_length=3)] = (1,)
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     seed: int = 0
-    configs: dict[ConfigName, bool | int] = {}
+    configs: dict[ConfigName, bool | int] = msgspec.field(default_factory=dict)
     version: int = VERSION
-
-    @property
-    def json(self) -> str:
-        """Return one line of JSON."""
-        return _ENCODER.encode(self).decode()
-
-    def to_json(self) -> str:
-        """Return indented JSON, for files."""
-        return msgspec.json.format(self.json, indent=2) + "\n"
 
     @property
     def words(self) -> str:
         """Return its size in words, for reports."""
         return f"{sum(1 for _ in walk(self))} nodes, {', '.join(dict.fromkeys(one.dtype for one in self.buffers))}"
-
-    @property
-    def id(self) -> str:
-        """Return a name that is fit for a file."""
-        return f"program-{hashlib.sha256(self.json.encode()).hexdigest()[:8]}"
-
-    def __hash__(self) -> int:
-        return hash(self.json)
 
     def buffer(self, name: str) -> Buffer:
         """Return the buffer of this name."""
@@ -306,7 +289,6 @@ class Program(_Node, frozen=True):
         return program
 
 
-_ENCODER = msgspec.json.Encoder(order="sorted")
 _DECODER = msgspec.json.Decoder(Program)
 
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from mhc.programs.compile_error import CompileError
 from mhc.programs.evaluate import inputs_of
 from mhc.programs.grammar import Program
-from mhc.programs.tilelang_lower import CompileError
 
 GUARD = 256
 """Bytes before and after each parameter."""
-_MARK = 0xA5
+MARK = 0xA5
+"""The byte of which guards consist."""
 _SIGNATURE = re.compile(r"\bf_kernel\(([^;{)]*)\)\s*\{")
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
@@ -34,7 +35,7 @@ def guarded(program: Program) -> dict[str, Bytes]:
     """Return the bytes of each parameter before the program runs, with guards on both sides."""
     memory = {}
     for name, array in inputs_of(program).items():
-        raw = np.full(array.nbytes + 2 * GUARD, _MARK, dtype=np.uint8)
+        raw = np.full(array.nbytes + 2 * GUARD, MARK, dtype=np.uint8)
         raw[GUARD : GUARD + array.nbytes] = array.reshape(-1).view(np.uint8)
         memory[name] = raw
     return memory
@@ -49,7 +50,7 @@ def outputs(program: Program, memory: Mapping[str, Bytes]) -> dict[str, np.ndarr
     results = {}
     for name, array in inputs_of(program).items():
         raw = memory[name]
-        if (raw[:GUARD] != _MARK).any() or (raw[GUARD + array.nbytes :] != _MARK).any():
+        if (raw[:GUARD] != MARK).any() or (raw[GUARD + array.nbytes :] != MARK).any():
             raise CompileError("run", f"a write outside {name}")
         now = raw[GUARD : GUARD + array.nbytes].view(array.dtype).reshape(array.shape)
         if program.buffer(name).written:

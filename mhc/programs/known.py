@@ -4,10 +4,12 @@ A test runs each example: one that passes again fails the suite, since the entry
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mhc.programs import grammar
+from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Copy, Expr, For, Load, Node, Program, Store, Unary, Var, walk
 
 _TRACKER = "https://github.com/tile-ai/tilelang/issues"
@@ -27,8 +29,8 @@ class Known:
     """
 
     issue: str
-    holds: Callable[[Program], bool]
-    example: Program
+    holds: Callable[[Any], bool]
+    example: Any
     before: str | None = None
     kind: str | None = None
 
@@ -43,9 +45,15 @@ def is_before(release: str, other: str) -> bool:
     return one < two
 
 
-def known(program: Program, release: str, kind: str = "c") -> Known | None:
-    """Return the first reported bug that the program may show with a release on a target of a kind."""
-    return next((one for one in KNOWN if one.is_in(release, kind) and one.holds(program)), None)
+def known(program: DrawnProgram, release: str, kind: str = "c", entries: Sequence[Known] | None = None) -> Known | None:
+    """Return the first reported bug that the program may show with a release on a target of a kind.
+
+    Args:
+        entries: the reported bugs of its language; by default TileLang's.
+    """
+    return next(
+        (one for one in (KNOWN if entries is None else entries) if one.is_in(release, kind) and one.holds(program)), None
+    )
 
 
 def _copies(program: Program) -> bool:

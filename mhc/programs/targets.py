@@ -9,12 +9,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from mhc.environment import tilelang_unmet
+from mhc.environment import tilelang_unmet, triton_unmet
 from mhc.programs import tilelang_c, tilelang_cuda, tvm_arithmetic
-from mhc.programs.grammar import Program
-from mhc.programs.tilelang_lower import CompileError, Run, release
+from mhc.programs.compile_error import CompileError, Run
+from mhc.programs.tilelang_lower import release
+from mhc.programs.triton import build, compiled, interpreted, launched
+from mhc.programs.triton.text import render
 
-DSLS = ("tilelang",)
+DSLS = ("tilelang", "triton")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +36,11 @@ class ProgramTarget:
 
     name: str
     dsl: str
-    text: Callable[[Program], str]
+    text: Callable[[Any], str]
     release: Callable[[], str]
-    lower: Callable[[Program], str]
+    lower: Callable[[Any], str]
     prepare: Callable[..., Sequence[Run | CompileError]]
-    kind: Literal["c", "cuda", "arithmetic"] = "c"
+    kind: Literal["c", "cuda", "arithmetic", "interpreted", "compiled"] = "c"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     devices: tuple[str, ...] = ("cpu",)
     schedule: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -47,8 +49,14 @@ class ProgramTarget:
     site: Path | None = None
 
     def enter(self) -> None:
-        """Have this process import the compiler from `site`."""
+        """Have this process import the compiler from `site`.
+
+        Raises:
+            RuntimeError: it is imported already.
+        """
         if self.site is not None:
+            if self.dsl in sys.modules:
+                raise RuntimeError(f"{self.dsl} is imported already, and not from {self.site}")
             sys.path.insert(0, str(self.site))
 
     def unavailable(self) -> str | None:
@@ -104,9 +112,44 @@ def _compiles(arch: str) -> ProgramTarget:
     return replace(_lowers(arch), name=f"tilelang-to-{arch}", prepare=prepare)
 
 
+_INTERPRETER = ProgramTarget(
+    name="triton-interpreter",
+    dsl="triton",
+    text=render,
+    release=build.release,
+    lower=render,
+    prepare=interpreted.prepare,
+    needs=triton_unmet,
+    kind="interpreted",
+    env=MappingProxyType({"TRITON_INTERPRET": "1"}),
+)
+_TRITON_CUDA = replace(
+    _INTERPRETER,
+    name="triton-to-cuda",
+    prepare=launched.prepare,
+    kind="cuda",
+    env=MappingProxyType({"TRITON_INTERPRET": "0"}),
+    devices=("cuda",),
+)
+
+
+def _triton_compiles(arch: str) -> ProgramTarget:
+    """Return the target that has Triton compile for a chip, and runs nothing."""
+    lower = partial(compiled.lower, capability=int(arch.removeprefix("sm_")))
+    return replace(
+        _TRITON_CUDA,
+        name=f"triton-for-{arch}",
+        lower=lower,
+        prepare=compiled.prepare,
+        kind="compiled",
+        devices=("cpu", "cuda"),
+    )
+
+
 CHIPS = ("sm_80", "sm_90", "sm_100")
+_TRITON = (_INTERPRETER, _TRITON_CUDA, *map(_triton_compiles, CHIPS))
 TARGETS: Mapping[str, ProgramTarget] = MappingProxyType(
-    {one.name: one for one in (_C, _ARITHMETIC, _CUDA, *map(_lowers, CHIPS), *map(_compiles, CHIPS))}
+    {one.name: one for one in (_C, _ARITHMETIC, _CUDA, *map(_lowers, CHIPS), *map(_compiles, CHIPS), *_TRITON)}
 )
 """By name."""
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from mhc.programs import guarded
+from mhc.programs.compile_error import CompileError, Run
 from mhc.programs.grammar import Program
-from mhc.programs.tilelang_lower import CompileError, Run, lowered, takes_is_cpu
+from mhc.programs.tilelang_lower import lowered, takes_is_cpu
 from mhc.programs.tilelang_text import CPU_OLD, render
 
 FLAGS = ("-O0", "-w", "-shared", "-fPIC")

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from mhc.programs import guarded, tilelang_lower
+from mhc.programs.compile_error import CompileError, Run
 from mhc.programs.grammar import Program
 from mhc.programs.guarded import GUARD
-from mhc.programs.tilelang_lower import CompileError, Run
 from mhc.programs.tilelang_text import render
 
 DRIVER = "libcuda.so.1"

@@ -5,44 +5,13 @@ import inspect
 import itertools
 import linecache
 import logging
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
+from mhc.programs.compile_error import CompileError
 
-_QUOTED = re.compile("[\u2018'\"][^\u2018\u2019'\"]*[\u2019'\"]")  # a name, as g++ quotes it too
-_LIMITS = re.compile(r"No valid warp partition|must be a multiple of micro_size_k|XOR-butterfly AllReduce")
-"""What TileLang says where a program asks for more than it has: no finding."""
 _numbers = itertools.count()
-
-Run = Callable[[], dict[str, np.ndarray[Any, Any]]]
-"""Calls a compiled program once, and returns its outputs by name; raises `CompileError` where it writes what it may not."""
-
-
-class CompileError(Exception):
-    """The compiler under test fails, or the C that it writes does not compile.
-
-    Attributes:
-        stage: build (the front end), lower, cc or run.
-        is_limit: the compiler says that it has no such thing.
-        kind: the first line of the message, without what differs from program to program.
-    """
-
-    def __init__(self, stage: str, message: str) -> None:
-        super().__init__(f"{stage}: {message}")
-        self.stage, self.kind = stage, _normalised(message)
-        self.is_limit = _LIMITS.search(message) is not None
-
-
-def _normalised(message: str) -> str:
-    """Return a message without names, numbers and places."""
-    lines = [line.strip() for line in message.strip().splitlines() if line.strip()]
-    told = next((line for line in lines if "Check failed" in line or "error:" in line), lines[-1] if lines else "")
-    told = re.sub(r"^.*?(Check failed|error:)", r"\1", told)
-    told = _QUOTED.sub("_", told)
-    return re.sub(r"\d+", "N", told)[:120].strip()
 
 
 @functools.cache

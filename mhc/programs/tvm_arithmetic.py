@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 
 from mhc.programs import arithmetic, grammar
+from mhc.programs.compile_error import CompileError, Run
 from mhc.programs.evaluate import Machine, block_name, evaluate
 from mhc.programs.grammar import Expr, Program
-from mhc.programs.tilelang_lower import CompileError, Run, tilelang
+from mhc.programs.tilelang_lower import tilelang
 
 Term = Any
 """An expression of TVM's."""

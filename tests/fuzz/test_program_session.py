@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from mhc.fuzz.check.level import Level
-from mhc.fuzz.check.program_check import signature
 from mhc.fuzz.worker.program_session import Programs
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round
 from mhc.oracles.verdict import Status
+from mhc.programs.compile_error import CompileError
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Program, walk
 from mhc.programs.known import known
 from mhc.programs.targets import TARGETS, ProgramTarget, target_named
-from mhc.programs.tilelang_lower import CompileError
 from mhc.programs.tilelang_text import render
+from mhc.programs.tilelang_words import signature
 from mhc.registry import built_in
 
 Run = Callable[[], dict[str, np.ndarray]]

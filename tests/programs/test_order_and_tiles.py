@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mhc.programs.arithmetic import Invalid
+from mhc.programs.compile_error import CompileError
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import (
     AtomicAdd,
@@ -24,7 +25,6 @@ from mhc.programs.grammar import (
     Var,
 )
 from mhc.programs.minimise import search
-from mhc.programs.tilelang_lower import CompileError
 from mhc.programs.tilelang_text import render
 
 I, BX = Var("i"), Var("bx")

@@ -5,14 +5,16 @@ import shutil
 import numpy as np
 import pytest
 
-from mhc.fuzz.check.program_check import check, features, signature
+from mhc.fuzz.check.program_check import check
 from mhc.oracles.verdict import Status
 from mhc.programs import tilelang_c
+from mhc.programs.compile_error import CompileError
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, For, If, Load, Program, Select, Store, Unary, Var
 from mhc.programs.known import KNOWN, Known, is_before, known
 from mhc.programs.targets import TARGETS
-from mhc.programs.tilelang_lower import CompileError, release
+from mhc.programs.tilelang_lower import release
+from mhc.programs.tilelang_words import features, signature
 from tests.support.needs import needs_tilelang
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler here")

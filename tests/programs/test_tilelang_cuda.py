@@ -9,9 +9,9 @@ import pytest
 from mhc.fuzz.check.program_check import check, run
 from mhc.oracles.verdict import Status
 from mhc.programs import tilelang_cuda
+from mhc.programs.compile_error import CompileError
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Copy, Expr, For, Load, Program, Reduce, Store, Var
 from mhc.programs.targets import TARGETS
-from mhc.programs.tilelang_lower import CompileError
 from tests.support import driver_on_cpu
 
 I, J = Var("i"), Var("j")

@@ -9,9 +9,9 @@ from hypothesis import Phase
 from mhc.fuzz.check.program_check import check
 from mhc.oracles.verdict import Status
 from mhc.programs import tvm_arithmetic
+from mhc.programs.compile_error import CompileError
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, For, If, Load, Program, Select, Store, Unary, Var
 from mhc.programs.targets import TARGETS
-from mhc.programs.tilelang_lower import CompileError
 from mhc.strategies.programs.programs import ARITHMETIC, programs
 from mhc.strategies.rounds import quiet
 from tests.programs.test_tilelang_c import LOST_CONSTANT, I, X, loop

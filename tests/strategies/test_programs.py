@@ -5,11 +5,11 @@ from collections import Counter
 import hypothesis
 from hypothesis import find, given
 
-from mhc.fuzz.check.program_check import features
 from mhc.programs import grammar
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Const, Program, walk
 from mhc.programs.tilelang_text import render
+from mhc.programs.tilelang_words import features
 from mhc.strategies.programs.programs import CPU, GPU, Features, programs
 from mhc.strategies.rounds import ROUND, quiet
 

@@ -28,8 +28,8 @@ from mhc.loading import outside_names
 from mhc.operator import DEFAULT
 from mhc.oracles.judge import JUDGED, SAMPLED, outcomes
 from mhc.oracles.verdict import Status, Verdict
-from mhc.programs.grammar import Program
-from mhc.programs.targets import DSLS
+from mhc.programs.drawn_program import DrawnProgram
+from mhc.programs.languages import AnyProgram, language_of
 from mhc.registry import BUILT_IN, Tested, built_in, load
 from mhc.upstream.cli.export import VERBS
 
@@ -117,7 +117,7 @@ _device = click.option("--device", type=click.Choice(DEVICES), default="cpu", sh
     "--programs",
     multiple=True,
     metavar="TARGET",
-    help="Test a compiler with small programs: tilelang, or tilelang-to-c@SITE for the release in a folder. Repeatable.",
+    help="Test a compiler with small programs: tilelang, triton, or NAME@SITE for the release in a folder. Repeatable.",
 )
 @configured
 @_implementations
@@ -168,9 +168,9 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], tr
         remembered = read_against(case_file)
     except CaseError as error:
         raise click.UsageError(f"{case_file}: {error}") from error
-    if isinstance(case, Program):
+    if isinstance(case, DrawnProgram):
         require_trust([("--impl", None if specs else found_on)], case_file, given=specs, trust=trust)
-        sys.exit(_replay_program(case, specs or (found_on or DSLS[0],)))
+        sys.exit(_replay_program(case, specs or (found_on or language_of(case).dsl,)))
     named = (("--impl", None if specs else found_on), ("--against", None if against else remembered))
     require_trust(named, case_file, given=(*specs, *against), trust=trust)
     chosen = specs or (() if found_on is None else (found_on,))
@@ -213,7 +213,7 @@ for verb in VERBS:
     main.add_command(verb)
 
 
-def _replay_program(program: Program, specs: Sequence[str]) -> int:
+def _replay_program(program: AnyProgram, specs: Sequence[str]) -> int:
     """Run a program on targets, show its text and what is wrong, and return the exit status."""
     targets = load_targets(specs)
     verdicts = []

@@ -20,8 +20,8 @@ from mhc.fuzz.minimise.minimise import minimise as make_small
 from mhc.fuzz.minimise.sandbox import least_limit, processes
 from mhc.fuzz.report.words import replay_command
 from mhc.fuzz.worker.process import HarnessError
-from mhc.implementation import DEVICES, Implementation, ImplementationError
-from mhc.registry import load
+from mhc.implementation import DEVICES, ImplementationError
+from mhc.registry import Tested, load_tested
 
 _finding_file = click.argument(
     "finding_file", metavar="FINDING.json", type=click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -134,9 +134,7 @@ def promote(finding_file: Path, folder: Path | None, spec: str | None, trust: bo
     sys.exit(1)
 
 
-def open_finding(
-    path: Path, spec: str | None, device: str | None, *, trust: bool = False
-) -> tuple[Finding, Implementation, str]:
+def open_finding(path: Path, spec: str | None, device: str | None, *, trust: bool = False) -> tuple[Finding, Tested, str]:
     """Return the finding in a file, its implementation and device; `mhc.fuzz.cli.trust` decides what may be loaded."""
     try:
         found = read_finding(path)
@@ -146,8 +144,8 @@ def open_finding(
     named = (("--impl", chosen), ("", found.against))
     require_trust(named, path, given=() if spec is None else (spec,), trust=trust)
     try:
-        implementation = load(chosen)
-        other = None if found.against is None else load(found.against)
+        implementation = load_tested(chosen)
+        other = None if found.against is None else load_tested(found.against)
     except ImplementationError as error:
         raise click.UsageError(f"--impl {error}" if spec else f"{path}: {error}") from error
     for name, one in ((chosen, implementation), (found.against, other)):

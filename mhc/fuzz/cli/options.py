@@ -115,8 +115,10 @@ def load_targets(specs: Sequence[str], device: str | None = None) -> list[tuple[
     return found
 
 
-def elsewhere(implementation: Implementation, device: str, option: str = "--impl") -> str:
+def elsewhere(implementation: Tested, device: str, option: str = "--impl") -> str:
     """Return what a message adds about running the same source on another device; empty if there is no way."""
+    if isinstance(implementation, ProgramTarget):
+        return ""
     source = implementation.forward, implementation.backward
     others = [one for one in built_in().values() if device in one.devices and (one.forward, one.backward) == source]
     hints = [

@@ -13,6 +13,7 @@ from mhc.fuzz.findings.finding import Reduction
 from mhc.operator import STORAGE_DTYPES
 from mhc.operator_json import Name, OperatorText, Size
 from mhc.programs.grammar import Program
+from mhc.programs.triton.grammar import TritonProgram
 from mhc.recipe import INTEGER_KINDS, RECIPE_KINDS
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -105,9 +106,13 @@ class FindingText(msgspec.Struct, kw_only=True):
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the JSON Schema of each kind of file by its name: case, program, finding and fixture."""
-    _, parts = msgspec.json.schema_components((CaseText, Program, FindingText), ref_template="#/$defs/{name}")
-    case = {"anyOf": [{"$ref": f"#/$defs/{one.__name__}"} for one in CaseText.__args__], "required": ["schema"]}
-    program, finding = {"$ref": "#/$defs/Program"}, {"$ref": "#/$defs/FindingText"}
+    _, parts = msgspec.json.schema_components((CaseText, Program, TritonProgram, FindingText), ref_template="#/$defs/{name}")
+    case: dict[str, Any] = {
+        "anyOf": [{"$ref": f"#/$defs/{one.__name__}"} for one in CaseText.__args__],
+        "required": ["schema"],
+    }
+    program = {"anyOf": [{"$ref": "#/$defs/Program"}, {"$ref": "#/$defs/TritonProgram"}]}
+    finding = {"$ref": "#/$defs/FindingText"}
     parts["FindingText"]["properties"]["case"] = {"anyOf": [{"$ref": "#/$defs/Case"}, program]}
     parts["Case"] = case
     roots: dict[str, dict[str, Any]] = {

@@ -4,8 +4,8 @@ import math
 
 from mhc.case import Case
 from mhc.drawn_case import DrawnCase
-from mhc.programs import edits
-from mhc.programs.grammar import Program
+from mhc.programs.drawn_program import DrawnProgram
+from mhc.programs.languages import language_of
 from mhc.recipe import INTEGER_KINDS, Layout, Recipe
 from mhc.strategies.cases import DTYPES
 from mhc.strategies.values import KINDS as DRAWN_KINDS
@@ -25,8 +25,8 @@ assert set(KINDS) == set(DRAWN_KINDS)
 
 def rank(case: DrawnCase) -> tuple[object, ...]:
     """Return a tuple that is smaller for simpler cases: pinned schedules, sizes, dtype, scalars, values and layouts."""
-    if isinstance(case, Program):
-        return edits.rank(case)
+    if isinstance(case, DrawnProgram):
+        return language_of(case).rank(case)
     pinned = sum(1 + len(schedule) for schedule in case.schedules.values())
     shape = tuple(case.sizes[name] or math.inf if name in case.sizes else 0 for name in case.table.axis_names)
     tensors = tuple((1, *_recipe(case.tensors[spec.name])) if case.has(spec.name) else (0,) for spec in case.table.drawn)
@@ -35,8 +35,8 @@ def rank(case: DrawnCase) -> tuple[object, ...]:
 
 def elements(case: DrawnCase) -> int:
     """Return the number of elements of the operator's first input, x; of a program, of all its buffers."""
-    if isinstance(case, Program):
-        return sum(one.size for one in case.buffers)
+    if isinstance(case, DrawnProgram):
+        return language_of(case).elements(case)
     return math.prod(case.table.inputs[0].shape(case.sizes))
 
 

@@ -18,7 +18,7 @@ from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.protocol import Fault, Minimise, Minimised
 from mhc.oracles import sequence
 from mhc.oracles.verdict import Status, Verdict
-from mhc.programs.grammar import Program
+from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.minimise import search as search_programs
 from mhc.registry import Tested, load_tested
 
@@ -96,7 +96,7 @@ def minimise(
 
 def _search(case: DrawnCase, holds: Callable[[Any], bool], **limits: Any) -> DrawnCase:
     """Return the simplest case, or the simplest program, that `holds`."""
-    if isinstance(case, Program):
+    if isinstance(case, DrawnProgram):
         return search_programs(case, holds, **limits)
     return search(case, holds, **limits)
 
@@ -224,7 +224,7 @@ class _Probe:
         return tuple(self._steps[at * (many - 1) // (MOST_STEPS - 1)] for at in range(MOST_STEPS))
 
     def _record(self, case: DrawnCase) -> None:
-        sizes = {} if isinstance(case, Program) else dict(case.sizes)
+        sizes = {} if isinstance(case, DrawnProgram) else dict(case.sizes)
         self._steps.append(Step(checks=self._sandbox.checks, elements=elements(case), sizes=sizes))
 
     def _settle(self) -> None:

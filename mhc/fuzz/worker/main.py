@@ -49,13 +49,13 @@ def serve(
     from mhc.registry import load_tested  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    if device == "cuda" and importlib.util.find_spec("triton") is not None:
-        count_triton()
     send = _Sender(connection)
     try:
         implementation = load_tested(spec)
         if isinstance(implementation, ProgramTarget):
             implementation.enter()
+        elif device == "cuda" and importlib.util.find_spec("triton") is not None:
+            count_triton()
     except BaseException as error:  # the parent reports it
         send(Fault.of(error))
         return

@@ -14,18 +14,20 @@ from typing import Any
 
 import hypothesis
 from hypothesis import Phase
+from hypothesis.strategies import SearchStrategy
 
-from mhc.fuzz.check.program_check import EVALUATOR, check, features, lower, run, signature
+from mhc.fuzz.check.program_check import EVALUATOR, check, lower, run
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
 from mhc.oracles.judge import JUDGED
 from mhc.oracles.verdict import Status, Verdict
-from mhc.programs.grammar import Program
 from mhc.programs.known import is_before, known
+from mhc.programs.languages import LANGUAGES, AnyProgram, language_of
 from mhc.programs.minimise import search
 from mhc.programs.targets import ProgramTarget
-from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
+from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, programs
+from mhc.strategies.programs.triton_programs import triton_programs
 from mhc.strategies.rounds import quiet
 
 CHECKS, SECONDS = 300, 20.0
@@ -57,7 +59,7 @@ class Programs:
         elif isinstance(request, Check):
             self._send(Begun(case=request.case))
             self._send(Running(nth=1))
-            verdicts = check(target, Program.from_json(request.case))
+            verdicts = check(target, LANGUAGES[target.dsl].read(request.case))
             self._send(Judged(case=request.case, verdicts=tuple(verdicts)))
         else:
             raise TypeError("a program has no peer")
@@ -65,13 +67,13 @@ class Programs:
     def _round(self, target: ProgramTarget, request: Round) -> None:
         """Draw all programs, lower them one by one, compile what comes out in one file, and run them one by one."""
         began = time.perf_counter()
-        drawn: list[Program] = []
+        drawn: list[AnyProgram] = []
 
-        def test(program: Program) -> None:
+        def test(program: AnyProgram) -> None:
             drawn.append(program)
 
         settings = quiet(request.count, phases=(Phase.generate,))
-        hypothesis.seed(request.seed)(settings(hypothesis.given(programs(_features(target)))(test)))()
+        hypothesis.seed(request.seed)(settings(hypothesis.given(_strategy(target))(test)))()
         wanted = {number: one for number, one in enumerate(drawn[: request.count]) if number >= request.skip}
         drawing = time.perf_counter() - began
         lowered: dict[int, str] = {}
@@ -93,7 +95,7 @@ class Programs:
                 self._judged(target, wanted[number], verdicts)
         self._send(Done(drawing=drawing))
 
-    def _timed(self, number: int, program: Program, work: Callable[[], Any]) -> Any:
+    def _timed(self, number: int, program: AnyProgram, work: Callable[[], Any]) -> Any:
         """Return what `work` returns; a process that ends in it ends on this program."""
         self._send(Begun(case=program.json, number=number))
         self._send(Running(nth=1))
@@ -102,7 +104,7 @@ class Programs:
         self._seconds += time.perf_counter() - started
         return result
 
-    def _judged(self, target: ProgramTarget, program: Program, verdicts: list[Verdict]) -> None:
+    def _judged(self, target: ProgramTarget, program: AnyProgram, verdicts: list[Verdict]) -> None:
         """Send the result of the program that was begun last, minimised where it fails."""
         started = time.perf_counter()
         findings = self._findings(target, program, verdicts)
@@ -111,20 +113,20 @@ class Programs:
             Checked(
                 case=program.json,
                 findings=findings,
-                regions=features(program),
+                regions=language_of(program).features(program),
                 seconds={"running": seconds, "checking": seconds},
                 outcomes={} if findings else {one.subject: JUDGED for one in verdicts},
             )
         )
 
-    def _masked(self, target: ProgramTarget, program: Program) -> bool:
+    def _masked(self, target: ProgramTarget, program: AnyProgram) -> bool:
         """Return whether to leave out a program: it may show a reported bug, or has all operations of one found before."""
-        if known(program, target.release(), target.kind) is not None:
+        if known(program, target.release(), target.kind, language_of(program).known) is not None:
             return True
-        mine = frozenset(signature(program).split(", "))
+        mine = frozenset(language_of(program).signature(program).split(", "))
         return any(operations <= mine for operations in self._found) and self._random.randrange(_AGAIN) > 0
 
-    def _findings(self, target: ProgramTarget, program: Program, verdicts: list[Verdict]) -> tuple[Finding, ...]:
+    def _findings(self, target: ProgramTarget, program: AnyProgram, verdicts: list[Verdict]) -> tuple[Finding, ...]:
         failure = _failure(verdicts)
         if failure is None:
             return ()
@@ -133,7 +135,7 @@ class Programs:
             return (finding(self._spec, target, program, failure),)
         self._kinds.add(kind)
 
-        def holds(candidate: Program) -> bool:
+        def holds(candidate: AnyProgram) -> bool:
             seen = _failure(check(target, candidate, exact=False))
             return seen is not None and _kind(seen) == kind
 
@@ -141,7 +143,7 @@ class Programs:
         again = _failure(check(target, small))
         if again is None or _kind(again) != kind:
             small, again = program, failure
-        operations = frozenset(signature(small).split(", "))
+        operations = frozenset(language_of(small).signature(small).split(", "))
         for others, one in self._found.items():
             if others <= operations and _kind(one.fingerprint) == kind:
                 return (one,)
@@ -149,12 +151,15 @@ class Programs:
         return (self._found[operations],)
 
 
-def _features(target: ProgramTarget) -> Features:
+def _strategy(target: ProgramTarget) -> SearchStrategy[Any]:
+    """Return what draws programs for a target."""
+    if target.dsl == "triton":
+        return triton_programs(target.kind, target.release())
     if target.kind == "cuda":
-        return GPU
+        return programs(GPU)
     if target.kind == "arithmetic":
-        return ARITHMETIC
-    return CPU_BEFORE_VECTORS if is_before(target.release(), "0.1.9") else CPU
+        return programs(ARITHMETIC)
+    return programs(CPU_BEFORE_VECTORS if is_before(target.release(), "0.1.9") else CPU)
 
 
 def _failure(verdicts: Sequence[Verdict]) -> Verdict | None:

@@ -16,7 +16,8 @@ from mhc.fuzz.cli.trust import require_trust, trust_option
 from mhc.fuzz.findings.finding import read_drawn, read_finding
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES
-from mhc.programs.grammar import Program
+from mhc.programs.drawn_program import DrawnProgram
+from mhc.programs.triton.grammar import TritonProgram
 from mhc.upstream.cli.releases import matrix_verb, recheck_verb, releases_verb, tracker_verb
 from mhc.upstream.compiler_finding import export_compiler_finding
 from mhc.upstream.declared import Symptom, export_program
@@ -110,8 +111,12 @@ def export_compiler(path: Path, to: str, out: Path | None, spec: str | None, *, 
     """Export a finding on a program, where the file is one; return whether it is."""
     try:
         case, found_on = read_drawn(path)
-        if not isinstance(case, Program):
+        if not isinstance(case, DrawnProgram):
             return False
+        if isinstance(case, TritonProgram):
+            raise click.UsageError(
+                f"{path}: is a Triton program, and only TileLang programs are exported; replay shows its text"
+            )
         found = read_finding(path)
     except CaseError as error:
         raise click.UsageError(f"{path}: {error}") from error

@@ -1,0 +1,70 @@
+"""Triton's compiler for a chip that need not be there: what the front end, the passes and ptxas refuse, and crashes."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+from mhc.programs.compile_error import CompileError, Run
+from mhc.programs.triton.build import built, refused, triton
+from mhc.programs.triton.grammar import TritonProgram
+from mhc.programs.triton.text import render
+
+_POINTERS: Mapping[str, str] = MappingProxyType(
+    {
+        **{f"int{bits}": f"*i{bits}" for bits in (8, 16, 32, 64)},
+        **{f"uint{bits}": f"*u{bits}" for bits in (8, 16, 32, 64)},
+        **{f"float{bits}": f"*fp{bits}" for bits in (16, 32, 64)},
+    }
+)
+_CACHE = "TRITON_CACHE_DIR"
+
+
+def lower(program: TritonProgram, capability: int) -> str:
+    """Return the PTX that Triton generates and ptxas accepts.
+
+    Args:
+        capability: of the chip, 90 for sm_90.
+
+    Raises:
+        CompileError: it generates none.
+    """
+    from triton.backends.compiler import GPUTarget  # noqa: PLC0415
+    from triton.compiler import ASTSource  # noqa: PLC0415
+
+    aligned = [["tt.divisibility", 16]]
+    attributes = {(at,): aligned for at, one in enumerate(program.buffers) if not one.offset}
+    signature = {one.name: _POINTERS[one.dtype] for one in program.buffers}
+    with built(render(program)) as kernel, own_cache():
+        try:
+            source = ASTSource(fn=kernel, signature=signature, constexprs={}, attrs=attributes)
+            options = {"num_warps": program.num_warps, "num_stages": program.num_stages}
+            made = triton().compile(source, target=GPUTarget("cuda", capability, 32), options=options)
+        except Exception as error:
+            raise refused("compile", error) from error
+        text: str = made.asm["ptx"]
+        return text
+
+
+def prepare(
+    programs: Sequence[TritonProgram], sources: Sequence[str], folder: Path, *, exact: bool = True
+) -> list[Run | CompileError]:
+    """Return what runs each program where nothing is run: it has no outputs. folder, exact: make no difference."""
+    return [dict for _ in sources]
+
+
+@contextmanager
+def own_cache() -> Iterator[None]:
+    """Have Triton keep what it compiles in a folder that is there while the block runs only: programs do not come again."""
+    before = os.environ.get(_CACHE)
+    with tempfile.TemporaryDirectory(prefix="mhc-triton-") as name:
+        os.environ[_CACHE] = name
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[_CACHE]
+            else:
+                os.environ[_CACHE] = before

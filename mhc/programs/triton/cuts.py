@@ -1,0 +1,95 @@
+"""The big steps of the minimiser of Triton programs: a program that stores an earlier value, or loads it."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec.structs import replace
+
+from mhc.programs.arithmetic import Invalid
+from mhc.programs.grammar import range_of
+from mhc.programs.triton.evaluate import Machine, inputs_of
+from mhc.programs.triton.grammar import FLOATS, Buffer, For, If, Load, Op, Statement, Store, TritonProgram, walk
+from mhc.programs.triton.values import Value
+
+Body = tuple[Statement, ...]
+
+
+def seen(program: TritonProgram) -> dict[str, Value]:
+    """Return a value of each name, as it is in one of the blocks; none where the program has no meaning."""
+    machine = Machine(program.buffers, program.grid, inputs_of(program))
+    try:
+        machine.run(program.body)
+    except Invalid:
+        return {}
+    return machine.seen
+
+
+def cut(program: TritonProgram) -> Iterator[TritonProgram]:
+    """Store an earlier value in the place of all that comes after it."""
+    values = seen(program)
+    for at, node in enumerate(program.body):
+        names = [one.name for one in node.carried] if isinstance(node, (For, If)) else [getattr(node, "name", "")]
+        for name in names:
+            if name in values:
+                yield from _stored(program, program.body[: at + 1], name, values[name])
+
+
+def _stored(program: TritonProgram, body: Body, name: str, one: Value) -> Iterator[TritonProgram]:
+    """Yield the program that ends with a store of a value; of a bool, as an integer."""
+    fresh = _fresh(program)
+    if one.dtype == "bool":
+        widened = next(fresh)
+        body, name, one = (*body, Op(widened, "cast", (name,))), widened, Value("int32", one.data.astype(np.int32))
+    indices, index = _indices(fresh, one.shape)
+    inputs = tuple(buffer for buffer in program.buffers if not buffer.written)
+    output = Buffer("y", max(1, one.data.size), one.dtype, written=True)
+    yield replace(program, grid=(1,), buffers=(*inputs, output), body=(*body, *indices, Store("y", index, name)))
+    if program.grid != (1,):
+        yield replace(program, buffers=(*inputs, output), body=(*body, *indices, Store("y", index, name)))
+
+
+def loaded(program: TritonProgram) -> Iterator[TritonProgram]:
+    """Load a value from an input of its own in the place of what computes it."""
+    values = seen(program)
+    names = {one.name for one in program.buffers}
+    buffer = next((one for one in "abcdeghk" if one not in names), None)
+    for at, node in reversed(list(enumerate(program.body))):
+        if buffer is None or not isinstance(node, Op) or node.op in {"full", "arange"} or node.name not in values:
+            continue
+        one = values[node.name]
+        if one.dtype == "bool":
+            continue
+        low, high = _limits(one)
+        indices, index = _indices(_fresh(program), one.shape)
+        added = Buffer(buffer, max(1, one.data.size), one.dtype, least=low, most=high)
+        body = (*program.body[:at], *indices, Load(node.name, buffer, index), *program.body[at + 1 :])
+        yield replace(program, buffers=(added, *program.buffers), body=body)
+
+
+def _limits(one: Value) -> tuple[int, int]:
+    """Return between which numbers an input lies that takes the place of a value."""
+    if one.dtype in FLOATS:
+        return math.floor(2 * one.data.min()), math.ceil(2 * one.data.max())
+    least, most = range_of(one.dtype)
+    return max(int(one.data.min()), least, -(2**62)), min(int(one.data.max()), most, 2**62)
+
+
+def _indices(fresh: Iterator[str], shape: tuple[int, ...]) -> tuple[Body, str]:
+    """Return statements that make indices of a shape, 0, 1, ..., and their name."""
+    index = next(fresh)
+    if not shape:
+        return (Op(index, "full"),), index
+    flat = Op(index, "arange", shape=(math.prod(shape),))
+    if len(shape) == 1:
+        return (flat,), index
+    name = next(fresh)
+    return (flat, Op(name, "reshape", (index,), shape=shape)), name
+
+
+def _fresh(program: TritonProgram) -> Iterator[str]:
+    """Yield names that are not used."""
+    used = {one.name for one in walk(program.body) if isinstance(one, (Op, Load))}
+    used |= {carry.name for one in walk(program.body) if isinstance(one, (For, If)) for carry in one.carried}
+    used |= {one.var for one in walk(program.body) if isinstance(one, For)}
+    return (name for name in (f"v{number}" for number in range(1000)) if name not in used)

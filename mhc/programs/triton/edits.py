@@ -1,0 +1,309 @@
+"""Programs that differ from a Triton program by one step: what the minimiser tries, the biggest steps first."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from mhc.programs.triton.cuts import Body, cut, loaded, seen
+from mhc.programs.triton.grammar import Atomic, For, If, Load, Op, Statement, Store, TritonProgram, uses, walk
+
+Step = Callable[[TritonProgram], Iterator[TritonProgram]]
+_NAMES = ("index", "mask", "other", "value", "bound", "condition")
+_KINDS = {"range": 0, "tl.static_range": 1, "tl.range": 2}
+
+
+def rank(program: TritonProgram) -> tuple[Any, ...]:
+    """Return how simple a program is; the minimiser never goes up."""
+    nodes = list(walk(program.body))
+    ops = [one for one in nodes if isinstance(one, Op)]
+    loops = [one for one in nodes if isinstance(one, For)]
+    names = [name for one in nodes for name in uses(one)]
+    return (
+        len(nodes) + sum(len(one.carried) for one in nodes if isinstance(one, (For, If))),
+        len(program.buffers),
+        sum(one.op not in {"full", "arange"} for one in ops),
+        len(names),
+        len(program.grid),
+        sum(program.grid) + sum(len(range(one.begin, one.end, one.step)) for one in loops),
+        sum(one.size for one in program.buffers),
+        sum(size for one in ops for size in one.shape) + sum(len(one.shape) for one in ops),
+        sum(one.dtype != "int32" for one in program.buffers) + sum(one.dtype != "int32" for one in ops),
+        sum(_KINDS[one.kind] + one.begin + one.step + one.end + one.stages for one in loops),
+        (program.num_warps != 4, program.num_stages != 3, program.num_warps, program.num_stages),
+        sum(one.offset for one in program.buffers),
+        sum(one.flag + abs(one.axis) + (one.combine != "add") for one in ops),
+        sum(abs(one.value) for one in ops),
+        sum(one.value < 0 for one in ops),
+        sum(abs(one.least) + abs(one.most) for one in program.buffers),
+        program.seed,
+    )
+
+
+def tidy(program: TritonProgram) -> TritonProgram:
+    """Return the program without values and buffers that it does not use."""
+    body = program.body
+    while True:
+        shorter = _without_unused(body, Counter(name for one in walk(body) for name in uses(one)))
+        if shorter == body:
+            break
+        body = shorter
+    named = {one.buffer for one in walk(body) if isinstance(one, (Load, Store, Atomic))}
+    return replace(program, body=body, buffers=tuple(one for one in program.buffers if one.name in named))
+
+
+def _without_unused(body: Body, reads: Mapping[str, int]) -> Body:
+    """Return the statements without values that nothing reads.
+
+    Args:
+        reads: how often each name is read, in all of the program.
+    """
+    kept: list[Statement] = []
+    for one in body:
+        if isinstance(one, (Op, Load)) and not reads[one.name]:
+            continue
+        if isinstance(one, (For, If)):
+            carried = tuple(carry for carry in one.carried if reads[carry.name] > (carry.after == carry.name))
+            inner = _without_unused(one.body, reads)
+            if not inner and not carried:
+                continue
+            kept.append(replace(one, body=inner or one.body, carried=carried))
+        else:
+            kept.append(one)
+    return tuple(kept)
+
+
+def settings(program: TritonProgram) -> Iterator[TritonProgram]:
+    """Leave out blocks, and use the usual numbers of warps and stages."""
+    if program.grid != (1,):
+        yield replace(program, grid=(1,))
+        for axis, blocks in enumerate(program.grid):
+            for fewer in range(1, blocks):
+                yield replace(program, grid=(*program.grid[:axis], fewer, *program.grid[axis + 1 :]))
+            if axis:
+                yield replace(program, grid=program.grid[:axis])
+    if program.num_warps != 4 or program.num_stages != 3:
+        yield replace(program, num_warps=4, num_stages=3)
+    for warps in (4, 1, 2):
+        if warps != program.num_warps:
+            yield replace(program, num_warps=warps)
+    for stages in range(1, program.num_stages):
+        yield replace(program, num_stages=stages)
+    if program.num_stages != 3:
+        yield replace(program, num_stages=3)
+
+
+def statements(program: TritonProgram) -> Iterator[TritonProgram]:
+    """Leave out a statement, use an operand in the place of a result, or put what is in a loop in its place."""
+
+    def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
+        if isinstance(node, (Store, Atomic)):
+            yield (), {}
+        elif isinstance(node, Op):
+            for name in dict.fromkeys(node.args):
+                yield (), {node.name: name}
+        elif isinstance(node, (For, If)):
+            starts = {one.name: one.start for one in node.carried}
+            yield (), starts
+            for at in dict.fromkeys((0, len(range(node.begin, node.end, node.step)) - 1) if isinstance(node, For) else (0,)):
+                index: Body = (Op(node.var, "full", value=node.begin + at * node.step),) if isinstance(node, For) else ()
+                inside = tuple(renamed(one, starts) for one in node.body)
+                yield (*index, *inside), {one.name: starts.get(one.after, one.after) for one in node.carried}
+            for one in node.carried:
+                fewer = tuple(other for other in node.carried if other != one)
+                yield (replace(node, carried=fewer),), {one.name: one.start}
+
+    for body, names in changed(program.body, change):
+        yield replace(program, body=tuple(renamed(one, names) for one in body))
+
+
+def constants(program: TritonProgram) -> Iterator[TritonProgram]:
+    """Use a constant, or another value of the same dtype and shape, in the place of a result."""
+    values = seen(program)
+
+    def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
+        if not isinstance(node, (Op, Load)) or (isinstance(node, Op) and node.op == "full"):
+            return
+        now = values.get(node.name)
+        if now is None:
+            return
+        for name, other in values.items():
+            if name != node.name and (other.dtype, other.shape) == (now.dtype, now.shape):
+                yield (), {node.name: name}
+        for number in (0, 1):
+            yield (Op(node.name, "full", dtype=now.dtype, shape=now.shape, value=number),), {}
+
+    for body, names in changed(program.body, change):
+        yield replace(program, body=tuple(renamed(one, names) for one in body))
+    for body, _ in changed(program.body, _unmasked):
+        yield replace(program, body=body)
+
+
+def _unmasked(node: Any) -> Iterator[tuple[Body, Mapping[str, str]]]:
+    if getattr(node, "mask", None) is not None:
+        yield (replace(node, mask=None, **({"other": None} if isinstance(node, Load) else {})),), {}
+
+
+def sizes(program: TritonProgram) -> Iterator[TritonProgram]:
+    """Make blocks, buffers and loops smaller: all of one size together, then single ones."""
+    shapes = [one.shape for one in walk(program.body) if isinstance(one, Op)]
+    extents = sorted({size for shape in shapes for size in shape} | {one.size for one in program.buffers}, reverse=True)
+    for size in extents:
+        for smaller in dict.fromkeys((1, 2, 16, size // 4, size // 2)):
+            if 0 < smaller < size:
+                yield _resized(program, {size: smaller})
+        if size % 2 == 0 and size > 2:
+            yield _resized(program, {one: one // 2 for one in extents if one >= size})
+    for shape in dict.fromkeys(one for one in shapes if len(one) > 1):
+        for axis in range(len(shape)):
+            yield _reshaped(program, shape, (*shape[:axis], *shape[axis + 1 :]))
+    for number, one in enumerate(program.buffers):
+        for smaller in dict.fromkeys((1, 2, one.size // 2, one.size - 1)):
+            if 0 < smaller < one.size:
+                yield _with_buffer(program, number, size=smaller)
+
+    def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
+        if isinstance(node, Op):
+            for axis, size in enumerate(node.shape):
+                for smaller in dict.fromkeys((1, 2, size // 2)):
+                    if 0 < smaller < size:
+                        yield (replace(node, shape=(*node.shape[:axis], smaller, *node.shape[axis + 1 :])),), {}
+                yield (replace(node, shape=(*node.shape[:axis], *node.shape[axis + 1 :])),), {}
+        elif isinstance(node, For):
+            plainer: tuple[dict[str, Any], ...] = (
+                {"end": node.begin + node.step},
+                {"end": node.begin + 2 * node.step},
+                {"end": node.end - 1},
+                {"begin": 0},
+                {"step": 1},
+                {"stages": 0},
+                {"kind": "range", "stages": 0},
+                {"kind": "tl.static_range", "stages": 0},
+                {"bound": None},
+            )
+            for changes in plainer:
+                if any(getattr(node, name) != new for name, new in changes.items()) and changes.get("end", 1) > 0:
+                    yield (replace(node, **changes),), {}
+
+    for body, _ in changed(program.body, change):
+        yield replace(program, body=body)
+
+
+def values(program: TritonProgram) -> Iterator[TritonProgram]:
+    """Make dtypes, constants, axes, flags and inputs simpler."""
+    for dtype in dict.fromkeys([*(one.dtype for one in program.buffers), *(one.dtype for one in _ops(program))]):
+        if dtype != "int32":
+            yield _all_in_int32(program, dtype)
+
+    def change(node: Statement) -> Iterator[tuple[Body, Mapping[str, str]]]:
+        if not isinstance(node, Op):
+            return
+        if node.dtype != "int32":
+            yield (replace(node, dtype="int32", value=int(node.value)),), {}
+        whole = int(node.value)
+        near = (whole - 1,) if 0 < whole < 64 else ()
+        for number in dict.fromkeys((0, 1, 2, 3, abs(whole), whole // 16, whole // 2, *near)):
+            if abs(number) < abs(node.value) or 0 <= number == -node.value:
+                yield (replace(node, value=number),), {}
+        if node.flag:
+            yield (replace(node, flag=False),), {}
+        if node.combine != "add":
+            yield (replace(node, combine="add"),), {}
+        if node.axis:
+            yield (replace(node, axis=0),), {}
+
+    for number, one in enumerate(program.buffers):
+        if one.offset:
+            yield _with_buffer(program, number, offset=0)
+        if one.dtype != "int32":
+            yield _with_buffer(program, number, dtype="int32")
+        for least, most in ((0, 9), (0, 1), (0, one.most), (max(one.least, -9), min(one.most, 9))):
+            if not one.written and least <= most and abs(least) + abs(most) < abs(one.least) + abs(one.most):
+                yield _with_buffer(program, number, least=least, most=most)
+    if program.seed:
+        yield replace(program, seed=0)
+    for body, _ in changed(program.body, change):
+        yield replace(program, body=body)
+
+
+STEPS: tuple[Step, ...] = (settings, cut, statements, loaded, constants, sizes, values)
+
+
+def changed(
+    body: Body, change: Callable[[Statement], Iterator[tuple[Body, Mapping[str, str]]]]
+) -> Iterator[tuple[Body, Mapping[str, str]]]:
+    """Yield the statements with one of them, at any depth, replaced by others; and names to put in the place of names."""
+    for at, node in reversed(list(enumerate(body))):
+        before, after = body[:at], body[at + 1 :]
+        for others, names in change(node):
+            yield (*before, *others, *after), names
+        if isinstance(node, (For, If)):
+            for inner, names in changed(node.body, change):
+                yield (*before, replace(node, body=inner), *after), names
+
+
+def renamed(node: Any, names: Mapping[str, str]) -> Any:
+    """Return a statement, with all that is in it, that reads other names."""
+    if not names:
+        return node
+    changes: dict[str, Any] = {}
+    for name in _NAMES:
+        if getattr(node, name, None) in names and not (name == "value" and isinstance(node, Op)):
+            changes[name] = names[getattr(node, name)]
+    if isinstance(node, Op):
+        changes["args"] = tuple(names.get(one, one) for one in node.args)
+    if isinstance(node, (For, If)):
+        changes["body"] = tuple(renamed(one, names) for one in node.body)
+        changes["carried"] = tuple(
+            replace(one, start=names.get(one.start, one.start), after=names.get(one.after, one.after))
+            for one in node.carried
+        )
+    return replace(node, **changes)
+
+
+def _ops(program: TritonProgram) -> list[Op]:
+    return [one for one in walk(program.body) if isinstance(one, Op)]
+
+
+def _with_buffer(program: TritonProgram, number: int, **changes: Any) -> TritonProgram:
+    one = replace(program.buffers[number], **changes)
+    return replace(program, buffers=(*program.buffers[:number], one, *program.buffers[number + 1 :]))
+
+
+def _mapped(body: Body, change: Callable[[Op], Op]) -> Body:
+    return tuple(
+        change(one)
+        if isinstance(one, Op)
+        else replace(one, body=_mapped(one.body, change))
+        if isinstance(one, (For, If))
+        else one
+        for one in body
+    )
+
+
+def _resized(program: TritonProgram, others: Mapping[int, int]) -> TritonProgram:
+    """Return the program with other sizes wherever it has some, and constants that are such sizes with them."""
+
+    def change(node: Op) -> Op:
+        number = others.get(int(node.value), node.value) if node.dtype == "int32" and node.op == "full" else node.value
+        return replace(node, shape=tuple(others.get(one, one) for one in node.shape), value=number)
+
+    buffers = tuple(replace(one, size=others.get(one.size, one.size)) for one in program.buffers)
+    return replace(program, buffers=buffers, body=_mapped(program.body, change))
+
+
+def _reshaped(program: TritonProgram, shape: tuple[int, ...], other: tuple[int, ...]) -> TritonProgram:
+    """Return the program with another shape wherever it names this one."""
+    body = _mapped(program.body, lambda one: replace(one, shape=other) if one.shape == shape else one)
+    return replace(program, body=body)
+
+
+def _all_in_int32(program: TritonProgram, dtype: str) -> TritonProgram:
+    """Return the program with int32 wherever it names the dtype."""
+
+    def change(node: Op) -> Op:
+        return replace(node, dtype="int32", value=int(node.value)) if node.dtype == dtype else node
+
+    buffers = tuple(replace(one, dtype="int32") if one.dtype == dtype else one for one in program.buffers)
+    return replace(program, buffers=buffers, body=_mapped(program.body, change))

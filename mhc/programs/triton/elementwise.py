@@ -1,0 +1,207 @@
+"""Operations on elements: what they compute, and their text."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from mhc.programs.grammar import SIGNED, bits_of, range_of
+from mhc.programs.triton.grammar import FLOATS, Op
+from mhc.programs.triton.operation import Operation, dtype_text, infix
+from mhc.programs.triton.values import Array, Value, bits, converted, is_integer, require, same, value
+
+
+def _pair(a: Value, b: Value) -> str:
+    """Return the dtype of two operands that broadcast."""
+    try:
+        np.broadcast_shapes(a.shape, b.shape)
+    except ValueError:
+        require(False, f"shapes {a.shape} and {b.shape}")
+    return same(a, b)
+
+
+def _arithmetic(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
+    """Return an operation of integers, which wrap around, and of floats."""
+
+    def run(node: Op, a: Value, b: Value) -> Value:
+        dtype = _pair(a, b)
+        require(dtype != "bool", f"{node.op} of bool")
+        return value(dtype, compute(a.data, b.data))
+
+    return run
+
+
+def _logic(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
+    def run(node: Op, a: Value, b: Value) -> Value:
+        dtype = _pair(a, b)
+        require(dtype not in FLOATS, f"{node.op} of {dtype}")
+        return value(dtype, compute(a.data, b.data))
+
+    return run
+
+
+def _compare(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
+    def run(node: Op, a: Value, b: Value) -> Value:
+        require(_pair(a, b) != "bool", f"{node.op} of bool")
+        return value("bool", compute(a.data, b.data))
+
+    return run
+
+
+def truncated(a: Array, b: Array) -> tuple[Array, Array]:
+    """Return quotient and remainder as C computes them: the quotient is rounded toward 0."""
+    quotient, remainder = np.floor_divide(a, b), np.remainder(a, b)
+    off = (remainder != 0) & ((a < 0) != (b < 0))
+    one = np.ones_like(quotient)
+    return np.where(off, quotient + one, quotient), np.where(off, remainder - b, remainder)
+
+
+def _division(which: int) -> Callable[..., Value]:
+    def run(node: Op, a: Value, b: Value) -> Value:
+        dtype = _pair(a, b)
+        require(is_integer(a), f"{node.op} of {dtype}")
+        require((b.data != 0).all(), "a division by 0")
+        if dtype in SIGNED:
+            require(not ((a.data == range_of(dtype)[0]) & (b.data == -1)).any(), "the least integer divided by -1")
+        return value(dtype, truncated(a.data, b.data)[which])
+
+    return run
+
+
+def _shift(compute: Callable[[Array, Array], Array]) -> Callable[..., Value]:
+    def run(node: Op, a: Value, b: Value) -> Value:
+        dtype = _pair(a, b)
+        require(is_integer(a), f"{node.op} of {dtype}")
+        require(((b.data >= 0) & (b.data < bits_of(dtype))).all(), f"a shift of {dtype} by its size or more")
+        return value(dtype, compute(a.data, b.data))
+
+    return run
+
+
+def _umulhi(node: Op, a: Value, b: Value) -> Value:
+    """Return the high half of the product, of the operands' bits as unsigned numbers."""
+    dtype = _pair(a, b)
+    require(dtype in {"int32", "uint32", "int64", "uint64"}, f"umulhi of {dtype}")
+    size = bits_of(dtype)
+    unsigned = np.dtype(f"uint{size}")
+    one, two = (x.data.astype(unsigned).astype(object) for x in (a, b))
+    high = np.asarray((one * two) >> size, dtype=object).astype(unsigned)
+    return value(dtype, high.astype(np.dtype(dtype)))
+
+
+def _neg(node: Op, a: Value) -> Value:
+    require(a.dtype != "bool", "neg of bool")
+    return value(a.dtype, -a.data)
+
+
+def _invert(node: Op, a: Value) -> Value:
+    require(a.dtype not in FLOATS, f"invert of {a.dtype}")
+    return value(a.dtype, ~a.data)
+
+
+def _abs(node: Op, a: Value) -> Value:
+    require(a.dtype != "bool", "abs of bool")
+    if a.dtype in SIGNED:
+        require((a.data != range_of(a.dtype)[0]).all(), "abs of the least integer")
+    return value(a.dtype, np.abs(a.data))
+
+
+def _rounded(compute: Callable[[Array], Array]) -> Callable[..., Value]:
+    def run(node: Op, a: Value) -> Value:
+        require(a.dtype in {"float32", "float64"}, f"{node.op} of {a.dtype}")
+        return value(a.dtype, compute(a.data))
+
+    return run
+
+
+def _where(node: Op, condition: Value, a: Value, b: Value) -> Value:
+    require(condition.dtype == "bool", "a condition that is no bool")
+    dtype = same(a, b)
+    require(len({one.shape for one in (condition, a, b)}) == 1, "where of several shapes")
+    return value(dtype, np.where(condition.data, a.data, b.data))
+
+
+def _fma(node: Op, a: Value, b: Value, c: Value) -> Value:
+    dtype = same(a, b, c)
+    require(dtype in {"float32", "float64"} and a.shape == b.shape == c.shape, "fma")
+    value(dtype, a.data * b.data)
+    return value(dtype, a.data * b.data + c.data)
+
+
+def _clamp(node: Op, a: Value, least: Value, most: Value) -> Value:
+    dtype = same(a, least, most)
+    require(dtype in FLOATS and a.shape == least.shape == most.shape, "clamp")
+    require((least.data <= most.data).all(), "clamp between bounds in the wrong order")
+    return value(dtype, np.minimum(np.maximum(a.data, least.data), most.data))
+
+
+def _full(node: Op) -> Value:
+    if node.dtype in FLOATS:
+        return value(node.dtype, np.full(node.shape, float(node.value)))
+    least, most = range_of(node.dtype)
+    require(isinstance(node.value, int) and least <= node.value <= most, f"{node.value} is no {node.dtype}")
+    return value(node.dtype, np.full(node.shape, node.value, dtype=np.dtype(node.dtype)))
+
+
+def _arange(node: Op) -> Value:
+    require(len(node.shape) == 1 and isinstance(node.value, int) and 0 <= node.value <= 4096, "arange")
+    return value("int32", np.arange(node.value, node.value + node.shape[0], dtype=np.int32))
+
+
+def _full_text(node: Op) -> str:
+    number: Any = node.value
+    if node.dtype == "bool":
+        number = bool(number)
+    elif node.dtype in FLOATS:
+        number = float(number)
+    return f"tl.full({list(node.shape)}, {number}, {dtype_text(node.dtype)})"
+
+
+def _called(name: str) -> Callable[[Op], str]:
+    return lambda node: f"{name}({', '.join(node.args)})"
+
+
+def _cast_text(node: Op) -> str:
+    return f"{node.args[0]}.to({dtype_text(node.dtype)})"
+
+
+def _bitcast_text(node: Op) -> str:
+    return f"{node.args[0]}.to({dtype_text(node.dtype)}, bitcast=True)"
+
+
+ELEMENTWISE: Mapping[str, Operation] = MappingProxyType(
+    {
+        "add": Operation(_arithmetic(np.add), infix("+")),
+        "sub": Operation(_arithmetic(np.subtract), infix("-")),
+        "mul": Operation(_arithmetic(np.multiply), infix("*")),
+        "minimum": Operation(_arithmetic(np.minimum), _called("tl.minimum")),
+        "maximum": Operation(_arithmetic(np.maximum), _called("tl.maximum")),
+        "floordiv": Operation(_division(0), infix("//")),
+        "mod": Operation(_division(1), infix("%")),
+        "and": Operation(_logic(np.bitwise_and), infix("&")),
+        "or": Operation(_logic(np.bitwise_or), infix("|")),
+        "xor": Operation(_logic(np.bitwise_xor), infix("^")),
+        "shl": Operation(_shift(np.left_shift), infix("<<")),
+        "shr": Operation(_shift(np.right_shift), infix(">>")),
+        "umulhi": Operation(_umulhi, _called("tl.umulhi")),
+        "lt": Operation(_compare(np.less), infix("<")),
+        "le": Operation(_compare(np.less_equal), infix("<=")),
+        "gt": Operation(_compare(np.greater), infix(">")),
+        "ge": Operation(_compare(np.greater_equal), infix(">=")),
+        "eq": Operation(_compare(np.equal), infix("==")),
+        "ne": Operation(_compare(np.not_equal), infix("!=")),
+        "neg": Operation(_neg, lambda node: f"-{node.args[0]}"),
+        "invert": Operation(_invert, lambda node: f"~{node.args[0]}"),
+        "abs": Operation(_abs, _called("tl.abs")),
+        "floor": Operation(_rounded(np.floor), _called("tl.floor")),
+        "ceil": Operation(_rounded(np.ceil), _called("tl.ceil")),
+        "cast": Operation(lambda node, a: converted(a, node.dtype), _cast_text),
+        "bitcast": Operation(lambda node, a: bits(a, node.dtype), _bitcast_text),
+        "where": Operation(_where, _called("tl.where")),
+        "fma": Operation(_fma, _called("tl.fma")),
+        "clamp": Operation(_clamp, _called("tl.clamp")),
+        "full": Operation(_full, _full_text),
+        "arange": Operation(_arange, lambda node: f"tl.arange({node.value}, {node.value + node.shape[0]})"),
+    }
+)

@@ -1,0 +1,238 @@
+"""The evaluator: what a Triton program computes, bit for bit, and whether it is one whose result Triton must keep.
+
+Nothing here comes from Triton. What operations give is in `mhc.programs.triton.operations`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mhc.programs.arithmetic import Invalid
+from mhc.programs.grammar import INTEGERS
+from mhc.programs.triton.grammar import FLOATS, Atomic, Buffer, Carry, For, If, Load, Op, Statement, Store, TritonProgram
+from mhc.programs.triton.operations import TABLE
+from mhc.programs.triton.values import NUMPY, Array, Value, require, value
+
+POISON = 0x5A
+"""The byte of which all elements of an output consist before the program runs."""
+_STEPS = 4000
+_ATOMIC = {
+    "add": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}
+_Env = dict[str, Value]
+
+
+def inputs_of(program: TritonProgram) -> dict[str, Array]:
+    """Return the elements of the buffers before the program runs, by name: inputs by the seed, outputs poisoned."""
+    return {one.name: _before(one, [program.seed, number]) for number, one in enumerate(program.buffers)}
+
+
+def _before(one: Buffer, seed: Sequence[int]) -> Array:
+    dtype = np.dtype(one.dtype)
+    if one.zeroed:
+        return np.zeros(one.size, dtype=dtype)
+    if one.written:
+        return np.full(one.size * dtype.itemsize, POISON, dtype=np.uint8).view(dtype)
+    require(one.least <= one.most, f"{one.name}: no value from {one.least} to {one.most}")
+    whole = np.random.default_rng(seed).integers(one.least, one.most, size=one.size, endpoint=True, dtype=np.int64)
+    return (whole / 2 if one.dtype in FLOATS else whole).astype(dtype)
+
+
+def evaluate(program: TritonProgram, given: Mapping[str, Array] | None = None) -> dict[str, Array]:
+    """Return the elements of the outputs, by name.
+
+    Args:
+        given: the buffers before the program runs; by default `inputs_of`.
+
+    Raises:
+        Invalid: the program breaks a rule of the grammar, or has no one result: an index out of bounds, two values for one
+            element of an output, a division by 0, a float that may be rounded, or more than 4,000 steps.
+    """
+    require(program.outputs and program.body, "a program that does nothing")
+    require(len({one.name for one in program.buffers}) == len(program.buffers), "two buffers of one name")
+    machine = Machine(program.buffers, program.grid, inputs_of(program) if given is None else given)
+    machine.run(program.body)
+    return {one.name: machine.memory[one.name] for one in program.outputs}
+
+
+class Machine:
+    """Runs statements in all blocks of a grid, which do not depend on one another.
+
+    Attributes:
+        memory: the buffers. blocks: the values that have a name, in each block. seen: the last value of every name, also of
+            those inside of loops, whichever block it was in.
+    """
+
+    def __init__(self, buffers: Iterable[Buffer], grid: Sequence[int], given: Mapping[str, Array]) -> None:
+        self._buffers = {one.name: one for one in buffers}
+        self._grid = tuple(grid)
+        self.memory = {name: array.copy() for name, array in given.items()}
+        self._stored = {one.name: np.zeros(one.size, dtype=bool) for one in self._buffers.values()}
+        self._atomics: dict[str, str] = {}
+        self._indices = list(np.ndindex(*self._grid))
+        self.blocks: list[_Env] = [{} for _ in self._indices]
+        self.seen: _Env = {}
+        self._steps = 0
+
+    def snapshot(self) -> Any:
+        """Return what `restore` needs to undo statements, beside `blocks`."""
+        copied = ({name: one.copy() for name, one in both.items()} for both in (self.memory, self._stored))
+        return *copied, dict(self._atomics), self._steps
+
+    def restore(self, snapshot: Any) -> None:
+        """Undo what was run since `snapshot`."""
+        self.memory, self._stored, self._atomics, self._steps = snapshot
+
+    def run(self, body: Sequence[Statement]) -> None:
+        """Run statements in every block; raises `Invalid`."""
+        for at, env in enumerate(self.blocks):
+            self._all(body, env, at)
+
+    def _all(self, body: Sequence[Statement], env: _Env, block: int) -> None:
+        for one in body:
+            self._steps += 1
+            require(self._steps <= _STEPS, f"more than {_STEPS} steps")
+            self._one(one, env, block)
+
+    def _one(self, node: Statement, env: _Env, block: int) -> None:
+        match node:
+            case Op(op="program_id" | "num_programs"):
+                require(0 <= node.axis < len(self._grid), f"axis {node.axis} of the grid")
+                number = self._indices[block][node.axis] if node.op == "program_id" else self._grid[node.axis]
+                self._set(env, node.name, value("int32", np.int32(number)))
+            case Op():
+                operands = [_get(env, name) for name in node.args]
+                try:
+                    with np.errstate(over="ignore"):
+                        result = TABLE[node.op].compute(node, *operands)
+                except TypeError:
+                    raise Invalid(f"{node.op} of {len(operands)} operands") from None
+                self._set(env, node.name, result)
+            case Load():
+                self._set(env, node.name, self._load(node, env))
+            case Store():
+                self._store(node, env)
+            case Atomic():
+                self._atomic(node, env)
+            case For():
+                self._loop(node, env, block)
+            case If():
+                condition = _get(env, node.condition)
+                require(condition.dtype == "bool" and not condition.shape and node.body, "a condition of several elements")
+                self._start(node.carried, env)
+                self._inside(node, env, block, {}, dry=not condition.data)
+
+    def _inside(self, node: For | If, env: _Env, block: int, names: _Env, *, dry: bool) -> None:
+        """Run a body once, and pass on what is carried.
+
+        Args:
+            names: what is set in it first. dry: nothing of it counts; it must have a meaning all the same.
+        """
+        kept = self.memory, self._stored
+        if dry:
+            self.memory, self._stored = ({name: one.copy() for name, one in both.items()} for both in kept)
+        inner = dict(env)
+        for name, one in names.items():
+            self._set(inner, name, one)
+        self._all(node.body, inner, block)
+        after = [_get(inner, one.after) for one in node.carried]
+        for carry, new in zip(node.carried, after, strict=True):
+            old = env[carry.name]
+            require(old.dtype == new.dtype and old.shape == new.shape, f"{carry.name} changes its dtype or shape")
+            if not dry:
+                env[carry.name] = new
+        self.memory, self._stored = kept
+
+    def _set(self, env: _Env, name: str, result: Value) -> None:
+        require(name not in env and name not in self._buffers, f"{name} is set twice")
+        env[name] = self.seen[name] = result
+
+    def _start(self, carried: Sequence[Carry], env: _Env) -> None:
+        for one in carried:
+            self._set(env, one.name, _get(env, one.start))
+
+    def _loop(self, node: For, env: _Env, block: int) -> None:
+        end = node.end
+        if node.bound is not None:
+            bound = _get(env, node.bound)
+            require(bound.dtype == "int32" and not bound.shape and node.kind != "tl.static_range", "a bound of a loop")
+            end = int(bound.data)
+            require(0 <= end <= 64, f"a loop up to {end}")
+        require(node.stages == 0 or node.kind == "tl.range", f"stages of {node.kind}")
+        indices = range(node.begin, end, node.step)
+        require(node.body and (indices or node.bound is not None), "a loop without an iteration or a body")
+        self._start(node.carried, env)
+        for index in indices or [node.begin]:
+            self._inside(node, env, block, {node.var: value("int32", np.int32(index))}, dry=not indices)
+
+    def _places(self, node: Load | Store | Atomic, env: _Env, shape: tuple[int, ...] | None) -> tuple[Array, Array]:
+        """Return the indices and the mask, of one shape."""
+        buffer = self._buffers.get(node.buffer)
+        if buffer is None:
+            raise Invalid(f"there is no buffer {node.buffer}")
+        index = _get(env, node.index)
+        require(index.dtype in INTEGERS, f"an index of {index.dtype}")
+        require(shape is None or index.shape == shape, f"indices {index.shape} of a block {shape}")
+        mask = np.ones(index.shape, dtype=bool)
+        if node.mask is not None:
+            masked = _get(env, node.mask)
+            require(masked.dtype == "bool" and masked.shape == index.shape, f"a mask {masked.dtype} {masked.shape}")
+            mask = masked.data
+        places = index.data.astype(np.int64)
+        require(index.dtype != "uint64" or (places >= 0).all(), "an index that is too large")
+        inside = (places >= 0) & (places < buffer.size)
+        require((inside | ~mask).all(), f"{node.buffer} has no such element")
+        return np.where(mask, places, 0), np.asarray(mask)
+
+    def _load(self, node: Load, env: _Env) -> Value:
+        places, mask = self._places(node, env, None)
+        buffer = self._buffers[node.buffer]
+        require(not buffer.written, f"{node.buffer} is an output")
+        require((node.mask is None) == (node.other is None), "a mask without what is loaded elsewhere")
+        found = self.memory[node.buffer][places].astype(NUMPY[buffer.dtype])
+        if node.other is not None:
+            other = _get(env, node.other)
+            require(other.dtype == buffer.dtype and other.shape in {places.shape, ()}, "what is loaded elsewhere")
+            found = np.where(mask, found, other.data)
+        return value(buffer.dtype, found)
+
+    def _target(self, node: Store | Atomic, env: _Env) -> tuple[Value, Array, Array]:
+        new = _get(env, node.value)
+        places, mask = self._places(node, env, new.shape)
+        buffer = self._buffers[node.buffer]
+        require(buffer.written and buffer.dtype == new.dtype, f"a store of {new.dtype} to {node.buffer}")
+        return new, places, mask
+
+    def _store(self, node: Store, env: _Env) -> None:
+        new, places, mask = self._target(node, env)
+        memory, stored = self.memory[node.buffer], self._stored[node.buffer]
+        require(not self._buffers[node.buffer].zeroed, f"{node.buffer} is for atomic operations")
+        at, elements = places[mask].reshape(-1), new.data[mask].astype(memory.dtype).reshape(-1)
+        before = stored[at]
+        require((memory[at][before] == elements[before]).all(), f"two values for one element of {node.buffer}")
+        memory[at] = elements
+        require((memory[at] == elements).all(), f"two values for one element of {node.buffer}")
+        stored[at] = True
+
+    def _atomic(self, node: Atomic, env: _Env) -> None:
+        new, places, mask = self._target(node, env)
+        dtype = new.dtype
+        require(self._buffers[node.buffer].zeroed, f"{node.buffer} is not for atomic operations")
+        require(dtype in {"int32", "uint32", "int64", "uint64"}, f"an atomic operation of {dtype}")
+        require(self._atomics.setdefault(node.buffer, node.op) == node.op, f"two atomic operations on {node.buffer}")
+        memory = self.memory[node.buffer]
+        with np.errstate(over="ignore"):
+            _ATOMIC[node.op].at(memory, places[mask].reshape(-1), new.data[mask].reshape(-1))
+
+
+def _get(env: Mapping[str, Value], name: str) -> Value:
+    found = env.get(name)
+    if found is None:
+        raise Invalid(f"there is no value {name}")
+    return found

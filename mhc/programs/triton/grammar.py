@@ -1,0 +1,223 @@
+"""The grammar of Triton programs: frozen records, stored as JSON. `mhc.programs.triton.operations` says what each means.
+
+A program is a list of statements in which each name is set once. Its text is executed, so a file may hold nothing but names
+of a fixed form, numbers, and operations of the tables here.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from mhc.case_json import CaseError
+from mhc.programs.drawn_program import DrawnProgram
+from mhc.programs.grammar import INTEGERS
+
+FLOATS = ("float16", "float32", "float64")
+DTYPES = (*INTEGERS, *FLOATS, "bool")
+VERSION = 1
+
+BINARY = ("add", "sub", "mul", "floordiv", "mod", "and", "or", "xor", "shl", "shr", "minimum", "maximum", "umulhi")
+COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+UNARY = ("neg", "invert", "abs", "floor", "ceil", "cast", "bitcast")
+TERNARY = ("where", "fma", "clamp")
+SOURCES = ("full", "arange", "program_id", "num_programs")
+SHAPES = ("expand_dims", "broadcast_to", "reshape", "permute", "ravel", "join", "split", "interleave", "cat", "flip")
+REDUCTIONS = ("sum", "max", "min", "xor_sum", "reduce_or", "argmax", "argmin", "reduce")
+SCANS = ("cumsum", "cumprod", "associative_scan")
+ORDERS = ("sort", "topk", "gather", "histogram", "dot")
+OPERATIONS = (*BINARY, *COMPARISONS, *UNARY, *TERNARY, *SOURCES, *SHAPES, *REDUCTIONS, *SCANS, *ORDERS)
+COMBINES = ("add", "mul", "and", "or", "xor", "min", "max", "left", "right")
+"""What `tl.reduce` and `tl.associative_scan` combine two elements with; the last two, `a` and `b`, in a scan only."""
+
+Name = Annotated[str, Meta(pattern=r"^[a-z][0-9]{0,3}$")]
+Dtype = Annotated[str, Meta(pattern=f"^({'|'.join(DTYPES)})$")]
+Operation = Annotated[str, Meta(pattern=f"^({'|'.join(OPERATIONS)})$")]
+Combine = Annotated[str, Meta(pattern=f"^({'|'.join(COMBINES)})$")]
+Extent = Annotated[int, Meta(ge=1, le=4096)]
+Axis = Annotated[int, Meta(ge=-1, le=7)]
+
+
+class _Node(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A statement."""
+
+
+class Op(_Node, frozen=True, tag="op"):
+    """`name = op(args)`.
+
+    Attributes:
+        dtype: of `full`, and what casts give. shape: of the result, for `full`, `arange`, `reshape` and `broadcast_to`.
+        axis: -1 for all of them. axes: the order of `permute`.
+        value: of `full`; where `arange` begins; which half of `split`; the axis of the grid; k of `topk`; the bins of
+            `histogram`.
+        flag: the axis is kept (reductions), from the end (scans), descending (sort), with TF32 (dot).
+        combine: of `reduce` and `associative_scan`.
+    """
+
+    name: Name
+    op: Operation
+    args: tuple[Name, ...] = ()
+    dtype: Dtype = "int32"
+    shape: tuple[Extent, ...] = ()
+    axis: Axis = 0
+    axes: tuple[Axis, ...] = ()
+    value: int | float = 0
+    flag: bool = False
+    combine: Combine = "add"
+
+
+class Load(_Node, frozen=True, tag="load"):
+    """Elements of an input at indices; where a mask is given and does not hold, those of `other`."""
+
+    name: Name
+    buffer: Name
+    index: Name
+    mask: Name | None = None
+    other: Name | None = None
+
+
+class Store(_Node, frozen=True, tag="store"):
+    """Set elements of an output at indices, where the mask holds."""
+
+    buffer: Name
+    index: Name
+    value: Name
+    mask: Name | None = None
+
+
+class Atomic(_Node, frozen=True, tag="atomic"):
+    """Combine elements of an output with values, one after the other, in any order; the output begins as 0."""
+
+    op: Literal["add", "max", "min", "and", "or", "xor"]
+    buffer: Name
+    index: Name
+    value: Name
+    mask: Name | None = None
+
+
+class Carry(_Node, frozen=True):
+    """A value that an iteration passes on: `name` is `start` in the first, and in each later one what `after` was."""
+
+    name: Name
+    start: Name
+    after: Name
+
+
+class For(_Node, frozen=True, tag="for"):
+    """A loop over `begin, begin + step, ...` below `end`. All that is carried is set at once at the end of an iteration.
+
+    Attributes:
+        kind: `range`, `tl.range`, which is pipelined, or `tl.static_range`, which is unrolled.
+        bound: an int32 of one element, loaded from memory, in the place of `end`; the loop is then not known ahead.
+    """
+
+    var: Name
+    end: Annotated[int, Meta(ge=0, le=64)]
+    body: tuple["Statement", ...]
+    begin: Annotated[int, Meta(ge=0, le=64)] = 0
+    step: Annotated[int, Meta(ge=1, le=8)] = 1
+    carried: tuple[Carry, ...] = ()
+    kind: Literal["range", "tl.range", "tl.static_range"] = "range"
+    stages: Annotated[int, Meta(ge=0, le=8)] = 0
+    bound: Name | None = None
+
+
+class If(_Node, frozen=True, tag="if"):
+    """Run the body where a bool of one element holds. What is carried keeps its start where it does not."""
+
+    condition: Name
+    body: tuple["Statement", ...]
+    carried: tuple[Carry, ...] = ()
+
+
+Statement = Op | Load | Store | Atomic | For | If
+
+
+class Buffer(_Node, frozen=True):
+    """A tensor of one axis in global memory.
+
+    Attributes:
+        least, most: values of an input lie in between. zeroed: an output that is 0 before the program runs.
+        offset: elements by which it begins behind an address that is a multiple of 16 bytes.
+    """
+
+    name: Name
+    size: Annotated[int, Meta(ge=1, le=65536)]
+    dtype: Dtype = "int32"
+    least: int = 0
+    most: int = 0
+    written: bool = False
+    zeroed: bool = False
+    offset: Annotated[int, Meta(ge=0, le=16)] = 0
+
+
+class TritonProgram(DrawnProgram, frozen=True, tag_field="language", tag="triton"):
+    """A kernel: its buffers, its statements, and how it is launched."""
+
+    buffers: tuple[Buffer, ...]
+    body: tuple[Statement, ...]
+    grid: Annotated[tuple[Annotated[int, Meta(ge=1, le=4)], ...], Meta(min_length=1, max_length=3)] = (1,)
+    num_warps: Literal[1, 2, 4, 8] = 4
+    num_stages: Annotated[int, Meta(ge=1, le=8)] = 3
+    seed: Annotated[int, Meta(ge=0)] = 0
+    version: int = VERSION
+
+    def __hash__(self) -> int:
+        return hash(self.json)
+
+    @property
+    def words(self) -> str:
+        """Return its size in words, for reports."""
+        return f"{sum(1 for _ in walk(self.body))} statements, {', '.join(dict.fromkeys(one.dtype for one in self.buffers))}"
+
+    def buffer(self, name: str) -> Buffer | None:
+        """Return the buffer of this name."""
+        return next((one for one in self.buffers if one.name == name), None)
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """Return the buffers that are written."""
+        return tuple(one for one in self.buffers if one.written)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> "TritonProgram":
+        """Read a program.
+
+        Raises:
+            CaseError: names what is wrong.
+        """
+        try:
+            program = _DECODER.decode(text)
+        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+            raise CaseError("program", str(error)) from error
+        if program.version != VERSION:
+            raise CaseError("program.version", f"must be {VERSION}, was {program.version}")
+        return program
+
+
+_DECODER = msgspec.json.Decoder(TritonProgram)
+
+
+def walk(body: tuple[Statement, ...]) -> Iterator[Statement]:
+    """Yield all statements, a loop or branch before its body."""
+    for one in body:
+        yield one
+        if isinstance(one, (For, If)):
+            yield from walk(one.body)
+
+
+def uses(node: Statement) -> tuple[str, ...]:
+    """Return the names that a statement reads; of a loop or branch, without its body."""
+    match node:
+        case Op():
+            return node.args
+        case Load():
+            found: tuple[str | None, ...] = node.index, node.mask, node.other
+        case Store() | Atomic():
+            found = node.index, node.value, node.mask
+        case For():
+            found = (node.bound, *(name for one in node.carried for name in (one.start, one.after)))
+        case If():
+            found = (node.condition, *(name for one in node.carried for name in (one.start, one.after)))
+    return tuple(one for one in found if one is not None)

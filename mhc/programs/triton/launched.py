@@ -1,0 +1,62 @@
+"""Triton on a GPU: compiles a program for it and launches it twice."""
+
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mhc.programs.compile_error import CompileError, Run
+from mhc.programs.triton.build import built, refused
+from mhc.programs.triton.compiled import own_cache
+from mhc.programs.triton.grammar import TritonProgram
+from mhc.programs.triton.memory import Memory
+from mhc.programs.triton.values import Array
+
+DEVICE = "cuda"
+
+
+def prepare(
+    programs: Sequence[TritonProgram], sources: Sequence[str], folder: Path, *, exact: bool = True
+) -> list[Run | CompileError]:
+    """Return what compiles and launches each program, whose source is its text. folder, exact: make no difference."""
+    return [partial(_twice, program, source) for program, source in zip(programs, sources, strict=True)]
+
+
+def _twice(program: TritonProgram, text: str) -> dict[str, Array]:
+    """Launch a program twice, and return its outputs.
+
+    Raises:
+        CompileError: it does not compile, it writes what it may not, or the two runs differ.
+    """
+    with built(text) as kernel, own_cache():
+        first, second = _once(program, kernel), _once(program, kernel)
+    for name, one in first.items():
+        if one.tobytes() != second[name].tobytes():
+            raise CompileError("run", f"two runs differ in {name}")
+    return first
+
+
+def _once(program: TritonProgram, kernel: Any) -> dict[str, Array]:
+    memory = Memory(program)
+    tensors = memory.tensors(DEVICE)
+    try:
+        kernel[program.grid](*tensors, num_warps=program.num_warps, num_stages=program.num_stages)
+    except Exception as error:
+        _synchronise()
+        raise refused("compile", error) from error
+    _synchronise()
+    return memory.outputs()
+
+
+def _synchronise() -> None:
+    """Wait for the GPU. An error of the driver ends the process, since no kernel runs in it any more."""
+    import torch  # noqa: PLC0415
+
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.stderr.flush()
+        os.abort()

@@ -1,0 +1,30 @@
+"""What is known of an operation: what it computes, and its text."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mhc.programs.triton.grammar import Op
+from mhc.programs.triton.values import Value
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of the grammar.
+
+    Attributes:
+        compute: returns its result from the node and its operands; raises `Invalid`.
+        text: returns its text in Triton's language.
+    """
+
+    compute: Callable[..., Value]
+    text: Callable[[Op], str]
+
+
+def infix(sign: str) -> Callable[[Op], str]:
+    """Return what writes an operation between two operands."""
+    return lambda node: f"{node.args[0]} {sign} {node.args[1]}"
+
+
+def dtype_text(dtype: str) -> str:
+    """Return a dtype's name in Triton."""
+    return "tl.int1" if dtype == "bool" else f"tl.{dtype}"

@@ -1,0 +1,129 @@
+"""Values of the evaluator: blocks of elements with a dtype of Triton. Floats are held as float64, and are exact."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mhc.programs.arithmetic import Invalid
+from mhc.programs.grammar import INTEGERS, UNSIGNED, bits_of, range_of
+from mhc.programs.triton.grammar import FLOATS
+
+Array = np.ndarray[Any, Any]
+
+NUMPY: Mapping[str, np.dtype[Any]] = {
+    **{name: np.dtype(name) for name in INTEGERS},
+    **{name: np.dtype("float64") for name in FLOATS},
+    "bool": np.dtype("bool"),
+}
+"""What holds the elements of a dtype here."""
+_QUANTUM = {"float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
+_LARGEST = {"float16": 512, "float32": 1 << 17, "float64": 1 << 17}  # and not larger than this
+LARGEST_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Value:
+    """A block of elements, or one element, of shape `()`."""
+
+    dtype: str
+    data: Array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.data.shape)
+
+
+def value(dtype: str, data: Any) -> Value:
+    """Return a block of a dtype.
+
+    Raises:
+        Invalid: a float is not exact, or the block is too large.
+    """
+    array = np.asarray(data)
+    if array.size > LARGEST_BLOCK:
+        raise Invalid(f"a block of {array.size} elements")
+    if dtype in FLOATS:
+        array = array.astype(np.float64)
+        exact(array, dtype)
+    assert array.dtype == NUMPY[dtype], f"{array.dtype} for {dtype}"
+    return Value(dtype, array)
+
+
+def exact(array: Array, dtype: str) -> None:
+    """Require floats of which a few sum up exactly in any order.
+
+    Raises:
+        Invalid: one may be rounded in the dtype.
+    """
+    scaled = array * _QUANTUM[dtype]
+    if not (np.abs(array) <= _LARGEST[dtype]).all() or (scaled != np.floor(scaled)).any():
+        raise Invalid(f"a float that may be rounded in {dtype}")
+
+
+def same(*values: Value) -> str:
+    """Return the dtype that all have.
+
+    Raises:
+        Invalid: they have several.
+    """
+    dtypes = {one.dtype for one in values}
+    if len(dtypes) > 1:
+        raise Invalid(f"operands of {', '.join(sorted(dtypes))}")
+    return values[0].dtype
+
+
+def require(holds: Any, reason: str) -> None:
+    """Refuse what has no one meaning.
+
+    Raises:
+        Invalid: with the reason, where it does not hold.
+    """
+    if not holds:
+        raise Invalid(reason)
+
+
+def converted(one: Value, dtype: str) -> Value:
+    """Return a block in another dtype: integers wrap around, floats are truncated toward 0.
+
+    Raises:
+        Invalid: a float is out of range, or a result is not exact.
+    """
+    if dtype == "bool":
+        return Value("bool", one.data != 0)
+    if one.dtype in FLOATS and dtype in INTEGERS:
+        least, most = range_of(dtype)
+        whole = np.trunc(one.data)
+        require(((whole >= least) & (whole <= most)).all(), f"a float that is no {dtype}")
+        return value(dtype, whole.astype(NUMPY[dtype]))
+    return value(dtype, one.data.astype(NUMPY[dtype]))
+
+
+def bits(one: Value, dtype: str) -> Value:
+    """Return the same bits in another dtype of the same size.
+
+    Raises:
+        Invalid: the sizes differ; a float is 0, whose sign nobody promises; or the bits are no exact float.
+    """
+    require("bool" not in {one.dtype, dtype} and bits_of(one.dtype) == bits_of(dtype), f"{one.dtype} as bits of {dtype}")
+    require(one.dtype not in FLOATS or (one.data != 0).all(), "the bits of a float that is 0")
+    raw = one.data.astype(np.dtype(one.dtype)).view(np.dtype(dtype))
+    require(dtype not in FLOATS or np.isfinite(raw).all(), "bits of a float that is not finite")
+    return value(dtype, raw.astype(NUMPY[dtype]))
+
+
+def is_integer(one: Value) -> bool:
+    """Return whether its elements are integers, and no bools."""
+    return one.dtype in INTEGERS
+
+
+def widened(dtype: str, *, unsigned: bool) -> str:
+    """Return the dtype in which a reduction of small integers is computed.
+
+    Args:
+        unsigned: small unsigned integers become uint32, as in a sum; they become int32 in `tl.max` and `tl.min`.
+    """
+    if dtype in INTEGERS and bits_of(dtype) < 32:
+        return "uint32" if unsigned and dtype in UNSIGNED else "int32"
+    return dtype

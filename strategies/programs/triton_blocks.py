@@ -1,0 +1,251 @@
+"""What a Triton program that is being drawn has so far: its buffers, its statements, and the values that they give."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from mhc.programs.arithmetic import Invalid
+from mhc.programs.grammar import INTEGERS, range_of
+from mhc.programs.triton.evaluate import Machine, inputs_of
+from mhc.programs.triton.grammar import FLOATS, Atomic, Buffer, Load, Op, Statement, Store, TritonProgram
+from mhc.programs.triton.values import Value
+from mhc.strategies.programs.expressions import Draw
+
+_SHAPES = ((4,), (1,), (2,), (8,), (16,), (32,), (64,), (2, 4), (4, 4), (8, 2), (1, 8), (16, 16), (2, 2, 4), (4, 1, 2))
+_ATOMIC = ("int32", "uint32", "int64", "uint64")
+ITERATIONS = 4
+"""An input has enough elements for so many iterations of a loop to load a block of its own."""
+
+
+class Blocks:
+    """A program that is being drawn."""
+
+    def __init__(self, draw: Draw, kind: str, release: str) -> None:
+        self._draw, self.kind, self.release = draw, kind, release
+        self.grid: tuple[int, ...] = self.pick((1,), (1,), (2,), (3,), (2, 2))
+        self._seed: int = draw(st.integers(0, 999))
+        self._buffers: list[Buffer] = []
+        self._names = 0
+        self.body: list[Statement] = []
+        self.pool: list[str] = []
+        self._machine = Machine((), self.grid, {})
+        self._stored: set[str] = set()
+
+    def pick(self, *options: Any) -> Any:
+        """Draw one of the options, of which the first is the simplest."""
+        return options[0] if len(options) == 1 else self._draw(st.sampled_from(options))
+
+    def integer(self, low: int, high: int) -> int:
+        """Draw an integer."""
+        number: int = self._draw(st.integers(low, high))
+        return number
+
+    # --- values
+
+    def value(self, name: str) -> Value:
+        """Return a value as it is in the first block."""
+        return self._machine.blocks[0][name]
+
+    def name(self) -> str:
+        """Return a name that is not used."""
+        self._names += 1
+        return f"v{self._names - 1}"
+
+    def chosen(self, holds: Callable[[Value], bool]) -> str | None:
+        """Draw a value that fits, most often one of the last; None where there is none."""
+        fitting = [one for one in self.pool if holds(self.value(one))]
+        if not fitting:
+            return None
+        late = fitting[-3:] if self.pick(True, True, False) else fitting
+        return str(self.pick(*reversed(late)))
+
+    def add(self, statement: Statement) -> bool:
+        """Add a statement, unless it has no one meaning; return whether it was added."""
+        before = [dict(env) for env in self._machine.blocks]
+        memory = self._machine.snapshot()
+        try:
+            self._machine.run([statement])
+        except Invalid:
+            self._machine.blocks[:] = before
+            self._machine.restore(memory)
+            return False
+        self.body.append(statement)
+        return True
+
+    def op(self, op: str, *args: str, keep: bool = True, **fields: Any) -> str | None:
+        """Add an operation, and return its name; None where it has no one meaning.
+
+        Args:
+            keep: later statements may use it.
+        """
+        name = self.name()
+        if not self.add(Op(name, op, args, **fields)):
+            return None
+        if keep:
+            self.pool.append(name)
+        return name
+
+    def must(self, op: str, *args: str, keep: bool = False, **fields: Any) -> str:
+        """Add an operation that has a meaning, and return its name."""
+        name = self.op(op, *args, keep=keep, **fields)
+        assert name is not None, (op, args, fields)
+        return name
+
+    def full(self, value: Value | None, number: float, dtype: str | None = None, shape: Sequence[int] | None = None) -> str:
+        """Add a constant of a value's dtype and shape, and return its name."""
+        dtype = dtype or (value.dtype if value is not None else "int32")
+        shape = shape if shape is not None else value.shape if value is not None else ()
+        return self.must("full", dtype=dtype, shape=tuple(shape), value=number)
+
+    # --- bodies of loops and branches
+
+    def enter(self, names: dict[str, Value | str]) -> tuple[Any, ...]:
+        """Begin a body in which further names are set, each to a value or to that of another name."""
+        kept = self.body, [dict(env) for env in self._machine.blocks], list(self.pool)
+        self.body = []
+        for env in self._machine.blocks:
+            for name, one in names.items():
+                env[name] = env[one] if isinstance(one, str) else one
+        self.pool += list(names)
+        return kept
+
+    def leave(self, kept: tuple[Any, ...]) -> tuple[Statement, ...]:
+        """End a body, and return its statements."""
+        inner = tuple(self.body)
+        self.body, envs, self.pool = kept
+        self._machine.blocks[:] = envs
+        return inner
+
+    # --- memory
+
+    def inputs(self) -> None:
+        """Draw the inputs, and load a block of each."""
+        shape = self.pick(*_SHAPES)
+        for name in ("x", "w")[: self.pick(1, 2)]:
+            dtype = self.pick("int32", *INTEGERS, *FLOATS)
+            other = shape if name == "x" or self.pick(True, False) else self.pick(*_SHAPES)
+            self._buffers.append(self._input(name, dtype, math.prod(other) * math.prod(self.grid) * ITERATIONS))
+            self._restart()
+            self.load(name, other)
+
+    def input(self, dtype: str, size: int, low: int, high: int) -> str:
+        """Add an input with values from low to high, and return its name."""
+        name = f"{'abcd'[sum(not one.written for one in self._buffers) - 1]}"
+        self._buffers.append(Buffer(name, size, dtype, least=low, most=high))
+        self._restart()
+        return name
+
+    def inputs_so_far(self) -> list[Buffer]:
+        """Return the inputs."""
+        return [one for one in self._buffers if not one.written]
+
+    def _input(self, name: str, dtype: str, size: int) -> Buffer:
+        if dtype in FLOATS:
+            low, high = -8, 8
+        else:
+            least, most = range_of(dtype)
+            low, high = self.pick((0, 9), (-20, 20), (1, 100), (least, most))
+            low, high = max(low, least, -(2**62)), min(high, most, 2**62)
+        return Buffer(name, size, dtype, least=low, most=high, offset=self.pick(0, 0, 0, 1))
+
+    def _restart(self) -> None:
+        """Take up a new buffer: run what there is again."""
+        program = TritonProgram(buffers=tuple(self._buffers), body=(), grid=self.grid, seed=self._seed)
+        blocks = self._machine.blocks
+        self._machine = Machine(program.buffers, self.grid, inputs_of(program))
+        self._machine.blocks[:] = blocks
+
+    def block_number(self) -> str | None:
+        """Return the number of the block, where there are several."""
+        if self.grid == (1,):
+            return None
+        number = self.must("program_id", axis=0)
+        if len(self.grid) > 1:
+            wide = self.must("mul", number, self.must("num_programs", axis=1))
+            number = self.must("add", wide, self.must("program_id", axis=1))
+        return number
+
+    def index(self, shape: tuple[int, ...]) -> str:
+        """Return indices of a block: 0, 1, ... in it, and behind those of the blocks before."""
+        size = math.prod(shape)
+        number = self.block_number()
+        if not shape:
+            return number or self.full(None, 0)
+        if len(shape) == 2 and self.pick(True, False):
+            rows = self.must("expand_dims", self.must("arange", shape=(shape[0],)), axis=1)
+            columns = self.must("expand_dims", self.must("arange", shape=(shape[1],)), axis=0)
+            index = self.must("add", self.must("mul", rows, self.full(None, shape[1])), columns)
+        else:
+            index = self.must("arange", shape=(size,))
+            index = index if shape == (size,) else self.must("reshape", index, shape=shape)
+        if number is not None:
+            index = self.must("add", index, self.must("mul", number, self.full(None, size)))
+        return index
+
+    def load(self, buffer: str, shape: tuple[int, ...], index: str | None = None) -> str | None:
+        """Load a block, sometimes with a mask, and return its name."""
+        one = next(one for one in self._buffers if one.name == buffer)
+        index = index or self.index(shape)
+        name, mask, other = self.name(), None, None
+        if self.pick(False, False, True):
+            mask = self.mask(index, shape)
+            other = self.full(None, self.pick(0, 1), one.dtype, shape)
+        if not self.add(Load(name, buffer, index, mask, other)):
+            return None
+        self.pool.append(name)
+        return name
+
+    def load_one(self, buffer: str) -> str:
+        """Load the only element of an input, and return its name."""
+        name = self.name()
+        added = self.add(Load(name, buffer, self.full(None, 0)))
+        assert added
+        return name
+
+    def mask(self, index: str, shape: tuple[int, ...]) -> str:
+        """Return which of the indices lie below, or above, a number."""
+        bound = self.full(None, self.integer(0, max(1, 2 * math.prod(shape) - 1)), self.value(index).dtype)
+        return self.must(self.pick("lt", "ge", "ne"), index, bound)
+
+    def outputs(self) -> None:
+        """Store one or two of the last values, each in an output of its own."""
+        stored: list[str] = []
+        for buffer in ("y", "z")[: self.pick(1, 1, 2)]:
+            wanted = [one for one in self.pool if one not in stored]
+            if not wanted:
+                return
+            name = str(self.pick(*reversed(wanted[-3:])))
+            stored.append(name)
+            result = name
+            if self.value(name).dtype == "bool":
+                result = self.must("cast", name, dtype="int32")
+            one = self.value(result)
+            self._output(buffer, result, one)
+
+    def _output(self, buffer: str, name: str, one: Value) -> None:
+        size = max(1, one.data.size) * math.prod(self.grid)
+        atomic = one.dtype in _ATOMIC and self.pick(False, False, False, True)
+        self._buffers.append(Buffer(buffer, size, one.dtype, written=True, zeroed=atomic))
+        self._restart()
+        index = self.index(one.shape)
+        mask = self.mask(index, one.shape) if self.pick(False, False, True) else None
+        if atomic:
+            if self.pick(False, True):  # several lanes meet in one element
+                index = self.must("and", index, self.full(None, size // 2))
+            kind = self.pick("add", "max", "min", "and", "or", "xor")
+            assert self.add(Atomic(kind, buffer, index, name, mask))
+        else:
+            assert self.add(Store(buffer, index, name, mask))
+
+    def program(self) -> TritonProgram:
+        """Return the program."""
+        return TritonProgram(
+            buffers=tuple(self._buffers),
+            body=tuple(self.body),
+            grid=self.grid,
+            num_warps=self.pick(4, 1, 2, 8),
+            num_stages=self.pick(3, 1, 2, 4),
+            seed=self._seed,
+        )

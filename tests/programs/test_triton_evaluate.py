@@ -1,0 +1,246 @@
+"""The evaluator of Triton programs, against results worked out by hand, and the programs that it refuses."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mhc.programs.arithmetic import Invalid
+from mhc.programs.triton.evaluate import evaluate
+from mhc.programs.triton.grammar import (
+    COMBINES,
+    OPERATIONS,
+    Atomic,
+    Buffer,
+    Carry,
+    For,
+    If,
+    Load,
+    Op,
+    Statement,
+    Store,
+    TritonProgram,
+)
+from mhc.programs.triton.operations import TABLE
+from mhc.programs.triton.reductions import COMBINE, COMBINE_TEXT
+
+I4 = Op("i0", "arange", shape=(4,))
+
+
+def result(x: list[Any], dtype: str, *body: Statement, size: int = 4, out: str | None = None) -> list[Any]:
+    """Return the first elements of v9, of a program in which v1 is x."""
+    count = len(x)
+    buffers = Buffer("x", count, dtype), Buffer("y", size, out or dtype, written=True)
+    indices = Op("i1", "arange", shape=(count,)), Op("i2", "arange", shape=(size,))
+    program = TritonProgram(buffers=buffers, body=(*indices, Load("v1", "x", "i1"), *body, Store("y", "i2", "v9")))
+    given = {"x": np.array(x, dtype=dtype), "y": np.zeros(size, dtype=out or dtype)}
+    found: list[Any] = evaluate(program, given)["y"].tolist()
+    return found
+
+
+def full(name: str, value: float, dtype: str, shape: tuple[int, ...] = ()) -> Op:
+    return Op(name, "full", dtype=dtype, shape=shape, value=value)
+
+
+@pytest.mark.parametrize(
+    ("x", "dtype", "op", "b", "wanted"),
+    [
+        ([100, -100, 127, 0], "int8", "add", 100, [-56, 0, -29, 100]),
+        ([200, 1, 255, 56], "uint8", "mul", 3, [88, 3, 253, 168]),
+        ([7, -7, 6, -6], "int32", "floordiv", 2, [3, -3, 3, -3]),
+        ([7, -7, 6, -6], "int32", "floordiv", -4, [-1, 1, -1, 1]),
+        ([7, -7, 6, -6], "int32", "mod", 4, [3, -3, 2, -2]),
+        ([-8, 7, -1, 0], "int16", "shr", 2, [-2, 1, -1, 0]),
+        ([3, 128, 64, 255], "uint8", "shl", 1, [6, 0, 128, 254]),
+        ([2**31, 3, 2**32 - 1, 0], "uint32", "umulhi", 4, [2, 0, 3, 0]),
+        ([5, 200, 7, 0], "uint8", "minimum", 7, [5, 7, 7, 0]),
+        ([1.5, -2.0, 0.0, 4.0], "float32", "sub", 0.5, [1.0, -2.5, -0.5, 3.5]),
+    ],
+)
+def test_arithmetic_of_two_operands(x: list[Any], dtype: str, op: str, b: float, wanted: list[Any]) -> None:
+    assert result(x, dtype, full("v2", b, dtype), Op("v9", op, ("v1", "v2"))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("x", "dtype", "op", "out", "wanted"),
+    [
+        ([1, -1, 300, -129], "int32", Op("v9", "cast", ("v1",), dtype="int8"), "int8", [1, -1, 44, 127]),
+        ([1.5, -1.5, 7.0, 0.0], "float32", Op("v9", "cast", ("v1",), dtype="int32"), "int32", [1, -1, 7, 0]),
+        ([1, 255, 128, 127], "uint8", Op("v9", "bitcast", ("v1",), dtype="int8"), "int8", [1, -1, -128, 127]),
+        (
+            [1.0, 2.0, 1.0, 0.5],
+            "float32",
+            Op("v9", "bitcast", ("v1",), dtype="uint32"),
+            "uint32",
+            [127 << 23, 128 << 23, 127 << 23, 126 << 23],
+        ),
+        ([4, 1, 3, 1], "int32", Op("v9", "sort", ("v1",)), "int32", [1, 1, 3, 4]),
+        ([4, 1, 3, 1], "int32", Op("v9", "sort", ("v1",), flag=True), "int32", [4, 3, 1, 1]),
+        ([1, 2, 3, 4], "int32", Op("v9", "flip", ("v1",)), "int32", [4, 3, 2, 1]),
+        ([1, 2, 3, 4], "int32", Op("v9", "cumsum", ("v1",)), "int32", [1, 3, 6, 10]),
+        ([1, 2, 3, 4], "int32", Op("v9", "cumsum", ("v1",), flag=True), "int32", [10, 9, 7, 4]),
+        ([100, 100, 3, 4], "int8", Op("v9", "cumsum", ("v1",)), "int32", [100, 200, 203, 207]),
+        ([1, 2, 3, 4], "int32", Op("v9", "cumprod", ("v1",)), "int32", [1, 2, 6, 24]),
+        ([3, 1, 2, 5], "int32", Op("v9", "associative_scan", ("v1",), combine="max"), "int32", [3, 3, 3, 5]),
+        ([3, 1, 2, 5], "int32", Op("v9", "associative_scan", ("v1",), combine="left"), "int32", [3, 3, 3, 3]),
+        ([3, 1, 2, 5], "int32", Op("v9", "associative_scan", ("v1",), combine="left", flag=True), "int32", [5, 5, 5, 5]),
+        ([0, 3, 3, 1], "int32", Op("v9", "histogram", ("v1",), value=4), "int32", [1, 1, 0, 2]),
+        ([5, 6, 7, 8], "int32", Op("v9", "topk", ("v1",), value=4), "int32", [8, 7, 6, 5]),
+        ([3, 0, 1, 2], "int32", Op("v9", "gather", ("v1", "v1")), "int32", [2, 3, 0, 1]),
+    ],
+    ids=lambda one: one.op if isinstance(one, Op) else None,
+)
+def test_operations_on_one_block(x: list[Any], dtype: str, op: Op, out: str, wanted: list[Any]) -> None:
+    assert result(x, dtype, op, out=out) == wanted
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "wanted"),
+    [
+        (Op("v8", "sum", ("v1",), axis=-1), "int8", 250),
+        (Op("v8", "max", ("v1",)), "int8", 100),
+        (Op("v8", "min", ("v1",)), "int8", -50),
+        (Op("v8", "argmax", ("v1",)), "int8", 0),
+        (Op("v8", "argmin", ("v1",)), "int8", 3),
+        (Op("v8", "reduce", ("v1",), combine="add"), "int8", -6),
+        (Op("v8", "xor_sum", ("v1",)), "int8", 100 ^ 100 ^ 100 ^ -50),
+        (Op("v8", "reduce_or", ("v1",)), "int8", -50 | 100),
+    ],
+    ids=lambda one: one.op if isinstance(one, Op) else None,
+)
+def test_reductions(op: Op, dtype: str, wanted: int) -> None:
+    wide = Op("v9", "cast", ("v7",), dtype="int32")
+    spread = Op("v7", "broadcast_to", ("v8",), shape=(1,))
+    assert result([100, 100, 100, -50], dtype, op, spread, wide, size=1, out="int32") == [wanted]
+
+
+SQUARE = Op("v2", "reshape", ("v1",), shape=(2, 2))
+LEFT, RIGHT = (Op(f"v{4 + half}", "split", ("v2",), value=half) for half in (0, 1))
+ROWS = Op("v4", "sum", ("v2",), axis=1)
+
+
+@pytest.mark.parametrize(
+    ("ops", "wanted"),
+    [
+        ((Op("v3", "permute", ("v2",), axes=(1, 0)),), [1, 3, 2, 4]),
+        ((LEFT, RIGHT, Op("v3", "interleave", ("v5", "v4"))), [2, 1, 4, 3]),
+        ((Op("v3", "flip", ("v2",), axis=1),), [2, 1, 4, 3]),
+        ((LEFT, RIGHT, Op("v3", "join", ("v5", "v4"))), [2, 1, 4, 3]),
+        ((ROWS, Op("v5", "expand_dims", ("v4",), axis=1), Op("v3", "broadcast_to", ("v5",), shape=(2, 2))), [3, 3, 7, 7]),
+        ((LEFT, Op("v3", "cat", ("v4", "v4"))), [1, 3, 1, 3]),
+    ],
+    ids=["permute", "interleave", "flip", "join", "broadcast_to", "cat"],
+)
+def test_operations_that_move_elements(ops: tuple[Op, ...], wanted: list[int]) -> None:
+    assert result([1, 2, 3, 4], "int32", SQUARE, *ops, Op("v9", "ravel", ("v3",))) == wanted
+
+
+def test_a_product_of_matrices_is_exact() -> None:
+    ones, threes = full("v2", 1, "int8", (16, 32)), full("v3", 3, "int8", (32, 16))
+    product = Op("v5", "dot", ("v2", "v3", "v4"))
+    last = (Op("v6", "ravel", ("v5",)), Op("v9", "topk", ("v6",), value=4))
+    assert result([1], "int32", ones, threes, full("v4", 7, "int32", (16, 16)), product, *last) == [103] * 4
+
+
+def test_a_loop_sets_all_that_it_carries_at_once() -> None:
+    swap = (Carry("c0", "v1", "c1"), Carry("c1", "v2", "c0"))
+    loop = For("v3", 3, (Op("v4", "add", ("c0", "v3")),), carried=swap)
+    assert result([1, 2, 3, 4], "int32", Op("v2", "neg", ("v1",)), loop, Op("v9", "add", ("c0", "i1"))) == [-1, -1, -1, -1]
+
+
+def test_a_branch_that_is_not_taken_changes_nothing_but_must_have_a_meaning() -> None:
+    never = Op("v3", "lt", ("v2", "v2"))
+    branch = If("v3", (Op("v4", "add", ("c0", "c0")),), (Carry("c0", "v1", "v4"),))
+    assert result([1, 2, 3, 4], "int32", full("v2", 0, "int32"), never, branch, Op("v9", "abs", ("c0",))) == [1, 2, 3, 4]
+    broken = If("v3", (Op("v4", "floordiv", ("c0", "v2")),), (Carry("c0", "v1", "v4"),))
+    with pytest.raises(Invalid, match="division by 0"):
+        result([1, 2, 3, 4], "int32", full("v2", 0, "int32"), never, broken, Op("v9", "abs", ("c0",)))
+
+
+def test_masks_of_loads_stores_and_atomic_operations() -> None:
+    two, ones = full("v2", 2, "int32"), full("v6", 1, "int32", (4,))
+    body = (
+        I4,
+        two,
+        ones,
+        Op("v3", "lt", ("i0", "v2")),
+        full("v4", 9, "int32", (4,)),
+        Load("v5", "x", "i0", "v3", "v4"),
+        Store("y", "i0", "v5", "v3"),
+        Op("v7", "floordiv", ("i0", "v2")),
+        Atomic("add", "z", "v7", "v5"),
+    )
+    buffers = (
+        Buffer("x", 2, "int32", least=5, most=5),
+        Buffer("y", 4, written=True),
+        Buffer("z", 2, written=True, zeroed=True),
+    )
+    found = evaluate(TritonProgram(buffers=buffers, body=body))
+    assert found["y"].tolist() == [5, 5, 0x5A5A5A5A, 0x5A5A5A5A]
+    assert found["z"].tolist() == [10, 18]
+
+
+def test_blocks_have_their_numbers() -> None:
+    number = (Op("v0", "program_id", axis=1), Op("v1", "program_id", axis=0), Op("v2", "num_programs", axis=1))
+    index = (Op("v3", "mul", ("v1", "v2")), Op("v4", "add", ("v3", "v0")))
+    program = TritonProgram(
+        buffers=(Buffer("y", 6, written=True),), grid=(2, 3), body=(*number, *index, Store("y", "v4", "v1"))
+    )
+    assert evaluate(program)["y"].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("ops", "reason"),
+    [
+        ((full("v2", 0, "int32"), Op("v9", "floordiv", ("v1", "v2"))), "division by 0"),
+        ((full("v2", 32, "int32"), Op("v9", "shl", ("v1", "v2"))), "shift"),
+        ((full("v2", 1, "int8"), Op("v9", "add", ("v1", "v2"))), "operands of int32, int8"),
+        ((Op("v9", "add", ("v1",)),), "of 1 operands"),
+        ((Op("v9", "add", ("v1", "v7")),), "no value v7"),
+        ((Op("v1", "neg", ("v1",)), Op("v9", "neg", ("v1",))), "set twice"),
+        ((Op("v2", "cast", ("v1",), dtype="float16"), Op("v9", "cast", ("v2",), dtype="int32")), "rounded in float16"),
+        ((Op("v9", "cumprod", ("v8",)),), "no value v8"),
+        ((Op("v9", "reduce", ("v1",), combine="left"),), "depends on the order"),
+        ((full("v2", 1, "int32"), Op("v9", "gather", ("v1", "v1"))), "gather out of bounds"),
+        ((Op("v9", "histogram", ("v1",), value=4),), "without a bin"),
+        ((Op("v2", "full", dtype="int32", value=0), Load("v9", "x", "i1", "v2")), "a mask"),
+        ((full("v2", 7, "int32"), Op("v3", "add", ("i1", "v2")), Load("v9", "x", "v3")), "no such element"),
+        ((Load("v9", "y", "i1"),), "is an output"),
+        ((For("v2", 0, (I4,)), Op("v9", "neg", ("v1",))), "without an iteration"),
+        ((For("v2", 60, (For("v3", 60, (For("v4", 2, (I4,)),)),)), Op("v9", "neg", ("v1",))), "steps"),
+    ],
+)
+def test_a_program_without_one_meaning_is_refused(ops: tuple[Statement, ...], reason: str) -> None:
+    with pytest.raises(Invalid, match=reason):
+        result([2000, 3, 5, 2001], "int32", *ops)
+
+
+OUTPUT, ZEROED = Buffer("y", 4, written=True), Buffer("y", 4, written=True, zeroed=True)
+ONES = full("v0", 1, "int32", (4,))
+
+
+@pytest.mark.parametrize(
+    ("buffer", "body", "reason"),
+    [
+        (OUTPUT, (ONES, Store("y", "v0", "i0")), "two values"),
+        (OUTPUT, (ONES, Store("y", "i0", "i0"), Store("y", "i0", "v0")), "two values"),
+        (ZEROED, (Store("y", "i0", "i0"),), "for atomic"),
+        (OUTPUT, (Atomic("add", "y", "i0", "i0"),), "not for atomic"),
+        (ZEROED, (Atomic("add", "y", "i0", "i0"), Atomic("max", "y", "i0", "i0")), "two atomic"),
+        (Buffer("y", 4), (), "does nothing"),
+    ],
+)
+def test_a_store_that_may_end_in_two_ways_is_refused(buffer: Buffer, body: tuple[Statement, ...], reason: str) -> None:
+    with pytest.raises(Invalid, match=reason):
+        evaluate(TritonProgram(buffers=(buffer,), body=(I4, *body)))
+
+
+def test_two_blocks_may_not_store_different_values() -> None:
+    body = (Op("v0", "program_id"), full("v1", 0, "int32"), Store("y", "v1", "v0"))
+    with pytest.raises(Invalid, match="two values"):
+        evaluate(TritonProgram(buffers=(Buffer("y", 1, written=True),), grid=(2,), body=body))
+
+
+def test_every_operation_of_the_grammar_has_a_meaning() -> None:
+    assert set(TABLE) | {"program_id", "num_programs"} == set(OPERATIONS)
+    assert set(COMBINE) == set(COMBINE_TEXT) == set(COMBINES)

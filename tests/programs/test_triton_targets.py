@@ -1,0 +1,297 @@
+"""Triton's interpreter and its compiler: programs that they get right, bugs that they have, and those that are reported."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from mhc.fuzz.check.program_check import check, run
+from mhc.fuzz.worker.client import WorkerClient
+from mhc.fuzz.worker.program_session import Programs
+from mhc.fuzz.worker.protocol import Checked, Message, Round
+from mhc.oracles.verdict import Status, Verdict
+from mhc.programs.compile_error import CompileError
+from mhc.programs.known import Known, known
+from mhc.programs.minimise import search
+from mhc.programs.targets import TARGETS, ProgramTarget, target_named
+from mhc.programs.triton import launched
+from mhc.programs.triton.build import refused
+from mhc.programs.triton.edits import rank
+from mhc.programs.triton.evaluate import evaluate
+from mhc.programs.triton.grammar import Atomic, Buffer, Carry, For, If, Load, Op, Statement, Store, TritonProgram, walk
+from mhc.programs.triton.known import KNOWN
+from mhc.programs.triton.memory import Memory
+from mhc.programs.triton.text import render
+from mhc.programs.triton.words import signature
+
+INTERPRETER = TARGETS["triton-interpreter"]
+Judge = Callable[[TritonProgram], list[Verdict]]
+
+
+def judging(target: ProgramTarget) -> Iterator[Judge]:
+    """Yield what judges a program in a process of a target."""
+    worker = WorkerClient(target.name, target, "cpu")
+
+    def judge(one: TritonProgram) -> list[Verdict]:
+        worker.start(one)
+        return worker.finish()
+
+    yield judge
+    worker.stop()
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> Iterator[Judge]:
+    yield from judging(INTERPRETER)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Iterator[Judge]:
+    yield from judging(TARGETS["triton-for-sm_90"])
+
+
+def program(*body: Statement, dtype: str = "int32", size: int = 4, **fields: Any) -> TritonProgram:
+    """Return a program that loads v1 from four elements of x, and stores v9."""
+    buffers = Buffer("x", 4, dtype, least=-9, most=9), Buffer("y", size, dtype, written=True)
+    indices = Op("v0", "arange", shape=(4,)), Op("v8", "arange", shape=(size,))
+    return TritonProgram(buffers=buffers, body=(*indices, Load("v1", "x", "v0"), *body, Store("y", "v8", "v9")), **fields)
+
+
+RIGHT = (
+    program(Op("v9", "add", ("v1", "v0"))),
+    program(Op("v9", "mul", ("v1", "v1")), dtype="int8", num_warps=1),
+    program(
+        Op("v2", "full", value=2),
+        For("v3", 3, (Op("v4", "mul", ("c0", "v2")), Op("v5", "add", ("v4", "v1"))), carried=(Carry("c0", "v1", "v5"),)),
+        Op("v6", "sum", ("c0",), axis=-1),
+        Op("v7", "gt", ("v6", "v2")),
+        If("v7", (Op("u0", "neg", ("c1",)),), (Carry("c1", "c0", "u0"),)),
+        Op("v9", "associative_scan", ("c1",), combine="xor"),
+    ),
+    program(
+        Op("v2", "reshape", ("v1",), shape=(2, 2)),
+        Op("v3", "permute", ("v2",), axes=(1, 0)),
+        Op("v4", "join", ("v3", "v2")),
+        Op("v5", "split", ("v4",), value=1),
+        Op("v9", "ravel", ("v5",)),
+        dtype="float16",
+        grid=(2, 1),
+    ),
+)
+ATOMIC = TritonProgram(
+    buffers=(Buffer("y", 2, written=True, zeroed=True),),
+    body=(
+        Op("v0", "arange", shape=(8,)),
+        Op("v1", "full", value=1),
+        Op("v2", "and", ("v0", "v1")),
+        Atomic("add", "y", "v2", "v0"),
+    ),
+)
+FLIP = program(Op("v2", "full", shape=(1,), value=3), Op("v9", "flip", ("v2",)), size=1)
+
+
+@pytest.mark.parametrize("one", [*RIGHT, ATOMIC], ids=lambda one: one.id)
+def test_the_interpreter_gives_what_the_evaluator_gives(one: TritonProgram, interpreted: Judge) -> None:
+    assert [(verdict.subject, verdict.status) for verdict in interpreted(one)] == [("y", Status.PASS)]
+
+
+@pytest.mark.parametrize("entry", KNOWN, ids=lambda one: one.issue.rpartition("/")[2])
+def test_a_reported_bug_is_still_there(entry: Known, interpreted: Judge) -> None:
+    """An entry whose example passes is out of date: strike it, or say which release mended it."""
+    assert entry.holds(entry.example)
+    assert known(entry.example, "3.7.1", "interpreted", KNOWN) is not None
+    assert known(entry.example, "3.9.0", "interpreted", KNOWN) is None
+    assert not any(one.holds(RIGHT[0]) for one in KNOWN)
+    if entry.is_in(version("triton"), "interpreted"):
+        assert any(one.status is Status.FAIL for one in interpreted(entry.example))
+
+
+def test_a_bug_of_the_interpreter_is_found(interpreted: Judge) -> None:
+    (verdict,) = interpreted(FLIP)
+    assert (verdict.status, verdict.oracle, verdict.subject) == (Status.FAIL, "compiler", "run")
+    assert "numel" in verdict.message
+
+
+def test_a_program_without_a_meaning_is_not_judged() -> None:
+    (verdict,) = check(INTERPRETER, program(Op("v9", "floordiv", ("v1", "v0"))))
+    assert verdict.status is Status.NOT_APPLICABLE
+    assert "division by 0" in verdict.message
+
+
+def test_programs_compile_ahead_for_a_chip_that_is_not_here(compiled: Judge) -> None:
+    assert [one.status for one in compiled(RIGHT[2])] == [Status.PASS]
+    topk, bits = Op("v2", "topk", ("v1",), value=2), Op("v9", "bitcast", ("v2",), dtype="uint8")
+    one = program(topk, bits, dtype="int8", size=2)
+    one = replace(one, buffers=(one.buffers[0], Buffer("y", 2, "uint8", written=True)))
+    (verdict,) = compiled(one)  # `topk` gives int32
+    assert (verdict.oracle, verdict.subject) == ("compiler", "compile")
+    assert "Cannot bitcast data-type of size 32 to data-type of size 8" in verdict.message
+
+
+def test_a_reason_without_a_message_is_its_line() -> None:
+    try:
+        assert not RIGHT
+    except AssertionError as error:
+        inner = error
+    inner.args = ()
+    outer = RuntimeError("the outer one")
+    outer.__cause__ = inner
+    assert str(refused("compile", outer)) == "compile: RuntimeError: the outer one\nAssertionError: assert not RIGHT"
+
+
+def test_a_write_where_none_may_be_is_seen() -> None:
+    one = program(Op("v9", "add", ("v1", "v0")), dtype="int16")
+    for at, place, message in ((0, 0, "to the input x"), (1, 4, "outside y"), (1, -1, "outside y")):
+        memory = Memory(one)
+        tensor = memory.tensors("cpu")[at]
+        tensor.as_strided((1,), (1,), tensor.storage_offset() + place).add_(1)
+        with pytest.raises(CompileError, match=message):
+            memory.outputs()
+
+
+def test_a_launch_gives_the_kernel_its_buffers_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch with a kernel that stands for a compiled one, on the CPU."""
+    launches: list[tuple[Any, dict[str, int]]] = []
+    results = [[1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 5]]
+
+    class Kernel:
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            def launch(x: Any, y: Any, **options: int) -> None:
+                launches.append((grid, options))
+                y.copy_(y.new_tensor(results[len(launches) - 1]))
+
+            return launch
+
+    class Built:
+        def __init__(self, text: str) -> None:
+            assert text == render(one)
+
+        def __enter__(self) -> Kernel:
+            return Kernel()
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    one = program(Op("v9", "add", ("v1", "v0")), grid=(2, 1), num_warps=8)
+    monkeypatch.setattr(launched, "built", Built)
+    monkeypatch.setattr(launched, "DEVICE", "cpu")
+    monkeypatch.setattr(launched, "_synchronise", lambda: None)
+    (ready,) = launched.prepare([one], [render(one)], Path())
+    assert not isinstance(ready, CompileError)
+    assert ready()["y"].tolist() == [1, 2, 3, 4]
+    assert launches == [((2, 1), {"num_warps": 8, "num_stages": 3})] * 2
+    with pytest.raises(CompileError, match="two runs differ in y"):
+        ready()
+
+
+def test_an_error_of_the_driver_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    ended: list[bool] = []
+    monkeypatch.setattr("torch.cuda.synchronize", lost)
+    monkeypatch.setattr("os.abort", lambda: ended.append(True))
+    launched._synchronise()
+    assert ended == [True]
+
+
+# --- a compiler that is wrong on purpose
+
+
+def wrong_remainder(one: TritonProgram) -> dict[str, np.ndarray[Any, Any]]:
+    """Compute wrong results where a remainder is taken."""
+    return {name: ~array.astype(bool) if divides(one) else array for name, array in evaluate(one).items()}
+
+
+def divides(one: TritonProgram) -> bool:
+    return any(isinstance(node, Op) and node.op == "mod" for node in walk(one.body))
+
+
+def made(compute: Callable[[TritonProgram], Any]) -> ProgramTarget:
+    def prepare(programs: Sequence[TritonProgram], sources: Sequence[str], folder: Path, *, exact: bool = True) -> list[Any]:
+        return [partial(compute, one) for one in programs]
+
+    return ProgramTarget(
+        name="made", dsl="triton", release=lambda: "3.7.1", text=render, lower=render, prepare=prepare, kind="interpreted"
+    )
+
+
+def rounds(target: ProgramTarget, count: int) -> list[Checked]:
+    sent: list[Message] = []
+    session = Programs("made", sent.append)
+    for seed in range(count):
+        session.answer(target, Round(seed=seed, count=12))
+    return [one for one in sent if isinstance(one, Checked)]
+
+
+def test_a_wrong_result_is_found_and_minimised() -> None:
+    findings = [one.findings[0] for one in rounds(made(wrong_remainder), 3) if one.findings]
+    assert findings
+    assert {one.fingerprint.subject for one in findings} == {"mod"}
+    small = findings[0].case
+    assert isinstance(small, TritonProgram)
+    assert signature(small) == "mod"
+    assert len(small.body) <= 5
+    assert (small.grid, small.num_warps, small.seed) == ((1,), 4, 0)
+    assert [one.name for one in small.buffers] == ["y"]
+
+
+def test_a_right_compiler_has_no_finding() -> None:
+    checked = rounds(made(evaluate), 1)
+    assert len(checked) >= 8
+    assert not any(one.findings for one in checked)
+    assert all(set(one.outcomes.values()) == {"judged"} for one in checked)
+
+
+def test_the_search_never_goes_up_and_ends_at_a_store_of_a_constant() -> None:
+    for one in RIGHT:
+        seen = [one]
+
+        def holds(candidate: TritonProgram, seen: list[TritonProgram] = seen) -> bool:
+            assert rank(candidate) < rank(seen[-1])
+            seen.append(candidate)
+            return True
+
+        small = search(one, holds)
+        assert [type(node) for node in small.body] == [Op, Store]
+        assert (small.grid, small.num_warps, small.buffers[0].size) == ((1,), 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("needed", "words"),
+    [
+        (lambda node: isinstance(node, For) and len(range(node.begin, node.end, node.step)) > 1, "for range"),
+        (lambda node: isinstance(node, If), "if"),
+        (lambda node: isinstance(node, Op) and node.op == "associative_scan", "associative_scan by add"),
+    ],
+)
+def test_the_minimal_program_has_what_the_failure_needs(needed: Callable[[Statement], bool], words: str) -> None:
+    small = search(RIGHT[2], lambda one: any(needed(node) for node in walk(one.body)))
+    evaluate(small)
+    assert words in signature(small).split(", ")
+    assert len(list(walk(small.body))) <= 6
+
+
+def test_a_release_is_named_by_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = tmp_path / "triton-9.9.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: triton\nVersion: 9.9\n", encoding="utf-8")
+    other = target_named(f"triton-interpreter@{tmp_path}")
+    assert other is not None
+    assert (other.name, other.site, dict(other.env)) == ("triton-interpreter@9.9", tmp_path, {"TRITON_INTERPRET": "1"})
+    monkeypatch.setitem(__import__("sys").modules, "triton", SimpleNamespace())
+    with pytest.raises(RuntimeError, match="imported already"):
+        other.enter()
+
+
+def test_what_does_not_compile_is_a_verdict_on_its_stage() -> None:
+    (verdict,) = run(RIGHT[0], CompileError("compile", "RuntimeError: PassManager::run failed"))
+    assert (verdict.status, verdict.symptom) == (Status.FAIL, "RuntimeError: PassManager::run failed")
+    (verdict,) = run(RIGHT[0], CompileError("compile", "OutOfResources: out of resource: shared memory"))
+    assert verdict.status is Status.NOT_APPLICABLE

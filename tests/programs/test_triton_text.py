@@ -1,0 +1,112 @@
+"""The text of Triton programs, and their JSON."""
+
+import pytest
+
+from mhc import drawn_case
+from mhc.case_json import CaseError
+from mhc.programs.triton.grammar import Atomic, Buffer, Carry, For, If, Load, Op, Store, TritonProgram
+from mhc.programs.triton.text import render
+from mhc.programs.triton.words import features, signature
+
+PROGRAM = TritonProgram(
+    buffers=(
+        Buffer("x", 16, "int8", least=-9, most=9),
+        Buffer("y", 16, "int8", written=True),
+        Buffer("z", 1, zeroed=True, written=True),
+    ),
+    grid=(2,),
+    num_warps=8,
+    body=(
+        Op("v0", "arange", shape=(16,)),
+        Op("v1", "full", value=3),
+        Op("v2", "lt", ("v0", "v1")),
+        Op("v3", "full", dtype="int8", shape=(16,)),
+        Load("v4", "x", "v0", "v2", "v3"),
+        For("v6", 4, (Op("v7", "xor", ("c0", "v4")),), carried=(Carry("c0", "v4", "v7"),), kind="tl.range", stages=2),
+        Op("v8", "reduce", ("c0",), axis=-1, combine="xor"),
+        Op("v9", "cast", ("v8",)),
+        Op("u0", "gt", ("v9", "v1")),
+        If("u0", (Op("u1", "add", ("c1", "v1")),), (Carry("c1", "v9", "u1"),)),
+        Store("y", "v0", "c0"),
+        Op("u2", "full"),
+        Atomic("max", "z", "u2", "c1"),
+    ),
+)
+TEXT = """\
+@triton.jit
+def xor_(a, b):
+    return a ^ b
+
+
+@triton.jit
+def f(x, y, z):
+    v0 = tl.arange(0, 16)
+    v1 = tl.full([], 3, tl.int32)
+    v2 = v0 < v1
+    v3 = tl.full([16], 0, tl.int8)
+    v4 = tl.load(x + v0, mask=v2, other=v3)
+    c0 = v4
+    for v6_ in tl.range(0, 4, 1, num_stages=2):
+        v6 = tl.full([], v6_, tl.int32)
+        v7 = c0 ^ v4
+        c0 = v7
+    v8 = tl.reduce(c0, axis=None, combine_fn=xor_)
+    v9 = v8.to(tl.int32)
+    u0 = v9 > v1
+    c1 = v9
+    if u0:
+        u1 = c1 + v1
+        c1 = u1
+    tl.store(y + v0, c0)
+    u2 = tl.full([], 0, tl.int32)
+    tl.atomic_max(z + u2, c1)
+# f[(2,)](..., num_warps=8, num_stages=3)
+"""
+
+
+def test_a_program_has_this_text() -> None:
+    assert render(PROGRAM) == TEXT
+
+
+def test_a_program_is_the_same_after_its_json() -> None:
+    again = drawn_case.read(PROGRAM.to_json())
+    assert again == PROGRAM
+    assert again.id == PROGRAM.id
+    assert hash(again) == hash(PROGRAM)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"name":"v8"', '"name":"os.system(1)"'),
+        ('"args":["v8"]', '"args":["v8, exec(1)"]'),
+        ('"op":"gt"', '"op":"import"'),
+        ('"dtype":"int8"', '"dtype":"void"'),
+        ('"combine":"xor"', '"combine":"exec"'),
+        ('"kind":"tl.range"', '"kind":"iter"'),
+        ('"op":"max"', '"op":"cas"'),
+        ('"condition":"u0"', '"condition":"True or u0"'),
+        ('"num_warps":8', '"num_warps":"8"'),
+        ('"type":"if"', '"type":"while"'),
+        ('"value":3', '"value":"3"'),
+        ('"var":"v6"', '"var":"v6","more":1'),
+    ],
+)
+def test_json_with_anything_else_than_the_grammar_is_refused(old: str, new: str) -> None:
+    assert old in PROGRAM.json
+    with pytest.raises(CaseError, match="program"):
+        drawn_case.read(PROGRAM.json.replace(old, new))
+
+
+def test_json_of_another_language_or_version_is_refused() -> None:
+    with pytest.raises(CaseError, match="language"):
+        drawn_case.read(PROGRAM.json.replace('"language":"triton"', '"language":"cuda"'))
+    with pytest.raises(CaseError, match="version"):
+        drawn_case.read(PROGRAM.json.replace('"version":1', '"version":2'))
+
+
+def test_a_program_is_named_by_its_operations() -> None:
+    words = "add, atomic_max, cast to int32 int8, for tl.range, gt, if, lt, masked load, reduce by xor int8, xor int8"
+    assert signature(PROGRAM) == words
+    labels = {"statement: for", "operation: reduce", "loop: tl.range", "dtype: int8", "warps: 8", "grid: 1 axes"}
+    assert labels <= features(PROGRAM)
