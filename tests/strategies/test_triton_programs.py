@@ -20,7 +20,7 @@ def drawn(seed: int, count: int, release: str = "3.7.1") -> list[TritonProgram]:
     def test(program: TritonProgram) -> None:
         found.append(program)
 
-    given = hypothesis.given(triton_programs("interpreted", release))
+    given = hypothesis.given(triton_programs(release))
     hypothesis.seed(seed)(quiet(count, phases=(Phase.generate,))(given(test)))()
     return found
 
