@@ -22,8 +22,8 @@ ITERATIONS = 4
 class Blocks:
     """A program that is being drawn."""
 
-    def __init__(self, draw: Draw, kind: str, release: str) -> None:
-        self._draw, self.kind, self.release = draw, kind, release
+    def __init__(self, draw: Draw, release: str) -> None:
+        self._draw, self.release = draw, release
         self.grid: tuple[int, ...] = self.pick((1,), (1,), (2,), (3,), (2, 2))
         self._seed: int = draw(st.integers(0, 999))
         self._buffers: list[Buffer] = []
@@ -132,7 +132,7 @@ class Blocks:
 
     def input(self, dtype: str, size: int, low: int, high: int) -> str:
         """Add an input with values from low to high, and return its name."""
-        name = f"{'abcd'[sum(not one.written for one in self._buffers) - 1]}"
+        name = next(one for one in "abcdeghk" if one not in {buffer.name for buffer in self._buffers})
         self._buffers.append(Buffer(name, size, dtype, least=low, most=high))
         self._restart()
         return name

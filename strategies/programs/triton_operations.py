@@ -1,33 +1,29 @@
-"""Draws statements of a Triton program: operations on values that are there, loops and branches."""
+"""Draws operations of a Triton program on values that are there."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from mhc.programs.grammar import INTEGERS, SIGNED, bits_of, range_of
 from mhc.programs.known import is_before
-from mhc.programs.triton.grammar import BINARY, COMBINES, COMPARISONS, FLOATS, Carry, For, If
-from mhc.programs.triton.values import Value, value
-from mhc.strategies.programs.triton_blocks import ITERATIONS, Blocks
+from mhc.programs.triton.grammar import BINARY, COMBINES, COMPARISONS, FLOATS
+from mhc.programs.triton.values import Value
+from mhc.strategies.programs.triton_blocks import Blocks
 
 _ANY = (*INTEGERS, *FLOATS)
 
 
 class Operations:
-    """Draws statements into a program."""
+    """Draws operations into a program."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
 
-    def statement(self, depth: int) -> None:
-        """Draw a statement; where it has no one meaning, nothing is added."""
+    def kinds(self) -> list[Callable[[], None]]:
+        """Return what draws a statement without a body each; where it has no one meaning, it adds nothing."""
         kinds = [self._binary, self._unary, self._select, self._shape, self._reduction, self._scan, self._order, self._cast]
-        kinds += [self._binary, self._shape, self._reduction]
-        if depth < 2:
-            kinds += [lambda: self._loop(depth), lambda: self._branch(depth)]
-        if depth == 0 and self._blocks.pick(False, False, False, True):
-            kinds += [self._products]
-        self._blocks.pick(*kinds)()
+        return [*kinds, self._binary, self._shape, self._reduction]
 
     def _like(self, one: Value, *, broadcast: bool = True) -> str:
         """Return another value of the same dtype that goes together with one: a drawn one, or a constant."""
@@ -79,7 +75,7 @@ class Operations:
 
     def _unary(self) -> None:
         blocks = self._blocks
-        a = blocks.chosen(lambda one: one.dtype != "bool" or blocks.kind != "")
+        a = blocks.chosen(lambda one: True)
         if a is None:
             return
         dtype = blocks.value(a).dtype
@@ -251,139 +247,6 @@ class Operations:
             return
         inside = blocks.must("and", index, blocks.full(None, one.shape[axis] - 1))
         blocks.op("gather", a, inside, axis=axis)
-
-    # --- bodies
-
-    def _carried(self) -> list[str]:
-        """Draw what a loop or a branch starts with: values of different names."""
-        blocks = self._blocks
-        starts = [blocks.chosen(lambda one: True) for _ in range(blocks.pick(1, 2))]
-        return list(dict.fromkeys(one for one in starts if one is not None))
-
-    def _loop(self, depth: int) -> None:
-        blocks = self._blocks
-        starts = self._carried()
-        if not starts:
-            return
-        begin, step = blocks.pick((0, 1), (0, 1), (1, 1), (0, 2))
-        iterations = blocks.integer(1, ITERATIONS)
-        kind = blocks.pick("range", "tl.range", "tl.static_range")
-        stages = blocks.pick(0, 2, 3, 4) if kind == "tl.range" else 0
-        bound = None
-        end = begin + step * iterations
-        if kind != "tl.static_range" and blocks.pick(False, False, True):
-            bound = self._bound(end)
-        var, names = blocks.name(), [blocks.name() for _ in starts]
-        first = value("int32", np.int32(begin))
-        kept = blocks.enter({var: first, **dict(zip(names, starts, strict=True))})
-        before = set(blocks.pool)
-        self._in_loop(var)
-        for _ in range(blocks.integer(0, 3)):
-            self.statement(depth + 1)
-        carried = tuple(self._pass_on(name, start, before) for name, start in zip(names, starts, strict=True))
-        body = blocks.leave(kept)
-        if not body:
-            return
-        loop = For(var, end, body, begin=begin, step=step, carried=carried, kind=kind, stages=stages, bound=bound)
-        if blocks.add(loop):
-            blocks.pool += names
-
-    def _bound(self, end: int) -> str | None:
-        """Return a number that Triton does not know when it compiles."""
-        blocks = self._blocks
-        name = blocks.input("int32", 1, end, end)
-        return blocks.load_one(name)
-
-    def _in_loop(self, var: str) -> None:
-        """Load a block of an input that is another one in every iteration."""
-        blocks = self._blocks
-        one = blocks.pick(*blocks.inputs_so_far())
-        size = one.size // (math.prod(blocks.grid) * ITERATIONS)
-        shape = self._factors(size) if size > 1 and blocks.pick(False, True) else (max(size, 1),)
-        if one.size < ITERATIONS or size & (size - 1):
-            return
-        index = blocks.index(shape)
-        stride = blocks.must("mul", var, blocks.full(None, size * math.prod(blocks.grid)))
-        loaded = blocks.load(one.name, shape, blocks.must("add", index, stride))
-        if loaded is not None and blocks.pick(True, False):  # a second use
-            like = blocks.chosen(lambda other: other.dtype == one.dtype and other.shape == shape)
-            if like is not None:
-                blocks.op(blocks.pick("add", "maximum"), loaded, like)
-
-    def _pass_on(self, name: str, start: str, before: set[str]) -> Carry:
-        """Return what is carried on: a value made in the body, or one made of it and of what was carried."""
-        blocks = self._blocks
-        one = blocks.value(start)
-        made = [other for other in blocks.pool if other not in before and _same(blocks.value(other), one)]
-        if made and blocks.pick(True, False):
-            return Carry(name, start, str(blocks.pick(*reversed(made))))
-        ops = (
-            ("xor", "and", "or")
-            if one.dtype == "bool"
-            else ("add", "maximum")
-            if one.dtype in FLOATS
-            else ("add", "xor", "mul")
-        )
-        other = str(blocks.pick(*reversed(made))) if made else self._like(one)
-        after = blocks.op(blocks.pick(*ops), name, other)
-        return Carry(name, start, after if after is not None and _same(blocks.value(after), one) else name)
-
-    def _branch(self, depth: int) -> None:
-        blocks = self._blocks
-        starts, condition = self._carried(), self._one_condition()
-        if not starts or condition is None:
-            return
-        names = [blocks.name() for _ in starts]
-        kept = blocks.enter(dict(zip(names, starts, strict=True)))
-        before = set(blocks.pool)
-        for _ in range(blocks.integer(1, 2)):
-            self.statement(depth + 1)
-        carried = tuple(self._pass_on(name, start, before) for name, start in zip(names, starts, strict=True))
-        body = blocks.leave(kept)
-        if body and blocks.add(If(condition, body, carried)):
-            blocks.pool += names
-
-    def _products(self) -> None:
-        """Draw a product of matrices, sometimes summed up by a loop in which its factors are used twice."""
-        blocks = self._blocks
-        dtype = blocks.pick("float16", "float32", "int8")
-        m, n, k = blocks.pick(16, 32), blocks.pick(16, 32), 32 if dtype == "int8" else blocks.pick(16, 32)
-        wide = "int32" if dtype == "int8" else "float32"
-        tf32 = dtype == "float32" and blocks.pick(False, True)
-        blocks_of = math.prod(blocks.grid)
-        if len(blocks.inputs_so_far()) > 2:
-            return
-        a = blocks.input(dtype, m * k * blocks_of * ITERATIONS, -4, 4)
-        b = blocks.input(dtype, k * n * blocks_of * ITERATIONS, -4, 4)
-        total = blocks.full(None, 0, wide, (m, n))
-        iterations, kind = blocks.integer(1, ITERATIONS), blocks.pick("range", "tl.range")
-        var, name, more = blocks.name(), blocks.name(), blocks.name()
-        extra = blocks.full(None, 0, dtype, (m, k))
-        kept = blocks.enter({var: value("int32", np.int32(0)), name: total, more: extra})
-        one = self._tile(a, (m, k), var)
-        two = self._tile(b, (k, n), var)
-        after = blocks.op("dot", one, two, name, flag=tf32)
-        twice = blocks.op(blocks.pick("add", "maximum"), more, one) if blocks.pick(True, False) else more
-        body = blocks.leave(kept)
-        if after is None or twice is None:
-            return
-        carried = (Carry(name, total, after), Carry(more, extra, twice))
-        if blocks.add(
-            For(var, iterations, body, carried=carried, kind=kind, stages=blocks.pick(0, 2, 3) if kind != "range" else 0)
-        ):
-            blocks.pool += [more, name]
-
-    def _tile(self, buffer: str, shape: tuple[int, int], var: str) -> str:
-        blocks = self._blocks
-        size = math.prod(shape)
-        stride = blocks.must("mul", var, blocks.full(None, size * math.prod(blocks.grid)))
-        loaded = blocks.load(buffer, shape, blocks.must("add", blocks.index(shape), stride))
-        assert loaded is not None
-        return loaded
-
-
-def _same(a: Value, b: Value) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape
 
 
 def _fit(a: Value, b: Value) -> bool:

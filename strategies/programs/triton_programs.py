@@ -9,24 +9,24 @@ from mhc.programs.triton.edits import tidy
 from mhc.programs.triton.grammar import TritonProgram
 from mhc.strategies.programs.expressions import Draw
 from mhc.strategies.programs.triton_blocks import Blocks
-from mhc.strategies.programs.triton_operations import Operations
+from mhc.strategies.programs.triton_statements import Statements
 
 
-def triton_programs(kind: str, release: str) -> st.SearchStrategy[TritonProgram]:
+def triton_programs(release: str) -> st.SearchStrategy[TritonProgram]:
     """Draw programs that Triton must give one meaning.
 
     Args:
-        kind: of the target (`mhc.programs.targets`). release: of Triton; some operations came later.
+        release: of Triton; some operations came later.
     """
-    return _programs(kind, release)
+    return _programs(release)
 
 
 @st.composite
-def _programs(draw: Draw, kind: str, release: str) -> TritonProgram:
-    blocks = Blocks(draw, kind, release)
+def _programs(draw: Draw, release: str) -> TritonProgram:
+    blocks = Blocks(draw, release)
     blocks.inputs()
-    operations = Operations(blocks)
+    statements = Statements(blocks)
     for _ in range(blocks.pick(1, 2, 3, 4, 6, 8, 12)):
-        operations.statement(depth=0)
+        statements.statement(depth=0)
     blocks.outputs()
     return tidy(blocks.program())

@@ -47,7 +47,7 @@ def test_a_campaign_finds_wrong_code_reports_it_and_replays_it(tmp_path: Path) -
     ("arguments", "message"),
     [
         (("--programs", "tilelang", "--impl", "golden"), "not both"),
-        (("--programs", "cuda"), "must be one of tilelang, tilelang-to-c"),
+        (("--programs", "cuda"), "must be one of tilelang, triton, tilelang-to-c"),
         (("--programs", "tilelang-to-c@nowhere"), "there is no tilelang in nowhere"),
     ],
 )

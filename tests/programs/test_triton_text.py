@@ -110,3 +110,20 @@ def test_a_program_is_named_by_its_operations() -> None:
     assert signature(PROGRAM) == words
     labels = {"statement: for", "operation: reduce", "loop: tl.range", "dtype: int8", "warps: 8", "grid: 1 axes"}
     assert labels <= features(PROGRAM)
+
+
+@pytest.mark.parametrize(
+    ("op", "word"),
+    [
+        (Op("v1", "flip", ("v0",)), "flip"),
+        (Op("v1", "flip", ("v0",), axis=1), "flip of length 1"),
+        (Op("v1", "sort", ("v0",), flag=True), "sort of length 1"),
+        (Op("v1", "topk", ("v0",), value=1), "topk of length 1"),
+        (Op("v1", "cumsum", ("v0",), flag=True), "reverse cumsum"),
+        (Op("v1", "sum", ("v0",), axis=-1, flag=True), "sum that keeps all axes"),
+    ],
+)
+def test_what_may_be_a_bug_of_its_own_has_a_name_of_its_own(op: Op, word: str) -> None:
+    body = (Op("v0", "full", shape=(4, 1)), op, Op("v2", "full"), Op("v3", "sum", ("v1",), axis=-1), Store("y", "v2", "v3"))
+    program = TritonProgram(buffers=(Buffer("y", 1, written=True),), body=body)
+    assert set(signature(program).split(", ")) == {"sum", word}

@@ -154,7 +154,7 @@ class Programs:
 def _strategy(target: ProgramTarget) -> SearchStrategy[Any]:
     """Return what draws programs for a target."""
     if target.dsl == "triton":
-        return triton_programs(target.kind, target.release())
+        return triton_programs(target.release())
     if target.kind == "cuda":
         return programs(GPU)
     if target.kind == "arithmetic":

@@ -1,7 +1,8 @@
 """The operations of a Triton program in words: what findings are named by, and what was covered."""
 
 from mhc.programs.triton.cuts import seen
-from mhc.programs.triton.grammar import SOURCES, Atomic, For, If, Load, Op, Store, TritonProgram, walk
+from mhc.programs.triton.grammar import REDUCTIONS, SCANS, SOURCES, Atomic, For, If, Load, Op, Store, TritonProgram, walk
+from mhc.programs.triton.values import Value
 
 _BOTH = {"reduce", "associative_scan"}
 
@@ -15,15 +16,12 @@ def signature(program: TritonProgram) -> str:
 
 
 def _words(program: TritonProgram) -> set[str]:
-    dtypes = {name: one.dtype for name, one in seen(program).items()}
+    values = seen(program)
     found: set[str] = set()
     for node in walk(program.body):
         match node:
             case Op(op=op) if op not in SOURCES:
-                dtype = dtypes.get(node.args[0], "int32") if node.args else "int32"
-                name = f"{op} by {node.combine}" if op in _BOTH else op
-                name = f"{name} to {node.dtype}" if op in {"cast", "bitcast"} else name
-                found.add(f"{name} {dtype}" if dtype != "int32" else name)
+                found.add(_word(node, values.get(node.args[0]) if node.args else None))
             case Load(mask=str()):
                 found.add("masked load")
             case Store(mask=str()):
@@ -35,6 +33,28 @@ def _words(program: TritonProgram) -> set[str]:
             case If():
                 found.add("if")
     return found
+
+
+def _word(node: Op, first: Value | None) -> str:
+    """Return an operation with what may be a bug of its own: a combination, a dtype, an axis of length 1, all axes kept.
+
+    Args:
+        first: its first operand, where that is known.
+    """
+    name = f"{node.op} by {node.combine}" if node.op in _BOTH else node.op
+    if node.op in {"cast", "bitcast"}:
+        name += f" to {node.dtype}"
+    if node.flag and node.op in SCANS:
+        name = f"reverse {name}"
+    if node.flag and node.axis < 0 and node.op in REDUCTIONS:
+        name += " that keeps all axes"
+    if first is None:
+        return name
+    if node.op in {"flip", "sort", "topk"} and first.shape[node.axis if node.op == "flip" else -1] == 1:
+        name += " of length 1"
+    elif node.op == "topk" and node.value < first.shape[-1]:
+        name += " of a part"
+    return name if first.dtype == "int32" else f"{name} {first.dtype}"
 
 
 def features(program: TritonProgram) -> frozenset[str]:

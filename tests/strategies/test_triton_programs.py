@@ -1,0 +1,53 @@
+"""Drawn Triton programs: each has one meaning, and together they have most of what the grammar has."""
+
+from collections import Counter
+
+import hypothesis
+import pytest
+from hypothesis import Phase
+
+from mhc.programs.triton.edits import tidy
+from mhc.programs.triton.evaluate import evaluate
+from mhc.programs.triton.grammar import TritonProgram
+from mhc.programs.triton.words import features
+from mhc.strategies.programs.triton_programs import triton_programs
+from mhc.strategies.rounds import quiet
+
+
+def drawn(seed: int, count: int, release: str = "3.7.1") -> list[TritonProgram]:
+    found: list[TritonProgram] = []
+
+    def test(program: TritonProgram) -> None:
+        found.append(program)
+
+    given = hypothesis.given(triton_programs(release))
+    hypothesis.seed(seed)(quiet(count, phases=(Phase.generate,))(given(test)))()
+    return found
+
+
+@pytest.fixture(scope="module")
+def programs() -> list[TritonProgram]:
+    return drawn(1, 100)
+
+
+def test_every_drawn_program_has_one_meaning_and_nothing_unused(programs: list[TritonProgram]) -> None:
+    for program in programs:
+        evaluate(program)
+        assert tidy(program) == program
+        assert TritonProgram.from_json(program.json) == program
+
+
+def test_the_same_seed_draws_the_same_programs() -> None:
+    assert drawn(5, 10) == drawn(5, 10)
+
+
+def test_programs_have_most_of_the_grammar(programs: list[TritonProgram]) -> None:
+    labels = Counter(label for one in programs for label in features(one))
+    assert len({label for label in labels if label.startswith("operation")}) > 35
+    assert len({label for label in labels if label.startswith("dtype")}) > 8
+    assert {"statement: for", "statement: if", "statement: atomic", "loop: tl.range", "loop: tl.static_range"} <= set(labels)
+    assert {f"warps: {warps}" for warps in (1, 2, 4, 8)} <= set(labels)
+
+
+def test_an_operation_is_not_drawn_for_releases_that_lack_it() -> None:
+    assert not any("operation: cat" in features(one) for one in drawn(1, 100, "3.6.0"))
