@@ -246,7 +246,7 @@ IMPL = replace(load("manual"), name="keeps", forward=forward, backward=None)
     "number",
     [
         pytest.param(signal.SIGKILL, id="SIGKILL", marks=pytest.mark.slow),
-        pytest.param(signal.SIGHUP, id="SIGHUP"),
+        pytest.param(signal.SIGHUP, id="SIGHUP", marks=pytest.mark.slow),
         pytest.param(signal.SIGUSR2, id="SIGUSR2", marks=pytest.mark.slow),
     ],
 )

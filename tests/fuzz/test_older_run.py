@@ -52,6 +52,7 @@ def test_its_finding_is_read_and_replayed(run: Path) -> None:
     assert "h_post[0, 0, 0] = " in done.output
 
 
+@pytest.mark.slow
 def test_it_is_gone_on_with_and_what_was_shrunk_is_minimised(run: Path) -> None:
     kept = run.parent / "kept"
     options = ("--cases", "44", "--workers", "2", "--trust", "--fixtures", str(kept))

@@ -145,6 +145,7 @@ def test_one_that_cannot_be_loaded_is_a_fault(process: Start, kernels: Path) -> 
         other.run(CASE)
 
 
+@pytest.mark.slow
 def test_a_worker_and_its_peers_have_each_their_own_process(kernels: Path) -> None:
     """Two that need different environments, and one that dies: none is blamed for another."""
     specs = {name: f"{kernels}:{name}" for name in ("MINE", "SAME", "ENDS")}

@@ -263,7 +263,8 @@ HONEST = Implementation(
 """
 
 
-@pytest.mark.parametrize(("name", "status"), [pytest.param("SILENT", 1, marks=pytest.mark.slow), ("HONEST", 0)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "status"), [("SILENT", 1), ("HONEST", 0)])
 def test_less_precision_is_no_finding_where_it_is_declared_and_the_report_says_so(
     tmp_path: Path, name: str, status: int
 ) -> None:

@@ -127,11 +127,15 @@ def test_drawn_cases_of_what_is_built_in() -> None:
     """Each dtype is drawn."""
 
 
+def _dear_ones_slow(one: Any) -> Any:
+    return pytest.param(one, id=one.name, marks=pytest.mark.slow if one.operator == "mhc_layer" else ())
+
+
 OTHER_DTYPES = [pytest.param(one, marks=pytest.mark.slow) for one in ("bfloat16", "float16", "float64")]
 
 
 @pytest.mark.parametrize("dtype", ["float32", *OTHER_DTYPES])
-@pytest.mark.parametrize("implementation", IN_PYTORCH, ids=lambda one: one.name)
+@pytest.mark.parametrize("implementation", [*map(_dear_ones_slow, IN_PYTORCH)])
 def test_what_is_built_in_passes(implementation: Any, dtype: str) -> None:
     if dtype not in implementation.dtypes:
         assert implementation.name == "softmax.torch"

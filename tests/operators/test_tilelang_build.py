@@ -78,6 +78,7 @@ def compiled(function: Callable[[], Any]) -> int:
 
 
 @needs_tilelang
+@pytest.mark.slow
 def test_a_program_is_compiled_for_what_it_depends_on_and_nothing_else(fresh: Callable[[str], None]) -> None:
     assert scaled() == 10.0
     assert compiled(scaled) == 0  # it is in memory

@@ -42,7 +42,7 @@ def jobs_of(target: Target) -> tuple[Job, ...]:
 @pytest.mark.parametrize(
     ("target", "jobs"),
     [
-        pytest.param(SM_80, both(MAIN), id="sm_80-main"),
+        pytest.param(SM_80, both(MAIN), id="sm_80-main", marks=pytest.mark.slow),
         pytest.param(SM_90, FAMILY, id="sm_90-family"),
         *(pytest.param(target, jobs_of(target), id=target.name, marks=pytest.mark.slow) for target in TARGETS),
     ],
@@ -59,6 +59,7 @@ def test_compiles_and_fits(target: Target, jobs: tuple[Job, ...], tmp_path: Path
     assert not beyond
 
 
+@pytest.mark.slow
 def test_what_a_target_has_no_room_for_is_found(tmp_path: Path) -> None:
     schedule: dict[str, ScheduleValue] = {
         "backward_mode": "streams",

@@ -204,6 +204,7 @@ def test_a_wrong_one_among_several_is_named_shrunk_and_told_in_a_few_lines(tmp_p
     assert max(len(line.replace(str(tmp_path), "fuzz_reports")) for line in lines) <= 120
 
 
+@pytest.mark.slow
 def test_the_interpreter_in_a_process_of_its_own_is_compared_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where this process has Triton for a GPU, its interpreter needs another, with a variable that is not set here."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)

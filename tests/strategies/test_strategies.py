@@ -91,7 +91,10 @@ SMALLEST: dict[str, tuple[Callable[[Case], bool], Callable[[Case], object], obje
 }
 
 
-@pytest.mark.parametrize("name", SMALLEST)
+QUICK = ("16 bits", "gamma", "no eps", "a schedule", "beyond a tile", "an outlier")
+
+
+@pytest.mark.parametrize("name", [one if one in QUICK else pytest.param(one, marks=pytest.mark.slow) for one in SMALLEST])
 def test_what_it_shrinks_to(name: str) -> None:
     condition, seen, wanted = SMALLEST[name]
     assert seen(smallest(condition, spaces=SPACE)) == wanted
@@ -275,6 +278,7 @@ def test_a_size_is_as_likely_in_each_factor_of_two() -> None:
     assert {1 << 10, (1 << 10) + 1, (1 << 10) - 1} <= set(sizes)
 
 
+@pytest.mark.slow
 def test_squares_below_the_normal_range_without_an_eps_are_drawn() -> None:
     found = [case for case in drawn(Reach.USUAL, 60, 1 << 10) if case.scalars["norm_eps"] == 0]
     assert any(2.0**-70 <= case.tensors["x"].scale <= 2.0**-62 for case in found)

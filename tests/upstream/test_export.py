@@ -192,6 +192,7 @@ def test_neighbours_differ_in_one_thing_and_say_where_it_passes() -> None:
     assert "dtype = float16" in by
 
 
+@pytest.mark.slow
 def test_peers_pass_where_the_finding_s_implementation_is_at_fault(tmp_path: Path) -> None:
     found = finding("mhc.oracles.mutants.load:c_post_without_its_2", "h_post")
     passing = {one.what for one in peers(found, "cpu", tmp_path / "log") if one.passes}
