@@ -168,8 +168,10 @@ class Expressions:
 
     def condition(self, depth: int) -> Expr:
         """Draw an expression of dtype bool."""
-        how = self.pick("compare", "compare", "and", "or", "not") if depth > 0 else "compare"
+        how = self.pick("compare", "compare", "and", "or", "not", "guarded") if depth > 0 else "compare"
         match how:
+            case "guarded" if (divisor := self.divisor_element()) is not None:
+                return Binary("and", Binary("!=", divisor, Const(0)), self.divides(divisor, depth - 1))
             case "and" | "or":
                 return Binary(how, self.condition(depth - 1), self.condition(depth - 1))
             case "not":
@@ -181,6 +183,20 @@ class Expressions:
         readable = [one.dtype for one, _, _ in self._scope.buffers.values() if one.dtype != "bool"]
         dtype = self.pick(*(readable or ["int32"]))
         return Binary(op, self.value(dtype, max(0, depth - 1)).node, self.value(dtype, 0).node)
+
+    def divisor_element(self) -> Expr | None:
+        """Draw an element of a buffer of small integers, which may be 0; None where there is no such buffer."""
+        names = self._integers()
+        if not names:
+            return None
+        name = self.pick(*names)
+        buffer, _, _ = self._scope.buffers[name]
+        return Load(name, tuple(Const(self.integer(0, one - 1)) for one in buffer.shape))
+
+    def divides(self, divisor: Expr, depth: int) -> Expr:
+        """Draw a comparison of a quotient or remainder by an expression, which may only be evaluated where that is not 0."""
+        divided = Binary(self.pick("//", "%", "truncdiv"), self.value("int32", depth).node, divisor)
+        return Binary(self.pick(*grammar.COMPARISONS), divided, Const(self.integer(-3, 9)))
 
     def _leaf(self, dtype: str) -> Drawn:
         options: list[tuple[str, str]] = [
