@@ -253,10 +253,13 @@ class _Builder:
 
     def _guarded(self, index: str, statement: Statement) -> Statement:
         """Draw a condition around a statement, or one that divides inside of one that says that the divisor is not 0."""
-        divisor = self._expressions.divisor_element() if self._pick(False, True) else None
-        if divisor is None:
+        drawn = self._expressions.divisor() if self._pick(False, True) else None
+        if drawn is None:
             return If(self._expressions.condition(1), (statement,))
-        return If(grammar.Binary("<", Var(index), divisor), (If(self._expressions.divides(divisor, 0), (statement,)),))
+        divisor, dtype = drawn
+        is_some = grammar.Binary("!=", divisor, grammar.Const(0, dtype))
+        later = grammar.Binary(">", Var(index), grammar.Const(0))
+        return If(grammar.Binary("and", later, is_some), (If(self._expressions.divides(divisor, dtype), (statement,)),))
 
 
 CPU = Features()

@@ -57,6 +57,11 @@ def test_the_first_wrong_pass_is_named(program: Program, where: str) -> None:
     assert explained(C, program, verdict).message == f"{verdict.message}; goes wrong in {where}"
 
 
+@pytest.mark.parametrize("program", [UNSIGNED_SUM, UNSIGNED_MULTIPLE], ids=["sum", "multiple"])
+def test_unsigned_arithmetic_that_wraps_around_is_wrong_in_tvms_arithmetic_alone(program: Program) -> None:
+    assert [one.symptom for one in check(TARGETS["tilelang-arithmetic"], program)] == ["wrong value"]
+
+
 def test_passes_that_cannot_be_evaluated_are_named_beside_the_first_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def partly(function: Any, given: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
         if len(function.buffer_map) and "-4" in str(function):  # from FlattenBuffer on, until the kernel is on its own

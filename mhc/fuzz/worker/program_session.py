@@ -136,6 +136,8 @@ class Programs:
         self._kinds.add(kind)
 
         def holds(candidate: Program) -> bool:
+            if known(candidate, target.release(), target.kind) is not None:
+                return False
             seen = _failure(check(target, candidate, exact=False))
             return seen is not None and _kind(seen) == kind
 
