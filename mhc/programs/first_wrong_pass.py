@@ -39,7 +39,7 @@ def _stages(program: Program) -> Iterator[tuple[str, Any]]:
     tvm, function = tilelang().tvm, build(source_of(program))
     stages: list[tuple[str, Any]] = []
 
-    @tvm.ir.instrument.pass_instrument  # type: ignore[untyped-decorator]
+    @tvm.ir.instrument.pass_instrument
     class Recorder:
         def run_after_pass(self, module: Any, info: Any) -> None:
             one = _kernel(module)

@@ -171,8 +171,8 @@ class Expressions:
         """Draw an expression of dtype bool."""
         how = self.pick("compare", "compare", "and", "or", "not", "guarded") if depth > 0 else "compare"
         match how:
-            case "guarded" if (drawn := self.divisor()) is not None:
-                return Binary("and", Binary("!=", drawn[0], Const(0, drawn[1])), self.divides(*drawn))
+            case "guarded" if (divides := self.divisor()) is not None:
+                return Binary("and", Binary("!=", divides[0], Const(0, divides[1])), self.divides(*divides))
             case "and" | "or":
                 return Binary(how, self.condition(depth - 1), self.condition(depth - 1))
             case "not":
