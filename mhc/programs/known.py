@@ -13,6 +13,7 @@ from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Copy, Expr, For, Load, Node, Program, Store, Unary, Var, walk
 
 _TRACKER = "https://github.com/tile-ai/tilelang/issues"
+_UNSENT = "docs/results/upstream/programs"
 _LARGE = 1 << 29
 _SMALL = 100
 _NARROW = ("int8", "uint8", "int16", "uint16")
@@ -23,7 +24,7 @@ class Known:
     """A reported bug.
 
     Attributes:
-        issue: where. before: the first release without it; None: the newest still has it.
+        issue: where; a folder of ours until it is sent. before: the first release without it; None: the newest still has it.
         kind: of the targets that have it; None: all.
         holds: whether a program may show it. example: a program that does.
     """
@@ -83,6 +84,14 @@ def _shifts_back(program: Program) -> bool:
     )
 
 
+def _narrows(program: Program) -> bool:
+    """Return whether an integer is cast to a dtype that does not hold all values of its own."""
+    casts = (one for one in walk(program) if isinstance(one, Cast) and one.dtype in grammar.INTEGERS)
+    pairs = ((grammar.dtype_of(one.a, program), one.dtype) for one in casts)
+    ranges = (map(grammar.range_of, pair) for pair in pairs if pair[0] in grammar.INTEGERS)
+    return any(not (after[0] <= before[0] and before[1] <= after[1]) for before, after in ranges)
+
+
 def _keeps_the_axis(program: Program) -> bool:
     """Return whether a reduction's target keeps the axis, with one element."""
     reductions = (one for one in walk(program) if isinstance(one, grammar.Reduce))
@@ -101,6 +110,7 @@ def _stores(value: Expr, dtype: str, *more: Buffer) -> Program:
 
 
 _U8 = Buffer("x", (4,), "uint8", least=200, most=255)
+_I8 = Buffer("x", (4,), "int8", least=-9, most=-1)
 _I32 = Buffer("x", (4,), "int32", least=-2_000_000_000, most=-1_900_000_000)
 
 _KEPT = Program(
@@ -118,6 +128,12 @@ _KEPT = Program(
 )
 
 KNOWN: tuple[Known, ...] = (
+    Known(
+        issue=f"{_UNSENT}/narrowing_cast",
+        holds=_narrows,
+        kind="arithmetic",
+        example=_stores(Cast("int32", Cast("uint8", Load("x", (Var("i"),)))), "int32", _I8),
+    ),
     Known(issue=f"{_TRACKER}/2530", holds=_keeps_the_axis, kind="cuda", example=_KEPT),
     Known(
         issue=f"{_TRACKER}/1901",

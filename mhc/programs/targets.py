@@ -12,6 +12,7 @@ from typing import Any, Literal
 from mhc.environment import tilelang_unmet, triton_unmet
 from mhc.programs import tilelang_c, tilelang_cuda, tvm_arithmetic
 from mhc.programs.compile_error import CompileError, Run
+from mhc.programs.first_wrong_pass import first_wrong_pass
 from mhc.programs.tilelang_lower import release
 from mhc.programs.triton import build, compiled, interpreted, launched
 from mhc.programs.triton.text import render
@@ -28,6 +29,7 @@ class ProgramTarget:
         release: returns the compiler's version.
         lower: returns what the compiler generates; raises `CompileError`. prepare: makes it ready to run
             (`mhc.programs.tilelang_c.prepare`).
+        wrong_pass: returns which pass makes a program wrong, in words; empty where that is not known.
         kind: what may be drawn for it, and which known bugs it has.
         env: environment variables of the process that runs it.
         needs: returns why the installed compiler cannot be used, and what to install; None where it can.
@@ -40,6 +42,7 @@ class ProgramTarget:
     release: Callable[[], str]
     lower: Callable[[Any], str]
     prepare: Callable[..., Sequence[Run | CompileError]]
+    wrong_pass: Callable[[Any], str] = lambda program: ""
     kind: Literal["c", "cuda", "arithmetic", "interpreted", "compiled"] = "c"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     devices: tuple[str, ...] = ("cpu",)
@@ -76,6 +79,7 @@ _C = ProgramTarget(
     release=release,
     lower=tilelang_c.lower,
     prepare=tilelang_c.prepare,
+    wrong_pass=first_wrong_pass,
     needs=partial(tilelang_unmet, pinned=False),
 )
 _ARITHMETIC = replace(
@@ -83,6 +87,7 @@ _ARITHMETIC = replace(
     name="tilelang-arithmetic",
     lower=tvm_arithmetic.lower,
     prepare=tvm_arithmetic.prepare,
+    wrong_pass=lambda program: "",
     kind="arithmetic",
     devices=("cpu", "cuda"),  # either will do, so it is taken only by name
 )

@@ -160,16 +160,15 @@ class _Text:
 
     def _below(self, node: Expr, level: int, other: Expr | None = None) -> str:
         """Return an operand's text, in brackets where it binds less tightly than the level."""
-        if other is not None and isinstance(node, grammar.Const) and not _is_folded(other):
+        if other is not None and isinstance(node, grammar.Const) and _is_plain(node, other):
             text, own = _literal(node), _ATOM if node.value >= 0 else _UNARY
         else:
             text, own = self._leveled(node)
         return f"({text})" if own < level else text
 
     def _operand(self, node: Expr, other: Expr) -> str:
-        """Return an argument's text; a constant has the dtype of the other one, unless the front end folds both."""
-        plain = isinstance(node, grammar.Const) and not _is_folded(other)
-        return _literal(node) if plain and isinstance(node, grammar.Const) else self.expression(node)
+        """Return an argument's text."""
+        return _literal(node) if isinstance(node, grammar.Const) and _is_plain(node, other) else self.expression(node)
 
     def _constant(self, node: grammar.Const) -> tuple[str, int]:
         """Return a constant that stands alone, of which the text must say the dtype."""
@@ -178,6 +177,14 @@ class _Text:
         if node.dtype == "int32":
             return _literal(node), _ATOM if node.value >= 0 else _UNARY
         return f"T.{node.dtype}({_literal(node)})", _ATOM
+
+
+def _is_plain(node: grammar.Const, other: Expr) -> bool:
+    """Return whether a constant is written without its dtype, since the front end gives it that of the other operand.
+
+    It does not where it folds both, or where the dtype has 8 or 16 bits: then it makes 32 bits of both.
+    """
+    return (node.dtype == "bool" or grammar.bits_of(node.dtype) >= 32) and not _is_folded(other)
 
 
 def _is_folded(node: Expr) -> bool:

@@ -108,7 +108,8 @@ class _Rewritten(Machine):
             raise CompileError("lower", f"{type(error).__name__}: {error}") from error
         if str(after) != str(term):
             self.lines.append(f"{term}  ->  {after}")
-        run = _computed(after, {var.name: self.expression(leaf) for leaf, var in terms.variables.items()})
+        opaque = {var.name: self.expression(leaf) for leaf, var in terms.variables.items()}
+        run = computed(after, lambda one: opaque[one.name] if type(one).__name__ == "Var" else None)
         if not size:
             return run
 
@@ -233,28 +234,35 @@ _UNARY: Mapping[str, Callable[[Term], Term]] = {
 }
 
 
-def _computed(term: Term, opaque: Mapping[str, _Run]) -> _Run:
+def computed(term: Term, leaf: Callable[[Term], _Run | None]) -> _Run:
     """Return what computes one of TVM's expressions: signed integers unbounded, unsigned ones wrapped.
 
+    Args:
+        leaf: returns what computes a variable or a load; None for a node of arithmetic.
+
     Raises:
-        NotImplementedError: it has a node that no simplification of integers makes.
+        NotImplementedError: it has another node.
     """
+    known = leaf(term)
+    if known is not None:
+        return known
     kind = type(term).__name__
     if kind == "IntImm":
         value = int(term.value)
         return lambda memory: value
-    if kind == "Var":
-        return opaque[term.name]
     if kind == "Cast":
-        convert, inner = arithmetic.converter(term.value.dtype, term.dtype), _computed(term.value, opaque)
+        convert, inner = arithmetic.converter(term.value.dtype, term.dtype), computed(term.value, leaf)
         return lambda memory: convert(inner(memory))
     name = term.op.name.rpartition(".")[2] if kind == "Call" else kind
     if name not in _LAZY and name not in _NODES:
         raise NotImplementedError(f"a rewritten expression has {name}: {term}")
     below = term.args if kind == "Call" else [getattr(term, one) for one in _FIELDS.get(kind, ("a", "b"))]
-    operands = [_computed(one, opaque) for one in below]
+    operands = [computed(one, leaf) for one in below]
     if name in _LAZY:
         return _LAZY[name](*operands)
+    if term.dtype in grammar.FLOATS:
+        compute = operator.truediv if name == "Div" else _NODES[name]
+        return lambda memory: compute(*(one(memory) for one in operands))
     compute, fit = _NODES[name], arithmetic.fitting(term.dtype) if term.dtype in grammar.UNSIGNED else int
     return lambda memory: fit(compute(*(one(memory) for one in operands)))
 

@@ -48,10 +48,18 @@ def export_compiler_finding(found: Finding, target: ProgramTarget, folder: Path)
             [f"{path}:one_step_simpler"],
             symptom,
             to=target.dsl,
-            title=found.fingerprint.subject if found.fingerprint.oracle != COMPILER else found.fingerprint.symptom,
+            title=_title(found, target),
             needs="c",
             folder=folder,
         )
+
+
+def _title(found: Finding, target: ProgramTarget) -> str:
+    """Return the operations that go wrong and the pass in which they do, or what the compiler says."""
+    if found.fingerprint.oracle == COMPILER:
+        return found.fingerprint.symptom
+    wrong = target.wrong_pass(found.case) if isinstance(found.case, Program) else ""
+    return f"{found.fingerprint.subject}, in {wrong}" if wrong else found.fingerprint.subject
 
 
 def _symptom(found: Finding) -> Symptom:

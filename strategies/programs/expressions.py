@@ -11,6 +11,7 @@ from mhc.programs.grammar import Binary, Bits, Buffer, Cast, Const, Expr, Load, 
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 _OTHERS = {dtype: tuple(one for one in (*grammar.INTEGERS, "bool") if one != dtype) for dtype in grammar.INTEGERS}
+_DIVISORS = ("int32", "int64", "uint32", "uint64")
 _MOST_FLOAT = {"float16": 256, "float32": 4096, "float64": 4096}
 
 
@@ -168,8 +169,10 @@ class Expressions:
 
     def condition(self, depth: int) -> Expr:
         """Draw an expression of dtype bool."""
-        how = self.pick("compare", "compare", "and", "or", "not") if depth > 0 else "compare"
+        how = self.pick("compare", "compare", "and", "or", "not", "guarded") if depth > 0 else "compare"
         match how:
+            case "guarded" if (divides := self.divisor()) is not None:
+                return Binary("and", Binary("!=", divides[0], Const(0, divides[1])), self.divides(*divides))
             case "and" | "or":
                 return Binary(how, self.condition(depth - 1), self.condition(depth - 1))
             case "not":
@@ -181,6 +184,20 @@ class Expressions:
         readable = [one.dtype for one, _, _ in self._scope.buffers.values() if one.dtype != "bool"]
         dtype = self.pick(*(readable or ["int32"]))
         return Binary(op, self.value(dtype, max(0, depth - 1)).node, self.value(dtype, 0).node)
+
+    def divisor(self) -> tuple[Expr, str] | None:
+        """Draw a value that is often 0, with its dtype; None where there is no buffer of integers of 32 or 64 bits."""
+        buffers = [one for one, _, _ in self._scope.buffers.values() if one.dtype in _DIVISORS]
+        if not buffers:
+            return None
+        buffer = self.pick(*buffers)
+        element = Load(buffer.name, tuple(Const(self.integer(0, one - 1)) for one in buffer.shape))
+        return Binary("%", element, Const(self.pick(2, 3, 5), buffer.dtype)), buffer.dtype
+
+    def divides(self, divisor: Expr, dtype: str) -> Expr:
+        """Draw a comparison of a quotient or remainder, which may only be evaluated where the divisor is not 0."""
+        divided = Binary(self.pick("//", "%", "truncdiv"), self.value(dtype, self.pick(0, 1)).node, divisor)
+        return Binary(self.pick(*grammar.COMPARISONS), divided, Const(self.integer(0, 9), dtype))
 
     def _leaf(self, dtype: str) -> Drawn:
         options: list[tuple[str, str]] = [

@@ -247,9 +247,19 @@ class _Builder:
             small = grammar.Binary("%", old, grammar.Const(self._pick(2, 3, 7, 100)))
             statement = Store(output.name, (*prefix, *at), grammar.Binary("+", small, Var(name)))
         if self._pick(False, True):
-            statement = If(self._expressions.condition(1), (statement,))
+            statement = self._guarded(name, statement)
         self._scope.variables = before
         return self._loop((statement,), name, extent, 0, kind)
+
+    def _guarded(self, index: str, statement: Statement) -> Statement:
+        """Draw a condition around a statement, or one that divides inside of one that says that the divisor is not 0."""
+        drawn = self._expressions.divisor() if self._pick(False, True) else None
+        if drawn is None:
+            return If(self._expressions.condition(1), (statement,))
+        divisor, dtype = drawn
+        is_some = grammar.Binary("!=", divisor, grammar.Const(0, dtype))
+        later = grammar.Binary(">", Var(index), grammar.Const(0))
+        return If(grammar.Binary("and", later, is_some), (If(self._expressions.divides(divisor, dtype), (statement,)),))
 
 
 CPU = Features()

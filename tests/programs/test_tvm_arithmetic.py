@@ -159,4 +159,4 @@ def test_an_expression_that_tvm_refuses_is_a_finding() -> None:
 def test_a_node_that_no_rewriting_makes_is_an_error() -> None:
     terms = tvm_arithmetic._Terms({}, lambda node: "int32")
     with pytest.raises(NotImplementedError, match="a rewritten expression has"):
-        tvm_arithmetic._computed(tvm_arithmetic._tir().Broadcast(terms.term(Const(1)), 4), {})
+        tvm_arithmetic.computed(tvm_arithmetic._tir().Broadcast(terms.term(Const(1)), 4), lambda term: None)

@@ -25,6 +25,11 @@ def drawn(count: int, features: Features = CPU) -> list[Program]:
     return found
 
 
+def divides_by_a_value(program: Program) -> bool:
+    """Return whether a divisor is no constant: it may be 0 where a condition keeps the division from being evaluated."""
+    return any(isinstance(one, Binary) and one.op in {"//", "%"} and not isinstance(one.b, Const) for one in walk(program))
+
+
 def test_drawn_programs_have_a_meaning_and_reach_the_whole_grammar() -> None:
     found = drawn(400)
     for program in found:
@@ -37,6 +42,7 @@ def test_drawn_programs_have_a_meaning_and_reach_the_whole_grammar() -> None:
     wanted += [f"loop: {one}" for one in CPU.loops] + [f"scope: {one}" for one in ("global", "local", "var", "shared")]
     wanted += [f"operation: {one}" for one in ("+", "-", "*", "//", "%", "min", "max", "<", "==", "and", "or", "int32 cast")]
     assert [one for one in wanted if not seen[one]] == []
+    assert any(map(divides_by_a_value, found))
     assert len({one.id for one in found}) > 220
     assert sum(len(list(walk(one))) for one in found) / len(found) < 80
 

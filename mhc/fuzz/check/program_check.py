@@ -1,6 +1,7 @@
 """Judges what a compiler makes of a program: its outputs against the evaluator's, bit for bit."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,17 @@ def run(program: AnyProgram, ready: Run | CompileError) -> list[Verdict]:
         return [passed(COMPILER, "lower")]
     wanted = language_of(program).evaluate(program)
     return [_compared(name, wanted[name], got[name], program) for name in wanted]
+
+
+def wrong_pass(target: ProgramTarget, program: AnyProgram, verdict: Verdict) -> str:
+    """Return which pass goes wrong where a result is wrong; nothing for another verdict, or where it is not known."""
+    return target.wrong_pass(program) if (verdict.oracle, verdict.symptom) == (EVALUATOR, WRONG) else ""
+
+
+def explained(target: ProgramTarget, program: AnyProgram, verdict: Verdict) -> Verdict:
+    """Return a verdict whose message also names the pass that goes wrong, where that is known."""
+    found = wrong_pass(target, program, verdict)
+    return replace(verdict, message=f"{verdict.message}; goes wrong in {found}") if found else verdict
 
 
 def _uncompiled(error: CompileError) -> Verdict:

@@ -16,7 +16,7 @@ import hypothesis
 from hypothesis import Phase
 from hypothesis.strategies import SearchStrategy
 
-from mhc.fuzz.check.program_check import EVALUATOR, check, lower, run
+from mhc.fuzz.check.program_check import EVALUATOR, check, explained, lower, run, wrong_pass
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
@@ -46,6 +46,7 @@ class Programs:
         self._kinds: set[tuple[str, str]] = set()
         self._seconds = 0.0
         self._found: dict[frozenset[str], Finding] = {}
+        self._passes: dict[frozenset[str], str] = {}
         self._random = random.Random(0)
 
     def answer(self, target: ProgramTarget, request: Check | Round | Observe) -> None:
@@ -59,7 +60,8 @@ class Programs:
         elif isinstance(request, Check):
             self._send(Begun(case=request.case))
             self._send(Running(nth=1))
-            verdicts = check(target, LANGUAGES[target.dsl].read(request.case))
+            program = LANGUAGES[target.dsl].read(request.case)
+            verdicts = [explained(target, program, one) for one in check(target, program)]
             self._send(Judged(case=request.case, verdicts=tuple(verdicts)))
         else:
             raise TypeError("a program has no peer")
@@ -136,6 +138,8 @@ class Programs:
         self._kinds.add(kind)
 
         def holds(candidate: AnyProgram) -> bool:
+            if known(candidate, target.release(), target.kind, language_of(candidate).known) is not None:
+                return False
             seen = _failure(check(target, candidate, exact=False))
             return seen is not None and _kind(seen) == kind
 
@@ -144,10 +148,12 @@ class Programs:
         if again is None or _kind(again) != kind:
             small, again = program, failure
         operations = frozenset(language_of(small).signature(small).split(", "))
+        wrong = wrong_pass(target, small, again)
         for others, one in self._found.items():
-            if others <= operations and _kind(one.fingerprint) == kind:
+            if others <= operations and _kind(one.fingerprint) == kind and self._passes[others] == wrong:
                 return (one,)
-        self._found[operations] = finding(self._spec, target, small, again)
+        self._passes[operations] = wrong
+        self._found[operations] = finding(self._spec, target, small, explained(target, small, again))
         return (self._found[operations],)
 
 
