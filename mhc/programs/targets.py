@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.environment import tilelang_unmet
-from mhc.programs import tilelang_c, tilelang_cuda, tvm_arithmetic
+from mhc.programs import plain_c, tilelang_c, tilelang_cuda, tvm_arithmetic
 from mhc.programs.grammar import Program
 from mhc.programs.tilelang_lower import CompileError, Run, release
 
@@ -38,7 +38,7 @@ class ProgramTarget:
     release: Callable[[], str]
     lower: Callable[[Program], str]
     prepare: Callable[..., Sequence[Run | CompileError]]
-    kind: Literal["c", "cuda", "arithmetic"] = "c"
+    kind: Literal["c", "cuda", "arithmetic", "plain"] = "c"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     devices: tuple[str, ...] = ("cpu",)
     schedule: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -89,6 +89,16 @@ _CUDA = ProgramTarget(
     kind="cuda",
     devices=("cuda",),
 )
+_PLAIN = ProgramTarget(
+    name="plain-c",
+    dsl="plain C",
+    text=plain_c.source_of,
+    release=plain_c.release,
+    lower=plain_c.source_of,
+    prepare=plain_c.prepare,
+    kind="plain",
+    devices=("cpu", "cuda"),  # either will do, so it is taken only by name
+)
 
 
 def _lowers(arch: str) -> ProgramTarget:
@@ -106,7 +116,7 @@ def _compiles(arch: str) -> ProgramTarget:
 
 CHIPS = ("sm_80", "sm_90", "sm_100")
 TARGETS: Mapping[str, ProgramTarget] = MappingProxyType(
-    {one.name: one for one in (_C, _ARITHMETIC, _CUDA, *map(_lowers, CHIPS), *map(_compiles, CHIPS))}
+    {one.name: one for one in (_C, _ARITHMETIC, _CUDA, _PLAIN, *map(_lowers, CHIPS), *map(_compiles, CHIPS))}
 )
 """By name."""
 

@@ -1,5 +1,6 @@
 """Draws expressions of a dtype, and indices within a size, with the interval in which each value lies."""
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,12 @@ class Scope:
     scalars: dict[str, tuple[str, int, int]] = field(default_factory=dict)
 
 
+@functools.cache
+def _integers(low: int, high: int) -> st.SearchStrategy[int]:
+    """Return the strategy of an interval; to make one anew for each draw takes most of the time of drawing."""
+    return st.integers(low, high)
+
+
 class Expressions:
     """Draws expressions in a scope."""
 
@@ -51,11 +58,11 @@ class Expressions:
 
     def pick(self, *options: Any) -> Any:
         """Draw one of the options; the first is the simplest."""
-        return self._draw(st.sampled_from(options))
+        return options[self.integer(0, len(options) - 1)]
 
     def integer(self, low: int, high: int) -> int:
         """Draw an integer."""
-        number: int = self._draw(st.integers(low, high))
+        number: int = self._draw(_integers(low, high))
         return number
 
     # --- indices

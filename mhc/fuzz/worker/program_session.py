@@ -150,7 +150,7 @@ class Programs:
 
 
 def _features(target: ProgramTarget) -> Features:
-    if target.kind == "cuda":
+    if target.kind in {"cuda", "plain"}:
         return GPU
     if target.kind == "arithmetic":
         return ARITHMETIC
