@@ -64,7 +64,7 @@ def evaluate(
     return _outputs(program, inputs_of(program) if given is None else given, machine or Machine)
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=1000)
 def _results(program: Program) -> dict[str, np.ndarray[Any, Any]]:
     """Return what a program computes; kept, since it is asked for when it is drawn, lowered and judged."""
     results = _outputs(program, inputs_of(program), Machine)

@@ -66,25 +66,19 @@ def copy(
 
 def _places(buffer: Buffer, extents: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int | None]]:
     """Return what says where the elements of a part lie, by where it begins; None over the end of a parameter."""
-    offsets = list(np.ndindex(*extents))
-    bounded = not all(a <= b for a, b in zip(extents, buffer.shape, strict=True))
-    steps = [] if bounded else [flat(one, buffer.shape) for one in offsets]
+    offsets = np.indices(extents).reshape(len(extents), -1)
+    shape = np.array(buffer.shape)[:, None]
+    steps = np.cumprod([1, *buffer.shape[:0:-1]])[::-1]
 
     def places(begin: Sequence[int]) -> Sequence[int | None]:
-        if steps and all(0 <= a and a + b <= c for a, b, c in zip(begin, extents, buffer.shape, strict=True)):
-            first = flat(begin, buffer.shape)
-            return [first + one for one in steps]
-        return [_inside(begin, one, buffer) for one in offsets]
+        index = offsets + np.array(begin)[:, None]
+        beyond = (index >= shape).any(axis=0)
+        if (index < 0).any() or (buffer.scope != "global" and beyond.any()):
+            raise Invalid(f"a part of {buffer.name} at {list(begin)} lies outside of {list(buffer.shape)}")
+        flat_index = (steps @ index).tolist()
+        return [None if over else at for over, at in zip(beyond.tolist(), flat_index, strict=True)]
 
     return places
-
-
-def _inside(begin: Sequence[int], offset: Sequence[int], buffer: Buffer) -> int | None:
-    """Return where an element lies; None over the end of a parameter."""
-    index = [a + b for a, b in zip(begin, offset, strict=True)]
-    if buffer.scope == "global" and min(index) >= 0 and any(a >= b for a, b in zip(index, buffer.shape, strict=True)):
-        return None
-    return flat(index, buffer.shape)
 
 
 def operation(node: grammar.Fill | grammar.Reduce | grammar.Scan | grammar.Gemm, buffers: Mapping[str, Buffer]) -> _Run:

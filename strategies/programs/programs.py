@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+import hypothesis
+from hypothesis import Phase
 from hypothesis import strategies as st
 
 from mhc.programs import grammar
@@ -11,6 +13,7 @@ from mhc.programs.evaluate import block_name, evaluate
 from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, range_of
 from mhc.strategies.programs.expressions import Draw, Drawn, Expressions, Scope
 from mhc.strategies.programs.tile_programs import draw_tiles
+from mhc.strategies.rounds import quiet
 
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17)
 _DEPTH = 3
@@ -38,6 +41,18 @@ class Features:
 def programs(features: Features) -> st.SearchStrategy[Program]:
     """Draw programs that every compiler must give one meaning."""
     return _programs(features).filter(is_valid)
+
+
+def drawn(features: Features, count: int, seed: int) -> list[Program]:
+    """Return the programs of one round."""
+    found: list[Program] = []
+
+    def keep(program: Program) -> None:
+        found.append(program)
+
+    settings = quiet(count, phases=(Phase.generate,))
+    hypothesis.seed(seed)(settings(hypothesis.given(programs(features))(keep)))()
+    return found[:count]
 
 
 def is_valid(program: Program) -> bool:

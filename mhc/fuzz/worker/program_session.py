@@ -12,9 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import hypothesis
-from hypothesis import Phase
-
 from mhc.fuzz.check.program_check import EVALUATOR, check, features, lower, run, signature
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
@@ -25,8 +22,7 @@ from mhc.programs.grammar import Program
 from mhc.programs.known import is_before, known
 from mhc.programs.minimise import search
 from mhc.programs.targets import ProgramTarget
-from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
-from mhc.strategies.rounds import quiet
+from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, Features, drawn
 
 CHECKS, SECONDS = 300, 20.0
 _AGAIN = 10  # of so many programs that contain a bug found before, one is judged all the same
@@ -65,14 +61,8 @@ class Programs:
     def _round(self, target: ProgramTarget, request: Round) -> None:
         """Draw all programs, lower them one by one, compile what comes out in one file, and run them one by one."""
         began = time.perf_counter()
-        drawn: list[Program] = []
-
-        def test(program: Program) -> None:
-            drawn.append(program)
-
-        settings = quiet(request.count, phases=(Phase.generate,))
-        hypothesis.seed(request.seed)(settings(hypothesis.given(programs(_features(target)))(test)))()
-        wanted = {number: one for number, one in enumerate(drawn[: request.count]) if number >= request.skip}
+        found = drawn(_features(target), request.count, request.seed)
+        wanted = {number: one for number, one in enumerate(found) if number >= request.skip}
         drawing = time.perf_counter() - began
         lowered: dict[int, str] = {}
         for number, program in wanted.items():
