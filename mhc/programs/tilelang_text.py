@@ -9,6 +9,7 @@ from mhc.programs.grammar import Expr, Program, Statement
 CPU_OLD = "is_cpu=True"
 """What `T.Kernel` is given for the CPU before TileLang 0.1.9; later the target says it."""
 _INFIX = {"+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>", "/", *grammar.COMPARISONS, *grammar.LOGIC}
+_NARROW = ("int8", "uint8", "int16", "uint16", "float16")
 _LEVELS = [
     ("or",),
     ("and",),
@@ -160,16 +161,16 @@ class _Text:
 
     def _below(self, node: Expr, level: int, other: Expr | None = None) -> str:
         """Return an operand's text, in brackets where it binds less tightly than the level."""
-        if other is not None and isinstance(node, grammar.Const) and not _is_folded(other):
+        if other is not None and isinstance(node, grammar.Const) and _is_bare(node, other):
             text, own = _literal(node), _ATOM if node.value >= 0 else _UNARY
         else:
             text, own = self._leveled(node)
         return f"({text})" if own < level else text
 
     def _operand(self, node: Expr, other: Expr) -> str:
-        """Return an argument's text; a constant has the dtype of the other one, unless the front end folds both."""
-        plain = isinstance(node, grammar.Const) and not _is_folded(other)
-        return _literal(node) if plain and isinstance(node, grammar.Const) else self.expression(node)
+        """Return an argument's text."""
+        bare = isinstance(node, grammar.Const) and _is_bare(node, other)
+        return _literal(node) if bare and isinstance(node, grammar.Const) else self.expression(node)
 
     def _constant(self, node: grammar.Const) -> tuple[str, int]:
         """Return a constant that stands alone, of which the text must say the dtype."""
@@ -180,8 +181,16 @@ class _Text:
         return f"T.{node.dtype}({_literal(node)})", _ATOM
 
 
+def _is_bare(node: grammar.Const, other: Expr) -> bool:
+    """Return whether a constant beside another operand has that one's dtype without saying so.
+
+    The front end takes a bare number for int32 or float32, which wins over narrower dtypes, and folds what is constant.
+    """
+    return node.dtype not in _NARROW and not _is_folded(other)
+
+
 def _is_folded(node: Expr) -> bool:
-    """Return whether an expression has only constants: the front end folds it, and int32 wins over a narrower dtype."""
+    """Return whether an expression has only constants, which the front end folds."""
     return not any(isinstance(one, (grammar.Var, grammar.Load)) for one in grammar.walk(node))
 
 
