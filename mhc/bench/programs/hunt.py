@@ -1,0 +1,202 @@
+"""How many drawn programs it takes until one shows a planted fault, and how small that program becomes."""
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from mhc.bench.apart import Ended, run_apart
+from mhc.bench.programs.evaluators import KINDS, sample
+from mhc.bench.programs.plant import Fault, planted
+from mhc.files import replace_text
+from mhc.fuzz.check.program_check import check, lower, run, signature
+from mhc.oracles.verdict import Status, Verdict
+from mhc.programs.grammar import Program, walk
+from mhc.programs.known import known
+from mhc.programs.minimise import search
+from mhc.programs.targets import ProgramTarget
+from mhc.programs.tilelang_lower import CompileError
+from mhc.strategies.programs.programs import CPU_BEFORE_VECTORS
+from mhc.strategies.rounds import ROUND
+
+LIMIT = 400.0
+"""Seconds for a fault, after which its process is ended."""
+_CHECKS, _SECONDS = 300, 25.0  # to minimise
+_BATCH = {"plain-c": 64, "tilelang-to-c": 8}  # programs that are compiled in one file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lowered:
+    """A round of drawn programs that the target gets right without a fault.
+
+    Attributes:
+        programs: of each its number among all that were drawn, its JSON and what it is lowered to.
+        drawn: programs of the round. wrong: those that the target itself gets wrong or refuses.
+    """
+
+    name: str
+    programs: list[tuple[int, str, str]]
+    drawn: int
+    wrong: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hunted:
+    """What came of a fault.
+
+    Attributes:
+        target: that has it. after: the number of the first program that shows it; 0: none does.
+        tried: programs that were run or refused: those whose text it changes. symptom: what the check says.
+        nodes: of the first program. small: of the minimal one; 0 where the process ended. text: the minimal program's JSON.
+        operations: of the minimal program.
+    """
+
+    name: str
+    target: str
+    after: int = 0
+    tried: int = 0
+    symptom: str = ""
+    nodes: int = 0
+    small: int = 0
+    operations: str = ""
+    text: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """A round to be lowered: of programs from `first` on."""
+
+    target: str
+    seed: int
+    first: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.target} {self.seed}"
+
+
+def rounds(target: str, programs: int, seed: int) -> list[Round]:
+    """Return the rounds of so many programs."""
+    return [Round(target=target, seed=seed + at, first=at * ROUND + 1) for at in range(-(-programs // ROUND))]
+
+
+def right(one: Round) -> Lowered:
+    """Draw a round in a process of its own, and return the programs that the target gets right."""
+    found: Lowered = run_apart(_right, one.target, one, limit=LIMIT)
+    return found
+
+
+def _right(target: ProgramTarget, one: Round) -> Lowered:
+    features = CPU_BEFORE_VECTORS if target.kind == "c" else KINDS["cuda" if one.seed % 2 else "c"]
+    drawn = sample(features, ROUND, one.seed)
+    unknown = [
+        (number, program)
+        for number, program in enumerate(drawn, start=one.first)
+        if known(program, target.release(), target.kind) is None
+    ]
+    lowered = [(number, program, text) for number, program in unknown if isinstance(text := lower(target, program), str)]
+    with tempfile.TemporaryDirectory(prefix="mhc-program-") as name:
+        texts = [text for _, _, text in lowered]
+        ready = target.prepare([program for _, program, _ in lowered], texts, Path(name), exact=False)
+        found = [
+            (number, program.json, text)
+            for (number, program, text), one in zip(lowered, ready, strict=True)
+            if _failure(run(program, one)) is None
+        ]
+    return Lowered(name=one.name, programs=found, drawn=len(drawn), wrong=len(unknown) - len(found))
+
+
+def hunt(fault: Fault, rounds_: Sequence[Lowered]) -> Hunted:
+    """Hunt a fault in a process of its own, which it may end or hang."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="mhc-programs-") as name:
+        drawn, progress = Path(name) / "drawn.json", Path(name) / "progress.json"
+        drawn.write_text(json.dumps([one for each in rounds_ for one in each.programs]), encoding="utf-8")
+        try:
+            run_apart(_hunted, fault.target, fault, drawn, progress, limit=LIMIT)
+            end = ""
+        except Ended as ended:
+            end = "hang" if ended.status is None else f"status {ended.status}"
+        known_so_far = Hunted(**json.loads(progress.read_text(encoding="utf-8")))
+    seconds = time.perf_counter() - started
+    if end and not known_so_far.symptom:  # the program that was begun last ends the process
+        return replace(known_so_far, symptom=end, seconds=seconds)
+    if not known_so_far.symptom:
+        known_so_far = replace(known_so_far, after=0)
+    return replace(known_so_far, seconds=seconds)
+
+
+def _hunted(target: ProgramTarget, fault: Fault, drawn: Path, progress: Path) -> None:
+    """Hunt a fault, and keep in a file how far it is."""
+    rows = json.loads(drawn.read_text(encoding="utf-8"))
+    begun = Hunted(name=fault.name, target=fault.target)
+
+    def keep(one: Hunted) -> None:
+        replace_text(progress, json.dumps(asdict(one)))
+
+    keep(begun)
+    with planted(fault) as wrong:
+        for tried, (number, program, verdicts) in enumerate(_tried(wrong, fault, rows, begun, keep), start=1):
+            failure = _failure(verdicts)
+            begun = replace(begun, tried=tried)
+            if failure is not None:
+                nodes = sum(1 for _ in walk(program))
+                begun = replace(begun, after=number, symptom=failure.symptom, nodes=nodes)
+                keep(begun)
+                small = _minimal(wrong, program, failure)
+                nodes = sum(1 for _ in walk(small))
+                keep(replace(begun, small=nodes, text=small.json, operations=signature(small)))
+                return
+        keep(begun)
+
+
+def _tried(
+    wrong: ProgramTarget, fault: Fault, rows: Sequence[tuple[int, str, str]], begun: Hunted, keep: Callable[[Hunted], None]
+) -> Iterator[tuple[int, Program, list[Verdict]]]:
+    """Yield the verdicts on the programs that the fault may change."""
+    waiting: list[tuple[int, Program, str]] = []
+    for number, text, before in rows:
+        program = Program.from_json(text)
+        try:
+            now = wrong.lower(program)
+        except CompileError as error:
+            yield from _run(wrong, waiting, begun, keep)
+            waiting = []
+            yield number, program, run(program, error)
+            continue
+        if now != before or not fault.is_in_the_text:
+            waiting.append((number, program, now))
+        if len(waiting) == _BATCH[fault.target]:
+            yield from _run(wrong, waiting, begun, keep)
+            waiting = []
+    yield from _run(wrong, waiting, begun, keep)
+
+
+def _run(
+    wrong: ProgramTarget, waiting: Sequence[tuple[int, Program, str]], begun: Hunted, keep: Callable[[Hunted], None]
+) -> Iterator[tuple[int, Program, list[Verdict]]]:
+    if not waiting:
+        return
+    with tempfile.TemporaryDirectory(prefix="mhc-program-") as name:
+        sources = [text for _, _, text in waiting]
+        ready = wrong.prepare([program for _, program, _ in waiting], sources, Path(name), exact=False)
+        for (number, program, _), one in zip(waiting, ready, strict=True):
+            keep(replace(begun, after=number))
+            yield number, program, run(program, one)
+
+
+def _minimal(wrong: ProgramTarget, program: Program, failure: Verdict) -> Program:
+    """Return the simplest program that fails in the same way."""
+
+    def holds(candidate: Program) -> bool:
+        seen = _failure(check(wrong, candidate, exact=False))
+        return seen is not None and (seen.oracle, seen.symptom) == (failure.oracle, failure.symptom)
+
+    return search(program, holds, checks=_CHECKS, seconds=_SECONDS)
+
+
+def _failure(verdicts: Sequence[Verdict]) -> Verdict | None:
+    return next((one for one in verdicts if one.status is Status.FAIL), None)
