@@ -331,4 +331,11 @@ class Machine:
             raise Invalid(f"the bits of {before} as {node.dtype}")
         old, new = _DTYPES[before], _DTYPES[node.dtype]
         fit = arithmetic.fitting(node.dtype)
-        return lambda memory: fit(np.array(a(memory), dtype=old).view(new).item())
+
+        def reinterpret(memory: _Env) -> Any:
+            value = a(memory)
+            if value == 0 and before in grammar.FLOATS:
+                raise Invalid("the bits of a float that is 0: its sign is left open")
+            return fit(np.array(value, dtype=old).view(new).item())
+
+        return reinterpret

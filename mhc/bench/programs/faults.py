@@ -222,8 +222,8 @@ FAULTS: tuple[Fault, ...] = (
     _plain(
         "T.cumsum is exclusive",
         "_scan",
-        'return _backwards("o", before',
-        'step.reverse()\n        return _backwards("o", before',
+        'line = _backwards("k"',
+        'step.reverse()\n        line = _backwards("k"',
     ),
     _plain(
         "T.cumsum does not begin anew",
