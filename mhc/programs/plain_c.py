@@ -1,4 +1,4 @@
-"""A second evaluator: programs as C of our own, which gcc compiles. A difference from the first is a fault of one of the two.
+"""A second evaluator: programs as C of our own, which gcc compiles. A difference from the first is a fault of one of them.
 
 It shares nothing with the first but the grammar. What has no one meaning (an overflow, a shift, an index, a division by 0)
 is an error here too. Blocks, parallel iterations, sums and copies run in the opposite order, since none may matter.

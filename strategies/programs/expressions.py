@@ -182,7 +182,9 @@ class Expressions:
         how = self.pick("compare", "compare", "and", "or", "not", "cast") if depth > 0 else "compare"
         match how:
             case "cast":
-                return Cast("bool", self.value(self.pick(*(one for one in self._scope.dtypes if one != "bool")), depth - 1).node)
+                return Cast(
+                    "bool", self.value(self.pick(*(one for one in self._scope.dtypes if one != "bool")), depth - 1).node
+                )
             case "and" | "or":
                 return Binary(how, self.condition(depth - 1), self.condition(depth - 1))
             case "not":

@@ -191,7 +191,9 @@ class _Builder:
         """Draw a dtype that holds all integers from low to high, or int64; a float holds the fraction too."""
         small = low >= -_SMALL and high <= _SMALL
         fitting = [one for one in self._features.dtypes if one in grammar.INTEGERS and _holds(one, low, high)]
-        return str(self._pick(*fitting, *(("float32", *(["float16"] if fraction <= 2 else [])) if small else ())) if fitting or small else "int64")
+        if small:
+            fitting += ["float32", "float16"] if fraction <= 2 else ["float32"]
+        return str(self._pick(*fitting)) if fitting else "int64"
 
     def _fill(self, output: Buffer, grid: tuple[int, ...]) -> list[Statement]:
         prefix = tuple(Var(block_name(axis)) for axis in range(len(grid))) if grid != (1,) else ()

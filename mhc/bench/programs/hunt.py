@@ -23,7 +23,7 @@ from mhc.strategies.rounds import ROUND
 
 LIMIT = 400.0
 """Seconds for a fault, after which its process is ended."""
-_CHECKS, _SECONDS = 300, 25.0  # to minimise
+_CHECKS, _SECONDS = 200, 8.0  # to minimise
 _BATCH = {"plain-c": 64, "tilelang-to-c": 8}  # programs that are compiled in one file
 
 

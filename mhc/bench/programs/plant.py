@@ -101,7 +101,7 @@ def _compiled(fault: Fault, function: FunctionType) -> CodeType:
     assert path is not None
     module = inspect.getsource(inspect.getmodule(function))  # type: ignore[arg-type]
     flags = function.__code__.co_flags & __future__.annotations.compiler_flag
-    code = compile(module.replace(own, own.replace(fault.old, fault.new)), path, "exec", flags, dont_inherit=True)
+    code: CodeType = compile(module.replace(own, own.replace(fault.old, fault.new)), path, "exec", flags, dont_inherit=True)
     for name in function.__qualname__.split("."):
         code = next(one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name)
     return code

@@ -61,7 +61,7 @@ class Programs:
     def _round(self, target: ProgramTarget, request: Round) -> None:
         """Draw all programs, lower them one by one, compile what comes out in one file, and run them one by one."""
         began = time.perf_counter()
-        found = drawn(_features(target), request.count, request.seed)
+        found = drawn(features_of(target), request.count, request.seed)
         wanted = {number: one for number, one in enumerate(found) if number >= request.skip}
         drawing = time.perf_counter() - began
         lowered: dict[int, str] = {}
@@ -139,7 +139,8 @@ class Programs:
         return (self._found[operations],)
 
 
-def _features(target: ProgramTarget) -> Features:
+def features_of(target: ProgramTarget) -> Features:
+    """Return what is drawn for a target."""
     if target.kind in {"cuda", "plain"}:
         return GPU
     if target.kind == "arithmetic":
