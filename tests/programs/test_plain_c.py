@@ -87,7 +87,7 @@ def test_integer_operations_agree_in_every_dtype(tmp_path: Path) -> None:
 
 
 def test_expressions_agree(tmp_path: Path) -> None:
-    values = [
+    values: list[tuple[Expr, str]] = [
         (Unary("-", I), "int32"),
         (Unary("~", Cast("uint8", I)), "uint8"),
         (Unary("abs", Binary("-", I, Const(3))), "int32"),
@@ -154,7 +154,7 @@ def product(flips: Sequence[bool], *, clear: bool) -> Program:
     step = Gemm(a="a", b="b", c="c", transpose_a=flips[0], transpose_b=flips[1], clear=clear)
     out = Copy(source="c", source_at=zeros, target="y", target_at=zeros, extents=(2, 3))
     c = Buffer("c", (2, 3), "int32", scope="fragment")
-    body = (*copies, Fill("c", Const(5)), step, step, out)
+    body: tuple[Statement, ...] = (*copies, Fill("c", Const(5)), step, step, out)
     return Program(buffers=(*buffers, *held, c, Buffer("y", (2, 3), "int32", written=True)), body=body, threads=32)
 
 

@@ -26,7 +26,7 @@ _FIRST = {"plain-c": 4_000, "tilelang-to-c": 8_000, "coverage": 12_000, "evaluat
 @click.command()
 @verbs.several("--part", "parts", metavar="PART", help=f"Of {', '.join(PARTS)}; by default all.")
 @verbs.whole("--programs", default=100_000, help="For the two evaluators.")
-@verbs.whole("--hunted", default=1500, help="Programs a fault of plain C gets to be found.")
+@verbs.whole("--hunted", default=1000, help="Programs a fault of plain C gets to be found.")
 @verbs.whole("--lowered", default=400, help="Programs a fault of TileLang gets, which lowers each.")
 @verbs.whole("--covered", default=300, help="Programs for each target of the table of coverage; cheap ones get more.")
 @verbs.several("--target", "targets", metavar="NAME", help=f"Of the table of coverage; by default {', '.join(_TARGETS)}.")

@@ -1,29 +1,32 @@
 """How many drawn programs it takes until one shows a planted fault, and how small that program becomes."""
 
+import functools
 import json
+import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-from mhc.bench.apart import Ended, run_apart
 from mhc.bench.programs.evaluators import KINDS, sample
 from mhc.bench.programs.plant import Fault, planted
 from mhc.files import replace_text
 from mhc.fuzz.check.program_check import check, lower, run, signature
 from mhc.oracles.verdict import Status, Verdict
-from mhc.programs.grammar import Program, walk
+from mhc.programs.grammar import Buffer, Const, Program, Store, walk
 from mhc.programs.known import known
 from mhc.programs.minimise import search
-from mhc.programs.targets import ProgramTarget
+from mhc.programs.targets import TARGETS, ProgramTarget
 from mhc.programs.tilelang_lower import CompileError
 from mhc.strategies.programs.programs import CPU_BEFORE_VECTORS
 from mhc.strategies.rounds import ROUND
 
 LIMIT = 400.0
 """Seconds for a fault, after which its process is ended."""
-_CHECKS, _SECONDS = 200, 8.0  # to minimise
+_CHECKS, _SECONDS = 200, 6.0  # to minimise
+_FORK = multiprocessing.get_context("fork")
 _BATCH = {"plain-c": 64, "tilelang-to-c": 8}  # programs that are compiled in one file
 
 
@@ -85,8 +88,23 @@ def rounds(target: str, programs: int, seed: int) -> list[Round]:
 
 def right(one: Round) -> Lowered:
     """Draw a round in a process of its own, and return the programs that the target gets right."""
-    found: Lowered = run_apart(_right, one.target, one, limit=LIMIT)
+    _warm(one.target)
+    here, there = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=_send_right, args=(there, TARGETS[one.target], one), daemon=True)
+    process.start()
+    there.close()
+    try:
+        found: Lowered = here.recv()
+    except EOFError:  # a program ends the process, and none of the round counts
+        return Lowered(name=one.name, programs=[], drawn=ROUND, wrong=ROUND)
+    finally:
+        process.join()
+        here.close()
     return found
+
+
+def _send_right(connection: Connection, target: ProgramTarget, one: Round) -> None:
+    connection.send(_right(target, one))
 
 
 def _right(target: ProgramTarget, one: Round) -> Lowered:
@@ -110,28 +128,43 @@ def _right(target: ProgramTarget, one: Round) -> Lowered:
 
 
 def hunt(fault: Fault, rounds_: Sequence[Lowered]) -> Hunted:
-    """Hunt a fault in a process of its own, which it may end or hang."""
+    """Hunt a fault in a process of its own, which it may end or hang. It is forked, so that the compiler is warm in it.
+
+    Raises:
+        RuntimeError: the hunt itself failed, which the process has said.
+    """
     started = time.perf_counter()
+    programs = [one for each in rounds_ for one in each.programs]
+    target = TARGETS[fault.target]
+    _warm(fault.target)
     with tempfile.TemporaryDirectory(prefix="mhc-programs-") as name:
-        drawn, progress = Path(name) / "drawn.json", Path(name) / "progress.json"
-        drawn.write_text(json.dumps([one for each in rounds_ for one in each.programs]), encoding="utf-8")
-        try:
-            run_apart(_hunted, fault.target, fault, drawn, progress, limit=LIMIT)
-            end = ""
-        except Ended as ended:
-            end = "hang" if ended.status is None else f"status {ended.status}"
-        known_so_far = Hunted(**json.loads(progress.read_text(encoding="utf-8")))
+        progress = Path(name) / "progress.json"
+        process = _FORK.Process(target=_hunted, args=(target, fault, programs, progress), daemon=True)
+        process.start()
+        process.join(LIMIT)
+        status = process.exitcode
+        process.kill()
+        process.join()
+        if status == 1:  # Python's own, after a traceback
+            raise RuntimeError(f"the hunt of {fault.name} failed")
+        found = Hunted(**json.loads(progress.read_text(encoding="utf-8")))
     seconds = time.perf_counter() - started
-    if end and not known_so_far.symptom:  # the program that was begun last ends the process
-        return replace(known_so_far, symptom=end, seconds=seconds)
-    if not known_so_far.symptom:
-        known_so_far = replace(known_so_far, after=0)
-    return replace(known_so_far, seconds=seconds)
+    if found.symptom:
+        return replace(found, seconds=seconds)
+    if status == 0:  # the number is that of the last one tried
+        return replace(found, after=0, seconds=seconds)
+    return replace(found, symptom="hang" if status is None else f"status {status}", seconds=seconds)
 
 
-def _hunted(target: ProgramTarget, fault: Fault, drawn: Path, progress: Path) -> None:
+@functools.cache
+def _warm(name: str) -> None:
+    """Have a compiler lower a program in this process, which makes later ones faster in all that are forked."""
+    store = Store("y", (Const(0),), Const(0))
+    TARGETS[name].lower(Program(buffers=(Buffer("y", (1,), "int32", written=True),), body=(store,)))
+
+
+def _hunted(target: ProgramTarget, fault: Fault, rows: Sequence[tuple[int, str, str]], progress: Path) -> None:
     """Hunt a fault, and keep in a file how far it is."""
-    rows = json.loads(drawn.read_text(encoding="utf-8"))
     begun = Hunted(name=fault.name, target=fault.target)
 
     def keep(one: Hunted) -> None:
