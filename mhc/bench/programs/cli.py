@@ -7,12 +7,13 @@ import click
 
 from mhc.bench import verbs
 from mhc.bench.programs import report
-from mhc.bench.programs.coverage import Covered, Drawn, cover
+from mhc.bench.programs.coverage import PROGRAMS, Covered, Drawn, cover
 from mhc.bench.programs.evaluators import Compared, chunks, compare
 from mhc.bench.programs.faults import FAULTS
 from mhc.bench.programs.hunt import Hunted, Lowered, hunt, right, rounds
 from mhc.bench.state import Results
 from mhc.programs.targets import TARGETS, target_named
+from mhc.strategies.rounds import ROUND
 
 RESULTS = verbs.RESULTS / "programs-teeth.md"
 PARTS = ("evaluators", "faults", "coverage")
@@ -28,7 +29,7 @@ _FIRST = {"plain-c": 4_000, "tilelang-to-c": 8_000, "coverage": 12_000, "evaluat
 @verbs.whole("--programs", default=100_000, help="For the two evaluators.")
 @verbs.whole("--hunted", default=1000, help="Programs a fault of plain C gets to be found.")
 @verbs.whole("--lowered", default=400, help="Programs a fault of TileLang gets, which lowers each.")
-@verbs.whole("--covered", default=300, help="Programs for each target of the table of coverage; cheap ones get more.")
+@verbs.whole("--covered", default=150, help="Programs for each target of the table of coverage; cheap ones get more.")
 @verbs.several("--target", "targets", metavar="NAME", help=f"Of the table of coverage; by default {', '.join(_TARGETS)}.")
 @verbs.several("--only", "names", metavar="FAULT", help="A fault to plant; by default all.")
 @verbs.SEED
@@ -93,9 +94,9 @@ def programs(
     seen: list[Covered] = []
     if "coverage" in chosen:
         work = [
-            Drawn(spec=spec, seed=seed + _FIRST["coverage"] + number)
+            Drawn(spec=spec, seed=seed + _FIRST["coverage"] + number * PROGRAMS // ROUND)
             for spec in targets or _TARGETS
-            for number in range(covered * _MORE.get(spec, 1) // 10)
+            for number in range(covered * _MORE.get(spec, 1) // PROGRAMS)
         ]
         rounds_ = Results(Covered, "rounds", beside("coverage"), seed=seed)
         seen = rounds_.complete(work, cover, jobs, lambda one, result: page.show(f"{one.name}: {result.judged} judged"))

@@ -19,14 +19,16 @@ from mhc.programs.tiles import GEMM_DTYPES
 from mhc.strategies.programs.programs import Features
 from mhc.strategies.rounds import ROUND
 
-_LIMIT = 300.0
+PROGRAMS = 5 * ROUND
+"""That are drawn and judged in one process."""
+_LIMIT = 600.0
 _REDUCTIONS = ("sum", "max", "min", "abssum", "absmax")
 _KINDS_OF_COPY = ("whole", "a part", "over the end", "to another dtype")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """A round that is drawn for a target.
+    """Some rounds that are drawn for a target.
 
     Attributes:
         spec: how the target is named on the command line.
@@ -42,7 +44,7 @@ class Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class Covered:
-    """What came of a round.
+    """What came of some rounds.
 
     Attributes:
         target: its name, with its release. judged: programs with a verdict. masked: those that may show a reported bug.
@@ -59,7 +61,7 @@ class Covered:
 
 
 def cover(one: Drawn) -> Covered:
-    """Draw a round for a target and judge it, in a process of its own."""
+    """Draw rounds for a target and judge them, in a process of its own."""
     try:
         found: Covered = run_apart(_covered, one.spec, one, limit=_LIMIT)
     except Ended:
@@ -68,7 +70,7 @@ def cover(one: Drawn) -> Covered:
 
 
 def _covered(target: ProgramTarget, one: Drawn) -> Covered:
-    drawn = sample(features_of(target), ROUND, one.seed)
+    drawn = sample(features_of(target), PROGRAMS, one.seed)
     programs = [program for program in drawn if known(program, target.release(), target.kind) is None]
     judged = [
         program

@@ -3,12 +3,15 @@
 import functools
 import json
 import multiprocessing
+import os
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from mhc.bench.programs.evaluators import KINDS, sample
 from mhc.bench.programs.plant import Fault, planted
@@ -90,7 +93,7 @@ def right(one: Round) -> Lowered:
     """Draw a round in a process of its own, and return the programs that the target gets right."""
     _warm(one.target)
     here, there = _FORK.Pipe(duplex=False)
-    process = _FORK.Process(target=_send_right, args=(there, TARGETS[one.target], one), daemon=True)
+    process = _FORK.Process(target=_ending, args=(_send_right, there, TARGETS[one.target], one), daemon=True)
     process.start()
     there.close()
     try:
@@ -139,7 +142,7 @@ def hunt(fault: Fault, rounds_: Sequence[Lowered]) -> Hunted:
     _warm(fault.target)
     with tempfile.TemporaryDirectory(prefix="mhc-programs-") as name:
         progress = Path(name) / "progress.json"
-        process = _FORK.Process(target=_hunted, args=(target, fault, programs, progress), daemon=True)
+        process = _FORK.Process(target=_ending, args=(_hunted, target, fault, programs, progress), daemon=True)
         process.start()
         process.join(LIMIT)
         status = process.exitcode
@@ -154,6 +157,16 @@ def hunt(fault: Fault, rounds_: Sequence[Lowered]) -> Hunted:
     if status == 0:  # the number is that of the last one tried
         return replace(found, after=0, seconds=seconds)
     return replace(found, symptom="hang" if status is None else f"status {status}", seconds=seconds)
+
+
+def _ending(function: Callable[..., None], *arguments: Any) -> None:
+    """Call a function and end the process: one that is forked by a thread of a pool cannot end as others do."""
+    try:
+        function(*arguments)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
 
 
 @functools.cache

@@ -41,6 +41,7 @@ class Programs:
         self._seconds = 0.0
         self._found: dict[frozenset[str], Finding] = {}
         self._random = random.Random(0)
+        self._seen: set[str] = set()
 
     def answer(self, target: ProgramTarget, request: Check | Round | Observe) -> None:
         """Judge one program, or those of a round.
@@ -108,7 +109,14 @@ class Programs:
         )
 
     def _masked(self, target: ProgramTarget, program: Program) -> bool:
-        """Return whether to leave out a program: it may show a reported bug, or has all operations of one found before."""
+        """Return whether to leave out a program.
+
+        It was judged before (each round begins with the simplest ones, so that one of five was), may show a reported bug,
+        or has all operations of one found before.
+        """
+        if program.id in self._seen:
+            return True
+        self._seen.add(program.id)
         if known(program, target.release(), target.kind) is not None:
             return True
         mine = frozenset(signature(program).split(", "))
