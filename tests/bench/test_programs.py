@@ -30,6 +30,11 @@ TRUNCATES = next(one for one in FAULTS if one.name == "% truncates")
 BEGINS_AT_0 = next(one for one in FAULTS if one.name == "a serial loop begins at 0")
 
 
+def prelude() -> str:
+    text: str = vars(plain_c)["PRELUDE"]
+    return text
+
+
 def lowered(*programs: Program) -> list[Lowered]:
     rows = [(number, one.json, plain_c.source_of(one)) for number, one in enumerate(programs, start=1)]
     return [Lowered(name="plain-c 0", programs=rows, drawn=len(rows), wrong=0)]
@@ -52,14 +57,14 @@ def test_faults_in_tilelang_apply_to_the_pinned_release() -> None:
 
 
 def test_a_planted_fault_is_there_within_the_block_only() -> None:
-    before = plain_c.source_of(REMAINDER), plain_c.PRELUDE
+    before = plain_c.source_of(REMAINDER), prelude()
     loops = Program(buffers=REMAINDER.buffers, body=(For("serial", "i", 2, RIGHT.body[0].body, begin=3),))  # type: ignore[union-attr]
     with planted(BEGINS_AT_0):
         assert "int32_t i_ = 0; i_ < 2" in plain_c.source_of(loops)
     assert "int32_t i_ = 3; i_ < 5" in plain_c.source_of(loops)
     with planted(TRUNCATES):
-        assert before[1] != plain_c.PRELUDE
-    assert before == (plain_c.source_of(REMAINDER), plain_c.PRELUDE)
+        assert before[1] != prelude()
+    assert before == (plain_c.source_of(REMAINDER), prelude())
 
 
 def test_an_edit_that_does_not_apply_is_refused() -> None:

@@ -28,7 +28,7 @@ from mhc.strategies.rounds import ROUND
 
 LIMIT = 400.0
 """Seconds for a fault, after which its process is ended."""
-_CHECKS, _SECONDS = 200, 6.0  # to minimise
+_CHECKS, _SECONDS = 200, 4.0  # to minimise
 _FORK = multiprocessing.get_context("fork")
 _BATCH = {"plain-c": 64, "tilelang-to-c": 8}  # programs that are compiled in one file
 
