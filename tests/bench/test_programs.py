@@ -139,7 +139,7 @@ def test_a_production_that_a_target_cannot_have_has_a_reason() -> None:
     assert excluded("node Gemm", CPU)
     assert excluded("loop Parallel", CPU_BEFORE_VECTORS)
     assert not excluded("loop Parallel", CPU)
-    assert not any(excluded(one, GPU) for labels in SINGLES.values() for one in labels)
+    assert {one for labels in SINGLES.values() for one in labels if excluded(one, GPU)} == {"constant bool"}
 
 
 def test_the_page_tells_survivors_and_empty_cells() -> None:
@@ -153,7 +153,7 @@ def test_the_page_tells_survivors_and_empty_cells() -> None:
     assert report.gaps([empty]) == [("plain-c", "node Gemm")]
     text = report.render([], lowered(RIGHT), [survivor, explained], [empty], "command")
     assert "**1 survive**" in text
-    assert "**1 cells are 0.**" in text
+    assert "**1 cells are 0**" in text
     assert "| Gemm | **0** |" in text
 
 

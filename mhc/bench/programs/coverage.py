@@ -231,6 +231,7 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
             not has.copies and not has.tiles and one.startswith(("node Copy", "copy "))
         ),
         "it has one thread": lambda one, has: one == "several threads" and len(has.threads) == 1,
+        "constants of bool are not drawn: the front end folds what they decide": lambda one, has: one == "constant bool",
         "integers only": lambda one, has: "float32" not in has.dtypes and _is_of_floats(one),
     }
 )

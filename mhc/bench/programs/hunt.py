@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mhc.bench.programs.evaluators import KINDS, sample
-from mhc.bench.programs.plant import Fault, planted
+from mhc.bench.programs.plant import GENERATED, Fault, edited, planted
 from mhc.files import replace_text
 from mhc.fuzz.check.program_check import check, lower, run, signature
 from mhc.oracles.verdict import Status, Verdict
@@ -207,7 +207,7 @@ def _tried(
     for number, text, before in rows:
         program = Program.from_json(text)
         try:
-            now = wrong.lower(program)
+            now = edited(fault, before) if fault.place == GENERATED else wrong.lower(program)
         except CompileError as error:
             yield from _run(wrong, waiting, begun, keep)
             waiting = []

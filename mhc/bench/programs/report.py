@@ -88,6 +88,7 @@ def faults(lowered: Sequence[Lowered], hunted: Sequence[Hunted]) -> list[str]:
     for one in lowered:
         drawn[one.name.split()[0]] += one.drawn
     rows = [_fault_row(by_name[one.name], one) for one in known]
+    waiting = len(FAULTS) - len(known)
     explained = [f"- {one.name}: {by_name[one.name].why}." for one in known if not one.after and by_name[one.name].why]
     return [
         "## Planted faults",
@@ -96,7 +97,9 @@ def faults(lowered: Sequence[Lowered], hunted: Sequence[Hunted]) -> list[str]:
         f"{f'; **{len(unexplained)} survive**' if unexplained else ''}. Each is one edit: of the C that TileLang generates, "
         "of the source of a function of TileLang's front end or passes, of our text, or of our plain C, which runs on a CPU "
         f"what is compiled for CUDA only. The first {drawn['plain-c']:,} drawn programs are tried on plain C, the first "
-        f"{drawn['tilelang-to-c']:,} on TileLang, without those that it gets wrong by itself.",
+        f"{drawn['tilelang-to-c']:,} on TileLang, without those that it gets wrong by itself."
+        f"{f' {waiting} more faults were not run.' if waiting else ''}",
+        "A program is minimised for a few seconds only: with more time it becomes smaller.",
         table(
             ("fault", "in", "found after", "nodes", "minimal", "operations of the minimal program"),
             rows,
@@ -140,7 +143,11 @@ def coverage(covered: Sequence[Covered]) -> list[str]:
         "## What is drawn for each target",
         "Programs that are judged, and how many of them have each production of the grammar. "
         f"{_NO}: the target cannot have it, for a reason below. "
-        + (f"**{len(missing)} cells are 0.**" if missing else "No cell is 0."),
+        + (
+            f"**{len(missing)} cells are 0**, of few judged programs where another target has it."
+            if missing
+            else "No cell is 0."
+        ),
         table(("", *(names[spec] for spec in specs)), head, ("---", *["---:"] * len(specs))),
     ]
     for group, labels in SINGLES.items():
