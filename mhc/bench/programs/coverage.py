@@ -104,7 +104,8 @@ def _of(node: Any, program: Program) -> Iterator[str]:
     match node:
         case grammar.Binary() | grammar.Unary():
             yield f"operation {_operation(node)}"
-            yield f"{_operation(node)} of {dtype_of(node.a, program)}"
+            if dtype_of(node.a, program) != "bool":
+                yield f"{_operation(node)} of {dtype_of(node.a, program)}"
         case grammar.Cast():
             yield f"cast {dtype_of(node.a, program)} to {node.dtype}"
         case grammar.Bits():
