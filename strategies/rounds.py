@@ -1,6 +1,10 @@
-"""Settings of Hypothesis: short rounds, no database, and no report of its own."""
+"""Rounds of Hypothesis: short ones, without a database and a report of its own."""
 
+from typing import Any
+
+import hypothesis
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.strategies import SearchStrategy
 
 ROUND = 10
 """Cases of a round. After ten cases Hypothesis mostly varies earlier ones: five of six would be near copies."""
@@ -16,3 +20,11 @@ def quiet(count: int, *, phases: tuple[Phase, ...] = (Phase.generate, Phase.shri
         suppress_health_check=list(HealthCheck),
         print_blob=False,
     )
+
+
+def drawn(strategy: SearchStrategy[Any], count: int, seed: int) -> list[Any]:
+    """Return what one round draws."""
+    found: list[Any] = []
+    settings = quiet(count, phases=(Phase.generate,))
+    hypothesis.seed(seed)(settings(hypothesis.given(strategy)(found.append)))()
+    return found[:count]

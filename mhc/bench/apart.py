@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from mhc.fuzz.worker.forkserver import FORKSERVER
-from mhc.registry import load
+from mhc.programs.targets import ProgramTarget
+from mhc.registry import load_tested
 
 _START_LIMIT = 120.0
 
@@ -43,7 +44,7 @@ def run_apart(
         Ended: the process ended or hung. TimeoutError: it did not start.
     """
     here, there = FORKSERVER.Pipe()
-    own = {**load(spec).env, **variables}
+    own = {**load_tested(spec).env, **variables}
     process = FORKSERVER.Process(target=_serve, args=(there, own, function, spec, arguments), daemon=True)
     process.start()
     there.close()
@@ -71,6 +72,8 @@ def _serve(
 ) -> None:
     os.environ.update(variables)  # before anything of a DSL is imported
     torch.set_num_threads(1)
-    implementation = load(spec)
+    implementation = load_tested(spec)
+    if isinstance(implementation, ProgramTarget):
+        implementation.enter()
     connection.send(None)
     connection.send(function(implementation, *arguments))

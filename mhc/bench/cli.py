@@ -10,6 +10,7 @@ from mhc.bench.kernels.cli import kernels
 from mhc.bench.kernels.family import family
 from mhc.bench.minimal import minimal
 from mhc.bench.operators import operators
+from mhc.bench.programs.cli import programs
 from mhc.bench.repros import repros
 from mhc.bench.soak.cli import soak_
 from mhc.bench.throughput.cli import throughput
@@ -21,5 +22,18 @@ def main() -> None:
     """Measure the kernels on this machine, the oracles on known-bad implementations, or campaigns."""
 
 
-for _verb in (coverage, detection, family, framework, gallery, kernels, minimal, operators, repros, soak_, throughput):
+for _verb in (
+    coverage,
+    detection,
+    family,
+    framework,
+    gallery,
+    kernels,
+    minimal,
+    operators,
+    programs,
+    repros,
+    soak_,
+    throughput,
+):
     main.add_command(_verb)

@@ -79,6 +79,8 @@ def operation(op: str, dtype: str) -> Callable[[Any, Any], Any]:
     def division(a: Any, b: Any) -> Any:
         if b == 0:
             raise Invalid("a division by 0")
+        if b == -1:
+            fit(-a)  # a remainder whose quotient overflows: C has no value for it
         return fit(divide(a, b))
 
     return division

@@ -3,6 +3,7 @@
 Nothing here comes from a compiler. What single operations give is in `mhc.programs.arithmetic`.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -58,7 +59,23 @@ def evaluate(
             that is not exact, a result that depends on the order of blocks, threads or parallel iterations, or more than
             200,000 steps.
     """
-    before = inputs_of(program) if given is None else given
+    if given is None and machine is None:
+        return dict(_results(program))
+    return _outputs(program, inputs_of(program) if given is None else given, machine or Machine)
+
+
+@functools.lru_cache(maxsize=1000)
+def _results(program: Program) -> dict[str, np.ndarray[Any, Any]]:
+    """Return what a program computes; kept, since it is asked for when it is drawn, lowered and judged."""
+    results = _outputs(program, inputs_of(program), Machine)
+    for one in results.values():
+        one.flags.writeable = False
+    return results
+
+
+def _outputs(
+    program: Program, before: Mapping[str, np.ndarray[Any, Any]], machine: "type[Machine]"
+) -> dict[str, np.ndarray[Any, Any]]:
     memory: _Env = {}
     for one in program.buffers:
         if one.scope == "global" and not one.written:
@@ -66,7 +83,7 @@ def evaluate(
         else:
             memory[one.name] = [0 if one.zeroed else None] * one.size
     memory["#"] = 0
-    made = (machine or Machine)(program)
+    made = machine(program)
     body = made.block(program.body)
     for block in np.ndindex(*program.grid):
         made.order.block = block
@@ -200,11 +217,13 @@ class Machine:
         buffer = self._buffers[name]
         if not (buffer.scope == "global" and buffer.zeroed and self._loops):
             raise Invalid(f"an atomic addition to {name}, or outside of T.Parallel")
-        fit = arithmetic.fitting(buffer.dtype)
+        fit, size = arithmetic.fitting(buffer.dtype), f"# {name}"
 
         def add(memory: _Env) -> None:
-            at = place(memory)
-            memory[name][at] = fit(memory[name][at] + value(memory))
+            at, more = place(memory), value(memory)
+            sizes = memory.setdefault(size, {})
+            sizes[at] = fit(sizes.get(at, 0) + abs(more))  # in any order
+            memory[name][at] = fit(memory[name][at] + more)
 
         return add
 
@@ -312,4 +331,11 @@ class Machine:
             raise Invalid(f"the bits of {before} as {node.dtype}")
         old, new = _DTYPES[before], _DTYPES[node.dtype]
         fit = arithmetic.fitting(node.dtype)
-        return lambda memory: fit(np.array(a(memory), dtype=old).view(new).item())
+
+        def reinterpret(memory: _Env) -> Any:
+            value = a(memory)
+            if value == 0 and before in grammar.FLOATS:
+                raise Invalid("the bits of a float that is 0: its sign is left open")
+            return fit(np.array(value, dtype=old).view(new).item())
+
+        return reinterpret

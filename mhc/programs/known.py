@@ -25,7 +25,7 @@ class Known:
 
     Attributes:
         issue: where; a folder of ours until it is sent. before: the first release without it; None: the newest still has it.
-        kind: of the targets that have it; None: all.
+        kind: of the targets that have it; None: all of compilers.
         holds: whether a program may show it. example: a program that does.
     """
 
@@ -37,7 +37,7 @@ class Known:
 
     def is_in(self, release: str, kind: str = "c") -> bool:
         """Return whether a release has it on targets of a kind."""
-        return self.kind in {None, kind} and (self.before is None or is_before(release, self.before))
+        return kind != "plain" and self.kind in {None, kind} and (self.before is None or is_before(release, self.before))
 
 
 def is_before(release: str, other: str) -> bool:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.environment import tilelang_unmet, triton_unmet
-from mhc.programs import tilelang_c, tilelang_cuda, tvm_arithmetic
+from mhc.programs import plain_c, tilelang_c, tilelang_cuda, tvm_arithmetic
 from mhc.programs.compile_error import CompileError, Run
 from mhc.programs.first_wrong_pass import first_wrong_pass
 from mhc.programs.tilelang_lower import release
@@ -43,7 +43,7 @@ class ProgramTarget:
     lower: Callable[[Any], str]
     prepare: Callable[..., Sequence[Run | CompileError]]
     wrong_pass: Callable[[Any], str] = lambda program: ""
-    kind: Literal["c", "cuda", "arithmetic", "interpreted", "compiled"] = "c"
+    kind: Literal["c", "cuda", "arithmetic", "plain", "interpreted", "compiled"] = "c"
     env: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     devices: tuple[str, ...] = ("cpu",)
     schedule: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -102,6 +102,16 @@ _CUDA = ProgramTarget(
     kind="cuda",
     devices=("cuda",),
 )
+_PLAIN = ProgramTarget(
+    name="plain-c",
+    dsl="plain C",
+    text=plain_c.source_of,
+    release=plain_c.release,
+    lower=plain_c.source_of,
+    prepare=plain_c.prepare,
+    kind="plain",
+    devices=("cpu", "cuda"),  # either will do, so it is taken only by name
+)
 
 
 def _lowers(arch: str) -> ProgramTarget:
@@ -154,7 +164,7 @@ def _triton_compiles(arch: str) -> ProgramTarget:
 CHIPS = ("sm_80", "sm_90", "sm_100")
 _TRITON = (_INTERPRETER, _TRITON_CUDA, *map(_triton_compiles, CHIPS))
 TARGETS: Mapping[str, ProgramTarget] = MappingProxyType(
-    {one.name: one for one in (_C, _ARITHMETIC, _CUDA, *map(_lowers, CHIPS), *map(_compiles, CHIPS), *_TRITON)}
+    {one.name: one for one in (_C, _ARITHMETIC, _CUDA, _PLAIN, *map(_lowers, CHIPS), *map(_compiles, CHIPS), *_TRITON)}
 )
 """By name."""
 

@@ -9,6 +9,7 @@ from mhc.programs.grammar import Expr, Program, Statement
 CPU_OLD = "is_cpu=True"
 """What `T.Kernel` is given for the CPU before TileLang 0.1.9; later the target says it."""
 _INFIX = {"+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>", "/", *grammar.COMPARISONS, *grammar.LOGIC}
+_NARROW = ("int8", "uint8", "int16", "uint16", "float16")
 _LEVELS = [
     ("or",),
     ("and",),
@@ -160,7 +161,7 @@ class _Text:
 
     def _below(self, node: Expr, level: int, other: Expr | None = None) -> str:
         """Return an operand's text, in brackets where it binds less tightly than the level."""
-        if other is not None and isinstance(node, grammar.Const) and _is_plain(node, other):
+        if other is not None and isinstance(node, grammar.Const) and _is_bare(node, other):
             text, own = _literal(node), _ATOM if node.value >= 0 else _UNARY
         else:
             text, own = self._leveled(node)
@@ -168,7 +169,8 @@ class _Text:
 
     def _operand(self, node: Expr, other: Expr) -> str:
         """Return an argument's text."""
-        return _literal(node) if isinstance(node, grammar.Const) and _is_plain(node, other) else self.expression(node)
+        bare = isinstance(node, grammar.Const) and _is_bare(node, other)
+        return _literal(node) if bare and isinstance(node, grammar.Const) else self.expression(node)
 
     def _constant(self, node: grammar.Const) -> tuple[str, int]:
         """Return a constant that stands alone, of which the text must say the dtype."""
@@ -179,16 +181,16 @@ class _Text:
         return f"T.{node.dtype}({_literal(node)})", _ATOM
 
 
-def _is_plain(node: grammar.Const, other: Expr) -> bool:
-    """Return whether a constant is written without its dtype, since the front end gives it that of the other operand.
+def _is_bare(node: grammar.Const, other: Expr) -> bool:
+    """Return whether a constant beside another operand has that one's dtype without saying so.
 
-    It does not where it folds both, or where the dtype has 8 or 16 bits: then it makes 32 bits of both.
+    The front end takes a bare number for int32 or float32, which wins over narrower dtypes, and folds what is constant.
     """
-    return (node.dtype == "bool" or grammar.bits_of(node.dtype) >= 32) and not _is_folded(other)
+    return node.dtype not in _NARROW and not _is_folded(other)
 
 
 def _is_folded(node: Expr) -> bool:
-    """Return whether an expression has only constants: the front end folds it, and int32 wins over a narrower dtype."""
+    """Return whether an expression has only constants, which the front end folds."""
     return not any(isinstance(one, (grammar.Var, grammar.Load)) for one in grammar.walk(node))
 
 

@@ -43,32 +43,42 @@ def copy(
             raise Invalid(f"a part of the fragment {one.name}")
     if target.scope == "global" and not target.written:
         raise Invalid(f"{target.name} is an input")
+    if source is target:
+        raise Invalid(f"{source.name} is copied to itself, and nothing orders the elements")
     convert = arithmetic.converter(source.dtype, target.dtype)
-    offsets = list(np.ndindex(*node.extents))
+    read_at, written_at = _places(source, node.extents), _places(target, node.extents)
 
     def run(memory: _Env) -> None:
+        before, after = memory[source.name], memory[target.name]
         begin, end = [one(memory) for one in source_at], [one(memory) for one in target_at]
         values = []
-        for offset in offsets:
-            at = _inside(begin, offset, source)
+        for at in read_at(begin):
             if at is not None:
                 order.read(source.name, at)
-            values.append(convert(0 if at is None else written(memory[source.name][at], source.name)))
-        for offset, value in zip(offsets, values, strict=True):
-            at = _inside(end, offset, target)
+            values.append(convert(0 if at is None else written(before[at], source.name)))
+        for at, value in zip(written_at(end), values, strict=True):
             if at is not None:
                 order.wrote(target.name, at, apart=True)
-                memory[target.name][at] = value
+                after[at] = value
 
     return run
 
 
-def _inside(begin: Sequence[int], offset: Sequence[int], buffer: Buffer) -> int | None:
-    """Return where an element lies; None over the end of a parameter."""
-    index = [a + b for a, b in zip(begin, offset, strict=True)]
-    if buffer.scope == "global" and min(index) >= 0 and any(a >= b for a, b in zip(index, buffer.shape, strict=True)):
-        return None
-    return flat(index, buffer.shape)
+def _places(buffer: Buffer, extents: Sequence[int]) -> Callable[[Sequence[int]], Sequence[int | None]]:
+    """Return what says where the elements of a part lie, by where it begins; None over the end of a parameter."""
+    offsets = np.indices(extents).reshape(len(extents), -1)
+    shape = np.array(buffer.shape)[:, None]
+    steps = np.cumprod([1, *buffer.shape[:0:-1]])[::-1]
+
+    def places(begin: Sequence[int]) -> Sequence[int | None]:
+        index = offsets + np.array(begin)[:, None]
+        beyond = (index >= shape).any(axis=0)
+        if (index < 0).any() or (buffer.scope != "global" and beyond.any()):
+            raise Invalid(f"a part of {buffer.name} at {list(begin)} lies outside of {list(buffer.shape)}")
+        flat_index = (steps @ index).tolist()
+        return [None if over else at for over, at in zip(beyond.tolist(), flat_index, strict=True)]
+
+    return places
 
 
 def operation(node: grammar.Fill | grammar.Reduce | grammar.Scan | grammar.Gemm, buffers: Mapping[str, Buffer]) -> _Run:
@@ -159,21 +169,17 @@ def _gemm(node: grammar.Gemm, a: Buffer, b: Buffer, c: Buffer) -> _Run:
         raise Invalid(f"{a.name} @ {b.name} is no {c.name}")
     fit = arithmetic.fitting(c.dtype)
 
-    def matrix(memory: _Env, one: Buffer, *, transposed: bool) -> list[list[Any]]:
-        rows = np.array([written(value, one.name) for value in memory[one.name]], dtype=object).reshape(one.shape)
-        listed: list[list[Any]] = (rows.T if transposed else rows).tolist()
-        return listed
+    def matrix(memory: _Env, one: Buffer, *, transposed: bool = False) -> np.ndarray[Any, Any]:
+        """Return the elements as integers or floats of 64 bits, in which products and sums of them are exact."""
+        rows = np.array([written(value, one.name) for value in memory[one.name]]).reshape(one.shape)
+        return rows.T if transposed else rows
 
     def run(memory: _Env) -> None:
-        rows = matrix(memory, a, transposed=node.transpose_a)
-        columns = matrix(memory, b, transposed=not node.transpose_b)
-        into = memory[c.name]
-        for i, row in enumerate(rows):
-            for j, column in enumerate(columns):
-                products = [x * y for x, y in zip(row, column, strict=True)]
-                before = 0 if node.clear else written(into[i * n + j], c.name)
-                fit(sum(map(abs, products)) + abs(before))  # in any order
-                into[i * n + j] = fit(sum(products) + before)
+        left, right = matrix(memory, a, transposed=node.transpose_a), matrix(memory, b, transposed=node.transpose_b)
+        before: Any = 0 if node.clear else matrix(memory, c)
+        for bound in (np.abs(left) @ np.abs(right) + np.abs(before)).ravel().tolist():  # of sums in any order
+            fit(bound)
+        memory[c.name][:] = [fit(one) for one in (left @ right + before).ravel().tolist()]
 
     return run
 

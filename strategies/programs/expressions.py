@@ -1,5 +1,7 @@
 """Draws expressions of a dtype, and indices within a size, with the interval in which each value lies."""
 
+import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,15 +15,17 @@ Draw = Callable[[st.SearchStrategy[Any]], Any]
 _OTHERS = {dtype: tuple(one for one in (*grammar.INTEGERS, "bool") if one != dtype) for dtype in grammar.INTEGERS}
 _DIVISORS = ("int32", "int64", "uint32", "uint64")
 _MOST_FLOAT = {"float16": 256, "float32": 4096, "float64": 4096}
+_MOST_FRACTION = {"float16": 2, "float32": 6, "float64": 6}
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """An expression, and the least and largest value that it can have."""
+    """An expression, the integers between which its values lie, and how many binary digits they have after the point."""
 
     node: Expr
     low: int
     high: int
+    fraction: int = 0
 
     def within(self, low: int, high: int) -> bool:
         """Return whether all its values lie there."""
@@ -35,13 +39,20 @@ class Scope:
     Attributes:
         dtypes: that the program may use. variables: indices of loops and blocks with their least and largest value.
         buffers: those whose elements are all written, with the interval of their values. scalars: those made by
-            `T.alloc_var` that are set.
+            `T.alloc_var` that are set. fractions: binary digits after the point, of buffers and scalars that have any.
     """
 
     dtypes: Sequence[str]
     variables: dict[str, tuple[int, int]] = field(default_factory=dict)
     buffers: dict[str, tuple[Buffer, int, int]] = field(default_factory=dict)
     scalars: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    fractions: dict[str, int] = field(default_factory=dict)
+
+
+@functools.cache
+def _integers(low: int, high: int) -> st.SearchStrategy[int]:
+    """Return the strategy of an interval; to make one anew for each draw takes most of the time of drawing."""
+    return st.integers(low, high)
 
 
 class Expressions:
@@ -52,11 +63,11 @@ class Expressions:
 
     def pick(self, *options: Any) -> Any:
         """Draw one of the options; the first is the simplest."""
-        return self._draw(st.sampled_from(options))
+        return options[self.integer(0, len(options) - 1)]
 
     def integer(self, low: int, high: int) -> int:
         """Draw an integer."""
-        number: int = self._draw(st.integers(low, high))
+        number: int = self._draw(_integers(low, high))
         return number
 
     # --- indices
@@ -143,8 +154,7 @@ class Expressions:
         if depth == 0:
             return self._leaf(dtype)
         options = ["leaf", "binary", "binary", "binary", "cast", "cast", "select", "unary"]
-        if dtype in grammar.INTEGERS:
-            options += ["divide", "bitwise", "shift", "bits"]
+        options += ["bits", "divide", "bitwise", "shift"] if dtype in grammar.INTEGERS else ["bits", "halve"]
         match self.pick(*options):
             case "binary":
                 return self._binary(dtype, depth, self.pick("+", "-", "*", "min", "max"))
@@ -154,25 +164,30 @@ class Expressions:
                 return self._binary(dtype, depth, self.pick("&", "|", "^"))
             case "shift":
                 return self._shift(dtype, depth)
+            case "halve":
+                return self._halved(dtype, depth)
             case "bits":
-                before = next(one for one in grammar.INTEGERS if bits_of(one) == bits_of(dtype) and one != dtype)
-                return Drawn(Bits(dtype, self.value(before, depth - 1).node), *range_of(dtype))
+                return self._bits(dtype, depth)
             case "cast":
                 return self._cast(dtype, depth)
             case "select":
                 a, b = self.value(dtype, depth - 1), self.value(dtype, depth - 1)
                 node = Select(self.condition(depth - 1), a.node, b.node)
-                return Drawn(node, min(a.low, b.low), max(a.high, b.high))
+                return Drawn(node, min(a.low, b.low), max(a.high, b.high), max(a.fraction, b.fraction))
             case "unary":
                 return self._unary(dtype, depth)
         return self._leaf(dtype)
 
     def condition(self, depth: int) -> Expr:
         """Draw an expression of dtype bool."""
-        how = self.pick("compare", "compare", "and", "or", "not", "guarded") if depth > 0 else "compare"
+        how = self.pick("compare", "compare", "and", "or", "not", "cast", "guarded") if depth > 0 else "compare"
         match how:
             case "guarded" if (divides := self.divisor()) is not None:
                 return Binary("and", Binary("!=", divides[0], Const(0, divides[1])), self.divides(*divides))
+            case "cast":
+                return Cast(
+                    "bool", self.value(self.pick(*(one for one in self._scope.dtypes if one != "bool")), depth - 1).node
+                )
             case "and" | "or":
                 return Binary(how, self.condition(depth - 1), self.condition(depth - 1))
             case "not":
@@ -214,12 +229,13 @@ class Expressions:
             buffer, low, high = self._scope.buffers[name]
             at = tuple(self.index(one, self.integer(0, 1)) for one in buffer.shape)
             return self._converted(Drawn(Load(name, at), low, high), dtype)
+        fraction = self._scope.fractions.get(name, 0)
         if kind == "load":
             buffer, low, high = self._scope.buffers[name]
-            return Drawn(Load(name, tuple(self.index(one, self.integer(0, 2)) for one in buffer.shape)), low, high)
+            return Drawn(Load(name, tuple(self.index(one, self.integer(0, 2)) for one in buffer.shape)), low, high, fraction)
         if kind == "scalar":
             _, low, high = self._scope.scalars[name]
-            return Drawn(Var(name), low, high)
+            return Drawn(Var(name), low, high, fraction)
         if kind == "var":
             return Drawn(Var(name), *self._scope.variables[name])
         return self._constant(dtype)
@@ -227,6 +243,8 @@ class Expressions:
     def _constant(self, dtype: str) -> Drawn:
         if dtype in grammar.FLOATS:
             value = self.integer(-8, 8)
+            if self.pick(False, False, True):
+                return Drawn(Const(value / 4, dtype), value // 4, -(-value // 4), 2)
             return Drawn(Const(float(value), dtype), value, value)
         least, most = range_of(dtype)
         value = self.pick(1, 0, 2, 3, 5, 7, 8, 10, 100, most, most - 1, most // 2, least, least + 1, most // 3)
@@ -251,7 +269,37 @@ class Expressions:
         if self._folds(a.node, b.node):
             return a
         kept = self._fits(*_interval(op, a, b, dtype), dtype)
-        return a if kept is None else Drawn(Binary(op, a.node, b.node), *kept)
+        fraction = a.fraction + b.fraction if op == "*" else max(a.fraction, b.fraction)
+        if kept is None or fraction > _MOST_FRACTION.get(dtype, 0):
+            return a
+        return Drawn(Binary(op, a.node, b.node), *kept, fraction)
+
+    def _halved(self, dtype: str, depth: int) -> Drawn:
+        """Draw a quotient of floats that is exact."""
+        a, (digits, divisor) = self.value(dtype, depth - 1), self.pick((1, 2), (2, 4), (1, -2))
+        if a.fraction + digits > _MOST_FRACTION[dtype] or self._folds(a.node):
+            return a
+        ends = a.low / divisor, a.high / divisor
+        node = Binary("/", a.node, Const(float(divisor), dtype))
+        return Drawn(node, math.floor(min(ends)), math.ceil(max(ends)), a.fraction + digits)
+
+    def _bits(self, dtype: str, depth: int) -> Drawn:
+        """Draw the bits of a value of another dtype; of a float by way of an integer, so that it is exact."""
+        same = [one for one in (*grammar.INTEGERS, *grammar.FLOATS) if bits_of(one) == bits_of(dtype) and one != dtype]
+        if dtype in grammar.FLOATS:
+            a = self._above_zero(self.value(dtype, depth - 1), dtype)
+            between = self.pick(*(one for one in same if one in grammar.INTEGERS))
+            return Drawn(Bits(dtype, Bits(between, a.node)), a.low, a.high, a.fraction)
+        before = self.pick(*same)
+        a = self.value(before, depth - 1)
+        a = self._above_zero(a, before) if before in grammar.FLOATS else a
+        return Drawn(Bits(dtype, a.node), *range_of(dtype))
+
+    def _above_zero(self, a: Drawn, dtype: str) -> Drawn:
+        """Return a float that is not 0, whose sign is left open."""
+        if a.low > 0 or a.high < 0:
+            return a
+        return Drawn(Binary("max", a.node, Const(1.0, dtype)), 1, max(1, a.high), a.fraction)
 
     def _folds(self, *nodes: Expr) -> bool:
         """Return whether to leave out an operation of constants, which the front end folds: nine of ten are."""
@@ -285,7 +333,7 @@ class Expressions:
         else:
             low, high = (-a.high, -a.low) if op == "-" else (-a.high - 1, -a.low - 1)
         kept = self._fits(low, high, dtype)
-        return a if kept is None else Drawn(Unary(op, a.node), *kept)
+        return a if kept is None else Drawn(Unary(op, a.node), *kept, 0 if op == "floor" else a.fraction)
 
     def _cast(self, dtype: str, depth: int) -> Drawn:
         before = self.pick(*(one for one in self._scope.dtypes if one not in {dtype, "bool"}), "bool")
@@ -295,9 +343,9 @@ class Expressions:
         if before == dtype:
             return a
         if dtype in grammar.FLOATS or before in grammar.FLOATS:
-            kept = self._fits(a.low, a.high, dtype)
-            fits = kept == (a.low, a.high)
-            return Drawn(Cast(dtype, a.node), a.low, a.high) if fits else self._leaf(dtype)
+            fraction = a.fraction if dtype in grammar.FLOATS else 0
+            fits = self._fits(a.low, a.high, dtype) == (a.low, a.high) and fraction <= _MOST_FRACTION.get(dtype, 0)
+            return Drawn(Cast(dtype, a.node), a.low, a.high, fraction) if fits else self._leaf(dtype)
         return self._converted(a, dtype)
 
     def _converted(self, a: Drawn, dtype: str) -> Drawn:

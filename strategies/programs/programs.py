@@ -150,15 +150,18 @@ class _Builder:
             drawn = self._value(dtype)
             self._buffers.append(Buffer(name, (1,), dtype, scope="var"))
             self._scope.scalars[name] = (dtype, drawn.low, drawn.high)
+            self._scope.fractions[name] = drawn.fraction
             return [Assign(name, drawn.node)]
         source = self._pick(*self._scope.buffers)
         whole, low, high = self._scope.buffers[source]
         name = f"a{number}"
         plain = scope != "local" or self._threads == 1  # of a local buffer each thread has its own
         if self._features.copies and plain and whole.dtype != "bool" and self._pick(False, True):
-            one = Buffer(name, whole.shape, self._pick(whole.dtype, self._wider(low, high)), scope=scope)
+            fraction = self._scope.fractions.get(source, 0)
+            one = Buffer(name, whole.shape, self._pick(whole.dtype, self._wider(low, high, fraction)), scope=scope)
             self._buffers.append(one)
             self._scope.buffers[name] = (one, low, high)
+            self._scope.fractions[name] = fraction if one.dtype in grammar.FLOATS else 0
             zeros = (0,) * len(whole.shape)
             return [Copy(source=source, source_at=zeros, target=name, target_at=zeros, extents=whole.shape)]
         dtype = self._pick("int32", *self._features.dtypes)
@@ -166,13 +169,16 @@ class _Builder:
         self._buffers.append(one)
         statement, drawn = self._nest(one, (), plain=True)
         self._scope.buffers[name] = (one, drawn.low, drawn.high)
+        self._scope.fractions[name] = drawn.fraction
         return [statement]
 
-    def _wider(self, low: int, high: int) -> str:
-        """Draw a dtype that holds all integers from low to high, or int64."""
+    def _wider(self, low: int, high: int, fraction: int) -> str:
+        """Draw a dtype that holds all integers from low to high, or int64; a float holds the fraction too."""
         small = low >= -_SMALL and high <= _SMALL
         fitting = [one for one in self._features.dtypes if one in grammar.INTEGERS and _holds(one, low, high)]
-        return str(self._pick(*fitting, *(("float32", "float16") if small else ())) if fitting or small else "int64")
+        if small:
+            fitting += ["float32", "float16"] if fraction <= 2 else ["float32"]
+        return str(self._pick(*fitting)) if fitting else "int64"
 
     def _fill(self, output: Buffer, grid: tuple[int, ...]) -> list[Statement]:
         prefix = tuple(Var(block_name(axis)) for axis in range(len(grid))) if grid != (1,) else ()
@@ -201,7 +207,8 @@ class _Builder:
         if not plain and self._pick(False, True):
             other = self._value(buffer.dtype)
             body = (If(self._expressions.condition(2), body, (Store(buffer.name, (*prefix, *at), other.node),)),)
-            drawn = Drawn(drawn.node, min(drawn.low, other.low), max(drawn.high, other.high))
+            low, high = min(drawn.low, other.low), max(drawn.high, other.high)
+            drawn = Drawn(drawn.node, low, high, max(drawn.fraction, other.fraction))
         for name, begin, size, kind in reversed(list(zip(names, begins, rest, kinds, strict=True))):
             body = (self._loop(body, name, size, begin, kind),)
         self._scope.variables, self._scope.buffers = before, readable

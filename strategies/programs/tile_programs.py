@@ -100,7 +100,9 @@ class _Tiles:
         dtype = self._pick(*_DTYPES)
         shape = self._shape()
         whole = (shape[0] * self._grid - self._tail(shape[0]), *shape[1:])
-        least, most = (-8, 8) if dtype in grammar.FLOATS else (max(-9, range_of(dtype)[0]), 9)
+        least, most = range_of(dtype) if dtype in grammar.INTEGERS else (-_LIMIT[dtype], _LIMIT[dtype])
+        widest = self._pick(9, 8, 1000)
+        least, most = max(-widest, least), min(widest, most)
         x = self._buffer("x", whole, dtype, least=least, most=most)
         tile = self._new(shape, dtype, self._pick("shared", "fragment"))
         self._tile_size = shape[0]
@@ -305,24 +307,28 @@ class _Tiles:
         flip_a, flip_b = self._pick(False, True), self._pick(False, True)
         short = [self._tail(size) for size in (m, n, k)]
         a_whole, b_whole = (m - short[0], k * count - short[2]), (k * count - short[2], n - short[1])
-        most = 2 if wide == "float16" else 4
+        most, other = (2 if wide == "float16" else 4), 1
+        if dtype == "int8":
+            most, other = self._pick((4, 1), (127, 127))
         self._buffer("x", a_whole[:: -1 if flip_a else 1], dtype, least=-most, most=most)
-        self._buffer("w", b_whole[:: -1 if flip_b else 1], dtype, least=-1, most=1)
+        self._buffer("w", b_whole[:: -1 if flip_b else 1], dtype, least=-other, most=other)
         a = self._new((k, m) if flip_a else (m, k), dtype, "shared")
         b = self._new((n, k) if flip_b else (k, n), dtype, "shared")
         c = self._new((m, n), wide, "fragment")
-        self._parts.body.append(Fill(c.name, self._const(0, wide)))
+        clear = self._pick(False, False, False, True)
+        if not clear or self._pick(False, True):
+            self._parts.body.append(Fill(c.name, self._const(0, wide)))
         step: Expr = Binary("*", Var("k"), Const(k))
         copies = (
             Copy(source="x", source_at=(step, 0) if flip_a else (0, step), target=a.name, target_at=(0, 0), extents=a.shape),
             Copy(source="w", source_at=(0, step) if flip_b else (step, 0), target=b.name, target_at=(0, 0), extents=b.shape),
         )
-        product = Gemm(a=a.name, b=b.name, c=c.name, transpose_a=flip_a, transpose_b=flip_b)
+        product = Gemm(a=a.name, b=b.name, c=c.name, transpose_a=flip_a, transpose_b=flip_b, clear=clear)
         kind = self._pick("Pipelined", "serial")
         stages = self._pick(0, 1, 2, 3) if kind == "Pipelined" else 0
         loop = For(kind=kind, var="k", extent=count, body=(*copies, product), stages=stages)
         self._parts.body.append(loop)
-        tile = _Tile(c, -most * k * count, most * k * count)
+        tile = _Tile(c, -most * other * k * count, most * other * k * count)
         self._store(self._step(tile) if self._pick(False, True) and self._holds(wide, tile.low, tile.high) else tile)
 
     # --- helpers

@@ -54,6 +54,8 @@ def value_text(value: Expr, dtype: str = "int32") -> str:
         (Const(1, "bool"), "T.bool(True)"),
         (Binary("+", Const(1, "uint8"), Const(2, "uint8")), "T.uint8(1) + T.uint8(2)"),
         (Binary("+", Cast("uint8", I), Const(2, "uint8")), 'T.cast(i, "uint8") + T.uint8(2)'),
+        (Binary("min", Const(2, "int16"), Cast("int16", I)), 'T.min(T.int16(2), T.cast(i, "int16"))'),
+        (Binary("+", Cast("uint32", I), Const(2, "uint32")), 'T.cast(i, "uint32") + 2'),
     ],
 )
 def test_an_expression_has_no_brackets_but_those_that_it_needs(value: Expr, wanted: str) -> None:

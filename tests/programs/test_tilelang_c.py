@@ -7,13 +7,14 @@ import pytest
 
 from mhc.fuzz.check.program_check import check
 from mhc.oracles.verdict import Status
-from mhc.programs import tilelang_c
+from mhc.programs import arithmetic, grammar, tilelang_c
 from mhc.programs.compile_error import CompileError
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Buffer, Cast, Const, Expr, For, If, Load, Program, Select, Store, Unary, Var
 from mhc.programs.known import KNOWN, Known, is_before, known
 from mhc.programs.targets import TARGETS
-from mhc.programs.tilelang_lower import release
+from mhc.programs.tilelang_c import source_of
+from mhc.programs.tilelang_lower import release, tilelang
 from mhc.programs.tilelang_words import features, signature
 from tests.support.needs import needs_tilelang
 
@@ -86,6 +87,30 @@ def test_an_entry_ends_with_the_release_that_mends_it() -> None:
     assert is_before("0.1.8", "0.1.15")
     assert not is_before("0.1.9+cuda", "0.1.9")
     assert not any(one.holds(LOST_CONSTANT) for one in KNOWN)
+
+
+@needs_tilelang
+@pytest.mark.parametrize("dtype", [one for one in grammar.DTYPES if one != "bool"])
+def test_the_text_of_an_operation_has_its_dtype_in_the_front_end(dtype: str) -> None:
+    """A bare constant beside a narrow integer would make int32 of both."""
+    given, x, constant = Buffer("x", (1,), dtype), Load("x", (Const(0),)), Const(3, dtype)
+    if dtype in grammar.FLOATS:
+        constant = Const(1.0, dtype)
+    scope = {"T": tilelang().language, "x": [tilelang().tvm.tir.Var("x", dtype)]}
+    operations = [op for op in grammar.ARITHMETIC if has(op, dtype)]
+    assert len(operations) >= 6
+    for op in operations:
+        for node in (Binary(op, x, constant), Binary(op, constant, x), Binary(op, x, x)):
+            text = source_of(loop(node, dtype, given)).splitlines()[-1].partition(" = ")[2]
+            assert str(eval(text, scope).dtype) == dtype, text
+
+
+def has(op: str, dtype: str) -> bool:
+    try:
+        arithmetic.operation(op, dtype)
+    except arithmetic.Invalid:
+        return False
+    return True
 
 
 def test_a_program_without_a_meaning_is_not_judged() -> None:

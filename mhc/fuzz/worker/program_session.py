@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import hypothesis
-from hypothesis import Phase
 from hypothesis.strategies import SearchStrategy
 
 from mhc.fuzz.check.program_check import EVALUATOR, check, explained, lower, run, wrong_pass
@@ -26,9 +24,9 @@ from mhc.programs.known import is_before, known
 from mhc.programs.languages import LANGUAGES, AnyProgram, language_of
 from mhc.programs.minimise import search
 from mhc.programs.targets import ProgramTarget
-from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, programs
+from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
 from mhc.strategies.programs.triton_programs import triton_programs
-from mhc.strategies.rounds import quiet
+from mhc.strategies.rounds import drawn
 
 CHECKS, SECONDS = 300, 20.0
 _AGAIN = 10  # of so many programs that contain a bug found before, one is judged all the same
@@ -48,6 +46,7 @@ class Programs:
         self._found: dict[frozenset[str], Finding] = {}
         self._passes: dict[frozenset[str], str] = {}
         self._random = random.Random(0)
+        self._seen: set[str] = set()
 
     def answer(self, target: ProgramTarget, request: Check | Round | Observe) -> None:
         """Judge one program, or those of a round.
@@ -69,14 +68,8 @@ class Programs:
     def _round(self, target: ProgramTarget, request: Round) -> None:
         """Draw all programs, lower them one by one, compile what comes out in one file, and run them one by one."""
         began = time.perf_counter()
-        drawn: list[AnyProgram] = []
-
-        def test(program: AnyProgram) -> None:
-            drawn.append(program)
-
-        settings = quiet(request.count, phases=(Phase.generate,))
-        hypothesis.seed(request.seed)(settings(hypothesis.given(_strategy(target))(test)))()
-        wanted = {number: one for number, one in enumerate(drawn[: request.count]) if number >= request.skip}
+        found = drawn(_strategy(target), request.count, request.seed)
+        wanted = {number: one for number, one in enumerate(found) if number >= request.skip}
         drawing = time.perf_counter() - began
         lowered: dict[int, str] = {}
         for number, program in wanted.items():
@@ -122,7 +115,14 @@ class Programs:
         )
 
     def _masked(self, target: ProgramTarget, program: AnyProgram) -> bool:
-        """Return whether to leave out a program: it may show a reported bug, or has all operations of one found before."""
+        """Return whether to leave out a program.
+
+        It was judged before (each round begins with the simplest ones, so that one of five was), may show a reported bug,
+        or has all operations of one found before.
+        """
+        if program.id in self._seen:
+            return True
+        self._seen.add(program.id)
         if known(program, target.release(), target.kind, language_of(program).known) is not None:
             return True
         mine = frozenset(language_of(program).signature(program).split(", "))
@@ -159,13 +159,16 @@ class Programs:
 
 def _strategy(target: ProgramTarget) -> SearchStrategy[Any]:
     """Return what draws programs for a target."""
-    if target.dsl == "triton":
-        return triton_programs(target.release())
-    if target.kind == "cuda":
-        return programs(GPU)
+    return triton_programs(target.release()) if target.dsl == "triton" else programs(features_of(target))
+
+
+def features_of(target: ProgramTarget) -> Features:
+    """Return what is drawn for a target of TileLang's programs."""
+    if target.kind in {"cuda", "plain"}:
+        return GPU
     if target.kind == "arithmetic":
-        return programs(ARITHMETIC)
-    return programs(CPU_BEFORE_VECTORS if is_before(target.release(), "0.1.9") else CPU)
+        return ARITHMETIC
+    return CPU_BEFORE_VECTORS if is_before(target.release(), "0.1.9") else CPU
 
 
 def _failure(verdicts: Sequence[Verdict]) -> Verdict | None:
