@@ -25,6 +25,10 @@ def quiet(count: int, *, phases: tuple[Phase, ...] = (Phase.generate, Phase.shri
 def drawn(strategy: SearchStrategy[Any], count: int, seed: int) -> list[Any]:
     """Return what one round draws."""
     found: list[Any] = []
+
+    def keep(one: Any) -> None:
+        found.append(one)
+
     settings = quiet(count, phases=(Phase.generate,))
-    hypothesis.seed(seed)(settings(hypothesis.given(strategy)(found.append)))()
+    hypothesis.seed(seed)(settings(hypothesis.given(strategy)(keep)))()
     return found[:count]
