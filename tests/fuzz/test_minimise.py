@@ -230,10 +230,11 @@ def test_time_and_checks_run_out_with_the_best_so_far() -> None:
     few = minimise(found(WRONG), "cpu", start=start, checks=5)
     assert few.reduction is not None
     assert few.reduction.checks == 3 + 5 + 3
-    ticks = itertools.count()
+    ticks = itertools.count(1000)  # no clock of a machine begins at 0
     late = minimise(found(WRONG), "cpu", start=start, seconds=10, clock=lambda: float(next(ticks)))
     assert late.reduction is not None
     assert late.reduction.checks < 30
+    assert 10 <= late.reduction.seconds < 100
     assert few.case != BIG
 
 
