@@ -89,6 +89,19 @@ def test_each_relation_finds_a_wrong_implementation_and_passes_the_right_one(var
     assert found == {("algebra", variant)}
 
 
+@pytest.mark.parametrize("variant", ["permuted tokens", "repeated tokens", "permuted streams"])
+def test_what_is_right_on_the_first_inputs_alone_is_found(variant: str) -> None:
+    first: list[Any] = []
+
+    def right_once(out: tuple[Any, ...], arguments: tuple[Any, ...]) -> Any:
+        first.append(arguments[0].clone())
+        same = torch.equal(first[0], arguments[0])
+        return out if same else (out[0], out[1] + 1e-3, *out[2:])
+
+    case = scaled_case(B=2, S=3, n=3, D=5, dtype="float32")
+    assert ("algebra", "h_post", variant) in gate_symptoms(GATES[variant], altered(MANUAL, forward=right_once), case)
+
+
 def test_a_failure_says_which_relation_and_where() -> None:
     wrong = altered(MANUAL, backward=mean_over_tokens)
     message = next(one.message for one in gate_verdicts(GATES["repeated tokens"], wrong, CASE) if one.status is Status.FAIL)
