@@ -93,7 +93,7 @@ def test_what_is_kept_under_too_few_of_the_sizes_is_found(make: Callable[[], Fun
 
 
 @operator(x="[T, K] float32", w="[K, M] float32", K=(1, 40), M=(1, 40))
-def product(x: Tensor, w: Tensor) -> Tensor:
+def matrix_of_two(x: Tensor, w: Tensor) -> Tensor:
     return x @ w
 
 
@@ -101,7 +101,7 @@ def test_less_precision_that_is_declared_is_allowed_with_other_sizes_too() -> No
     def narrow(x: Tensor, w: Tensor) -> Tensor:
         return x.bfloat16().float() @ w.bfloat16().float()
 
-    honest = Implementation(name="one", operator=product, function=narrow, precision={"matmul": "bfloat16"})
+    honest = Implementation(name="one", operator=matrix_of_two, function=narrow, precision={"matmul": "bfloat16"})
     case = default_case(operator=str(honest.operator), dtype="float32", T=5, K=20, M=6)
     verdicts = [one for one in check(honest, case, "cpu", Level.FULL).verdicts if one.oracle == sequence.NAME]
     assert {one.status for one in verdicts} == {Status.PASS}
