@@ -46,7 +46,6 @@ class Programs:
         self._found: dict[frozenset[str], Finding] = {}
         self._passes: dict[frozenset[str], str] = {}
         self._random = random.Random(0)
-        self._seen: set[str] = set()
 
     def answer(self, target: ProgramTarget, request: Check | Round | Observe) -> None:
         """Judge one program, or those of a round.
@@ -115,14 +114,7 @@ class Programs:
         )
 
     def _masked(self, target: ProgramTarget, program: AnyProgram) -> bool:
-        """Return whether to leave out a program.
-
-        It was judged before (each round begins with the simplest ones, so that one of five was), may show a reported bug,
-        or has all operations of one found before.
-        """
-        if program.id in self._seen:
-            return True
-        self._seen.add(program.id)
+        """Return whether to leave out a program: it may show a reported bug, or has all operations of one found before."""
         if known(program, target.release(), target.kind, language_of(program).known) is not None:
             return True
         mine = frozenset(language_of(program).signature(program).split(", "))
