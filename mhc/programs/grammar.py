@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from mhc.case_json import CaseError
-from mhc.programs.drawn_program import DrawnProgram
+from mhc.programs.drawn_program import DrawnProgram, decoded
 
 SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
@@ -280,13 +279,7 @@ class Program(DrawnProgram, frozen=True):
         Raises:
             CaseError: names what is wrong.
         """
-        try:
-            program = _DECODER.decode(text)
-        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
-            raise CaseError("program", str(error)) from error
-        if program.version != VERSION:
-            raise CaseError("program.version", f"must be {VERSION}, was {program.version}")
-        return program
+        return decoded(_DECODER, text, VERSION)
 
 
 _DECODER = msgspec.json.Decoder(Program)

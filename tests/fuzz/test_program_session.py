@@ -120,6 +120,13 @@ def test_a_check_gives_the_verdicts_on_one_program_and_there_are_no_peers() -> N
         Programs("made", lambda _: None).answer(compiler(right), Observe(case=case))
 
 
+def test_a_target_whose_name_is_no_language_checks_a_program_too() -> None:
+    case = checked(answers(compiler(right), Round(seed=3, count=10)))[0].case
+    judged = answers(replace(compiler(right), dsl="plain C"), Check(case=case, depth=Level.FULL))[-1]
+    assert isinstance(judged, Judged)
+    assert {one.status for one in judged.verdicts} == {Status.PASS}
+
+
 def test_a_target_is_named_alone_or_with_the_folder_of_a_release(tmp_path: Path) -> None:
     assert target_named("tilelang-to-c") == TARGETS["tilelang-to-c"]
     assert target_named("golden") is None

@@ -64,7 +64,11 @@ def wrong_pass(target: ProgramTarget, program: AnyProgram, verdict: Verdict) -> 
 
 def explained(target: ProgramTarget, program: AnyProgram, verdict: Verdict) -> Verdict:
     """Return a verdict whose message also names the pass that goes wrong, where that is known."""
-    found = wrong_pass(target, program, verdict)
+    return naming(verdict, wrong_pass(target, program, verdict))
+
+
+def naming(verdict: Verdict, found: str) -> Verdict:
+    """Return a verdict whose message also names the pass, if there is one."""
     return replace(verdict, message=f"{verdict.message}; goes wrong in {found}") if found else verdict
 
 

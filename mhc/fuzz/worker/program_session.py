@@ -14,14 +14,16 @@ from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 
-from mhc.fuzz.check.program_check import EVALUATOR, check, explained, lower, run, wrong_pass
+from mhc.case import Case
+from mhc.drawn_case import read
+from mhc.fuzz.check.program_check import EVALUATOR, check, explained, lower, naming, run, wrong_pass
 from mhc.fuzz.findings.finding import Finding, finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
 from mhc.oracles.judge import JUDGED
 from mhc.oracles.verdict import Status, Verdict
 from mhc.programs.known import is_before, known
-from mhc.programs.languages import LANGUAGES, AnyProgram, language_of
+from mhc.programs.languages import AnyProgram, language_of
 from mhc.programs.minimise import search
 from mhc.programs.targets import ProgramTarget
 from mhc.strategies.programs.programs import ARITHMETIC, CPU, CPU_BEFORE_VECTORS, GPU, Features, programs
@@ -51,14 +53,16 @@ class Programs:
         """Judge one program, or those of a round.
 
         Raises:
-            TypeError: programs are not compared with a peer.
+            TypeError: programs are not compared with a peer, or it is a case of an operator.
         """
         if isinstance(request, Round):
             self._round(target, request)
         elif isinstance(request, Check):
             self._send(Begun(case=request.case))
             self._send(Running(nth=1))
-            program = LANGUAGES[target.dsl].read(request.case)
+            program = read(request.case)
+            if isinstance(program, Case):
+                raise TypeError("a compiler runs programs, and no case of an operator")
             verdicts = [explained(target, program, one) for one in check(target, program)]
             self._send(Judged(case=request.case, verdicts=tuple(verdicts)))
         else:
@@ -145,7 +149,7 @@ class Programs:
             if others <= operations and _kind(one.fingerprint) == kind and self._passes[others] == wrong:
                 return (one,)
         self._passes[operations] = wrong
-        self._found[operations] = finding(self._spec, target, small, explained(target, small, again))
+        self._found[operations] = finding(self._spec, target, small, naming(again, wrong))
         return (self._found[operations],)
 
 

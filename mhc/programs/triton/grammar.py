@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from mhc.case_json import CaseError
-from mhc.programs.drawn_program import DrawnProgram
+from mhc.programs.drawn_program import DrawnProgram, decoded
 from mhc.programs.grammar import INTEGERS
 
 FLOATS = ("float16", "float32", "float64")
@@ -187,13 +186,7 @@ class TritonProgram(DrawnProgram, frozen=True, tag_field="language", tag="triton
         Raises:
             CaseError: names what is wrong.
         """
-        try:
-            program = _DECODER.decode(text)
-        except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
-            raise CaseError("program", str(error)) from error
-        if program.version != VERSION:
-            raise CaseError("program.version", f"must be {VERSION}, was {program.version}")
-        return program
+        return decoded(_DECODER, text, VERSION)
 
 
 _DECODER = msgspec.json.Decoder(TritonProgram)
