@@ -25,7 +25,7 @@ class Language:
 
     Attributes:
         dsl: its name. read: returns the program in a JSON text; raises `CaseError`.
-        evaluate: returns the outputs by name; raises `Invalid`.
+        evaluate: returns the outputs by name; raises `Invalid`. May be given the buffers before the program runs.
         steps: what the minimiser tries. tidy: leaves out what a program does not use. rank: how simple a program is.
         elements: returns the number of elements of all its buffers.
         signature: returns its operations in words, for findings. features: labels of what it has, for the map of coverage.
@@ -34,7 +34,7 @@ class Language:
 
     dsl: str
     read: Callable[[str], AnyProgram]
-    evaluate: Callable[[Any], dict[str, np.ndarray[Any, Any]]]
+    evaluate: Callable[..., dict[str, np.ndarray[Any, Any]]]
     steps: tuple[Callable[[Any], Iterator[Any]], ...]
     tidy: Callable[[Any], Any]
     rank: Callable[[Any], tuple[Any, ...]]

@@ -32,6 +32,7 @@ class ProgramTarget:
         wrong_pass: returns which pass makes a program wrong, in words; empty where that is not known.
         kind: what may be drawn for it, and which known bugs it has.
         env: environment variables of the process that runs it.
+        arch: the chip that it compiles for where no GPU is needed, as `sm_90`.
         needs: returns why the installed compiler cannot be used, and what to install; None where it can.
         site: the `site-packages` of another release, which takes the place of the installed one.
     """
@@ -48,6 +49,7 @@ class ProgramTarget:
     devices: tuple[str, ...] = ("cpu",)
     schedule: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     compiles: None = None
+    arch: str = ""
     needs: Callable[[], str | None] = lambda: None
     site: Path | None = None
 
@@ -118,7 +120,7 @@ def _lowers(arch: str) -> ProgramTarget:
     """Return the target that lowers for a chip, and runs nothing."""
     lower = partial(tilelang_cuda.lower, arch=arch)
     prepare = tilelang_cuda.only_lowered
-    return replace(_CUDA, name=f"tilelang-for-{arch}", lower=lower, prepare=prepare, devices=("cpu", "cuda"))
+    return replace(_CUDA, name=f"tilelang-for-{arch}", lower=lower, prepare=prepare, arch=arch, devices=("cpu", "cuda"))
 
 
 def _compiles(arch: str) -> ProgramTarget:
@@ -157,6 +159,7 @@ def _triton_compiles(arch: str) -> ProgramTarget:
         lower=lower,
         prepare=compiled.prepare,
         kind="compiled",
+        arch=arch,
         devices=("cpu", "cuda"),
     )
 

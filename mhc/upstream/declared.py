@@ -6,15 +6,15 @@ The function has no arguments. It is exported with everything that it uses in it
 import ast
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 
 from mhc.environment import environment
 from mhc.upstream.diagnose.attribution import attribute, generated, settings
 from mhc.upstream.export import new_folder, table_row, write_document
-from mhc.upstream.program.script import Script
+from mhc.upstream.program.script import Script, by_process
 from mhc.upstream.releases.releases import NEEDS
 from mhc.upstream.source.definitions import closure, definition
 from mhc.upstream.source.text import unparse
@@ -44,49 +44,73 @@ if wrong and repr(actual) != FOUND:
     print(f"OTHER: {actual!r}")
     sys.exit(2)
 """
+_NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Symptom:
-    """What is wrong.
+    """What is wrong: exactly one of `raises`, `expected` and `ends` is given.
 
     Attributes:
         raises: "Type: pattern", the type of the exception's root cause, and a regular expression that fits in a line of its
             message.
         expected: the `repr` of what the function should return; found: of what it does return, None where that differs.
+        ends: how its process ends, as `mhc.upstream.program.script.by_process` says it: `SIGSEGV`, `exit 3`, `hang`.
     """
 
     raises: str | None = None
     expected: str | None = None
     found: str | None = None
+    ends: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.raises is None) == (self.expected is None):
+        if [self.raises, self.expected, self.ends].count(None) != 2:
             raise ValueError("either what it raises or what it should return must be said")
-        if self.raises is not None and (": " not in self.raises or self.found is not None):
-            raise ValueError(
-                f"what it raises must be 'Type: pattern', and goes without what it returns, was {self.raises!r}"
-            )
+        if self.raises is not None and ": " not in self.raises:
+            raise ValueError(f"what it raises must be 'Type: pattern', was {self.raises!r}")
+        if self.found is not None and self.expected is None:
+            raise ValueError("what it returns goes with what it should return")
         if self.found is not None and self.found == self.expected:
             raise ValueError(f"what it returns must differ from what it should, was {self.found!r}")
 
     @property
     def name(self) -> str:
         """Return the symptom as a fingerprint calls it."""
-        return "value" if self.raises is None else f"raises {self.raises.partition(': ')[0]}"
+        if self.raises is not None:
+            return f"raises {self.raises.partition(': ')[0]}"
+        return self.ends or "value"
+
+    @property
+    def imports(self) -> list[str]:
+        """Return the imports that the lines of `judged` need."""
+        return {"raises": ["import re"], "ends": ["import signal", "import subprocess"]}.get(self._kind, [])
+
+    @property
+    def _kind(self) -> str:
+        return "raises" if self.raises is not None else "ends" if self.ends is not None else "expected"
 
     def judged(self, called: str) -> list[str]:
         """Return the lines that call the function and come to `wrong`."""
         if self.raises is not None:
             kind, _, pattern = self.raises.partition(": ")
             return [f"KIND, FOUND = {kind!r}, {pattern!r}", *_RAISES.replace("CALLED", called).splitlines()]
+        if self.ends is not None:
+            return [f"run = {called.removesuffix('()')}", *by_process(self.ends)]
         found = [] if self.found is None else [f"FOUND = {self.found!r}"]
         only = [] if self.found is None else _ONLY.splitlines()
         return [f"EXPECTED = {self.expected!r}", *found, *_RETURNS.replace("CALLED", called).splitlines(), *only]
 
 
 def export_program(
-    program: str, beside: Sequence[str], symptom: Symptom, *, to: str, title: str, needs: str, folder: Path
+    program: str,
+    beside: Sequence[str],
+    symptom: Symptom,
+    *,
+    to: str,
+    title: str,
+    needs: str,
+    folder: Path,
+    variables: Mapping[str, str] = _NO_VARIABLES,
 ) -> tuple[Outcome, ...]:
     """Write the folder of an upstream issue for `FILE:FUNCTION`.
 
@@ -94,6 +118,7 @@ def export_program(
         beside: other functions, as FILE:FUNCTION, judged in the same way, for the table of what passes and what fails. The
             first that passes is the control case.
         title: where it is wrong, in a few words. needs: of `releases.NEEDS`.
+        variables: of the environment, set before anything is imported.
 
     Raises:
         ExportError: it does not reproduce each time, a function beside it does something else, or none of them passes.
@@ -101,9 +126,9 @@ def export_program(
     assert needs in NEEDS[to]
     with new_folder(folder) as place:
         repro = place / "repro.py"
-        repro.write_text(text(program, symptom, title), encoding="utf-8")
+        repro.write_text(text(program, symptom, title, variables), encoding="utf-8")
         outcomes = confirmed(repro)
-        others = [(_label(one), _outcome(one, replace(symptom, found=None), place.parent)) for one in beside]
+        others = [(_label(one), _outcome(one, replace(symptom, found=None), variables, place.parent)) for one in beside]
         control = next((label for label, outcome in others if outcome.healed), None)
         if control is None:
             raise ExportError("no function beside it passes: what is right is not shown")
@@ -133,7 +158,7 @@ def export_program(
     return tuple(outcomes)
 
 
-def text(program: str, symptom: Symptom, title: str) -> str:
+def text(program: str, symptom: Symptom, title: str, variables: Mapping[str, str] = _NO_VARIABLES) -> str:
     """Return the repro of `FILE:FUNCTION`: the function and all that it leads to, called once, and the judgement.
 
     Raises:
@@ -143,20 +168,21 @@ def text(program: str, symptom: Symptom, title: str) -> str:
     whole = closure([key])
     return Script(
         title=f"{title}: {symptom.name}",
-        imports=[*whole.imports, *(["import re"] if symptom.raises is not None else [])],
+        environment=variables,
+        imports=[*whole.imports, *symptom.imports],
         definitions={whole.names[key]: "\n".join(unparse(whole.definitions.values()))},
         end=[f"WHERE = {title!r}", *symptom.judged(f"{whole.names[key]}()")],
     ).text()
 
 
-def _outcome(program: str, symptom: Symptom, folder: Path) -> Outcome:
+def _outcome(program: str, symptom: Symptom, variables: Mapping[str, str], folder: Path) -> Outcome:
     """Return how the program of another function ended.
 
     Raises:
         ExportError: neither with the symptom nor as it should.
     """
     path = folder / "beside.py"
-    path.write_text(text(program, symptom, _label(program)), encoding="utf-8")
+    path.write_text(text(program, symptom, _label(program), variables), encoding="utf-8")
     outcome = run(path)
     if not (outcome.reproduced or outcome.healed):
         raise ExportError(f"{program}: {outcome}\n{outcome.tail}")

@@ -14,6 +14,8 @@ SECONDS = 300.0
 _LAST = ("REPRODUCED", "NOT REPRODUCED", "OTHER: ")
 _OURS = ("mhc", "oracles", "strategies", "tests")
 _CACHES = ("TRITON_CACHE_DIR", "TILELANG_CACHE_DIR", "TILELANG_TMP_DIR", "MHC_CACHE", "XDG_CACHE_HOME", "HOME", "TMPDIR")
+_first: list[Path] = []
+"""Folders of packages that a repro imports before the installed ones."""
 _KEPT = ("PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "LANG", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV")
 
 BLOCK = f'''\
@@ -117,7 +119,18 @@ def isolated() -> Iterator[tuple[dict[str, str], Path]]:
         for folder in caches.values():
             Path(folder).mkdir()
         kept = {key: os.environ[key] for key in _KEPT if key in os.environ}
-        yield {**kept, "PYTHONPATH": name, "PYTHONDONTWRITEBYTECODE": "1", **caches}, place
+        path = os.pathsep.join([name, *map(str, _first)])
+        yield {**kept, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **caches}, place
+
+
+@contextmanager
+def first_on_path(site: Path | None) -> Iterator[None]:
+    """Have repros import packages from `site` before the installed ones while the block runs; None: the installed ones."""
+    _first[:] = [] if site is None else [site]
+    try:
+        yield
+    finally:
+        _first.clear()
 
 
 def verify(repro: Path, runs: int = RUNS) -> list[Outcome]:

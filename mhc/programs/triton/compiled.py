@@ -34,18 +34,25 @@ def lower(program: TritonProgram, capability: int) -> str:
     from triton.backends.compiler import GPUTarget  # noqa: PLC0415
     from triton.compiler import ASTSource  # noqa: PLC0415
 
-    aligned = [["tt.divisibility", 16]]
-    attributes = {(at,): aligned for at, one in enumerate(program.buffers) if not one.offset}
-    signature = {one.name: _POINTERS[one.dtype] for one in program.buffers}
     with built(render(program)) as kernel, own_cache():
         try:
-            source = ASTSource(fn=kernel, signature=signature, constexprs={}, attrs=attributes)
+            source = ASTSource(fn=kernel, signature=signature(program), constexprs={}, attrs=attributes(program))
             options = {"num_warps": program.num_warps, "num_stages": program.num_stages}
             made = triton().compile(source, target=GPUTarget("cuda", capability, 32), options=options)
         except Exception as error:
             raise refused("compile", error) from error
         text: str = made.asm["ptx"]
         return text
+
+
+def signature(program: TritonProgram) -> dict[str, str]:
+    """Return the types of the kernel's arguments, as Triton writes them."""
+    return {one.name: _POINTERS[one.dtype] for one in program.buffers}
+
+
+def attributes(program: TritonProgram) -> dict[tuple[int, ...], list[list[object]]]:
+    """Return which arguments are aligned to 16 bytes, as a launch finds out."""
+    return {(at,): [["tt.divisibility", 16]] for at, one in enumerate(program.buffers) if not one.offset}
 
 
 def prepare(

@@ -17,7 +17,6 @@ from mhc.fuzz.findings.finding import read_drawn, read_finding
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES
 from mhc.programs.drawn_program import DrawnProgram
-from mhc.programs.triton.grammar import TritonProgram
 from mhc.upstream.cli.releases import matrix_verb, recheck_verb, releases_verb, tracker_verb
 from mhc.upstream.compiler_finding import export_compiler_finding
 from mhc.upstream.declared import Symptom, export_program
@@ -113,10 +112,6 @@ def export_compiler(path: Path, to: str, out: Path | None, spec: str | None, *, 
         case, found_on = read_drawn(path)
         if not isinstance(case, DrawnProgram):
             return False
-        if isinstance(case, TritonProgram):
-            raise click.UsageError(
-                f"{path}: is a Triton program, and only TileLang programs are exported; replay shows its text"
-            )
         found = read_finding(path)
     except CaseError as error:
         raise click.UsageError(f"{path}: {error}") from error
@@ -126,7 +121,7 @@ def export_compiler(path: Path, to: str, out: Path | None, spec: str | None, *, 
         raise click.UsageError(f"--to {to}: it is a program of {target.dsl}")
     target.enter()
     folder = out or path.with_name(f"{path.stem}-{to}")
-    _write(str(found.fingerprint), folder, partial(export_compiler_finding, found, target, folder))
+    _write(str(found.fingerprint), folder, partial(export_compiler_finding, found, target, spec or found_on or "", folder))
     return True
 
 
