@@ -16,6 +16,7 @@ from mhc.programs.grammar import Binary, Buffer, Const, For, If, Load, Program, 
 from mhc.programs.languages import AnyProgram
 from mhc.programs.targets import TARGETS
 from mhc.programs.triton import grammar as triton
+from mhc.upstream import declared
 from mhc.upstream.compiler_finding import export_compiler_finding, symptom_of
 from mhc.upstream.declared import text
 from mhc.upstream.program_file import form_of
@@ -90,8 +91,9 @@ LARGEST = triton.TritonProgram(
     ],
 )
 def test_a_finding_becomes_a_folder_without_this_package(
-    target: str, program: AnyProgram, seen: str, tmp_path: Path
+    target: str, program: AnyProgram, seen: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(declared, "settings", lambda *_: ())  # each takes a run of its own
     path, folder = tmp_path / "found.json", tmp_path / "issue"
     path.write_text(found(program, target).to_json(), encoding="utf-8")
     ran = CliRunner().invoke(main, ["export", str(path), "--to", TARGETS[target].dsl, "--out", str(folder)])
