@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mhc.programs import grammar
+from mhc.programs.arithmetic import shifted_constant
 from mhc.programs.grammar import Binary, Bits, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, bits_of, range_of
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -111,7 +112,7 @@ class Expressions:
             value = self.integer(0, 9)
             return Drawn(Const(value), value, value)
         a = self._affine(depth - 1)
-        how = self.pick("plain", "+", "-", "from", "*", "//", "%", "sum", "minmax")
+        how = self.pick("plain", "+", "-", "from", "*", "//", "%", "sum", "minmax", "ceildiv")
         match how:
             case "+" | "-":
                 c = self.integer(1, 9)
@@ -124,6 +125,9 @@ class Expressions:
                 k = self.pick(2, 3, -1, 4, 5, -2, 7, 8, -3)
                 ends = sorted((a.low * k, a.high * k))
                 return Drawn(Binary("*", a.node, Const(k)), ends[0], ends[1])
+            case "ceildiv":
+                d = self.pick(2, 3, 4, 5, 7, 8, 16)
+                return Drawn(Binary("ceildiv", a.node, Const(d)), -(-a.low // d), -(-a.high // d))
             case "//" | "%":
                 d = self.pick(2, 3, 4, 5, 7, 8, 16, -2, -3)
                 ends = sorted((a.low // d, a.high // d))
@@ -159,7 +163,7 @@ class Expressions:
             case "binary":
                 return self._binary(dtype, depth, self.pick("+", "-", "*", "min", "max"))
             case "divide":
-                return self._binary(dtype, depth, self.pick("//", "%", "truncdiv", "truncmod"))
+                return self._binary(dtype, depth, self.pick("//", "%", "truncdiv", "truncmod", "ceildiv"))
             case "bitwise":
                 return self._binary(dtype, depth, self.pick("&", "|", "^"))
             case "shift":
@@ -191,7 +195,7 @@ class Expressions:
             case "and" | "or":
                 return Binary(how, self.condition(depth - 1), self.condition(depth - 1))
             case "not":
-                return Unary("not", self.condition(depth - 1))
+                return Unary(self.pick("not", "not", "not", "~"), self.condition(depth - 1))
         op = self.pick(*grammar.COMPARISONS)
         if self._scope.variables and self.pick(True, False):
             drawn = self._affine(min(depth, 2))
@@ -199,6 +203,17 @@ class Expressions:
         readable = [one.dtype for one, _, _ in self._scope.buffers.values() if one.dtype != "bool"]
         dtype = self.pick(*(readable or ["int32"]))
         return Binary(op, self.value(dtype, max(0, depth - 1)).node, self.value(dtype, 0).node)
+
+    def test(self, depth: int) -> Expr:
+        """Draw what an `if` tests: a condition, or rarely an integer, which holds where it is not 0."""
+        dtypes = [one.dtype for one, _, _ in self._scope.buffers.values() if one.dtype in grammar.INTEGERS]
+        if dtypes and not self.integer(0, 9):
+            return self.value(self.pick(*dtypes), self.pick(0, 1)).node
+        return self.condition(depth)
+
+    def element(self, buffer: Buffer) -> Expr:
+        """Draw an element of a buffer at constant indices."""
+        return Load(buffer.name, tuple(Const(self.integer(0, one - 1)) for one in buffer.shape))
 
     def divisor(self) -> tuple[Expr, str] | None:
         """Draw a value that is often 0, with its dtype; None where there is no buffer of integers of 32 or 64 bits."""
@@ -262,11 +277,13 @@ class Expressions:
 
     def _binary(self, dtype: str, depth: int, op: str) -> Drawn:
         a = self.value(dtype, depth - 1)
-        divides = op in {"//", "%", "truncdiv", "truncmod"}
+        divides = op in {"//", "%", "truncdiv", "truncmod", "ceildiv"}
         b = self._divisor(dtype) if divides else self.value(dtype, self.pick(0, depth - 1))
         if self.pick(False, True) and not divides:
             a, b = b, a
         if self._folds(a.node, b.node):
+            return a
+        if op == "ceildiv" and not _biased(a, b.low).within(*range_of(dtype)):
             return a
         kept = self._fits(*_interval(op, a, b, dtype), dtype)
         fraction = a.fraction + b.fraction if op == "*" else max(a.fraction, b.fraction)
@@ -315,6 +332,10 @@ class Expressions:
         left = self.pick(True, False)
         if self._folds(a.node):
             return a
+        if left and isinstance(a.node, Const) and a.low >= 0:
+            by = self.pick(by, bits_of(dtype) - 1, bits_of(dtype) - 2)
+            value = shifted_constant(a.low, by, dtype)
+            return Drawn(Binary("<<", a.node, Const(by, dtype)), value, value)
         if not left:
             return Drawn(Binary(">>", a.node, Const(by, dtype)), a.low >> by, a.high >> by)
         kept = self._fits(a.low << by, a.high << by, dtype) if a.low >= 0 else None
@@ -326,6 +347,8 @@ class Expressions:
         op = self.pick("-", *(["~"] if whole else ["floor"]), *(["abs"] if signed else []))
         if self._folds(a.node):
             return a
+        if not self.integer(0, 19):
+            return Drawn(Unary("+", a.node), a.low, a.high, a.fraction)
         if op == "floor":
             low, high = a.low, a.high
         elif op == "abs":
@@ -355,6 +378,12 @@ class Expressions:
         return Drawn(Cast(dtype, a.node), a.low if inside else least, a.high if inside else most)
 
 
+def _biased(a: Drawn, divisor: int) -> Drawn:
+    """Return where a dividend and what is added to it lie, so that the quotient is rounded up."""
+    more = divisor - (1 if divisor > 0 else -1)
+    return Drawn(a.node, min(a.low, a.low + more), max(a.high, a.high + more))
+
+
 def _interval(op: str, a: Drawn, b: Drawn, dtype: str) -> tuple[int, int]:
     """Return where the exact results lie."""
     match op:
@@ -369,9 +398,9 @@ def _interval(op: str, a: Drawn, b: Drawn, dtype: str) -> tuple[int, int]:
             return min(a.low, b.low), min(a.high, b.high)
         case "max":
             return max(a.low, b.low), max(a.high, b.high)
-        case "//" | "truncdiv":
+        case "//" | "truncdiv" | "ceildiv":
             ends = [x // b.low for x in (a.low, a.high)]
-            spare = 1 if op == "truncdiv" else 0
+            spare = 0 if op == "//" else 1
             return min(ends), max(ends) + spare
         case "%" | "truncmod":
             most = abs(b.low) - 1
