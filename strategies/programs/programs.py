@@ -10,7 +10,8 @@ from mhc.programs import grammar
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.evaluate import block_name, evaluate
 from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, range_of
-from mhc.strategies.programs.expressions import Draw, Drawn, Expressions, Scope
+from mhc.strategies.programs.expressions import Expressions
+from mhc.strategies.programs.indices import Draw, Drawn, Scope
 from mhc.strategies.programs.tile_programs import draw_tiles
 
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17)
@@ -100,7 +101,7 @@ class _Builder:
         return self._pick(*_SIZES[:10]), self._pick(*_SIZES[:10])
 
     def _input(self, name: str) -> None:
-        alike = bool(self._buffers) and self._pick(False, False, False, True)  # a compiler may take one for the other
+        alike = bool(self._buffers) and self._pick(False, False, True)  # a compiler may take one for the other
         one = replace(self._buffers[0], name=name) if alike else self._new_input(name)
         self._buffers.append(one)
         self._scope.buffers[name] = (one, one.least, one.most)
@@ -113,9 +114,12 @@ class _Builder:
             low, high = -8, 8
         else:
             least, most = range_of(dtype)
-            low, high = self._pick((0, 9), (-20, 20), (0, 100), (least, most))
+            least, most = max(least, -(2**62)), min(most, 2**62)
+            ends = (least, least + 9), (most - 9, most)
+            low, high = self._pick(
+                (0, 9), (-20, 20), (0, 100), (least, most), (0, 9), (-20, 20), (0, 100), (least, most), *ends
+            )
             low, high = max(low, least), min(high, most)
-            low, high = max(low, -(2**62)), min(high, 2**62)
         return Buffer(name, self._shape(), dtype, least=low, most=high)
 
     def _grid(self) -> tuple[int, ...]:
@@ -284,7 +288,7 @@ class _Builder:
         extent = self._pick(1, 2, 3)
         name = self._variable(0, extent - 1)
         pairs = self._pairs()
-        if pairs and self._pick(False, True):
+        if pairs and self._pick(False, True, True):
             (one, low, high), two = self._pick(*pairs)
             element = self._expressions.element(one)
             tested = element, replace(element, buffer=two.name)
