@@ -15,6 +15,8 @@ from mhc.programs.grammar import bits_of, range_of
 _QUANTUM = {"float16": 4, "float32": 64, "float64": 64}  # a float is a multiple of 1 / that,
 _LARGEST = {"float16": 512, "float32": 1 << 17, "float64": 1 << 17}  # and smaller than this
 
+_OF_FLOATS = ("+", "-", "*", "/", "min", "max")
+
 Value = int | float
 
 
@@ -57,7 +59,7 @@ def fitting(dtype: str) -> Callable[[Any], Any]:
 def operation(op: str, dtype: str) -> Callable[[Any, Any], Any]:
     """Return what computes a binary operation in a dtype."""
     floating = dtype in grammar.FLOATS
-    if dtype == "bool" or (floating and op not in {"+", "-", "*", "/", "min", "max"}) or (op == "/" and not floating):
+    if dtype == "bool" or (floating and op not in _OF_FLOATS) or (op == "/" and not floating):
         raise Invalid(f"{op} of {dtype}")
     fit = fitting(dtype)
     if op in PLAIN:
@@ -74,13 +76,15 @@ def operation(op: str, dtype: str) -> Callable[[Any, Any], Any]:
             return fit(a << b if left else a >> b)
 
         return shift
-    divide = DIVIDE[op]
+    divide, biased = DIVIDE[op], op == "ceildiv"
 
     def division(a: Any, b: Any) -> Any:
         if b == 0:
             raise Invalid("a division by 0")
         if b == -1:
             fit(-a)  # a remainder whose quotient overflows: C has no value for it
+        if biased and not range_of(dtype)[0] <= a + b - (1 if b > 0 else -1) <= range_of(dtype)[1]:
+            raise Invalid(f"the sum of {a} and {b} overflows {dtype}")  # which is divided, rounding down
         return fit(divide(a, b))
 
     return division
@@ -93,6 +97,19 @@ def _truncmod(a: int, b: int) -> int:
 def _truncdiv(a: int, b: int) -> int:
     quotient = abs(a) // abs(b)
     return quotient if (a < 0) == (b < 0) else -quotient
+
+
+def _ceildiv(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def shifted_constant(a: int, b: int, dtype: str) -> int:
+    """Return a constant shifted to the left by a constant, which wraps around, also into the sign."""
+    if not 0 <= b < bits_of(dtype):
+        raise Invalid(f"a shift by {b} of {dtype}")
+    if a < 0:
+        raise Invalid(f"a shift of {a} to the left")
+    return int(converter(dtype, dtype)(a << b))
 
 
 PLAIN: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -111,9 +128,11 @@ DIVIDE: Mapping[str, Callable[[Any, Any], Any]] = {
     "/": operator.truediv,
     "truncdiv": _truncdiv,
     "truncmod": _truncmod,
+    "ceildiv": _ceildiv,
 }
 UNARY: Mapping[str, Callable[[Any], Any]] = {
     "-": operator.neg,
+    "+": operator.pos,
     "~": operator.invert,
     "abs": abs,
     "floor": lambda value: float(math.floor(value)),

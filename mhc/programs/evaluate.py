@@ -144,7 +144,7 @@ class Machine:
             case grammar.If(then=()):
                 raise Invalid("a branch without a body")
             case grammar.If():
-                condition = self._condition(node.condition)
+                condition = self._condition(node.condition, *grammar.INTEGERS)
                 then, otherwise = self.block(node.then), self.block(node.otherwise)
 
                 def branch(memory: _Env) -> None:
@@ -177,8 +177,8 @@ class Machine:
             self._loops.pop()
         if node.extent < 1 or not node.body:
             raise Invalid("a loop without an iteration or a body")
-        if node.kind in {"Parallel", "vectorized"} and node.begin:
-            raise Invalid(f"T.{node.kind} that does not begin at 0")
+        if node.kind == "Parallel" and node.begin:
+            raise Invalid("T.Parallel that does not begin at 0")
         if node.kind == "Parallel" and any(self._buffers[name].scope == "local" for name in grammar.buffers_in(node)):
             raise Invalid("a local buffer in T.Parallel: each thread has one of its own")
 
@@ -232,8 +232,8 @@ class Machine:
             raise Invalid(f"{self._dtype(node)} is stored in {name}")
         return self.expression(node)
 
-    def _condition(self, node: Expr) -> _Run:
-        if self._dtype(node) != "bool":
+    def _condition(self, node: Expr, *more: str) -> _Run:
+        if self._dtype(node) not in {"bool", *more}:
             raise Invalid(f"a condition of {self._dtype(node)}")
         return self.expression(node)
 
@@ -300,6 +300,8 @@ class Machine:
         dtype = self._dtype(node.a)
         if dtype != self._dtype(node.b):
             raise Invalid(f"{node.op} of {dtype} and {self._dtype(node.b)}")
+        if node.op == "<<" and isinstance(node.a, grammar.Const) and isinstance(node.b, grammar.Const):
+            return self._shifted(node.a, node.b)
         a, b = self.expression(node.a), self.expression(node.b)
         if node.op in grammar.LOGIC and dtype != "bool":
             raise Invalid(f"{node.op} of {dtype}")
@@ -313,11 +315,18 @@ class Machine:
         compute = arithmetic.operation(node.op, dtype)
         return lambda memory: compute(a(memory), b(memory))
 
+    def _shifted(self, a: grammar.Const, b: grammar.Const) -> _Run:
+        """Return a shift of constants, which the front end folds."""
+        if a.dtype not in grammar.INTEGERS:
+            raise Invalid(f"<< of {a.dtype}")
+        value = arithmetic.shifted_constant(int(arithmetic.constant(a)), int(arithmetic.constant(b)), a.dtype)
+        return lambda memory: value
+
     def _unary(self, node: grammar.Unary) -> _Run:
         dtype, a = self._dtype(node.a), self.expression(node.a)
-        if node.op == "not":
-            if dtype != "bool":
-                raise Invalid(f"not of {dtype}")
+        if node.op == "not" and dtype != "bool":
+            raise Invalid(f"not of {dtype}")
+        if node.op == "not" or (node.op, dtype) == ("~", "bool"):
             return lambda memory: 1 - a(memory)
         unfit = {"~": grammar.FLOATS, "abs": grammar.UNSIGNED, "floor": grammar.INTEGERS}.get(node.op, ())
         if dtype == "bool" or dtype in unfit:

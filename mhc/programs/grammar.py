@@ -17,7 +17,7 @@ FLOATS = ("float16", "float32", "float64")
 DTYPES = (*INTEGERS, *FLOATS, "bool")
 VERSION = 1
 
-ARITHMETIC = ("+", "-", "*", "//", "%", "min", "max", "&", "|", "^", "<<", ">>", "truncdiv", "truncmod", "/")
+ARITHMETIC = ("+", "-", "*", "//", "%", "min", "max", "&", "|", "^", "<<", ">>", "truncdiv", "truncmod", "ceildiv", "/")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
 LOGIC = ("and", "or")
 
@@ -62,9 +62,9 @@ class Binary(_Node, frozen=True, tag="binary"):
 
 
 class Unary(_Node, frozen=True, tag="unary"):
-    """`-a`, `~a`, `not a`, `abs(a)` or `floor(a)`."""
+    """`-a`, `+a`, `~a`, `not a`, `abs(a)` or `floor(a)`."""
 
-    op: Literal["-", "~", "not", "abs", "floor"]
+    op: Literal["-", "+", "~", "not", "abs", "floor"]
     a: "Expr"
 
 
@@ -121,7 +121,7 @@ class Assign(_Node, frozen=True, tag="assign"):
 
 
 class If(_Node, frozen=True, tag="if"):
-    """Run `then` where the condition holds, else `otherwise`."""
+    """Run `then` where the condition holds, which of an integer means that it is not 0, else `otherwise`."""
 
     condition: "Expr"
     then: tuple["Statement", ...]

@@ -10,7 +10,23 @@ from typing import Any
 
 from mhc.programs import grammar
 from mhc.programs.drawn_program import DrawnProgram
-from mhc.programs.grammar import Binary, Buffer, Cast, Const, Copy, Expr, For, Load, Node, Program, Store, Unary, Var, walk
+from mhc.programs.grammar import (
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    Copy,
+    Expr,
+    For,
+    If,
+    Load,
+    Node,
+    Program,
+    Store,
+    Unary,
+    Var,
+    walk,
+)
 
 _TRACKER = "https://github.com/tile-ai/tilelang/issues"
 _UNSENT = "docs/results/upstream/programs"
@@ -99,6 +115,54 @@ def _keeps_the_axis(program: Program) -> bool:
     return any(before == after > 1 for before, after in ranks)
 
 
+def _rounds_up_by_less_than_0(program: Program) -> bool:
+    """Return whether a divisor of `T.ceildiv` is below 0."""
+    divided = (one.b for one in walk(program) if isinstance(one, Binary) and one.op == "ceildiv")
+    return any(isinstance(one, Const) and one.value < 0 for one in divided)
+
+
+def _inverts_bool(program: Program) -> bool:
+    """Return whether `~` is of a bool."""
+    inverted = (one.a for one in walk(program) if isinstance(one, Unary) and one.op == "~")
+    return any(grammar.dtype_of(one, program) == "bool" for one in inverted)
+
+
+def _tests_an_integer(program: Program) -> bool:
+    """Return whether an integer is the condition of an if that has an else."""
+    branches = (one for one in walk(program) if isinstance(one, If) and one.otherwise)
+    return any(grammar.dtype_of(one.condition, program) != "bool" for one in branches)
+
+
+def _vectors_above_0(program: Program) -> bool:
+    """Return whether a vectorised loop begins above 0."""
+    return any(isinstance(one, For) and one.kind == "vectorized" and one.begin > 0 for one in walk(program))
+
+
+def _shifts_into_the_sign(program: Program) -> bool:
+    """Return whether a constant of int32 is shifted by a constant, and does not fit."""
+    shifts = (one for one in walk(program) if isinstance(one, Binary) and one.op == "<<")
+    pairs = ((one.a, one.b) for one in shifts)
+    return any(
+        isinstance(a, Const) and isinstance(b, Const) and a.dtype == "int32" and int(a.value) << int(b.value) >= 1 << 31
+        for a, b in pairs
+    )
+
+
+def _casts_out_of_range(program: Program) -> bool:
+    """Return whether a constant is cast to a dtype of integers that does not hold it."""
+    casts = (one for one in walk(program) if isinstance(one, Cast) and one.dtype in grammar.INTEGERS)
+    pairs = ((one.a, grammar.range_of(one.dtype)) for one in casts)
+    return any(isinstance(one, Const) and not least <= one.value <= most for one, (least, most) in pairs)
+
+
+def _casts_lanes_of_a_branch(program: Program) -> bool:
+    """Return whether a vectorised loop casts in a branch within a branch, or in one with an else."""
+    loops = (one for one in walk(program) if isinstance(one, For) and one.kind == "vectorized")
+    branches = (one for loop in loops for one in walk(loop) if isinstance(one, If))
+    deep = (one for one in branches if one.otherwise or any(isinstance(below, If) for below in one.then))
+    return any(isinstance(below, Cast) for one in deep for below in walk(one))
+
+
 def _leaves(node: Node) -> list[Node]:
     return [one for one in walk(node) if isinstance(one, (Const, Var, Load))]
 
@@ -109,6 +173,27 @@ def _stores(value: Expr, dtype: str, *more: Buffer) -> Program:
     return Program(buffers=buffers, body=(For("serial", "i", 4, (Store("y", (Var("i"),), value),)),))
 
 
+_LANES = Program(
+    buffers=(Buffer("x", (4,), "int32", most=9), Buffer("y", (4,), "float32", written=True)),
+    body=(
+        For(
+            "vectorized",
+            "i",
+            4,
+            (
+                If(
+                    Binary(">", Load("x", (Var("i"),)), Const(0)),
+                    (
+                        If(
+                            Binary("<", Load("x", (Var("i"),)), Const(6)),
+                            (Store("y", (Var("i"),), Cast("float32", Load("x", (Var("i"),)))),),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
 _U8 = Buffer("x", (4,), "uint8", least=200, most=255)
 _I8 = Buffer("x", (4,), "int8", least=-9, most=-1)
 _I32 = Buffer("x", (4,), "int32", least=-2_000_000_000, most=-1_900_000_000)
@@ -126,6 +211,8 @@ _KEPT = Program(
     ),
     threads=32,
 )
+
+_ELSE = If(Load("x", (Var("i"),)), (Store("y", (Var("i"),), Const(1)),), (Store("y", (Var("i"),), Const(2)),))
 
 KNOWN: tuple[Known, ...] = (
     Known(
@@ -153,6 +240,37 @@ KNOWN: tuple[Known, ...] = (
             Binary("+", Binary("+", Load("x", (Var("i"),)), Const(1_500_000_000)), Const(1_500_000_000)), "int32", _I32
         ),
     ),
+    Known(
+        issue=f"{_TRACKER}/2943",
+        holds=_rounds_up_by_less_than_0,
+        example=_stores(Binary("ceildiv", Var("i"), Const(-2)), "int32"),
+    ),
+    Known(
+        issue=f"{_TRACKER}/2976",
+        holds=_inverts_bool,
+        example=_stores(Unary("~", Binary("<", Var("i"), Const(2))), "bool"),
+    ),
+    Known(
+        issue=f"{_TRACKER}/3009",
+        holds=_tests_an_integer,
+        example=Program(
+            buffers=(Buffer("x", (4,), "int32", most=1), Buffer("y", (4,), "int32", written=True)),
+            body=(For("serial", "i", 4, (_ELSE,)),),
+        ),
+    ),
+    Known(
+        issue=f"{_TRACKER}/2669",
+        holds=_vectors_above_0,
+        example=Program(
+            buffers=(Buffer("y", (4,), "int32", written=True),),
+            body=(For("vectorized", "i", 2, (Store("y", (Var("i"),), Const(0)),), begin=1),),
+        ),
+    ),
+    Known(
+        issue=f"{_TRACKER}/3001", holds=_shifts_into_the_sign, example=_stores(Binary("<<", Const(1), Const(31)), "int32")
+    ),
+    Known(issue=f"{_TRACKER}/3000", holds=_casts_out_of_range, example=_stores(Cast("int8", Const(300)), "int8")),
+    Known(issue=f"{_TRACKER}/2616", holds=_casts_lanes_of_a_branch, example=_LANES),
     Known(
         issue=f"{_TRACKER}/2961",
         holds=_shifts_back,

@@ -21,7 +21,7 @@ from mhc.programs.plain_c_prelude import PRELUDE, TYPES
 
 _PLAIN = ("&", "|", "^", "/")
 _NAMED = {"+": "add", "-": "sub", "*": "mul", "//": "floordiv", "%": "floormod", "<<": "shl", ">>": "shr"}
-_UNARY = {"-": "neg", "~": "inv", "abs": "abs", "floor": "floor"}
+_UNARY = {"-": "neg", "+": "pos", "~": "inv", "abs": "abs", "floor": "floor"}
 _LOGIC = {"and": "&&", "or": "||"}
 
 
@@ -79,9 +79,9 @@ def _loop(name: str, begin: int, extent: int, body: Sequence[str]) -> list[str]:
     return [f"for (int32_t {name} = {begin}; {name} < {end}; ++{name}) {{", *_indented(body), "}"]
 
 
-def _backwards(name: str, extent: int, body: Sequence[str]) -> list[str]:
+def _backwards(name: str, extent: int, body: Sequence[str], begin: int = 0) -> list[str]:
     """Return a loop whose order does not matter: from the end."""
-    return [f"for (int32_t {name} = {extent - 1}; {name} >= 0; --{name}) {{", *_indented(body), "}"]
+    return [f"for (int32_t {name} = {begin + extent - 1}; {name} >= {begin}; --{name}) {{", *_indented(body), "}"]
 
 
 def _declared(one: Buffer) -> list[str]:
@@ -111,7 +111,7 @@ class _Text:
     def _statement(self, node: Statement) -> list[str]:
         match node:
             case grammar.For(kind="Parallel" | "vectorized"):
-                return _backwards(_name(node.var), node.extent, self.block(node.body))
+                return _backwards(_name(node.var), node.extent, self.block(node.body), node.begin)
             case grammar.For():
                 return _loop(_name(node.var), node.begin, node.extent, self.block(node.body))
             case grammar.Store():
@@ -225,6 +225,8 @@ class _Text:
                 return f"(!{self.expression(node.a)})"
             case grammar.Unary():
                 return f"{_UNARY[node.op]}_{self._dtype(node.a)}({self.expression(node.a)})"
+            case grammar.Binary(op="<<", a=grammar.Const(dtype=dtype) as a, b=grammar.Const() as b):
+                return f"fold_shl_{dtype}({_constant(a)}, {_constant(b)})"
             case grammar.Binary():
                 return _binary(node.op, self._dtype(node.a), self.expression(node.a), self.expression(node.b))
         raise AssertionError(node)

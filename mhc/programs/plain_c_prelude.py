@@ -22,6 +22,7 @@ static int64_t at(int64_t index, int64_t size) {
     check(inside, "an index out of bounds");
     return inside ? index : 0;
 }
+static bool inv_bool(bool a) { return !a; }
 static bool over(int64_t index, int64_t size) { check(index >= 0, "an index below 0"); return index >= size; }
 """
 _INTEGER = """\
@@ -29,6 +30,7 @@ static T add_N(T a, T b) { T r; check(!__builtin_add_overflow(a, b, &r) || !SIGN
 static T sub_N(T a, T b) { T r; check(!__builtin_sub_overflow(a, b, &r) || !SIGNED, "- overflows"); return r; }
 static T mul_N(T a, T b) { T r; check(!__builtin_mul_overflow(a, b, &r) || !SIGNED, "* overflows"); return r; }
 static T neg_N(T a) { return sub_N(0, a); }
+static T pos_N(T a) { return a; }
 static T inv_N(T a) { return ~a; }
 static T abs_N(T a) { return a < 0 ? neg_N(a) : a; }
 static T min_N(T a, T b) { return a < b ? a : b; }
@@ -48,12 +50,22 @@ static T floormod_N(T a, T b) {
     T rest = truncmod_N(a, b);
     return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
+static T ceildiv_N(T a, T b) {
+    T sum, quotient = truncdiv_N(a, b), rest = truncmod_N(a, b);
+    check(!__builtin_add_overflow(a, b > 0 ? b - 1 : b + 1, &sum), "ceildiv overflows");
+    return rest != 0 && (rest < 0) == (b < 0) ? quotient + 1 : quotient;
+}
 static bool shifts_N(T by) { bool fits = 0 <= by && by < BITS; check(fits, "a shift by too much"); return fits; }
 static T shl_N(T a, T by) {
     if (!shifts_N(by)) return 0;
     T r = (T)((uint64_t)a << by);
     check(!SIGNED || (a >= 0 && r >= 0 && r >> by == a), "<< overflows");
     return r;
+}
+static T fold_shl_N(T a, T by) {
+    if (!shifts_N(by)) return 0;
+    check(a >= 0, "<< of a negative constant");
+    return (T)((uint64_t)a << by);
 }
 static T shr_N(T a, T by) { return shifts_N(by) ? a >> by : 0; }
 static T N_of_float(double a) {
@@ -68,6 +80,7 @@ static T add_N(T a, T b) { return a + b; }
 static T sub_N(T a, T b) { return a - b; }
 static T mul_N(T a, T b) { return a * b; }
 static T neg_N(T a) { return -a; }
+static T pos_N(T a) { return a; }
 static T abs_N(T a) { return a < 0 ? -a : a; }
 static T min_N(T a, T b) { return a < b ? a : b; }
 static T max_N(T a, T b) { return a > b ? a : b; }

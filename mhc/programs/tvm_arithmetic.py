@@ -215,6 +215,7 @@ def _binary(op: str) -> Callable[[Term, Term], Term]:
         "max": tir.max,
         "truncdiv": tir.truncdiv,
         "truncmod": tir.truncmod,
+        "ceildiv": tir.ceildiv,
         "and": tir.And,
         "or": tir.Or,
         "//": tir.floordiv,
@@ -228,6 +229,7 @@ def _binary(op: str) -> Callable[[Term, Term], Term]:
 _SHIFTS: Mapping[str, Callable[[Any, Any], Any]] = {"<<": operator.lshift, ">>": operator.rshift}
 _UNARY: Mapping[str, Callable[[Term], Term]] = {
     "-": operator.neg,
+    "+": lambda a: a,
     "~": operator.invert,
     "not": lambda a: _tir().Not(a),
     "abs": lambda a: _tir().abs(a),
@@ -263,6 +265,8 @@ def computed(term: Term, leaf: Callable[[Term], _Run | None]) -> _Run:
     if term.dtype in grammar.FLOATS:
         compute = operator.truediv if name == "Div" else _NODES[name]
         return lambda memory: compute(*(one(memory) for one in operands))
+    if name == "bitwise_not" and term.dtype == "bool":
+        name = "Not"
     compute, fit = _NODES[name], arithmetic.fitting(term.dtype) if term.dtype in grammar.UNSIGNED else int
     return lambda memory: fit(compute(*(one(memory) for one in operands)))
 

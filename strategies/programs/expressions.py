@@ -1,151 +1,20 @@
-"""Draws expressions of a dtype, and indices within a size, with the interval in which each value lies."""
+"""Draws expressions of a dtype, with the interval in which each value lies."""
 
-import functools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-
-from hypothesis import strategies as st
 
 from mhc.programs import grammar
+from mhc.programs.arithmetic import shifted_constant
 from mhc.programs.grammar import Binary, Bits, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, bits_of, range_of
+from mhc.strategies.programs.indices import Drawn, Indices
 
-Draw = Callable[[st.SearchStrategy[Any]], Any]
 _OTHERS = {dtype: tuple(one for one in (*grammar.INTEGERS, "bool") if one != dtype) for dtype in grammar.INTEGERS}
 _DIVISORS = ("int32", "int64", "uint32", "uint64")
 _MOST_FLOAT = {"float16": 256, "float32": 4096, "float64": 4096}
 _MOST_FRACTION = {"float16": 2, "float32": 6, "float64": 6}
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """An expression, the integers between which its values lie, and how many binary digits they have after the point."""
-
-    node: Expr
-    low: int
-    high: int
-    fraction: int = 0
-
-    def within(self, low: int, high: int) -> bool:
-        """Return whether all its values lie there."""
-        return low <= self.low and self.high <= high
-
-
-@dataclass
-class Scope:
-    """What an expression may read.
-
-    Attributes:
-        dtypes: that the program may use. variables: indices of loops and blocks with their least and largest value.
-        buffers: those whose elements are all written, with the interval of their values. scalars: those made by
-            `T.alloc_var` that are set. fractions: binary digits after the point, of buffers and scalars that have any.
-    """
-
-    dtypes: Sequence[str]
-    variables: dict[str, tuple[int, int]] = field(default_factory=dict)
-    buffers: dict[str, tuple[Buffer, int, int]] = field(default_factory=dict)
-    scalars: dict[str, tuple[str, int, int]] = field(default_factory=dict)
-    fractions: dict[str, int] = field(default_factory=dict)
-
-
-@functools.cache
-def _integers(low: int, high: int) -> st.SearchStrategy[int]:
-    """Return the strategy of an interval; to make one anew for each draw takes most of the time of drawing."""
-    return st.integers(low, high)
-
-
-class Expressions:
+class Expressions(Indices):
     """Draws expressions in a scope."""
-
-    def __init__(self, draw: Draw, scope: Scope) -> None:
-        self._draw, self._scope = draw, scope
-
-    def pick(self, *options: Any) -> Any:
-        """Draw one of the options; the first is the simplest."""
-        return options[self.integer(0, len(options) - 1)]
-
-    def integer(self, low: int, high: int) -> int:
-        """Draw an integer."""
-        number: int = self._draw(_integers(low, high))
-        return number
-
-    # --- indices
-
-    def index(self, size: int, depth: int = 2) -> Expr:
-        """Draw an int32 expression whose values are in 0..size - 1."""
-        drawn = self._affine(depth)
-        how = self.pick("fit", "modulo", "modulo", "clamp", "select")
-        if drawn.within(0, size - 1) and how == "fit":
-            return drawn.node
-        width = drawn.high - drawn.low
-        if how == "fit" and width < size:
-            return self._plus(drawn.node, -drawn.low + self.integer(0, size - 1 - width))
-        if how == "clamp":
-            clamped = drawn.node if drawn.low >= 0 else Binary("max", drawn.node, Const(0))
-            return clamped if drawn.high < size else Binary("min", clamped, Const(size - 1))
-        if how == "select" and self._scope.variables:
-            name = self.pick(*self._scope.variables)
-            inside = Binary("and", Binary(">=", drawn.node, Const(0)), Binary("<", drawn.node, Const(size)))
-            low, high = self._scope.variables[name]
-            other = Var(name) if low >= 0 and high < size else Const(self.integer(0, size - 1))
-            return Select(inside, drawn.node, other)
-        return Binary("%", drawn.node, Const(size))
-
-    def _plus(self, node: Expr, amount: int) -> Expr:
-        if amount == 0:
-            return node
-        return Binary("+", node, Const(amount)) if amount > 0 else Binary("-", node, Const(-amount))
-
-    def _affine(self, depth: int) -> Drawn:
-        """Draw sums, differences, multiples, quotients and remainders of indices and constants."""
-        names = list(self._scope.variables)
-        if depth == 0 or not names:
-            options = [*(("var", one) for one in names), ("const", ""), *(("load", one) for one in self._integers())]
-            kind, name = self.pick(*options)
-            if kind == "var":
-                return Drawn(Var(name), *self._scope.variables[name])
-            if kind == "load":
-                buffer, low, high = self._scope.buffers[name]
-                return Drawn(Load(name, tuple(Const(self.integer(0, one - 1)) for one in buffer.shape)), low, high)
-            value = self.integer(0, 9)
-            return Drawn(Const(value), value, value)
-        a = self._affine(depth - 1)
-        how = self.pick("plain", "+", "-", "from", "*", "//", "%", "sum", "minmax")
-        match how:
-            case "+" | "-":
-                c = self.integer(1, 9)
-                c = c if how == "+" else -c
-                return Drawn(self._plus(a.node, c), a.low + c, a.high + c)
-            case "from":
-                c = self.integer(0, 17)
-                return Drawn(Binary("-", Const(c), a.node), c - a.high, c - a.low)
-            case "*":
-                k = self.pick(2, 3, -1, 4, 5, -2, 7, 8, -3)
-                ends = sorted((a.low * k, a.high * k))
-                return Drawn(Binary("*", a.node, Const(k)), ends[0], ends[1])
-            case "//" | "%":
-                d = self.pick(2, 3, 4, 5, 7, 8, 16, -2, -3)
-                ends = sorted((a.low // d, a.high // d))
-                if how == "//":
-                    return Drawn(Binary("//", a.node, Const(d)), ends[0], ends[1])
-                low, high = (a.low % d, a.high % d) if ends[0] == ends[1] else (0, d - 1) if d > 0 else (d + 1, 0)
-                return Drawn(Binary("%", a.node, Const(d)), low, high)
-            case "sum":
-                b, minus = self._affine(depth - 1), self.pick(False, True)
-                low, high = (a.low - b.high, a.high - b.low) if minus else (a.low + b.low, a.high + b.high)
-                return Drawn(Binary("-" if minus else "+", a.node, b.node), low, high)
-            case "minmax":
-                c, op = self.integer(-3, 9), self.pick("min", "max")
-                meet = min if op == "min" else max
-                return Drawn(Binary(op, a.node, Const(c)), meet(a.low, c), meet(a.high, c))
-        return a
-
-    def _integers(self) -> list[str]:
-        """Return the buffers of small int32 values."""
-        return [name for name, (one, low, high) in self._scope.buffers.items() if one.dtype == "int32" and high - low < 64]
-
-    # --- values
 
     def value(self, dtype: str, depth: int) -> Drawn:
         """Draw an expression of a dtype."""
@@ -154,16 +23,18 @@ class Expressions:
         if depth == 0:
             return self._leaf(dtype)
         options = ["leaf", "binary", "binary", "binary", "cast", "cast", "select", "unary"]
-        options += ["bits", "divide", "bitwise", "shift"] if dtype in grammar.INTEGERS else ["bits", "halve"]
+        options += ["bits", "divide", "bitwise", "shift", "chain"] if dtype in grammar.INTEGERS else ["bits", "halve"]
         match self.pick(*options):
             case "binary":
                 return self._binary(dtype, depth, self.pick("+", "-", "*", "min", "max"))
             case "divide":
-                return self._binary(dtype, depth, self.pick("//", "%", "truncdiv", "truncmod"))
+                return self._binary(dtype, depth, self.pick("//", "%", "truncdiv", "truncmod", "ceildiv"))
             case "bitwise":
                 return self._binary(dtype, depth, self.pick("&", "|", "^"))
             case "shift":
                 return self._shift(dtype, depth)
+            case "chain":
+                return self._chain(dtype)
             case "halve":
                 return self._halved(dtype, depth)
             case "bits":
@@ -191,7 +62,7 @@ class Expressions:
             case "and" | "or":
                 return Binary(how, self.condition(depth - 1), self.condition(depth - 1))
             case "not":
-                return Unary("not", self.condition(depth - 1))
+                return Unary("~" if not self.integer(0, 7) else "not", self.condition(depth - 1))
         op = self.pick(*grammar.COMPARISONS)
         if self._scope.variables and self.pick(True, False):
             drawn = self._affine(min(depth, 2))
@@ -199,6 +70,17 @@ class Expressions:
         readable = [one.dtype for one, _, _ in self._scope.buffers.values() if one.dtype != "bool"]
         dtype = self.pick(*(readable or ["int32"]))
         return Binary(op, self.value(dtype, max(0, depth - 1)).node, self.value(dtype, 0).node)
+
+    def test(self, depth: int) -> Expr:
+        """Draw what an `if` tests: a condition, or rarely an integer, which holds where it is not 0."""
+        dtypes = [one.dtype for one, _, _ in self._scope.buffers.values() if one.dtype in grammar.INTEGERS]
+        if dtypes and not self.integer(0, 15):
+            return self.value(self.pick(*dtypes), self.pick(0, 1)).node
+        return self.condition(depth)
+
+    def element(self, buffer: Buffer) -> Expr:
+        """Draw an element of a buffer at constant indices."""
+        return Load(buffer.name, tuple(Const(self.integer(0, one - 1)) for one in buffer.shape))
 
     def divisor(self) -> tuple[Expr, str] | None:
         """Draw a value that is often 0, with its dtype; None where there is no buffer of integers of 32 or 64 bits."""
@@ -231,8 +113,7 @@ class Expressions:
             return self._converted(Drawn(Load(name, at), low, high), dtype)
         fraction = self._scope.fractions.get(name, 0)
         if kind == "load":
-            buffer, low, high = self._scope.buffers[name]
-            return Drawn(Load(name, tuple(self.index(one, self.integer(0, 2)) for one in buffer.shape)), low, high, fraction)
+            return self._element(name)
         if kind == "scalar":
             _, low, high = self._scope.scalars[name]
             return Drawn(Var(name), low, high, fraction)
@@ -246,9 +127,33 @@ class Expressions:
             if self.pick(False, False, True):
                 return Drawn(Const(value / 4, dtype), value // 4, -(-value // 4), 2)
             return Drawn(Const(float(value), dtype), value, value)
+        if not self.integer(0, 23):
+            return self._folded(dtype)
         least, most = range_of(dtype)
         value = self.pick(1, 0, 2, 3, 5, 7, 8, 10, 100, most, most - 1, most // 2, least, least + 1, most // 3)
         return Drawn(Const(value, dtype), value, value)
+
+    def _folded(self, dtype: str) -> Drawn:
+        """Draw an operation of constants, which the front end folds, with a value that may wrap around."""
+        least, most = range_of(dtype)
+        how = self.pick("cast", "+", "*", "<<") if dtype in grammar.UNSIGNED else self.pick("cast", "<<")
+        a, b = Const(self.pick(1, 3, most // 2, most), dtype), Const(self.pick(1, 2, most // 2 + 1), dtype)
+        if how == "cast":
+            before = "int32" if bits_of(dtype) < bits_of("int32") else "int64"
+            value = self.pick(most + 1, most + 45, 2 * most + 3, least - 1)
+            if not range_of(before)[0] <= value <= range_of(before)[1]:
+                value = self.pick(-1, 1)
+            node: Expr = Cast(dtype, Const(value, before))
+            folded = value & ((1 << bits_of(dtype)) - 1)
+        elif how == "<<":
+            by = self.pick(bits_of(dtype) - 1, bits_of(dtype) - 2)
+            node, folded = Binary("<<", a, Const(by, dtype)), int(a.value) << by
+        else:
+            node = Binary(how, a, b)
+            folded = int(a.value) + int(b.value) if how == "+" else int(a.value) * int(b.value)
+        folded &= (1 << bits_of(dtype)) - 1
+        folded -= 1 << bits_of(dtype) if folded > most else 0
+        return Drawn(node, folded, folded)
 
     def _fits(self, low: int, high: int, dtype: str) -> tuple[int, int] | None:
         """Return the interval of a result in a dtype; None where it overflows."""
@@ -262,11 +167,13 @@ class Expressions:
 
     def _binary(self, dtype: str, depth: int, op: str) -> Drawn:
         a = self.value(dtype, depth - 1)
-        divides = op in {"//", "%", "truncdiv", "truncmod"}
+        divides = op in {"//", "%", "truncdiv", "truncmod", "ceildiv"}
         b = self._divisor(dtype) if divides else self.value(dtype, self.pick(0, depth - 1))
         if self.pick(False, True) and not divides:
             a, b = b, a
         if self._folds(a.node, b.node):
+            return a
+        if op == "ceildiv" and not _biased(a, b.low).within(*range_of(dtype)):
             return a
         kept = self._fits(*_interval(op, a, b, dtype), dtype)
         fraction = a.fraction + b.fraction if op == "*" else max(a.fraction, b.fraction)
@@ -315,10 +222,41 @@ class Expressions:
         left = self.pick(True, False)
         if self._folds(a.node):
             return a
+        if left and isinstance(a.node, Const) and a.low >= 0:
+            by = self.pick(by, bits_of(dtype) - 1, bits_of(dtype) - 2)
+            value = shifted_constant(a.low, by, dtype)
+            return Drawn(Binary("<<", a.node, Const(by, dtype)), value, value)
         if not left:
             return Drawn(Binary(">>", a.node, Const(by, dtype)), a.low >> by, a.high >> by)
         kept = self._fits(a.low << by, a.high << by, dtype) if a.low >= 0 else None
-        return a if kept is None else Drawn(Binary("<<", a.node, Const(by, dtype)), *kept)
+        if kept is None:
+            return a
+        shifted = Drawn(Binary("<<", a.node, Const(by, dtype)), *kept)
+        if self.pick(True, False):
+            return shifted
+        back = self.pick(by, by, self.integer(0, min(7, bits_of(dtype) - 1)))  # which may clear bits
+        return Drawn(Binary(">>", shifted.node, Const(back, dtype)), shifted.low >> back, shifted.high >> back)
+
+    def _chain(self, dtype: str) -> Drawn:
+        """Draw two constants added to a value, each sum of which fits, as their own need not."""
+        near = [name for name, (one, _, high) in self._scope.buffers.items() if one.dtype == dtype and high < 0]
+        a = self._leaf(dtype) if not near else self._element(self.pick(*near))
+        most = range_of(dtype)[1]
+        c = self._addend(max(0, min(most, most - a.high)), large=bool(near))
+        d = self._addend(max(0, min(most, most - a.high - c)), large=bool(near))
+        if self._folds(a.node):
+            return a
+        node = Binary("+", Binary("+", a.node, Const(c, dtype)), Const(d, dtype))
+        return Drawn(node, a.low + c + d, a.high + c + d)
+
+    def _addend(self, most: int, *, large: bool) -> int:
+        return min(most, int(self.pick(most, most // 3 * 2, most // 2, 100) if large else self.pick(1, 2, 7, 9)))
+
+    def _element(self, name: str) -> Drawn:
+        """Draw an element of a buffer."""
+        buffer, low, high = self._scope.buffers[name]
+        fraction = self._scope.fractions.get(name, 0)
+        return Drawn(Load(name, tuple(self.index(one, self.integer(0, 2)) for one in buffer.shape)), low, high, fraction)
 
     def _unary(self, dtype: str, depth: int) -> Drawn:
         a = self.value(dtype, depth - 1)
@@ -326,6 +264,8 @@ class Expressions:
         op = self.pick("-", *(["~"] if whole else ["floor"]), *(["abs"] if signed else []))
         if self._folds(a.node):
             return a
+        if not self.integer(0, 19):
+            return Drawn(Unary("+", a.node), a.low, a.high, a.fraction)
         if op == "floor":
             low, high = a.low, a.high
         elif op == "abs":
@@ -355,6 +295,12 @@ class Expressions:
         return Drawn(Cast(dtype, a.node), a.low if inside else least, a.high if inside else most)
 
 
+def _biased(a: Drawn, divisor: int) -> Drawn:
+    """Return where a dividend and what is added to it lie, so that the quotient is rounded up."""
+    more = divisor - (1 if divisor > 0 else -1)
+    return Drawn(a.node, min(a.low, a.low + more), max(a.high, a.high + more))
+
+
 def _interval(op: str, a: Drawn, b: Drawn, dtype: str) -> tuple[int, int]:
     """Return where the exact results lie."""
     match op:
@@ -369,9 +315,9 @@ def _interval(op: str, a: Drawn, b: Drawn, dtype: str) -> tuple[int, int]:
             return min(a.low, b.low), min(a.high, b.high)
         case "max":
             return max(a.low, b.low), max(a.high, b.high)
-        case "//" | "truncdiv":
+        case "//" | "truncdiv" | "ceildiv":
             ends = [x // b.low for x in (a.low, a.high)]
-            spare = 1 if op == "truncdiv" else 0
+            spare = 0 if op == "//" else 1
             return min(ends), max(ends) + spare
         case "%" | "truncmod":
             most = abs(b.low) - 1

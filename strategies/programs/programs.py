@@ -4,16 +4,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mhc.programs import grammar
 from mhc.programs.arithmetic import Invalid
 from mhc.programs.evaluate import block_name, evaluate
 from mhc.programs.grammar import Assign, Buffer, Copy, Expr, For, If, Program, Statement, Store, Var, range_of
-from mhc.strategies.programs.expressions import Draw, Drawn, Expressions, Scope
+from mhc.strategies.programs.expressions import Expressions
+from mhc.strategies.programs.indices import Draw, Drawn, Scope
 from mhc.strategies.programs.tile_programs import draw_tiles
 
 _SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17)
 _DEPTH = 3
+_PLAINLY = ("serial", "unroll")
 _SMALL = 100  # floats hold these integers, and sums of a few
 
 
@@ -98,6 +101,12 @@ class _Builder:
         return self._pick(*_SIZES[:10]), self._pick(*_SIZES[:10])
 
     def _input(self, name: str) -> None:
+        alike = bool(self._buffers) and self._pick(False, False, True)  # a compiler may take one for the other
+        one = replace(self._buffers[0], name=name) if alike else self._new_input(name)
+        self._buffers.append(one)
+        self._scope.buffers[name] = (one, one.least, one.most)
+
+    def _new_input(self, name: str) -> Buffer:
         dtype = self._pick("int32", *self._features.dtypes)
         if dtype == "bool":
             low, high = 0, 1
@@ -105,12 +114,13 @@ class _Builder:
             low, high = -8, 8
         else:
             least, most = range_of(dtype)
-            low, high = self._pick((0, 9), (-20, 20), (0, 100), (least, most))
+            least, most = max(least, -(2**62)), min(most, 2**62)
+            ends = (least, least + 9), (most - 9, most)
+            low, high = self._pick(
+                (0, 9), (-20, 20), (0, 100), (least, most), (0, 9), (-20, 20), (0, 100), (least, most), *ends
+            )
             low, high = max(low, least), min(high, most)
-            low, high = max(low, -(2**62)), min(high, 2**62)
-        one = Buffer(name, self._shape(), dtype, least=low, most=high)
-        self._buffers.append(one)
-        self._scope.buffers[name] = (one, low, high)
+        return Buffer(name, self._shape(), dtype, least=low, most=high)
 
     def _grid(self) -> tuple[int, ...]:
         grid = self._pick((1,), (1,), (1,), (2,), (3,), (2, 3))
@@ -182,12 +192,13 @@ class _Builder:
 
     def _fill(self, output: Buffer, grid: tuple[int, ...]) -> list[Statement]:
         prefix = tuple(Var(block_name(axis)) for axis in range(len(grid))) if grid != (1,) else ()
-        statement, _ = self._nest(output, prefix, plain=self._pick(True, False))
+        statement, drawn = self._nest(output, prefix, plain=self._pick(True, False))
         statements = [statement]
         if self._threads == 1 and self._pick(
             False, False, False, True
         ):  # a second pass that changes what the first has written
-            statements.append(self._again(output, prefix))
+            alike = output.dtype in grammar.INTEGERS and self._pick(False, False, True)
+            statements.append(self._alike(output, prefix, drawn) if alike else self._again(output, prefix))
         return statements
 
     def _nest(self, buffer: Buffer, prefix: tuple[Expr, ...], *, plain: bool) -> tuple[Statement, Drawn]:
@@ -195,8 +206,7 @@ class _Builder:
         rest = buffer.shape[len(prefix) :]
         before = dict(self._scope.variables)
         kinds = [self._kind(buffer, size, innermost=axis == len(rest) - 1) for axis, size in enumerate(rest)]
-        plainly = ("serial", "unroll")
-        begins = [self._pick(0, 0, 0, 1, 3) if kind in plainly else 0 for kind in kinds]
+        begins = [self._begin(kind) for kind in kinds]
         names = [self._variable(begin, begin + size - 1) for begin, size in zip(begins, rest, strict=True)]
         at = [self._own(Var(name), begin, size, plain=plain) for name, begin, size in zip(names, begins, rest, strict=True)]
         readable = self._scope.buffers
@@ -204,15 +214,24 @@ class _Builder:
             self._scope.buffers = {name: one for name, one in readable.items() if one[0].scope != "local"}
         drawn = self._value(buffer.dtype)
         body: tuple[Statement, ...] = (Store(buffer.name, (*prefix, *at), drawn.node),)
-        if not plain and self._pick(False, True):
+        how = "always" if plain else self._pick("always", "or else", "always", "or else", "nested")
+        if how == "nested":  # some elements are not set
+            body = (If(self._expressions.condition(1), (If(self._expressions.condition(1), body),)),)
+        elif how == "or else":
             other = self._value(buffer.dtype)
-            body = (If(self._expressions.condition(2), body, (Store(buffer.name, (*prefix, *at), other.node),)),)
+            body = (If(self._expressions.test(2), body, (Store(buffer.name, (*prefix, *at), other.node),)),)
             low, high = min(drawn.low, other.low), max(drawn.high, other.high)
             drawn = Drawn(drawn.node, low, high, max(drawn.fraction, other.fraction))
         for name, begin, size, kind in reversed(list(zip(names, begins, rest, kinds, strict=True))):
             body = (self._loop(body, name, size, begin, kind),)
         self._scope.variables, self._scope.buffers = before, readable
         return body[0], drawn
+
+    def _begin(self, kind: str) -> int:
+        """Draw where a loop begins; a vectorised one above 0 is refused by all releases so far."""
+        if kind == "vectorized":
+            return int(self._pick(0, 0, 0, 0, 0, 0, 0, 1))
+        return int(self._pick(0, 0, 0, 1, 3)) if kind in _PLAINLY else 0
 
     def _kind(self, buffer: Buffer, size: int, *, innermost: bool) -> str:
         """Draw the kind of a loop that fills a buffer; a vector has a power of two of elements."""
@@ -258,11 +277,52 @@ class _Builder:
         self._scope.variables = before
         return self._loop((statement,), name, extent, 0, kind)
 
+    def _alike(self, output: Buffer, prefix: tuple[Expr, ...], drawn: Drawn) -> Statement:
+        """Draw a loop with two branches that look alike: they test an element that the first sets, or two buffers.
+
+        Args:
+            drawn: where the output's elements lie.
+        """
+        rest = output.shape[len(prefix) :]
+        before = dict(self._scope.variables)
+        extent = self._pick(1, 2, 3)
+        name = self._variable(0, extent - 1)
+        pairs = self._pairs()
+        if pairs and self._pick(False, True, True):
+            (one, low, high), two = self._pick(*pairs)
+            element = self._expressions.element(one)
+            tested = element, replace(element, buffer=two.name)
+            changed = tuple(self._expressions.index(size, 1) for size in rest)
+        else:
+            one, low, high = output, drawn.low, drawn.high
+            changed = tuple(grammar.Const(self._expressions.integer(0, size - 1)) for size in rest)
+            tested = (grammar.Load(output.name, (*prefix, *changed)),) * 2
+        bound = grammar.Const(self._expressions.integer(low, max(low, min(high, low + 40))), one.dtype)
+        op = self._pick("!=", "<", "==", ">=")
+        first = bound if one.dtype == output.dtype and self._pick(True, False) else self._value(output.dtype).node
+        other = tuple(self._expressions.index(size, 1) for size in rest)
+        stores = (
+            Store(output.name, (*prefix, *changed), first),
+            Store(output.name, (*prefix, *other), self._value(output.dtype).node),
+        )
+        body = tuple(If(grammar.Binary(op, at, bound), (store,)) for at, store in zip(tested, stores, strict=True))
+        self._scope.variables = before
+        return self._loop(body, name, extent, 0, self._pick(*(one for one in self._features.loops if one in _PLAINLY)))
+
+    def _pairs(self) -> list[tuple[tuple[Buffer, int, int], Buffer]]:
+        """Return the pairs of inputs of integers of one shape and dtype."""
+        inputs = [
+            one for one in self._scope.buffers.values() if one[0].scope == "global" and one[0].dtype in grammar.INTEGERS
+        ]
+        return [
+            (a, b[0]) for a in inputs for b in inputs if a is not b and (a[0].shape, a[0].dtype) == (b[0].shape, b[0].dtype)
+        ]
+
     def _guarded(self, index: str, statement: Statement) -> Statement:
         """Draw a condition around a statement, or one that divides inside of one that says that the divisor is not 0."""
         drawn = self._expressions.divisor() if self._pick(False, True) else None
         if drawn is None:
-            return If(self._expressions.condition(1), (statement,))
+            return If(self._expressions.test(1), (statement,))
         divisor, dtype = drawn
         is_some = grammar.Binary("!=", divisor, grammar.Const(0, dtype))
         later = grammar.Binary(">", Var(index), grammar.Const(0))

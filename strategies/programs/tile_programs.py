@@ -28,7 +28,8 @@ from mhc.programs.grammar import (
     range_of,
 )
 from mhc.programs.tiles import GEMM_DTYPES
-from mhc.strategies.programs.expressions import Draw, Expressions, Scope
+from mhc.strategies.programs.expressions import Expressions
+from mhc.strategies.programs.indices import Draw, Scope
 
 _THREADS = (32, 128, 64, 96, 256)
 _SIZES = (4, 1, 2, 3, 5, 7, 8, 12, 16, 17, 24, 31, 32, 33, 48, 64, 65)

@@ -11,7 +11,7 @@ from mhc.programs.grammar import INTEGERS, range_of
 from mhc.programs.triton.evaluate import Machine, inputs_of
 from mhc.programs.triton.grammar import FLOATS, Atomic, Buffer, Load, Op, Statement, Store, TritonProgram
 from mhc.programs.triton.values import Value
-from mhc.strategies.programs.expressions import Draw
+from mhc.strategies.programs.indices import Draw
 
 _SHAPES = ((4,), (1,), (2,), (8,), (16,), (32,), (64,), (2, 4), (4, 4), (8, 2), (1, 8), (16, 16), (2, 2, 4), (4, 1, 2))
 _ATOMIC = ("int32", "uint32", "int64", "uint64")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mhc.programs.triton.edits import tidy
 from mhc.programs.triton.grammar import TritonProgram
-from mhc.strategies.programs.expressions import Draw
+from mhc.strategies.programs.indices import Draw
 from mhc.strategies.programs.triton_blocks import Blocks
 from mhc.strategies.programs.triton_statements import Statements
 

@@ -51,6 +51,11 @@ def ints(op: str, a: int, b: int, dtype: str = "int32") -> float:
         ("truncdiv", -7, 2, -3),
         ("truncmod", -7, 4, -3),
         ("truncmod", 7, -4, 3),
+        ("ceildiv", 7, 3, 3),
+        ("ceildiv", -7, 3, -2),
+        ("ceildiv", 7, -3, -2),
+        ("ceildiv", -7, -3, 3),
+        ("ceildiv", 6, -3, -2),
         ("min", -1, 2, -1),
         ("max", -1, 2, 2),
         ("&", 12, 10, 8),
@@ -80,7 +85,33 @@ def test_a_comparison_gives_a_bool(op: str, wanted: int) -> None:
     assert of(Binary(op, a, b), "bool")[0] == wanted
 
 
+@pytest.mark.parametrize(
+    ("a", "by", "dtype", "wanted"),
+    [
+        (1, 31, "int32", -(2**31)),
+        (3, 31, "int32", -(2**31)),
+        (5, 7, "int8", -128),
+        (3, 7, "uint8", 128),
+        (1, 4, "int32", 16),
+    ],
+)
+def test_a_constant_shifted_by_a_constant_wraps_around(a: int, by: int, dtype: str, wanted: int) -> None:
+    assert ints("<<", a, by, dtype) == wanted
+
+
+def test_an_integer_is_a_condition_of_an_if_where_it_is_not_0() -> None:
+    branch = If(Binary("-", I, Const(1)), (Store("y", (I,), Const(7)),), (Store("y", (I,), Const(8)),))
+    assert evaluate(whole((For("serial", "i", 4, (branch,)),)))["y"].tolist() == [7, 8, 7, 7]
+
+
+def test_a_vectorised_loop_may_begin_above_0() -> None:
+    store = Store("y", (I,), Binary("*", I, Const(2)))
+    assert evaluate(whole((For("vectorized", "i", 2, (store,), begin=2),)))["y"].tolist()[2:] == [4, 6]
+
+
 def test_unary_operations() -> None:
+    assert of(Unary("+", Binary("-", I, Const(2)))) == [-2, -1, 0, 1]
+    assert of(Unary("~", Binary("<", I, Const(2))), "bool") == [0, 0, 1, 1]
     assert of(Unary("-", I)) == [0, -1, -2, -3]
     assert of(Unary("~", I)) == [-1, -2, -3, -4]
     assert of(Unary("abs", Binary("-", I, Const(2)))) == [2, 1, 0, 1]
@@ -146,6 +177,12 @@ def test_each_block_has_its_index_and_its_own_temporary_buffers() -> None:
         (Load("x", (Const(-1),)), "int32", "no element -1"),
         (Load("x", (I, I)), "int32", "1 axes"),
         (Binary("//", Const(1), Const(0)), "int32", "division by 0"),
+        (Binary("ceildiv", Const(1), Const(0)), "int32", "division by 0"),
+        (Binary("ceildiv", Const(2**31 - 2), Const(4)), "int32", "overflows int32"),
+        (Binary("ceildiv", Const(-(2**31) + 1), Const(-4)), "int32", "overflows int32"),
+        (Binary("ceildiv", Const(250, "uint8"), Const(7, "uint8")), "uint8", "overflows uint8"),
+        (Binary("<<", Const(1.0, "float32"), Const(1.0, "float32")), "float32", "<< of float32"),
+        (Binary("<<", Binary("+", I, Const(1)), Const(31)), "int32", "overflows"),
         (Binary("+", Const(2**31 - 1), Const(1)), "int32", "overflows"),
         (Binary("-", Const(-(2**31)), Const(1)), "int32", "overflows"),
         (Binary("<<", Const(1), Const(32)), "int32", "shift by 32"),
@@ -181,16 +218,17 @@ def test_statements_without_a_meaning_are_invalid() -> None:
         evaluate(whole((Store("x", (Const(0),), Const(1)),), x))
     with pytest.raises(Invalid, match="without an iteration"):
         evaluate(whole((For("serial", "i", 0, ()),)))
-    for kind in ("Parallel", "vectorized"):
-        with pytest.raises(Invalid, match="begin at 0"):
-            evaluate(whole((For(kind, "i", 2, (Store("y", (I,), I),), begin=1),)))
+    with pytest.raises(Invalid, match="begin at 0"):
+        evaluate(whole((For("Parallel", "i", 2, (Store("y", (I,), I),), begin=1),)))
     local = Buffer("a", (4,), "int32", scope="local")
     with pytest.raises(Invalid, match="local buffer"):
         evaluate(whole((For("Parallel", "i", 2, (Store("a", (I,), I),)),), local))
     with pytest.raises(Invalid, match="without a body"):
         evaluate(whole((If(Const(1, "bool"), ()),)))
+    with pytest.raises(Invalid, match="condition of float32"):
+        evaluate(whole((If(Const(1.0, "float32"), (Store("y", (Const(0),), Const(1)),)),)))
     with pytest.raises(Invalid, match="condition of int32"):
-        evaluate(whole((If(Const(1), (Store("y", (Const(0),), Const(1)),)),)))
+        of(Select(Const(1), I, I))
     with pytest.raises(Invalid, match="nobody wrote"):
         evaluate(whole((Store("y", (Const(0),), Load("y", (Const(1),))),)))
     with pytest.raises(Invalid, match="steps"):

@@ -23,6 +23,7 @@ from mhc.programs.grammar import (
     Fill,
     For,
     Gemm,
+    If,
     Load,
     Program,
     Reduce,
@@ -90,6 +91,13 @@ def test_expressions_agree(tmp_path: Path) -> None:
     values: list[tuple[Expr, str]] = [
         (Unary("-", I), "int32"),
         (Unary("~", Cast("uint8", I)), "uint8"),
+        (Unary("~", Binary("<", I, Const(2))), "bool"),
+        (Unary("+", Cast("uint8", I)), "uint8"),
+        (Unary("+", Cast("float32", I)), "float32"),
+        (Binary("<<", Const(3), Const(31)), "int32"),
+        (Binary("<<", Const(1, "int8"), Const(7, "int8")), "int8"),
+        (Binary("<<", Const(1, "int64"), Const(63, "int64")), "int64"),
+        *((Binary("ceildiv", Binary("-", I, Const(2)), Const(by)), "int32") for by in (1, 2, 3, -1, -2, -3)),
         (Unary("abs", Binary("-", I, Const(3))), "int32"),
         (Unary("floor", Binary("/", Cast("float16", Binary("-", I, Const(3))), Const(2.0, "float16"))), "float16"),
         (Cast("int8", Binary("/", Cast("float32", Binary("-", I, Const(3))), Const(2.0, "float32"))), "int8"),
@@ -106,6 +114,13 @@ def test_expressions_agree(tmp_path: Path) -> None:
         ),
     ]
     assert_agreement([loop(value, dtype) for value, dtype in values], tmp_path)
+
+
+def test_branches_on_integers_and_vectors_above_0_agree(tmp_path: Path) -> None:
+    branch = If(Load("x", (I,)), (Store("y", (I,), Const(7)),), (Store("y", (I,), Const(8)),))
+    x, y = Buffer("x", (5,), "int32", most=1), Buffer("y", (5,), "int32", written=True)
+    loops: list[Statement] = [For("serial", "i", 5, (branch,)), For("vectorized", "i", 2, (Store("y", (I,), I),), begin=1)]
+    assert_agreement([Program(buffers=(x, y), body=(one,)) for one in loops], tmp_path)
 
 
 def tiles(*body: Statement, shape: tuple[int, ...] = (2, 3), more: tuple[Buffer, ...] = (), last: str = "f") -> Program:
@@ -172,6 +187,9 @@ def test_what_has_no_one_meaning_is_refused_here_too(tmp_path: Path) -> None:
         (Binary("%", Const(-(2**31)), Binary("-", I, Const(1))), "int32", "a division overflows"),
         (Binary("<<", Const(1), Binary("*", I, Const(8))), "int32", "a shift by too much"),
         (Binary("<<", Const(-1), I), "int32", "<< overflows"),
+        (Binary("<<", Const(-1), Const(1)), "int32", "<< of a negative constant"),
+        (Binary("<<", Const(1), Const(32)), "int32", "a shift by too much"),
+        (Binary("ceildiv", Const(2**31 - 2), Binary("+", I, Const(4))), "int32", "ceildiv overflows"),
         (Cast("uint8", Binary("*", Cast("float32", I), Const(100.0, "float32"))), "uint8", "a float that is no uint8"),
         (Load("x", (Binary("+", I, Const(1)),)), "int32", "an index out of bounds"),
         (Load("x", (Binary("-", I, Const(1)),)), "int32", "an index out of bounds"),

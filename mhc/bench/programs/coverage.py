@@ -114,7 +114,7 @@ def _of(node: Any, program: Program) -> Iterator[str]:
             yield f"constant {node.dtype}"
         case grammar.For():
             yield f"loop {node.kind}"
-            if node.begin:
+            if node.begin and node.kind != "vectorized":  # a reported bug of all releases, so that none is judged
                 yield f"loop {node.kind} from above 0"
             if node.kind == "Pipelined":
                 yield f"stages {node.stages}"
@@ -158,7 +158,8 @@ def _pairs() -> dict[str, tuple[str, ...]]:
     """Return the productions that are pairs of an operation and a dtype or of two dtypes, by group."""
     binary = [(op, dtype) for op in grammar.ARITHMETIC for dtype in grammar.DTYPES if _is_defined(op, dtype)]
     binary += [(op, dtype) for op in grammar.COMPARISONS for dtype in grammar.DTYPES if dtype != "bool"]
-    unary = [("-", one) for one in (*grammar.INTEGERS, *grammar.FLOATS)] + [("~", one) for one in grammar.INTEGERS]
+    unary = [(op, one) for op in ("-", "+") for one in (*grammar.INTEGERS, *grammar.FLOATS)]
+    unary += [("~", one) for one in grammar.INTEGERS]
     unary += [("abs", one) for one in (*grammar.SIGNED, *grammar.FLOATS)] + [("floor", one) for one in grammar.FLOATS]
     casts = [(a, b) for a, b in itertools.permutations(grammar.DTYPES, 2)]
     bits = [(a, b) for a, b in itertools.permutations((*grammar.INTEGERS, *grammar.FLOATS), 2) if bits_of(a) == bits_of(b)]
@@ -210,7 +211,7 @@ def _singles() -> dict[str, tuple[str, ...]]:
     }
 
 
-_UNARY = ("-", "~", "not", "abs", "floor")
+_UNARY = ("-", "+", "~", "not", "abs", "floor")
 SINGLES: Mapping[str, tuple[str, ...]] = MappingProxyType(_singles())
 PAIRS: Mapping[str, tuple[str, ...]] = MappingProxyType(_pairs())
 

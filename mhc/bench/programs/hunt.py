@@ -92,23 +92,34 @@ def rounds(target: str, programs: int, seed: int) -> list[Round]:
 
 def right(one: Round) -> Lowered:
     """Draw a round in a process of its own, and return the programs that the target gets right."""
-    _warm(one.target)
+    found: Lowered | None = forked(one.target, _right, TARGETS[one.target], one)
+    # where a program ends the process, none of the round counts
+    return Lowered(name=one.name, programs=[], drawn=ROUND, wrong=ROUND) if found is None else found
+
+
+def forked(target: str, function: Callable[..., Any], *arguments: Any, limit: float | None = None) -> Any:
+    """Return what a function returns, called in a process that is forked after the target is warm; None where it ends.
+
+    Args:
+        limit: seconds, after which the process is ended.
+    """
+    _warm(target)
     here, there = _FORK.Pipe(duplex=False)
-    process = _FORK.Process(target=_ending, args=(_send_right, there, TARGETS[one.target], one), daemon=True)
+    process = _FORK.Process(target=_ending, args=(_send, there, function, *arguments), daemon=True)
     process.start()
     there.close()
     try:
-        found: Lowered = here.recv()
-    except EOFError:  # a program ends the process, and none of the round counts
-        return Lowered(name=one.name, programs=[], drawn=ROUND, wrong=ROUND)
+        return here.recv() if here.poll(limit) else None
+    except EOFError:
+        return None
     finally:
+        process.kill()
         process.join()
         here.close()
-    return found
 
 
-def _send_right(connection: Connection, target: ProgramTarget, one: Round) -> None:
-    connection.send(_right(target, one))
+def _send(connection: Connection, function: Callable[..., Any], *arguments: Any) -> None:
+    connection.send(function(*arguments))
 
 
 def _right(target: ProgramTarget, one: Round) -> Lowered:

@@ -1,0 +1,144 @@
+"""Draws indices within a size, and what all expressions are drawn with."""
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from mhc.programs.grammar import Binary, Buffer, Const, Expr, Load, Select, Var
+
+Draw = Callable[[st.SearchStrategy[Any]], Any]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """An expression, the integers between which its values lie, and how many binary digits they have after the point."""
+
+    node: Expr
+    low: int
+    high: int
+    fraction: int = 0
+
+    def within(self, low: int, high: int) -> bool:
+        """Return whether all its values lie there."""
+        return low <= self.low and self.high <= high
+
+
+@dataclass
+class Scope:
+    """What an expression may read.
+
+    Attributes:
+        dtypes: that the program may use. variables: indices of loops and blocks with their least and largest value.
+        buffers: those whose elements are all written, with the interval of their values. scalars: those made by
+            `T.alloc_var` that are set. fractions: binary digits after the point, of buffers and scalars that have any.
+    """
+
+    dtypes: Sequence[str]
+    variables: dict[str, tuple[int, int]] = field(default_factory=dict)
+    buffers: dict[str, tuple[Buffer, int, int]] = field(default_factory=dict)
+    scalars: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    fractions: dict[str, int] = field(default_factory=dict)
+
+
+@functools.cache
+def _integers(low: int, high: int) -> st.SearchStrategy[int]:
+    """Return the strategy of an interval; to make one anew for each draw takes most of the time of drawing."""
+    return st.integers(low, high)
+
+
+class Indices:
+    """Draws indices in a scope."""
+
+    def __init__(self, draw: Draw, scope: Scope) -> None:
+        self._draw, self._scope = draw, scope
+
+    def pick(self, *options: Any) -> Any:
+        """Draw one of the options; the first is the simplest."""
+        return options[self.integer(0, len(options) - 1)]
+
+    def integer(self, low: int, high: int) -> int:
+        """Draw an integer."""
+        number: int = self._draw(_integers(low, high))
+        return number
+
+    def index(self, size: int, depth: int = 2) -> Expr:
+        """Draw an int32 expression whose values are in 0..size - 1."""
+        drawn = self._affine(depth)
+        how = self.pick("fit", "modulo", "modulo", "clamp", "select")
+        if drawn.within(0, size - 1) and how == "fit":
+            return drawn.node
+        width = drawn.high - drawn.low
+        if how == "fit" and width < size:
+            return self._plus(drawn.node, -drawn.low + self.integer(0, size - 1 - width))
+        if how == "clamp":
+            clamped = drawn.node if drawn.low >= 0 else Binary("max", drawn.node, Const(0))
+            return clamped if drawn.high < size else Binary("min", clamped, Const(size - 1))
+        if how == "select" and self._scope.variables:
+            name = self.pick(*self._scope.variables)
+            inside = Binary("and", Binary(">=", drawn.node, Const(0)), Binary("<", drawn.node, Const(size)))
+            low, high = self._scope.variables[name]
+            other = Var(name) if low >= 0 and high < size else Const(self.integer(0, size - 1))
+            return Select(inside, drawn.node, other)
+        node = drawn.node
+        if not self.integer(0, 7):  # a remainder of a remainder, which the outer divisor may not divide
+            node = Binary("%", node, Const(size + self.integer(1, 5)))
+        return Binary("%", node, Const(size))
+
+    def _plus(self, node: Expr, amount: int) -> Expr:
+        if amount == 0:
+            return node
+        return Binary("+", node, Const(amount)) if amount > 0 else Binary("-", node, Const(-amount))
+
+    def _affine(self, depth: int) -> Drawn:
+        """Draw sums, differences, multiples, quotients and remainders of indices and constants."""
+        names = list(self._scope.variables)
+        if depth == 0 or not names:
+            options = [*(("var", one) for one in names), ("const", ""), *(("load", one) for one in self._integers())]
+            kind, name = self.pick(*options)
+            if kind == "var":
+                return Drawn(Var(name), *self._scope.variables[name])
+            if kind == "load":
+                buffer, low, high = self._scope.buffers[name]
+                return Drawn(Load(name, tuple(Const(self.integer(0, one - 1)) for one in buffer.shape)), low, high)
+            value = self.integer(0, 9)
+            return Drawn(Const(value), value, value)
+        a = self._affine(depth - 1)
+        how = self.pick("plain", "+", "-", "from", "*", "//", "%", "sum", "minmax", "ceildiv")
+        match how:
+            case "+" | "-":
+                c = self.integer(1, 9)
+                c = c if how == "+" else -c
+                return Drawn(self._plus(a.node, c), a.low + c, a.high + c)
+            case "from":
+                c = self.integer(0, 17)
+                return Drawn(Binary("-", Const(c), a.node), c - a.high, c - a.low)
+            case "*":
+                k = self.pick(2, 3, -1, 4, 5, -2, 7, 8, -3)
+                ends = sorted((a.low * k, a.high * k))
+                return Drawn(Binary("*", a.node, Const(k)), ends[0], ends[1])
+            case "ceildiv":
+                d = self.pick(2, 3, 4, 5, 7, 8, 16)
+                return Drawn(Binary("ceildiv", a.node, Const(d)), -(-a.low // d), -(-a.high // d))
+            case "//" | "%":
+                d = self.pick(2, 3, 4, 5, 7, 8, 16, -2, -3)
+                ends = sorted((a.low // d, a.high // d))
+                if how == "//":
+                    return Drawn(Binary("//", a.node, Const(d)), ends[0], ends[1])
+                low, high = (a.low % d, a.high % d) if ends[0] == ends[1] else (0, d - 1) if d > 0 else (d + 1, 0)
+                return Drawn(Binary("%", a.node, Const(d)), low, high)
+            case "sum":
+                b, minus = self._affine(depth - 1), self.pick(False, True)
+                low, high = (a.low - b.high, a.high - b.low) if minus else (a.low + b.low, a.high + b.high)
+                return Drawn(Binary("-" if minus else "+", a.node, b.node), low, high)
+            case "minmax":
+                c, op = self.integer(-3, 9), self.pick("min", "max")
+                meet = min if op == "min" else max
+                return Drawn(Binary(op, a.node, Const(c)), meet(a.low, c), meet(a.high, c))
+        return a
+
+    def _integers(self) -> list[str]:
+        """Return the buffers of small int32 values."""
+        return [name for name, (one, low, high) in self._scope.buffers.items() if one.dtype == "int32" and high - low < 64]
