@@ -48,6 +48,11 @@ def render(program: Program, kernel: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
+def expression_text(node: Expr, program: Program) -> str:
+    """Return the text of an expression of a program."""
+    return _Text(program).expression(node)
+
+
 def _tuple(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 

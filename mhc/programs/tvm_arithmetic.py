@@ -40,7 +40,7 @@ def lower(program: Program) -> str:
     Raises:
         CompileError: TVM refuses one.
     """
-    machine = _Rewritten(program)
+    machine = Rewritten(program)
     machine.block(program.body)
     return "\n".join(machine.lines) + "\n"
 
@@ -54,30 +54,30 @@ def prepare(
 
 def _run(program: Program) -> dict[str, np.ndarray[Any, Any]]:
     try:
-        return evaluate(program, machine=_Rewritten)
+        return evaluate(program, machine=Rewritten)
     except (arithmetic.Invalid, ZeroDivisionError) as error:  # the program is valid, so what was made of it is not
         raise CompileError("run", str(error)) from error
 
 
-class _Rewritten(Machine):
+class Rewritten(Machine):
     """Makes Python functions of a program's nodes, and of integer expressions after TVM has rewritten them."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.lines: list[str] = []
-        self._ranges = {block_name(axis): (0, extent) for axis, extent in enumerate(program.grid)}
+        self.ranges = {block_name(axis): (0, extent) for axis, extent in enumerate(program.grid)}
 
     def _loop(self, node: grammar.For) -> _Run:
-        around = self._ranges
-        self._ranges = {**around, node.var: (node.begin, node.extent)}
+        around = self.ranges
+        self.ranges = {**around, node.var: (node.begin, node.extent)}
         run = super()._loop(node)
-        self._ranges = around
+        self.ranges = around
         return run
 
     def expression(self, node: Expr) -> _Run:
         if isinstance(node, _LEAVES) or not self._is_integral(node):
             return super().expression(node)
-        return self._rewritten(node, lambda terms, term: _simplified(terms, term, proves=self._dtype(node) == "bool"))
+        return self.rewritten(node, lambda terms, term: _simplified(terms, term, proves=self._dtype(node) == "bool"))
 
     def place(self, name: str, at: Sequence[Expr]) -> Callable[[_Env], int]:
         buffer = self._buffers[name]
@@ -86,7 +86,7 @@ class _Rewritten(Machine):
             flat = grammar.Binary("+", grammar.Binary("*", flat, grammar.Const(size)), index)
         if isinstance(flat, _LEAVES) or not self._is_integral(flat):
             return super().place(name, at)
-        return self._rewritten(flat, _iter_map, buffer.size)
+        return self.rewritten(flat, _iter_map, buffer.size)
 
     def _is_integral(self, node: Expr) -> bool:
         """Return whether TVM's arithmetic may rewrite an expression: all of it but its loads is of integers and bool."""
@@ -94,13 +94,13 @@ class _Rewritten(Machine):
             return False
         return isinstance(node, grammar.Load) or all(map(self._is_integral, _operands(node)))
 
-    def _rewritten(self, node: Expr, rewrite: Callable[["_Terms", Term], Term], size: int = 0) -> _Run:
+    def rewritten(self, node: Expr, rewrite: Callable[["_Terms", Term], Term], size: int = 0) -> _Run:
         """Return what computes an expression after a rewriting.
 
         Args:
             size: of the buffer that it is an index of: a value that is none is invalid.
         """
-        terms = _Terms(self._ranges, self._dtype)
+        terms = _Terms(self.ranges, self._dtype)
         try:
             term = terms.term(node)
             after = rewrite(terms, term)

@@ -6,7 +6,7 @@ from typing import Any
 
 from mhc.programs import arithmetic, grammar
 from mhc.programs.compile_error import CompileError
-from mhc.programs.evaluate import Machine, block_name, evaluate
+from mhc.programs.evaluate import Machine, evaluate
 from mhc.programs.grammar import Expr, Program
 from mhc.programs.tvm_arithmetic import Rewritten
 
@@ -43,8 +43,11 @@ def wrong_rewriting(program: Program) -> WrongRewriting | None:
         def rewritten(self, node: Expr, rewrite: Callable[[Any, Any], Any], size: int = 0) -> _Run:
             run, right = super().rewritten(node, rewrite), plain.expression(node)
             leaves = dict.fromkeys(one for one in grammar.walk(node) if isinstance(one, (grammar.Var, grammar.Load)))
+            variables = [one.name for one in leaves if isinstance(one, grammar.Var)]
             values = {one: plain.expression(one) for one in leaves}
-            ranges = dict(self.ranges)
+            ranges = {
+                one.name: self.ranges[one.name] for one in leaves if isinstance(one, grammar.Var) and one.name in self.ranges
+            }
 
             def watched(memory: dict[str, Any]) -> Any:
                 value, got = right(memory), run(memory)
@@ -53,9 +56,13 @@ def wrong_rewriting(program: Program) -> WrongRewriting | None:
                         WrongRewriting(
                             expression=node,
                             is_index=size > 0,
-                            ranges={one.name: ranges[one.name] for one in leaves if isinstance(one, grammar.Var)},
+                            ranges={
+                                one.name: ranges[one.name]
+                                for one in leaves
+                                if isinstance(one, grammar.Var) and one.name in ranges
+                            },
                             at={one: int(value_of(memory)) for one, value_of in values.items()},
-                            dtypes={one: plain.dtype(one) for one in leaves},
+                            dtypes={one: grammar.dtype_of(one, program) for one in leaves},
                             right=int(value),
                             got=int(got),
                         )

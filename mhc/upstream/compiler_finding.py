@@ -11,11 +11,14 @@ from mhc.fuzz.findings.finding import Finding
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.oracles.verdict import Status
 from mhc.programs.drawn_program import DrawnProgram
+from mhc.programs.grammar import Program
 from mhc.programs.languages import AnyProgram, language_of
 from mhc.programs.minimise import simpler
 from mhc.programs.targets import ProgramTarget
 from mhc.upstream.declared import Symptom, export_program
+from mhc.upstream.issue.text import write
 from mhc.upstream.program_file import Form, form_of
+from mhc.upstream.tvm_alone import write_tvm_alone
 from mhc.upstream.verify import ExportError, Outcome, first_on_path
 
 _TRIED = 30  # of each step
@@ -43,7 +46,7 @@ def export_compiler_finding(found: Finding, target: ProgramTarget, spec: str, fo
             _written(place, function, one, target, form)
             for function, one in (("program", program), ("one_step_simpler", passing))
         ]
-        return export_program(
+        outcomes = export_program(
             files[0],
             files[1:],
             symptom,
@@ -53,6 +56,12 @@ def export_compiler_finding(found: Finding, target: ProgramTarget, spec: str, fo
             variables=form.variables,
             folder=folder,
         )
+        if isinstance(program, Program) and found.fingerprint.oracle == EVALUATOR:
+            section = write_tvm_alone(program, folder)
+            if section:
+                (folder / "tvm.md").write_text(section, encoding="utf-8")
+                write(folder)
+        return outcomes
 
 
 def _written(place: Path, function: str, program: AnyProgram, target: ProgramTarget, form: Form) -> str:

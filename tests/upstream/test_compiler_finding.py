@@ -20,6 +20,7 @@ from mhc.upstream import declared
 from mhc.upstream.compiler_finding import export_compiler_finding, symptom_of
 from mhc.upstream.declared import text
 from mhc.upstream.program_file import form_of
+from mhc.upstream.tvm_alone import write_tvm_alone
 from mhc.upstream.verify import ExportError, run
 from tests.support.needs import needs_tilelang
 
@@ -126,6 +127,22 @@ def test_a_program_that_does_not_compile_shows_it_by_itself(
     outcome = run(repro)
     assert outcome.reproduced, outcome.output
     assert seen in outcome.values
+
+
+@pytest.mark.slow
+def test_an_index_that_tvm_alone_gets_wrong_has_a_program_of_tvm(tmp_path: Path) -> None:
+    section = write_tvm_alone(LOST, tmp_path)
+    assert "(0 - i) % 4 at i = 3: expected 1, actual 0" in section
+    assert run(tmp_path / "tvm.py").reproduced
+    right = (tmp_path / "tvm.py").read_text(encoding="utf-8").replace("Surjective", "Bijective")
+    (tmp_path / "right.py").write_text(right, encoding="utf-8")
+    assert run(tmp_path / "right.py").healed
+
+
+@needs_tilelang
+def test_a_program_whose_arithmetic_is_right_has_none(tmp_path: Path) -> None:
+    assert write_tvm_alone(REFUSED, tmp_path) == ""
+    assert not list(tmp_path.iterdir())
 
 
 @needs_tilelang

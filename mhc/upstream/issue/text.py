@@ -14,7 +14,7 @@ REPOSITORIES = {
 }
 """The repositories that take reports on a DSL, its own first."""
 
-SECTIONS = {"matrix": "Versions", "attribution": "Attribution", "duplicates": "Known issues"}
+SECTIONS = {"tvm": "TVM alone", "matrix": "Versions", "attribution": "Attribution", "duplicates": "Known issues"}
 """Files beside the issue, `NAME.md`, and the headings under which their text goes into it."""
 
 PORTED = "repro-{}.py"
@@ -23,6 +23,7 @@ PORTED = "repro-{}.py"
 _CLASSES = {"value": "wrong value", "class": "wrong NaN or infinity", "all zero": "all zeros"}
 _SILENT = {*_CLASSES, "wrong value", "race", "hang"}
 """Symptoms of a program that compiles; with others the compiler refuses a valid program, or crashes."""
+# what a section says before it is written; one that is not here is left out then
 _NOT_YET = {
     "matrix": "Not run on other releases yet.",
     "attribution": "Not run under other settings yet: the program is the first suspect.",
@@ -86,7 +87,8 @@ def compose(folder: Path) -> str:
     ]
     for name, heading in SECTIONS.items():
         path = folder / f"{name}.md"
-        lines += ["", f"## {heading}", "", path.read_text(encoding="utf-8").rstrip() if path.is_file() else _NOT_YET[name]]
+        text = path.read_text(encoding="utf-8").rstrip() if path.is_file() else _NOT_YET.get(name)
+        lines += ["", f"## {heading}", "", text] if text else []
     if facts["source"]:
         lines += ["", "## Generated code", "", "```c", facts["source"].rstrip(), "```"]
     if not _reasons_not_to_file(folder, document):
