@@ -158,7 +158,8 @@ def values(program: Program) -> Iterator[Program]:
             yield _with_buffer(program, number, dtype="int32")
             yield _all_in_int32(program, one.dtype)
         for least, most in ((0, 9), (0, 1), (0, one.most), (max(one.least, -9), min(one.most, 9))):
-            if not one.written and one.scope == "global" and abs(least) + abs(most) < abs(one.least) + abs(one.most):
+            nearer = least <= most and abs(least) + abs(most) < abs(one.least) + abs(one.most)
+            if not one.written and one.scope == "global" and nearer:
                 yield _with_buffer(program, number, least=least, most=most)
     if program.seed:
         yield replace(program, seed=0)

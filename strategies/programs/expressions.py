@@ -168,7 +168,7 @@ class Expressions(Indices):
     def _binary(self, dtype: str, depth: int, op: str) -> Drawn:
         a = self.value(dtype, depth - 1)
         divides = op in {"//", "%", "truncdiv", "truncmod", "ceildiv"}
-        b = self._divisor(dtype) if divides else self.value(dtype, self.pick(0, depth - 1))
+        b = self._divisor(dtype, op) if divides else self.value(dtype, self.pick(0, depth - 1))
         if self.pick(False, True) and not divides:
             a, b = b, a
         if self._folds(a.node, b.node):
@@ -212,9 +212,10 @@ class Expressions(Indices):
         """Return whether to leave out an operation of constants, which the front end folds: nine of ten are."""
         return all(isinstance(one, Const) for one in nodes) and bool(self.integer(0, 9))
 
-    def _divisor(self, dtype: str) -> Drawn:
+    def _divisor(self, dtype: str, op: str) -> Drawn:
         least, _ = range_of(dtype)
-        value = self.pick(2, 3, 4, 5, 7, 8, 16, 100, *((-2, -3) if least else ()))
+        below = (-2, -3, -4, -7) if op == "ceildiv" else (-2, -3)
+        value = self.pick(2, 3, 4, 5, 7, 8, 16, 100, *(below if least else ()))
         return Drawn(Const(value, dtype), value, value)
 
     def _shift(self, dtype: str, depth: int) -> Drawn:
@@ -241,11 +242,14 @@ class Expressions(Indices):
         """Draw two constants added to a value, each sum of which fits, as their own need not."""
         near = [name for name, (one, _, high) in self._scope.buffers.items() if one.dtype == dtype and high < 0]
         a = self._leaf(dtype) if not near else self._element(self.pick(*near))
-        most = range_of(dtype)[1]
-        c = self._addend(max(0, min(most, most - a.high)), large=bool(near))
-        d = self._addend(max(0, min(most, most - a.high - c)), large=bool(near))
         if self._folds(a.node):
             return a
+        least, most = range_of(dtype)
+        if not near and least and self.pick(False, True):
+            end = -self.pick(1, 3, 10, 100)
+            a = Drawn(Binary("min", a.node, Const(end, dtype)), min(a.low, end), min(a.high, end))
+        c = self._addend(max(0, min(most, most - a.high)), large=a.high < 0)
+        d = self._addend(max(0, min(most, most - a.high - c)), large=a.high < 0)
         node = Binary("+", Binary("+", a.node, Const(c, dtype)), Const(d, dtype))
         return Drawn(node, a.low + c + d, a.high + c + d)
 

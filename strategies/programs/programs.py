@@ -197,7 +197,7 @@ class _Builder:
         if self._threads == 1 and self._pick(
             False, False, False, True
         ):  # a second pass that changes what the first has written
-            alike = output.dtype in grammar.INTEGERS and self._pick(False, False, True)
+            alike = output.dtype in grammar.INTEGERS and self._pick(False, True)
             statements.append(self._alike(output, prefix, drawn) if alike else self._again(output, prefix))
         return statements
 

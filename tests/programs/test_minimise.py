@@ -95,3 +95,14 @@ def test_it_stops_at_its_limits() -> None:
 def test_tidy_leaves_out_what_is_not_named() -> None:
     store = For("serial", "j", 4, (Store("z", (J,), Load("w", (J,))),))
     assert [one.name for one in tidy(Program(buffers=BIG.buffers, body=(store,))).buffers] == ["w", "z"]
+
+
+@pytest.mark.parametrize("ends", [(-(2**31), -(2**31) + 9), (2**31 - 10, 2**31 - 1)])
+def test_values_of_an_input_that_lie_near_an_end_keep_an_interval(ends: tuple[int, int]) -> None:
+    least, most = ends
+    program = Program(
+        buffers=(Buffer("x", (4,), "int32", least=least, most=most), Buffer("y", (4,), "int32", written=True)),
+        body=(For("serial", "i", 4, (Store("y", (Var("i"),), Load("x", (Var("i"),))),)),),
+    )
+    small = search(program, lambda one: one.buffers[0].least != 0)
+    assert all(one.least <= one.most for one in small.buffers)

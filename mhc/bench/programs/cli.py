@@ -1,36 +1,49 @@
 """The verb `programs` of `python -m mhc.bench`: two evaluators, planted faults, and what is drawn for each target."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from mhc.bench import verbs
-from mhc.bench.programs import report
+from mhc.bench.programs import report, tracker_report
 from mhc.bench.programs.coverage import PROGRAMS, Covered, Drawn, cover
 from mhc.bench.programs.evaluators import Compared, chunks, compare
 from mhc.bench.programs.faults import FAULTS
 from mhc.bench.programs.hunt import Hunted, Lowered, hunt, right, rounds
+from mhc.bench.programs.tracker import in_release, track
+from mhc.bench.programs.tracker_bugs import REPORTED, C
 from mhc.bench.state import Results
 from mhc.programs.targets import TARGETS, target_named
 from mhc.strategies.rounds import ROUND
 
 RESULTS = verbs.RESULTS / "programs-teeth.md"
+TRACKER_RESULTS = verbs.RESULTS / "programs-tracker.md"
 PARTS = ("evaluators", "faults", "coverage")
+TRACKER = "tracker"
+"""A part that is given alone: it has a page of its own."""
 _TARGETS = ("tilelang-to-c", "tilelang-for-sm_90", "tilelang-arithmetic", "plain-c")
 _MORE = {"plain-c": 10}
 """How many times as many programs a target gets that is cheap."""
-_FIRST = {"plain-c": 4_000, "tilelang-to-c": 8_000, "coverage": 12_000, "evaluators": 200_000}
+_FIRST = {"plain-c": 4_000, "tilelang-to-c": 8_000, "coverage": 12_000, "evaluators": 200_000, "tracker": 5_000_000}
 """The seed from which each part draws, added to that of the command: each has programs of its own."""
 
 
 @click.command()
-@verbs.several("--part", "parts", metavar="PART", help=f"Of {', '.join(PARTS)}; by default all.")
+@verbs.several("--part", "parts", metavar="PART", help=f"Of {', '.join(PARTS)}, by default these; or {TRACKER} alone.")
 @verbs.whole("--programs", default=100_000, help="For the two evaluators.")
 @verbs.whole("--hunted", default=1000, help="Programs a fault of plain C gets to be found.")
 @verbs.whole("--lowered", default=400, help="Programs a fault of TileLang gets, which lowers each.")
 @verbs.whole("--covered", default=150, help="Programs for each target of the table of coverage; cheap ones get more.")
-@verbs.several("--target", "targets", metavar="NAME", help=f"Of the table of coverage; by default {', '.join(_TARGETS)}.")
+@verbs.several(
+    "--target",
+    "targets",
+    metavar="NAME",
+    help=f"Of the table of coverage, by default {', '.join(_TARGETS)}; or of {TRACKER}.",
+)
+@verbs.positive("--minutes", default=10, help=f"For {TRACKER}.")
 @verbs.several("--only", "names", metavar="FAULT", help="A fault to plant; by default all.")
 @verbs.SEED
 @verbs.jobs("Faults or rounds at a time.")
@@ -43,6 +56,7 @@ def programs(
     lowered: int,
     covered: int,
     targets: tuple[str, ...],
+    minutes: float,
     names: tuple[str, ...],
     seed: int,
     jobs: int,
@@ -54,10 +68,14 @@ def programs(
     \b
         python -m mhc.bench programs --part faults --only "T.cumsum ignores reverse"
         python -m mhc.bench programs --state /tmp/programs.json --write
+        python -m mhc.bench programs --part tracker --target tilelang-to-c --target tilelang-to-c@SITE
 
-    Exit status: 0 no difference, no unexplained survivor and no empty cell; 1 not so; 2 usage; 3 a fault of the harness.
+    The part `tracker` hunts reported bugs of TileLang among drawn programs, and says which of the releases have them.
+
+    Exit status: 0 no difference, no unexplained survivor, no empty cell and no bug of the tracker that is not found; 1 not
+    so; 2 usage; 3 a fault of the harness.
     """
-    verbs.refuse_unknown(parts, PARTS, "part", "--part")
+    verbs.refuse_unknown(parts, (*PARTS, TRACKER), "part", "--part")
     verbs.refuse_unknown(names, [one.name for one in FAULTS], "fault")
     verbs.refuse_unknown([one.partition("@")[0] for one in targets], list(TARGETS), "target", "--target")
     for one in targets:
@@ -65,6 +83,10 @@ def programs(
             target_named(one)
         except ValueError as error:
             raise click.UsageError(str(error)) from error
+    if TRACKER in parts:
+        if set(parts) != {TRACKER}:
+            raise click.UsageError(f"--part {TRACKER}: it is given alone")
+        _track(targets or (_TARGETS[0],), seed + _FIRST[TRACKER], minutes, jobs, verbs.Page(TRACKER_RESULTS, write=write))
     page = verbs.Page(RESULTS, write=write)
     chosen = parts or PARTS
 
@@ -103,6 +125,25 @@ def programs(
     text = report.render(compared, first, found, seen, verbs.command())
     bad = any(one.differences for one in compared) or report.survivors(found) or report.gaps(seen)
     page.finish(text, 1 if bad else 0)
+
+
+def _track(targets: Sequence[str], seed: int, minutes: float, jobs: int, page: verbs.Page) -> NoReturn:
+    """Hunt the bugs of the tracker that the first release has, and write the page on them."""
+    releases = {}
+    for spec in targets:
+        target = target_named(spec)
+        if target is None or target.name.partition("@")[0] != C:
+            raise click.UsageError(f"--target {spec}: for {TRACKER} it is {C}, or {C}@SITE")
+        releases[target.name.partition("@")[2] or target.release()] = in_release(spec)
+        page.show(f"{spec} has {sum(list(releases.values())[-1].values())} of {len(REPORTED)}")
+    has = next(iter(releases.values()))
+    tracked = track([one for one in REPORTED if has[one.number]], seed, minutes * 60, jobs, page.show)
+    command = verbs.command()
+    for spec in targets:
+        site = spec.partition("@")[2]
+        command = command.replace(f"@{site}", "@SITE") if site else command
+    text = tracker_report.render_page(tracked, releases, seed, command)
+    page.finish(text, int(any(has[one.number] and one.number not in tracked.found for one in REPORTED)))
 
 
 def _compared_line(one: Compared) -> str:

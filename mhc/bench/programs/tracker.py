@@ -159,8 +159,9 @@ class _Hunt:
             if bug.is_all(small):
                 with self._lock:
                     found = Found(number=bug.number, programs=programs, seconds=seconds, text=small.json)
-                    self.tracked.found.setdefault(bug.number, found)
-                self._show(f"{bug.number}: after {programs} programs, {seconds:.0f} s")
+                    first = self.tracked.found.setdefault(bug.number, found) is found
+                if first:
+                    self._show(f"{bug.number}: after {programs} programs, {seconds:.0f} s")
 
 
 def _symptoms(name: str, programs: Sequence[Program]) -> list[list[str]] | None:

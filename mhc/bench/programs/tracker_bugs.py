@@ -219,6 +219,7 @@ REPORTED: tuple[Reported, ...] = (
     Reported(
         number=2539,
         what="loop unswitching takes conditions on two buffers for one",
+        why="1 in 300 programs has such branches, whose conditions must differ. Another seed found it after 102 s.",
         example=_program(_UNSWITCHED, more=(_X, _W)),
         holds=_looks_alike,
         words=rf"if|T\.unroll|{_COMPARED}|{_CAST}|[+-] in an index",
@@ -226,6 +227,7 @@ REPORTED: tuple[Reported, ...] = (
     Reported(
         number=2582,
         what="a sum or product of constants of uint64 that is 2**63 or more aborts",
+        why="1 in 200 programs has such a sum. Another seed found it after 589 s.",
         example=_loop(Binary("+", Const(2**63 - 1, "uint64"), Const(1, "uint64")), "uint64"),
         holds=_folds_uint64,
         words=rf"[+*-] uint64|{_CAST}",
@@ -235,6 +237,7 @@ REPORTED: tuple[Reported, ...] = (
         **{**_from_ledger(2616), "holds": _casts_lanes},  # type: ignore[arg-type]
         what="a vectorised cast under two conditions overwrites lanes that are not stored",
         words=rf"if|and|or|not|T\.vectorized|{_COMPARED}|{_CAST}",
+        why="1 in 200 programs with vectorised loops has such a cast, and the pass must vectorise it. No seed found it.",
     ),
     Reported(
         **_from_ledger(2669),  # type: ignore[arg-type]
@@ -245,6 +248,7 @@ REPORTED: tuple[Reported, ...] = (
     Reported(
         **_from_ledger(2943),  # type: ignore[arg-type]
         what="`T.ceildiv` by a negative divisor is wrong",
+        why="1 in 200 programs divides so with a remainder. Other seeds found it after 4 and 449 programs.",
         words=rf"ceildiv( \w+)?|{NARROW}|{_CAST}",
     ),
     Reported(
@@ -259,6 +263,7 @@ REPORTED: tuple[Reported, ...] = (
     Reported(
         **_from_ledger(2961),  # type: ignore[arg-type]
         what="`(x << k) >> k` of 8 and 16 bits keeps the bits that it should lose",
+        why="1 in 100 programs shifts so, and bits must be lost.",
         words=rf"{NARROW}|{_CAST}",
     ),
     Reported(
@@ -277,6 +282,7 @@ REPORTED: tuple[Reported, ...] = (
     Reported(
         number=2993,
         what="a vectorised `~` of 16 and 32 bits does not compile",
+        why="1 in 100 programs for a GPU has such a `~`, few are drawn, and the pass must vectorise it. No seed found it.",
         example=_loop(Unary("~", Load("x", (_I,))), "int32", _X, kind="Parallel"),
         holds=_of_vectors("~"),
         words=r"unary ~( \w+)?|T\.(Parallel|vectorized)|" + NARROW,
@@ -292,12 +298,14 @@ REPORTED: tuple[Reported, ...] = (
     Reported(
         **_from_ledger(3001),  # type: ignore[arg-type]
         what="`1 << 31` of constants aborts",
+        why="1 in 300 programs shifts a constant into the sign.",
         words=rf"<<|{_CAST}",
         symptom=_EXCEEDS,
     ),
     Reported(
         **{**_from_ledger(3002), "holds": _adds_past_the_largest},  # type: ignore[arg-type]
         what="constants that are added one after another, and whose sum is no int32, abort",
+        why="1 in 300 programs adds such constants. No seed found it.",
         words=rf"[+-]|{_CAST}|min|max|T\.unroll",
         symptom=_EXCEEDS,
     ),
@@ -310,6 +318,7 @@ REPORTED: tuple[Reported, ...] = (
     Reported(
         number=3021,
         what="a vectorised `not` does not compile",
+        why="1 in 40 programs for a GPU has such a `not`, few are drawn, and the pass must vectorise it. No seed found it.",
         example=_loop(Unary("not", Load("x", (_I,))), "bool", Buffer("x", (4,), "bool", most=1), kind="Parallel"),
         holds=_of_vectors("not"),
         words=rf"not|T\.(Parallel|vectorized)|{_COMPARED}|{_CAST}",
