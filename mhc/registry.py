@@ -27,7 +27,7 @@ def built_in(operator: str | None = None) -> Mapping[str, Implementation]:
 
 
 def load(spec: str) -> Implementation:
-    """Return the implementation named by `spec`: a built-in, `LIBRARY:KERNEL` of `mhc.adapters`, or what `mhc.loading` finds.
+    """Return the implementation named by `spec`: a built-in, `LIBRARY:KERNEL` of `mhc.adapters`, or as `mhc.loading` does.
 
     `NAME[matmul=tf32]` declares its `precision`, in place of what its record declares.
 

@@ -14,9 +14,9 @@ NumPy computes some, in the dtypes that the compiler takes. The others raise.
 
 import sys
 import zlib
-from types import ModuleType
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import numpy as np

@@ -4,7 +4,7 @@ What its kernels compute is in their docstrings and in the references of its tes
 
 | kernel | here |
 |---|---|
-| rms_norm, poly_norm, fused_add_rms_norm, modulated_rms_norm | `in_place=False`: with True, the upstream gradient is overwritten, as documented |
+| norms with `in_place` | False: with True, the upstream gradient is overwritten, as documented |
 | swiglu, geglu | the backward overwrites a and b, by design (linkedin/Liger-Kernel#254): it gets copies |
 | poly_norm | bias is a tensor without axes, as its docstring says |
 | cross_entropy | the logits are overwritten by their gradient, as its source says: an input that may be written |
@@ -139,7 +139,7 @@ def _dyt_forward(x: Tensor, alpha: Tensor, gamma: Tensor, beta: Tensor | None) -
 def _dyt_backward(x: Tensor, alpha: Tensor, gamma: Tensor, dy: Tensor, beta: Tensor | None) -> Any:
     module = LIGER.load("ops.dyt")
     beta = None if beta is None else beta.contiguous()
-    with mock.patch.object(module, "infer_device", lambda: "cuda" if x.is_cuda else "npu"):
+    with mock.patch.object(module, "infer_device", return_value="cuda" if x.is_cuda else "npu"):
         return module.liger_dyt_bwd(dy.contiguous(), x.contiguous(), alpha, gamma.contiguous(), beta)
 
 
