@@ -8,8 +8,9 @@ A kernel with `@triton.autotune` fails there, since its configs are timed on a G
 the decorator names, and dtypes) has one of its configs, always the same one: a GPU may choose any of them.
 
 Compiled, an argument that is a Python float is a float32 scalar. The interpreter leaves it a Python float, which has no
-`.to`; here it is a float32 scalar too. Functions of `triton.language.extra.libdevice` are stubs that return None there; here
-NumPy computes some, in the dtypes that the compiler takes. The others raise.
+`.to`; here it is a float32 scalar too, unless the kernel annotates a parameter as `tl.float64`. Functions of
+`triton.language.extra.libdevice` are stubs that return None there; here NumPy computes some, in the dtypes that the compiler
+takes. The others raise.
 """
 
 import sys
@@ -43,9 +44,11 @@ def prepared() -> Iterator[None]:
     run, patch, convert = (autotuner.run, *(getattr(interpreter, one, None) for one in ("_patch_lang", "_implicit_cvt")))
     autotuner.run = _with_one_config(run)
     if patch is not None and hasattr(interpreter, "_LangPatchScope"):
-        interpreter._patch_lang = _with_libdevice(_once(patch, interpreter._LangPatchScope, interpreter.tl), interpreter)
-    if convert is not None:
-        interpreter._implicit_cvt = _with_floats(convert, interpreter)
+        floats = _Floats(interpreter)
+        once = _once(patch, interpreter._LangPatchScope, interpreter.tl)
+        interpreter._patch_lang = floats.with_annotations(_with_libdevice(once, interpreter))
+        if convert is not None:
+            interpreter._implicit_cvt = floats.with_scalars(convert)
     try:
         yield
     finally:
@@ -97,16 +100,40 @@ def _once(patch: Callable[[Any], Any], scope_type: Callable[[], Any], language: 
     return patch_lang
 
 
-def _with_floats(convert: Callable[[Any], Any], interpreter: Any) -> Callable[[Any], Any]:
-    """Return `_implicit_cvt` of the interpreter, which makes a float32 scalar of a Python float, as the compiler does."""
+def _text(annotation: Any) -> str:
+    """Return an annotation's text without its module; the interpreter compiles annotations to strings."""
+    return str(annotation).rpartition(".")[2]
 
-    def converted(argument: Any) -> Any:
-        if type(argument) is not float:
-            return convert(argument)
-        handle = interpreter.TensorHandle(np.array([argument], dtype=np.float32), interpreter.tl.float32)
-        return interpreter.tl.tensor(handle, interpreter.tl.float32)
 
-    return converted
+class _Floats:
+    """Makes float32 scalars of the Python floats that a kernel gets, as the compiler does.
+
+    A kernel that annotates a parameter as float64 gets its Python floats as they are: only the launch knows their names.
+    """
+
+    def __init__(self, interpreter: Any) -> None:
+        self._interpreter, self._wide = interpreter, False
+
+    def with_annotations(self, patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return `_patch_lang` of the interpreter, which a launch calls before it converts its arguments."""
+
+        def patch_lang(function: Any) -> Any:
+            self._wide = any(_text(one) in {"fp64", "float64"} for one in function.__annotations__.values())
+            return patch(function)
+
+        return patch_lang
+
+    def with_scalars(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return `_implicit_cvt` of the interpreter."""
+
+        def converted(argument: Any) -> Any:
+            if type(argument) is not float or self._wide:
+                return convert(argument)
+            float32 = self._interpreter.tl.float32
+            handle = self._interpreter.TensorHandle(np.array([argument], dtype=np.float32), float32)
+            return self._interpreter.tl.tensor(handle, float32)
+
+        return converted
 
 
 def _with_libdevice(patch: Callable[[Any], Any], interpreter: Any) -> Callable[[Any], Any]:

@@ -26,8 +26,11 @@ def _counted(target: Tensor | None, rows: Tensor) -> tuple[Tensor, Tensor | int]
 def _cross_entropies(
     x: Tensor, target: Tensor, weight: Tensor | None, smoothing: float, z: float, softcap: float
 ) -> tuple[Tensor, Tensor]:
-    """Return for each token the loss and the part z lse^2 of it, in float32; both are 0 where the target is ignored."""
-    v = x.to(accumulation_dtype(x.dtype))
+    """Return for each token the loss and the part z lse^2 of it, in float32; both are 0 where the target is ignored.
+
+    Logits of ignored tokens have the gradient 0, also where they are NaN, as in Liger; in PyTorch it is NaN there.
+    """
+    v = x.to(accumulation_dtype(x.dtype)).masked_fill((target == IGNORED).unsqueeze(-1), 0.0)
     if softcap:
         v = softcap * torch.tanh(v / softcap)
     there, at = target != IGNORED, target.clamp(min=0)
@@ -134,8 +137,8 @@ _PAIR = {"x": "[T, V] storage", "target": "[T, V] storage constant", "labels": f
 
 @operator(**_PAIR, beta=(0.5, 0.0, 1.0, 0.1))
 def jsd(x: Tensor, target: Tensor, labels: Tensor | None, *, beta: float) -> Tensor:
-    """Return the generalised Jensen-Shannon divergence of log-probabilities: KL(P, M) and KL(Q, M), weighted by beta."""
-    q, p = x.float(), target.float()
+    """Return the generalised Jensen-Shannon divergence of two softmaxes: KL(P, M) and KL(Q, M), weighted by beta."""
+    q, p = x.log_softmax(-1).float(), target.log_softmax(-1).float()
     if beta in {0.0, 1.0}:
         each = q.exp() * (q - p) if beta else p.exp() * (p - q)
     else:
@@ -146,7 +149,7 @@ def jsd(x: Tensor, target: Tensor, labels: Tensor | None, *, beta: float) -> Ten
 
 
 def _jsd(x: Tensor, target: Tensor, labels: Tensor | None, *, beta: float) -> Any:
-    return apply("jsd", "JSD", x, target, labels, beta, IGNORED)
+    return apply("jsd", "JSD", x.log_softmax(-1), target.log_softmax(-1), labels, beta, IGNORED)
 
 
 @operator(x="[T, V] storage", target="[T, V] storage constant", V=(1, 65536), tokens="T")
@@ -175,8 +178,9 @@ def _kl_div_mean(x: Tensor, target: Tensor, *, log_target: float, eps: float) ->
 @operator(**_PAIR)
 def tvd_mean(x: Tensor, target: Tensor, labels: Tensor | None) -> Tensor:
     """Return half of the sum of |x - target| over V, mean over the rows that are not ignored, in float32."""
-    wide = accumulation_dtype(x.dtype)
-    rows, count = _counted(labels, 0.5 * (x.to(wide) - target.to(wide)).abs())
+    difference = x.to(accumulation_dtype(x.dtype)) - target.to(accumulation_dtype(x.dtype))
+    sign = torch.where(x == target, 0.0, torch.where(x > target, 0.5, -0.5))  # as Liger, also where one is NaN
+    rows, count = _counted(labels, sign * difference)
     return rows.sum() / count
 
 
