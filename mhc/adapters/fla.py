@@ -99,7 +99,7 @@ def _layer_norm_gated(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, eps
     return _module("norm.fused_norm_gate").layer_norm_gated(x, g, weight, bias, "sigmoid", eps=eps)
 
 
-_ROPE = {
+_ROPE: dict[str, Any] = {
     "x": "[B, S, H, D] storage",
     "cos": "[S, R] storage constant",
     "sin": "[S, R] storage constant",
@@ -125,7 +125,7 @@ def rope_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Return x, of each row the first 2R elements rotated by neighbours, in float32 and rounded once."""
     R, c, s = cos.shape[-1], cos.float().unsqueeze(-2), sin.float().unsqueeze(-2)
     v = x.float()
-    pairs = v[..., : 2 * R].unflatten(-1, (R, 2))
+    pairs = v[..., : 2 * R].reshape(*x.shape[:-1], R, 2)
     even, odd = pairs[..., 0], pairs[..., 1]
     rotated = torch.stack([even * c - odd * s, even * s + odd * c], -1).flatten(-2)
     return torch.cat([rotated, v[..., 2 * R :]], -1).to(x.dtype)
@@ -139,7 +139,7 @@ def _rope_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Any:
     return _module("rotary").rotary_embedding(x, cos, sin, interleaved=True)
 
 
-_OPTIONS = {"smoothing": (0.0, 0.1), "scale": (1.0, 0.5), "softcap": (0.0, 30.0)}
+_OPTIONS: dict[str, Any] = {"smoothing": (0.0, 0.1), "scale": (1.0, 0.5), "softcap": (0.0, 30.0)}
 _TARGET = "[T] int64 in 0..V or -100"
 
 

@@ -91,7 +91,7 @@ def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
 
 
 @operator(
-    x="[N, G, J, L] storage",
+    x="[N, G, J, L, W] storage",
     weight="[G, J] storage",
     bias="[G, J] storage",
     G=(1, 64),
@@ -100,17 +100,17 @@ def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
     tokens="N",
 )
 def group_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Tensor:
-    """Return GroupNorm of G groups of J channels of L elements, computed in float32 and rounded once."""
-    v = x.float()
-    centred = v - v.mean((-2, -1), keepdim=True)
-    rstd = torch.rsqrt(centred.square().mean((-2, -1), keepdim=True) + eps)
-    return (centred * rstd * weight.float().unsqueeze(-1) + bias.float().unsqueeze(-1)).to(x.dtype)
+    """Return GroupNorm of G groups of J channels of L W elements, computed in float32 and rounded once."""
+    v, of_group = x.float(), (-3, -2, -1)
+    centred = v - v.mean(of_group, keepdim=True)
+    rstd = torch.rsqrt(centred.square().mean(of_group, keepdim=True) + eps)
+    return (centred * rstd * weight.float()[..., None, None] + bias.float()[..., None, None]).to(x.dtype)
 
 
 def _group_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
-    N, G, J, L = x.shape
-    y = apply("group_norm", "GroupNorm", x.reshape(N, G * J, L), weight.reshape(-1), bias.reshape(-1), G * J, G, eps)
-    return y.view(N, G, J, L)
+    G, J = weight.shape
+    y = apply("group_norm", "GroupNorm", x.flatten(1, 2), weight.reshape(-1), bias.reshape(-1), G * J, G, eps)
+    return y.view(x.shape)
 
 
 @operator(x="[*B, D] storage", weight="[3] storage", bias="[1] storage", eps=(1e-6, 1e-5), tokens="*B")
@@ -233,7 +233,7 @@ def rope_complex(q: Tensor, k: Tensor, freqs: Tensor) -> tuple[Tensor, Tensor]:
     c, s = freqs[..., 0].unsqueeze(-2), freqs[..., 1].unsqueeze(-2)  # [S, 1, R]
 
     def rotated(x: Tensor) -> Tensor:
-        pairs = x.to(freqs.dtype).unflatten(-1, (-1, 2))
+        pairs = x.to(freqs.dtype).reshape(*x.shape[:-1], -1, 2)
         real, imaginary = pairs[..., 0], pairs[..., 1]
         return torch.stack([real * c - imaginary * s, real * s + imaginary * c], -1).flatten(-2).to(x.dtype)
 
@@ -271,7 +271,8 @@ def _mhc_sinkhorn_backward(logits: Tensor, dy: Tensor, *, eps: float) -> Any:
 
 
 def _powers_of_two(case: Case) -> Literal[True] | Refused:
-    return Refused("n must be a power of two") if case.n & (case.n - 1) else True
+    n = case.sizes["n"]
+    return Refused("n must be a power of two") if n & (n - 1) else True
 
 
 def _tokens_and_powers_of_two(case: Case) -> Literal[True] | Refused:

@@ -46,7 +46,7 @@ def _cross_entropies(
 
 
 _TARGET = "[T] int64 in 0..V or -100"
-_OPTIONS = {"smoothing": (0.0, 0.1), "z": (0.0, 1e-4), "softcap": (0.0, 30.0)}
+_OPTIONS: dict[str, Any] = {"smoothing": (0.0, 0.1), "z": (0.0, 1e-4), "softcap": (0.0, 30.0)}
 
 
 @operator(
@@ -90,7 +90,12 @@ def _cross_entropy_mean(x: Tensor, target: Tensor, *, smoothing: float, z: float
     return _ce("mean", x, target, None, smoothing, z, softcap)
 
 
-_LINEAR = {"x": "[T, D] storage", "weight": "[V, D] storage", "target": _TARGET, "bias": "[V] storage optional"}
+_LINEAR: dict[str, Any] = {
+    "x": "[T, D] storage",
+    "weight": "[V, D] storage",
+    "target": _TARGET,
+    "bias": "[V] storage optional",
+}
 
 
 @operator(**_LINEAR, V=(1, 131072), tokens="T", **_OPTIONS)
@@ -132,7 +137,12 @@ def _flce_mean(
     return _flce("mean", x, weight, target, bias, smoothing, z, softcap)
 
 
-_PAIR = {"x": "[T, V] storage", "target": "[T, V] storage constant", "labels": f"{_TARGET} optional", "V": (1, 65536)}
+_PAIR: dict[str, Any] = {
+    "x": "[T, V] storage",
+    "target": "[T, V] storage constant",
+    "labels": f"{_TARGET} optional",
+    "V": (1, 65536),
+}
 
 
 @operator(**_PAIR, beta=(0.5, 0.0, 1.0, 0.1))
