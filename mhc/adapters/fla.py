@@ -1,4 +1,4 @@
-"""flash-linear-attention, from PyPI: `pip install 'mhc-fuzz[fla]'`, then `python -m mhc.fuzz --impl fla:rms_norm`.
+"""flash-linear-attention, `fla-core` on PyPI: `pip install 'mhc-fuzz[fla]'`, then `python -m mhc.fuzz --impl fla:rms_norm`.
 
 | kernel | here |
 |---|---|

@@ -43,7 +43,7 @@ MENDED = (
         "the variance over padded columns",
         "liger-kernel",
         "0.5.3",
-        "0.5.10",
+        "0.6.4",
         "liger:layer_norm",
         ("y",),
     ),
@@ -91,15 +91,15 @@ class Campaign:
     """What a campaign on one release found.
 
     Attributes:
-        cases: how many were drawn. found: (gate, subject) of each finding, with the case's name and message.
+        cases: how many were drawn. found: (gate, subject) of each finding.
     """
 
     cases: int
     found: tuple[tuple[str, str], ...]
 
-    def gates(self, subjects: Sequence[str]) -> list[str]:
-        """Return the gates that failed on one of the subjects."""
-        return sorted({gate for gate, subject in self.found if subject in subjects})
+    def gates(self, subjects: Sequence[str], other: "Campaign") -> list[str]:
+        """Return the gates that failed on one of the subjects, and not on the same one in another campaign."""
+        return sorted({gate for gate, subject in {*self.found} - {*other.found} if subject in subjects})
 
 
 def installed(package: str, release: str, folder: Path) -> Path:
@@ -140,15 +140,15 @@ def campaign(kernel: str, site: Path, minutes: float, seed: int, out: Path) -> C
 
 def row(mended: Mended, before: Campaign, after: Campaign) -> tuple[str, ...]:
     """Return a row of the table."""
-    gates = before.gates(mended.subjects)
-    late = after.gates(mended.subjects)
+    gates = before.gates(mended.subjects, after)
+    late = sorted({f"{gate} {subject}" for gate, subject in after.found})
     return (
         f"[{mended.what}]({mended.issue})",
         f"`{mended.kernel}`",
         f"{mended.package} {mended.before}",
         f"found: {', '.join(gates)}" if gates else "not found",
         str(before.cases),
-        f"{mended.after}: {', '.join(late) if late else 'no finding on it'} in {after.cases}",
+        f"{mended.after}: {', '.join(late) if late else 'no finding'} in {after.cases}",
     )
 
 

@@ -15,11 +15,12 @@ MENDED = history.Mended("https://example.org/1", "a sum", "pack", "1.0", "1.1", 
 
 
 def test_a_bug_is_found_by_a_finding_on_what_it_makes_wrong() -> None:
-    before = history.Campaign(12, (("bound", "y"), ("exact", "y"), ("memory", "inputs")))
-    after = history.Campaign(11, (("memory", "inputs"),))
+    before = history.Campaign(12, (("bound", "y"), ("exact", "y"), ("nonfinite", "y"), ("memory", "inputs")))
+    after = history.Campaign(11, (("nonfinite", "y"), ("memory", "inputs")))
     cells = history.row(MENDED, before, after)
-    assert cells[3:] == ("found: bound, exact", "12", "1.1: no finding on it in 11")
-    assert history.row(MENDED, after, before)[3:] == ("not found", "11", "1.1: bound, exact in 12")
+    assert cells[3:] == ("found: bound, exact", "12", "1.1: memory inputs, nonfinite y in 11")
+    assert history.row(MENDED, after, history.Campaign(9, after.found))[3] == "not found", "it is in both: another bug"
+    assert history.row(MENDED, after, history.Campaign(9, ()))[5] == "1.1: no finding in 9"
 
 
 def test_each_bug_names_a_kernel_and_what_it_computes() -> None:
