@@ -230,7 +230,7 @@ def _swiglu(a: Tensor, b: Tensor) -> Any:
 def logsigmoid(x: Tensor, *, temperature: float) -> Tensor:
     """Return log(sigmoid(x)) / temperature, in float32 and rounded once."""
     v = x.float()
-    return ((v.clamp(max=0.0) - torch.log1p(torch.exp(-v.abs()))) / temperature).to(x.dtype)
+    return (-torch.stack([torch.zeros_like(v), -v]).logsumexp(0) / temperature).to(x.dtype)  # smooth at 0
 
 
 def _logsigmoid(x: Tensor, *, temperature: float) -> Any:
