@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from mhc.adapters import kernel_named
 from mhc.implementation import Implementation, ImplementationError
 from mhc.loading import load as load_from
 from mhc.operators import MODULES, by_hand
@@ -26,7 +27,7 @@ def built_in(operator: str | None = None) -> Mapping[str, Implementation]:
 
 
 def load(spec: str) -> Implementation:
-    """Return the implementation named by `spec`: a built-in, an entry point, `FILE.py:NAME` or `package.module:NAME`.
+    """Return the implementation named by `spec`: a built-in, `LIBRARY:KERNEL` of `mhc.adapters`, or as `mhc.loading` does.
 
     `NAME[matmul=tf32]` declares its `precision`, in place of what its record declares.
 
@@ -35,8 +36,8 @@ def load(spec: str) -> Implementation:
     """
     found = _DECLARED.fullmatch(spec)
     if found is None:
-        return load_from(spec, BUILT_IN)
-    implementation = load_from(found["spec"], BUILT_IN)
+        return kernel_named(spec) or load_from(spec, BUILT_IN)
+    implementation = load(found["spec"])
     try:
         return replace(implementation, precision={found["operation"]: found["precision"]}, origin=spec)
     except ImplementationError as error:

@@ -1,4 +1,4 @@
-"""Triton's interpreter, made quicker and able to run autotuned kernels.
+"""Triton's interpreter, made quicker, and able to run autotuned kernels and those that call libdevice.
 
 In the interpreter a launch replaces the functions of `triton.language`, and so does each call of a device function (one
 `@triton.jit` function called by another), with the same functions again. That takes a millisecond a call, up to half of the
@@ -6,15 +6,28 @@ time of a kernel. Here a call inside of a launch leaves in place what the launch
 
 A kernel with `@triton.autotune` fails there, since its configs are timed on a GPU. Here each key of it (the arguments that
 the decorator names, and dtypes) has one of its configs, always the same one: a GPU may choose any of them.
+
+Compiled, an argument that is a Python float is a float32 scalar. The interpreter leaves it a Python float, which has no
+`.to`; here it is a float32 scalar too, unless the kernel annotates a parameter as `tl.float64`. Functions of
+`triton.language.extra.libdevice` are stubs that return None there; here NumPy computes some, in the dtypes that the compiler
+takes. The others raise.
 """
 
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 _INTERPRETER, _AUTOTUNER = "triton.runtime.interpreter", "triton.runtime.autotuner"
+_LIBDEVICE = "triton.language.extra.libdevice"
+_COMPUTED: dict[str, Callable[[Any], Any]] = {
+    "rsqrt": lambda x: np.reciprocal(np.sqrt(x)),
+    **{one: getattr(np, one) for one in ("sqrt", "tanh", "exp", "exp2", "expm1", "log", "log1p", "sin", "cos")},
+}
 
 
 @contextmanager
@@ -28,16 +41,22 @@ def prepared() -> Iterator[None]:
     if interpreter is None or autotuner is None:
         yield
         return
-    run, patch = autotuner.run, getattr(interpreter, "_patch_lang", None)
+    run, patch, convert = (autotuner.run, *(getattr(interpreter, one, None) for one in ("_patch_lang", "_implicit_cvt")))
     autotuner.run = _with_one_config(run)
     if patch is not None and hasattr(interpreter, "_LangPatchScope"):
-        interpreter._patch_lang = _once(patch, interpreter._LangPatchScope, interpreter.tl)
+        floats = _Floats(interpreter)
+        once = _once(patch, interpreter._LangPatchScope, interpreter.tl)
+        interpreter._patch_lang = floats.with_annotations(_with_libdevice(once, interpreter))
+        if convert is not None:
+            interpreter._implicit_cvt = floats.with_scalars(convert)
     try:
         yield
     finally:
         autotuner.run = run
         if patch is not None:
             interpreter._patch_lang = patch
+        if convert is not None:
+            interpreter._implicit_cvt = convert
 
 
 def _with_one_config(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -79,3 +98,80 @@ def _once(patch: Callable[[Any], Any], scope_type: Callable[[], Any], language: 
         return scope
 
     return patch_lang
+
+
+def _text(annotation: Any) -> str:
+    """Return an annotation's text without its module; the interpreter compiles annotations to strings."""
+    return str(annotation).rpartition(".")[2]
+
+
+class _Floats:
+    """Makes float32 scalars of the Python floats that a kernel gets, as the compiler does.
+
+    A kernel that annotates a parameter as float64 gets its Python floats as they are: only the launch knows their names.
+    """
+
+    def __init__(self, interpreter: Any) -> None:
+        self._interpreter, self._wide = interpreter, False
+
+    def with_annotations(self, patch: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return `_patch_lang` of the interpreter, which a launch calls before it converts its arguments."""
+
+        def patch_lang(function: Any) -> Any:
+            self._wide = any(_text(one) in {"fp64", "float64"} for one in function.__annotations__.values())
+            return patch(function)
+
+        return patch_lang
+
+    def with_scalars(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return `_implicit_cvt` of the interpreter."""
+
+        def converted(argument: Any) -> Any:
+            if type(argument) is not float or self._wide:
+                return convert(argument)
+            float32 = self._interpreter.tl.float32
+            handle = self._interpreter.TensorHandle(np.array([argument], dtype=np.float32), float32)
+            return self._interpreter.tl.tensor(handle, float32)
+
+        return converted
+
+
+def _with_libdevice(patch: Callable[[Any], Any], interpreter: Any) -> Callable[[Any], Any]:
+    """Return `_patch_lang` of the interpreter, which also replaces libdevice's stubs in the globals of a function."""
+
+    def patch_lang(function: Any) -> Any:
+        scope, names = patch(function), function.__globals__
+        stubs = {name: one for name, one in names.items() if getattr(one, "__module__", "") == _LIBDEVICE}
+        stubs |= {name: one for name, one in names.items() if isinstance(one, ModuleType) and one.__name__ == _LIBDEVICE}
+        if not stubs:
+            return scope
+        names.update({name: _Computed(one, interpreter) for name, one in stubs.items()})
+        restore = scope.restore
+
+        def restore_all() -> None:
+            names.update(stubs)
+            restore()
+
+        scope.restore = restore_all
+        return scope
+
+    return patch_lang
+
+
+class _Computed:
+    """A function of libdevice, or the module with all of them, computed by NumPy."""
+
+    def __init__(self, stub: Any, interpreter: Any) -> None:
+        self._stub, self._interpreter = stub, interpreter
+
+    def __getattr__(self, name: str) -> Any:
+        return _Computed(getattr(self._stub, name), self._interpreter)
+
+    def __call__(self, x: Any, *others: Any) -> Any:
+        name, language = self._stub.__name__, self._interpreter.tl
+        if others or name not in _COMPUTED:
+            raise NotImplementedError(f"libdevice.{name} is not computed in Triton's interpreter here")
+        if x.dtype not in (language.float32, language.float64):
+            raise TypeError(f"libdevice.{name} takes float32 and float64, not {x.dtype}")
+        with np.errstate(all="ignore"):
+            return language.tensor(self._interpreter.TensorHandle(_COMPUTED[name](x.handle.data), x.handle.dtype), x.type)

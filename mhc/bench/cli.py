@@ -6,6 +6,7 @@ from mhc.bench.coverage import coverage
 from mhc.bench.detection.cli import detection
 from mhc.bench.framework.cli import framework
 from mhc.bench.gallery import gallery
+from mhc.bench.history import history
 from mhc.bench.kernels.cli import kernels
 from mhc.bench.kernels.family import family
 from mhc.bench.minimal import minimal
@@ -28,6 +29,7 @@ for _verb in (
     family,
     framework,
     gallery,
+    history,
     kernels,
     minimal,
     operators,

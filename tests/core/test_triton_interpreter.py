@@ -13,6 +13,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra import libdevice
+from triton.language.extra.libdevice import rsqrt
 
 from mhc import Implementation, operator
 from mhc.case import default_case
@@ -144,3 +146,43 @@ def test_a_wrong_config_of_an_autotuned_kernel_is_found(interpreter: Any) -> Non
     assert wrong
     assert wrong != {*found}
     assert {one.oracle for failures in found.values() for one in failures} == {"memory"}
+
+
+@triton.jit
+def scaled(y_ptr, scale):
+    tl.store(y_ptr, scale.to(tl.float32) * 3)
+
+
+@triton.jit
+def scaled_wide(y_ptr, scale: tl.float64):
+    tl.store(y_ptr, tl.load(y_ptr) * 0 + scale)
+
+
+@triton.jit
+def rooted(x_ptr, y_ptr, at: tl.constexpr):
+    x = tl.load(x_ptr)
+    tl.store(y_ptr, rsqrt(x) + libdevice.tanh(x) if at == 0 else libdevice.erf(x))
+
+
+def test_a_float_argument_is_a_scalar_of_float32(interpreter: Any) -> None:
+    y = torch.zeros(1, dtype=torch.float64)
+    with prepared():
+        scaled[(1,)](y, 0.1)
+        assert y.item() == torch.tensor(0.1) * 3
+        scaled_wide[(1,)](y, 0.1)
+        assert y.item() == 0.1, "a parameter that is annotated as float64 has all digits"
+    with pytest.raises(interpreter.InterpreterError, match="no attribute 'to'"):
+        scaled[(1,)](y, 0.1)
+
+
+def test_functions_of_libdevice_are_computed(interpreter: Any) -> None:
+    x, y = torch.tensor([4.0]), torch.zeros(1)
+    with prepared():
+        rooted[(1,)](x, y, 0)
+        assert y.item() == pytest.approx(0.5 + 0.99932930)
+        with pytest.raises(interpreter.InterpreterError, match="erf is not computed"):
+            rooted[(1,)](x, y, 1)
+        with pytest.raises(interpreter.InterpreterError, match="takes float32 and float64, not fp16"):
+            rooted[(1,)](x.half(), y, 0)
+    assert rooted.fn.__globals__["rsqrt"] is rsqrt, "the stubs are restored"
+    assert rooted.fn.__globals__["libdevice"] is libdevice

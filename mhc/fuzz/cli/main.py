@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from mhc.adapters import MODULES, kernels
 from mhc.case_json import CaseError
 from mhc.commands import Commands
 from mhc.drawn_case import DrawnCase
@@ -197,7 +198,8 @@ def replay(case_file: Path, specs: tuple[str, ...], against: tuple[str, ...], tr
 @main.command(name="list")
 def list_() -> None:
     """Show the implementations there are, with their operator and the devices and dtypes they take."""
-    for name in (*built_in(), *outside_names()):
+    adapted = [name for library in MODULES for name in kernels(library)]
+    for name in (*built_in(), *adapted, *outside_names()):
         one = load(name)
         row = f"{name:31} {one.operator:24} {', '.join(one.devices):12} {', '.join(one.dtypes):31} {one.declared.words}"
         reason = one.unavailable()

@@ -1,0 +1,266 @@
+"""flash-linear-attention, `fla-core` on PyPI: `pip install 'mhc-fuzz[fla]'`, then `python -m mhc.fuzz --impl fla:rms_norm`.
+
+| kernel | here |
+|---|---|
+| rope | cos and sin in the dtype of x, as it asserts; D at most 256 |
+| cross_entropy | the loss with the part z lse^2, which the library returns by itself too |
+| linear_cross_entropy_mean | logits in the dtype of x; the library has no unreduced loss |
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from mhc.adapters.library import Library
+from mhc.declaration import operator
+from mhc.implementation import Implementation
+from mhc.operator import accumulation_dtype
+
+FLA = Library("fla", "fla")
+IGNORED = -100
+
+
+def _module(name: str) -> Any:
+    return FLA.load(f"modules.{name}")
+
+
+def _rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Any:
+    return _module("norm.layernorm").rms_norm(x, weight, None, eps=eps)
+
+
+def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
+    return _module("norm.layernorm").layer_norm(x, weight, bias, eps=eps)
+
+
+@operator(
+    x="[*B, G, J] storage", weight="[G, J] storage", bias="[G, J] storage", G=(1, 64), eps=(1e-5, 1e-6, 0.0), tokens="*B"
+)
+def group_norm_rows(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Tensor:
+    """Return LayerNorm of each of G groups of J features, with their own weights, in float32 and rounded once."""
+    v = x.float()
+    centred = v - v.mean(-1, keepdim=True)
+    rstd = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
+    return (centred * rstd * weight.float() + bias.float()).to(x.dtype)
+
+
+def _group_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
+    y = _module("norm.layernorm").group_norm(
+        x.flatten(-2), weight.reshape(-1), bias.reshape(-1), eps=eps, num_groups=x.shape[-2]
+    )
+    return y.view(x.shape)
+
+
+@operator(x="[*B, D] storage", r="[*B, D] storage", weight="[D] storage", eps=(1e-6, 1e-5, 0.0), tokens="*B")
+def rms_norm_prenorm(x: Tensor, r: Tensor, weight: Tensor, *, eps: float) -> tuple[Tensor, Tensor]:
+    """Return RMSNorm of x + r, which is not rounded before, and x + r."""
+    s = x.float() + r.float()
+    return (s * torch.rsqrt(s.square().mean(-1, keepdim=True) + eps) * weight.float()).to(x.dtype), s.to(x.dtype)
+
+
+def _rms_norm_prenorm(x: Tensor, r: Tensor, weight: Tensor, *, eps: float) -> Any:
+    return _module("norm.layernorm").rms_norm(x, weight, None, residual=r, eps=eps, prenorm=True)
+
+
+@operator(x="[*B, D] storage", eps=(1e-6, 1e-5), tokens="*B")
+def l2_norm(x: Tensor, *, eps: float) -> Tensor:
+    """Return x / sqrt(sum(x^2) + eps), in float32 and rounded once."""
+    v = x.float()
+    return (v / (v.square().sum(-1, keepdim=True) + eps).sqrt()).to(x.dtype)
+
+
+def _l2_norm(x: Tensor, *, eps: float) -> Any:
+    return _module("norm.l2norm").l2norm(x, eps)
+
+
+@operator(x="[*B, D] storage", g="[*B, D] storage", weight="[D] storage", eps=(1e-5, 1e-6, 0.0), tokens="*B")
+def rms_norm_gated(x: Tensor, g: Tensor, weight: Tensor, *, eps: float) -> Tensor:
+    """Return RMSNorm(x) weight SiLU(g), in float32 and rounded once."""
+    v, w = x.float(), g.float()
+    y = v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps) * weight.float()
+    return (y * (w * torch.sigmoid(w))).to(x.dtype)
+
+
+def _rms_norm_gated(x: Tensor, g: Tensor, weight: Tensor, *, eps: float) -> Any:
+    return _module("norm.fused_norm_gate").rms_norm_gated(x, g, weight, None, "swish", eps=eps)
+
+
+@operator(x="[*B, D] storage", g="[*B, D] storage", weight="[D] storage", bias="[D] storage", eps=(1e-5, 0.0), tokens="*B")
+def layer_norm_gated(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Tensor:
+    """Return LayerNorm(x) sigmoid(g), in float32 and rounded once."""
+    v = x.float()
+    centred = v - v.mean(-1, keepdim=True)
+    rstd = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
+    return ((centred * rstd * weight.float() + bias.float()) * torch.sigmoid(g.float())).to(x.dtype)
+
+
+def _layer_norm_gated(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
+    return _module("norm.fused_norm_gate").layer_norm_gated(x, g, weight, bias, "sigmoid", eps=eps)
+
+
+_ROPE: dict[str, Any] = {
+    "x": "[B, S, H, D] storage",
+    "cos": "[S, R] storage constant",
+    "sin": "[S, R] storage constant",
+    "D": "2*R+rest",
+    "H": (1, 64),
+    "R": (1, 96),
+    "rest": (0, 64),
+    "tokens": "B",
+}
+
+
+@operator(**_ROPE)
+def rope_partial(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Return x, of each row the first 2R elements rotated by halves, in float32 and rounded once."""
+    R, c, s = cos.shape[-1], cos.float().unsqueeze(-2), sin.float().unsqueeze(-2)
+    v = x.float()
+    first, second = v[..., :R], v[..., R : 2 * R]
+    return torch.cat([first * c - second * s, first * s + second * c, v[..., 2 * R :]], -1).to(x.dtype)
+
+
+@operator(**_ROPE)
+def rope_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Return x, of each row the first 2R elements rotated by neighbours, in float32 and rounded once."""
+    R, c, s = cos.shape[-1], cos.float().unsqueeze(-2), sin.float().unsqueeze(-2)
+    v = x.float()
+    pairs = v[..., : 2 * R].reshape(*x.shape[:-1], R, 2)
+    even, odd = pairs[..., 0], pairs[..., 1]
+    rotated = torch.stack([even * c - odd * s, even * s + odd * c], -1).flatten(-2)
+    return torch.cat([rotated, v[..., 2 * R :]], -1).to(x.dtype)
+
+
+def _rope(x: Tensor, cos: Tensor, sin: Tensor) -> Any:
+    return _module("rotary").rotary_embedding(x, cos, sin)
+
+
+def _rope_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Any:
+    return _module("rotary").rotary_embedding(x, cos, sin, interleaved=True)
+
+
+_OPTIONS: dict[str, Any] = {"smoothing": (0.0, 0.1), "scale": (1.0, 0.5), "softcap": (0.0, 30.0)}
+_TARGET = "[T] int64 in 0..V or -100"
+
+
+def _losses(x: Tensor, target: Tensor, smoothing: float, scale: float, z: float, softcap: float) -> Tensor:
+    v = x.to(accumulation_dtype(x.dtype)) * scale
+    if softcap:
+        v = softcap * torch.tanh(v / softcap)
+    lse = v.logsumexp(-1)
+    loss = lse - (1.0 - smoothing) * v.gather(-1, target.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    if smoothing:
+        loss = loss - smoothing * v.mean(-1)
+    return torch.where(target != IGNORED, loss + z * lse * lse, 0.0)
+
+
+@operator(x="[T, V] storage", target=_TARGET, V=(1, 131072), tokens="T", z=(0.0, 1e-4), **_OPTIONS)
+def cross_entropy_scaled(x: Tensor, target: Tensor, *, smoothing: float, scale: float, z: float, softcap: float) -> Tensor:
+    """Return the loss of each token, of logits times scale, in float32."""
+    return _losses(x, target, smoothing, scale, z, softcap)
+
+
+def _cross_entropy(x: Tensor, target: Tensor, *, smoothing: float, scale: float, z: float, softcap: float) -> Any:
+    return _module("fused_cross_entropy").cross_entropy_loss(x, target, smoothing, scale, z, softcap or None, IGNORED)[0]
+
+
+@operator(
+    x="[T, D] storage", weight="[V, D] storage", target=_TARGET, bias="[V] storage optional", V=(1, 131072), **_OPTIONS
+)
+def linear_cross_entropy_scaled(
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None,
+    *,
+    smoothing: float,
+    scale: float,
+    softcap: float,
+) -> Tensor:
+    """Return the mean loss of the tokens that are not ignored, 0 where all are."""
+    logits = x @ weight.T
+    losses = _losses(logits if bias is None else logits + bias, target, smoothing, scale, 0.0, softcap)
+    return losses.sum() / (target != IGNORED).sum().clamp(min=1)
+
+
+def _linear_cross_entropy(
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    bias: Tensor | None,
+    *,
+    smoothing: float,
+    scale: float,
+    softcap: float,
+) -> Any:
+    loss = _module("fused_linear_cross_entropy").fused_linear_cross_entropy_loss
+    return loss(x, target, weight, bias, IGNORED, smoothing, scale, softcap or None)
+
+
+@operator(
+    x="[T, D] storage",
+    teacher_x="[T, D] storage constant",
+    weight="[V, D] storage",
+    teacher="[V, D] storage constant",
+    V=(1, 65536),
+)
+def linear_kl_div(x: Tensor, teacher_x: Tensor, weight: Tensor, teacher: Tensor) -> Tensor:
+    """Return KL of softmax(x weight^T) from that of the teacher, the mean over tokens, from logits in x's dtype."""
+    wide = accumulation_dtype(x.dtype)
+    student, right = (x @ weight.T).to(wide).log_softmax(-1), (teacher_x @ teacher.T).to(wide).log_softmax(-1)
+    return (right.exp() * (right - student)).sum() / x.shape[0]
+
+
+def _linear_kl_div(x: Tensor, teacher_x: Tensor, weight: Tensor, teacher: Tensor) -> Any:
+    return _module("fused_kl_div").fused_kl_div_loss(x, teacher_x, weight, teacher)
+
+
+@operator(a="[*B, D] storage", b="[*B, D] storage", D=(1, 16384), tokens="*B")
+def swiglu_once(a: Tensor, b: Tensor) -> Tensor:
+    """Return SiLU(a) b, in float32 and rounded once."""
+    v = a.float()
+    return (v * torch.sigmoid(v) * b.float()).to(a.dtype)
+
+
+def _swiglu(a: Tensor, b: Tensor) -> Any:
+    return _module("activations").swiglu(a, b)
+
+
+@operator(x="[*B, D] storage", temperature=(1.0, 16.0), tokens="*B")
+def logsigmoid(x: Tensor, *, temperature: float) -> Tensor:
+    """Return log(sigmoid(x)) / temperature, in float32 and rounded once."""
+    v = x.float()
+    return (-torch.stack([torch.zeros_like(v), -v]).logsumexp(0) / temperature).to(x.dtype)  # smooth at 0
+
+
+def _logsigmoid(x: Tensor, *, temperature: float) -> Any:
+    return _module("activations").logsigmoid(x, temperature)
+
+
+@operator(x="[B, S, D] storage", tokens="B")
+def token_shift(x: Tensor) -> Tensor:
+    """Return x at the position before, 0 before the first, minus x."""
+    return functional.pad(x, (0, 0, 1, 0))[:, :-1] - x
+
+
+def _token_shift(x: Tensor) -> Any:
+    return _module("token_shift").token_shift(x)
+
+
+IMPLEMENTATIONS: tuple[Implementation, ...] = (
+    *FLA.kernel("rms_norm", "rms_norm", function=_rms_norm),
+    *FLA.kernel("layer_norm", "layer_norm", function=_layer_norm),
+    *FLA.kernel("group_norm", group_norm_rows, function=_group_norm),
+    *FLA.kernel("rms_norm_prenorm", rms_norm_prenorm, function=_rms_norm_prenorm),
+    *FLA.kernel("l2_norm", l2_norm, function=_l2_norm),
+    *FLA.kernel("rms_norm_gated", rms_norm_gated, function=_rms_norm_gated),
+    *FLA.kernel("layer_norm_gated", layer_norm_gated, function=_layer_norm_gated),
+    *FLA.kernel("rope", rope_partial, function=_rope),
+    *FLA.kernel("rope_interleaved", rope_interleaved, function=_rope_interleaved),
+    *FLA.kernel("cross_entropy", cross_entropy_scaled, function=_cross_entropy),
+    *FLA.kernel("linear_cross_entropy_mean", linear_cross_entropy_scaled, function=_linear_cross_entropy),
+    *FLA.kernel("linear_kl_div", linear_kl_div, function=_linear_kl_div),
+    *FLA.kernel("swiglu", swiglu_once, function=_swiglu),
+    *FLA.kernel("logsigmoid", logsigmoid, function=_logsigmoid),
+    *FLA.kernel("token_shift", token_shift, function=_token_shift),
+)

@@ -1,0 +1,61 @@
+"""A library whose kernels are under test: how it is imported, what installs it, and records of its kernels."""
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mhc.case import Case
+from mhc.implementation import Implementation, Refused
+from mhc.operator import Operator
+
+_INTERPRETER = {"TRITON_INTERPRET": "1"}
+_ALL = ("bfloat16", "float16", "float32")
+
+
+def everything(case: Case) -> Literal[True]:
+    """Return True: the library names no limit."""
+    del case
+    return True
+
+
+@dataclass(frozen=True)
+class Library:
+    """A package with Triton kernels.
+
+    Attributes:
+        name: the part of a kernel's name before the colon, and of the extra that installs it.
+        package: what Python imports.
+    """
+
+    name: str
+    package: str
+
+    def unavailable(self) -> str | None:
+        """Return what to install, or None where the package can be imported."""
+        there = importlib.util.find_spec(self.package) is not None
+        return None if there else f"needs pip install 'mhc-fuzz[{self.name}]'"
+
+    def load(self, module: str) -> Any:
+        """Return a module of the package, imported now."""
+        return importlib.import_module(f"{self.package}.{module}")
+
+    def kernel(
+        self,
+        name: str,
+        operator: str | Operator,
+        supports: Callable[[Case], Literal[True] | Refused] = everything,
+        **record: Any,
+    ) -> tuple[Implementation, Implementation]:
+        """Return `LIBRARY:NAME` in Triton's interpreter on the CPU, and `LIBRARY:NAME-compiled` on a GPU.
+
+        The interpreter truncates float32 to bfloat16 and misreads its subnormals, so bfloat16 is left to the GPU.
+        """
+        record = {"operator": operator, "supports": supports, "unavailable": self.unavailable, **record}
+        dtypes = record.pop("dtypes", _ALL)
+        on_cpu = tuple(one for one in dtypes if one != "bfloat16")
+        return (
+            Implementation(name=f"{self.name}:{name}", devices=("cpu",), dtypes=on_cpu, env=_INTERPRETER, **record),
+            Implementation(name=f"{self.name}:{name}-compiled", devices=("cuda",), dtypes=dtypes, **record),
+        )
