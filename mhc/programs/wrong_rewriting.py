@@ -43,7 +43,6 @@ def wrong_rewriting(program: Program) -> WrongRewriting | None:
         def rewritten(self, node: Expr, rewrite: Callable[[Any, Any], Any], size: int = 0) -> _Run:
             run, right = super().rewritten(node, rewrite), plain.expression(node)
             leaves = dict.fromkeys(one for one in grammar.walk(node) if isinstance(one, (grammar.Var, grammar.Load)))
-            variables = [one.name for one in leaves if isinstance(one, grammar.Var)]
             values = {one: plain.expression(one) for one in leaves}
             ranges = {
                 one.name: self.ranges[one.name] for one in leaves if isinstance(one, grammar.Var) and one.name in self.ranges
