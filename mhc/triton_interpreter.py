@@ -10,7 +10,7 @@ the decorator names, and dtypes) has one of its configs, always the same one: a 
 Compiled, an argument that is a Python float is a float32 scalar. The interpreter leaves it a Python float, which has no
 `.to`; here it is a float32 scalar too, unless the kernel annotates a parameter as `tl.float64`. Functions of
 `triton.language.extra.libdevice` are stubs that return None there; here NumPy computes some, in the dtypes that the compiler
-takes. The others raise.
+takes. Any other function or dtype raises.
 """
 
 import sys

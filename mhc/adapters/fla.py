@@ -13,17 +13,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mhc.adapters.library import Library
+from mhc.adapters.library import IGNORED, TARGET, Library
 from mhc.declaration import operator
 from mhc.implementation import Implementation
 from mhc.operator import accumulation_dtype
 
 FLA = Library("fla", "fla")
-IGNORED = -100
 
 
 def _module(name: str) -> Any:
     return FLA.load(f"modules.{name}")
+
+
+def _rms(v: Tensor, eps: float) -> Tensor:
+    return v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps)
 
 
 def _rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Any:
@@ -40,9 +43,7 @@ def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
 def group_norm_rows(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Tensor:
     """Return LayerNorm of each of G groups of J features, with their own weights, in float32 and rounded once."""
     v = x.float()
-    centred = v - v.mean(-1, keepdim=True)
-    rstd = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
-    return (centred * rstd * weight.float() + bias.float()).to(x.dtype)
+    return (_rms(v - v.mean(-1, keepdim=True), eps) * weight.float() + bias.float()).to(x.dtype)
 
 
 def _group_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
@@ -56,7 +57,7 @@ def _group_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
 def rms_norm_prenorm(x: Tensor, r: Tensor, weight: Tensor, *, eps: float) -> tuple[Tensor, Tensor]:
     """Return RMSNorm of x + r, which is not rounded before, and x + r."""
     s = x.float() + r.float()
-    return (s * torch.rsqrt(s.square().mean(-1, keepdim=True) + eps) * weight.float()).to(x.dtype), s.to(x.dtype)
+    return (_rms(s, eps) * weight.float()).to(x.dtype), s.to(x.dtype)
 
 
 def _rms_norm_prenorm(x: Tensor, r: Tensor, weight: Tensor, *, eps: float) -> Any:
@@ -77,9 +78,8 @@ def _l2_norm(x: Tensor, *, eps: float) -> Any:
 @operator(x="[*B, D] storage", g="[*B, D] storage", weight="[D] storage", eps=(1e-5, 1e-6, 0.0), tokens="*B")
 def rms_norm_gated(x: Tensor, g: Tensor, weight: Tensor, *, eps: float) -> Tensor:
     """Return RMSNorm(x) weight SiLU(g), in float32 and rounded once."""
-    v, w = x.float(), g.float()
-    y = v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps) * weight.float()
-    return (y * (w * torch.sigmoid(w))).to(x.dtype)
+    w = g.float()
+    return (_rms(x.float(), eps) * weight.float() * (w * torch.sigmoid(w))).to(x.dtype)
 
 
 def _rms_norm_gated(x: Tensor, g: Tensor, weight: Tensor, *, eps: float) -> Any:
@@ -90,9 +90,8 @@ def _rms_norm_gated(x: Tensor, g: Tensor, weight: Tensor, *, eps: float) -> Any:
 def layer_norm_gated(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Tensor:
     """Return LayerNorm(x) sigmoid(g), in float32 and rounded once."""
     v = x.float()
-    centred = v - v.mean(-1, keepdim=True)
-    rstd = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
-    return ((centred * rstd * weight.float() + bias.float()) * torch.sigmoid(g.float())).to(x.dtype)
+    y = _rms(v - v.mean(-1, keepdim=True), eps) * weight.float() + bias.float()
+    return (y * torch.sigmoid(g.float())).to(x.dtype)
 
 
 def _layer_norm_gated(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
@@ -140,7 +139,6 @@ def _rope_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Any:
 
 
 _OPTIONS: dict[str, Any] = {"smoothing": (0.0, 0.1), "scale": (1.0, 0.5), "softcap": (0.0, 30.0)}
-_TARGET = "[T] int64 in 0..V or -100"
 
 
 def _losses(x: Tensor, target: Tensor, smoothing: float, scale: float, z: float, softcap: float) -> Tensor:
@@ -154,7 +152,7 @@ def _losses(x: Tensor, target: Tensor, smoothing: float, scale: float, z: float,
     return torch.where(target != IGNORED, loss + z * lse * lse, 0.0)
 
 
-@operator(x="[T, V] storage", target=_TARGET, V=(1, 131072), tokens="T", z=(0.0, 1e-4), **_OPTIONS)
+@operator(x="[T, V] storage", target=TARGET, V=(1, 131072), tokens="T", z=(0.0, 1e-4), **_OPTIONS)
 def cross_entropy_scaled(x: Tensor, target: Tensor, *, smoothing: float, scale: float, z: float, softcap: float) -> Tensor:
     """Return the loss of each token, of logits times scale, in float32."""
     return _losses(x, target, smoothing, scale, z, softcap)
@@ -164,9 +162,7 @@ def _cross_entropy(x: Tensor, target: Tensor, *, smoothing: float, scale: float,
     return _module("fused_cross_entropy").cross_entropy_loss(x, target, smoothing, scale, z, softcap or None, IGNORED)[0]
 
 
-@operator(
-    x="[T, D] storage", weight="[V, D] storage", target=_TARGET, bias="[V] storage optional", V=(1, 131072), **_OPTIONS
-)
+@operator(x="[T, D] storage", weight="[V, D] storage", target=TARGET, bias="[V] storage optional", V=(1, 131072), **_OPTIONS)
 def linear_cross_entropy_scaled(
     x: Tensor,
     weight: Tensor,

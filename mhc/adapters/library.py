@@ -13,6 +13,10 @@ from mhc.operator import Operator
 _INTERPRETER = {"TRITON_INTERPRET": "1"}
 _ALL = ("bfloat16", "float16", "float32")
 
+IGNORED = -100
+TARGET = "[T] int64 in 0..V or -100"
+"""The label that losses ignore, and a tensor of labels."""
+
 
 def everything(case: Case) -> Literal[True]:
     """Return True: the library names no limit."""
@@ -50,7 +54,7 @@ class Library:
     ) -> tuple[Implementation, Implementation]:
         """Return `LIBRARY:NAME` in Triton's interpreter on the CPU, and `LIBRARY:NAME-compiled` on a GPU.
 
-        The interpreter truncates float32 to bfloat16 and misreads its subnormals, so bfloat16 is left to the GPU.
+        The interpreter truncates float32 to bfloat16 and misreads subnormals of bfloat16, which is left to the GPU.
         """
         record = {"operator": operator, "supports": supports, "unavailable": self.unavailable, **record}
         dtypes = record.pop("dtypes", _ALL)

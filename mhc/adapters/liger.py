@@ -10,7 +10,7 @@ What its kernels compute is in their docstrings and in the references of its tes
 | cross_entropy | the logits are overwritten by their gradient, as its source says: an input that may be written |
 | rope, llama4_rope | q and k are rotated where they lie, as its source says: inputs that may be written |
 | linear_cross_entropy | logits in the dtype of x, as its source says; `accum_dtype=float32` |
-| dyt | on the CPU its backward has no number of processors; it gets the one of an NPU |
+| dyt | its backward knows no CPU: there it is told that the device is an NPU, of which it takes 20 processors |
 | mhc_post, mhc_sinkhorn | n must be a power of two; of mhc_post, x must have a leading axis |
 """
 

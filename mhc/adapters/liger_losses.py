@@ -7,12 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from mhc.adapters.library import IGNORED, TARGET
 from mhc.adapters.liger import LIGER, apply
 from mhc.declaration import operator
 from mhc.implementation import Implementation
 from mhc.operator import accumulation_dtype
-
-IGNORED = -100
 
 
 def _counted(target: Tensor | None, rows: Tensor) -> tuple[Tensor, Tensor | int]:
@@ -45,13 +44,12 @@ def _cross_entropies(
     return torch.where(there, hard, 0.0), torch.where(there, z * lse * lse, 0.0)
 
 
-_TARGET = "[T] int64 in 0..V or -100"
 _OPTIONS: dict[str, Any] = {"smoothing": (0.0, 0.1), "z": (0.0, 1e-4), "softcap": (0.0, 30.0)}
 
 
 @operator(
     x="[T, V] storage",
-    target=_TARGET,
+    target=TARGET,
     weight="[V] float32 constant optional",
     V=(1, 131072),
     tokens="T",
@@ -78,7 +76,7 @@ def _cross_entropy_each(
     return _ce("none", x, target, weight, smoothing, z, softcap)
 
 
-@operator(x="[T, V] storage", target=_TARGET, V=(1, 131072), mutates=("x",), **_OPTIONS)
+@operator(x="[T, V] storage", target=TARGET, V=(1, 131072), mutates=("x",), **_OPTIONS)
 def cross_entropy_mean(x: Tensor, target: Tensor, *, smoothing: float, z: float, softcap: float) -> Tensor:
     """Return the mean of the losses of the tokens that are not ignored, in x's dtype; 0 where all are."""
     hard, squares = _cross_entropies(x, target, None, smoothing, z, softcap)
@@ -93,7 +91,7 @@ def _cross_entropy_mean(x: Tensor, target: Tensor, *, smoothing: float, z: float
 _LINEAR: dict[str, Any] = {
     "x": "[T, D] storage",
     "weight": "[V, D] storage",
-    "target": _TARGET,
+    "target": TARGET,
     "bias": "[V] storage optional",
 }
 
@@ -140,7 +138,7 @@ def _flce_mean(
 _PAIR: dict[str, Any] = {
     "x": "[T, V] storage",
     "target": "[T, V] storage constant",
-    "labels": f"{_TARGET} optional",
+    "labels": f"{TARGET} optional",
     "V": (1, 65536),
 }
 

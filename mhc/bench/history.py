@@ -1,4 +1,4 @@
-"""Bugs that a library has mended: is each found in the release before it was, by a short campaign, and not in one after."""
+"""Bugs that a library has mended: whether a short campaign finds each in a release that has it, and not in a later one."""
 
 import json
 import os
@@ -22,9 +22,9 @@ class Mended:
 
     Attributes:
         issue: where it is described. what: the same in a few words.
-        package: what pip installs. before, after: the last release that has it, and one that has not.
+        package: what pip installs. before, after: a release that has it, and a later one that has not.
         kernel: the adapter that meets it.
-        subjects: the outputs and gradients that it makes wrong: a finding on another one is another bug.
+        subjects: the outputs and gradients that it makes wrong; a finding on any other is another bug.
     """
 
     issue: str
