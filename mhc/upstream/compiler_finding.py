@@ -18,6 +18,7 @@ from mhc.programs.targets import ProgramTarget
 from mhc.upstream.declared import Symptom, export_program
 from mhc.upstream.issue.text import write
 from mhc.upstream.program_file import Form, form_of
+from mhc.upstream.releases.releases import port
 from mhc.upstream.tvm_alone import write_tvm_alone
 from mhc.upstream.verify import ExportError, Outcome, first_on_path
 
@@ -67,7 +68,8 @@ def export_compiler_finding(found: Finding, target: ProgramTarget, spec: str, fo
 def _written(place: Path, function: str, program: AnyProgram, target: ProgramTarget, form: Form) -> str:
     """Write a program to a file, and return it as FILE:FUNCTION."""
     path = place / f"{function}.py"
-    path.write_text(form.write(function, program, target), encoding="utf-8")
+    text, _ = port(target.dsl, target.release(), form.write(function, program, target))
+    path.write_text(text, encoding="utf-8")
     return f"{path}:{function}"
 
 

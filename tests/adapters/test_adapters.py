@@ -24,7 +24,7 @@ ON_CPU = [name for name, one in KERNELS.items() if "cpu" in one.devices]
 
 
 @operator(x="[T] float32", T=(1, 8))
-def doubled(x: Tensor) -> Tensor:
+def doubled_by_a_library(x: Tensor) -> Tensor:
     return 2.0 * x
 
 
@@ -61,7 +61,9 @@ def test_each_kernel_is_there_for_the_cpu_and_compiled() -> None:
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Library, "unavailable", lambda self: f"needs pip install 'mhc-fuzz[{self.name}]'")
     library = Library("fake", "mhc_no_such_package")
-    (one, _) = library.kernel("doubled", doubled, function=lambda x: library.load("kernels").doubled(x))
+    (one, _) = library.kernel(
+        "doubled_by_a_library", doubled_by_a_library, function=lambda x: library.load("kernels").doubled_by_a_library(x)
+    )
     assert one.unavailable() == "needs pip install 'mhc-fuzz[fake]'"
 
 
@@ -77,13 +79,15 @@ def test_a_library_is_imported_at_the_first_call(tmp_path: Path, monkeypatch: py
     package = tmp_path / "mhc_fake_library"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    (package / "kernels.py").write_text("def doubled(x):\n    return x + x\n")
+    (package / "kernels.py").write_text("def doubled_by_a_library(x):\n    return x + x\n")
     monkeypatch.syspath_prepend(tmp_path)
     library = Library("fake", "mhc_fake_library")
-    one, _ = library.kernel("doubled", doubled, function=lambda x: library.load("kernels").doubled(x))
+    one, _ = library.kernel(
+        "doubled_by_a_library", doubled_by_a_library, function=lambda x: library.load("kernels").doubled_by_a_library(x)
+    )
     assert one.unavailable() is None
     assert "mhc_fake_library.kernels" not in sys.modules
-    assert not check(one, default_case(operator="doubled", dtype="float32"), "cpu").failures
+    assert not check(one, default_case(operator="doubled_by_a_library", dtype="float32"), "cpu").failures
     assert "mhc_fake_library.kernels" in sys.modules
 
 

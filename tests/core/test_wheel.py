@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mhc.adapters import MODULES, kernels
 from mhc.environment import TILELANG
 from mhc.registry import BUILT_IN
 from tests.support.helpers import ROOT
@@ -48,7 +49,10 @@ def test_the_wheel_imports_and_runs_from_another_folder(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     places, *listed = done.stdout.splitlines()
     assert places.count(str(site.resolve())) == 3, places
-    assert [line.split()[0] for line in listed] == [one.name for one in BUILT_IN]
+    assert [line.split()[0] for line in listed] == [
+        *(one.name for one in BUILT_IN),
+        *(name for library in MODULES for name in kernels(library)),
+    ]
 
 
 def test_the_extra_is_what_the_kernels_ask_for() -> None:
