@@ -10,7 +10,7 @@ What its kernels compute is in their docstrings and in the references of its tes
 | cross_entropy | the logits are overwritten by their gradient, as its source says: an input that may be written |
 | rope, llama4_rope | q and k are rotated where they lie, as its source says: inputs that may be written |
 | linear_cross_entropy | logits in the dtype of x, as its source says; `accum_dtype=float32` |
-| dyt | its backward knows no CPU: there it is told that the device is an NPU, of which it takes 20 processors |
+| dyt | its backward knows no CPU: there the adapter names an NPU as the device, of which it takes 20 processors |
 | mhc_post, mhc_sinkhorn | n must be a power of two; of mhc_post, x must have a leading axis |
 """
 
@@ -188,18 +188,20 @@ def _sparsemax(x: Tensor) -> Any:
 # Positions
 
 
-@operator(
-    q="[B, S, H, D] storage",
-    k="[B, S, Hkv, D] storage",
-    cos="[S, R] float32 constant",
-    sin="[S, R] float32 constant",
-    D="2*R",
-    H=(1, 64),
-    Hkv=(1, 64),
-    R=(1, 128),
-    tokens="B",
-    mutates=("q", "k"),
-)
+_ROTATED: dict[str, Any] = {
+    "q": "[B, S, H, D] storage",
+    "k": "[B, S, Hkv, D] storage",
+    "D": "2*R",
+    "H": (1, 64),
+    "Hkv": (1, 64),
+    "R": (1, 128),
+    "tokens": "B",
+    "mutates": ("q", "k"),
+}
+"""What both rotations declare of q and k."""
+
+
+@operator(**_ROTATED, cos="[S, R] float32 constant", sin="[S, R] float32 constant")
 def rope_pair(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Return q and k with the halves of each row rotated, computed in the dtype of cos and rounded once."""
     c, s = cos.unsqueeze(-2), sin.unsqueeze(-2)  # [S, 1, R]
@@ -217,17 +219,7 @@ def _rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
     return q.transpose(1, 2), k.transpose(1, 2)
 
 
-@operator(
-    q="[B, S, H, D] storage",
-    k="[B, S, Hkv, D] storage",
-    freqs="[S, R, 2] float32 constant",
-    D="2*R",
-    H=(1, 64),
-    Hkv=(1, 64),
-    R=(1, 128),
-    tokens="B",
-    mutates=("q", "k"),
-)
+@operator(**_ROTATED, freqs="[S, R, 2] float32 constant")
 def rope_complex(q: Tensor, k: Tensor, freqs: Tensor) -> tuple[Tensor, Tensor]:
     """Return q and k, whose neighbours are complex numbers, times freqs, in float32 and rounded once, as in Llama 4."""
     c, s = freqs[..., 0].unsqueeze(-2), freqs[..., 1].unsqueeze(-2)  # [S, 1, R]
