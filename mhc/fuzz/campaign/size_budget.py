@@ -13,8 +13,9 @@ CASES = {Reach.STRETCHED: 10, Reach.MODEL: 5}
 """Most cases of a round with far sizes; fewer where they are slow."""
 LARGEST = {"cpu": 1 << 24, "cuda": 1 << 25}
 """Elements of x at model sizes, by device, without `--max-elements`; a parameter may have twice as many."""
-OWN = 400 << 20
-"""Bytes of memory of a worker that has judged small cases only."""
+OWN = 600 << 20
+"""Bytes of memory of a worker, whatever its cases: 400 MiB after small cases, and freed tensors of less than 32 MiB, which
+the C allocator keeps for later cases."""
 PER_ELEMENT = 800
 """Bytes of the device's memory that judging a case takes, for each element of `--max-elements`: 540 were seen on the CPU,
 and more than 400 on a GPU."""
