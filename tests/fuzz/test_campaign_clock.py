@@ -10,6 +10,7 @@ import pytest
 
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.harness_faults import read_faults
+from mhc.fuzz.campaign.size_budget import OWN, PER_ELEMENT
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.worker.protocol import Begun, Fault, Ready
 from mhc.strategies.reach import Reach
@@ -32,7 +33,7 @@ def test_what_is_drawn_where_nothing_is_asked_for(tmp_path: Path) -> None:
 def test_what_is_asked_for_is_drawn(tmp_path: Path) -> None:
     options: list[tuple[dict[str, Any], int]] = [
         ({"largest": 1 << 17}, 1 << 17),
-        ({"memory": float((400 << 20) + 800 * (1 << 18))}, 1 << 18),
+        ({"memory": float(OWN + PER_ELEMENT * (1 << 18))}, 1 << 18),
         ({"device": "cuda"}, 1 << 25),
     ]
     for at, (given, wanted) in enumerate(options):
