@@ -5,9 +5,9 @@ each aten operation is one of the rules of `mhc.oracles.bounds.aten` on the numb
 that autograd derives from a plain forward yields the bounds of the gradients by the same rules.
 """
 
+import functools
 import sys
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,12 +17,15 @@ from torch import Tensor
 from torch.utils._mode_utils import no_dispatch
 
 from mhc.oracles.bounds.aten import DECOMPOSED, RULES, UNWRITTEN
+from mhc.oracles.bounds.aten.complexes import Complex
 from mhc.oracles.bounds.elementary import NoRule
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 
 _HERE = Path(__file__).parent
 _TORCH = Path(torch.__file__).parent
+_PURE = {torch.ops.aten.pow_.Scalar: "Tensor_Scalar"}
+"""The overload that returns what an operation writes, where it has another name."""
 
 
 class UnreadableReference(Exception):
@@ -30,21 +33,56 @@ class UnreadableReference(Exception):
 
 
 class Carried(Tensor):
-    """A tensor that carries a number: an `ErrorNumber` of its dtype, or a `Mask`."""
+    """A tensor that carries a number: an `ErrorNumber` of its dtype, or a `Mask`.
 
-    number: Any
-    aliased: bool
-    """Whether another tensor may share its elements: then nothing may be written into it."""
+    A view keeps the tensor that it is a part of. What is written into either, the other reads.
+    """
+
+    base: "Carried | None"
+    """The tensor whose elements this one shares."""
+    again: Callable[[Any], Any]
+    """Returns the number of this tensor from that of `base`."""
+    part: Callable[[Tensor], Tensor]
+    """Returns the elements of this tensor as a view of those of `base`."""
+    shared: bool
+    """Whether this tensor is a view or has one."""
+    _number: Any
+    _whole: Any
 
     @staticmethod
-    def __new__(cls, number: ErrorNumber | Mask, requires_grad: bool = False) -> "Carried":
+    def __new__(cls, number: Complex | ErrorNumber | Mask, requires_grad: bool = False) -> "Carried":
         value = number.value
         made = Tensor._make_wrapper_subclass(
             cls, value.shape, strides=value.stride(), dtype=number.dtype, device=value.device, requires_grad=requires_grad
         )
         assert isinstance(made, Carried)
-        made.number, made.aliased = number, False
+        made._number, made._whole, made.base, made.shared = number, None, None, False
         return made
+
+    @property
+    def number(self) -> Any:
+        """Return the number; of a view, taken anew where something was written into its base."""
+        if self.base is not None and self.base.number is not self._whole:
+            self._whole = self.base.number
+            self._number = self.again(self._whole)
+        return self._number
+
+    def write(self, number: Any) -> None:
+        """Let the tensor carry another number, and the tensors of which it is a view."""
+        if self.base is not None:
+            self.base.write(_replaced(self.base, self.part, number))
+            self._whole = self.base.number
+        elif number.value.stride() != self.stride():  # views of it are taken by their strides
+            number = number.mapped(self._laid_out)
+        self._number = number
+
+    def _laid_out(self, tensor: Tensor) -> Tensor:
+        return torch.empty_strided(self.shape, self.stride(), dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+    def view_of(self, base: "Carried", again: Callable[[Any], Any], part: Callable[[Tensor], Tensor]) -> None:
+        """Let the tensor be a part of another."""
+        self.base, self.again, self.part, self._whole = base, again, part, base.number
+        self.shared = base.shared = True
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"Carried({self.number!r})"
@@ -70,13 +108,15 @@ class Carried(Tensor):
                 if _chosen(args):
                     return _in_doubt(func, args, kwargs)
                 raise UnreadableReference(f"{_unreadable(func)} ({missing})") from None
-            except (TypeError, AttributeError) as error:
-                if _chosen(args):
+            except (TypeError, AttributeError, RuntimeError) as error:
+                if isinstance(error, RuntimeError) and not any(isinstance(_unwrap(one), Complex) for one in args):
+                    raise
+                if _chosen(args) or _decided(args):
                     return _in_doubt(func, args, kwargs)
                 missing_for = f"its rule does not take these arguments: {type(error).__name__}: {error}"
                 raise UnreadableReference(f"{_unreadable(func)} ({missing_for})") from error
             if shares:
-                _note_alias(args[0], result)
+                _note_views(func, args, kwargs, result)
             return result
         decomposed = DECOMPOSED.get(func)
         if decomposed is not None:
@@ -95,6 +135,12 @@ def _chosen(args: Sequence[Any]) -> bool:
     """Return whether an argument holds integers that rounding may decide, such as the index of a maximum."""
     flat = [one for each in args for one in (each if isinstance(each, (list, tuple)) else [each])]
     return any(isinstance(one, Carried) and isinstance(one.number, Mask) and one.dtype != torch.bool for one in flat)
+
+
+def _decided(args: Sequence[Any]) -> bool:
+    """Return whether all that is carried are outcomes of comparisons."""
+    numbers = [one.number for one in args if isinstance(one, Carried)]
+    return bool(numbers) and all(isinstance(one, Mask) for one in numbers)
 
 
 def _in_doubt(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -129,38 +175,68 @@ def _unwrap(argument: Any) -> Any:
 
 
 def _wrap(result: Any) -> Any:
-    if isinstance(result, (ErrorNumber, Mask)):
+    if isinstance(result, (Complex, ErrorNumber, Mask)):
         return Carried(result)
     if isinstance(result, (list, tuple)):
         return type(result)(_wrap(one) for one in result)
     return result
 
 
-@cache
+@functools.cache
 def _effects(func: Any) -> tuple[bool, bool]:
     """Return whether an operation writes into an argument, and whether its result shares elements with one."""
     schema = func._schema
     return schema.is_mutable, any(one.alias_info is not None for one in schema.returns)
 
 
-def _note_alias(base: Any, views: Any) -> None:
-    for one in (base, *(views if isinstance(views, (list, tuple)) else [views])):
+def _note_views(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+    """Let the results of an operation be parts of its first argument."""
+    base, *rest = args
+    if not isinstance(base, Carried):
+        return
+    several = isinstance(result, (list, tuple))
+    for at, one in enumerate(result if several else [result]):
         if isinstance(one, Carried):
-            one.aliased = True
+
+            def part(whole: Any, function: Any = func, at: int = at) -> Any:
+                found = function(whole, *rest, **kwargs)
+                return found[at] if several else found
+
+            def again(number: Any, part: Any = part) -> Any:
+                return part(number, functools.partial(RULES[func], func))
+
+            one.view_of(base, again, part)
+
+
+def _replaced(base: Carried, part: Callable[[Tensor], Tensor], number: Any) -> Any:
+    """Return the number of a tensor with a part replaced by another number."""
+    whole = base.number
+
+    def put(tensors: Sequence[Tensor]) -> Tensor:
+        result = base._laid_out(tensors[0])
+        part(result).copy_(tensors[1])
+        return result
+
+    if isinstance(number, Complex) or isinstance(whole, Complex):
+        raise NoRule("a part of complex numbers")
+    if isinstance(number, Mask):
+        return Mask(put((whole.value, number.value)), put((whole.unsure, number.unsure)), number.dtype)
+    return type(number).joined([whole, number], put)
 
 
 def _write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Apply an operation that writes into its first argument, as the operation that returns the result."""
     name, target = func.overloadpacket.__name__, args[0]
     pure = getattr(torch.ops.aten, name[:-1], None) if name.endswith("_") else None
-    pure = getattr(pure, func._overloadname, None) or getattr(pure, "default", None)
-    if pure is None or not isinstance(target, Carried) or target.aliased:
+    pure = getattr(pure, _PURE.get(func, func._overloadname), None) or getattr(pure, "default", None)
+    reshapes = torch.Tag.inplace_view in func.tags  # such as squeeze_, of which a vector times a matrix consists
+    if pure is None or not isinstance(target, Carried) or (reshapes and target.shared):
         raise UnreadableReference(_unreadable(func))
     result = pure(*args, **kwargs)
-    if torch.Tag.inplace_view in func.tags:  # such as squeeze_, of which a vector times a matrix consists: the shape changes
+    if reshapes:
         with no_dispatch():
             func(*args, **kwargs)
-    target.number = result.number.to(target.dtype) if result.dtype != target.dtype else result.number
+    target.write(result.number.to(target.dtype) if result.dtype != target.dtype else result.number)
     return target
 
 

@@ -24,7 +24,15 @@ from torch import Tensor
 
 from mhc.oracles.bounds import repeated_terms
 from mhc.oracles.bounds.error_number import ErrorNumber, after_cancellation
-from mhc.oracles.bounds.rounding import ELEMENTARY, LAMBDA, magnitude, nan_to_inf, unit_roundoff
+from mhc.oracles.bounds.rounding import (
+    ELEMENTARY,
+    LAMBDA,
+    ceiling,
+    half_subnormal,
+    magnitude,
+    nan_to_inf,
+    unit_roundoff,
+)
 
 
 class NoRule(Exception):
@@ -133,6 +141,104 @@ def log(a: ErrorNumber) -> ErrorNumber:
 def tanh(a: ErrorNumber) -> ErrorNumber:
     """Return the hyperbolic tangent."""
     return monotone(a, torch.tanh, argument=2.0, absolute=_TANH_APPROX)
+
+
+@_bounding
+def tan(a: ErrorNumber) -> ErrorNumber:
+    """Return the tangent, of which nothing is promised where a may reach a pole."""
+    u = unit_roundoff(a.dtype)
+    value = a.value.tan()
+    spread = a.error + 2 * u * magnitude(a.value)
+    ends = [a.value - spread, a.value + spread]
+    moved = torch.maximum(*[(end.tan() - value).abs() for end in ends])
+    branches = [(end / math.pi + 0.5).floor() for end in ends]
+    moved = torch.where(branches[0] == branches[1], moved, torch.inf)
+    return _elementary(a, value, torch.where(a.value == 0, a.error * 2, moved) + _FLOAT64 * magnitude(value))
+
+
+def _bounding_both(function: Function) -> Function:
+    """Let a function of two refuse numbers as `_bounding` does."""
+
+    @wraps(function)
+    def checked(a: ErrorNumber, b: ErrorNumber, *args: Any) -> ErrorNumber:
+        if a.constant:
+            found = function(ErrorNumber.exact(a.value, a.dtype), ErrorNumber.exact(b.value, b.dtype), *args)
+            changes = bool(a.error.any() or b.error.any())
+            return type(a)(found.value, torch.full_like(found.value, torch.inf if changes else 0.0), a.dtype)
+        if not a.elementary:
+            raise NoRule(f"{function.__name__} of a {type(a).__name__}")
+        return function(a, b, *args)
+
+    return cast("Function", checked)
+
+
+@_bounding_both
+def angle(y: ErrorNumber, x: ErrorNumber) -> ErrorNumber:
+    """Return atan2(y, x): a point that is off by e < r is seen from 0 at an angle that is off by at most asin(e / r)."""
+    off, radius = torch.hypot(y.error, x.error), torch.hypot(y.value, x.value)
+    moved = torch.where(off < radius, (off / radius).clamp(max=1.0).asin(), math.pi)
+    crosses = (x.value - x.error < 0) & (y.value.abs() <= y.error) & (off > 0)
+    return _of_two(y, x, torch.atan2(y.value, x.value), torch.where(crosses, 2 * math.pi, torch.where(off == 0, 0.0, moved)))
+
+
+@_bounding_both
+def hypot(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
+    """Return sqrt(a^2 + b^2) without an overflow between; it changes by no more than the point (a, b) moves."""
+    return _of_two(a, b, torch.hypot(a.value, b.value), torch.hypot(a.error, b.error))
+
+
+def _of_two(a: ErrorNumber, b: ErrorNumber, value: Tensor, moved: Tensor) -> ErrorNumber:
+    """Return an elementary function of two numbers with `moved`, what their errors change."""
+    beyond = (a.error + b.error).isinf() | ~value.isfinite() & (a.error + b.error > 0)
+    return a._rounded(
+        value, torch.where(beyond, torch.inf, moved), a.dtype, units=ELEMENTARY, finite=a.finite and b.finite
+    )
+
+
+@_bounding_both
+def modulo(a: ErrorNumber, b: ErrorNumber, function: Callable[[Tensor, Tensor], Tensor]) -> ErrorNumber:
+    """Return the rest of a / b, with `function` torch.fmod or torch.remainder.
+
+    Where rounding may decide the whole quotient n, the rest may be off by ea + |b|. Elsewhere it is a - n b.
+    """
+    value, ratio = function(a.value, b.value), a.value / b.value
+    whole = torch.trunc if function is torch.fmod else torch.floor
+    least = b.value.abs() - b.error
+    spread = torch.where(least > 0, (a.error + ratio.abs() * b.error) / least, torch.inf)
+    spread = spread + 2 * unit_roundoff(a.dtype) * ratio.abs()
+    sure = whole(ratio - spread) == whole(ratio + spread)
+    moved = a.error + whole(ratio).abs() * b.error
+    moved = torch.where(sure, moved, a.error + b.value.abs() + b.error)
+    moved = torch.where((b.error > 0) & (least <= 0), torch.inf, moved)
+    exact = (a.error == 0) & (b.error == 0) & (whole(ratio) == 0) & (value == a.value)
+    size = torch.where(exact, 0.0, a.value.abs() + value.abs())
+    return a._rounded(value, nan_to_inf(moved), a.dtype, units=2.0, size=size, finite=a.finite and b.finite)
+
+
+@_changing
+def copied_sign(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
+    """Return |a| with the sign of b: where an error may change that, either sign."""
+    unsure = (b.error > 0) & (b.value.abs() <= b.error)
+    error = torch.where(unsure, 2 * a.value.abs() + a.error, a.error)
+    return type(a)(a.value.copysign(b.value), torch.where(b.error.isinf(), torch.inf, error), a.dtype)
+
+
+@_bounding
+def product(a: ErrorNumber, of: Callable[[Tensor], Tensor], length: int) -> ErrorNumber:
+    """Return products of elements of a, of up to `length` each, which `of` multiplies, in any order.
+
+    Each of the at most L - 1 multiplications rounds, relative to the result: u times L - 1, or lambda sqrt(L). The smallest
+    partial product in any order is that of the magnitudes below 1, the largest that of those above: where the first is not
+    a normal number, L underflows are multiplied by the second, and where that is beyond the range nothing is promised.
+    """
+    size = magnitude(a.value)
+    most, least = of((size + a.error).clamp(min=1.0)), of((size - a.error).clamp(min=0.0, max=1.0))
+    value = of(a.value)
+    moved = of(size + a.error) - of(size) + length * _FLOAT64 * of(size)
+    under = least < torch.finfo(a.dtype).smallest_normal
+    moved = moved + torch.where(under, length * half_subnormal(a.dtype) * most, 0.0)
+    moved = torch.where(nan_to_inf(most) > ceiling(a.dtype), torch.inf, nan_to_inf(moved))
+    return a._rounded(value, moved, a.dtype, units=min(length - 1.0, LAMBDA * math.sqrt(length)), finite=False)
 
 
 def power(a: ErrorNumber, exponent: float) -> ErrorNumber:

@@ -106,7 +106,7 @@ class ErrorNumber:
         self.errorless = errorless
         self.reassociated: reassociation.Reassociated = None
         self.distributed: reassociation.Reassociated = None
-        self.addends: addends.Addends = None
+        self.addends: addends.Addends | None = None
         self.cancelled: Tensor | None = None
         self._size: Tensor | None = None
 
@@ -199,22 +199,23 @@ class ErrorNumber:
         term = self._coerce(other)
         quantum = min(self.quantum, term.quantum)
         value, finite = self.value + term.value, self.finite and term.finite
+        together = addends.of_sum(self.value, term.value, self.addends, term.addends)
         size = None
         if quantum:
-            size = addends.magnitudes(self.value, term.value, self.addends, term.addends)
-        elif self.reorders and (more := addends.beyond(self.value, term.value, self.addends, term.addends)) is not None:
-            size = magnitude(value) + more
+            size = addends.magnitudes(together)
+        elif self.reorders and (sums := [one.value for one in (self, term) if one.addends is not None]):
+            size = magnitude(value) + addends.beyond(together, sums)
         propagated = None if self.errorless and term.errorless else self.error + term.error
         total = self._rounded(value, propagated, self.dtype, size=size, quantum=quantum, finite=finite)
         total.reassociated = reassociation.of_sum(self.reassociated, term.reassociated)
-        total.addends = addends.of_sum(self.value, term.value, self.addends, term.addends)
+        total.addends = together
         return total
 
     __radd__ = __add__
 
     def __neg__(self) -> "ErrorNumber":
         negative = self.mapped(lambda tensor: tensor)
-        negative.value, negative.addends = -self.value, addends.moved(self.addends, torch.neg)
+        negative.value, negative.addends = -self.value, addends.negated(self.addends)
         return negative
 
     def __sub__(self, other: Any) -> "ErrorNumber":

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from mhc.oracles.bounds.later import Later
 from mhc.oracles.bounds.rounding import magnitude
 
 _NEAR = 2.0**-60
 """Larger products lose nothing to underflow in another order, unless the last factor exceeds 2**66."""
 
-Later = Callable[[], Tensor]
-Reassociated = Later | None
+Reassociated = Callable[[], Tensor] | None
 
 
 def near(sizes: Tensor, least: float) -> bool:
@@ -31,51 +31,60 @@ def near(sizes: Tensor, least: float) -> bool:
 
 def of_product(a: Tensor, b: Tensor) -> Reassociated:
     """Return the factor of a * b."""
-    return lambda: 1 + torch.maximum(magnitude(a), magnitude(b))
+    return Later(lambda: 1 + torch.maximum(magnitude(a), magnitude(b)))
 
 
 def of_matrix_product(a: Tensor, b: Tensor) -> Reassociated:
     """Return the factor of a @ b, from max(|a|, |b|) <= |a| + |b|."""
-    return lambda: a.shape[-1] + magnitude(a).sum(-1, keepdim=True) + magnitude(b).sum(-2, keepdim=True)
+    return Later(lambda: a.shape[-1] + magnitude(a).sum(-1, keepdim=True) + magnitude(b).sum(-2, keepdim=True))
 
 
 def of_sum(a: Reassociated, b: Reassociated) -> Reassociated:
     """Return the factor of a + b, the sum of both."""
     if a is None and b is None:
         return None
-    return lambda: (1 if a is None else a()) + (torch.ones(()) if b is None else b())
+    return Later(lambda of_a, of_b: (1 if of_a is None else of_a) + (torch.ones(()) if of_b is None else of_b), a, b)
 
 
 def moved(a: Reassociated, move: Callable[[Tensor], Tensor]) -> Reassociated:
     """Return the factor of a number that is indexed, reshaped or summed by `move`."""
-    return None if a is None else lambda: move(a())
+    return None if a is None else Later(move, a)
 
 
 def joined(parts: Sequence[tuple[Reassociated, Tensor]], join: Callable[[list[Tensor]], Tensor]) -> Reassociated:
     """Return the factor of numbers put together by `join`, each given with its value."""
     if all(part is None for part, _ in parts):
         return None
-    return lambda: join([torch.ones_like(value) if part is None else part() for part, value in parts])
+
+    def make(*factors: Tensor | None) -> Tensor:
+        ones = (torch.ones_like(value) if one is None else one for one, (_, value) in zip(factors, parts, strict=True))
+        return join(list(ones))
+
+    return Later(make, *(part for part, _ in parts))
 
 
 def in_product(a: Reassociated, b: Reassociated) -> Reassociated:
     """Return the factor on the underflow of the product of two such numbers."""
     if a is None or b is None:
         return b if a is None else a
-    return lambda: a() * b()
+    return Later(torch.mul, a, b)
 
 
 def in_matrix_product(a: Reassociated, b: Reassociated, partial: int) -> Reassociated:
     """Return the same for a matrix product, whose terms are `partial` products each."""
     if a is not None and b is not None:
-        return lambda: partial * (a() @ b())
+        return Later(lambda of_a, of_b: partial * (of_a @ of_b), a, b)
     if a is not None:
-        return lambda: partial * a().sum(-1, keepdim=True)
-    return None if b is None else lambda: partial * b().sum(-2, keepdim=True)
+        return Later(lambda of_a: partial * of_a.sum(-1, keepdim=True), a)
+    return None if b is None else Later(lambda of_b: partial * of_b.sum(-2, keepdim=True), b)
 
 
-def distributed(a: Later | None, b: Later | None, a_value: Tensor, b_value: Tensor) -> Later | None:
+def distributed(a: Reassociated, b: Reassociated, a_value: Tensor, b_value: Tensor) -> Reassociated:
     """Return |a * b| without the cancellation inside a factor that contains a matrix product; None without such a factor."""
     if a is None and b is None:
         return None
-    return lambda: (magnitude(a_value) if a is None else a()) * (magnitude(b_value) if b is None else b())
+    return Later(
+        lambda of_a, of_b: (magnitude(a_value) if of_a is None else of_a) * (magnitude(b_value) if of_b is None else of_b),
+        a,
+        b,
+    )

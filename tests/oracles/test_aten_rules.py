@@ -63,6 +63,7 @@ def drawn(*shape: int, least: float = 0.6, most: float = 1.8, signs: bool = True
 
 Draws = Sequence[Callable[[torch.Generator], Tensor]]
 A, B, POSITIVE, VECTOR, SCALAR = drawn(3, 4), drawn(3, 4), drawn(3, 4, signs=False), drawn(4), drawn()
+SMALL, PAIRS = drawn(3, 4, least=0.1, most=0.8), drawn(3, 2)
 INDEX = torch.tensor([[2, 0, 1, 2], [0, 0, 2, 1]])
 WINNERS = torch.tensor([[[0, 1, 3], [5, 5, 10]]])
 EVERY_SECOND = torch.tensor([True, False, True, False])
@@ -81,6 +82,20 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
     ],
     **{name: [(getattr(aten, name), (A,))] for name in ("neg", "abs", "reciprocal", "exp", "expm1", "exp2", "tanh", "erf")},
     "atan": [(aten.atan, (A,))],
+    **{name: [(getattr(aten, name), (SMALL,))] for name in ("asin", "acos", "atanh", "erfinv")},
+    **{name: [(getattr(aten, name), (A,))] for name in ("sinh", "cosh", "asinh", "erfc")},
+    "acosh": [(aten.acosh, (drawn(3, 4, least=1.3, signs=False),))],
+    "tan": [(aten.tan, (drawn(3, 4, least=0.1, most=1.2),))],
+    "atan2": [(aten.atan2, (A, B))],
+    "hypot": [(aten.hypot, (A, B))],
+    "copysign": [(aten.copysign, (A, B)), (lambda a: aten.copysign(a, -2.0), (A,))],
+    "fmax": [(aten.fmax, (A, B))],
+    "fmin": [(aten.fmin, (A, B))],
+    "fmod": [(aten.fmod, (drawn(3, 4, least=2.2, most=2.8), drawn(3, 4, least=0.95, most=1.05)))],
+    "remainder": [
+        (aten.remainder, (drawn(3, 4, least=2.2, most=2.8), drawn(3, 4, least=0.95, most=1.05, signs=False))),
+        (lambda a: aten.remainder(a, -0.75), (drawn(3, 4, least=0.9, most=1.3),)),
+    ],
     "log10": [(aten.log10, (POSITIVE,))],
     **{name: [(getattr(aten, name), (A,))] for name in ("round", "floor", "ceil", "trunc")},
     **{name: [(getattr(aten, name), (A,))] for name in ("sigmoid", "sin", "cos", "relu", "sign", "sgn")},
@@ -142,6 +157,27 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
     ],
     "baddbmm": [(lambda c, a, b: aten.baddbmm(c, a, b, beta=2), (drawn(2, 3, 5), drawn(2, 3, 4), drawn(2, 4, 5)))],
     "cumsum": [(lambda a: a.cumsum(0), (A,)), (lambda a: a.cumsum(-1, dtype=F64), (A,)), (lambda a: a.cumsum(0), (SCALAR,))],
+    "prod": [(lambda a: a.prod(), (A,)), (lambda a: a.prod(-1, keepdim=True), (A,)), (lambda a: a.prod(0, dtype=F64), (A,))],
+    "cumprod": [(lambda a: a.cumprod(0), (A,)), (lambda a: a.cumprod(-1, dtype=F64), (A,))],
+    "logcumsumexp": [(lambda a: a.logcumsumexp(0), (A,)), (lambda a: a.logcumsumexp(-1), (A,))],
+    "scatter_reduce": [
+        (lambda a, b, by=by, own=own: aten.scatter_reduce(a, 0, INDEX, b, by, include_self=own), (A, drawn(2, 4)))
+        for by in ("sum", "mean", "amax", "amin")
+        for own in (True, False)
+    ],
+    "put": [
+        (lambda a, b: aten.put(a, torch.tensor([7, 0, 3]), b), (A, drawn(3))),
+        (lambda a, b: aten.put(a, torch.tensor([7, 7, 3]), b, True), (A, drawn(3))),
+    ],
+    **{
+        f"replication_pad{rank}d_backward": [
+            (
+                lambda g, a, rank=rank: getattr(aten, f"replication_pad{rank}d_backward")(g, a, [1, 0] * rank),
+                (drawn(2, *(3,) * rank), drawn(2, *(2,) * rank)),
+            )
+        ]
+        for rank in (1, 2, 3)
+    },
     "index_add": [
         (lambda a, b: aten.index_add(a, 0, torch.tensor([2, 0, 2, 2]), b), (A, drawn(4, 4))),
         (lambda a, b: aten.index_add(a, 1, torch.tensor([3, 1]), b, alpha=3), (A, drawn(3, 2))),
@@ -172,6 +208,13 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
         (lambda a: torch.where(EVERY_SECOND, a, -3.0), (A,)),
     ],
     "masked_fill": [(lambda a: a.masked_fill(EVERY_SECOND, -3.0), (A,))],
+    "elu_backward": [
+        (lambda g, a: aten.elu_backward(g, 1.0, 1.0, 1.0, False, a), (A, B)),
+        (lambda g, a: aten.elu_backward(g, 1.5, 1.25, 2.0, False, a), (A, B)),
+    ],
+    "hardswish_backward": [(aten.hardswish_backward, (A, drawn(3, 4, most=4.0)))],
+    "softshrink_backward": [(lambda g, a: aten.softshrink_backward(g, a, 1.0), (A, B))],
+    "hardshrink_backward": [(lambda g, a: aten.hardshrink_backward(g, a, 1.0), (A, B))],
     "threshold_backward": [(lambda a, b: aten.threshold_backward(a, b, 0.25), (A, B))],
     "amax": [(lambda a: a.amax(-1), (A,)), (lambda a: a.amax((0, 1), keepdim=True), (A,)), (aten.amax, (A,))],
     "amin": [(lambda a: a.amin(0, keepdim=True), (A,)), (lambda a: a.amin(1), (A,)), (aten.amin, (A,))],
@@ -182,6 +225,8 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
     "kthvalue": [(lambda a: a.kthvalue(2), (A,)), (lambda a: a.kthvalue(1, 0, True), (A,))],
     "median": [(lambda a: a.median(-1), (A,)), (lambda a: a.median(0, keepdim=True), (A,)), (aten.median, (A,))],
     "argmax": [(lambda a: a.argmax(), (A,)), (lambda a: a.argmax(0, True), (A,))],
+    "cummax": [(lambda a: a.cummax(-1), (A,)), (lambda a: a.cummax(0), (A,))],
+    "cummin": [(lambda a: a.cummin(-1), (A,))],
     "argmin": [(lambda a: a.argmin(-1), (A,))],
     "max_pool2d_with_indices": [(lambda a: aten.max_pool2d_with_indices(a, [2, 3], [1, 2], [1, 1]), (drawn(2, 3, 4),))],
     "max_pool2d_with_indices_backward": [
@@ -239,6 +284,29 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
     ],
     "slice_scatter": [(lambda a, b: aten.slice_scatter(a, b, 1, 1, 3), (A, drawn(3, 2)))],
     "select_scatter": [(lambda a, b: aten.select_scatter(a, b, 0, 1), (A, VECTOR))],
+    "diagonal_scatter": [(aten.diagonal_scatter, (A, drawn(3)))],
+    "masked_select": [(lambda a: a.masked_select(EVERY_SECOND), (A,))],
+    "masked_scatter": [(lambda a, b: a.masked_scatter(EVERY_SECOND.expand(3, 4), b), (A, drawn(6)))],
+    # complex numbers
+    "view_as_complex": [(lambda a: torch.view_as_real(torch.view_as_complex(a) * (0.5 + 0.25j)), (PAIRS,))],
+    "view_as_real": [(lambda a, b: torch.view_as_real(torch.view_as_complex(a) * torch.view_as_complex(b)), (PAIRS, PAIRS))],
+    "complex": [
+        (lambda a, b, c: torch.view_as_real(torch.complex(a, b) + c), (A, B, A)),
+        (lambda a, b, c: torch.view_as_real(c - torch.complex(a, b)), (A, B, A)),
+        (lambda a, b, c: torch.view_as_real((torch.complex(a, b) * c).sum(-1)), (A, B, A)),
+        (lambda a, b: torch.view_as_real(-torch.complex(a, b) / 3.0), (A, B)),
+        (lambda a, b, c: torch.view_as_real(torch.complex(a, b) / c), (A, B, A)),
+        (lambda a, b: torch.complex(a, b).abs(), (A, B)),
+        (lambda a, b: torch.view_as_real(torch.complex(a, b).exp()), (A, B)),
+    ],
+    "polar": [(lambda a, b: torch.view_as_real(torch.polar(a, b)), (POSITIVE, B))],
+    **{
+        name: [
+            (lambda a, name=name: torch.view_as_real(getattr(aten, name)(torch.view_as_complex(a)).resolve_conj()), (PAIRS,))
+        ]
+        for name in ("_conj", "_conj_physical", "conj_physical")
+    },
+    "angle": [(lambda a: torch.view_as_complex(a).angle(), (PAIRS,))],
     "copy": [(aten.copy, (A, VECTOR)), (lambda a: aten.copy(a, torch.tensor(0.5, dtype=F64)), (A,))],
     # new tensors
     "full_like": [(lambda a: torch.full_like(a, 2.5), (A,))],
@@ -251,12 +319,14 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
     "zero": [(aten.zero, (A,))],
 }
 NOT_NUMBERS = {"eq", "ne", "lt", "gt", "le", "ge", "logical_not", "bitwise_not", "logical_and", "logical_or", "bitwise_and"}
-NOT_NUMBERS |= {"bitwise_or", "isnan", "isinf", "isfinite", "any", "all"}
+NOT_NUMBERS |= {"bitwise_or", "isnan", "isinf", "isfinite", "any", "all", "signbit", "searchsorted", "bucketize"}
+NOT_NUMBERS |= {"_local_scalar_dense"}
 """Comparisons and what follows from them: tested below."""
-UNTOLD = {"empty_like", "new_empty", "scalar_tensor"}
+UNTOLD = {"empty_like", "new_empty", "new_empty_strided", "scalar_tensor"}
 """Operations whose values say nothing, or that take no tensor."""
 CASES = [(name, at) for name, all_of in EXAMPLES.items() for at in range(len(all_of))]
 STEPS = {"sign", "sgn"}
+COMPLEX = {"view_as_complex", "view_as_real", "complex", "polar", "angle", "_conj", "_conj_physical", "conj_physical"}
 MIXED = {"add", "sub", "mul", "div", "maximum", "minimum", "where", "cat", "stack", "copy"}
 LOOSE = {"sin": 3.0, "var": 2.4, "var_mean": 2.4, "native_layer_norm": 2.4}
 """How much more than the worst the bound of a function is that does not take all correlations into account."""
@@ -284,7 +354,7 @@ def test_every_rule_has_an_example() -> None:
 
 def dtypes_of(name: str, count: int) -> list[tuple[torch.dtype, ...]]:
     """Return dtypes for the operands of an example: all the same, and mixed where PyTorch computes with mixed ones."""
-    alike = [(dtype,) * count for dtype in (F32, BF16, F16, F64)]
+    alike = [(dtype,) * count for dtype in (F32, F64, *(() if name in COMPLEX else (BF16, F16)))]
     return alike + [(F16, *(F32,) * (count - 1))] * (count > 1 and name in MIXED)
 
 
@@ -599,9 +669,11 @@ def test_a_product_with_a_vector_has_the_shape_of_one(mode: Any) -> None:
             assert torch.equal(error_of(product) > 0.2, torch.ones_like(left @ right, dtype=torch.bool))
 
 
-def test_bits_are_not_read() -> None:
-    with pytest.raises(UnreadableReference, match=r"aten\.view\.dtype .*the bits of numbers"):
-        of(t(1.0)).view(torch.int32)
+def test_bits_are_read_where_they_are_certain() -> None:
+    with pytest.raises(UnreadableReference, match=r"aten\.view\.dtype .*the bits of numbers that have an error"):
+        of(t(1.0), 0.5).view(torch.int32)
+    assert of(t(1.5)).view(torch.int32).tolist() == [0x3FC00000]
+    assert of(t(1.5), 0.0, F16).view(torch.int16).tolist() == [0x3E00]
 
 
 def test_decisions_are_counted() -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial, reduce
 from typing import Any
 
 import pytest
@@ -225,13 +226,14 @@ def test_three_terms_and_four_may_be_added_in_any_order() -> None:
 
 def test_what_partial_sums_may_come_to() -> None:
     def terms(*values: float) -> addends.Addends:
-        return lambda: tuple(t(value) for value in values)
+        given: list[addends.Addends] = [partial(addends._parts, t(value)) for value in values]
+        first, *rest = given
+        return reduce(lambda one, other: addends.of_sum(t(0.0), t(0.0), one, other), rest, first)
 
-    def beyond(a: float, b: float, in_a: addends.Addends, in_b: addends.Addends) -> float | None:
-        more = addends.beyond(t(a), t(b), in_a, in_b)
-        return None if more is None else float(more)
+    def beyond(a: float, b: float, in_a: addends.Addends | None, in_b: addends.Addends | None) -> float:
+        sums = [t(value) for value, inside in ((a, in_a), (b, in_b)) if inside is not None]
+        return float(addends.beyond(addends.of_sum(t(a), t(b), in_a, in_b), sums))
 
-    assert beyond(1, 2, None, None) is None
     assert beyond(3, 4, terms(1, 2), None) == 7 - 3
     assert beyond(3, -4, terms(5, -2), None) == 6 - 3
     assert beyond(4, 3, None, terms(1, 2)) == 7 - 3
@@ -239,14 +241,25 @@ def test_what_partial_sums_may_come_to() -> None:
     assert beyond(9, -1, terms(4, 5), None) == 0
     assert beyond(math.inf, 1, terms(math.inf, 2), None) == 3
     assert beyond(-math.inf, 1, terms(-math.inf, 2), None) == beyond(math.nan, 1, terms(math.nan, 2), None) == 3
-    assert float(addends.magnitudes(t(-1.0), t(2.0), None, terms(-3.0, 5.0))) == 9
-    assert addends.moved(None, torch.neg) is None
-    moved = addends.moved(terms(1, -2), torch.neg)
-    assert moved is not None
-    assert [float(one) for one in moved()] == [-1, 2]
-    both = addends.of_sum(t(1.0), torch.ones(2, 1, dtype=F64), None, None)
-    assert both is not None
-    assert [tuple(one.shape) for one in both()] == [(2, 1), (2, 1)]
+    assert float(addends.magnitudes(addends.of_sum(t(-1.0), t(2.0), None, terms(-3.0, 5.0)))) == 9
+    assert addends.moved(None, torch.neg) is addends.negated(None) is None
+    negative, double = addends.negated(terms(1, -2)), addends.moved(terms(1, -2), lambda one: one * 2)
+    assert negative is not None
+    assert double is not None
+    assert [tuple(one()) for one in (negative, double)] == [(2, -1, 2), (2, -4, 2)]
+    both = addends.of_sum(t(1.0), torch.ones(2, 1, dtype=F64), None, None)()
+    assert (both.up.shape, both.down.shape, both.number) == ((2, 1), (2, 1), 2)
+
+
+def test_a_long_sum_is_read_as_quickly_as_a_short_one() -> None:
+    """What is known of its terms does not grow with them."""
+    total = n(torch.ones(1 << 12, dtype=F64)) * n(t(2.0))
+    for _ in range(1500):
+        total = total + n(torch.ones(1 << 12, dtype=F64)) * n(t(2.0))
+    assert total.addends is not None
+    assert total.reassociated is not None
+    assert total.addends().number == 1501
+    assert total.reassociated()[0] == 1501 * (1 + 2), "a chain of any length"
 
 
 LIMITS: dict[torch.dtype, tuple[float, float, float, float]] = {

@@ -265,21 +265,11 @@ def test_a_sum_that_cancels_is_no_exact_zero_times_what_is_rounded(function: Cal
 
 def test_what_no_rule_reads_is_named_with_its_line() -> None:
     def multiplies(x: Tensor) -> Tensor:
-        return x.cumprod(-1)
+        return x.lgamma()
 
     line = multiplies.__code__.co_firstlineno + 1
-    with pytest.raises(UnreadableReference, match=rf"aten\.cumprod\.default in .*test_reading\.py:{line}: no rule derives"):
+    with pytest.raises(UnreadableReference, match=rf"aten\.lgamma\.default in .*test_reading\.py:{line}: no rule derives"):
         read(multiplies, [torch.ones(3)], {})
-
-
-def test_writing_into_a_view_is_refused() -> None:
-    def writes(x: Tensor) -> Tensor:
-        out = x * 2
-        out[..., 1:].add_(1.0)
-        return out
-
-    with pytest.raises(UnreadableReference, match="it writes into a tensor; return a new tensor instead"):
-        read(writes, [torch.ones(3)], {})
 
 
 def test_numbers_of_the_precision_gate_have_no_rules_for_functions_yet() -> None:
@@ -314,7 +304,7 @@ def test_a_function_sees_the_layout_and_the_dtype_of_an_ordinary_tensor() -> Non
     far = ErrorNumber(torch.empty(2, 3, dtype=torch.float64, device="meta"), torch.empty(2, 3, device="meta"), torch.float16)
     for needed in (True, False):
         one = Carried(far, needed)
-        assert (one.device.type, one.dtype, one.requires_grad, one.aliased) == ("meta", torch.float16, needed, False)
+        assert (one.device.type, one.dtype, one.requires_grad, one.shared) == ("meta", torch.float16, needed, False)
 
 
 def test_an_output_of_integers_has_no_error_on_its_own_device() -> None:

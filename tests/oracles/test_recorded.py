@@ -12,6 +12,7 @@ from mhc.oracles.bounds import (
     deviation_number,
     elementary,
     error_number,
+    later,
     made,
     mask,
     operation_error,
@@ -23,7 +24,7 @@ from mhc.oracles.bounds import (
     sampled_number,
     underflow_number,
 )
-from mhc.oracles.bounds.aten import arithmetic, choices, moves, order, registry, sums, windows
+from mhc.oracles.bounds.aten import arithmetic, choices, complexes, moves, order, registry, sums, windows
 from tests.oracles import recorded
 
 FIGURES: recorded.Figures = json.loads(recorded.FILE.read_text(encoding="utf-8"))
@@ -35,6 +36,7 @@ PLAIN = (
     addends,
     carried,
     elementary,
+    later,
     made,
     mask,
     operation_error,
@@ -45,7 +47,7 @@ PLAIN = (
     rounding,
 )
 NUMBERS = (deviation_number, error_number, sampled_number, underflow_number)
-RULES = (arithmetic, choices, moves, order, registry, sums, windows)
+RULES = (arithmetic, choices, complexes, moves, order, registry, sums, windows)
 _NUMBER = re.compile(r"-?\d[\d.]*(?:e[-+]\d+)?")
 
 

@@ -11,7 +11,7 @@ from mhc.oracles.bounds.aten.choices import logical
 from mhc.oracles.bounds.aten.registry import aten, elementwise, narrowed, promoted, rule, scalar, widened
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
-from mhc.oracles.bounds.rounding import nan_to_inf
+from mhc.oracles.bounds.rounding import ELEMENTARY, nan_to_inf
 
 
 @rule(aten.add)
@@ -61,6 +61,22 @@ def _power(func: Any, a: Any, exponent: Any) -> ErrorNumber:
     return narrowed(elementary.power(widened(a), float(exponent)), a.dtype)
 
 
+def _but_nan(a: ErrorNumber, b: ErrorNumber) -> tuple[ErrorNumber, ErrorNumber]:
+    """Return both with the other's element in place of a NaN, so that of two the one is chosen that is not."""
+    return elementary.chosen(b, a, a.value.isnan()), elementary.chosen(a, b, b.value.isnan())
+
+
+def _numbers(function: Callable[..., ErrorNumber], *operations: Any) -> None:
+    """Register a function of two numbers: a Python number is one without an error, or with that of its rounding."""
+
+    def apply(a: Any, b: Any) -> ErrorNumber:
+        if isinstance(a, ErrorNumber):
+            return function(a, a._coerce(b))
+        return function(b._coerce(a), b)
+
+    elementwise(apply, *operations)
+
+
 def _power_of(base: Any, exponent: ErrorNumber) -> ErrorNumber:
     """Return base**exponent for an exponent with an error, as exp(exponent log base)."""
     (base, exponent), dtype = promoted(base, exponent)
@@ -82,14 +98,33 @@ elementwise(lambda a: elementary.monotone(a, torch.exp2, argument=1.0, flushes=T
 elementwise(lambda a: elementary.monotone(a, torch.log2, absolute=4.0), aten.log2)
 elementwise(lambda a: elementary.monotone(a, torch.log10, absolute=4.0), aten.log10)
 elementwise(lambda a: elementary.monotone(a, torch.atan), aten.atan)
+elementwise(lambda a: elementary.monotone(a, torch.asin), aten.asin)
+elementwise(lambda a: elementary.monotone(a, torch.acos, absolute=ELEMENTARY), aten.acos)
+elementwise(elementary.tan, aten.tan)
+_numbers(elementary.angle, aten.atan2)
+elementwise(lambda a: elementary.monotone(a, torch.sinh, argument=2.0, absolute=ELEMENTARY), aten.sinh)
+elementwise(lambda a: elementary.monotone(a, torch.cosh, argument=2.0), aten.cosh)
+elementwise(lambda a: elementary.monotone(a, torch.asinh, absolute=ELEMENTARY), aten.asinh)
+elementwise(lambda a: elementary.monotone(a, torch.acosh, absolute=ELEMENTARY), aten.acosh)
+elementwise(lambda a: elementary.monotone(a, torch.atanh, absolute=ELEMENTARY), aten.atanh)
 elementwise(elementary.tanh, aten.tanh)
 elementwise(lambda a: elementary.monotone(a, torch.erf, argument=2.0, absolute=9.0), aten.erf)
+elementwise(lambda a: elementary.monotone(a, torch.erfc, argument=2.0, absolute=9.0), aten.erfc)
+elementwise(lambda a: elementary.monotone(a, torch.erfinv, argument=2.0), aten.erfinv)
 elementwise(lambda a: a.sigmoid(), aten.sigmoid)
 elementwise(lambda a: elementary.smooth(a, torch.sin, 1.0, 2.0), aten.sin)
 elementwise(lambda a: elementary.smooth(a, torch.cos, 1.0, 2.0), aten.cos)
 elementwise(lambda a: elementary.bounded(a, 0.0, None), aten.relu)
 elementwise(elementary.larger, aten.maximum)
 elementwise(lambda a, b: elementary.larger(a, b, torch.minimum), aten.minimum)
+elementwise(lambda a, b: elementary.larger(*_but_nan(a, b), torch.fmax), aten.fmax)
+elementwise(lambda a, b: elementary.larger(*_but_nan(a, b), torch.fmin), aten.fmin)
+
+
+_numbers(elementary.hypot, aten.hypot)
+_numbers(elementary.copied_sign, aten.copysign)
+_numbers(lambda a, b: elementary.modulo(a, b, torch.fmod), aten.fmod)
+_numbers(lambda a, b: elementary.modulo(a, b, torch.remainder), aten.remainder)
 
 
 @rule(aten.sign, aten.sgn)
@@ -115,6 +150,22 @@ def _clamp(func: Any, a: ErrorNumber, first: Any = None, second: Any = None, **n
         limit = end if isinstance(end, ErrorNumber) else type(found).exact(torch.full_like(found.value, end), found.dtype)
         found = elementary.larger(found, limit, choose)
     return narrowed(found, dtype)
+
+
+@rule(aten.signbit)
+def _signbit(func: Any, a: ErrorNumber) -> Any:
+    unsure = (a.error > 0) & (a.value.abs() <= a.error)
+    return Mask(a.value.signbit(), unsure) if bool(unsure.any()) else a.value.signbit()
+
+
+@rule(aten._local_scalar_dense)
+def _item(func: Any, a: Any) -> Any:
+    """Return an element as a Python number, if each implementation holds the same one."""
+    if isinstance(a, Mask) and bool(a.unsure):
+        raise elementary.NoRule("a branch, or an index, that rounding may decide")
+    if isinstance(a, ErrorNumber) and bool(a.error > 0):
+        raise elementary.NoRule("a Python number of what rounding changes: keep it a tensor")
+    return a.value.item()
 
 
 @rule(aten._to_copy)

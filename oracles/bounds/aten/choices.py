@@ -10,6 +10,7 @@ from mhc.oracles.bounds.aten.registry import aten, narrowed, promoted, promoted_
 from mhc.oracles.bounds.aten.sums import reduced
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
+from mhc.oracles.bounds.rounding import ELEMENTARY, magnitude, unit_roundoff
 
 
 def _compared(func: Any, a: Any, b: Any) -> Any:
@@ -76,6 +77,36 @@ def _masked_fill(func: Any, a: Any, mask: Any, value: Any) -> ErrorNumber:
 @rule(aten.threshold_backward)
 def _threshold(func: Any, gradient: ErrorNumber, a: Any, threshold: float) -> ErrorNumber:
     return _where(func, _compared(aten.gt, a, threshold), gradient, 0.0)
+
+
+@rule(aten.elu_backward)
+def _elu_backward(
+    func: Any, gradient: Any, alpha: float, scale: float, input_scale: float, is_result: bool, a: Any
+) -> ErrorNumber:
+    """Return dy c exp(s a) for a <= 0, or as (y + c) s of the result y, which rounds at the size of c = alpha * scale."""
+    if is_result:
+        raise elementary.NoRule("the gradient of an elu from its result")
+    (dy, b), dtype = promoted(gradient, a)
+    slope = elementary.exp(b if input_scale == 1 else b * input_scale) * (alpha * scale * input_scale)
+    own = (ELEMENTARY + 3) * unit_roundoff(dy.dtype) * abs(alpha * scale * input_scale)
+    below = (dy * slope).lost(own * (magnitude(dy.value) + dy.error))
+    above = dy if scale == 1 else dy * scale
+    return narrowed(_where(func, _compared(aten.le, b, 0.0), below, above), dtype)
+
+
+@rule(aten.hardswish_backward)
+def _hardswish_backward(func: Any, gradient: Any, a: Any) -> ErrorNumber:
+    """Return dy (a / 3 + 1/2) between -3 and 3, or as dy (relu6(a + 3) + a) / 6: a sum up to 6 and one up to 9 are rounded."""
+    (dy, b), dtype = promoted(gradient, a)
+    own = (6 + 9) / 6 * unit_roundoff(dy.dtype)
+    between = (dy * (b / 3 + 0.5)).lost(own * (magnitude(dy.value) + dy.error))
+    inner = _where(func, _compared(aten.le, b, 3.0), between, dy)
+    return narrowed(_where(func, _compared(aten.lt, b, -3.0), 0.0, inner), dtype)
+
+
+@rule(aten.softshrink_backward, aten.hardshrink_backward)
+def _shrunk(func: Any, gradient: ErrorNumber, a: ErrorNumber, threshold: float) -> ErrorNumber:
+    return _where(func, _compared(aten.le, elementary.absolute(a), threshold), 0.0, gradient)
 
 
 @rule(aten.amax)

@@ -48,7 +48,9 @@ def _as_strided(func: Any, a: Any, size: Any, stride: Any, offset: int | None = 
 @rule(aten.view, aten._unsafe_view, aten.reshape)
 def _view(func: Any, a: Any, size: Any) -> Any:
     if func is aten.view.dtype:
-        raise NoRule("the bits of numbers as another dtype")
+        if isinstance(a, Mask) or bool((a.error > 0).any()):
+            raise NoRule("the bits of numbers that have an error as another dtype")
+        return func(a.value.to(a.dtype), size)
     return a.mapped(lambda tensor: tensor.reshape(size))
 
 
@@ -80,25 +82,45 @@ def _scatter(func: Any, a: ErrorNumber, dim: int, index: Any, source: Any) -> Er
     return narrowed(type(a)(value, error, a.dtype), dtype)
 
 
-@rule(aten.slice_scatter, aten.select_scatter)
-def _slice_scatter(func: Any, a: Any, source: Any, *args: Any, **kwargs: Any) -> ErrorNumber:
+@rule(aten.slice_scatter, aten.select_scatter, aten.diagonal_scatter)
+def _part_replaced(func: Any, a: Any, source: Any, *args: Any, **kwargs: Any) -> ErrorNumber:
     (a, source), dtype = promoted(a, source)
-    value, error = (func(getattr(a, part), getattr(source, part), *args, **kwargs) for part in ("value", "error"))
-    return narrowed(type(a)(value, error, a.dtype), dtype)
+    whole = type(a).joined([a, source], lambda tensors: func(*tensors, *args, **kwargs))
+    return narrowed(whole, dtype)
+
+
+@rule(aten.masked_scatter)
+def _masked_scatter(func: Any, a: Any, mask: Any, source: Any) -> ErrorNumber:
+    if isinstance(mask, Mask):
+        raise NoRule("places that rounding may choose otherwise")
+    (a, source), dtype = promoted(a, source)
+    return narrowed(type(a).joined([a, source], lambda tensors: func(tensors[0], mask, tensors[1])), dtype)
+
+
+@rule(aten.masked_select)
+def _masked_select(func: Any, a: Any, mask: Any) -> Any:
+    if isinstance(mask, Mask):
+        raise NoRule("places that rounding may choose otherwise")
+    return a.mapped(lambda tensor: func(tensor, mask))
+
+
+_EMPTY = {aten.empty_like, aten.new_empty, aten.new_empty_strided}
 
 
 @rule(
     *(aten.full_like, aten.ones_like, aten.zeros_like, aten.empty_like),
-    *(aten.new_zeros, aten.new_ones, aten.new_full, aten.new_empty, aten.scalar_tensor),
+    *(aten.new_zeros, aten.new_ones, aten.new_full, aten.new_empty, aten.new_empty_strided, aten.scalar_tensor),
 )
 def _created(func: Any, a: Any, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
     kept = {name: value for name, value in kwargs.items() if name in {"device"}}
-    if isinstance(a, Mask):
-        return func(a.value, *args, dtype=dtype, **kept)
+    if isinstance(a, Mask):  # a mask too: what is chosen by it may be written there
+        value = func(a.value, *args, dtype=dtype, **kept)
+        return value if value.is_floating_point() else Mask(value, torch.zeros_like(value, dtype=torch.bool), value.dtype)
     dtype = dtype or a.dtype
     if not dtype.is_floating_point:
         return func(a.value, *args, dtype=dtype, **kept)
-    return type(a).exact(func(a.value, *args, dtype=torch.float64, **kept).contiguous(), dtype)
+    value = func(a.value, *args, dtype=torch.float64, **kept)
+    return type(a).exact(value.zero_() if func.overloadpacket in _EMPTY else value, dtype)
 
 
 @rule(aten.copy)

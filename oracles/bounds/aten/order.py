@@ -107,6 +107,32 @@ def _argmin(func: Any, a: ErrorNumber, dim: int | None = None, keepdim: bool = F
     return extreme(-a, dim, keepdim)
 
 
+@rule(aten.cummax, aten.cummin)
+def _running(func: Any, a: ErrorNumber, dim: int) -> Any:
+    """Return the largest elements so far and their indices, which are unsure from the first element with an error on."""
+    value, index = func(a.value, dim)
+    erring = (a.error > 0).to(torch.uint8).cummax(dim).values.bool() if a.value.dim() else a.error > 0
+    return _between(a, lambda one: func(one, dim)[0], dim), indices(index, erring)
+
+
+@rule(aten.searchsorted)
+def _searchsorted(func: Any, places: Any, a: Any, **named: Any) -> Any:
+    """Return how many of the sorted places are below a: unsure where the error of a reaches one."""
+    if isinstance(places, ErrorNumber):
+        if bool((places.error > 0).any()):
+            raise NoRule("places that have an error")
+        places = places.value
+    if not isinstance(a, ErrorNumber):
+        return func(places, a, **named)
+    value, *ends = (func(places.double(), one, **named) for one in (a.value, a.value - a.error, a.value + a.error))
+    return indices(value, ends[0] != ends[1])
+
+
+@rule(aten.bucketize)
+def _bucketize(func: Any, a: Any, places: Any, **named: Any) -> Any:
+    return _searchsorted(aten.searchsorted.Tensor, places, a, **named)
+
+
 def extreme(a: ErrorNumber, dim: int | None, keepdim: bool) -> Any:
     """Return the index of the first of the largest elements: unsure where an error lets another one be the largest."""
     index = a.value.argmax(dim, keepdim)

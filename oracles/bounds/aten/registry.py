@@ -53,10 +53,31 @@ def _batch_norm_inference(a: Tensor, weight: Any, bias: Any, mean: Tensor, varia
     return _batch_norm(a, weight, bias, mean, variance, False, *rest)
 
 
+def _trilinear(
+    a: Tensor, b: Tensor, c: Tensor, expanded_a: Any, expanded_b: Any, expanded_c: Any, over: Any, unroll_dim: int = 1
+) -> Tensor:
+    """Return the sum of the products of three tensors, of which `bilinear` consists."""
+    for one in sorted(expanded_a):
+        a = a.unsqueeze(one)
+    for one in sorted(expanded_b):
+        b = b.unsqueeze(one)
+    for one in sorted(expanded_c):
+        c = c.unsqueeze(one)
+    return (a * b * c).sum(over)
+
+
+def _masked_scatter_backward(gradient: Tensor, mask: Tensor, sizes: Any) -> Tensor:
+    found = gradient.masked_select(mask.expand(gradient.shape))
+    return torch.nn.functional.pad(found, (0, math.prod(sizes) - found.numel())).view(sizes)
+
+
 DECOMPOSED: dict[Any, Callable[..., Any]] = {
     **core_aten_decompositions(),
     **get_decompositions([aten.gelu, aten.hardtanh, aten.native_group_norm, aten.leaky_relu, aten.elu]),
     **get_decompositions([aten.linalg_vector_norm, aten._native_batch_norm_legit]),
+    aten._trilinear.default: _trilinear,
+    aten.masked_scatter_backward.default: _masked_scatter_backward,
+    aten.dist.default: lambda a, b, p=2: torch.linalg.vector_norm((a - b).reshape(-1), p),
     aten.nll_loss_backward.default: _nll_loss_backward,
     aten._native_batch_norm_legit.default: _batch_norm,
     aten._native_batch_norm_legit_no_training.default: _batch_norm_inference,
@@ -96,6 +117,8 @@ def narrowed(number: ErrorNumber, dtype: torch.dtype) -> ErrorNumber:
     """
     if number.dtype == dtype:
         return number
+    if number.errorless and number.elementary and torch.equal(number.value.to(dtype).double(), number.value):
+        return type(number).exact(number.value, dtype)  # each element is kept as it is
     widens = unit_roundoff(dtype) < unit_roundoff(number.dtype)
     if (widens and not number.errorless) or (not widens and dtype == wide(dtype)):
         limit = ceiling(number.dtype if widens else dtype)

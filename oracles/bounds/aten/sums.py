@@ -1,5 +1,6 @@
 """Sums, products of matrices, and what PyTorch composes of them: normalisations and softmax."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from mhc.oracles.bounds import elementary
 from mhc.oracles.bounds.aten.registry import aten, held, narrowed, promoted, promoted_dtype, rule, wide, widened
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
-from mhc.oracles.bounds.rounding import all_finite, unit_roundoff
+from mhc.oracles.bounds.rounding import ELEMENTARY, LAMBDA, all_finite, nan_to_inf, unit_roundoff
 
 
 def reduced(a: Any, dim: Any, keepdim: bool, reduce: Callable[[Any, int], Any]) -> Any:
@@ -173,9 +174,29 @@ def _added(c: Any, product: ErrorNumber, beta: float, alpha: float, dtype: torch
 
 
 @rule(aten.cumsum)
-def _cumsum(func: Any, a: ErrorNumber, dim: int, *, dtype: torch.dtype | None = None) -> ErrorNumber:
+def _cumsum(func: Any, a: Any, dim: int, *, dtype: torch.dtype | None = None) -> Any:
+    if isinstance(a, Mask):
+        value = func(a.value, dim, dtype=dtype)
+        return Mask(value, a.unsure.to(torch.uint8).cummax(dim).values.bool(), value.dtype)
     dtype = dtype or a.dtype
     return narrowed(elementary.cumulative(narrowed(a, wide(dtype)), dim), dtype)
+
+
+@rule(aten.prod)
+def _prod(func: Any, a: ErrorNumber, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> ErrorNumber:
+    dtype = dtype or a.dtype
+    number = narrowed(a, wide(dtype))
+    if dim is None:
+        number, dim, keepdim = number.mapped(lambda tensor: tensor.reshape(-1)), 0, False
+    length = number.shape[dim] if number.shape else 1
+    return narrowed(elementary.product(number, lambda tensor: tensor.prod(dim, keepdim), max(1, length)), dtype)
+
+
+@rule(aten.cumprod)
+def _cumprod(func: Any, a: ErrorNumber, dim: int, *, dtype: Any = None) -> ErrorNumber:
+    dtype = dtype or a.dtype
+    length = a.shape[dim] if a.shape else 1
+    return narrowed(elementary.product(narrowed(a, wide(dtype)), lambda tensor: tensor.cumprod(dim), max(1, length)), dtype)
 
 
 def _settled(number: ErrorNumber, *indices: Any) -> ErrorNumber:
@@ -197,6 +218,54 @@ def _scatter_add(func: Any, a: Any, dim: int, index: Any, source: Any, *, alpha:
     extra = {} if alpha == 1 else {"alpha": alpha}
     total: ErrorNumber = a + elementary.gathered_sum(source, lambda tensor: func(zeros, dim, index, tensor, **extra))
     return total
+
+
+@rule(aten.scatter_reduce)
+def _scatter_reduce(
+    func: Any, a: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True, **named: Any
+) -> ErrorNumber:
+    """Return a reduced with elements of a source: a sum or mean as of atomic additions, extremes as order statistics."""
+    include_self = named.get("include_self", include_self)
+    if isinstance(index, Mask):
+        return _settled(_scatter_reduce(func, a, dim, index.value, source, reduce, include_self), index)
+    (a, source) = _accumulated(a, source)
+    if reduce in {"amax", "amin"}:
+        if not (a.elementary or a.constant):
+            raise elementary.NoRule(f"an extreme of a {type(a).__name__}")
+        ends = [func(a.value + sign * a.error, dim, index, source.value + sign * source.error, reduce, include_self=include_self)
+                for sign in (-1, 0, 1)]
+        error = torch.maximum((ends[1] - ends[0]).abs(), (ends[2] - ends[1]).abs())
+        doubt = bool(a.error.isinf().any() or source.error.isinf().any())
+        error = torch.full_like(error, torch.inf) if doubt else torch.where(ends[0] == ends[2], 0.0, nan_to_inf(error))
+        extremes: ErrorNumber = type(a)(ends[1], error, a.dtype)
+        return extremes
+    if reduce not in {"sum", "mean"}:
+        raise elementary.NoRule(f"reduce={reduce!r}")
+    ones = torch.ones(index.shape, dtype=torch.float64, device=index.device)
+    count = torch.zeros(a.value.shape, dtype=torch.float64, device=index.device).scatter_add(dim, index, ones)
+    kept = a if include_self else elementary.chosen(type(a).exact(torch.zeros_like(a.value), a.dtype), a, count > 0)
+    total = _scatter_add(aten.scatter_add.default, kept, dim, index, source)
+    if reduce == "sum":
+        return total
+    return elementary.quotient(total, type(total).exact((count + include_self).clamp(min=1.0), total.dtype))
+
+
+@rule(aten.put)
+def _put(func: Any, a: Any, index: Any, source: Any, accumulate: bool = False) -> ErrorNumber:
+    if isinstance(index, Mask):
+        return _settled(_put(func, a, index.value, source, accumulate), index)
+    (a, source) = _accumulated(a, source)
+    if not accumulate:
+        written: ErrorNumber = type(a).joined([a, source], lambda tensors: func(tensors[0], index, tensors[1]))
+        return written
+    zeros = torch.zeros(a.value.shape, dtype=torch.float64, device=index.device)
+    total: ErrorNumber = a + elementary.gathered_sum(source, lambda tensor: func(zeros, index, tensor, True))
+    return total
+
+
+@rule(aten.replication_pad1d_backward, aten.replication_pad2d_backward, aten.replication_pad3d_backward)
+def _edges(func: Any, gradient: ErrorNumber, a: ErrorNumber, padding: Any) -> ErrorNumber:
+    return elementary.gathered_sum(gradient, lambda tensor: func(tensor, a.value, padding))
 
 
 @rule(aten.index_put, aten._unsafe_index_put)
@@ -274,3 +343,20 @@ def _logsumexp(func: Any, a: ErrorNumber, dim: Any, keepdim: bool = False) -> Er
 
     found: ErrorNumber = reduced(widened(a), dim, keepdim, reduce)
     return narrowed(found, a.dtype)
+
+
+@rule(aten.logcumsumexp)
+def _logcumsumexp(func: Any, a: ErrorNumber, dim: int) -> ErrorNumber:
+    """Return log(sum of exp) of the elements so far, as a table of them all, or as a sum of two at a time."""
+    number = widened(a).mapped(lambda tensor: tensor.reshape(1) if tensor.dim() == 0 else tensor.movedim(dim, -1))
+    length = number.shape[-1]
+    later = torch.ones(length, length, dtype=torch.bool).triu(1)
+    table = number.mapped(lambda tensor: tensor.unsqueeze(-2).expand(*tensor.shape[:-1], length, length))
+    masked = type(number)(
+        table.value.masked_fill(later, -torch.inf), table.error.masked_fill(later, 0.0), number.dtype
+    )
+    found = elementary.logsumexp(masked, masked.value.dim() - 1).mapped(lambda tensor: tensor.squeeze(-1))
+    steps = min(float(length), LAMBDA * math.sqrt(length)) * unit_roundoff(number.dtype)
+    size = found.value.nan_to_num(0.0, 0.0, 0.0).abs().cummax(-1).values + ELEMENTARY
+    found = found.lost(torch.where(found.value.isfinite(), steps * size, 0.0))
+    return narrowed(found.mapped(lambda tensor: tensor.reshape(a.shape) if not a.shape else tensor.movedim(-1, dim)), a.dtype)

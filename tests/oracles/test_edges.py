@@ -1,0 +1,191 @@
+"""Where the errors of operands reach a pole, the end of a domain, a branch or another integer, nothing else is promised."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mhc.oracles.bounds.carried import Carried, UnreadableReference
+from mhc.oracles.bounds.error_number import ErrorNumber
+from mhc.oracles.bounds.reading import read
+
+F32 = torch.float32
+U = 2.0**-24
+
+
+def of(value: Any, error: Any = 0.0, dtype: torch.dtype = F32) -> Any:
+    """Return a tensor that carries a number with an error."""
+    value = torch.as_tensor(value, dtype=torch.float64)
+    return Carried(ErrorNumber(value, torch.as_tensor(error, dtype=torch.float64).expand(value.shape).clone(), dtype))
+
+
+def errors(carried: Any) -> Any:
+    return carried.number.error.tolist()
+
+
+def number(carried: Any) -> Any:
+    return carried.number
+
+
+@pytest.mark.parametrize(
+    ("function", "inside", "beyond"),
+    [
+        (torch.tan, 1.4, 1.5),
+        (torch.tan, -4.6, -4.7),
+        (torch.asin, 0.8, 0.95),
+        (torch.acos, -0.8, -0.95),
+        (torch.atanh, 0.8, 0.95),
+        (torch.acosh, 1.2, 1.05),
+        (torch.erfinv, 0.8, 0.95),
+    ],
+)
+def test_what_may_leave_the_domain_has_no_bound(function: Callable[[Tensor], Tensor], inside: float, beyond: float) -> None:
+    near, far = errors(function(of([inside, beyond], 0.1)))
+    assert (math.isfinite(near), far) == (True, math.inf)
+    assert all(map(math.isfinite, errors(function(of([inside, beyond])))))
+
+
+def test_an_angle_is_as_unsure_as_the_point_is_near() -> None:
+    y, x = (
+        of([0.0, 3.0, 0.0, 0.0, 0.0], [0.5, 0.3, 0.1, 0.0, 0.3]),
+        of([1.0, 4.0, -1.0, -1.0, 0.2], [0.0, 0.4, 0.0, 0.0, 0.0]),
+    )
+    found = errors(torch.atan2(y, x))
+    assert found[0] == pytest.approx(math.asin(0.5), rel=1e-6)
+    assert found[1] == pytest.approx(math.asin(0.1), rel=1e-5)
+    assert found[2] == pytest.approx(2 * math.pi, rel=1e-5), "the sign of y decides between pi and -pi"
+    assert found[3] == pytest.approx(9 * U * math.pi)
+    assert found[4] == pytest.approx(math.pi, rel=1e-5), "it may be on the other side of 0"
+    assert errors(torch.hypot(of(3.0, 0.3), of(4.0, 0.4))) == pytest.approx(0.5 + 9 * U * 5.5)
+    assert errors(torch.hypot(of(1e30), of(1e30))) == pytest.approx(9 * U * 2**0.5 * 1e30), "no overflow between"
+
+
+def test_a_rest_is_off_by_the_divisor_where_the_quotient_may_be_another() -> None:
+    a, b = of([7.5, 7.95, 8.0, 0.5], [0.1, 0.1, 0.0, 0.0]), of([2.0, 2.0, 2.0, 2.0])
+    for function in (torch.fmod, torch.remainder):
+        sure, unsure, multiple, exact = errors(function(a, b))
+        assert sure == pytest.approx(0.1, rel=1e-4)
+        assert unsure == pytest.approx(2.1, rel=1e-4)
+        assert multiple == pytest.approx(2.0, rel=1e-4), "the quotient may be rounded below 4"
+        assert exact <= 2.0**-149
+        assert errors(function(of([7.5]), of([2.0], 0.1))) == pytest.approx([0.3], rel=1e-4)
+        assert errors(function(of([7.5]), of([0.1], 0.2))) == [math.inf]
+
+
+def test_a_sign_that_an_error_may_change_is_either() -> None:
+    unsure = of([0.05, -0.5, 0.0], [0.1, 0.1, 0.0])
+    assert errors(torch.copysign(of([3.0, 3.0, 3.0], 0.25), unsure)) == [6.25, 0.25, 0.25]
+    assert number(torch.signbit(unsure)).unsure.tolist() == [True, False, False]
+    assert torch.signbit(of([1.0, -1.0])).tolist() == [False, True]
+
+
+def test_of_two_the_one_that_is_not_nan() -> None:
+    a, b = of([math.nan, 1.0, math.nan], [0.0, 0.25, 0.0]), of([2.0, math.nan, math.nan], [0.5, 0.0, 0.0])
+    found = torch.fmax(a, b)
+    assert number(found).value[:2].tolist() == [2.0, 1.0]
+    assert errors(found) == [0.5, 0.25, 0.0]
+    assert number(torch.fmin(of([1.0]), of([2.0]))).value.tolist() == [1.0]
+
+
+def test_places_that_an_error_may_choose_otherwise_are_unsure() -> None:
+    a, places = of([1.5, 1.95, 9.0], 0.1), torch.tensor([1.0, 2.0, 3.0])
+    for found in (torch.searchsorted(places, a), torch.bucketize(a, places)):
+        assert (number(found).value.tolist(), number(found).unsure.tolist()) == ([1, 1, 3], [False, True, False])
+    assert torch.searchsorted(of([1.0, 2.0]), torch.tensor([1.5])).tolist() == [1]
+    with pytest.raises(UnreadableReference, match="places that have an error"):
+        torch.searchsorted(of([1.0, 2.0], 0.1), torch.tensor([1.5]))
+    found, index = of([1.0, 3.0, 2.0], [0.0, 0.0, 0.1]).cummax(0)
+    assert (found.number.value.tolist(), index.number.unsure.tolist()) == ([1.0, 3.0, 3.0], [False, False, True])
+
+
+def test_a_product_in_any_order_may_leave_the_range() -> None:
+    assert errors(of([1e30, 1e30, 1e-30]).prod()) == math.inf
+    assert errors(of([1e10, 1e10, 1e-10]).prod()) < 1e4
+    small = errors(of([1e-30, 1e-30, 1e30]).prod())
+    assert small == pytest.approx(3 * 2.0**-150 * 1e30, rel=0.2), "1e-60 is rounded to 0, or 1e30 times less is lost"
+    assert errors(of([2.0, 3.0], 0.5).prod()) == pytest.approx(2.5 * 3.5 - 6, rel=1e-4)
+    assert errors(of([2.0, 3.0, 4.0]).cumprod(0)) == pytest.approx([2 * 2 * U, 6 * 2 * U, 24 * 2 * U], rel=1e-3)
+
+
+def test_a_python_number_is_one_that_all_hold() -> None:
+    assert of([1.0, -3.0]).abs().max().item() == 3.0
+    with pytest.raises(UnreadableReference, match="of what rounding changes: keep it a tensor"):
+        (of([1.0, -3.0]) * 1.1).max().item()
+    with pytest.raises(UnreadableReference, match="that rounding may decide"):
+        bool((of([1.0], 0.5) > 1.25)[0])
+    assert bool((of([1.0], 0.1) > 1.25)[0]) is False
+
+
+def test_the_gradient_of_a_product_with_what_may_be_0_is_in_doubt() -> None:
+    """Autograd looks for the first 0; which one that is, rounding decides here."""
+    found = read(lambda x: x.sigmoid().cumprod(-1), [torch.tensor([[0.5, -200.0, 1.0]])], {}, [torch.ones(1, 3)])
+    assert found.gradients[0] is not None
+    assert found.gradients[0].error.isinf().any()
+    counted = number(torch.cumsum(of([1.0, 2.0, 3.0], [0.0, 1.5, 0.0]) > 1.0, 0))
+    assert (counted.value.tolist(), counted.unsure.tolist()) == ([0, 1, 2], [False, True, True])
+
+
+def test_what_is_kept_as_it_is_has_no_error_in_a_narrow_dtype() -> None:
+    exact = Carried(ErrorNumber.exact(torch.tensor([1.5, -3.0], dtype=torch.float64), torch.bfloat16))
+    for function in (torch.abs, torch.neg, lambda a: a.float().bfloat16(), lambda a: a.abs().amax()):
+        assert not number(function(exact)).error.any()
+    inexact = Carried(ErrorNumber.exact(torch.tensor([1.1, -3.0], dtype=torch.float64), F32))
+    assert errors(inexact.bfloat16())[0] > 0
+
+
+def test_a_complex_product_has_the_bound_of_its_parts() -> None:
+    a, b, c, d = (of([one], 0.01) for one in (1.5, -0.5, 0.75, 2.0))
+    found = torch.view_as_real(torch.complex(a, b) * torch.complex(c, d))
+    assert errors(found)[0] == [*errors(a * c - b * d), *errors(a * d + b * c)]
+    assert found.dtype == F32
+    with pytest.raises(UnreadableReference, match="a complex divisor"):
+        torch.complex(a, b) / torch.complex(c, d)
+    with pytest.raises(UnreadableReference, match=r"complex numbers of torch\.bfloat16"):
+        of([1.0], 0.0, torch.bfloat16) * 1j
+    with pytest.raises(UnreadableReference, match="the angle of a real number"):
+        a.angle()
+
+
+def rotated(x: Tensor) -> Tensor:
+    """Rotate pairs as Llama's reference does, with frequencies of its own."""
+    frequencies = torch.outer(torch.arange(5), 1.0 / (1e4 ** (torch.arange(0, 8, 2).float() / 8)))
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * torch.polar(torch.ones_like(frequencies), frequencies)).flatten(-2).type_as(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_rotary_embedding_of_complex_numbers_is_read(dtype: torch.dtype) -> None:
+    x = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(1)).to(dtype)
+    leaf, upstream = x.clone().requires_grad_(), torch.ones(3, 5, 8).to(dtype)
+    y = rotated(leaf)
+    (dx,) = torch.autograd.grad(y, leaf, upstream)
+    found = read(rotated, [x], {}, [upstream])
+    for one, tensor in ((found.outputs[0], y.detach()), (found.gradients[0], dx)):
+        assert one is not None
+        assert bool(((one.value - tensor.double()).abs() <= one.error).all())
+        assert float(one.error.max()) < (3e-5 if dtype == torch.float32 else 0.05)
+
+
+@pytest.mark.parametrize("size", [1e-6, 0.5, 2.9, 20.0])
+def test_the_other_forms_of_a_gradient_are_inside_its_bound(size: float) -> None:
+    """Kernels use what they have: the result of an elu, relu6(x + 3) of a hardswish."""
+    x = (torch.linspace(-1, 1, 101) * size).requires_grad_()
+    dy = torch.linspace(0.3, 1.7, 101)
+    elu, selu = torch.nn.functional.elu, torch.nn.functional.selu
+    scale, alpha = 1.0507009873554805, 1.6732632423543772
+    with torch.no_grad():
+        others: dict[Callable[..., Any], Tensor] = {
+            elu: torch.where(x > 0, dy, dy * (elu(x) + 1.0)),
+            selu: torch.where(x > 0, dy * scale, dy * (selu(x) + scale * alpha)),
+            torch.nn.functional.hardswish: torch.where(
+                x <= -3, 0.0, torch.where(x < 3, dy * (((x + 3).clamp(0, 6) + x) / 6), dy)
+            ),
+        }
+    for function, other in others.items():
+        found = read(function, [x.detach()], {}, [dy]).gradients[0]
+        assert found is not None
+        assert bool(((other.double() - found.value).abs() <= found.error).all()), function
+        assert float(found.error.max()) < 40 * U * 1.7 * scale * alpha
