@@ -95,6 +95,15 @@ def test_how_a_round_ended_is_told_to_the_scheduler(tmp_path: Path, monkeypatch:
     assert [ending[2:] for ending in told] == [(True, False), (False, False), (False, True), (True, False)]
 
 
+def test_what_a_case_compiled_counts_against_the_rounds_that_compile(tmp_path: Path) -> None:
+    one = planner(tmp_path)
+    _, request = one.next(["mine"])
+    learned: list[int] = []
+    one._compile_budgets["mine"].learn = lambda checked: learned.append(checked.compiled)  # type: ignore[method-assign]
+    learn(one, request, compiled=3)
+    assert learned == [3]
+
+
 def test_cases_that_are_left_count_those_under_way(tmp_path: Path) -> None:
     one = planner(tmp_path, limit=30, way={"mine": 12})
     one.drawn("mine")

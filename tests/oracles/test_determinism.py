@@ -16,6 +16,8 @@ def test_a_result_that_changes_from_call_to_call_fails() -> None:
     case = default_case(B=2, S=3, n=2, D=5, dtype="float32")
     assert gate_symptoms(determinism.GATE, wrong, case) == {("determinism", "dphi", "differs")}
     assert not gate_symptoms(determinism.GATE, MANUAL, case)
+    (verdict,) = [one for one in gate_verdicts(determinism.GATE, wrong, case) if one.status is Status.FAIL]
+    assert verdict.locate is not None, "a report shows where"
 
 
 def test_each_result_is_compared_unless_it_has_no_element_or_is_not_returned() -> None:

@@ -208,6 +208,8 @@ def test_why_it_does_not_apply() -> None:
     ):
         (verdict,) = gate_verdicts(GATES[variant], MANUAL, case)
         assert (verdict.subject, verdict.status, verdict.message) == (variant, Status.NOT_APPLICABLE, reason)
+    two = gate_verdicts(GATES["additive"], MANUAL, scaled_case(B=1, S=2, n=2, D=3, dtype="float32"))
+    assert {one.status for one in two} == {Status.PASS}
 
 
 def test_a_large_case_is_differentiated_by_its_representative_tokens() -> None:

@@ -445,6 +445,8 @@ def test_shuffled_is_never_as_it_was() -> None:
         assert order.tolist() == [1, 0]
     assert shuffled(CASE, "tokens", 50).tolist() == shuffled(CASE, "tokens", 50).tolist()
     assert sorted(shuffled(CASE, "tokens", 50).tolist()) == list(range(50))
+    one = shuffled(default_case(B=1, S=1, n=1, D=1), "tokens", 8)
+    assert one.tolist() == [1, 0, 6, 7, 3, 2, 5, 4], "a saved case is judged as it was"
     assert shuffled(CASE, "tokens", 50).tolist() != shuffled(CASE, "streams", 50).tolist()
 
 

@@ -35,6 +35,13 @@ def kept_best(x: Tensor) -> Tensor:
     return share / share.sum(-1, keepdim=True) * weights
 
 
+def test_equal_elements_keep_their_order_in_a_stable_sort_of_many() -> None:
+    """A sort of few elements keeps it also where none is asked for."""
+    values, index = read(lambda x: x.sort(stable=True), [torch.tensor([1.0, 0.0] * 500)], {}).outputs
+    assert index.tolist() == [*range(1, 1000, 2), *range(0, 1000, 2)]
+    assert values.value.tolist() == [0.0] * 500 + [1.0] * 500
+
+
 def added_in_place(x: Tensor) -> Tensor:
     return torch.zeros(3, x.shape[-1]).index_add_(0, torch.tensor([0, 1, 0, 2, 1]), x)
 
