@@ -7,7 +7,7 @@ third term is added; a number that is no sum has no `Addends`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -16,31 +16,41 @@ from mhc.oracles.bounds.later import Later
 
 
 class Parts(NamedTuple):
-    """The sum of the positive terms, the sum of the negative ones, and the number of terms. Infinite ones count as 0."""
+    """The sum of the positive terms and of the negative ones, infinite ones taken as 0, and how many terms may not be 0."""
 
     up: Tensor
     down: Tensor
-    number: int
+    number: Tensor
 
 
 Addends = Callable[[], Parts]
 
 
-def of_sum(a: Tensor, b: Tensor, in_a: Addends | None, in_b: Addends | None) -> Addends:
-    """Return the addends of a + b, of which each may be a sum itself."""
+class Term(Protocol):
+    """What is added: a value, the error of it, and where it is a sum itself, its addends."""
 
-    def make(of_a: Parts | None, of_b: Parts | None) -> Parts:
-        first, second = _parts(a) if of_a is None else of_a, _parts(b) if of_b is None else of_b
+    value: Tensor
+    error: Tensor
+    addends: Addends | None
+
+
+def of_sum(a: Term, b: Term) -> Addends:
+    """Return the addends of a + b."""
+    alone = [(one.value, one.error) if one.addends is None else None for one in (a, b)]  # keeps nothing else of a and b
+
+    def make(*inside: Parts | None) -> Parts:
+        first, second = (_parts(*own) if own else part for own, part in zip(alone, inside, strict=True))
+        assert first is not None
+        assert second is not None
         device = second.up.device if first.up.device.type == "cpu" else first.up.device  # a Python number is on the CPU
-        first, second = (Parts(one.up.to(device), one.down.to(device), one.number) for one in (first, second))
-        return Parts(first.up + second.up, first.down + second.down, first.number + second.number)
+        return Parts(*(one.to(device) + other.to(device) for one, other in zip(first, second, strict=True)))
 
-    return Later(make, in_a, in_b)
+    return Later(make, a.addends, b.addends)
 
 
 def moved(addends: Addends | None, move: Callable[[Tensor], Tensor]) -> Addends | None:
     """Return the addends of a sum that is indexed or reshaped by `move`."""
-    return None if addends is None else Later(lambda parts: Parts(move(parts.up), move(parts.down), parts.number), addends)
+    return None if addends is None else Later(lambda parts: Parts(*map(move, parts)), addends)
 
 
 def negated(addends: Addends | None) -> Addends | None:
@@ -52,7 +62,7 @@ def beyond(total: Addends, sums: Sequence[Tensor]) -> Tensor:
     """Return the excess of the partial sums of a total over `sums`, those of its two terms that are sums themselves."""
     up, down, number = total()
     formula = sum((_finite(one).abs() for one in sums), torch.zeros((), dtype=torch.float64, device=up.device))
-    return ((number - 2) * torch.maximum(up, -down) - formula).clamp(min=0)
+    return ((number - 2).clamp(min=0) * torch.maximum(up, -down) - formula).clamp(min=0)
 
 
 def magnitudes(total: Addends) -> Tensor:
@@ -61,9 +71,9 @@ def magnitudes(total: Addends) -> Tensor:
     return up - down
 
 
-def _parts(value: Tensor) -> Parts:
+def _parts(value: Tensor, error: Tensor) -> Parts:
     finite = _finite(value)
-    return Parts(finite.clamp(min=0), finite.clamp(max=0), 1)
+    return Parts(finite.clamp(min=0), finite.clamp(max=0), ((value != 0) | (error > 0)).double())
 
 
 def _finite(value: Tensor) -> Tensor:

@@ -199,7 +199,7 @@ class ErrorNumber:
         term = self._coerce(other)
         quantum = min(self.quantum, term.quantum)
         value, finite = self.value + term.value, self.finite and term.finite
-        together = addends.of_sum(self.value, term.value, self.addends, term.addends)
+        together = addends.of_sum(self, term)
         size = None
         if quantum:
             size = addends.magnitudes(together)

@@ -42,10 +42,10 @@ def helpers() -> Cases:
         yield f"all finite {values}", partial(as_tensor, rounding.all_finite, plain(*values))
     for sizes in ((1.0,), (2.0**-60,), (2.0**-61,), (0.0, 2.0**-61), (0.0, 2.0**-60), (0.0, 1.0), (0.0,)):
         yield f"near {sizes}", partial(as_tensor, reassociation.near, plain(*sizes), min(sizes))
-    for inside in ((None, _sum_of(plain(1.0, -3.0), plain(2.0, 0.5))), (_sum_of(*(plain(4.0),) * 3), None)):
-        pair = (plain(3.0, -1.0), plain(-2.0, INF))
-        total, named = addends.of_sum(*pair, *inside), [one is not None for one in inside]
-        sums = [value for value, one in zip(pair, inside, strict=True) if one is not None]
+    for inside in (((), (plain(1.0, -3.0), plain(2.0, 0.5))), ((plain(4.0),) * 3, ())):
+        pair = [_sum_of(value, *terms) for value, terms in zip((plain(3.0, -1.0), plain(-2.0, INF)), inside, strict=True)]
+        total, named = addends.of_sum(*pair), [bool(terms) for terms in inside]
+        sums = [one.value for one in pair if one.addends is not None]
         yield f"beyond {named}", partial(as_tensor, addends.beyond, total, sums)
         yield f"magnitudes {named}", partial(as_tensor, addends.magnitudes, total)
     for variance in (plain(1.0, 4.0, 0.0, INF), plain(0.0, 0.0, 1e-3, 9.0), torch.tensor(4.0, dtype=F64)):
@@ -143,15 +143,17 @@ def _corners() -> Cases:
         yield f"normal {a} {b}", partial(as_tensor, sums._normal, a, b, 2.0**-126)
     for name in ("a b", "a @ b", "sigmoid", "bfloat16", "lost", "a + b + c"):
         yield f"in the forward: {name}", partial(_in_forward, name)
-    total = addends.of_sum(plain(NAN, 1.0), plain(2.0, 5.0), _sum_of(*(plain(NAN, 7.0),) * 2), None)
-    yield "beyond NaN", partial(as_tensor, addends.beyond, total, [plain(NAN, 1.0)])
+    of_nan = _sum_of(plain(NAN, 1.0), *(plain(NAN, 7.0),) * 2)
+    total = addends.of_sum(of_nan, ErrorNumber.exact(plain(2.0, 5.0), F32))
+    yield "beyond NaN", partial(as_tensor, addends.beyond, total, [of_nan.value])
 
 
-def _sum_of(first: torch.Tensor, second: torch.Tensor, *rest: torch.Tensor) -> addends.Addends:
-    """Return the addends of a sum."""
-    found = addends.of_sum(first, second, None, None)
+def _sum_of(value: torch.Tensor, *terms: torch.Tensor) -> ErrorNumber:
+    """Return a number that is said to be a sum of terms."""
+    found, *rest = (ErrorNumber.exact(one, F32) for one in (*terms, value)[: max(1, len(terms))])
     for one in rest:
-        found = addends.of_sum(first, one, found, None)
+        found.addends = addends.of_sum(found, one)
+    found.value = value
     return found
 
 

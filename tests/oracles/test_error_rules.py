@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial, reduce
 from typing import Any
 
 import pytest
@@ -225,30 +224,37 @@ def test_three_terms_and_four_may_be_added_in_any_order() -> None:
 
 
 def test_what_partial_sums_may_come_to() -> None:
-    def terms(*values: float) -> addends.Addends:
-        given: list[addends.Addends] = [partial(addends._parts, t(value)) for value in values]
-        first, *rest = given
-        return reduce(lambda one, other: addends.of_sum(t(0.0), t(0.0), one, other), rest, first)
+    def number(value: float | torch.Tensor, *inside: float) -> ErrorNumber:
+        """Return a number that is said to be a sum of others."""
+        found = n(value if isinstance(value, torch.Tensor) else t(value))
+        if inside:
+            first, *rest = map(number, inside)
+            for one in rest:
+                first.addends = addends.of_sum(first, one)
+            found.addends = first.addends
+        return found
 
-    def beyond(a: float, b: float, in_a: addends.Addends | None, in_b: addends.Addends | None) -> float:
-        sums = [t(value) for value, inside in ((a, in_a), (b, in_b)) if inside is not None]
-        return float(addends.beyond(addends.of_sum(t(a), t(b), in_a, in_b), sums))
+    def beyond(a: ErrorNumber, b: ErrorNumber) -> float:
+        return float(addends.beyond(addends.of_sum(a, b), [one.value for one in (a, b) if one.addends is not None]))
 
-    assert beyond(3, 4, terms(1, 2), None) == 7 - 3
-    assert beyond(3, -4, terms(5, -2), None) == 6 - 3
-    assert beyond(4, 3, None, terms(1, 2)) == 7 - 3
-    assert beyond(3, 7, terms(1, 2), terms(3, 4)) == 2 * 10 - 10
-    assert beyond(9, -1, terms(4, 5), None) == 0
-    assert beyond(math.inf, 1, terms(math.inf, 2), None) == 3
-    assert beyond(-math.inf, 1, terms(-math.inf, 2), None) == beyond(math.nan, 1, terms(math.nan, 2), None) == 3
-    assert float(addends.magnitudes(addends.of_sum(t(-1.0), t(2.0), None, terms(-3.0, 5.0)))) == 9
+    assert beyond(number(3, 1, 2), number(4)) == 7 - 3
+    assert beyond(number(3, 5, -2), number(-4)) == 6 - 3
+    assert beyond(number(4), number(3, 1, 2)) == 7 - 3
+    assert beyond(number(3, 1, 2), number(7, 3, 4)) == 2 * 10 - 10
+    assert beyond(number(9, 4, 5), number(-1)) == 0
+    assert beyond(number(3, 1, 2), number(0)) == 0, "adding 0 rounds nothing"
+    assert beyond(number(1, 0, 1), number(0)) == 0
+    assert beyond(number(math.inf, math.inf, 2), number(1)) == 3
+    assert beyond(number(-math.inf, -math.inf, 2), number(1)) == beyond(number(math.nan, math.nan, 2), number(1)) == 3
+    assert float(addends.magnitudes(addends.of_sum(number(-1.0), number(2.0, -3.0, 5.0)))) == 9
     assert addends.moved(None, torch.neg) is addends.negated(None) is None
-    negative, double = addends.negated(terms(1, -2)), addends.moved(terms(1, -2), lambda one: one * 2)
+    of_two = number(-1, 1, -2).addends
+    negative, double = addends.negated(of_two), addends.moved(of_two, lambda one: one * 2)
     assert negative is not None
     assert double is not None
-    assert [tuple(one()) for one in (negative, double)] == [(2, -1, 2), (2, -4, 2)]
-    both = addends.of_sum(t(1.0), torch.ones(2, 1, dtype=F64), None, None)()
-    assert (both.up.shape, both.down.shape, both.number) == ((2, 1), (2, 1), 2)
+    assert [[float(part) for part in one()] for one in (negative, double)] == [[2, -1, 2], [2, -4, 4]]
+    both = addends.of_sum(number(1.0), number(torch.ones(2, 1, dtype=F64)))()
+    assert [one.shape for one in both] == [(2, 1)] * 3
 
 
 def test_a_long_sum_is_read_as_quickly_as_a_short_one() -> None:
@@ -258,7 +264,7 @@ def test_a_long_sum_is_read_as_quickly_as_a_short_one() -> None:
         total = total + n(torch.ones(1 << 12, dtype=F64)) * n(t(2.0))
     assert total.addends is not None
     assert total.reassociated is not None
-    assert total.addends().number == 1501
+    assert float(total.addends().number[0]) == 1501
     assert total.reassociated()[0] == 1501 * (1 + 2), "a chain of any length"
 
 

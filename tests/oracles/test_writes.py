@@ -111,6 +111,25 @@ def test_outputs_and_gradients_are_those_of_pytorch(function: Callable[..., Any]
         assert bool((number.error <= (0.01 if narrow else 1e-6) * (1 + 8 * number.value.abs().max())).all())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_loop_over_rows_has_the_gradients_of_the_whole(dtype: torch.dtype) -> None:
+    """Autograd adds up as many gradients as there are rows; all but one are 0 in each element."""
+
+    def looped(x: Tensor, w: Tensor) -> Tensor:
+        y = torch.empty_like(x)
+        for row in range(len(x)):
+            y[row] = x[row] * w[row]
+        return y
+
+    x, w = (torch.randn(40, 3, generator=torch.Generator().manual_seed(seed)).to(dtype) for seed in (1, 2))
+    rows, whole = (read(one, [x, w], {}, [torch.ones(40, 3, dtype=dtype)]) for one in (looped, torch.mul))
+    for one, other in zip((*rows.outputs, *rows.gradients), (*whole.outputs, *whole.gradients), strict=True):
+        assert one is not None
+        assert other is not None
+        assert torch.equal(one.value, other.value)
+        assert bool((one.error <= other.error * 1.01 + 1e-44).all())
+
+
 def test_both_parts_of_a_standard_deviation_are_written() -> None:
     def written(x: Tensor) -> Tensor:
         y = torch.zeros(2, 4)

@@ -8,7 +8,7 @@ import torch
 
 from mhc.oracles.bounds import elementary
 from mhc.oracles.bounds.aten.choices import logical
-from mhc.oracles.bounds.aten.registry import aten, elementwise, narrowed, promoted, rule, scalar, widened
+from mhc.oracles.bounds.aten.registry import aten, elementwise, exactly, narrowed, promoted, rule, scalar, widened
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.rounding import ELEMENTARY, nan_to_inf
@@ -16,9 +16,25 @@ from mhc.oracles.bounds.rounding import ELEMENTARY, nan_to_inf
 
 @rule(aten.add)
 def _add(func: Any, a: Any, b: Any, *, alpha: float = 1) -> ErrorNumber:
+    kept = (a, b) if alpha == 1 else ()
     (a, b), dtype = promoted(a, b)
     result: ErrorNumber = a + (b if alpha == 1 else b * alpha)
-    return narrowed(result, dtype)
+    return _but_zeros(narrowed(result, dtype), *kept)
+
+
+def _but_zeros(total: ErrorNumber, *terms: Any) -> ErrorNumber:
+    """Return a sum that is as exact as one term where the other is 0: so is that of many gradients, each of one row."""
+    if len(terms) != 2 or not all(type(one) is type(total) and one.dtype == total.dtype for one in terms):
+        return total
+    a, b = terms
+    if not (total.elementary and a.shape == b.shape):
+        return total
+    for zero, other in ((a, b), (b, a)):
+        none = (zero.value == 0) & (zero.error == 0)
+        if bool(none.any()):
+            total.value = torch.where(none, other.value, total.value)
+            total.error, total.errorless = torch.where(none, other.error, total.error), False
+    return total
 
 
 @rule(aten.sub)
@@ -85,8 +101,8 @@ def _power_of(base: Any, exponent: ErrorNumber) -> ErrorNumber:
 
 
 rule(aten.pow)(_power)
-elementwise(lambda a: -a, aten.neg)
-elementwise(elementary.absolute, aten.abs)
+exactly(lambda a: -a, aten.neg)
+exactly(elementary.absolute, aten.abs)
 elementwise(elementary.reciprocal, aten.reciprocal)
 elementwise(lambda a: a.rsqrt(), aten.rsqrt)
 elementwise(elementary.sqrt, aten.sqrt)
@@ -114,11 +130,11 @@ elementwise(lambda a: elementary.monotone(a, torch.erfinv, argument=2.0), aten.e
 elementwise(lambda a: a.sigmoid(), aten.sigmoid)
 elementwise(lambda a: elementary.smooth(a, torch.sin, 1.0, 2.0), aten.sin)
 elementwise(lambda a: elementary.smooth(a, torch.cos, 1.0, 2.0), aten.cos)
-elementwise(lambda a: elementary.bounded(a, 0.0, None), aten.relu)
-elementwise(elementary.larger, aten.maximum)
-elementwise(lambda a, b: elementary.larger(a, b, torch.minimum), aten.minimum)
-elementwise(lambda a, b: elementary.larger(*_but_nan(a, b), torch.fmax), aten.fmax)
-elementwise(lambda a, b: elementary.larger(*_but_nan(a, b), torch.fmin), aten.fmin)
+exactly(lambda a: elementary.bounded(a, 0.0, None), aten.relu)
+exactly(elementary.larger, aten.maximum)
+exactly(lambda a, b: elementary.larger(a, b, torch.minimum), aten.minimum)
+exactly(lambda a, b: elementary.larger(*_but_nan(a, b), torch.fmax), aten.fmax)
+exactly(lambda a, b: elementary.larger(*_but_nan(a, b), torch.fmin), aten.fmin)
 
 
 _numbers(elementary.hypot, aten.hypot)
@@ -210,7 +226,7 @@ def _step(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[ErrorNu
     return apply
 
 
-elementwise(_step(torch.round), aten.round)
-elementwise(_step(torch.floor), aten.floor)
-elementwise(_step(torch.ceil), aten.ceil)
-elementwise(_step(torch.trunc), aten.trunc)
+exactly(_step(torch.round), aten.round)
+exactly(_step(torch.floor), aten.floor)
+exactly(_step(torch.ceil), aten.ceil)
+exactly(_step(torch.trunc), aten.trunc)

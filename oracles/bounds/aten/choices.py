@@ -6,7 +6,7 @@ import torch
 
 from mhc.oracles.bounds import elementary
 from mhc.oracles.bounds.aten.order import extreme
-from mhc.oracles.bounds.aten.registry import aten, narrowed, promoted, promoted_dtype, rule, scalar
+from mhc.oracles.bounds.aten.registry import alike, aten, narrowed, promoted, promoted_dtype, rule, scalar
 from mhc.oracles.bounds.aten.sums import reduced
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
@@ -60,13 +60,13 @@ def _where(func: Any, condition: Any, a: Any, b: Any) -> ErrorNumber:
     numbers = [one for one in (a, b) if isinstance(one, ErrorNumber)]
     kind = type(numbers[0]) if numbers else ErrorNumber
     marker = kind.exact(torch.zeros((), dtype=torch.float64), promoted_dtype((a, b)))
-    (_, *operands), dtype = promoted(marker, a, b)
+    (_, *operands), _ = alike(marker, a, b)
     first, second = (
         one if isinstance(one, ErrorNumber) else marker._coerce(one)  # a constant that the dtype does not hold is rounded
         for one in operands
     )
     value, unsure = (condition.value, condition.unsure) if isinstance(condition, Mask) else (condition, None)
-    return narrowed(elementary.chosen(first, second, value, unsure), dtype)
+    return elementary.chosen(first, second, value, unsure)
 
 
 @rule(aten.masked_fill)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mhc.oracles.bounds.aten.order import certain
-from mhc.oracles.bounds.aten.registry import aten, narrowed, promoted, rule, wide
+from mhc.oracles.bounds.aten.registry import alike, aten, narrowed, rule, wide
 from mhc.oracles.bounds.elementary import NoRule
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
@@ -59,8 +59,8 @@ def _join(func: Any, parts: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         masks = [one if isinstance(one, Mask) else Mask(one, torch.zeros_like(one, dtype=torch.bool)) for one in parts]
         value, unsure = (func([getattr(one, part) for one in masks], *args, **kwargs) for part in ("value", "unsure"))
         return Mask(value, unsure, value.dtype)
-    operands, dtype = promoted(*parts)
-    return narrowed(type(operands[0]).joined(operands, lambda tensors: func(tensors, *args, **kwargs)), dtype)
+    operands, _ = alike(*parts)
+    return type(operands[0]).joined(operands, lambda tensors: func(tensors, *args, **kwargs))
 
 
 rule(aten.cat, aten.stack)(_join)
@@ -69,32 +69,33 @@ rule(aten.cat, aten.stack)(_join)
 @rule(aten.scatter)
 def _scatter(func: Any, a: ErrorNumber, dim: int, index: Any, source: Any) -> ErrorNumber:
     """Return a with elements written where indices say; where one of a row is unsure, nothing is promised of the row."""
-    (a, source), dtype = promoted(a, source)
+    (a, source), _ = alike(a, source)
     if isinstance(index, Mask):
         whole = _scatter(func, a, dim, index.value, source)
         rows = index.unsure.any(dim, keepdim=True)
         at, rank = dim % len(a.shape), len(a.shape)
-        alike = all(rows.shape[one] == a.shape[one] for one in range(rank) if one != at)
-        return narrowed(certain(whole, rows.expand(a.shape) if alike else rows.any()), dtype)
+        fits = all(rows.shape[one] == a.shape[one] for one in range(rank) if one != at)
+        return certain(whole, rows.expand(a.shape) if fits else rows.any())
     number = isinstance(source, ErrorNumber)
     value = func(a.value, dim, index, source.value if number else source)
     error = func(a.error, dim, index, source.error if number else 0.0)
-    return narrowed(type(a)(value, error, a.dtype), dtype)
+    return type(a)(value, error, a.dtype)
 
 
 @rule(aten.slice_scatter, aten.select_scatter, aten.diagonal_scatter)
 def _part_replaced(func: Any, a: Any, source: Any, *args: Any, **kwargs: Any) -> ErrorNumber:
-    (a, source), dtype = promoted(a, source)
-    whole = type(a).joined([a, source], lambda tensors: func(*tensors, *args, **kwargs))
-    return narrowed(whole, dtype)
+    (a, source), _ = alike(a, source)
+    whole: ErrorNumber = type(a).joined([a, source], lambda tensors: func(*tensors, *args, **kwargs))
+    return whole
 
 
 @rule(aten.masked_scatter)
 def _masked_scatter(func: Any, a: Any, mask: Any, source: Any) -> ErrorNumber:
     if isinstance(mask, Mask):
         raise NoRule("places that rounding may choose otherwise")
-    (a, source), dtype = promoted(a, source)
-    return narrowed(type(a).joined([a, source], lambda tensors: func(tensors[0], mask, tensors[1])), dtype)
+    (a, source), _ = alike(a, source)
+    whole: ErrorNumber = type(a).joined([a, source], lambda tensors: func(tensors[0], mask, tensors[1]))
+    return whole
 
 
 @rule(aten.masked_select)
@@ -125,7 +126,7 @@ def _created(func: Any, a: Any, *args: Any, dtype: torch.dtype | None = None, **
 
 @rule(aten.copy)
 def _copy(func: Any, a: Any, source: Any, non_blocking: bool = False) -> ErrorNumber:
-    (_, source), _ = promoted(a, source)
+    (_, source), _ = alike(a, source)
     if not isinstance(source, ErrorNumber):
         source = type(a).exact(torch.tensor(float(source), dtype=torch.float64), wide(a.dtype))
     return narrowed(source, a.dtype).mapped(lambda tensor: tensor.expand(a.shape).clone())

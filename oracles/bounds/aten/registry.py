@@ -183,6 +183,16 @@ def held(tensor: Tensor | Mask, kind: type[ErrorNumber], dtype: torch.dtype) -> 
     return kind.exact(tensor.to(own).double(), own)
 
 
+def alike(*operands: Any) -> tuple[list[Any], torch.dtype]:
+    """Return the operands in the dtype of the result, for an operation that chooses among them and rounds nothing."""
+    found, dtype = promoted(*operands)
+    kept = [
+        given if isinstance(given, ErrorNumber) and given.dtype == dtype else one
+        for given, one in zip(operands, found, strict=True)
+    ]
+    return [narrowed(one, dtype) if isinstance(one, ErrorNumber) else one for one in kept], dtype
+
+
 def elementwise(function: Callable[..., ErrorNumber], *operations: Any) -> None:
     """Register a function of numbers, computed in the wide dtype and rounded once."""
 
@@ -190,5 +200,16 @@ def elementwise(function: Callable[..., ErrorNumber], *operations: Any) -> None:
         del func
         operands, dtype = promoted(*args)
         return narrowed(function(*operands), dtype)
+
+    rule(*operations)(apply)
+
+
+def exactly(function: Callable[..., ErrorNumber], *operations: Any) -> None:
+    """Register a function of numbers whose result each dtype holds that holds them: nothing is rounded."""
+
+    def apply(func: Any, *args: Any) -> ErrorNumber:
+        del func
+        operands, _ = alike(*args)
+        return function(*operands)
 
     rule(*operations)(apply)
