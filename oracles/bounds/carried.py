@@ -107,14 +107,14 @@ class Carried(Tensor):
             except NoRule as missing:
                 if _chosen(args):
                     return _in_doubt(func, args, kwargs)
-                raise UnreadableReference(f"{_unreadable(func)} ({missing})") from None
+                raise UnreadableReference(f"{unreadable(func)} ({missing})") from None
             except (TypeError, AttributeError, RuntimeError) as error:
                 if isinstance(error, RuntimeError) and not any(isinstance(_unwrap(one), Complex) for one in args):
                     raise
                 if _chosen(args) or _decided(args):
                     return _in_doubt(func, args, kwargs)
                 missing_for = f"its rule does not take these arguments: {type(error).__name__}: {error}"
-                raise UnreadableReference(f"{_unreadable(func)} ({missing_for})") from error
+                raise UnreadableReference(f"{unreadable(func)} ({missing_for})") from error
             if shares:
                 _note_views(func, args, kwargs, result)
             return result
@@ -128,7 +128,7 @@ class Carried(Tensor):
             return result
         if _chosen(args) and not writes:
             return _in_doubt(func, args, kwargs)
-        raise UnreadableReference(_unreadable(func))
+        raise UnreadableReference(unreadable(func))
 
 
 def _chosen(args: Sequence[Any]) -> bool:
@@ -157,7 +157,7 @@ def _in_doubt(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if isinstance(result, (list, tuple)):
             return type(result)(doubted(one) for one in result)
         if not isinstance(result, Tensor):
-            raise UnreadableReference(f"{_unreadable(func)} (a Python number that rounding may decide)")
+            raise UnreadableReference(f"{unreadable(func)} (a Python number that rounding may decide)")
         if not result.is_floating_point():
             return Carried(Mask(result, torch.ones_like(result, dtype=torch.bool), result.dtype))
         kind, dtype = (type(numbers[0]), numbers[0].dtype) if numbers else (ErrorNumber, result.dtype)
@@ -231,7 +231,7 @@ def _write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     pure = getattr(pure, _PURE.get(func, func._overloadname), None) or getattr(pure, "default", None)
     reshapes = torch.Tag.inplace_view in func.tags  # such as squeeze_, of which a vector times a matrix consists
     if pure is None or not isinstance(target, Carried) or (reshapes and target.shared):
-        raise UnreadableReference(_unreadable(func))
+        raise UnreadableReference(unreadable(func))
     result = pure(*args, **kwargs)
     if reshapes:
         with no_dispatch():
@@ -240,7 +240,7 @@ def _write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return target
 
 
-def _unreadable(func: Any) -> str:
+def unreadable(func: Any) -> str:
     """Return what cannot be read, where, and what to do."""
     where = _line()
     writes = func._schema.is_mutable

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mhc.oracles.bounds.carried import Carried
+from mhc.oracles.bounds.carried import Carried, UnreadableReference, unreadable
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.rounding import ELEMENTARY
 
@@ -32,6 +32,8 @@ class Made(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Run an operation, and carry its result where no floating-point tensor goes into it."""
         del types
         named = dict(kwargs or {})
+        if torch.Tag.nondeterministic_seeded in func.tags and named.get("generator") is None:
+            raise UnreadableReference(f"{unreadable(func)} (it draws random numbers: take them as an input)")
         result = func(*args, **named)
         if type(result) is not Tensor or not result.is_floating_point() or func._schema.is_mutable:
             return result

@@ -128,6 +128,17 @@ def test_the_gradient_of_a_product_with_what_may_be_0_is_in_doubt() -> None:
     assert (counted.value.tolist(), counted.unsure.tolist()) == ([0, 1, 2], [False, True, True])
 
 
+def test_random_numbers_are_refused() -> None:
+    """Each evaluation would draw its own, and no two agree."""
+    with pytest.raises(UnreadableReference, match=r"aten\.rand\.default .*take them as an input"):
+        read(lambda x: x * torch.rand(3), [torch.ones(3)], {})
+
+    def seeded(x: Tensor) -> Tensor:
+        return x * torch.rand(3, generator=torch.Generator().manual_seed(1))
+
+    assert torch.equal(read(seeded, [torch.ones(3)], {}).outputs[0].value, seeded(torch.ones(3)).double())
+
+
 def test_what_is_kept_as_it_is_has_no_error_in_a_narrow_dtype() -> None:
     exact = Carried(ErrorNumber.exact(torch.tensor([1.5, -3.0], dtype=torch.float64), torch.bfloat16))
     for function in (torch.abs, torch.neg, lambda a: a.float().bfloat16(), lambda a: a.abs().amax()):
