@@ -212,6 +212,7 @@ EXAMPLES: Mapping[str, Sequence[tuple[Callable[..., Any], Draws]]] = {
         (lambda g, a: aten.elu_backward(g, 1.0, 1.0, 1.0, False, a), (A, B)),
         (lambda g, a: aten.elu_backward(g, 1.5, 1.25, 2.0, False, a), (A, B)),
     ],
+    "sigmoid_backward": [(aten.sigmoid_backward, (A, drawn(3, 4, least=0.1, most=0.9, signs=False)))],
     "hardswish_backward": [(aten.hardswish_backward, (A, drawn(3, 4, most=4.0)))],
     "softshrink_backward": [(lambda g, a: aten.softshrink_backward(g, a, 1.0), (A, B))],
     "hardshrink_backward": [(lambda g, a: aten.hardshrink_backward(g, a, 1.0), (A, B))],

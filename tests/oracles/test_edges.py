@@ -180,6 +180,49 @@ def test_a_rotary_embedding_of_complex_numbers_is_read(dtype: torch.dtype) -> No
         assert float(one.error.max()) < (3e-5 if dtype == torch.float32 else 0.05)
 
 
+X = torch.randn(1000, generator=torch.Generator().manual_seed(2)) * 4
+SMALL = X * 2.0 ** torch.randint(-22, 2, (1000,), generator=torch.Generator().manual_seed(3))
+NARROW: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
+    "sigmoid": (torch.sigmoid, (X,)),
+    "tanh": (torch.tanh, (X,)),
+    "silu": (torch.nn.functional.silu, (X,)),
+    "gelu": (torch.nn.functional.gelu, (X,)),
+    "elu": (torch.nn.functional.elu, (X,)),
+    "hardswish": (torch.nn.functional.hardswish, ((X / 2).round() * 2 + 1,)),
+    "relu": (torch.relu, (X,)),
+    "cubes": (lambda x: x**3, (X,)),
+    "fmod": (torch.fmod, (X, X.flip(0).abs() + 0.5)),
+    "remainder": (torch.remainder, (X, X.flip(0).abs() + 0.5)),
+    "atan2": (torch.atan2, (X, SMALL)),
+    "copysign": (torch.copysign, (X, SMALL)),
+    "prod": (lambda x: x.reshape(100, 10).prod(-1), (X / 4,)),
+    "cumprod": (lambda x: x.reshape(100, 10).cumprod(-1), (X / 4,)),
+    "where": (lambda x, y: torch.where(x > y, x * 1.1, y), (X, SMALL)),
+    "cat": (lambda x, y: torch.cat((x * 1.1, y)), (X, SMALL)),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", NARROW)
+def test_pytorch_itself_is_inside_the_bound_in_narrow_dtypes(name: str, dtype: torch.dtype) -> None:
+    """With upstream gradients of all sizes, down to where their products are no longer normal."""
+    function, given = NARROW[name]
+    leaves = [one.to(dtype).requires_grad_() for one in given]
+    result = function(*leaves)
+    upstream = SMALL.repeat(2)[: result.numel()].reshape(result.shape).to(dtype)
+    found = read(function, [one.detach() for one in leaves], {}, [upstream])
+    pairs = [(found.outputs[0], result.detach())]
+    if name != "prod":  # PyTorch forms its gradient as a quotient by each element, the reading as products of the others
+        pairs += zip(found.gradients, torch.autograd.grad(result, leaves, upstream, allow_unused=True), strict=True)
+    for one, tensor in pairs:
+        if one is None:
+            assert tensor is None or not tensor.any()
+            continue
+        judged = one.error.isfinite() & (tensor.isfinite() | (one.value.abs() < torch.finfo(dtype).max))
+        assert bool((((tensor.double() - one.value).abs() <= one.error) | ~judged).all())
+        assert bool(judged.double().mean() > 0.7)
+
+
 @pytest.mark.parametrize("size", [1e-6, 0.5, 2.9, 20.0])
 def test_the_other_forms_of_a_gradient_are_inside_its_bound(size: float) -> None:
     """Kernels use what they have: the result of an elu, relu6(x + 3) of a hardswish."""

@@ -8,7 +8,7 @@ import torch
 
 from mhc.oracles.bounds import elementary
 from mhc.oracles.bounds.aten.choices import logical
-from mhc.oracles.bounds.aten.registry import aten, elementwise, exactly, narrowed, promoted, rule, scalar, widened
+from mhc.oracles.bounds.aten.registry import aten, elementwise, exactly, narrowed, promoted, rule, scalar, wide, widened
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.rounding import ELEMENTARY, nan_to_inf
@@ -61,8 +61,7 @@ def _mul(func: Any, a: Any, b: Any) -> Any:
 def _div(func: Any, a: Any, b: Any, *, rounding_mode: str | None = None) -> ErrorNumber:
     if rounding_mode is not None:
         step = _step(torch.floor if rounding_mode == "floor" else torch.trunc)
-        (a, b), dtype = promoted(a, b)
-        return narrowed(step(_div(func, a, b)), dtype)
+        return step(_div(func, a, b))  # of the quotient in the dtype of the result, which may be rounded to another integer
     (a, b), dtype = promoted(a, b)
     if isinstance(b, ErrorNumber):
         a = a if isinstance(a, ErrorNumber) else type(b).exact(torch.full_like(b.value, a), b.dtype)
@@ -74,6 +73,8 @@ def _power(func: Any, a: Any, exponent: Any) -> ErrorNumber:
     exponent = scalar(exponent)
     if not isinstance(exponent, (int, float)):
         return _power_of(a, exponent)
+    if exponent == 3 and a.dtype != wide(a.dtype):  # PyTorch rounds the square too
+        return narrowed(widened(_power(func, a, 2)) * widened(a), a.dtype)
     return narrowed(elementary.power(widened(a), float(exponent)), a.dtype)
 
 
@@ -141,6 +142,16 @@ _numbers(elementary.hypot, aten.hypot)
 _numbers(elementary.copied_sign, aten.copysign)
 _numbers(lambda a, b: elementary.modulo(a, b, torch.fmod), aten.fmod)
 _numbers(lambda a, b: elementary.modulo(a, b, torch.remainder), aten.remainder)
+
+
+@rule(aten.sigmoid_backward)
+def _sigmoid_backward(func: Any, gradient: Any, y: Any) -> ErrorNumber:
+    """Return dy (1 - y) y: in float16 PyTorch on the CPU rounds each step."""
+    (dy, share), dtype = promoted(gradient, y)
+    if dtype != torch.float16:
+        return narrowed(dy * (share * (1.0 - share)), dtype)
+    rest = widened(narrowed(1.0 - share, dtype))
+    return narrowed(widened(narrowed(dy * rest, dtype)) * share, dtype)
 
 
 @rule(aten.sign, aten.sgn)

@@ -100,8 +100,8 @@ def _hardswish_backward(func: Any, gradient: Any, a: Any) -> ErrorNumber:
     (dy, b), dtype = promoted(gradient, a)
     own = (6 + 9) / 6 * unit_roundoff(dy.dtype)
     between = (dy * (b / 3 + 0.5)).lost(own * (magnitude(dy.value) + dy.error))
-    inner = _where(func, _compared(aten.le, b, 3.0), between, dy)
-    return narrowed(_where(func, _compared(aten.lt, b, -3.0), 0.0, inner), dtype)
+    inner = _where(func, _compared(aten.lt, b, 3.0), between, dy)
+    return narrowed(_where(func, _compared(aten.le, b, -3.0), 0.0, inner), dtype)
 
 
 @rule(aten.softshrink_backward, aten.hardshrink_backward)

@@ -184,12 +184,11 @@ def _cumsum(func: Any, a: Any, dim: int, *, dtype: torch.dtype | None = None) ->
 
 @rule(aten.prod)
 def _prod(func: Any, a: ErrorNumber, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> ErrorNumber:
-    dtype = dtype or a.dtype
-    number = narrowed(a, wide(dtype))
+    number = narrowed(a, dtype or a.dtype)  # in a narrow dtype PyTorch rounds each step to it
     if dim is None:
         number, dim, keepdim = number.mapped(lambda tensor: tensor.reshape(-1)), 0, False
     length = number.shape[dim] if number.shape else 1
-    return narrowed(elementary.product(number, lambda tensor: tensor.prod(dim, keepdim), max(1, length)), dtype)
+    return elementary.product(number, lambda tensor: tensor.prod(dim, keepdim), max(1, length))
 
 
 @rule(aten.cumprod)
