@@ -126,9 +126,6 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "super().__init__(value, error, dtype, quantum, [-finite=finite, -]errorless=errorless)": _SPEED,
         "self.shared = torch.zeros((), dtype=torch.float64[-, device=value.device-]) if shared is None else shared": "on the host it is the default; on a GPU, where large cases are judged, sums fail without it",
     },
-    "oracles/bounds/addends.py": {
-        "zero = torch.zeros((), [-dtype=torch.float64, -]device=terms[0].device)": "a 0 without dimensions is widened where it is added",
-    },
     "oracles/bounds/elementary.py": {
         "moved = torch.where(sure, [-0.0-]{+1+}, torch.where(judged, nan_to_inf(moved), torch.inf))": "of a value that is not finite, any error that is finite is taken as 0",
         "pole = (a.error > 0) & (a.error >= a.value.abs()) & (exponent [-<-]{+<=+} 0)": "the exponent 0 was returned before",
