@@ -236,7 +236,10 @@ def _write(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if reshapes:
         with no_dispatch():
             func(*args, **kwargs)
-    target.write(result.number.to(target.dtype) if result.dtype != target.dtype else result.number)
+    try:
+        target.write(result.number.to(target.dtype) if result.dtype != target.dtype else result.number)
+    except NoRule as missing:
+        raise UnreadableReference(f"{unreadable(func)} ({missing})") from None
     return target
 
 

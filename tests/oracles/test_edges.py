@@ -158,6 +158,8 @@ def test_a_complex_product_has_the_bound_of_its_parts() -> None:
         of([1.0], 0.0, torch.bfloat16) * 1j
     with pytest.raises(UnreadableReference, match="the angle of a real number"):
         a.angle()
+    with pytest.raises(UnreadableReference, match="a part of complex numbers"):
+        torch.view_as_real(torch.complex(a, b)).mul_(2.0)
 
 
 def rotated(x: Tensor) -> Tensor:
