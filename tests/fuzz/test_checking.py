@@ -86,9 +86,10 @@ def test_which_gates_judge(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_clock_hears_of_every_run_and_where_time_went() -> None:
     heard: list[int] = []
-    clock = Timing(on_run=heard.append)
+    ended: list[int] = []
+    clock = Timing(on_run=heard.append, on_ran=lambda: ended.append(clock.runs))
     check(MANUAL, CASE, "cpu", Level.PLAIN, clock)
-    assert heard == [1]
+    assert heard == ended == [1]
     assert 0 < clock.running < clock.checking
     assert 0 < clock.reference < clock.checking
     check(MANUAL, CASE, "cpu", Level.FULL, clock)

@@ -90,10 +90,10 @@ def test_faults_of_probes_are_the_gates_affair(rerun: dict[str, Any]) -> None:
 
 def test_each_run_counts_once_with_its_time(rerun: dict[str, Any]) -> None:
     rerun |= {label: {"seconds": {"forward": 2.0, "backward": 1.0}} for label in "abc"}
-    heard: list[int] = []
-    clock = Timing(on_run=heard.append)
+    heard: list[int | str] = []
+    clock = Timing(on_run=heard.append, on_ran=lambda: heard.append("ran"))
     further(MANUAL, trial_of(), [gate_of("a", "b"), gate_of("b", "c")], clock)
-    assert heard == [1, 2, 3]
+    assert heard == [1, "ran", 2, "ran", 3, "ran"]
     assert clock.running == 9.0
 
 

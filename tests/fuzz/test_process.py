@@ -21,7 +21,7 @@ from mhc.fuzz.worker.forkserver import FORKSERVER
 from mhc.fuzz.worker.limits import Limits
 from mhc.fuzz.worker.main import serve
 from mhc.fuzz.worker.process import HarnessError, Process
-from mhc.fuzz.worker.protocol import Check, Done, Judged, Ready, Round
+from mhc.fuzz.worker.protocol import Begun, Check, Done, Judged, Message, Ran, Ready, Round, Running
 from mhc.oracles.verdict import Verdict
 from tests.support.helpers import sleeping
 
@@ -271,6 +271,32 @@ def test_a_call_that_never_ends_is_told_after_its_limit_where_no_compiler_runs(t
         assert ended is not None
         assert (ended.symptom, ended.message) == ("hang", "no answer within 1 s")
         assert time.monotonic() - started < 20
+    finally:
+        process.kill()
+
+
+def test_judging_is_not_the_kernel_s_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tolerance may take minutes, and a run no more than `--run-limit`."""
+    process = Process("manual", load("manual").env, "cpu", Limits(run=60.0, compile=0.0, judge=600.0), target=serve)
+    now = {"seconds": 0.0}
+
+    def hangs_after(seconds: int, *messages: Message) -> bool:
+        for message in messages:
+            process._note(message)
+        found = None
+        for _ in range(seconds):
+            now["seconds"] += 1.0
+            found = found or process._hung(now["seconds"])
+        return found is not None
+
+    try:
+        process.await_ready()
+        with monkeypatch.context() as clock:  # `kill` waits by it
+            clock.setattr("mhc.fuzz.worker.process.time.monotonic", lambda: now["seconds"])
+            assert hangs_after(70, Running(nth=1))
+            assert not hangs_after(500, Running(nth=2), Ran())
+            assert not hangs_after(500, Begun(case="", number=1))
+            assert hangs_after(610, Ran())
     finally:
         process.kill()
 

@@ -99,7 +99,7 @@ def _check(
         wanted = reference(inputs)
     clock.run_begins()
     observation = observe(implementation, inputs, wanted.saved)
-    clock.running += sum(observation.seconds.values())
+    clock.run_ended(sum(observation.seconds.values()))
     if observation.refused is not None and implementation.name in case.schedules:
         # not asked again: that a pinned schedule is too large may show only at compilation
         return [refusal.unpinned(observation.refused)]
@@ -151,7 +151,7 @@ def further(
             if fresh:
                 clock.run_begins()
                 done[run.label] = rerun(implementation, run)
-                clock.running += sum(done[run.label].seconds.values())
+                clock.run_ended(sum(done[run.label].seconds.values()))
             if not plan.probes:
                 wrong = [one for one in _failing(done[run.label]) if fresh and _key(one) not in reported]
                 verdicts += [one for one in wrong if one.oracle in SIDE_EFFECT_GATES]

@@ -16,7 +16,7 @@ class Timing:
         comparing: waiting for peers.
         checking: in checks as a whole, including making inputs and judging.
         drawing: in strategies; the caller adds it.
-        runs: calls of the implementation. on_run: called before each of them with its number.
+        runs: calls of the implementation. on_run: called before each of them with its number. on_ran: after each.
     """
 
     running: float = 0.0
@@ -26,10 +26,15 @@ class Timing:
     drawing: float = 0.0
     runs: int = 0
     on_run: Callable[[int], None] = lambda nth: None
+    on_ran: Callable[[], None] = lambda: None
 
     def run_begins(self) -> None:
         self.runs += 1
         self.on_run(self.runs)
+
+    def run_ended(self, seconds: float) -> None:
+        self.running += seconds
+        self.on_ran()
 
     @contextmanager
     def spent(self, what: str) -> Iterator[None]:

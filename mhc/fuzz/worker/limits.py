@@ -16,6 +16,7 @@ class Limits:
 
     Attributes:
         start: seconds to load the implementation. idle: between two cases, to draw the next.
+        judge: seconds between two calls, for inputs, reference and gates: a dear tolerance is no hang of a kernel.
         run: seconds of one call in which no compiler was seen. compile: seconds more that a call may take with one.
         parting: seconds to end after its pipe was closed, which is how an end shows first.
         memory: resident bytes. output: bytes on standard output and error, together.
@@ -24,6 +25,7 @@ class Limits:
 
     start: float = 180.0
     idle: float = 120.0
+    judge: float = 600.0
     compile: float = 120.0
     run: float = 60.0
     parting: float = 10.0

@@ -26,6 +26,7 @@ from mhc.fuzz.worker.protocol import (
     Fault,
     Judged,
     Message,
+    Ran,
     Ready,
     Request,
     Running,
@@ -203,8 +204,8 @@ class Process:
                     self._expect("drawing", limits.idle)
                 else:
                     self._expect("waiting", float("inf"))
-            case Begun():
-                self._expect("judging", limits.idle)
+            case Begun() | Ran():
+                self._expect("judging", limits.judge)
             case Running():
                 self._expect("running", limits.compile + limits.run)
                 if self._compilers is not None:

@@ -103,6 +103,11 @@ class Running:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ran:
+    """The call that was about to be made has ended, and its results are judged."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparing:
     """The process waits for a peer; sent again and again."""
 
@@ -174,4 +179,4 @@ class Fault:
         return cls(message=f"{type(error).__name__}: {text_of(error)}"[:_LONGEST], trace=trace[-_LONGEST:])
 
 
-Message = Ready | Begun | Running | Comparing | Checked | Done | Judged | PeerResult | Minimised | Fault
+Message = Ready | Begun | Running | Ran | Comparing | Checked | Done | Judged | PeerResult | Minimised | Fault

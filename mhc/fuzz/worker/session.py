@@ -16,7 +16,7 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.check.timing import Timing
 from mhc.fuzz.findings.finding import finding
 from mhc.fuzz.worker.compile_count import compile_count
-from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Round, Running
+from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Ran, Round, Running
 from mhc.implementation import Implementation
 from mhc.oracles import liveness, refusal
 from mhc.oracles.judge import outcomes
@@ -65,7 +65,7 @@ def run_session(
         if lost or not request.skip <= number < request.count:
             return
         send(Begun(case=case.json, number=number))
-        clock, before = Timing(on_run=lambda nth: send(Running(nth=nth))), compile_count(implementation)
+        clock, before = _clock(send), compile_count(implementation)
         judged = check(implementation, case, device, Level.DRAWN, clock, peers=peers, locate=wanted)
         checking += clock.checking
         checked = summarise(spec, implementation, judged, clock, compile_count(implementation) - before, peers)
@@ -103,7 +103,7 @@ def run_check(
     """Judge one case, and send its verdicts. Return False where the device is lost."""
     before = compile_count(implementation)
     send(Begun(case=request.case))
-    clock = Timing(on_run=lambda nth: send(Running(nth=nth)))
+    clock = _clock(send)
     case = Case.from_json(request.case)
     judged = check(
         implementation, case, device, request.depth, clock, peers=peers, measure=request.measure, locate=lambda _: True
@@ -117,6 +117,11 @@ def _configured(request: Round) -> hypothesis.settings:
     guided = request.rare is not None
     phases = (Phase.generate, Phase.target) if guided else (Phase.generate,)
     return quiet(max(request.count, GUIDED if guided else 0), phases=phases)
+
+
+def _clock(send: Callable[[Message], None]) -> Timing:
+    """Return a clock that tells when a call of the implementation begins and ends."""
+    return Timing(on_run=lambda nth: send(Running(nth=nth)), on_ran=lambda: send(Ran()))
 
 
 def _strategy(implementation: Implementation, request: Round) -> SearchStrategy[Case]:
