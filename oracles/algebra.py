@@ -118,12 +118,14 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
     scalars = {name: value * relation.scalars(power).get(name, 1.0) for name, value in case.scalars.items()}
     inputs = derived(trial.inputs, tensors, scalars=scalars)
     wanted = reference(inputs)
+    rescaled = all(bool((torch.as_tensor(factor) != 0).all()) for factor in factors.values())
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         before = trial.allowed.results
 
         def expected(name: str, fresh: ErrorNumber) -> ErrorNumber:
-            return _scale(fresh, before.get(name), None if name in relation.silent else factors.get(name, 1.0))
+            factor = None if name in relation.silent else factors.get(name, 1.0)
+            return _scale(fresh, before.get(name), factor, rescaled=rescaled)
 
         allowed = tolerances(inputs, wanted, declared=trial.declared).map(expected)
         return agree(NAME, relation.name, observed[relation.name], allowed)
@@ -131,15 +133,24 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
     return Plan(runs=[Run(label=relation.name, inputs=inputs, saved=wanted.saved)], judge=judge)
 
 
-def _scale(fresh: ErrorNumber, before: ErrorNumber | None, factor: Tensor | float | None) -> ErrorNumber:
-    """Return the case's scaled reference with the tolerance of the scaled inputs; `fresh` where the relation is silent."""
+def _scale(
+    fresh: ErrorNumber, before: ErrorNumber | None, factor: Tensor | float | None, *, rescaled: bool = False
+) -> ErrorNumber:
+    """Return the case's scaled reference with the tolerance of the scaled inputs; `fresh` where the relation is silent.
+
+    Where all is `rescaled`, sums have the terms of the case times a power of two. Those that are equal may show in one of the
+    two only, since a factor that one operand lost the other has gained: then the larger tolerance holds.
+    """
     if before is None or factor is None:
         return fresh
-    value = before.value * torch.as_tensor(factor, dtype=torch.float64).to(before.value.device)
+    times = torch.as_tensor(factor, dtype=torch.float64).to(before.value.device)
+    value, error = before.value * times, fresh.error
+    if rescaled:
+        error = torch.maximum(error, before.error * times.abs())
     if before.finite and fresh.finite and all_finite(value):
-        return ErrorNumber(value, fresh.error, fresh.dtype, finite=True)
+        return ErrorNumber(value, error, fresh.dtype, finite=True)
     comparable = before.value.isfinite() & ~before.error.isinf() & ~fresh.error.isinf()
-    return ErrorNumber(value, torch.where(comparable, fresh.error, torch.inf), fresh.dtype)
+    return ErrorNumber(value, torch.where(comparable, error, torch.inf), fresh.dtype)
 
 
 def _relation(name: str) -> Callable[[Trial], Plan | list[Verdict]]:
