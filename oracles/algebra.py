@@ -138,8 +138,8 @@ def _scale(
 ) -> ErrorNumber:
     """Return the case's scaled reference with the tolerance of the scaled inputs; `fresh` where the relation is silent.
 
-    Where all is `rescaled`, sums have the terms of the case times a power of two. Those that are equal may show in one of the
-    two only, since a factor that one operand lost the other has gained: then the larger tolerance holds.
+    Where all is `rescaled`, sums have the terms of the case times a power of two. Those that are equal may show in one of
+    the two only, since a factor that one operand lost the other has gained: then the larger tolerance holds.
     """
     if before is None or factor is None:
         return fresh

@@ -190,9 +190,7 @@ def hypot(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
 def _of_two(a: ErrorNumber, b: ErrorNumber, value: Tensor, moved: Tensor) -> ErrorNumber:
     """Return an elementary function of two numbers with `moved`, what their errors change."""
     beyond = (a.error + b.error).isinf() | ~value.isfinite() & (a.error + b.error > 0)
-    return a._rounded(
-        value, torch.where(beyond, torch.inf, moved), a.dtype, units=ELEMENTARY, finite=a.finite and b.finite
-    )
+    return a._rounded(value, torch.where(beyond, torch.inf, moved), a.dtype, units=ELEMENTARY, finite=a.finite and b.finite)
 
 
 @_bounding_both

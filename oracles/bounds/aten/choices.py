@@ -96,7 +96,7 @@ def _elu_backward(
 
 @rule(aten.hardswish_backward)
 def _hardswish_backward(func: Any, gradient: Any, a: Any) -> ErrorNumber:
-    """Return dy (a / 3 + 1/2) between -3 and 3, or as dy (relu6(a + 3) + a) / 6: a sum up to 6 and one up to 9 are rounded."""
+    """Return dy (a / 3 + 1/2) between -3 and 3, or as dy (relu6(a + 3) + a) / 6, whose sums are up to 6 and up to 9."""
     (dy, b), dtype = promoted(gradient, a)
     own = (6 + 9) / 6 * unit_roundoff(dy.dtype)
     between = (dy * (b / 3 + 0.5)).lost(own * (magnitude(dy.value) + dy.error))

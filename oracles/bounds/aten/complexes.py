@@ -69,10 +69,7 @@ def _apart(value: Any, kind: type[ErrorNumber], dtype: torch.dtype) -> Any:
     else:
         return value
     held = value.to(_DTYPES.get(dtype, torch.complex64)).to(torch.complex128)
-    parts = [
-        kind(exact, (near - exact).abs(), dtype)
-        for exact, near in ((value.real, held.real), (value.imag, held.imag))
-    ]
+    parts = [kind(exact, (near - exact).abs(), dtype) for exact, near in ((value.real, held.real), (value.imag, held.imag))]
     return Complex(*parts)
 
 

@@ -110,7 +110,7 @@ def _argmin(func: Any, a: ErrorNumber, dim: int | None = None, keepdim: bool = F
 @rule(aten.cummax, aten.cummin)
 def _running(func: Any, a: ErrorNumber, dim: int) -> Any:
     """Return the largest elements so far and their indices, which are unsure from the first element with an error on."""
-    value, index = func(a.value, dim)
+    index = func(a.value, dim)[1]
     erring = (a.error > 0).to(torch.uint8).cummax(dim).values.bool() if a.value.dim() else a.error > 0
     return _between(a, lambda one: func(one, dim)[0], dim), indices(index, erring)
 

@@ -231,8 +231,10 @@ def _scatter_reduce(
     if reduce in {"amax", "amin"}:
         if not (a.elementary or a.constant):
             raise elementary.NoRule(f"an extreme of a {type(a).__name__}")
-        ends = [func(a.value + sign * a.error, dim, index, source.value + sign * source.error, reduce, include_self=include_self)
-                for sign in (-1, 0, 1)]
+        ends = [
+            func(a.value + sign * a.error, dim, index, source.value + sign * source.error, reduce, include_self=include_self)
+            for sign in (-1, 0, 1)
+        ]
         error = torch.maximum((ends[1] - ends[0]).abs(), (ends[2] - ends[1]).abs())
         doubt = bool(a.error.isinf().any() or source.error.isinf().any())
         error = torch.full_like(error, torch.inf) if doubt else torch.where(ends[0] == ends[2], 0.0, nan_to_inf(error))
@@ -351,11 +353,11 @@ def _logcumsumexp(func: Any, a: ErrorNumber, dim: int) -> ErrorNumber:
     length = number.shape[-1]
     later = torch.ones(length, length, dtype=torch.bool).triu(1)
     table = number.mapped(lambda tensor: tensor.unsqueeze(-2).expand(*tensor.shape[:-1], length, length))
-    masked = type(number)(
-        table.value.masked_fill(later, -torch.inf), table.error.masked_fill(later, 0.0), number.dtype
-    )
+    masked = type(number)(table.value.masked_fill(later, -torch.inf), table.error.masked_fill(later, 0.0), number.dtype)
     found = elementary.logsumexp(masked, masked.value.dim() - 1).mapped(lambda tensor: tensor.squeeze(-1))
     steps = min(float(length), LAMBDA * math.sqrt(length)) * unit_roundoff(number.dtype)
     size = found.value.nan_to_num(0.0, 0.0, 0.0).abs().cummax(-1).values + ELEMENTARY
     found = found.lost(torch.where(found.value.isfinite(), steps * size, 0.0))
-    return narrowed(found.mapped(lambda tensor: tensor.reshape(a.shape) if not a.shape else tensor.movedim(-1, dim)), a.dtype)
+    return narrowed(
+        found.mapped(lambda tensor: tensor.reshape(a.shape) if not a.shape else tensor.movedim(-1, dim)), a.dtype
+    )
