@@ -54,14 +54,17 @@ Function = TypeVar("Function", bound=Callable[..., ErrorNumber])
 def _bounding(function: Function) -> Function:
     """Let a function refuse numbers that carry something else than a bound on their error.
 
-    Of numbers that bound a change between two evaluations, it is constant where its operand is.
+    Of numbers that bound a change between two evaluations, it is constant where its operands are.
     """
 
     @wraps(function)
     def checked(a: ErrorNumber, *args: Any, **kwargs: Any) -> ErrorNumber:
         if a.constant:
-            found = function(ErrorNumber.exact(a.value, a.dtype), *args, **kwargs)
-            return type(a)(found.value, torch.full_like(found.value, torch.inf if a.error.any() else 0.0), a.dtype)
+            given = (a, *args)
+            exact = [ErrorNumber.exact(one.value, one.dtype) if isinstance(one, ErrorNumber) else one for one in given]
+            changes = any(bool(one.error.any()) for one in given if isinstance(one, ErrorNumber))
+            found = function(*exact, **kwargs)
+            return type(a)(found.value, torch.full_like(found.value, torch.inf if changes else 0.0), a.dtype)
         if not a.elementary:
             raise NoRule(f"{function.__name__} of a {type(a).__name__}")
         return function(a, *args, **kwargs)
@@ -153,26 +156,10 @@ def tan(a: ErrorNumber) -> ErrorNumber:
     moved = torch.maximum(*[(end.tan() - value).abs() for end in ends])
     branches = [(end / math.pi + 0.5).floor() for end in ends]
     moved = torch.where(branches[0] == branches[1], moved, torch.inf)
-    return _elementary(a, value, torch.where(a.value == 0, a.error * 2, moved) + _FLOAT64 * magnitude(value))
+    return _elementary(a, value, moved + _FLOAT64 * magnitude(value))
 
 
-def _bounding_both(function: Function) -> Function:
-    """Let a function of two refuse numbers as `_bounding` does."""
-
-    @wraps(function)
-    def checked(a: ErrorNumber, b: ErrorNumber, *args: Any) -> ErrorNumber:
-        if a.constant:
-            found = function(ErrorNumber.exact(a.value, a.dtype), ErrorNumber.exact(b.value, b.dtype), *args)
-            changes = bool(a.error.any() or b.error.any())
-            return type(a)(found.value, torch.full_like(found.value, torch.inf if changes else 0.0), a.dtype)
-        if not a.elementary:
-            raise NoRule(f"{function.__name__} of a {type(a).__name__}")
-        return function(a, b, *args)
-
-    return cast("Function", checked)
-
-
-@_bounding_both
+@_bounding
 def angle(y: ErrorNumber, x: ErrorNumber) -> ErrorNumber:
     """Return atan2(y, x): a point that is off by e < r is seen from 0 at an angle that is off by at most asin(e / r)."""
     off, radius = torch.hypot(y.error, x.error), torch.hypot(y.value, x.value)
@@ -181,7 +168,7 @@ def angle(y: ErrorNumber, x: ErrorNumber) -> ErrorNumber:
     return _of_two(y, x, torch.atan2(y.value, x.value), torch.where(crosses, 2 * math.pi, torch.where(off == 0, 0.0, moved)))
 
 
-@_bounding_both
+@_bounding
 def hypot(a: ErrorNumber, b: ErrorNumber) -> ErrorNumber:
     """Return sqrt(a^2 + b^2) without an overflow between; it changes by no more than the point (a, b) moves."""
     return _of_two(a, b, torch.hypot(a.value, b.value), torch.hypot(a.error, b.error))
@@ -193,7 +180,7 @@ def _of_two(a: ErrorNumber, b: ErrorNumber, value: Tensor, moved: Tensor) -> Err
     return a._rounded(value, torch.where(beyond, torch.inf, moved), a.dtype, units=ELEMENTARY, finite=a.finite and b.finite)
 
 
-@_bounding_both
+@_bounding
 def modulo(a: ErrorNumber, b: ErrorNumber, function: Callable[[Tensor, Tensor], Tensor]) -> ErrorNumber:
     """Return the rest of a / b, with `function` torch.fmod or torch.remainder.
 

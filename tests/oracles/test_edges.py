@@ -48,6 +48,10 @@ def test_what_may_leave_the_domain_has_no_bound(function: Callable[[Tensor], Ten
     assert all(map(math.isfinite, errors(function(of([inside, beyond])))))
 
 
+def test_a_tangent_of_0_moves_as_far_as_its_ends() -> None:
+    assert errors(torch.tan(of([0.0, 0.0], [0.0, 1.5]))) == [0.0, pytest.approx(math.tan(1.5), rel=1e-4)]
+
+
 def test_an_angle_is_as_unsure_as_the_point_is_near() -> None:
     y, x = (
         of([0.0, 3.0, 0.0, 0.0, 0.0], [0.5, 0.3, 0.1, 0.0, 0.3]),

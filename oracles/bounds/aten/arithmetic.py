@@ -16,18 +16,15 @@ from mhc.oracles.bounds.rounding import ELEMENTARY, nan_to_inf
 
 @rule(aten.add)
 def _add(func: Any, a: Any, b: Any, *, alpha: float = 1) -> ErrorNumber:
-    kept = (a, b) if alpha == 1 else ()
-    (a, b), dtype = promoted(a, b)
-    result: ErrorNumber = a + (b if alpha == 1 else b * alpha)
-    return _but_zeros(narrowed(result, dtype), *kept)
+    (first, second), dtype = promoted(a, b)
+    total = narrowed(first + (second if alpha == 1 else second * alpha), dtype)
+    return _but_zeros(total, a, b) if alpha == 1 else total
 
 
-def _but_zeros(total: ErrorNumber, *terms: Any) -> ErrorNumber:
+def _but_zeros(total: ErrorNumber, a: Any, b: Any) -> ErrorNumber:
     """Return a sum that is as exact as one term where the other is 0: so is that of many gradients, each of one row."""
-    if len(terms) != 2 or not all(type(one) is type(total) and one.dtype == total.dtype for one in terms):
-        return total
-    a, b = terms
-    if not (total.elementary and a.shape == b.shape):
+    alike = all(type(one) is type(total) and one.dtype == total.dtype for one in (a, b))
+    if not (alike and total.elementary and a.shape == b.shape):
         return total
     for zero, other in ((a, b), (b, a)):
         none = (zero.value == 0) & (zero.error == 0)

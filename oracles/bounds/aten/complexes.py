@@ -145,8 +145,12 @@ def _absolute(func: Any, a: Complex, *, real: Callable[..., Any]) -> ErrorNumber
 
 
 def _exponential(func: Any, a: Complex, *, real: Callable[..., Any]) -> Complex:
-    size = real(func, a.real)
-    cosine, sine = (RULES[one](one, a.imaginary) for one in (aten.cos.default, aten.sin.default))
+    return _at_angle(real(func, a.real), a.imaginary)
+
+
+def _at_angle(size: Any, angle: ErrorNumber) -> Complex:
+    """Return the complex number of a magnitude and an angle."""
+    cosine, sine = (RULES[one](one, angle) for one in (aten.cos.default, aten.sin.default))
     return Complex(size * cosine, size * sine)
 
 
@@ -182,9 +186,7 @@ def _complex(func: Any, a: ErrorNumber, b: ErrorNumber) -> Complex:
 @rule(aten.polar)
 def _polar(func: Any, size: Any, angle: Any) -> Complex:
     number = size if isinstance(size, ErrorNumber) else angle
-    size, angle = (_apart(one, type(number), number.dtype) for one in (size, angle))
-    cosine, sine = (RULES[one](one, angle) for one in (aten.cos.default, aten.sin.default))
-    return Complex(size * cosine, size * sine)
+    return _at_angle(*(_apart(one, type(number), number.dtype) for one in (size, angle)))
 
 
 @rule(aten._conj, aten._conj_physical, aten.conj_physical)

@@ -185,6 +185,9 @@ def held(tensor: Tensor | Mask, kind: type[ErrorNumber], dtype: torch.dtype) -> 
 
 def alike(*operands: Any) -> tuple[list[Any], torch.dtype]:
     """Return the operands in the dtype of the result, for an operation that chooses among them and rounds nothing."""
+    first = operands[0]
+    if all(isinstance(one, ErrorNumber) and one.dtype == first.dtype for one in operands):  # the common case
+        return list(operands), first.dtype
     found, dtype = promoted(*operands)
     kept = [
         given if isinstance(given, ErrorNumber) and given.dtype == dtype else one
