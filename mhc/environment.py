@@ -55,6 +55,12 @@ def environment() -> Environment:
     )
 
 
+def gpu_name(number: int) -> str:
+    """Return what CUDA_VISIBLE_DEVICES must be for a process that has only that one of this process's GPUs."""
+    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    return named[number] if number < len(named) else str(number)
+
+
 def gpu_memory() -> float:
     """Return the bytes of memory of the smallest CUDA device; infinite without one."""
     gpus = range(torch.cuda.device_count())

@@ -83,6 +83,24 @@ def test_a_process_on_a_gpu_is_told_its_share_of_the_memory(tmp_path: Path, monk
     assert "configured: per_process_memory_fraction:0.9" in told("cuda", 0.25)
 
 
+@pytest.mark.parametrize(("visible", "number", "name"), [(None, 1, "1"), ("3,GPU-5b1a", 1, "GPU-5b1a"), ("2", 0, "2")])
+def test_a_process_gets_one_of_the_gpus_that_this_one_may_use(
+    visible: str | None, number: int, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two campaigns on a GPU each, by CUDA_VISIBLE_DEVICES, both ran on the first one, and filled it."""
+    file = tmp_path / "tells.py"
+    file.write_text("import os\nraise RuntimeError('GPU ' + os.environ['CUDA_VISIBLE_DEVICES'] + '.')\n")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    process = Process(f"{file}:IMPL", {}, "cuda", Limits(), gpu=number, target=serve)
+    try:
+        with pytest.raises(HarnessError, match=f"GPU {name}[.]"):
+            process.answer(Ready)
+    finally:
+        process.kill()
+
+
 def test_an_implementation_that_is_never_loaded_is_at_the_end_of_the_limit_of_starting(tmp_path: Path) -> None:
     file = tmp_path / "sleeps.py"
     file.write_text("import time\nfrom mhc import load\nIMPL = load('golden')\ntime.sleep(600)\n")

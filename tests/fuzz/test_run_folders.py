@@ -15,7 +15,7 @@ from mhc.fuzz.campaign.store import FILE, LOCK, Store, StoreError
 from mhc.fuzz.cli import run
 from mhc.fuzz.cli.main import main
 from mhc.fuzz.cli.run import run_campaign
-from mhc.fuzz.cli.settings import Settings, _gpu_share, settings_of
+from mhc.fuzz.cli.settings import Settings, _gpu_share, _idle, settings_of
 from mhc.fuzz.worker.forkserver import FORKSERVER
 from tests.fuzz.test_hostile_stores import made
 
@@ -103,3 +103,16 @@ def test_a_worker_has_its_part_of_a_gpu(tmp_path: Path, monkeypatch: pytest.Monk
     own = settings(tmp_path, device="cuda", workers=4).device_memory
     assert own == pytest.approx(0.8 / 3 * (40 << 30)), "two workers and a minimiser on each of two GPUs"
     assert settings(tmp_path, workers=1, memory=3.0).device_memory == 3 << 30
+
+
+def test_workers_without_work_leave_a_gpu_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign over 34 implementations filled an H200 with idle processes, and then blamed kernels."""
+    whole = 140 << 30
+    assert _idle(whole, 0.05, 15, 1) == 21
+    assert _idle(whole, 0.025, 15, 2) == 2
+    assert _idle(24 << 30, 0.8 / 3, 2, 1) == 3
+    assert _idle(24 << 30, 0.9, 2, 1) == 0, "--memory asks for more than there is"
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda gpu: SimpleNamespace(total_memory=whole))
+    assert settings(tmp_path, device="cuda", workers=15).idle == 21
+    assert settings(tmp_path, workers=2).idle is None, "on the CPU they share most of theirs"

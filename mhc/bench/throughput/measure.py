@@ -10,6 +10,7 @@ from mhc.bench.apart import Ended, run_apart
 from mhc.bench.campaigns import campaign
 from mhc.bench.detection.hunt import ELEMENTS, draw
 from mhc.bench.throughput.plain import apart
+from mhc.environment import gpu_name
 from mhc.fuzz.campaign.campaign import Budget, Campaign
 from mhc.fuzz.campaign.pool import Pool
 from mhc.fuzz.executors.local import Executor, Specs
@@ -167,7 +168,7 @@ def without_campaign(specs: Specs, device: str, seed: int, *, processes: int, gp
     rounds = max(1, round(cases / ROUND / processes))
 
     def slot(number: int) -> list[tuple[int, float]]:
-        variables = {"CUDA_VISIBLE_DEVICES": str(number % gpus)} if gpus else {}
+        variables = {"CUDA_VISIBLE_DEVICES": gpu_name(number % gpus)} if gpus else {}
         seeds = range(seed + number * rounds, seed + (number + 1) * rounds)
         return [run_apart(_rounds, spec, spec, device, seeds, variables=variables) for spec, _ in specs.values()]
 

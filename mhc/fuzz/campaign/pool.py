@@ -33,15 +33,20 @@ class Slot:
 
 
 class Pool:
-    """Worker processes by implementation; as many work at a time as the executor has slots."""
+    """Worker processes by implementation; as many work at a time as the executor has slots.
 
-    def __init__(self, specs: Specs, executor: Executor) -> None:
+    Args:
+        idle: processes that may stay loaded without work in a group of slots; None: one for each implementation and slot.
+    """
+
+    def __init__(self, specs: Specs, executor: Executor, idle: int | None = None) -> None:
         self.executor = executor
         self._implementations = len(specs)
         self._idle: list[tuple[str, int, RunningWork]] = []  # the longest idle first
         self._slots: list[Slot | None] = [None] * executor.slots
         self._groups = [executor.group(number) for number in range(executor.slots)]
         self._together = Counter(self._groups)
+        self._most_idle = idle
 
     @property
     def size(self) -> int:
@@ -92,7 +97,8 @@ class Pool:
         group = self._groups[slot.number]
         self._idle.append((slot.name, group, slot.process))
         near = [one for one in self._idle if one[1] == group]
-        if len(near) >= self._implementations + self._together[group]:
+        most = self._implementations + self._together[group] - 1
+        if len(near) > (most if self._most_idle is None else min(most, self._most_idle)):
             self._idle.remove(near[0])
             near[0][2].kill()
 

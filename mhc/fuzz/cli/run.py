@@ -93,7 +93,7 @@ def run_campaign(settings: Settings) -> int:
         campaign = Campaign(
             [Subject(spec=spec, implementation=implementation) for spec, implementation in loaded],
             store,
-            Pool(named, executor),
+            Pool(named, executor, settings.idle),
             settings.budget,
             seed=settings.seed,
             largest=settings.max_elements,

@@ -30,6 +30,8 @@ from mhc.registry import built_in
 
 _DEFAULT_SECONDS = 60.0
 _MEMORY_SHARE = 0.8
+_CONTEXT = 768 << 20
+"""Bytes of a GPU's memory that a process has beside its tensors: 540 to 750 MiB were seen on an H200."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,7 @@ class Settings:
     Attributes:
         max_elements: of x at model sizes; None: the device's default.
         device_memory: bytes that a worker may use where kernels run.
+        idle: worker processes that may stay loaded without work on one device; None: one for each implementation.
         operator: whose built-in implementations run, where `specs` names none.
         programs: `specs` are targets of programs.
         on: the joined Ray cluster; None: this machine.
@@ -55,6 +58,7 @@ class Settings:
     workers: int
     limits: Limits
     device_memory: float
+    idle: int | None
     resumed: bool
     fixtures: Path | None
     max_elements: int | None = None
@@ -158,7 +162,8 @@ def settings_of(
         raise click.UsageError(f"--max-elements {max_elements} needs --memory {needed:.1f}; a worker has {each / 2**30:.1f}")
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     least = gpu_memory() if device == "cuda" else math.inf
-    share = _gpu_share(memory, least, math.ceil(workers / gpus) if gpus and on is None else 1, 1 + len(against))
+    together, processes = math.ceil(workers / gpus) if gpus and on is None else 1, 1 + len(against)
+    share = _gpu_share(memory, least, together, processes)
     return Settings(
         folder=resume or again or out / f"{time.strftime('%Y%m%d-%H%M%S')}-seed{seed}",
         budget=budget,
@@ -169,6 +174,7 @@ def settings_of(
         workers=workers,
         limits=Limits(run=run_limit, compile=compile_limit, memory=each, gpu_share=share),
         device_memory=each if device == "cpu" else share * least,
+        idle=_idle(least, share, together, processes) if gpus and on is None else None,
         resumed=resume is not None,
         fixtures=fixtures_folder,
         max_elements=max_elements,
@@ -248,6 +254,17 @@ def _gpu_share(memory: float | None, least: float, workers: int, processes: int)
     if memory is not None and math.isfinite(least):
         return min(1.0, memory * 2**30 / least)
     return _MEMORY_SHARE / ((workers + 1) * processes)
+
+
+def _idle(least: float, share: float, workers: int, processes: int) -> int:
+    """Return how many workers without work a GPU has room for, beside those that work and one minimiser.
+
+    Args:
+        least, workers, processes: as for `_gpu_share`. share: of that memory, what PyTorch may allocate in one process.
+    """
+    working = (workers + 1) * processes
+    left = least * (1 - working * share) - working * _CONTEXT
+    return max(0, int(left / (_CONTEXT * processes)))
 
 
 def _memory() -> int:

@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from mhc.environment import gpu_name
 from mhc.fuzz.check.differential import Peer, PeerResult
 from mhc.fuzz.worker.compiler_watch import Compilers
 from mhc.fuzz.worker.forkserver import FORKSERVER, UNKNOWN, children, end_orphans
@@ -102,7 +103,7 @@ class Process:
         here, there = context.Pipe()
         own = dict(variables)
         if gpu is not None:
-            own["CUDA_VISIBLE_DEVICES"] = str(gpu)
+            own["CUDA_VISIBLE_DEVICES"] = gpu_name(gpu)
         if device == "cuda" and limits.gpu_share < 1.0:
             own |= allocator_share({**os.environ, **own}, limits.gpu_share)
         written = None if log is None else str(log)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import hypothesis
+import torch
 from hypothesis import Phase
 from hypothesis.strategies import SearchStrategy
 
@@ -89,6 +90,8 @@ def run_session(
     hypothesis.seed(request.seed)(_configured(request)(drawn_from(test)))()
     if faults:
         raise faults[0]
+    if device == "cuda" and not lost:
+        torch.cuda.empty_cache()  # an idle process must not keep memory that others need
     send(Done(drawing=max(0.0, time.perf_counter() - started - checking), lost=lost))
     return not lost
 
