@@ -55,7 +55,7 @@ def prepare(
 def _run(program: Program) -> dict[str, np.ndarray[Any, Any]]:
     try:
         return evaluate(program, machine=Rewritten)
-    except (arithmetic.Invalid, ZeroDivisionError) as error:  # the program is valid, so what was made of it is not
+    except (arithmetic.Invalid, ZeroDivisionError, OverflowError) as error:  # the program is valid; what became of it is not
         raise CompileError("run", str(error)) from error
 
 

@@ -156,6 +156,15 @@ def test_an_expression_that_tvm_refuses_is_a_finding() -> None:
         tvm_arithmetic.lower(zero)
 
 
+def test_a_value_that_its_dtype_does_not_hold_is_a_finding() -> None:
+    """TVM folds 3 << 14 of int16 to 49152, which no int16 is."""
+    folded = Binary("+", Const(8, "int16"), Binary("<<", Const(3, "int16"), Const(14, "int16")))
+    program = Program(buffers=(Buffer("y", (1,), "int16", written=True),), body=(Store("y", (Const(0),), folded),))
+    (verdict,) = check(TARGET, program)
+    assert (verdict.status, verdict.subject) == (Status.FAIL, "run")
+    assert "49160 out of bounds for int16" in verdict.message
+
+
 def test_a_node_that_no_rewriting_makes_is_an_error() -> None:
     terms = tvm_arithmetic._Terms({}, lambda node: "int32")
     with pytest.raises(NotImplementedError, match="a rewritten expression has"):
