@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mhc.oracles.bounds.later import Later
+from mhc.oracles.bounds.rounding import LAMBDA
 
 
 class Parts(NamedTuple):
@@ -24,6 +25,9 @@ class Parts(NamedTuple):
 
 
 Addends = Callable[[], Parts]
+
+
+Partial = Callable[[], Tensor]
 
 
 class Term(Protocol):
@@ -46,6 +50,16 @@ def of_sum(a: Term, b: Term) -> Addends:
         return Parts(*(one.to(device) + other.to(device) for one, other in zip(first, second, strict=True)))
 
     return Later(make, a.addends, b.addends)
+
+
+def partial(count: Callable[[], Tensor]) -> Partial:
+    """Return the roundings of partial sums of so many terms: of all but the last, or `LAMBDA` times the root of that."""
+
+    def make() -> Tensor:
+        before = (count() - 1).clamp(min=0)
+        return torch.minimum(before, LAMBDA * before.sqrt())
+
+    return Later(make)
 
 
 def moved(addends: Addends | None, move: Callable[[Tensor], Tensor]) -> Addends | None:

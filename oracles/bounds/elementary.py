@@ -23,7 +23,9 @@ import torch
 from torch import Tensor
 
 from mhc.oracles.bounds import repeated_terms
+from mhc.oracles.bounds.addends import partial
 from mhc.oracles.bounds.error_number import ErrorNumber, after_cancellation
+from mhc.oracles.bounds.later import Later
 from mhc.oracles.bounds.rounding import (
     ELEMENTARY,
     LAMBDA,
@@ -410,11 +412,30 @@ def cumulative(a: ErrorNumber, dim: int) -> ErrorNumber:
     )
 
 
+def plus(a: Any, b: Any) -> ErrorNumber:
+    """Return a + b. Where one of them is a sum itself, its terms may be added to the other, one after the other.
+
+    Its partial sums are then rounded at the magnitude of the other, too.
+    """
+    total: ErrorNumber = a + b
+    sums = [(one.partial, other) for one, other in ((a, b), (b, a)) if isinstance(one, ErrorNumber) and one.partial]
+    if not sums or total.quantum or not total.reorders:
+        return total
+    shape = total.shape
+    for count, other in sums:
+        size = magnitude(other.value) + other.error if isinstance(other, ErrorNumber) else abs(other)
+        total = total.accumulated(count(), size)
+    total.partial = Later(lambda *counts: sum(counts).expand(shape), *[count for count, _ in sums])
+    return total
+
+
 @_changing
 def gathered_sum(a: ErrorNumber, add: Callable[[Tensor], Tensor]) -> ErrorNumber:
     """Return sums of elements of a, where `add` adds each element to the one that it belongs to."""
     count = add(torch.ones_like(a.value))
     units = torch.minimum(count, LAMBDA * count.sqrt()) * (count > 1)
-    return a._rounded(
+    total: ErrorNumber = a._rounded(
         add(a.value), nan_to_inf(add(a.error)), a.dtype, units=units, size=add(magnitude(a.value)), finite=a.finite
     )
+    total.partial = partial(lambda: count)
+    return total

@@ -66,6 +66,7 @@ class ErrorNumber:
         reassociated: the factor on an underflow inside this product when another factor is multiplied in first.
         distributed: the magnitudes of this product without the cancellation in a factor that is a matrix product.
         addends: the terms whose sum this is.
+        partial: the roundings of partial sums inside a sum or a matrix product, in units of a partial sum.
         cancelled: where it is 0 as a sum of terms that are not; tracked where a quantum is.
     """
 
@@ -85,7 +86,7 @@ class ErrorNumber:
 
     __slots__ = (
         *("_size", "addends", "cancelled", "distributed", "dtype", "error"),
-        *("errorless", "finite", "quantum", "reassociated", "value"),
+        *("errorless", "finite", "partial", "quantum", "reassociated", "value"),
     )
 
     def __init__(
@@ -107,6 +108,7 @@ class ErrorNumber:
         self.reassociated: reassociation.Reassociated = None
         self.distributed: reassociation.Reassociated = None
         self.addends: addends.Addends | None = None
+        self.partial: addends.Partial | None = None
         self.cancelled: Tensor | None = None
         self._size: Tensor | None = None
 
@@ -291,6 +293,8 @@ class ErrorNumber:
                 unsure = many(one.cancelled.double(), (factor.error > 0).double()) > 0
                 product = product.lost(torch.where(unsure, torch.inf, 0.0))
         product.reassociated, product.distributed = reassociation.of_matrix_product(self.value, other.value), lambda: size
+        first, second = self.value, other.value
+        product.partial = addends.partial(lambda: (first != 0).double() @ (second != 0).double())
         return product
 
     def sum(self, dim: int) -> "ErrorNumber":
@@ -304,6 +308,8 @@ class ErrorNumber:
         total, moved = self.value.sum(dim), None if self.errorless else self.error.sum(dim)
         result = self._rounded(total, moved, self.dtype, units=units, size=size, quantum=self.quantum, finite=self.finite)
         result.reassociated = reassociation.moved(self.reassociated, lambda terms: terms.sum(dim))
+        value = self.value
+        result.partial = addends.partial(lambda: (value != 0).sum(dim).double())
         return result
 
     def mean(self, dim: int) -> "ErrorNumber":
@@ -358,6 +364,11 @@ class ErrorNumber:
             result.quantum = 0.0
         return result
 
+    def accumulated(self, partial: Tensor, size: Tensor | float) -> "ErrorNumber":
+        """Return a sum of which so many partial sums may hold something of `size` beside their own terms."""
+        amount = nan_to_inf(unit_roundoff(self.dtype) * partial * size)
+        return self.lost(amount) if bool((amount > 0).any()) else self
+
     def mapped(self, move: Callable[[Tensor], Tensor]) -> Self:
         """Return the number with `move` applied to its value and its error, such as an index or a reshape."""
         value, error = move(self.value), move(self.error)
@@ -365,6 +376,7 @@ class ErrorNumber:
         moved.reassociated = reassociation.moved(self.reassociated, move)
         moved.distributed = reassociation.moved(self.distributed, move)
         moved.addends = addends.moved(self.addends, move)
+        moved.partial = reassociation.moved(self.partial, move)
         moved.cancelled = None if self.cancelled is None else move(self.cancelled)
         return moved
 

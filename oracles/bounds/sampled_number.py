@@ -94,6 +94,9 @@ class SampledNumber(ErrorNumber):
     def lost(self, amount: Tensor) -> "ErrorNumber":
         return self._moved(super().lost(amount), 1.0)
 
+    def accumulated(self, partial: Tensor, size: Tensor | float) -> "ErrorNumber":
+        return self._moved(ErrorNumber(self.value, self.error, self.dtype).accumulated(partial, size), _SUM)
+
 
 class Divisors:
     """The numbers that a function divides by, in the order of its operations: their sums over runs, and of their squares."""

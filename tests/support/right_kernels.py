@@ -290,6 +290,23 @@ def _sinkhorn_by_factors(logits: Tensor) -> Tensor:
     return r * m * c
 
 
+def _post_forward(x: Tensor, f: Tensor, h_post: Tensor, h_res: Tensor) -> Tensor:
+    """Begin each accumulator with what the reference adds last."""
+    out = h_post.unsqueeze(-1) * f.to(h_post.dtype).unsqueeze(-2)
+    for i in range(x.shape[-2]):
+        out = out + h_res[..., i, None] * x[..., i, :].to(h_res.dtype).unsqueeze(-2)
+    return out.to(x.dtype)
+
+
+def _post_backward(
+    x: Tensor, f: Tensor, h_post: Tensor, h_res: Tensor, dy: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    up = dy.to(h_res.dtype)
+    df = (h_post.unsqueeze(-1) * up).sum(-2).to(f.dtype)
+    dh_post = _sum(up * f.to(up.dtype).unsqueeze(-2)).squeeze(-1)
+    return (h_res.mT @ up).to(x.dtype), df, dh_post, up @ x.to(up.dtype).mT
+
+
 def _right(
     operator: str, forward: Callable[..., object], backward: Callable[..., object] | None = None, **rest: object
 ) -> Implementation:
@@ -318,5 +335,6 @@ RIGHT = {
         _right("attention", _attention_forward, _attention_backward),
         _right("topk_softmax", _topk),
         _right("fp8_block_quant", _fp8),
+        _right("mhc_post", _post_forward, _post_backward),
     )
 }

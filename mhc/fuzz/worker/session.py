@@ -22,7 +22,7 @@ from mhc.implementation import Implementation
 from mhc.oracles import liveness, refusal
 from mhc.oracles.judge import outcomes
 from mhc.oracles.verdict import Status, Verdict
-from mhc.strategies.cases import cases
+from mhc.strategies.cases import DTYPES, cases
 from mhc.strategies.regions import regions
 from mhc.strategies.rounds import quiet
 
@@ -131,7 +131,12 @@ def _strategy(implementation: Implementation, request: Round) -> SearchStrategy[
     spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
     like = None if request.like is None else Case.from_json(request.like)
     return cases(
-        operator=implementation.table.name, max_elements=request.max_elements, spaces=spaces, like=like, reach=request.reach
+        operator=implementation.table.name,
+        dtypes=tuple(dtype for dtype in DTYPES if dtype in implementation.dtypes),
+        max_elements=request.max_elements,
+        spaces=spaces,
+        like=like,
+        reach=request.reach,
     )
 
 

@@ -17,7 +17,7 @@ from mhc.oracles.bounds.rounding import ELEMENTARY, nan_to_inf
 @rule(aten.add)
 def _add(func: Any, a: Any, b: Any, *, alpha: float = 1) -> ErrorNumber:
     (first, second), dtype = promoted(a, b)
-    total = narrowed(first + (second if alpha == 1 else second * alpha), dtype)
+    total = narrowed(elementary.plus(first, second if alpha == 1 else second * alpha), dtype)
     return _but_zeros(total, a, b) if alpha == 1 else total
 
 
@@ -37,8 +37,7 @@ def _but_zeros(total: ErrorNumber, a: Any, b: Any) -> ErrorNumber:
 @rule(aten.sub)
 def _sub(func: Any, a: Any, b: Any, *, alpha: float = 1) -> ErrorNumber:
     (a, b), dtype = promoted(a, b)
-    result: ErrorNumber = a - (b if alpha == 1 else b * alpha)
-    return narrowed(result, dtype)
+    return narrowed(elementary.plus(a, -(b if alpha == 1 else b * alpha)), dtype)
 
 
 @rule(aten.rsub)

@@ -170,7 +170,7 @@ def _addmm(func: Any, c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float =
 def _added(c: Any, product: ErrorNumber, beta: float, alpha: float, dtype: torch.dtype) -> ErrorNumber:
     """Return beta c + alpha product, without what is multiplied by 0 or 1."""
     product = product if alpha == 1 else product * alpha
-    return narrowed(product if beta == 0 else product + (c if beta == 1 else c * beta), dtype)
+    return narrowed(product if beta == 0 else elementary.plus(product, c if beta == 1 else c * beta), dtype)
 
 
 @rule(aten.cumsum)
@@ -215,8 +215,7 @@ def _scatter_add(func: Any, a: Any, dim: int, index: Any, source: Any, *, alpha:
     (a, source) = _accumulated(a, source)
     zeros = torch.zeros(a.value.shape, dtype=torch.float64, device=index.device)
     extra = {} if alpha == 1 else {"alpha": alpha}
-    total: ErrorNumber = a + elementary.gathered_sum(source, lambda tensor: func(zeros, dim, index, tensor, **extra))
-    return total
+    return elementary.plus(a, elementary.gathered_sum(source, lambda tensor: func(zeros, dim, index, tensor, **extra)))
 
 
 @rule(aten.scatter_reduce)
@@ -260,8 +259,7 @@ def _put(func: Any, a: Any, index: Any, source: Any, accumulate: bool = False) -
         written: ErrorNumber = type(a).joined([a, source], lambda tensors: func(tensors[0], index, tensors[1]))
         return written
     zeros = torch.zeros(a.value.shape, dtype=torch.float64, device=index.device)
-    total: ErrorNumber = a + elementary.gathered_sum(source, lambda tensor: func(zeros, index, tensor, True))
-    return total
+    return elementary.plus(a, elementary.gathered_sum(source, lambda tensor: func(zeros, index, tensor, True)))
 
 
 @rule(aten.replication_pad1d_backward, aten.replication_pad2d_backward, aten.replication_pad3d_backward)
@@ -280,8 +278,7 @@ def _index_put(func: Any, a: Any, indices: Any, values: Any, accumulate: bool = 
     zeros = torch.zeros_like(a.value)
     shape = zeros[tuple(slice(None) if one is None else one for one in indices)].shape
     spread = values.mapped(lambda tensor: tensor.expand(shape))
-    total: ErrorNumber = a + elementary.gathered_sum(spread, lambda tensor: func(zeros, indices, tensor, True))
-    return total
+    return elementary.plus(a, elementary.gathered_sum(spread, lambda tensor: func(zeros, indices, tensor, True)))
 
 
 @rule(aten.embedding_dense_backward)
