@@ -6,7 +6,7 @@ Index = tuple[int, ...]
 
 RECIPE_KINDS = (
     *("zero", "constant", "normal", "exact", "sign", "alternating"),
-    *("row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows"),
+    *("row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows", "offset"),
 )
 
 INTEGER_KINDS = ("zero", "constant", "sentinel", "ascending", "row_constant", "repeated", "ends", "uniform")
@@ -51,6 +51,7 @@ class Recipe:
         cancelling     scale * (v, -v, v', -v', ...) along the flattened tensor, v from N(0, 1)
         sparse         scale * N(0, 1) for one element in eight, 0 for the others
         zero_rows      scale * N(0, 1) for every other row along the last dimension, at random; 0 for the others
+        offset         scale * (1 + 2^-u N(0, 1)), one integer u in 3..10 for the tensor: a mean far above the deviation
 
     Of a tensor of integers or booleans, with its range `least..end` and perhaps a sentinel:
 

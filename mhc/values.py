@@ -119,6 +119,8 @@ def _base(recipe: Recipe, stream: int, rows: int, columns: int) -> np.ndarray:
         case "zero_rows":
             kept = _one_in(2, seed, stream, rows)[:, None]
             return np.asarray(_normal(seed, stream, count).reshape(rows, columns) * kept)
+        case "offset":
+            return np.asarray(1.0 + np.ldexp(_normal(seed, stream, count), -3 - seed % 8))
         case unknown:
             raise ValueError(f"recipe kind {unknown!r} has no rule here, though RECIPE_KINDS lists it")
 

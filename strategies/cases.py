@@ -39,7 +39,7 @@ def cases(
 ) -> Case:
     """Draw a case: shape, dtype, hyper-parameters, a recipe and a layout for each tensor, and sometimes kernel schedules.
 
-    Scales are as in a model (`Operator.usual_exponents`), except for one tensor or for a regime in some cases.
+    Scales are as in a model (`Operator.usual_exponents`), except for one tensor, all, or those of a regime in some cases.
 
     Args:
         dtypes: dtypes of cases, simplest first.
@@ -73,8 +73,11 @@ def cases(
     floating = [spec for spec in present if spec.floating]
     if special and floating and draw(st.integers(0, 3)) == 3:
         # x most often, and tensors of run time more often than parameters
-        spec = draw(st.sampled_from([*(floating[0],) * 3, *floating, *table.upstream * 2]))
-        tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
+        chosen = [draw(st.sampled_from([*(floating[0],) * 3, *floating, *table.upstream * 2]))]
+        if table.upstream and draw(st.integers(0, 2)) == 2:  # the backward has classes of its own
+            chosen.append(draw(st.sampled_from(table.upstream)))
+        for spec in chosen:
+            tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
     scalars = {**{name: draw(choice(table.scalar_choices[name])) for name in table.scalars}, **regime_scalars}
     if like is None:
         drawn = {name: draw(schedules(spaces[name])) for name in sorted(spaces)}
@@ -118,11 +121,11 @@ def _values(
     first = draw(st.integers(0, 2**16 - 1))
     usual = table.usual_exponents(sizes)
     names = [spec.name for spec in present if spec.floating]
-    rescaled = draw(choice((*(None,) * len(names), *names)))
-    exponent = draw(exponents()) if rescaled is not None else 0
+    rescaled = draw(choice((*((),) * len(names), *((name,) for name in names), tuple(names))))
+    exponent = draw(exponents()) if rescaled else 0
     tensors = {}
     for at, spec in enumerate(present):
-        scale = usual.get(spec.name, 0) + (exponent if spec.name == rescaled else 0)
+        scale = usual.get(spec.name, 0) + (exponent if spec.name in rescaled else 0)
         kinds = KINDS if spec.floating else tuple(kind for kind in WHOLE_KINDS if kind in spec.kinds)
         tensors[spec.name] = Recipe(kind=draw(choice(kinds)), scale=2.0**scale if spec.floating else 1.0, seed=first + at)
     named = draw(choice((*(None,) * (2 * len(table.regimes) + 1), *table.regimes)))

@@ -17,7 +17,7 @@ KINDS = (
         "exact",
     ),  # not zero first: it hides more bugs, and the first is drawn more often
     *("normal",) * 6,
-    *("alternating", "row_scaled", "row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows"),
+    *("alternating", "row_scaled", "row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows", "offset"),
 )
 """Repeated by weight; most tensors have values as in a model, so that unusual ones do not hide each other's effects."""
 WHOLE_KINDS = ("constant", "zero", "ascending", "row_constant", "sentinel", *("uniform",) * 5, *("repeated", "ends") * 2)

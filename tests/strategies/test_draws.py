@@ -70,7 +70,7 @@ def share(found: Iterable[bool]) -> float:
 def test_the_choices_and_their_weights() -> None:
     """A choice that is dropped, or drawn more often, is a change of what campaigns see: make it here too."""
     assert Counter(values.KINDS) == {
-        **dict.fromkeys(("constant", "zero", "sign", "exact", "alternating", "column_scaled", "cancelling"), 1),
+        **dict.fromkeys(("constant", "zero", "sign", "exact", "alternating", "column_scaled", "cancelling", "offset"), 1),
         **{"normal": 6, "row_scaled": 2, "sparse": 1, "zero_rows": 1},
     }
     assert values.EXPONENTS == (0, -1, 1, -4, 4, -10, 10, -20, 20)
@@ -190,7 +190,8 @@ def test_what_values_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = offered(cases(), monkeypatch, cases_)
     choices = [options for options in seen if len(options) > 2]
     assert choices[0] == cases_.DTYPES
-    assert Counter(choices[1]) == Counter([None] * 7 + [name for name in NAMES if name != "gamma"])
+    names = [name for name in NAMES if name != "gamma"]
+    assert Counter(choices[1]) == Counter([()] * 7 + [(name,) for name in names] + [tuple(names)])
     assert choices[2:9] == [values.KINDS] * 7
     assert Counter(choices[9]) == Counter([None] * 13 + list(TABLE.regimes))
     assert choices[10] == cases_.UPSTREAM

@@ -298,9 +298,7 @@ def _post_forward(x: Tensor, f: Tensor, h_post: Tensor, h_res: Tensor) -> Tensor
     return out.to(x.dtype)
 
 
-def _post_backward(
-    x: Tensor, f: Tensor, h_post: Tensor, h_res: Tensor, dy: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _post_backward(x: Tensor, f: Tensor, h_post: Tensor, h_res: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     up = dy.to(h_res.dtype)
     df = (h_post.unsqueeze(-1) * up).sum(-2).to(f.dtype)
     dh_post = _sum(up * f.to(up.dtype).unsqueeze(-2)).squeeze(-1)

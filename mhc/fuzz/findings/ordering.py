@@ -12,7 +12,7 @@ from mhc.strategies.values import KINDS as DRAWN_KINDS
 
 KINDS = (
     *("zero", "constant", "alternating", "sign", "exact", "normal"),
-    *("sparse", "zero_rows", "cancelling", "row_scaled", "column_scaled"),
+    *("sparse", "zero_rows", "offset", "cancelling", "row_scaled", "column_scaled"),
 )
 """Kinds of values, simplest first, as `INTEGER_KINDS` are."""
 SEEDLESS = frozenset({"zero", "constant", "alternating", "sentinel", "ascending"})
