@@ -1,4 +1,4 @@
-"""Sizes that follow from others: expressions of symbols and integers with + - * // and parentheses."""
+"""Sizes that follow from others: expressions of symbols and integers with + - * // and parentheses; - also in front."""
 
 import ast
 import operator
@@ -44,7 +44,7 @@ def _tree(text: str) -> ast.expr:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise ExpressionError(f"{text!r} is no expression of symbols and integers with + - * //") from None
     for node in ast.walk(tree):
-        known = isinstance(node, (ast.Name, ast.BinOp, ast.operator, ast.Load))
+        known = isinstance(node, (ast.Name, ast.BinOp, ast.operator, ast.Load, ast.UnaryOp, ast.USub))
         if not known and not (isinstance(node, ast.Constant) and type(node.value) is int):
             raise ExpressionError(f"{text!r} has {ast.unparse(node)!r}; only symbols, integers and + - * // may occur")
         if isinstance(node, ast.operator) and type(node) not in _OPERATIONS:
@@ -60,4 +60,6 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
             return sizes[name]
         case ast.BinOp(left=left, op=operation, right=right):
             return _OPERATIONS[type(operation)](_value(left, sizes), _value(right, sizes))
+        case ast.UnaryOp(operand=operand):
+            return -_value(operand, sizes)
     raise AssertionError(f"{ast.dump(node)} passed the check of its tree")

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from mhc import expression
 from mhc.operator import Order, Role, TensorSpec, Values
+from mhc.tensor_spec import FIXED
 
 LEADING = 3
 """Axes that `*B` stands for, at most: B0, B1 and B2. A case has the first of them, or none."""
-ROLES = {"storage": Role.STORAGE, "float32": Role.ACCUMULATE} | {
-    role.value: role for role in (Role.INT32, Role.INT64, Role.BOOL)
-}
+ROLES = {"storage": Role.STORAGE, "float32": Role.ACCUMULATE, **{role.value: role for role in FIXED}}
 _NOTATION = re.compile(
     r"\[(?P<axes>[^\]]*)\]"
     r"(?: *(?P<dtype>(?!constant\b|optional\b)\w+))?"
@@ -48,7 +47,7 @@ def _values(operator: str, spec: TensorSpec, matched: re.Match[str]) -> Values |
     where = f"{operator}: {spec.name} is declared as {matched.string!r}"
     if spec.floating or spec.role is Role.BOOL:
         if end or order or sentinel is not None:
-            raise DeclarationError(f"{where}; only int32 and int64 have a range, a sentinel or an order")
+            raise DeclarationError(f"{where}; only integers have a range, a sentinel or an order")
         return None if spec.floating else Values()
     if order == "permutation":
         if end or sentinel is not None or not spec.symbols:

@@ -234,8 +234,10 @@ class Operator:
                 continue
             if not values:
                 return f"{spec.name} has no value: its range is {values.start}..{values.stop}"
-            if spec.role in FIXED and spec.role is not Role.BOOL and values.stop - 1 > torch.iinfo(FIXED[spec.role]).max:
-                return f"{spec.name} has values up to {values.stop - 1}, beyond {spec.role.value}"
+            if spec.role in FIXED and spec.role is not Role.BOOL:
+                held = torch.iinfo(FIXED[spec.role])
+                if values.start < held.min or values.stop - 1 > held.max:
+                    return f"{spec.name} has values {values.start}..{values.stop - 1}, beyond {spec.role.value}"
         return None
 
     @functools.cached_property

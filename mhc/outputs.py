@@ -9,13 +9,14 @@ from torch import Tensor
 
 from mhc.notation import ROLES, DeclarationError
 from mhc.operator import Operator, Role, TensorSpec
+from mhc.tensor_spec import FIXED
 from mhc.values import plain_values
 
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
 _DTYPES = {
     torch.bfloat16: Role.STORAGE,
     torch.float32: Role.ACCUMULATE,
-    **{getattr(torch, role.value): role for role in (Role.INT32, Role.INT64, Role.BOOL)},
+    **{dtype: role for role, dtype in FIXED.items()},
 }
 
 
@@ -77,7 +78,11 @@ class Outputs:
         if pair[0] == pair[1] and fixed.issuperset(fitting):
             return str(pair[0])
         if len(fitting) != 1:
-            meant = f"may be {' or '.join(fitting)}" if fitting else "is no symbol; declare one, as in D2='2*D'"
+            meant = (
+                f"may be {' or '.join(fitting)}; give one of them a wider range"
+                if fitting
+                else "is no symbol; declare one, as in D2='2*D'"
+            )
             raise DeclarationError(
                 f"{self.table.name}: {output} has an axis of {pair[0]} for {_listed(sizes[0])}, which {meant}"
             )

@@ -28,12 +28,18 @@ class Role(Enum):
 
     STORAGE = "storage"  # the dtype of the case
     ACCUMULATE = "accumulate"  # float64 where the case is float64, else float32
+    INT8 = "int8"
+    UINT8 = "uint8"
+    INT16 = "int16"
     INT32 = "int32"
     INT64 = "int64"
     BOOL = "bool"
 
 
-FIXED = {Role.INT32: torch.int32, Role.INT64: torch.int64, Role.BOOL: torch.bool}
+FIXED: Mapping[Role, torch.dtype] = {
+    **{role: getattr(torch, role.value) for role in (Role.INT8, Role.UINT8, Role.INT16, Role.INT32, Role.INT64)},
+    Role.BOOL: torch.bool,
+}
 Order = Literal["", "sorted", "permutation"]
 
 

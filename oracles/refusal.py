@@ -29,7 +29,13 @@ def unpinned(reason: str) -> Verdict:
 
 def refused(verdicts: Iterable[Verdict]) -> bool:
     """Return whether a case was refused, with or without its pinned schedule."""
-    return any(one.oracle == NAME and one.subject == CASE and one.status is Status.NOT_APPLICABLE for one in verdicts)
+    return bool(reason(verdicts))
+
+
+def reason(verdicts: Iterable[Verdict]) -> str:
+    """Return why a case was refused; "" where it was not."""
+    found = (one for one in verdicts if (one.oracle, one.subject, one.status) == (NAME, CASE, Status.NOT_APPLICABLE))
+    return next((one.message for one in found), "")
 
 
 def late(failure: Failure) -> Verdict:

@@ -28,6 +28,8 @@ SPECS: Mapping[str, TensorSpec] = {
     "[T] int64 in T-1..2*V or -100": TensorSpec("a", ("T",), INT64, values=Values("T-1", "2*V", -100)),
     "[T] int64 in 0..V or 0": TensorSpec("a", ("T",), INT64, values=Values("0", "V", 0)),
     "[T] int32 in 0..V sorted": TensorSpec("a", ("T",), INT32, values=Values("0", "V", None, "sorted")),
+    "[T] int8 in -128..128": TensorSpec("a", ("T",), Role.INT8, values=Values("-128", "128")),
+    "[T] uint8 in 0..V": TensorSpec("a", ("T",), Role.UINT8, values=Values("0", "V")),
     "[] int32 in 0..V": TensorSpec("a", (), INT32, values=Values("0", "V")),
     "[T, D] int64 permutation": TensorSpec("a", ("T", "D"), INT64, values=Values("0", "D", None, "permutation")),
 }
@@ -40,7 +42,7 @@ def test_a_text_gives_its_tensor(text: str) -> None:
     assert found.differentiable == (SPECS[text].differentiable and found.floating)
 
 
-RANGE = "only int32 and int64 have a range, a sentinel or an order"
+RANGE = "only integers have a range, a sentinel or an order"
 PERMUTATION = "a permutation is of all indices of its last axis"
 EXCLUDES = "which excludes V"
 
@@ -48,7 +50,7 @@ EXCLUDES = "which excludes V"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        *[(text, "must be declared as") for text in ("T", "[T", "[T] int8", "[T] storage optional constant", "", 3, None)],
+        *[(text, "must be declared as") for text in ("T", "[T", "[T] int4", "[T] storage optional constant", "", 3, None)],
         *[
             (f"[T] {text}", RANGE)
             for text in ("float32 in 0..V", "bool in 0..2", "bool or 1", "storage or 0", "bool sorted")
@@ -101,7 +103,18 @@ def test_leading_axes_are_named_in_brackets_only() -> None:
 
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [("7", 7), ("T", 5), ("T+D*2", 11), ("(T+D)*2", 16), ("T-D-1", 1), ("T//2*D", 6), (" T - 6 ", -1), ("D*D", 9)],
+    [
+        ("7", 7),
+        ("T", 5),
+        ("T+D*2", 11),
+        ("(T+D)*2", 16),
+        ("T-D-1", 1),
+        ("T//2*D", 6),
+        (" T - 6 ", -1),
+        ("D*D", 9),
+        ("-T", -5),
+        ("D*-2", -6),
+    ],
 )
 def test_an_expression_has_its_value(text: str, wanted: int) -> None:
     assert expression.evaluate(text, {"T": 5, "D": 3}) == wanted
@@ -113,7 +126,7 @@ def test_expressions_have_symbols_and_no_more_than_arithmetic() -> None:
     for text in ("T**2", "T/2", "T%2", "T<<1"):
         with pytest.raises(expression.ExpressionError, match="has an operator other than"):
             expression.symbols(text)
-    for text in ("-T", "f(T)", "1.5", "True", "T[0]", "'a'", "T if D else 1"):
+    for text in ("+T", "f(T)", "1.5", "True", "T[0]", "'a'", "T if D else 1"):
         with pytest.raises(expression.ExpressionError, match="only symbols, integers and"):
             expression.evaluate(text, {"T": 5})
     for text in ("", "T T", "1 +", "T = 1"):
@@ -265,7 +278,7 @@ def test_outputs_are_found_by_calls(declared: dict[str, Any], function: Function
         (
             {"x": "[T]"},
             lambda x: 3.0,
-            "output y must be a tensor in the dtype of the case, float32, int32, int64, bool, was float",
+            "output y must be a tensor in the dtype of the case, float32, int8, uint8, int16, int32, int64, bool, was float",
         ),
         ({"x": "[T]"}, lambda x: x.half(), "was torch.float16"),
         ({"x": "[T]"}, lambda x: x[: len(x) // 2], "y has an axis of 2 for T = 5, which is no symbol"),

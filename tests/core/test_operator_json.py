@@ -134,7 +134,7 @@ def test_a_description_that_is_another_one_is_refused() -> None:
         (lambda one: one["inputs"][2]["values"].update(more=1), "unknown field `more`"),
         (lambda one: one.update(name="9"), "matching regex"),
         (lambda one: one["axes"][0].update(least=-1), ">= 0"),
-        (lambda one: one["inputs"][0].update(dtype="int8"), "int8"),
+        (lambda one: one["inputs"][0].update(dtype="int4"), "int4"),
     ],
 )
 def test_a_description_in_which_something_is_missing_is_refused(change: Callable[[Any], Any], message: str) -> None:
@@ -174,7 +174,7 @@ def test_what_a_case_cannot_be() -> None:
     assert table.problem({"T": 10}) == "R = 9-T is -1"
     wide: Operator = operator(i="[T] int32 in 0..N", x="[N]", N=(1, 2**40))(lambda i, x: x[i.long()])
     assert wide.problem({"T": 1, "N": 2**31}) is None
-    assert wide.problem({"T": 1, "N": 2**31 + 1}) == "i has values up to 2147483648, beyond int32"
+    assert wide.problem({"T": 1, "N": 2**31 + 1}) == "i has values 0..2147483648, beyond int32"
 
 
 def declared(name: str, **changes: Any) -> Operator:

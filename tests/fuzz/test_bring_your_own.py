@@ -66,7 +66,9 @@ def test_the_summary_of_a_campaign(tmp_path: Path) -> None:
     store.set_meta(implementations=[{"name": "chunked", "spec": ""}], device="cpu")
     for number in range(200):
         ratios = {"h_in": 0.996, "dx": 0.991, "h_pre": 0.9}
-        store.end(0, "chunked", Checked(case=default_case().json, refused=number > 130, ratios=ratios), 0.0)
+        store.end(
+            0, "chunked", Checked(case=default_case().json, refused="float64" if number > 130 else "", ratios=ratios), 0.0
+        )
     store.tell_leg(store.begin_leg(0.0), 19.0, "budget spent")
     printed = markdown(read(tmp_path, store))
     store.close()

@@ -113,7 +113,7 @@ def test_without_compiling_and_without_a_program_that_worked_it_stays_free() -> 
     programs.learn(checked(default_case(), seconds=9.0, compiled=0))
     assert programs.next() == RoundPlan()
     refused = checked(default_case(), seconds=9.0, compiled=1)
-    programs.learn(Checked(case=refused.case, seconds=refused.seconds, compiled=1, refused=True))
+    programs.learn(Checked(case=refused.case, seconds=refused.seconds, compiled=1, refused="odd D"))
     assert programs.next() == RoundPlan()
 
 

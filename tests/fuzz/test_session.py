@@ -260,13 +260,13 @@ def test_what_a_case_came_to() -> None:
     clock = Timing(running=1.0, reference=2.0, checking=4.0, comparing=0.5)
     told = summarise("mine.py:IMPL", MANUAL, Judgement(case, verdicts), clock, 0)
     assert dict(told.ratios) == {"dx": 0.5, "h_in": 0.125}
-    assert (told.case, told.refused, told.findings, told.compiled) == (case.json, False, (), 0)
+    assert (told.case, told.refused, told.findings, told.compiled) == (case.json, "", (), 0)
     assert dict(told.sizes) == dict(case.sizes)
     assert told.regions == regions(case)
     assert dict(told.seconds) == {"running": 1.0, "reference": 2.0, "checking": 4.0, "comparing": 0.5, "compiling": 0.0}
     refused = Judgement(case, [not_applicable(refusal.NAME, refusal.CASE, "odd")])
     again = summarise("mine.py:IMPL", MANUAL, refused, clock, 3)
-    assert (again.refused, dict(again.sizes), again.regions, again.compiled) == (True, {}, regions(case), 3)
+    assert (again.refused, dict(again.sizes), again.regions, again.compiled) == ("odd", {}, regions(case), 3)
     assert again.seconds["compiling"] == 4.0
 
 

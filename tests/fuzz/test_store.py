@@ -31,7 +31,7 @@ SECOND = Checked(
     findings=(FINDING,),
     sizes={"n": 2, "D": 41},
 )
-THIRD = Checked(case="c", ratios={"dx": 0.75, "h_in": 3.0}, refused=True, compared=("compared with golden",))
+THIRD = Checked(case="c", ratios={"dx": 0.75, "h_in": 3.0}, refused="odd D", compared=("compared with golden",))
 FOURTH = Checked(case="d", sizes={"S": 1}, regions=frozenset({"n = 1"}), ratios={"dx": 0.25}, findings=(FINDING, FINDING))
 
 
@@ -159,6 +159,7 @@ def test_many_in_one_batch_are_the_same_rows_as_each_on_its_own(tmp_path: Path) 
             ("manual", "drawing", 0.125),
             ("manual", "failing", 2.0),
             ("manual", "refused", 1.0),
+            ("manual", "refused because odd D", 1.0),
             ("manual", "running", 0.75),
         ],
         "regions": [("manual", "gamma", 2), ("manual", "n = 1", 2)],

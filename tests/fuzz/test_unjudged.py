@@ -21,7 +21,7 @@ from mhc.fuzz.report import markdown, read
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
 from mhc.fuzz.report.stored_run import Run
-from mhc.fuzz.report.unjudged import by_sampling, nothing_judged, summary, unjudged, why_nothing
+from mhc.fuzz.report.unjudged import by_sampling, nothing_judged, refusals, summary, unjudged, why_nothing
 from mhc.fuzz.worker.protocol import Checked
 from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.oracles.judge import outcomes
@@ -99,12 +99,19 @@ def test_when_nothing_was_judged(counts: Mapping[str, float], nothing: bool) -> 
     [
         ({}, "no case ran"),
         ({"refused": 1234}, "1,234 of 1,234 cases refused"),
+        ({"refused": 3, "refused because odd D": 3}, "3 of 3 cases refused: odd D (3 cases)"),
         ({"checked": 4, "refused": 2}, "no case ran to its end"),
         ({"checked": 4, "refused": 2, "not returned: dx": 4}, "dx: not returned in 4 of 4 cases"),
     ],
 )
 def test_why_nothing_was_judged(counts: Mapping[str, float], why: str) -> None:
     assert why_nothing(counts) == why
+
+
+def test_the_most_frequent_reasons_of_refusals_are_listed() -> None:
+    assert refusals({"checked": 4}) == ""
+    counts = {f"refused because {reason}": n for reason, n in {"a": 1, "b": 1200, "c": 7, "d": 1, "e": 0}.items()}
+    assert refusals(counts) == "b (1,200 cases); c (7 cases); a (1 case); 1 other reason"
 
 
 def test_outputs_that_no_operator_has_are_told_of_last() -> None:
@@ -128,7 +135,9 @@ def campaign(folder: Path, outcomes_: Mapping[str, Mapping[str, str]], *, chosen
     wrong = found(failed("bound", "dx", "value", ""))
     for name, told_of in outcomes_.items():
         findings = (wrong,) if name == failing else ()
-        store.end(0, name, Checked(case=CASE.json, refused=not told_of, outcomes=told_of, findings=findings), 0.5)
+        store.end(
+            0, name, Checked(case=CASE.json, refused="" if told_of else "odd D", outcomes=told_of, findings=findings), 0.5
+        )
     store.tell_leg(store.begin_leg(0.0), 1.0, "budget spent")
     run = read(folder, store)
     store.close()
@@ -163,7 +172,7 @@ def test_every_report_says_what_was_not_judged(tmp_path: Path) -> None:
     line = "dphi: not returned in 1 of 1 cases"
     assert markdown(run).splitlines()[-2:] == [
         f"Not judged: mine: {line}.",
-        "Not judged: other: nothing was judged: 1 of 1 cases refused.",
+        "Not judged: other: nothing was judged: 1 of 1 cases refused: odd D (1 case).",
     ]
     assert line in page(run)
     assert "nothing was judged: 1 of 1 cases refused" in page(run)

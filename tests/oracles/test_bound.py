@@ -149,6 +149,7 @@ def test_integers_without_a_tolerance_are_not_judged() -> None:
         for error in ([math.inf, math.inf], [math.inf, 0.0], [0.0, 0.0])
     )
     wrong = torch.tensor([3, 6])
+    assert judge_tensor("at", torch.tensor([4, 5]), half).status is Status.PASS, "rounding decides the first"
     assert judge_tensor("at", wrong, nothing).message == "no element has a finite tolerance"
     for wanted in (half, every):
         assert judge_tensor("at", torch.tensor([3, 5]), wanted).status is Status.PASS

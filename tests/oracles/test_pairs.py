@@ -221,6 +221,10 @@ def test_integers_are_equal_or_not() -> None:
     assert pair.compare("at", (one, one.clone()), (number, number), ("a", "b")).status is Status.PASS
     found = pair.compare("at", (one, other), (number, number), ("a", "b"))
     assert (found.status, found.symptom, found.message) == (Status.FAIL, "value", "at[1] = 5 a, 6 b")
+    partly = ErrorNumber(number.value, torch.tensor([0.0, math.inf], dtype=torch.float64), torch.float32)
+    for pair_of in ((partly, number), (number, partly)):
+        assert pair.compare("at", (one, other), pair_of, ("a", "b")).status is Status.PASS
+        assert pair.compare("at", (one, one + 1), pair_of, ("a", "b")).message == "at[0] = 3 a, 4 b"
     unknown = ErrorNumber(number.value, torch.full((2,), math.inf), torch.float32)
     assert pair.compare("at", (one, other), (unknown, unknown), ("a", "b")).status is Status.NOT_APPLICABLE
 

@@ -207,6 +207,24 @@ def test_gates_take_tensors_of_integers() -> None:
         assert Status.FAIL not in {one.status for one in verdicts}
 
 
+def test_a_code_beside_the_middle_of_two_may_be_either() -> None:
+    """A quotient of 63.5 is 63 or 64, as 1 / scale is rounded; all others are what they are."""
+
+    @operator(x="[T, D] storage constant")
+    def codes(x: Tensor) -> Tensor:
+        return torch.round(x / (x.abs().amax(-1, keepdim=True) / 127.0)).to(torch.int8)
+
+    for right, found in (([127, 64, 44], set()), ([127, 63, 44], set()), ([127, 64, 45], {"value"})):
+        codes_of = torch.tensor([right], dtype=torch.int8)
+        mine = Implementation(name="mine", operator=codes, forward=lambda x, of=codes_of: of.clone())
+        case = default_case(operator="codes", dtype="float32", T=1, D=3)
+        case = with_tensor(case, "x", literals=tuple(((0, at), one) for at, one in enumerate((2.0, 1.0, 0.7))))
+        inputs = materialise(case)
+        wanted = reference(inputs)
+        verdicts = judge(observe(mine, inputs, wanted.saved), tolerances(inputs, wanted, declared=mine.declared))
+        assert {one.symptom for one in verdicts if one.status is Status.FAIL} == found
+
+
 def test_where_rounding_decides_a_comparison_precision_does_not_judge() -> None:
     @operator(x="[T, D] storage")
     def jumps(x: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ def night(folder: Path, *, cases: int = 1200, hours: float = 2.0, seed: int = 1)
             spent = {"running": running, "reference": 0.3, "checking": running + 0.9, "drawing": 0.2}
             checked = Checked(
                 case=draw.choice(texts),
-                refused=refused,
+                refused="odd D" if refused else "",
                 findings=(FOUND,) if fails and ratios else (),
                 ratios=ratios,
                 regions=seen,

@@ -62,13 +62,19 @@ _SUMS = {
 }
 
 
+REFUSED = "refused because "
+"""Begins the word by which cases are counted that were refused for a reason."""
+_REASON = 200  # characters of it that are kept
+
+
 class Store(Database):
     """An open campaign. Writes outside of a `batch` are transactions of their own.
 
     Counts are by implementation and word: `checked` and `refused` cases, `failing` ones, `compiled` programs, and seconds in
     `running`, `reference`, `checking`, `comparing`, `compiling`, `drawing`, `starting`. `checking` includes `running`,
     `reference` and `comparing`; `compiling` is its part on cases for which something was compiled. There are counts of
-    comparisons (`compared with golden`) and of what was judged of each output (`judged: dx`, see `unjudged`).
+    comparisons (`compared with golden`), of refusals (`refused because it is odd`), and of what was judged of each output
+    (`judged: dx`, see `unjudged`).
     """
 
     def __init__(self, path: Path) -> None:
@@ -173,6 +179,8 @@ class Store(Database):
                 counts[implementation, what] += max(0.0, seconds)  # a kernel may have changed its process's clocks
             counts[implementation, "compiled"] += max(0, checked.compiled)  # it counts for itself
             counts[implementation, "refused" if checked.refused else "checked"] += 1
+            if checked.refused:
+                counts[implementation, f"{REFUSED}{checked.refused[:_REASON]}"] += 1
             counts[implementation, "failing"] += bool(checked.findings)
             for words in checked.compared:
                 counts[implementation, words] += 1

@@ -38,8 +38,13 @@ def markdown(run: Run) -> str:
     lines += ["", f"In pictures: {run.folder / 'report.html'}"]
     if run.precision:
         lines += ["", *(f"Judged as declared: {_cell(name)}: {cut(words, 1000)}." for name, words in run.precision.items())]
+    if run.refusals:
+        lines += ["", *(f"Refused: {_cell(name)}: {cut(words, 1000)}." for name, words in run.refusals.items())]
     if run.sampled:
         lines += ["", *(f"Sampled tolerance: {_cell(name)}: {cut(words, 1000)}." for name, words in run.sampled.items())]
+        lines += [
+            "(A sampled tolerance is statistical; it stands in where the derived bound is far too wide: docs/tolerances.md.)"
+        ]
     if run.gaps:
         lines += ["", *(f"Not judged: {_cell(name)}: {cut(words, 1000)}." for name, words in run.gaps.items())]
     return safe("\n".join(lines)) + "\n"

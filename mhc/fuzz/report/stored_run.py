@@ -11,7 +11,7 @@ from mhc.fuzz.campaign.harness_faults import FaultRecord, read_faults
 from mhc.fuzz.check.differential import Pair
 from mhc.fuzz.findings.finding import Finding, Reduction
 from mhc.fuzz.findings.ordering import elements
-from mhc.fuzz.report.unjudged import Unjudged, by_sampling, nothing_judged, summary, unjudged, why_nothing
+from mhc.fuzz.report.unjudged import Unjudged, by_sampling, nothing_judged, refusals, summary, unjudged, why_nothing
 from mhc.fuzz.report.words import bounded, duration, plural
 from mhc.operator import OPERATORS
 from mhc.strategies.regions import labels
@@ -208,6 +208,12 @@ class Run:
         """Return the precision that implementations declare, where it is less than the reference's, in words."""
         listed = {str(one["name"]): str(one.get("precision", "")) for one in self.meta.get("implementations", ())}
         return {name: words for name, words in listed.items() if words}
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """Return why cases were refused, in words, by implementation; without those of which nothing was judged."""
+        some = {name: refusals(self.counts.get(name, {})) for name in self.names if name not in self.empty}
+        return {name: words for name, words in some.items() if words}
 
     @property
     def sampled(self) -> Mapping[str, str]:

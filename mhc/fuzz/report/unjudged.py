@@ -3,8 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from mhc.fuzz.campaign.store import REFUSED
+from mhc.fuzz.report.words import plural
 from mhc.operator import OPERATORS
 from mhc.oracles.judge import JUDGED, NOT_RETURNED, NOTHING, SAMPLED
+
+_REASONS = 3  # of refusals, that are listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +65,15 @@ def by_sampling(counts: Mapping[str, float]) -> str:
     )
 
 
+def refusals(counts: Mapping[str, float]) -> str:
+    """Return why cases were refused and how often, the most frequent reasons first; "" where none was."""
+    found = {word.removeprefix(REFUSED): round(n) for word, n in counts.items() if word.startswith(REFUSED) and n}
+    often = sorted(found, key=lambda reason: (-found[reason], reason))
+    listed = [f"{reason} ({plural(found[reason], 'case')})" for reason in often[:_REASONS]]
+    others = len(often) - len(listed)
+    return "; ".join([*listed, plural(others, "other reason")] if others else listed)
+
+
 def nothing_judged(counts: Mapping[str, float]) -> bool:
     """Return whether no output was judged and nothing failed: nothing is known of the implementation.
 
@@ -78,4 +91,5 @@ def why_nothing(counts: Mapping[str, float]) -> str:
     checked, refused = round(counts.get("checked", 0)), round(counts.get("refused", 0))
     if checked:
         return summary(unjudged(counts)) or "no case ran to its end"
-    return f"{refused:,} of {refused:,} cases refused" if refused else "no case ran"
+    because = f": {words}" if (words := refusals(counts)) else ""
+    return f"{refused:,} of {refused:,} cases refused{because}" if refused else "no case ran"

@@ -118,6 +118,7 @@ class Checked:
 
     Attributes:
         case: its JSON, without the schedule that it pinned where that was refused.
+        refused: why it was; "" where it was not.
         findings: one for each failing verdict.
         ratios: the largest |error| / bound, by output. seconds: by what they were spent on. compiled: programs.
         compared: with which implementations, and with which not and why, in words that are counted.
@@ -126,7 +127,7 @@ class Checked:
     """
 
     case: str
-    refused: bool = False
+    refused: str = ""
     findings: tuple[Finding, ...] = ()
     ratios: Mapping[str, float] = field(default_factory=dict)
     regions: frozenset[str] = frozenset()

@@ -165,7 +165,7 @@ def summarise(
     against = {one.peer.name: one.peer.spec for one in peers}
     return Checked(
         case=case.json,
-        refused=refusal.refused(verdicts),
+        refused=refusal.reason(verdicts),
         findings=tuple(finding(spec, implementation, case, one, against.get(one.against)) for one in judged.failures),
         ratios=ratios,
         regions=regions(case),
