@@ -325,8 +325,9 @@ def chosen(a: ErrorNumber, b: ErrorNumber, condition: Tensor, unsure: Tensor | N
 
 @_bounding
 def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
-    """Return the softmax over a dimension, as exp(a - max) / sum."""
+    """Return the softmax over a dimension, as exp(a - max) / sum, or as exp(a - logsumexp(a)) with that rounded once."""
     value, spread, down, up = _shares(a, dim)
+    spread = spread + unit_roundoff(a.dtype) * magnitude(a.value.logsumexp(dim, keepdim=True))
     over = (spread.expm1() + down) / (1 - down)
     under = 1 - 1 / (spread.exp() * (1 + up))
     moved = torch.where(down < 1, value * torch.maximum(over, under), torch.inf)
@@ -338,13 +339,13 @@ def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
 
 @_bounding
 def log_softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
-    """Return its logarithm, as (a - max) - log(sum of exp(a - max))."""
+    """Return its logarithm, as (a - max) - log(sum of exp(a - max)), or as a - logsumexp(a) with that rounded once."""
     shares, spread, down, up = _shares(a, dim)
     value = a.value.log_softmax(dim)
     total = (a.value - a.value.amax(dim, keepdim=True)).exp().sum(dim, keepdim=True)
     moved = spread + torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), up.log1p())
     units = ELEMENTARY + _roundings(shares, dim, a.dtype) + _LOG2_APPROX
-    own = units + ELEMENTARY * magnitude(total.log())
+    own = units + ELEMENTARY * magnitude(total.log()) + magnitude(a.value.logsumexp(dim, keepdim=True))
     return _certain(a, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value))
 
 

@@ -145,7 +145,7 @@ def plain(x: Tensor, *, eps: float) -> Tensor:
         ({"x": "[T]"}, "plain: eps is an argument of the function, and is not declared"),
         ({"eps": 1.0}, "plain: x is an argument of the function, and is not declared"),
         ({"x": "T", "eps": 1.0}, r'plain: x must be declared as "\[axes\] dtype"'),
-        ({"x": "[T] int3", "eps": 1.0}, "with a dtype out of storage, float32, int32, int64, bool, was"),
+        ({"x": "[T] int3", "eps": 1.0}, "with a dtype out of storage, float32, int8, uint8, int16, int32, int64, bool, was"),
         ({"x": "[T]", "eps": 1.0, "D": (1, 2)}, "plain: D is neither an argument of the function nor an axis"),
         ({"x": "[T]", "eps": 1.0, "T": (2, 1)}, "plain: T must be a pair of integers, least and most"),
         ({"x": "[T]", "eps": "small"}, "plain: eps must be a number or a tuple of numbers"),

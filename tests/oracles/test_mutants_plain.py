@@ -50,7 +50,7 @@ def test_there_are_five_of_each_operator_and_sixty_in_all() -> None:
     assert set(counted) == set(OF_PLAIN)
     assert min(counted.values()) >= 5
     assert len(PLAIN) >= 60
-    assert [one.name for one in PLAIN if one.gap] == ["layer_one_pass_variance"]
+    assert not [one.name for one in PLAIN if one.gap]
     assert {BASES[name].operator for name in OF_PLAIN} <= {one.operator for one in BUILT_IN}
 
 

@@ -236,9 +236,9 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "inside = wanted.size + 8 * deviation [-<-]{+<=+} overflow_threshold(wanted.dtype)": "eight standard deviations below the threshold or nearly so: both leave out what may overflow",
     },
     "strategies/cases.py": {
-        "exponent = draw(exponents()) if [-rescaled is not None-]{+True+} else 0": "draws an exponent that no tensor is given",
+        "exponent = draw(exponents()) if [-rescaled-]{+True+} else 0": "draws an exponent that no tensor is given",
         **dict.fromkeys(
-            (f"exponent = draw(exponents()) if rescaled is not None else [-0-]{{+{other}+}}" for other in (1, 10)),
+            (f"exponent = draw(exponents()) if rescaled else [-0-]{{+{other}+}}" for other in (1, 10)),
             "no tensor is given it",
         ),
     },

@@ -74,7 +74,6 @@ LAYER_NORM = (
         "variance as the mean of squares less the square of the mean",
         "row_sum(c * c) / D + eps",
         "(row_sum(v * v) / D - mean * mean).clamp(min=0) + eps",
-        gap="no recipe draws rows whose mean is far above their spread; found now and then, on rows of two elements",
         hidden=True,
     ),
     _layer("layer_bessel", "variance divided by D - 1", "row_sum(c * c) / D + eps", "row_sum(c * c) / max(D - 1, 1) + eps"),
