@@ -13,8 +13,11 @@ from mhc.oracles.bounds.carried import Carried
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.made import Made
 from mhc.oracles.bounds.mask import Mask
+from mhc.oracles.bounds.rounding import ceiling
 
 Number = TypeVar("Number", bound=ErrorNumber)
+_COMPUTED_WITH = {torch.float32, torch.float64}
+"""Dtypes of inputs that are computed with as they are; others are converted first."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ def read(
         if not tensor.dtype.is_floating_point:
             return tensor.clone() if tensor.is_inference() else tensor  # autograd keeps no tensor of inference mode
         held = number.exact(tensor.detach().double(), tensor.dtype, with_quantum=with_quantum)
+        if tensor.dtype in _COMPUTED_WITH and bool((held.value.abs() > ceiling(tensor.dtype)).any()):
+            held = held.to(tensor.dtype)  # nothing is promised of what is so near to an overflow
         return Carried(held, requires_grad)
 
     with number.forward(), torch.set_grad_enabled(bool(upstream)), sdpa_kernel(SDPBackend.MATH):

@@ -549,17 +549,18 @@ def test_shares_of_a_sum_have_their_bounds_exactly(e: Tensor) -> None:
     a = t(0.5, -1.0, 2.0)
     y, spread, down, up = softmax_terms(a, e)
     root = 6 * math.sqrt(3)
-    moved = y * torch.maximum(spread.exp() / (1 - down) - 1, 1 - 1 / (spread.exp() * (1 + up)))
+    lse = float(a.logsumexp(-1))
+    over = (spread + U * lse).exp()
+    moved = y * torch.maximum(over / (1 - down) - 1, 1 - 1 / (over * (1 + up)))
     moved = moved.clamp(max=1.0) + NORMAL
     assert torch.allclose(error_of(of(a, e).softmax(-1)), moved + (18 + root) * U * (y + moved), rtol=1e-6)
     log = torch.maximum(-torch.log(1 - down), torch.log(1 + up))
     total = float((a - 2).exp().sum().log())
-    moved = spread + log + U * (9 + root + 4 + 9 * total)
+    moved = spread + log + U * (9 + root + 4 + 9 * total + lse)
     value = a.log_softmax(-1).abs()
     assert torch.allclose(error_of(of(a, e).log_softmax(-1)), moved + 2 * U * (value + moved), rtol=1e-6)
     moved = log + U * (9 + root + 4 + 9 * total)
-    whole = float(a.logsumexp(-1))
-    assert torch.allclose(error_of(of(a, e).logsumexp(-1)), (moved + 2 * U * (whole + moved)).squeeze(-1), rtol=1e-6)
+    assert torch.allclose(error_of(of(a, e).logsumexp(-1)), (moved + 2 * U * (lse + moved)).squeeze(-1), rtol=1e-6)
 
 
 def test_a_share_is_at_most_off_by_one_and_of_what_may_be_infinite_by_anything() -> None:
