@@ -327,7 +327,7 @@ def test_a_copy_that_is_contiguous_has_its_elements_in_order() -> None:
 def test_nothing_is_promised_of_an_input_beside_the_largest_number(dtype: torch.dtype) -> None:
     """dy / n * 4 is finite, and dy * 4 / n is not."""
     largest = torch.finfo(dtype).max
-    x, dy = torch.ones(2, dtype=dtype), torch.tensor([largest * 0.9, largest * 0.2], dtype=dtype)
+    x, dy = torch.ones(2, dtype=dtype), torch.tensor([largest * 0.9, largest * 0.05], dtype=dtype)
     (gradient,) = read(lambda x: x / 1000 * 4, [x], {}, [dy]).gradients
     assert gradient is not None
     assert gradient.error.isinf().tolist() == [True, False]
