@@ -62,6 +62,14 @@ def partial(count: Callable[[], Tensor]) -> Partial:
     return Later(make)
 
 
+def terms(first: Tensor, second: Tensor) -> Tensor:
+    """Return how many terms of each element of a matrix product are not 0; a single number where none is 0."""
+    there = first != 0, second != 0
+    if all(bool(one.all()) for one in there):
+        return torch.tensor(float(first.shape[-1]), dtype=torch.float64, device=first.device)
+    return there[0].double() @ there[1].double()
+
+
 def moved(addends: Addends | None, move: Callable[[Tensor], Tensor]) -> Addends | None:
     """Return the addends of a sum that is indexed or reshaped by `move`."""
     return None if addends is None else Later(lambda parts: Parts(*map(move, parts)), addends)

@@ -293,8 +293,8 @@ class ErrorNumber:
                 unsure = many(one.cancelled.double(), (factor.error > 0).double()) > 0
                 product = product.lost(torch.where(unsure, torch.inf, 0.0))
         product.reassociated, product.distributed = reassociation.of_matrix_product(self.value, other.value), lambda: size
-        first, second = self.value, other.value
-        product.partial = addends.partial(lambda: (first != 0).double() @ (second != 0).double())
+        first, second, shape = self.value, other.value, value.shape
+        product.partial = addends.partial(lambda: addends.terms(first, second).expand(shape))
         return product
 
     def sum(self, dim: int) -> "ErrorNumber":
