@@ -161,14 +161,17 @@ def test_a_fault_behind_a_result_that_was_taken_in_is_told_and_costs_no_worker(t
     assert not process.killed
 
 
-@pytest.mark.parametrize(("idle", "loaded"), [(None, 5), (2, 2), (0, 0)])
+@pytest.mark.parametrize(("idle", "loaded"), [(None, 5), (2, 3), (0, 1)])
 def test_as_many_processes_stay_loaded_as_the_device_has_room_for(idle: int | None, loaded: int) -> None:
     names = "abcde"
     executor = FakeExecutor(lambda request: [])
     pool = Pool(dict.fromkeys(names, ("mine.py:IMPL", MINE)), executor, idle)
     for name in names:
-        pool.give(0, name, Round(seed=1, count=1, max_elements=1))
-        pool.release(*pool.busy())
+        for _ in range(2):
+            pool.give(0, name, Round(seed=1, count=1, max_elements=1))
+            assert sum(not process.killed for process in executor.made) <= loaded
+            pool.release(*pool.busy())
+    assert len(executor.made) == 5, "the process in hand stays loaded"
     assert [process.killed for process in executor.made] == [True] * (5 - loaded) + [False] * loaded
 
 

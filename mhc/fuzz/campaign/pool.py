@@ -36,7 +36,7 @@ class Pool:
     """Worker processes by implementation; as many work at a time as the executor has slots.
 
     Args:
-        idle: processes that may stay loaded without work in a group of slots; None: one for each implementation and slot.
+        idle: processes that may stay loaded beside one in each slot of a group; None: one for each implementation.
     """
 
     def __init__(self, specs: Specs, executor: Executor, idle: int | None = None) -> None:
@@ -86,6 +86,8 @@ class Pool:
             self._idle.remove(found)
             process = found[2]
         else:
+            if self._most_idle is not None:
+                self._trim(group, self._most_idle)
             process = self.executor.start(number, name)
         process.send(request)
         slot = Slot(number=number, process=process, name=name, request=request, since=since, begun=request.skip)
@@ -96,11 +98,16 @@ class Pool:
         self._slots[slot.number] = None
         group = self._groups[slot.number]
         self._idle.append((slot.name, group, slot.process))
-        near = [one for one in self._idle if one[1] == group]
         most = self._implementations + self._together[group] - 1
-        if len(near) > (most if self._most_idle is None else min(most, self._most_idle)):
-            self._idle.remove(near[0])
-            near[0][2].kill()
+        free = self._together[group] - sum(self._groups[one.number] == group for one in self.busy())
+        self._trim(group, most if self._most_idle is None else min(most, self._most_idle + free))
+
+    def _trim(self, group: int, most: int) -> None:
+        """End the processes of a group that are idle for longest, but for so many."""
+        near = [one for one in self._idle if one[1] == group]
+        for one in near[: max(0, len(near) - most)]:
+            self._idle.remove(one)
+            one[2].kill()
 
     def replace(self, slot: Slot) -> None:
         """End the slot's process."""

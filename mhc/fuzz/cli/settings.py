@@ -41,7 +41,7 @@ class Settings:
     Attributes:
         max_elements: of x at model sizes; None: the device's default.
         device_memory: bytes that a worker may use where kernels run.
-        idle: worker processes that may stay loaded without work on one device; None: one for each implementation.
+        idle: as for `Pool`, on one device.
         operator: whose built-in implementations run, where `specs` names none.
         programs: `specs` are targets of programs.
         on: the joined Ray cluster; None: this machine.
