@@ -1,4 +1,4 @@
-"""Sizes that follow from others: expressions of symbols and integers with + - * // and parentheses; a - may stand in front."""
+"""Sizes that follow from others: expressions of symbols and integers with + - * //, a minus in front, and parentheses."""
 
 import ast
 import operator
