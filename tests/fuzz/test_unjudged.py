@@ -224,9 +224,9 @@ def test_a_campaign_ends_with_what_was_not_judged(kernels: Path, tmp_path: Path)
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stdout.splitlines()[-2:] == [
         "Not judged: partly: dphi: not returned in 10 of 10 cases.",
-        "Not judged: refuses: nothing was judged: 10 of 10 cases refused.",
+        "Not judged: refuses: nothing was judged: 10 of 10 cases refused: not today (10 cases).",
     ]
-    assert done.stderr == "refuses: nothing was judged: 10 of 10 cases refused\n"
+    assert done.stderr == "refuses: nothing was judged: 10 of 10 cases refused: not today (10 cases)\n"
 
 
 @pytest.mark.parametrize(("name", "status"), [("PARTLY", 0), ("NOTHING", 2), ("REFUSES", 2)])
