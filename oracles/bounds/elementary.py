@@ -342,10 +342,11 @@ def log_softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     """Return its logarithm, as (a - max) - log(sum of exp(a - max)), or as a - logsumexp(a) with that rounded once."""
     shares, spread, down, up = _shares(a, dim)
     value = a.value.log_softmax(dim)
-    total = (a.value - a.value.amax(dim, keepdim=True)).exp().sum(dim, keepdim=True)
+    most = a.value.amax(dim, keepdim=True)
+    rest = (a.value - most).exp().sum(dim, keepdim=True).log()
     moved = spread + torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), up.log1p())
     units = ELEMENTARY + _roundings(shares, dim, a.dtype) + _LOG2_APPROX
-    own = units + ELEMENTARY * magnitude(total.log()) + magnitude(a.value.logsumexp(dim, keepdim=True))
+    own = units + ELEMENTARY * magnitude(rest) + magnitude(most + rest)
     return _certain(a, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value))
 
 
