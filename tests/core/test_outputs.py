@@ -84,7 +84,8 @@ def test_dtypes_and_gradients_of_outputs() -> None:
     [
         (
             lambda x: x.double(),
-            "output y must be a tensor in the dtype of the case, float32, int8, uint8, .* bool, was torch.float64",
+            "output y must be a tensor in the dtype of the case, float32, int8, uint8, int16, int32, int64, bool, "
+            "was torch.float64",
         ),
         (lambda x: 3, "object is not iterable|output y must be a tensor .* was int"),
         (lambda x: (x * 2, None), "output y1 must be a tensor .*, was NoneType"),
