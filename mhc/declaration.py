@@ -12,6 +12,7 @@ have in common. A pair of integers is the range of an axis; a tuple of numbers i
 first; a string gives the size of a symbol that follows from others, as in H="Hkv*G". docs/operators.md has it all.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -126,7 +127,8 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
         function=function,
     )
     _check_tokens(record)
-    outputs = Outputs(record).specs()
+    found = Outputs(record)
+    outputs = found.specs()
     whole = record_of(
         name,
         axes=axes,
@@ -139,6 +141,7 @@ def _operator(name: str, function: Callable[..., Any], declared: Mapping[str, An
         backward=Backward(function, inputs, outputs),
         function=function,
     )
+    whole = replace(whole, intermediates=functools.cache(found.intermediates))
     names = [spec.name for spec in (*whole.argument_specs.values(), *whole.result_specs.values())]
     twice = [one for one in names if names.count(one) > 1]
     if twice:

@@ -226,6 +226,13 @@ class Implementation:
             )
         return None
 
+    def takes(self, case: Case, device: str) -> bool:
+        """Return whether it accepts `case` on `device`; where `supports` raises, a check of the case reports that."""
+        try:
+            return self.refusal(case, device) is None
+        except BaseException:
+            return True
+
 
 def _of_autograd(table: Operator) -> tuple[tuple[str, str], ...]:
     """Return the pairs that may share memory where autograd makes the gradients: `x + y` gives both the same one."""

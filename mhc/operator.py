@@ -128,6 +128,7 @@ class Operator:
     stages as possible are exact.
 
     `mutates` names inputs that an implementation may write; an output or a gradient may then share their memory.
+    `intermediates` returns the axes of each large tensor that `function` makes on its way, such as scores (B, H, S, S).
 
     `function` is the plain PyTorch function that is the reference, where the operator was declared by one
     (`mhc.declaration`); then `forward` and `backward` are made from it, and bounds are read from it. `described` says that
@@ -173,6 +174,7 @@ class Operator:
     residuals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     formulas: Mapping[str, str] = field(default_factory=dict)
     mutates: frozenset[str] = frozenset()
+    intermediates: Callable[[], tuple[tuple[str, ...], ...]] = tuple
     described: bool = False
 
     @property

@@ -1,11 +1,14 @@
 """The outputs of an operator that a function declares, found by calls of the function in small sizes."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mhc.notation import ROLES, DeclarationError
 from mhc.operator import Operator, Role, TensorSpec
@@ -50,6 +53,26 @@ class Outputs:
             found.append(TensorSpec(name, symbols, _DTYPES[one.dtype], differentiable=one.requires_grad))
         self._check_variants(first, found)
         return tuple(found)
+
+    def intermediates(self) -> tuple[tuple[str, ...], ...]:
+        """Return the axes of each tensor that the function makes, where no argument and no other such tensor has them all.
+
+        An axis that is no symbol and no product of symbols, such as one of D + 1, is left out. The first call takes a second
+        to import what PyTorch needs to watch operations.
+        """
+        sizes = self._sizes(0, {})
+        with _Shapes() as seen:
+            self._results(sizes)
+        of_size: dict[int, tuple[str, ...]] = {size: (name,) for name, size in sizes.items()}
+        for pair in combinations(sizes, 2):
+            of_size.setdefault(sizes[pair[0]] * sizes[pair[1]], pair)
+        known = [Counter(spec.symbols) for spec in self.table.inputs if not spec.optional]
+        made = [Counter(name for size in shape for name in of_size.get(size, ())) for shape in dict.fromkeys(seen.shapes)]
+        found: list[Counter[str]] = []
+        for one in sorted(made, key=Counter.total, reverse=True):
+            if not any(one <= other for other in (*known, *found)):
+                found.append(one)
+        return tuple(tuple(sorted(one.elements())) for one in found)
 
     def _sizes(self, shift: int, before: Mapping[str, int]) -> Mapping[str, int]:
         """Return sizes of all symbols: each axis has a prime of its own, or else a size of its own, where one is left.
@@ -120,6 +143,20 @@ class Outputs:
             raise DeclarationError(f"{self.table.name}: {what}: {type(error).__name__}: {error}") from error
         finally:
             torch.set_num_threads(threads)
+
+
+class _Shapes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records the shapes of all tensors that operations return."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        some = made if isinstance(made, (tuple, list)) else (made,)
+        self.shapes += [tuple(one.shape) for one in some if isinstance(one, Tensor)]
+        return made
 
 
 def _argument(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:

@@ -6,10 +6,13 @@ Index = tuple[int, ...]
 
 RECIPE_KINDS = (
     *("zero", "constant", "normal", "exact", "sign", "alternating"),
-    *("row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows", "offset"),
+    *("row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows", "offset", "masked"),
 )
 
-INTEGER_KINDS = ("zero", "constant", "sentinel", "ascending", "row_constant", "repeated", "ends", "uniform")
+INTEGER_KINDS = (
+    *("zero", "constant", "sentinel", "ascending", "consecutive", "row_constant"),
+    *("prefix", "suffix", "blocks", "multiples", "repeated", "ends", "uniform"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +55,8 @@ class Recipe:
         sparse         scale * N(0, 1) for one element in eight, 0 for the others
         zero_rows      scale * N(0, 1) for every other row along the last dimension, at random; 0 for the others
         offset         scale * (1 + 2^-u N(0, 1)), one integer u in 3..10 for the tensor: a mean far above the deviation
+        masked         scale * N(0, 1), but -infinity in a run at the beginning of each row along the last dimension, or at
+                       the end of each: of any length, never all of the row
 
     Of a tensor of integers or booleans, with its range `least..end` and perhaps a sentinel:
 
@@ -59,13 +64,20 @@ class Recipe:
         constant       end - 1
         sentinel       the sentinel
         ascending      least, least + 1, ... along each row, and from the beginning after end - 1
+        consecutive    the same from one u for each row on; u is so small that the values do not reach the end, if it can be
         row_constant   one value u for each row
+        prefix         in each row a run of any length at the beginning is the sentinel, without one least; then u, or
+                       end - 1 where there are only two values
+        suffix         the same from the end of each row
+        blocks         values u, each for a run of elements of the flattened tensor, 8 to 256 on average; where there is a
+                       sentinel, one run in three has it
+        multiples      multiples of one power of 2 from 8 to 128, as far as the range has them
         repeated       values u, each for a run of elements of the flattened tensor, four on average
         ends           least or end - 1 at random
         uniform        u
 
-    In the last four, one element in eight is the sentinel where there is one. A tensor that is sorted has these values
-    sorted in each row; one that is a permutation has the order that sorts them.
+    In `row_constant` and the last four, one element in eight is the sentinel where there is one. A tensor that is sorted has
+    these values sorted in each row; one that is a permutation has the order that sorts them.
 
     `period` repeats the values and `rows` zeroes all but a few rows, so that the reference of a large case stays cheap
     (`mhc.condense`).

@@ -99,7 +99,8 @@ class TensorSpec:
         """Return the kinds that its recipe may have."""
         if self.values is None:
             return RECIPE_KINDS
-        without = {"sentinel"} if self.values.sentinel is None else set()
+        without = {"consecutive", "multiples"} if self.role is Role.BOOL else set()
+        without |= {"sentinel"} if self.values.sentinel is None else set()
         return tuple(kind for kind in INTEGER_KINDS if kind not in without)
 
     def recipe(self, seed: int = 0) -> Recipe:

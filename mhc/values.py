@@ -14,6 +14,7 @@ from mhc.recipe import Recipe
 _SCALE_STREAM = 1 << 32
 _ROW_STREAM = 1 << 33
 _SCALE_RANGE = 12
+_WITH_SENTINEL = frozenset({"row_constant", "multiples", "repeated", "ends", "uniform"})  # in one element of eight
 
 
 def values_of(recipe: Recipe, spec: TensorSpec, sizes: Mapping[str, int], dtype: torch.dtype) -> Tensor:
@@ -27,7 +28,8 @@ def values_of(recipe: Recipe, spec: TensorSpec, sizes: Mapping[str, int], dtype:
     def fresh(rows: int) -> Tensor:
         if spec.values is None:
             return _scaled(recipe, stream, rows, columns, dtype)
-        return torch.from_numpy(_integers(recipe, stream, rows, columns, spec.values, spec.values.range(sizes))).to(dtype)
+        shown = min(columns, recipe.period or columns)  # a longer row would have its runs where it is cut off
+        return torch.from_numpy(_integers(recipe, stream, rows, shown, spec.values, spec.values.range(sizes))).to(dtype)
 
     kept = _kept_rows(recipe, stream, rows)
     if kept is not None:
@@ -121,14 +123,24 @@ def _base(recipe: Recipe, stream: int, rows: int, columns: int) -> np.ndarray:
             return np.asarray(_normal(seed, stream, count).reshape(rows, columns) * kept)
         case "offset":
             return np.asarray(1.0 + np.ldexp(_normal(seed, stream, count), -3 - seed % 8))
+        case "masked":
+            values = _normal(seed, stream, count).reshape(rows, columns)
+            return np.where(_runs(recipe, stream, rows, columns, columns - 1, last=seed % 2 == 1), -np.inf, values)
         case unknown:
             raise ValueError(f"recipe kind {unknown!r} has no rule here, though RECIPE_KINDS lists it")
+
+
+def _runs(recipe: Recipe, stream: int, rows: int, columns: int, longest: int, *, last: bool) -> np.ndarray:
+    """Return where each row has its run of 0 to `longest` elements: at its beginning, or at its end."""
+    lengths = (_raw(recipe.seed, stream | _ROW_STREAM, rows) % np.uint64(max(0, longest) + 1)).astype(np.int64)
+    places = np.arange(columns)[::-1] if last else np.arange(columns)
+    return np.asarray(places[None, :] < lengths[:, None])
 
 
 def _integers(recipe: Recipe, stream: int, rows: int, columns: int, values: Values, inside: range) -> np.ndarray:
     """Return so many rows of integers, [rows, columns]."""
     found = _unordered(recipe, stream, rows, columns, inside, values.sentinel).reshape(rows, columns)
-    if values.sentinel is not None and recipe.kind in {"row_constant", "repeated", "ends", "uniform"}:
+    if values.sentinel is not None and recipe.kind in _WITH_SENTINEL:
         missing = _one_in(8, recipe.seed, stream, rows * columns).reshape(rows, columns)
         found = np.where(missing == 1, values.sentinel, found)
     match values.order:
@@ -139,8 +151,13 @@ def _integers(recipe: Recipe, stream: int, rows: int, columns: int, values: Valu
     return found
 
 
+def _blocks(recipe: Recipe, stream: int, count: int, mean: int) -> np.ndarray:
+    """Return for each element the number of its run, of runs with a mean length."""
+    return np.cumsum(_raw(recipe.seed, stream | _ROW_STREAM, count) % np.uint64(mean) == 0)
+
+
 def _unordered(recipe: Recipe, stream: int, rows: int, columns: int, inside: range, sentinel: int | None) -> np.ndarray:
-    """Return so many rows of integers in `inside`, flattened, before a sentinel is written and they are put in order."""
+    """Return so many rows of integers in `inside`, flattened or not, before they are put in order."""
     count, seed = rows * columns, recipe.seed
 
     def uniform(some: int) -> np.ndarray:
@@ -155,11 +172,29 @@ def _unordered(recipe: Recipe, stream: int, rows: int, columns: int, inside: ran
             return np.full(count, inside.start if sentinel is None else sentinel)
         case "ascending":
             return np.tile(inside.start + np.arange(columns) % max(1, len(inside)), rows)
+        case "consecutive":
+            first = _raw(seed, stream, rows) % np.uint64(max(1, len(inside) - columns + 1))
+            return np.asarray(inside.start + (first.astype(np.int64)[:, None] + np.arange(columns)) % max(1, len(inside)))
         case "row_constant":
             return np.repeat(uniform(rows), columns)
+        case "prefix" | "suffix":
+            missing = inside.start if sentinel is None else sentinel
+            others = np.full(count, inside.stop - 1) if len(inside) <= 2 else uniform(count)
+            return np.where(
+                _runs(recipe, stream, rows, columns, columns, last=recipe.kind == "suffix"),
+                missing,
+                others.reshape(rows, columns),
+            )
+        case "blocks":
+            of_block = uniform(count + 1)
+            if sentinel is not None:
+                of_block = np.where(_one_in(3, seed, stream, count + 1) == 1, sentinel, of_block)
+            return np.asarray(of_block[_blocks(recipe, stream, count, 8 << seed % 6)])
+        case "multiples":
+            found = uniform(count)
+            return np.asarray(np.maximum(found - found % (8 << seed % 5), inside.start))
         case "repeated":
-            begins = np.cumsum(_raw(seed, stream | _ROW_STREAM, count) % np.uint64(4) == 0)
-            return np.asarray(uniform(count + 1)[begins])
+            return np.asarray(uniform(count + 1)[_blocks(recipe, stream, count, 4)])
         case "ends":
             first = _raw(seed, stream, count) % np.uint64(2) == 0
             return np.where(first, inside.start, inside.stop - 1)

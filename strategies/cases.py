@@ -1,8 +1,9 @@
 """The strategy for whole cases of an operator, built from its table."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from hypothesis import event
@@ -13,13 +14,15 @@ from mhc.operator import DEFAULT, OPERATORS, STORAGE_DTYPES, Operator, Regime, T
 from mhc.recipe import Recipe
 from mhc.strategies.choice import choice
 from mhc.strategies.layouts import laid_out
-from mhc.strategies.reach import ACTIVE, PERIOD, Reach, model_sizes, own_sizes, stretched_sizes
+from mhc.strategies.reach import ACTIVE, PERIOD, Reach, model_sizes, own_sizes, rounded_sizes, stretched_sizes
 from mhc.strategies.regions import regions
 from mhc.strategies.schedules import schedules, tiles
-from mhc.strategies.shapes import TILES, plain_shapes
-from mhc.strategies.values import KINDS, WHOLE_KINDS, exponents, one_hot, special_values
+from mhc.strategies.shapes import TILES, Limit, plain_shapes
+from mhc.strategies.values import KINDS, MASKED, WHOLE_KINDS, exponents, one_hot, special_values
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+TRIES = 12
+"""How often a case is drawn again that the implementation does not take."""
 UPSTREAM = ("as drawn", "as drawn", "as drawn", "as drawn", "one of them", "one element", "none", "huge", "tiny")
 
 assert set(DTYPES) == set(STORAGE_DTYPES)
@@ -36,6 +39,7 @@ def cases(
     spaces: Mapping[str, Mapping[str, Sequence[ScheduleValue]]] = MappingProxyType({}),
     like: Case | None = None,
     reach: Reach = Reach.USUAL,
+    accepts: Callable[[Case], bool] = lambda case: True,
 ) -> Case:
     """Draw a case: shape, dtype, hyper-parameters, a recipe and a layout for each tensor, and sometimes kernel schedules.
 
@@ -49,20 +53,41 @@ def cases(
         like: a case whose dtype, optional tensors and schedules are kept, and the sizes that `Operator.draw_sizes` keeps, so
             that compiled programs can be reused; for `Reach.USUAL` only.
         reach: the kind of sizes. At model sizes, values repeat and few tokens have a gradient, for a cheap reference.
+        accepts: returns whether the implementation takes a case. Others are drawn again a few times, then with some sizes
+            rounded to multiples of a tile, which kernels ask for; the last one is returned in any case.
     """
-    table = OPERATORS[operator]
-    beside = tiles(spaces) or TILES
-    if table.draw_sizes is None:
-        sizes = draw(_declared_sizes(table, reach, max_elements, beside))
-    else:
-        kept = None if like is None else like.sizes
-        sizes = draw(own_sizes(table=table, reach=reach, max_elements=max_elements, tiles=beside, like=kept))
-    if like is None:
-        dtype = draw(choice(dtypes))
-        present = [spec for spec in table.drawn if not spec.optional or draw(st.booleans())]
-    else:
-        dtype = like.dtype
-        present = [spec for spec in table.drawn if like.has(spec.name)]
+    drawn = partial(_case, draw, OPERATORS[operator], dtypes, max_elements, special, spaces, like, reach)
+    case = drawn(rounded=False)
+    for attempt in range(TRIES):
+        if accepts(case):
+            break
+        case = drawn(rounded=like is None and attempt > 0)
+    for label in sorted(regions(case)):
+        event(label)
+    return case
+
+
+def _case(
+    draw: st.DrawFn,
+    table: Operator,
+    dtypes: tuple[str, ...],
+    max_elements: int,
+    special: bool,
+    spaces: Mapping[str, Mapping[str, Sequence[ScheduleValue]]],
+    like: Case | None,
+    reach: Reach,
+    *,
+    rounded: bool,
+) -> Case:
+    """Draw one case; the arguments are those of `cases`."""
+    dtype = draw(choice(dtypes)) if like is None else like.dtype
+    optional = [spec.name for spec in table.drawn if spec.optional]
+    absent = frozenset(name for name in optional if not (draw(st.booleans()) if like is None else like.has(name)))
+    limit = Limit(table, max_elements, absent)
+    sizes = draw(_sizes(limit, reach, tiles(spaces) or TILES, None if like is None else like.sizes))
+    if rounded:
+        sizes = draw(rounded_sizes(limit, sizes))
+    present = [spec for spec in table.drawn if spec.name not in absent]
     tensors, regime_scalars = _values(draw, table, sizes, present)
     if reach is Reach.MODEL:
         tensors = {spec.name: _thinned(tensors[spec.name], spec, table, sizes) for spec in present}
@@ -72,35 +97,46 @@ def cases(
         tensors = draw(laid_out(tensors, ranks, expand=reach is not Reach.MODEL, different=different))
     floating = [spec for spec in present if spec.floating]
     if special and floating and draw(st.integers(0, 3)) == 3:
-        # x most often, and tensors of run time more often than parameters
-        chosen = [draw(st.sampled_from([*(floating[0],) * 3, *floating, *table.upstream * 2]))]
-        if table.upstream and draw(st.integers(0, 2)) == 2:  # the backward has classes of its own
-            chosen.append(draw(st.sampled_from(table.upstream)))
-        for spec in chosen:
-            tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
+        _mark(draw, tensors, floating, table, sizes)
     scalars = {**{name: draw(choice(table.scalar_choices[name])) for name in table.scalars}, **regime_scalars}
     if like is None:
         drawn = {name: draw(schedules(spaces[name])) for name in sorted(spaces)}
     else:
         drawn = {name: dict(schedule) for name, schedule in like.schedules.items()}
     pinned = {name: schedule for name, schedule in drawn.items() if schedule}
-    case = Case(operator=operator, sizes=sizes, dtype=dtype, tensors=tensors, scalars=scalars, schedules=pinned)
-    for label in sorted(regions(case)):
-        event(label)
-    return case
+    return Case(operator=table.name, sizes=sizes, dtype=dtype, tensors=tensors, scalars=scalars, schedules=pinned)
 
 
-def _declared_sizes(
-    table: Operator, reach: Reach, max_elements: int, beside: tuple[int, ...]
+def _mark(
+    draw: st.DrawFn, tensors: dict[str, Recipe], floating: Sequence[TensorSpec], table: Operator, sizes: Mapping[str, int]
+) -> None:
+    """Give one tensor, or two, a special element, or one input runs of -infinity, as a mask that is added has them."""
+    inputs = [spec for spec in floating if spec not in table.upstream]
+    if inputs and draw(st.integers(0, 3)) == 3:
+        spec = draw(st.sampled_from([one for one in inputs for _ in range(1 if one.differentiable else 3)]))
+        tensors[spec.name] = replace(tensors[spec.name], kind=MASKED)
+        return
+    # x most often, and tensors of run time more often than parameters
+    chosen = [draw(st.sampled_from([*(floating[0],) * 3, *floating, *table.upstream * 2]))]
+    if table.upstream and draw(st.integers(0, 2)) == 2:  # the backward has classes of its own
+        chosen.append(draw(st.sampled_from(table.upstream)))
+    for spec in chosen:
+        tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
+
+
+def _sizes(
+    limit: Limit, reach: Reach, beside: tuple[int, ...], like: Mapping[str, int] | None
 ) -> st.SearchStrategy[Mapping[str, int]]:
-    """Return the strategy for sizes that are drawn from the ranges of the axes."""
+    """Return the strategy for the sizes of all symbols."""
+    if limit.table.draw_sizes is not None:
+        return own_sizes(table=limit.table, reach=reach, max_elements=limit.max_elements, tiles=beside, like=like)
     match reach:
         case Reach.USUAL:
-            return plain_shapes(table=table, max_elements=max_elements, tiles=beside)
+            return plain_shapes(limit, beside)
         case Reach.STRETCHED:
-            return stretched_sizes(table=table, max_elements=max_elements)
+            return stretched_sizes(limit)
         case Reach.MODEL:
-            return model_sizes(table=table, max_elements=max_elements)
+            return model_sizes(limit)
 
 
 def _thinned(recipe: Recipe, spec: TensorSpec, table: Operator, sizes: Mapping[str, int]) -> Recipe:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mhc.operator import Axis, Operator, T
 from mhc.strategies.choice import choice
-from mhc.strategies.shapes import FEW, TILES, edges, fits, present_axes, usual_sizes
+from mhc.strategies.shapes import FEW, MIDDLE, TILES, Limit, edges, present_axes, usual_sizes
 
 STEPS = 256
 """Steps of a log-uniform draw."""
@@ -28,6 +28,9 @@ WIDTHS = (1024, 1280, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192
 operator names no sizes of its own."""
 
 _BESIDE = (0, 0, 0, 1, -1)
+_NEAR = ("as it comes", "as it comes", "power", "power", "multiple")
+_GRAINS = (16, 64, 128)
+_ROUNDED = (*(1,) * 6, 4, 8, 16, 32, 64, 128, 256)
 _ODD = (0, 0, 0, 1, -1, 37, -64)
 _WHOLE = (False, False, False, False, False, False, False, True)
 
@@ -75,36 +78,37 @@ def own_sizes(
 
 
 @st.composite
-def stretched_sizes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> Mapping[str, int]:
-    """Draw the sizes of all symbols of a declared operator, one axis log-uniform up to its limit and the others small."""
-    axes = draw(present_axes(table))
-    sizes = draw(_small(table, {axis.name: axis.least for axis in axes}, axes, max_elements))
-    axis = draw(choice(tuple(axis for axis in axes if axis.most > FIRST) or tuple(axes)))
-    most = _most(table, sizes, axis, max_elements)
-    return table.sizes({**sizes, axis.name: draw(log_uniform(min(FIRST, most), most))})
+def stretched_sizes(draw: st.DrawFn, limit: Limit) -> Mapping[str, int]:
+    """Draw the sizes of all symbols of a declared operator, one axis log-uniform up to its limit and the others smaller."""
+    axes = draw(present_axes(limit.table))
+    sizes = draw(_smaller(limit, {axis.name: axis.least for axis in axes}, axes, _FEW_OR_MIDDLE))
+    axis = draw(choice(tuple(axis for axis in axes if axis.most > MIDDLE[0]) or tuple(axes)))
+    most = limit.most(sizes, axis)
+    return limit.table.sizes({**sizes, axis.name: draw(log_uniform(max(axis.least, min(FIRST, most // 4)), most))})
 
 
 @st.composite
-def model_sizes(draw: st.DrawFn, *, table: Operator, max_elements: int) -> Mapping[str, int]:
+def model_sizes(draw: st.DrawFn, limit: Limit) -> Mapping[str, int]:
     """Draw the sizes of all symbols of a declared operator, those with sizes in models as there or close to it.
 
     Then, one after the other, the axes of tokens are log-uniform, or as large as they may be; without such axes all others.
     """
+    table = limit.table
     axes = draw(present_axes(table))
     sizes: Mapping[str, int] = {axis.name: axis.least for axis in axes}
     others = []
     for axis in axes:
         named = table.model_sizes.get(axis.name, _widths(table, axis))
         if named:
-            most = _most(table, sizes, axis, max_elements)
+            most = limit.most(sizes, axis)
             made = tuple(one for one in named if one <= most) or (most,)
             sizes = {**sizes, axis.name: min(max(draw(choice(made)) + draw(choice(_ODD)), axis.least), most)}
         else:
             others.append(axis)
-    sizes = draw(_small(table, sizes, others, max_elements))
+    sizes = draw(_smaller(limit, sizes, others, (*FEW, *MIDDLE)))
     whole = draw(choice(_WHOLE))
     for axis in draw(st.permutations([axis for axis in others if axis.name in table.tokens] or others)):
-        most = _most(table, sizes, axis, max_elements)
+        most = limit.most(sizes, axis)
         sizes = {**sizes, axis.name: most if whole else draw(log_uniform(max(1, axis.least), most))}
     return table.sizes(sizes)
 
@@ -115,36 +119,59 @@ def _widths(table: Operator, axis: Axis) -> tuple[int, ...]:
     return tuple(one for one in WIDTHS if one <= axis.most) if beside_tokens else ()
 
 
+_FEW_OR_MIDDLE = (*FEW * 3, *MIDDLE)  # one in four is middle
+
+
 @st.composite
-def _small(
-    draw: st.DrawFn, table: Operator, sizes: Mapping[str, int], axes: Sequence[Axis], max_elements: int
+def _smaller(
+    draw: st.DrawFn, limit: Limit, sizes: Mapping[str, int], axes: Sequence[Axis], options: tuple[int, ...]
 ) -> Mapping[str, int]:
-    """Draw small sizes of some axes, each where it fits; return all sizes."""
+    """Draw sizes of some axes from `options`, each where it fits; return all sizes."""
     found = dict(sizes)
     for axis in axes:
-        size = min(max(draw(choice(FEW)), axis.least), axis.most)
-        if fits(table, {**found, axis.name: size}, max_elements):
+        size = min(max(draw(choice(options)), axis.least), axis.most)
+        if limit.fits({**found, axis.name: size}):
             found[axis.name] = size
     return found
 
 
-def _most(table: Operator, sizes: Mapping[str, int], axis: Axis, max_elements: int) -> int:
-    """Return the largest size of an axis that fits, by bisection; its present size where no larger one does."""
-    low, high = sizes[axis.name], min(axis.most, max_elements)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(table, {**sizes, axis.name: middle}, max_elements) else (low, middle - 1)
-    return low
+@st.composite
+def rounded_sizes(draw: st.DrawFn, limit: Limit, sizes: Mapping[str, int]) -> Mapping[str, int]:
+    """Draw the sizes of all symbols from others, about half of the axes rounded to multiples of a power of two.
+
+    An axis is rounded up, or down where the case would be too large.
+    """
+    table = limit.table
+
+    def largest(some: Mapping[str, int]) -> int:
+        return max(math.prod(spec.shape(table.sizes(some))) for spec in table.drawn)
+
+    chosen = {axis.name: sizes[axis.name] for axis in table.axes if axis.name in sizes}
+    most = max(limit.max_elements, largest(chosen))
+    for axis in table.axes:
+        grain: int = draw(choice(_ROUNDED))
+        if axis.name in chosen and grain > 1:
+            up = -(-chosen[axis.name] // grain) * grain
+            for size in (up, up - grain):
+                there = {**chosen, axis.name: size}
+                if size >= 1 and table.problem(there) is None and largest(there) <= most:
+                    chosen = there
+                    break
+    return table.sizes(chosen)
 
 
 @st.composite
 def log_uniform(draw: st.DrawFn, least: int, most: int) -> int:
-    """Draw a log-uniform size from `least` to `most`; half of the sizes are a power of 2 or next to one."""
+    """Draw a log-uniform size from `least` to `most`: as it comes, a power of 2 or next to one, or a multiple of a tile."""
     if most <= least:
         return max(1, most)
     step: int = draw(st.integers(0, STEPS))
     size = round(least * math.exp(math.log(most / least) * step / STEPS))
-    if draw(st.booleans()):
-        beside: int = draw(choice(_BESIDE))
-        size = (1 << size.bit_length() - 1) + beside
+    match draw(choice(_NEAR)):
+        case "power":
+            beside: int = draw(choice(_BESIDE))
+            size = (1 << size.bit_length() - 1) + beside
+        case "multiple":
+            tile: int = draw(choice(_GRAINS))
+            size = -(-size // tile) * tile
     return min(max(size, least), most)

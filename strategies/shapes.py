@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ TILES = (8, 16, 32, 64, 128, 256, 512, 1024)
 """Tile sizes assumed for kernels that declare no schedule."""
 PRIMES = (43, 61, 97, 131, 199, 251, 509, 1021)
 EIGHT_MOD_SIXTEEN = (40, 56, 72, 88, 104, 136, 200, 264, 520)
+MIDDLE = (16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384)
+"""Sizes that models have of heads, groups and experts: multiples of 8 between tiles, and tiles."""
 
 
 def edges(tiles: Iterable[int]) -> tuple[int, ...]:
@@ -21,21 +24,46 @@ def edges(tiles: Iterable[int]) -> tuple[int, ...]:
 
 def usual_sizes(tiles: Iterable[int]) -> list[int]:
     """Return all small sizes, those beside a tile, and some that are odd to kernels, in order."""
-    return sorted({*range(1, 41), *edges(tiles), *PRIMES, *EIGHT_MOD_SIXTEEN})
+    return sorted({*range(1, 41), *edges(tiles), *PRIMES, *EIGHT_MOD_SIXTEEN, *MIDDLE})
 
 
 FEW = (1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9)
 """Small sizes, repeated by weight."""
+MADE = 4
+"""How many times the elements of the largest argument a tensor may have that the function makes, such as scores S x S."""
 RANKS = (1, 2, 2, 2, 3, 0)
 """Leading axes that a tensor with `*B` has."""
 
 
-def fits(table: Operator, sizes: Mapping[str, int], max_elements: int) -> bool:
-    """Return whether a case may have these sizes of its axes, with at most `max_elements` per tensor."""
-    if table.problem(sizes) is not None:
-        return False
-    chosen = table.sizes(sizes)
-    return all(math.prod(spec.shape(chosen)) <= max_elements for spec in table.argument_specs.values())
+@dataclass(frozen=True)
+class Limit:
+    """The sizes that a case may have: at most `max_elements` in each tensor that it has, and a few times as many in each
+    that the function makes.
+
+    `absent` names the optional tensors that the case has not.
+    """
+
+    table: Operator
+    max_elements: int
+    absent: frozenset[str] = frozenset()
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether a case may have these sizes of its axes."""
+        if self.table.problem(sizes) is not None:
+            return False
+        chosen = self.table.sizes(sizes)
+        given = (spec.shape(chosen) for name, spec in self.table.argument_specs.items() if name not in self.absent)
+        made = ([chosen.get(name, 1) for name in axes] for axes in self.table.intermediates())
+        most = self.max_elements
+        return all(math.prod(one) <= most for one in given) and all(math.prod(one) <= MADE * most for one in made)
+
+    def most(self, sizes: Mapping[str, int], axis: Axis) -> int:
+        """Return the largest size of an axis that fits, by bisection; its present size where no larger one does."""
+        low, high = sizes[axis.name], min(axis.most, self.max_elements)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self.fits({**sizes, axis.name: middle}) else (low, middle - 1)
+        return low
 
 
 @st.composite
@@ -47,22 +75,21 @@ def present_axes(draw: st.DrawFn, table: Operator) -> list[Axis]:
 
 
 @st.composite
-def plain_shapes(
-    draw: st.DrawFn, *, table: Operator, max_elements: int, tiles: tuple[int, ...] = TILES
-) -> Mapping[str, int]:
-    """Draw the sizes of all symbols of an operator from the ranges of its axes, with at most `max_elements` per tensor.
+def plain_shapes(draw: st.DrawFn, limit: Limit, tiles: tuple[int, ...] = TILES) -> Mapping[str, int]:
+    """Draw the sizes of all symbols of an operator from the ranges of its axes, within a limit.
 
     The axes are drawn in a random order, so that each is at times the one that is large.
     """
-    axes = draw(present_axes(table))
+    axes = draw(present_axes(limit.table))
     sizes = {axis.name: axis.least for axis in axes}
     usual = usual_sizes(tiles)
     for axis in draw(st.permutations(axes)):
+        most = limit.most(sizes, axis)
         inside = [
             size
             for size in (*FEW, *usual)
-            if axis.least <= size <= axis.most and fits(table, {**sizes, axis.name: size}, max_elements)
+            if axis.least <= size <= most and limit.table.problem({**sizes, axis.name: size}) is None
         ]
         empty = [0] if axis.least == 0 else []
         sizes[axis.name] = draw(choice((*inside, *empty) or (axis.least,)))
-    return table.sizes(sizes)
+    return limit.table.sizes(sizes)

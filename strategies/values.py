@@ -20,7 +20,10 @@ KINDS = (
     *("alternating", "row_scaled", "row_scaled", "column_scaled", "cancelling", "sparse", "zero_rows", "offset"),
 )
 """Repeated by weight; most tensors have values as in a model, so that unusual ones do not hide each other's effects."""
-WHOLE_KINDS = ("constant", "zero", "ascending", "row_constant", "sentinel", *("uniform",) * 5, *("repeated", "ends") * 2)
+WHOLE_KINDS = (
+    *("constant", "zero", "ascending", "row_constant", "sentinel", *("uniform",) * 5, *("repeated", "ends", "blocks") * 2),
+    *("prefix", "suffix", "consecutive", "multiples"),
+)
 """Kinds of integers and booleans, repeated by weight."""
 EXPONENTS = (0, -1, 1, -4, 4, -10, 10, -20, 20)
 SMALLEST, LARGEST = -130, 20
@@ -31,7 +34,9 @@ Above the largest, products in another order may overflow, which the bound does 
 SPECIAL = (math.nan, math.inf, -math.inf, math.nan, math.inf, -math.inf, math.nan, 1e4, 65504.0, 1e-40, 3e38, -3e38)
 """NaN and infinities in more than half, since the contract defines their propagation."""
 
-assert set(KINDS) == set(RECIPE_KINDS)
+MASKED = "masked"
+"""A kind with infinities; it is drawn in place of a special element."""
+assert {*KINDS, MASKED} == set(RECIPE_KINDS)
 assert set(WHOLE_KINDS) == set(INTEGER_KINDS)
 
 

@@ -26,6 +26,7 @@ from mhc.operators.eager import eager
     S=(1, 4096),
     D=(1, 256),
     tokens="B",
+    production={"Hkv": (1, 2, 8), "G": (1, 4, 8), "D": (64, 128, 80, 96, 192, 256), "S": (128, 256, 512, 1024, 2048)},
 )
 def attention(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
     """Return o in q's dtype. Products accumulate in float32; the weights are rounded to q's dtype before they meet v."""

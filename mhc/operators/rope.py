@@ -21,6 +21,7 @@ from mhc.operators.eager import eager
     H=(1, 128),
     R=(1, 128),
     tokens="B",
+    production={"H": (8, 16, 32, 64), "R": (32, 64, 48), "S": (128, 512, 2048, 4096)},
 )
 def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Return y, computed in the dtype of cos and rounded once to x's dtype."""

@@ -151,7 +151,12 @@ class Run:
         name, cases = self._implementation.name, self._options.cases
         spaces = {name: self._implementation.schedule} if self._implementation.schedule else {}
         dtypes = tuple(dtype for dtype in DTYPES if dtype in self._implementation.dtypes)
-        strategy = drawn_cases(operator=self._implementation.table.name, dtypes=dtypes, spaces=spaces)
+        strategy = drawn_cases(
+            operator=self._implementation.table.name,
+            dtypes=dtypes,
+            spaces=spaces,
+            accepts=lambda case: self._implementation.takes(case, self._device),
+        )
         settings = hypothesis.settings(
             quiet(cases, phases=(Phase.generate,)), report_multiple_bugs=False, verbosity=Verbosity.quiet
         )

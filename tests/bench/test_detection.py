@@ -154,7 +154,7 @@ def test_rounds_that_reach_further_are_drawn_at_a_campaign_s_rate() -> None:
 
 
 def test_a_slow_base_has_few_elements_in_rounds_that_reach_further() -> None:
-    drawn = drawn_for("triton", 80, 0)
+    drawn = drawn_for("triton", 120, 0)
     assert max(case.sizes["D"] for case in drawn) > 1025
     assert max(case.sizes["M"] * case.sizes["K"] for case in drawn) <= 1 << 16
 

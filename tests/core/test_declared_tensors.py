@@ -96,9 +96,8 @@ def test_integers_lie_in_their_range_and_have_their_order(kind: str, name: str) 
     if spec.values.order == "permutation":
         assert sorted(tensor.tolist()) == list(inside)
     if name == "target":
-        assert (-100 in values) == (
-            kind in {"sentinel", "row_constant", "repeated", "ends", "uniform"} and len(values) > 1
-        ) | (kind == "sentinel")
+        assert kind not in {"prefix", "suffix", "multiples", "repeated", "ends", "uniform", "sentinel"} or -100 in values
+        assert kind not in {"zero", "constant", "ascending", "consecutive"} or -100 not in values
 
 
 @pytest.mark.parametrize(

@@ -181,11 +181,11 @@ def test_values_that_repeat_are_scaled_like_others() -> None:
 
 @operator(
     **{"i": "[T, D] int64 in 3..7 or -1", "s": "[T, D] int32 in 0..9 sorted"},  # type: ignore[arg-type]
-    **{"p": "[T, D] int64 permutation", "b": "[T, D] bool"},  # type: ignore[arg-type]
+    **{"p": "[T, D] int64 permutation", "b": "[T, D] bool", "w": "[T, D] int32 in 0..5000"},  # type: ignore[arg-type]
     T=(0, 99),
     D=(0, 99),
 )
-def declared_integers(i: Tensor, s: Tensor, p: Tensor, b: Tensor) -> Tensor:
+def declared_integers(i: Tensor, s: Tensor, p: Tensor, b: Tensor, w: Tensor) -> Tensor:
     return i + p
 
 
@@ -212,6 +212,47 @@ def test_kinds_of_integers_without_chance() -> None:
     assert integers("i", "zero", T=0) == []
     assert integers("i", "uniform", D=0) == [[], [], []]
     assert integers("i", "ascending", period=5) == [[3, 4, 5, 6, 3, 3], [4, 5, 6, 3, 3, 4], [5, 6, 3, 3, 4, 5]]
+
+
+def test_kinds_of_integers_in_runs() -> None:
+    """Runs as long as a tile: padding on the left or right, tokens without a target, sequences of one expert."""
+    for seed in range(8):
+        rows = integers("b", "prefix", T=40, D=30, seed=seed)
+        assert all(row == sorted(row) for row in rows)
+        assert len({sum(row) for row in rows}) > 10, "of any length, and each row another one"
+        assert all(row == sorted(row, reverse=True) for row in integers("b", "suffix", T=40, D=30, seed=seed))
+        for kind, ends in (("prefix", slice(None)), ("suffix", slice(None, None, -1))):
+            for row in integers("i", kind, T=9, D=30, seed=seed):
+                missing = row.count(-1)
+                assert row[ends][:missing] == [-1] * missing
+                assert set(row) <= {-1, 3, 4, 5, 6}
+        rows = integers("i", "blocks", T=99, D=99, seed=seed)
+        flat = [one for row in rows for one in row]
+        changes = sum(one != other for one, other in pairwise(flat))
+        mean = 8 << seed % 6
+        assert 0.4 < changes * mean / len(flat) < 1.3, (seed, changes)
+        assert {-1, 3, 4, 5, 6} >= set(flat)
+        assert mean > 64 or 0.1 < flat.count(-1) / len(flat) < 0.6
+        assert {one % (8 << seed % 5) for row in integers("w", "multiples", T=9, D=9, seed=seed) for one in row} == {0}
+        for row in integers("w", "consecutive", T=9, D=20, seed=seed):
+            assert row == [*range(row[0], row[0] + 20)]
+    assert len({row[0] for row in integers("w", "consecutive", T=99, D=20)}) > 90
+    assert integers("i", "consecutive", D=5) == [[3, 4, 5, 6, 3]] * 3, "there is no room for another first one"
+    assert integers("i", "prefix", T=9, D=99, seed=1, period=20)[0][:40] == 2 * integers("i", "prefix", T=1, D=20, seed=1)[0]
+
+
+def test_masked_values_have_infinities_in_a_run_and_never_only_these() -> None:
+    for seed in range(6):
+        case = with_tensor(default_case(B=2, S=3, n=4, D=64), "x", kind="masked", seed=seed, scale=2.0)
+        x = materialise(case).tensors["x"]
+        assert x is not None
+        masked, plain = x == -math.inf, materialise(with_tensor(case, "x", kind="normal")).tensors["x"]
+        assert plain is not None
+        assert torch.equal(x[~masked], plain[~masked])
+        assert masked.any()
+        assert not masked.all(-1).any()
+        runs = masked.int().flip(-1) if seed % 2 else masked.int()
+        assert (runs.diff(dim=-1) <= 0).all(), "at the beginning of a row, or at its end where the seed is odd"
 
 
 def test_kinds_of_integers_at_random() -> None:

@@ -223,7 +223,7 @@ INSTEAD = "; triton-interpreted is the same source and runs on cpu: give --impl 
         (["--hours", "1", "--minutes", "1"], "give --hours or --minutes, not both"),
         (["--cases", "0"], "0 is not in the range"),
         (["--memory", "0.2"], "0.2 is not in the range x>=0.5"),
-        (["--max-elements", str(1 << 24), "--memory", "2"], "--max-elements 16777216 needs --memory 13.1; a worker has 2.0"),
+        (["--max-elements", str(1 << 24), "--memory", "2"], "--max-elements 16777216 needs --memory 13.4; a worker has 2.0"),
         (["--device", "cuda"], "PyTorch sees no CUDA device here"),
         (["--impl", "golden", "--device", "cuda"], "PyTorch sees no CUDA device here\n"),
         (["--impl", "triton"], f"--impl triton: triton runs on cuda, not on cpu{INSTEAD}\n"),

@@ -13,6 +13,7 @@ from mhc.operator import Regime, Relation
 from mhc.strategies.cases import cases
 from mhc.strategies.reach import PERIOD, Reach
 from mhc.strategies.rounds import quiet
+from mhc.strategies.shapes import MIDDLE
 
 MADE = (1024, 2048, 4096)
 
@@ -58,8 +59,8 @@ def drawn(reach: Reach, rounds: int, most: int) -> list[Case]:
 
 
 def test_stretched_cases_have_one_long_axis() -> None:
-    found = drawn(Reach.STRETCHED, 6, 1 << 16)
-    long = [{name for name in case.axes if case.sizes[name] >= 257} for case in found]
+    found = drawn(Reach.STRETCHED, 12, 1 << 16)
+    long = [{name for name in case.axes if case.sizes[name] > max(MIDDLE)} for case in found]
     assert all(len(names) <= 1 for names in long)
     assert {"B0", "B1", "D"} <= set[str]().union(*long)
     assert max(case.sizes["D"] for case in found) > 4096

@@ -175,7 +175,7 @@ def test_what_shapes_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(at(14, like=(1, 3))[0]) == {0, 1, 2, 3}
     assert set(at(15, like=(1, 3))[0]) == {0, 1, 2, 3, 5}
     assert set(at(1, like=(1, 3))[0]) == {0, 1}
-    every = {*range(1, 41), *shapes.edges(shapes.TILES), *shapes.PRIMES, *shapes.EIGHT_MOD_SIXTEEN}
+    every = {*range(1, 41), *shapes.edges(shapes.TILES), *shapes.PRIMES, *shapes.EIGHT_MOD_SIXTEEN, *shapes.MIDDLE}
     below = sum(size <= 256 for size in every)
     narrow = offered(own_shapes(max_n=1, max_elements=3 * 300), monkeypatch, upto11=10)
     wide = offered(own_shapes(max_n=1, max_elements=3 * 300), monkeypatch, upto11=11)
@@ -242,7 +242,7 @@ def test_tiles_are_drawn_beside() -> None:
     found = drawn(own_shapes(max_n=1, max_elements=1 << 12, tiles=(100,)), 600)
     assert {99, 100, 101} <= {D for *_, D in found}
     assert {99, 100, 101} <= {S for _, S, *_ in found}
-    assert 64 not in {D for *_, D in found}
+    assert 63 not in {D for *_, D in found}
     spaces: dict[str, Any] = {
         "a": {"BLOCK": (4, 7, 8, 4096, 4097), "NAME": ("x",)},
         "b": {"BLOCK": (96,), "FAST": (True, False)},

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from mhc import operator
+from mhc.strategies import cases as cases_
 from mhc.strategies import reach, shapes, values
-from mhc.strategies.reach import log_uniform, model_sizes, stretched_sizes
+from mhc.strategies.reach import log_uniform, model_sizes, rounded_sizes, stretched_sizes
 from mhc.strategies.rounds import quiet
-from mhc.strategies.shapes import fits, plain_shapes, present_axes, usual_sizes
+from mhc.strategies.shapes import Limit, plain_shapes, present_axes, usual_sizes
 
 
 @operator(x="[T, D]", w="[H]", H="2*D", T=(0, 1000), D=(3, 70), tokens="T", production={"D": (64, 16, 5)})
@@ -89,6 +90,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, list[Any]]
 def test_the_weights_of_sizes_and_kinds() -> None:
     """A choice that is dropped, or drawn more often, is a change of what campaigns see: make it here too."""
     assert shapes.FEW == (1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9)
+    assert shapes.MIDDLE == (16, 24, 32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 320, 384)
+    assert (*shapes.FEW * 3, *shapes.MIDDLE) == reach._FEW_OR_MIDDLE
+    assert (reach._NEAR, reach._GRAINS) == (("as it comes", "as it comes", "power", "power", "multiple"), (16, 64, 128))
+    assert (*(1,) * 6, 4, 8, 16, 32, 64, 128, 256) == reach._ROUNDED
+    assert (cases_.TRIES, shapes.MADE) == (12, 4)
     assert shapes.RANKS == (1, 2, 2, 2, 3, 0)
     assert reach._ODD == (0, 0, 0, 1, -1, 37, -64)
     widths = (1024, 1280, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192)
@@ -99,17 +105,19 @@ def test_the_weights_of_sizes_and_kinds() -> None:
     assert (values.SMALLEST, values.LARGEST) == (-130, 20)
     assert (
         *("constant", "zero", "ascending", "row_constant", "sentinel", *("uniform",) * 5),
-        *("repeated", "ends", "repeated", "ends"),
+        *("repeated", "ends", "blocks", "repeated", "ends", "blocks", "prefix", "suffix", "consecutive", "multiples"),
     ) == values.WHOLE_KINDS
-    assert usual_sizes((20,)) == sorted({*range(1, 41), 19, 20, 21, *shapes.PRIMES, *shapes.EIGHT_MOD_SIXTEEN})
+    assert usual_sizes((20,)) == sorted(
+        {*range(1, 41), 19, 20, 21, *shapes.PRIMES, *shapes.EIGHT_MOD_SIXTEEN, *shapes.MIDDLE}
+    )
 
 
 def test_what_fits() -> None:
-    assert fits(declared_wide, {"T": 10, "D": 10}, 100)
-    assert not fits(declared_wide, {"T": 10, "D": 10}, 99)
-    assert fits(declared_wide, {"T": 1, "D": 10}, 20), "of w"
-    assert not fits(declared_wide, {"T": 1, "D": 10}, 19)
-    assert not fits(operator(x="[T, D]", D="T-3")(lambda x: x.clone()), {"T": 2}, 99)
+    assert Limit(declared_wide, 100).fits({"T": 10, "D": 10})
+    assert not Limit(declared_wide, 99).fits({"T": 10, "D": 10})
+    assert Limit(declared_wide, 20).fits({"T": 1, "D": 10}), "of w"
+    assert not Limit(declared_wide, 19).fits({"T": 1, "D": 10})
+    assert not Limit(operator(x="[T, D]", D="T-3")(lambda x: x.clone()), 99).fits({"T": 2})
 
 
 def test_a_tensor_has_so_many_leading_axes(made: Callable[..., Any]) -> None:
@@ -121,40 +129,42 @@ def test_a_tensor_has_so_many_leading_axes(made: Callable[..., Any]) -> None:
 
 
 def test_usual_sizes_are_those_that_fit(made: Callable[..., Any]) -> None:
-    sizes, (of_t, of_d) = made(plain_shapes(table=declared_wide, max_elements=36, tiles=(10,)), first)
+    sizes, (of_t, of_d) = made(plain_shapes(Limit(declared_wide, 36), (10,)), first)
     every = [*shapes.FEW, *usual_sizes((10,))]
     assert of_t == (*(one for one in every if one <= 12), 0), "D is 3 at least; none comes last"
     assert of_d == tuple(one for one in every if 3 <= one <= 18), "H = 2 * D has 36"
     assert sizes == {"T": 1, "D": 3, "H": 6}
-    sizes, (_, of_d) = made(plain_shapes(table=declared_wide, max_elements=36), last)
+    sizes, (_, of_d) = made(plain_shapes(Limit(declared_wide, 36)), last)
     assert sizes == {"T": 0, "D": 18, "H": 36}
-    sizes, seen = made(plain_shapes(table=declared_matrix, max_elements=1), first)
-    assert seen == [(2,), (1,)], "nothing fits: the least"
-    sizes, seen = made(plain_shapes(table=declared_matrix, max_elements=7), max)
+    sizes, seen = made(plain_shapes(Limit(declared_matrix, 1)), first)
+    assert seen == [(2,) * 3, (1,) * 4], "nothing fits but the least"
+    sizes, seen = made(plain_shapes(Limit(declared_matrix, 7)), max)
     assert (seen[0][-1], sizes) == (7, {"M": 7, "N": 1})
 
 
 def test_a_stretched_case_has_one_long_axis(made: Callable[..., Any]) -> None:
-    sizes, seen = made(stretched_sizes(table=declared_wide, max_elements=1200), last)
-    assert seen == [shapes.FEW, shapes.FEW, tuple(one for one in declared_wide.axes if one.name == "T"), ("log", 133, 133)]
-    assert sizes == {"T": 133, "D": 9, "H": 18}, "1200 // 9"
-    sizes, seen = made(stretched_sizes(table=declared_matrix, max_elements=4096), first)
+    sizes, seen = made(stretched_sizes(Limit(declared_wide, 1200)), last)
+    assert seen == [reach._FEW_OR_MIDDLE, reach._FEW_OR_MIDDLE, declared_wide.axes, ("log", 3, 3)]
+    assert sizes == {"T": 384, "D": 3, "H": 6}, "D = 70 does not fit beside it"
+    sizes, seen = made(stretched_sizes(Limit(declared_wide, 1200)), lambda options: options[8 if len(options) > 3 else 0])
+    assert (seen[3], sizes) == (("log", 50, 200), {"T": 50, "D": 6, "H": 12}), "1200 // 6, and a quarter of it"
+    sizes, seen = made(stretched_sizes(Limit(declared_matrix, 4096)), first)
     assert [axis.name for axis in seen[2]] == ["M", "N"]
     assert seen[3] == ("log", 257, 4096)
     assert sizes == {"M": 257, "N": 1}
-    sizes, seen = made(stretched_sizes(table=declared_matrix, max_elements=10_000), last)
-    assert (seen[3], sizes) == (("log", 257, 1111), {"M": 9, "N": 1111})
-    small = operator(x="[M, N]", M=(1, 40), N=(1, 257))(lambda x: x.clone())
-    assert [axis.name for axis in made(stretched_sizes(table=small, max_elements=4096), first)[1][2]] == ["M", "N"]
+    sizes, seen = made(stretched_sizes(Limit(declared_matrix, 10_000)), last)
+    assert (seen[3], sizes) == (("log", 6, 26), {"M": 384, "N": 26})
+    small = operator(x="[M, N]", M=(1, 40), N=(1, 16))(lambda x: x.clone())
+    assert [axis.name for axis in made(stretched_sizes(Limit(small, 4096)), first)[1][2]] == ["M"], "N is too short"
 
 
 def test_a_model_case_has_sizes_of_models_and_tokens_up_to_the_budget(made: Callable[..., Any]) -> None:
     def at(most: int, pick: Pick, table: Any = declared_wide) -> tuple[Mapping[str, int], list[Any]]:
-        found: tuple[Mapping[str, int], list[Any]] = made(model_sizes(table=table, max_elements=most), pick)
+        found: tuple[Mapping[str, int], list[Any]] = made(model_sizes(Limit(table, most)), pick)
         return found
 
     sizes, seen = at(6400, first)
-    assert seen == [(64, 16, 5), reach._ODD, shapes.FEW, reach._WHOLE, ("log", 1, 100)]
+    assert seen == [(64, 16, 5), reach._ODD, (*shapes.FEW, *shapes.MIDDLE), reach._WHOLE, ("log", 1, 100)]
     assert sizes == {"T": 1, "D": 64, "H": 128}
     sizes, seen = at(6400, last)
     assert sizes == {"T": 1000, "D": 3, "H": 6}, "5 - 64 is below the range; the tokens are as many as there may be"
@@ -162,38 +172,67 @@ def test_a_model_case_has_sizes_of_models_and_tokens_up_to_the_budget(made: Call
     assert at(8, first)[1][0] == (4,), "none of them fits: what does"
     assert at(40, lambda options: 37 if 37 in options else options[0])[0]["D"] == 20
     sizes, seen = at(4096, first, declared_matrix)
-    assert seen == [shapes.FEW, shapes.FEW, reach._WHOLE, ("log", 2, 4096), ("log", 1, 2048)]
+    assert seen == [*((*shapes.FEW, *shapes.MIDDLE),) * 2, reach._WHOLE, ("log", 2, 4096), ("log", 1, 2048)]
     assert sizes == {"M": 2, "N": 1}
     sizes, _ = at(4096, last, declared_matrix)
-    assert sizes == {"M": 455, "N": 9}, "without axes of tokens all others, one after the other"
+    assert sizes == {"M": 4096, "N": 1}, "without axes of tokens all others, one after the other"
     sizes, seen = at(1 << 16, first, declared_norm)
     assert seen[1] == tuple(one for one in reach.WIDTHS if 1024 <= one <= 8192), "widths of models, where none are named"
     assert sizes["D"] == 1024
     assert at(1 << 16, first, declared_lead)[0]["D"] == 1, "no model is so narrow"
 
 
+def test_sizes_are_rounded_up_to_multiples_or_down_where_a_tensor_would_be_too_large(made: Callable[..., Any]) -> None:
+    def rounded(sizes: Mapping[str, int], grain: int, most: int, table: Any = declared_wide) -> Mapping[str, int]:
+        found: Mapping[str, int] = made(rounded_sizes(Limit(table, most), sizes), lambda options: grain)[0]
+        return found
+
+    assert rounded({"T": 10, "D": 9}, 8, 1 << 15) == {"T": 16, "D": 16, "H": 32}
+    assert rounded({"T": 10, "D": 9}, 8, 1) == {"T": 8, "D": 8, "H": 16}, "no larger than it was"
+    assert rounded({"T": 10, "D": 9}, 1, 1) == {"T": 10, "D": 9, "H": 18}
+    assert rounded({"T": 990, "D": 65}, 64, 1 << 20) == {"T": 960, "D": 64, "H": 128}, "T is at most 1000, D at most 70"
+    assert rounded({"D": 9}, 16, 100, declared_lead) == {"D": 16}
+    assert rounded({"M": 3, "N": 5}, 16, 1, declared_matrix) == {"M": 3, "N": 5}, "neither is possible"
+
+
+@operator(q="[B, S, D] storage", bias="[B, S, S] storage constant optional", S=(1, 4096), D=(1, 512), tokens="B")
+def declared_scores(q: Tensor, bias: Tensor | None) -> Tensor:
+    scores = q @ q.mT
+    return (scores if bias is None else scores + bias) @ q
+
+
+def test_what_a_function_makes_on_its_way_counts_and_absent_tensors_do_not() -> None:
+    assert declared_scores.intermediates() == (("B", "S", "S"),)
+    least = {"B": 1, "S": 1, "D": 16}
+    assert Limit(declared_scores, 1 << 12).most(least, declared_scores.axis("S")) == 64
+    assert Limit(declared_scores, 1 << 12, frozenset({"bias"})).most(least, declared_scores.axis("S")) == 128
+
+
 @pytest.mark.parametrize(
     ("least", "most", "step", "near", "beside", "wanted"),
     [
-        (4, 4, 0, False, 0, 4),
-        (4, 0, 0, False, 0, 1),
-        (0, 0, 0, False, 0, 1),
-        (1, 4096, 0, False, 0, 1),
-        (1, 4096, 256, False, 0, 4096),
-        (1, 4096, 128, False, 0, 64),
-        (3, 3 * 2**8, 96, False, 0, 24),
-        (3, 3 * 2**8, 96, True, 0, 16),
-        (3, 3 * 2**8, 96, True, 1, 17),
-        (3, 3 * 2**8, 96, True, -1, 15),
-        (1, 4096, 256, True, 1, 4096),
-        (257, 300, 0, True, 0, 257),
+        (4, 4, 0, "as it comes", 0, 4),
+        (4, 0, 0, "as it comes", 0, 1),
+        (0, 0, 0, "as it comes", 0, 1),
+        (1, 4096, 0, "as it comes", 0, 1),
+        (1, 4096, 256, "as it comes", 0, 4096),
+        (1, 4096, 128, "as it comes", 0, 64),
+        (3, 3 * 2**8, 96, "as it comes", 0, 24),
+        (3, 3 * 2**8, 96, "power", 0, 16),
+        (3, 3 * 2**8, 96, "power", 1, 17),
+        (3, 3 * 2**8, 96, "power", -1, 15),
+        (1, 4096, 256, "power", 1, 4096),
+        (257, 300, 0, "power", 0, 257),
+        (3, 3 * 2**8, 128, "multiple", 16, 48),
+        (257, 300, 256, "multiple", 64, 300),
+        (257, 400, 0, "multiple", 64, 320),
     ],
 )
-def test_a_size_is_log_uniform_or_a_power_of_two_or_beside_one(
-    made: Callable[..., Any], least: int, most: int, step: int, near: bool, beside: int, wanted: int
+def test_a_size_is_log_uniform_or_near_a_power_of_two_or_a_multiple(
+    made: Callable[..., Any], least: int, most: int, step: int, near: str, beside: int, wanted: int
 ) -> None:
     def pick(options: tuple[Any, ...]) -> Any:
-        return near if options == (False, True) else step if options == (0, 256) else beside
+        return near if options == reach._NEAR else step if options == (0, 256) else beside
 
     assert made(log_uniform(least, most), pick, in_full=True)[0] == wanted
 

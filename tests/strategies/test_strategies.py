@@ -200,7 +200,7 @@ def drawn(reach: Reach, rounds: int, max_elements: int) -> list[Case]:
 
 
 def test_stretched_cases_reach_past_every_size_and_have_one_long_axis() -> None:
-    found = drawn(Reach.STRETCHED, 60, 1 << 20)
+    found = drawn(Reach.STRETCHED, 180, 1 << 20)
     for symbol, past, least in (
         ("S", 1025, 0.15),
         ("S", 65535, 0.03),
@@ -244,7 +244,7 @@ def test_some_model_cases_have_all_the_elements_there_may_be() -> None:
     full = [case for case in found if math.prod(case.table.inputs[0].shape(case.sizes)) > 0.999 * most]
     assert 0.05 < len(full) / len(found) < 0.25
     assert max(case.sizes["N"] for case in full) > MODEL_TOKENS
-    assert {case.sizes["B"] for case in full} == {1, 2}
+    assert {case.sizes["B"] for case in full} >= {1, 2}
 
 
 def test_model_cases_keep_to_a_small_budget() -> None:

@@ -6,13 +6,12 @@ from mhc.case import Case
 from mhc.drawn_case import DrawnCase
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.languages import language_of
-from mhc.recipe import INTEGER_KINDS, Layout, Recipe
+from mhc.recipe import INTEGER_KINDS, RECIPE_KINDS, Layout, Recipe
 from mhc.strategies.cases import DTYPES
-from mhc.strategies.values import KINDS as DRAWN_KINDS
 
 KINDS = (
     *("zero", "constant", "alternating", "sign", "exact", "normal"),
-    *("sparse", "zero_rows", "offset", "cancelling", "row_scaled", "column_scaled"),
+    *("sparse", "zero_rows", "offset", "cancelling", "row_scaled", "column_scaled", "masked"),
 )
 """Kinds of values, simplest first, as `INTEGER_KINDS` are."""
 SEEDLESS = frozenset({"zero", "constant", "alternating", "sentinel", "ascending"})
@@ -20,7 +19,7 @@ SEEDLESS = frozenset({"zero", "constant", "alternating", "sentinel", "ascending"
 
 _ONE_ELEMENT, _CONSTANT, _ALTERNATING, _FEW_ELEMENTS, _OTHERS = range(1, 6)
 
-assert set(KINDS) == set(DRAWN_KINDS)
+assert set(KINDS) == set(RECIPE_KINDS)
 
 
 def rank(case: DrawnCase) -> tuple[object, ...]:

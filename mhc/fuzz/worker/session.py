@@ -85,7 +85,7 @@ def run_session(
             except BaseException as error:  # what a kernel left running may raise anything, anywhere
                 faults.append(error)
 
-    drawn_from = hypothesis.given(_strategy(implementation, request))
+    drawn_from = hypothesis.given(_strategy(implementation, device, request))
     started = time.perf_counter()
     hypothesis.seed(request.seed)(_configured(request)(drawn_from(test)))()
     if faults:
@@ -127,7 +127,7 @@ def _clock(send: Callable[[Message], None]) -> Timing:
     return Timing(on_run=lambda nth: send(Running(nth=nth)), on_ran=lambda: send(Ran()))
 
 
-def _strategy(implementation: Implementation, request: Round) -> SearchStrategy[Case]:
+def _strategy(implementation: Implementation, device: str, request: Round) -> SearchStrategy[Case]:
     spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
     like = None if request.like is None else Case.from_json(request.like)
     return cases(
@@ -137,6 +137,7 @@ def _strategy(implementation: Implementation, request: Round) -> SearchStrategy[
         spaces=spaces,
         like=like,
         reach=request.reach,
+        accepts=lambda case: implementation.takes(case, device),
     )
 
 
