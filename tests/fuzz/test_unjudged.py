@@ -166,6 +166,18 @@ def test_the_status(tmp_path: Path, told_of: Any, chosen: bool, status: int, emp
     assert [line.partition(":")[0] for line in result.stderr.splitlines()] == empty
 
 
+def test_the_headline_says_where_most_cases_were_refused(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / FILE)
+    store.set_meta(implementations=[{"name": "mine", "spec": "mine"}], chosen=True)
+    for at, refused in enumerate(("", "odd D", "odd D")):
+        judged = {} if refused else {"dx": "judged"}
+        store.end(at, "mine", Checked(case=CASE.json, refused=refused, outcomes=judged, findings=()), 0.5)
+    store.tell_leg(store.begin_leg(0.0), 1.0, "budget spent")
+    run = read(tmp_path, store)
+    store.close()
+    assert run.outcome == ("partly", "No findings in 3 cases in 1 s; most cases of mine were refused")
+
+
 def test_every_report_says_what_was_not_judged(tmp_path: Path) -> None:
     run = campaign(tmp_path, {"mine": DX, "other": {}}, chosen=False)
     assert run.outcome == ("partly", "No findings in 2 cases in 1 s; not everything was judged")

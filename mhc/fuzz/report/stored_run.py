@@ -236,7 +236,9 @@ class Run:
             )
         if len(self.empty) == len(self.names):
             return "nothing", f"Nothing was judged: {over}"
+        mostly = [name for name in self.refusals if self.count(name, "refused") > self.count(name, "checked")]
         partly = "; not everything was judged" if self.gaps else ""
+        partly += f"; most cases of {', '.join(mostly)} were refused" if mostly else ""
         if known:
             return "known", f"Nothing new: {plural(known, 'known finding')} in {over}{partly}"
         return "partly" if partly else "clean", f"No findings in {over}{partly}"
