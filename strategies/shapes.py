@@ -29,16 +29,14 @@ def usual_sizes(tiles: Iterable[int]) -> list[int]:
 
 FEW = (1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9)
 """Small sizes, repeated by weight."""
-MADE = 4
-"""How many times the elements of the largest argument a tensor may have that the function makes, such as scores S x S."""
 RANKS = (1, 2, 2, 2, 3, 0)
 """Leading axes that a tensor with `*B` has."""
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The sizes that a case may have: at most `max_elements` in each tensor that it has, and a few times as many in each
-    that the function makes.
+    """The sizes that a case may have: at most `max_elements` in each tensor that it has, and in each that the function makes,
+    such as scores of S x S.
 
     `absent` names the optional tensors that the case has not.
     """
@@ -54,8 +52,7 @@ class Limit:
         chosen = self.table.sizes(sizes)
         given = (spec.shape(chosen) for name, spec in self.table.argument_specs.items() if name not in self.absent)
         made = ([chosen.get(name, 1) for name in axes] for axes in self.table.intermediates())
-        most = self.max_elements
-        return all(math.prod(one) <= most for one in given) and all(math.prod(one) <= MADE * most for one in made)
+        return all(math.prod(one) <= self.max_elements for one in (*given, *made))
 
     def most(self, sizes: Mapping[str, int], axis: Axis) -> int:
         """Return the largest size of an axis that fits, by bisection; its present size where no larger one does."""

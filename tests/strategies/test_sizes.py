@@ -94,7 +94,7 @@ def test_the_weights_of_sizes_and_kinds() -> None:
     assert (*shapes.FEW * 3, *shapes.MIDDLE) == reach._FEW_OR_MIDDLE
     assert (reach._NEAR, reach._GRAINS) == (("as it comes", "as it comes", "power", "power", "multiple"), (16, 64, 128))
     assert (*(1,) * 6, 4, 8, 16, 32, 64, 128, 256) == reach._ROUNDED
-    assert (cases_.TRIES, shapes.MADE) == (12, 4)
+    assert cases_.TRIES == 12
     assert shapes.RANKS == (1, 2, 2, 2, 3, 0)
     assert reach._ODD == (0, 0, 0, 1, -1, 37, -64)
     widths = (1024, 1280, 1536, 2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192)
@@ -195,17 +195,16 @@ def test_sizes_are_rounded_up_to_multiples_or_down_where_a_tensor_would_be_too_l
     assert rounded({"M": 3, "N": 5}, 16, 1, declared_matrix) == {"M": 3, "N": 5}, "neither is possible"
 
 
-@operator(q="[B, S, D] storage", bias="[B, S, S] storage constant optional", S=(1, 4096), D=(1, 512), tokens="B")
-def declared_scores(q: Tensor, bias: Tensor | None) -> Tensor:
-    scores = q @ q.mT
-    return (scores if bias is None else scores + bias) @ q
+@operator(q="[B, S, D] storage", k="[B, S, D, E] storage optional", S=(1, 4096), D=(1, 512), E=(8, 8), tokens="B")
+def declared_scores(q: Tensor, k: Tensor | None) -> Tensor:
+    return q @ q.mT @ (q if k is None else k.sum(-1))
 
 
 def test_what_a_function_makes_on_its_way_counts_and_absent_tensors_do_not() -> None:
     assert declared_scores.intermediates() == (("B", "S", "S"),)
-    least = {"B": 1, "S": 1, "D": 16}
-    assert Limit(declared_scores, 1 << 12).most(least, declared_scores.axis("S")) == 64
-    assert Limit(declared_scores, 1 << 12, frozenset({"bias"})).most(least, declared_scores.axis("S")) == 128
+    least = {"B": 1, "S": 1, "D": 16, "E": 8}
+    assert Limit(declared_scores, 1 << 12).most(least, declared_scores.axis("S")) == 32, "S * 16 * 8 of k"
+    assert Limit(declared_scores, 1 << 12, frozenset({"k"})).most(least, declared_scores.axis("S")) == 64, "S * S"
 
 
 @pytest.mark.parametrize(
