@@ -57,12 +57,12 @@ class Outputs:
     def intermediates(self) -> tuple[tuple[str, ...], ...]:
         """Return the axes of each tensor that the function makes, where no argument and no other such tensor has them all.
 
-        An axis that is no symbol and no product of symbols, such as one of D + 1, is left out. The first call takes a second
+        Optional tensors are left out. An axis that is no symbol and no product of symbols, such as one of D + 1, is left out. The first call takes a second
         to import what PyTorch needs to watch operations.
         """
         sizes = self._sizes(0, {})
         with _Shapes() as seen:
-            self._results(sizes)
+            self._results(sizes, frozenset(spec.name for spec in self.table.inputs if spec.optional))
         of_size: dict[int, tuple[str, ...]] = {size: (name,) for name, size in sizes.items()}
         for pair in combinations(sizes, 2):
             of_size.setdefault(sizes[pair[0]] * sizes[pair[1]], pair)

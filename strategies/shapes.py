@@ -35,8 +35,8 @@ RANKS = (1, 2, 2, 2, 3, 0)
 
 @dataclass(frozen=True)
 class Limit:
-    """The sizes that a case may have: at most `max_elements` in each tensor that it has, and in each that the function makes,
-    such as scores of S x S.
+    """The sizes that a case may have: at most `max_elements` in each tensor that it has or that the function makes, such as
+    scores of S x S.
 
     `absent` names the optional tensors that the case has not.
     """
