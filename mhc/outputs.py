@@ -57,8 +57,8 @@ class Outputs:
     def intermediates(self) -> tuple[tuple[str, ...], ...]:
         """Return the axes of each tensor that the function makes, where no argument and no other such tensor has them all.
 
-        Optional tensors are left out. An axis that is no symbol and no product of symbols, such as one of D + 1, is left out. The first call takes a second
-        to import what PyTorch needs to watch operations.
+        Optional tensors are left out, and axes that are no symbol and no product of symbols, such as one of D + 1. The first
+        call takes a second, to import what PyTorch needs to watch operations.
         """
         sizes = self._sizes(0, {})
         with _Shapes() as seen:
