@@ -1,5 +1,6 @@
 """The notation of `mhc.declaration.operator`: the axes and the dtype of a tensor, and sizes that follow from others."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ ROLES = {"storage": Role.STORAGE, "float32": Role.ACCUMULATE, **{role.value: rol
 _NOTATION = re.compile(
     r"\[(?P<axes>[^\]]*)\]"
     r"(?: *(?P<dtype>(?!constant\b|optional\b)\w+))?"
-    r"(?: in (?P<least>[^.]+?)\.\.(?P<end>[^.]+?))?(?: or (?P<sentinel>-?\d+))?"
+    r"(?: in (?P<least>.+?)\.\.(?P<end>.+?))?(?: or (?P<sentinel>-?\d+))?"
     r"(?: (?P<order>sorted|permutation))?(?P<constant> constant)?(?P<optional> optional)?"
 )
 
@@ -36,7 +37,21 @@ def spec_of(operator: str, name: str, notation: object) -> TensorSpec:
         raise DeclarationError(f"{operator}: {name} must be declared as {wanted}, was {notation!r}")
     optional, differentiable = matched["optional"] is not None, matched["constant"] is None
     spec = TensorSpec(name, symbols_of(matched["axes"]), role, optional, differentiable=differentiable)
+    if spec.floating and matched["end"] and not (matched["order"] or matched["sentinel"]):
+        return replace(spec, within=_within(operator, spec, matched))
     return replace(spec, values=_values(operator, spec, matched))
+
+
+def _within(operator: str, spec: TensorSpec, matched: re.Match[str]) -> tuple[float, float]:
+    """Return the range of a tensor of floating-point numbers, from the notation behind its dtype."""
+    try:
+        least, most = float(matched["least"]), float(matched["end"])
+    except ValueError:
+        least = most = math.nan
+    if not least < most:
+        wanted = 'two numbers, the first less than the second, as in "[T] float32 in 0..1" or "in -inf..0"'
+        raise DeclarationError(f"{operator}: {spec.name} is declared as {matched.string!r}; its range must be {wanted}")
+    return least, most
 
 
 def _values(operator: str, spec: TensorSpec, matched: re.Match[str]) -> Values | None:
@@ -47,7 +62,7 @@ def _values(operator: str, spec: TensorSpec, matched: re.Match[str]) -> Values |
     where = f"{operator}: {spec.name} is declared as {matched.string!r}"
     if spec.floating or spec.role is Role.BOOL:
         if end or order or sentinel is not None:
-            raise DeclarationError(f"{where}; only integers have a range, a sentinel or an order")
+            raise DeclarationError(f"{where}; only integers have a sentinel or an order, and booleans have no range")
         return None if spec.floating else Values()
     if order == "permutation":
         if end or sentinel is not None or not spec.symbols:

@@ -4,6 +4,7 @@ A case holds it, so that a finding can be shown, a store checked and a run resum
 imported. Until then the operator is *described*: its formula cannot be evaluated.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -49,6 +50,7 @@ class TensorText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     optional: bool = False
     values: ValuesText | None = None
     differentiable: bool = True
+    within: tuple[float | None, float | None] | None = None  # None for an infinite end
 
 
 class OperatorText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -112,14 +114,20 @@ def _text(spec: TensorSpec) -> TensorText:
     held, values = spec.values, None
     if held is not None:
         values = ValuesText(held.least, held.end, held.sentinel, held.order)
-    return TensorText(spec.name, spec.symbols, spec.role, spec.optional, values, spec.differentiable)
+    least, most = spec.within or (-math.inf, math.inf)
+    within = spec.within and (least if math.isfinite(least) else None, most if math.isfinite(most) else None)
+    return TensorText(spec.name, spec.symbols, spec.role, spec.optional, values, spec.differentiable, within)
 
 
 def _spec(text: TensorText) -> TensorSpec:
     held, values = text.values, None
     if held is not None:
         values = Values(held.least, held.end, held.sentinel, held.order)
-    return TensorSpec(text.name, text.symbols, text.dtype, text.optional, values, text.differentiable)
+    within = None
+    if text.within is not None:
+        least, most = text.within
+        within = -math.inf if least is None else least, math.inf if most is None else most
+    return TensorSpec(text.name, text.symbols, text.dtype, text.optional, values, text.differentiable, within)
 
 
 def _described(text: OperatorText) -> Operator:
@@ -163,7 +171,7 @@ def record_of(
 ) -> Operator:
     """Return the record of an operator that was declared by a function; nothing is saved for its backward."""
     upstream = tuple(replace(one, name=f"d{one.name}") for one in outputs if one.differentiable)
-    gradients = tuple(replace(one, name=f"d{one.name}") for one in inputs if one.differentiable)
+    gradients = tuple(replace(one, name=f"d{one.name}", within=None) for one in inputs if one.differentiable)
     return Operator(
         name=name,
         inputs=inputs,

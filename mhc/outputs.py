@@ -12,8 +12,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mhc.notation import ROLES, DeclarationError
 from mhc.operator import Operator, Role, TensorSpec
+from mhc.recipe import Recipe
 from mhc.tensor_spec import FIXED
-from mhc.values import plain_values
+from mhc.values import plain_values, values_of
 
 _PRIMES = (5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
 _DTYPES = {
@@ -162,8 +163,8 @@ class _Shapes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _argument(spec: TensorSpec, sizes: Mapping[str, int]) -> Tensor:
     if spec.values is not None:
         return plain_values(spec, sizes)
-    ones = torch.ones(spec.shape(sizes), dtype=spec.dtype(torch.bfloat16))
-    return ones.requires_grad_(spec.differentiable)
+    ones = values_of(Recipe(kind="constant"), spec, sizes, spec.dtype(torch.bfloat16))
+    return ones.clone().requires_grad_(spec.differentiable)
 
 
 def _listed(sizes: Mapping[str, int]) -> str:

@@ -1,5 +1,6 @@
 """One tensor of an operator, by its name, shape in symbols and dtype, and the values that a case may give it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -75,6 +76,7 @@ class TensorSpec:
     Attributes:
         optional: a case may leave it out; then it is None.
         values: of an input of integers or booleans.
+        within: the least and the largest value of an input of floating-point numbers, either may be infinite; None for any.
         differentiable: an input has a gradient, an output an upstream gradient; never of integers or booleans.
     """
 
@@ -84,6 +86,7 @@ class TensorSpec:
     optional: bool = False
     values: Values | None = None
     differentiable: bool = True
+    within: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not self.floating:
@@ -98,10 +101,14 @@ class TensorSpec:
     def kinds(self) -> tuple[str, ...]:
         """Return the kinds that its recipe may have."""
         if self.values is None:
-            return RECIPE_KINDS
+            return tuple(kind for kind in RECIPE_KINDS if kind != "masked" or self.may_be(-math.inf))
         without = {"consecutive", "multiples"} if self.role is Role.BOOL else set()
         without |= {"sentinel"} if self.values.sentinel is None else set()
         return tuple(kind for kind in INTEGER_KINDS if kind not in without)
+
+    def may_be(self, value: float) -> bool:
+        """Return whether an element of floating-point numbers may have a value; NaN is possible always."""
+        return self.within is None or math.isnan(value) or self.within[0] <= value <= self.within[1]
 
     def recipe(self, seed: int = 0) -> Recipe:
         """Return a recipe of its usual kind."""

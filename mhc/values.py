@@ -27,7 +27,8 @@ def values_of(recipe: Recipe, spec: TensorSpec, sizes: Mapping[str, int], dtype:
 
     def fresh(rows: int) -> Tensor:
         if spec.values is None:
-            return _scaled(recipe, stream, rows, columns, dtype)
+            scaled = _base(recipe, stream, rows, columns).reshape(rows, columns) * recipe.scale
+            return _rounded(scaled, spec.within, dtype)
         shown = min(columns, recipe.period or columns)  # a longer row would have its runs where it is cut off
         return torch.from_numpy(_integers(recipe, stream, rows, shown, spec.values, spec.values.range(sizes))).to(dtype)
 
@@ -88,9 +89,22 @@ def _kept_rows(recipe: Recipe, stream: int, rows: int) -> np.ndarray | None:
     return np.unique(np.append(others[: max(0, recipe.rows - 2)], [0, rows - 1]).astype(np.int64))
 
 
-def _scaled(recipe: Recipe, stream: int, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
-    """Return so many rows of values, [rows, columns], rounded to `dtype`."""
-    return torch.from_numpy(_base(recipe, stream, rows, columns).reshape(rows, columns) * recipe.scale).to(dtype)
+def _rounded(values: np.ndarray, within: tuple[float, float] | None, dtype: torch.dtype) -> Tensor:
+    """Return values rounded to `dtype`; those outside of a range are reflected at its ends."""
+    if within is None:
+        return torch.from_numpy(values).to(dtype)
+    least, most = within
+    if math.isinf(most):
+        reflected = 2 * least - values
+    elif math.isinf(least):
+        reflected = 2 * most - values
+    else:
+        width = most - least
+        reflected = least + np.abs(np.mod(values - most, 2 * width) - width)
+    inside = np.where((values >= least) & (values <= most), values, reflected)
+    rounded = torch.from_numpy(inside).to(dtype)
+    beyond = (rounded.double() > most).to(dtype) - (rounded.double() < least).to(dtype)
+    return torch.where(beyond != 0, rounded.nextafter(-beyond * math.inf), rounded)
 
 
 def _base(recipe: Recipe, stream: int, rows: int, columns: int) -> np.ndarray:

@@ -111,7 +111,7 @@ def _mark(
     draw: st.DrawFn, tensors: dict[str, Recipe], floating: Sequence[TensorSpec], table: Operator, sizes: Mapping[str, int]
 ) -> None:
     """Give one tensor, or two, a special element, or one input runs of -infinity, as a mask that is added has them."""
-    inputs = [spec for spec in floating if spec not in table.upstream]
+    inputs = [spec for spec in floating if spec not in table.upstream and spec.may_be(-math.inf)]
     if inputs and draw(st.integers(0, 3)) == 3:
         spec = draw(st.sampled_from([one for one in inputs for _ in range(1 if one.differentiable else 3)]))
         tensors[spec.name] = replace(tensors[spec.name], kind=MASKED)
@@ -121,7 +121,7 @@ def _mark(
     if table.upstream and draw(st.integers(0, 2)) == 2:  # the backward has classes of its own
         chosen.append(draw(st.sampled_from(table.upstream)))
     for spec in chosen:
-        tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec.shape(sizes))))
+        tensors[spec.name] = replace(tensors[spec.name], literals=draw(special_values(spec, spec.shape(sizes))))
 
 
 def _sizes(

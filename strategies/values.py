@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from mhc.recipe import INTEGER_KINDS, RECIPE_KINDS, Index
 from mhc.strategies.choice import choice
+from mhc.tensor_spec import TensorSpec
 
 Literal = tuple[Index, float]
 
@@ -49,12 +50,12 @@ def exponents(draw: st.DrawFn) -> int:
 
 
 @st.composite
-def special_values(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[Literal, ...]:
-    """Draw one NaN, infinity or outlier at an index of `shape`; nothing for an empty tensor."""
+def special_values(draw: st.DrawFn, spec: TensorSpec, shape: tuple[int, ...]) -> tuple[Literal, ...]:
+    """Draw one NaN, infinity or outlier that `spec` may have at an index of `shape`; nothing for an empty tensor."""
     if 0 in shape:
         return ()
     index = tuple(draw(st.integers(0, size - 1)) for size in shape)
-    return ((index, draw(choice(SPECIAL))),)
+    return ((index, draw(choice(tuple(value for value in SPECIAL if spec.may_be(value))))),)
 
 
 @st.composite

@@ -1,5 +1,6 @@
-"""Integers, booleans, optional tensors and sizes that follow, in declared operators: values, checks, minimal cases."""
+"""Integers, booleans, ranges, optional tensors and sizes that follow, in declared operators."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,10 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.fuzz.minimise.search import search
 from mhc.notation import DeclarationError
-from mhc.operator import Role, Values
+from mhc.operator import Role, Values, register
+from mhc.operator_json import encode_operator, known_operator
 from mhc.oracles.verdict import Status
-from mhc.recipe import INTEGER_KINDS, Layout
+from mhc.recipe import INTEGER_KINDS, RECIPE_KINDS, Layout
 from mhc.strategies.regions import labels, regions
 from tests.support.declared import drawn, of
 
@@ -180,6 +182,51 @@ def test_an_integer_output_must_be_equal() -> None:
     assert [(one.oracle, one.subject, one.message) for one in failures] == [("bound", "y1", "y1[1] = 5, expected 4")]
 
 
+@operator(
+    p="[T, D] storage in 0..1", g="[T] float32 in -inf..0", s="[D] storage in 0.3..inf constant", T=(1, 99), tokens="T"
+)
+def declared_ranges(p: Tensor, g: Tensor, s: Tensor) -> Tensor:
+    """log(p + exp(g) / s), which has no value outside of the ranges."""
+    return (p.float() + g.exp().unsqueeze(-1) / s.float()).log().to(p.dtype)
+
+
+register(declared_ranges)
+
+
+@pytest.mark.parametrize("kind", RECIPE_KINDS)
+@pytest.mark.parametrize(("name", "least", "most"), [("p", 0.0, 1.0), ("g", -math.inf, 0.0), ("s", 0.3, math.inf)])
+def test_floating_point_numbers_lie_in_their_range(kind: str, name: str, least: float, most: float) -> None:
+    case = default_case(operator="declared_ranges", T=7, D=64, dtype="bfloat16")
+    spec = declared_ranges.argument_specs[name]
+    if kind not in spec.kinds:
+        assert (kind, name in "ps") == ("masked", True)
+        return
+    for scale in (1.0, 2.0**-20, 2.0**9):
+        tensor = materialise(with_tensor(case, name, kind=kind, seed=3, scale=scale)).tensors[name]
+        assert tensor is not None
+        assert least <= float(tensor.double().min()) <= float(tensor.double().max()) <= most
+        if kind == "normal" and scale >= 1:
+            assert tensor.unique().numel() > 5, "reflected, and not clamped"
+
+
+def test_a_range_holds_for_special_elements_and_is_part_of_a_case() -> None:
+    case = default_case(operator="declared_ranges", T=3, D=2)
+    with pytest.raises(CaseError, match=r"tensors.p.literals\[0\]: must be in 0.0..1.0, was inf"):
+        with_tensor(case, "p", literals=(((0, 0), math.inf),))
+    assert with_tensor(case, "g", literals=(((0,), -math.inf),)) != case
+    assert Case.from_json(case.json) == case
+    assert [one.within for one in declared_ranges.gradients] == [None, None]
+    assert {"within": (None, 0.0)}.items() <= encode_operator(declared_ranges)["inputs"][1].items()
+    assert known_operator(encode_operator(declared_ranges)) == "declared_ranges"
+
+
+def test_a_right_kernel_passes_on_values_in_their_ranges() -> None:
+    right = Implementation(name="ranges", operator=declared_ranges, function=declared_ranges.function)
+    judged = [one for case in drawn(declared_ranges, rounds=4) for one in check(right, case, "cpu", Level.DRAWN).verdicts]
+    assert not [one for one in judged if one.status is Status.FAIL]
+    assert sum(one.status is Status.PASS and one.subject == "y" for one in judged) > 40
+
+
 def plain(x: Tensor, i: Tensor) -> Tensor:
     return x[i] if i.dtype != torch.bool else x * i
 
@@ -188,7 +235,7 @@ def plain(x: Tensor, i: Tensor) -> Tensor:
     ("declared", "message"),
     [
         ({"i": "[T] int64"}, r'"\[T\] int64 in 0..V", which excludes V'),
-        ({"i": "[T] storage in 0..T"}, "only integers have a range"),
+        ({"i": "[T] storage in 0..T"}, "its range must be two numbers"),
         ({"i": "[T] int64 in 0..T permutation"}, "a permutation is of all indices of its last axis"),
         ({"i": "[T] int64 in 0..T", "D": "T**2"}, "operator other than"),
         ({"i": "[T] int64 in 0..f(T)"}, "only symbols, integers"),

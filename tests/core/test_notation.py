@@ -1,5 +1,6 @@
 """The notation of tensors, sizes and keywords of `@operator`: what each text gives, and what is refused."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,6 +32,9 @@ SPECS: Mapping[str, TensorSpec] = {
     "[T] int8 in -128..128": TensorSpec("a", ("T",), Role.INT8, values=Values("-128", "128")),
     "[T] uint8 in 0..V": TensorSpec("a", ("T",), Role.UINT8, values=Values("0", "V")),
     "[] int32 in 0..V": TensorSpec("a", (), INT32, values=Values("0", "V")),
+    "[T] float32 in -8..0": TensorSpec("a", ("T",), Role.ACCUMULATE, within=(-8.0, 0.0)),
+    "[T] storage in 0.5..inf constant": TensorSpec("a", ("T",), Role.STORAGE, differentiable=False, within=(0.5, math.inf)),
+    "[T] storage in -inf..1e-3 optional": TensorSpec("a", ("T",), Role.STORAGE, optional=True, within=(-math.inf, 1e-3)),
     "[T, D] int64 permutation": TensorSpec("a", ("T", "D"), INT64, values=Values("0", "D", None, "permutation")),
 }
 
@@ -42,7 +46,8 @@ def test_a_text_gives_its_tensor(text: str) -> None:
     assert found.differentiable == (SPECS[text].differentiable and found.floating)
 
 
-RANGE = "only integers have a range, a sentinel or an order"
+RANGE = "its range must be two numbers, the first less than the second"
+ORDER = "only integers have a sentinel or an order, and booleans have no range"
 PERMUTATION = "a permutation is of all indices of its last axis"
 EXCLUDES = "which excludes V"
 
@@ -52,10 +57,11 @@ EXCLUDES = "which excludes V"
     [
         *[(text, "must be declared as") for text in ("T", "[T", "[T] int4", "[T] storage optional constant", "", 3, None)],
         *[
-            (f"[T] {text}", RANGE)
-            for text in ("float32 in 0..V", "bool in 0..2", "bool or 1", "storage or 0", "bool sorted")
+            (f"[T] {text}", ORDER)
+            for text in ("bool in 0..2", "bool or 1", "storage or 0", "bool sorted", "storage in 0..1 sorted")
         ],
-        ("[T] float32 permutation", RANGE),
+        ("[T] float32 permutation", ORDER),
+        *[(f"[T] float32 in {text}", RANGE) for text in ("0..V", "1..0", "0..0", "nan..1", "0..T+1")],
         *[(text, PERMUTATION) for text in ("[T] int32 in 0..T permutation", "[T] int32 or 0 permutation")],
         ("[] int64 permutation", PERMUTATION),
         *[(text, EXCLUDES) for text in ("[T] int32", "[T] int64 sorted", "[T] int32 or -1", "[] int32 in 0..V sorted")],

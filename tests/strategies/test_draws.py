@@ -26,6 +26,7 @@ from mhc.strategies.regions import regions
 from mhc.strategies.rounds import ROUND, quiet
 from mhc.strategies.schedules import schedules, tiles
 from mhc.strategies.values import one_hot, special_values
+from mhc.tensor_spec import TensorSpec
 
 TABLE = OPERATORS["mhc_pre"]
 NAMES = [spec.name for spec in TABLE.drawn]
@@ -279,15 +280,22 @@ def test_layouts_of_one_tensor_or_all() -> None:
     assert {one["x"].layout.pad for one in found} == {one["x"].layout.offset for one in found} == {0, 1, 3, 8}
 
 
+X = TensorSpec("x", ("T", "D"))
+
+
 def test_special_elements_are_anywhere_in_a_tensor() -> None:
-    found = drawn(special_values((2, 3)), 300)
+    found = drawn(special_values(X, (2, 3)), 300)
     assert {len(one) for one in found} == {1}
     assert {index for ((index, _),) in found} == {(i, j) for i in range(2) for j in range(3)}
     assert {str(value) for ((_, value),) in found} == {str(one) for one in values.SPECIAL}
     hot = drawn(one_hot((2, 3)), 100)
     assert {index for ((index, _),) in hot} == {(i, j) for i in range(2) for j in range(3)} - {(0, 0)}  # the simplest
     assert {value for ((_, value),) in hot} == {1.0}
-    for empty in (special_values((2, 0)), one_hot((0,))):
+    decays = drawn(special_values(replace(X, within=(-8.0, 0.0)), (2, 3)), 60)
+    assert {str(value) for ((_, value),) in decays} == {"nan"}
+    positive = drawn(special_values(replace(X, within=(0.0, math.inf)), (2, 3)), 200)
+    assert {str(value) for ((_, value),) in positive} == {"nan", "inf", "10000.0", "65504.0", "1e-40", "3e+38"}
+    for empty in (special_values(X, (2, 0)), one_hot((0,))):
         assert hypothesis.find(empty, lambda _: True, settings=quiet(ROUND)) == ()
 
 

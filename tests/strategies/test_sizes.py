@@ -14,6 +14,7 @@ from mhc.strategies import reach, shapes, values
 from mhc.strategies.reach import log_uniform, model_sizes, rounded_sizes, stretched_sizes
 from mhc.strategies.rounds import quiet
 from mhc.strategies.shapes import Limit, plain_shapes, present_axes, usual_sizes
+from mhc.tensor_spec import TensorSpec
 
 
 @operator(x="[T, D]", w="[H]", H="2*D", T=(0, 1000), D=(3, 70), tokens="T", production={"D": (64, 16, 5)})
@@ -237,6 +238,6 @@ def test_a_size_is_log_uniform_or_near_a_power_of_two_or_a_multiple(
 
 
 def test_a_tensor_without_elements_has_no_literal() -> None:
-    found = hypothesis.find(values.special_values((3, 0)), lambda _: True, settings=quiet(1))
+    found = hypothesis.find(values.special_values(TensorSpec("x", ("T", "D")), (3, 0)), lambda _: True, settings=quiet(1))
     assert found == hypothesis.find(values.one_hot((0,)), lambda _: True, settings=quiet(1)) == ()
     assert hypothesis.find(values.one_hot(()), lambda _: True, settings=quiet(1)) == (((), 1.0),)

@@ -232,9 +232,10 @@ def _shape(case: Case, name: str) -> tuple[int, ...]:
 
 def _possible(case: Case, name: str, values: Iterable[float]) -> list[float]:
     """Return those of the values that an element of the tensor may have."""
-    held = _spec(case, name).values
+    spec = _spec(case, name)
+    held = spec.values
     if held is None:
-        return list(values)
+        return [value for value in values if spec.may_be(value)]
     inside = held.range(case.sizes)
     return [] if held.order else [value for value in values if value in inside]
 
