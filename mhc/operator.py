@@ -177,6 +177,12 @@ class Operator:
     intermediates: Callable[[], tuple[tuple[str, ...], ...]] = tuple
     described: bool = False
 
+    def __call__(self, *tensors: Tensor | None, **scalars: float) -> Any:
+        """Return what the function returns of which the operator was declared, so that its file can still call it."""
+        if self.function is None:
+            raise TypeError(f"operator {self.name} was not declared by a function, or its file has not been imported")
+        return self.function(*tensors, **scalars)
+
     @property
     def description(self) -> tuple[object, ...]:
         """Return the part of a declared operator that a case's JSON holds (`mhc.operator_json`)."""

@@ -65,6 +65,13 @@ def test_the_notation_gives_the_record_of_the_operator() -> None:
     assert declared_norm.scalar_choices == {"eps": (1e-6, 1e-5, 0.0)}
 
 
+def test_a_declared_operator_is_still_the_function() -> None:
+    x, weight = torch.randn(3, 8), torch.ones(8)
+    assert torch.allclose(declared_norm(x, weight, eps=0.0), by_division(x, weight, eps=0.0))
+    with pytest.raises(TypeError, match="operator mhc_pre was not declared by a function"):
+        OPERATORS["mhc_pre"](x)
+
+
 def test_an_output_in_float32_and_several_outputs_are_seen() -> None:
     @operator(a="[T, V]")
     def two(a: Tensor) -> tuple[Tensor, Tensor]:
