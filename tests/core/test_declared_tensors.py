@@ -206,7 +206,7 @@ def test_floating_point_numbers_lie_in_their_range(kind: str, name: str, least: 
         assert tensor is not None
         assert least <= float(tensor.double().min()) <= float(tensor.double().max()) <= most
         if kind == "normal" and scale >= 1:
-            assert tensor.unique().numel() > 5, "reflected, and not clamped"
+            assert len({*tensor.flatten().tolist()}) > 5, "reflected, and not clamped"
 
 
 def test_a_range_holds_for_special_elements_and_is_part_of_a_case() -> None:
