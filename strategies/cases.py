@@ -98,6 +98,10 @@ def _case(
     floating = [spec for spec in present if spec.floating]
     if special and floating and draw(st.integers(0, 3)) == 3:
         _mark(draw, tensors, floating, table, sizes)
+    for spec in present:
+        # a mask that is added to scores has no gradient
+        if special and not spec.differentiable and MASKED in spec.kinds and draw(st.integers(0, 9)) == 9:
+            tensors[spec.name] = replace(tensors[spec.name], kind=MASKED)
     scalars = {**{name: draw(choice(table.scalar_choices[name])) for name in table.scalars}, **regime_scalars}
     if like is None:
         drawn = {name: draw(schedules(spaces[name])) for name in sorted(spaces)}
@@ -113,7 +117,7 @@ def _mark(
     """Give one tensor, or two, a special element, or one input runs of -infinity, as a mask that is added has them."""
     inputs = [spec for spec in floating if spec not in table.upstream and spec.may_be(-math.inf)]
     if inputs and draw(st.integers(0, 3)) == 3:
-        spec = draw(st.sampled_from([one for one in inputs for _ in range(1 if one.differentiable else 3)]))
+        spec = draw(st.sampled_from(inputs))
         tensors[spec.name] = replace(tensors[spec.name], kind=MASKED)
         return
     # x most often, and tensors of run time more often than parameters
@@ -162,7 +166,7 @@ def _values(
     tensors = {}
     for at, spec in enumerate(present):
         scale = usual.get(spec.name, 0) + (exponent if spec.name in rescaled else 0)
-        kinds = KINDS if spec.floating else tuple(kind for kind in WHOLE_KINDS if kind in spec.kinds)
+        kinds = tuple(kind for kind in (KINDS if spec.floating else WHOLE_KINDS) if kind in spec.kinds)
         tensors[spec.name] = Recipe(kind=draw(choice(kinds)), scale=2.0**scale if spec.floating else 1.0, seed=first + at)
     named = draw(choice((*(None,) * (2 * len(table.regimes) + 1), *table.regimes)))
     regime = Regime(tensors={}) if named is None else table.regimes[named]
