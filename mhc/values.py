@@ -13,6 +13,7 @@ from mhc.recipe import Recipe
 
 _SCALE_STREAM = 1 << 32
 _ROW_STREAM = 1 << 33
+_WHOLE_STREAM = 1 << 34
 _SCALE_RANGE = 12
 _WITH_SENTINEL = frozenset({"row_constant", "multiples", "repeated", "ends", "uniform"})  # in one element of eight
 
@@ -56,6 +57,11 @@ def _raw(seed: int, stream: int, count: int) -> np.ndarray:
     """Return `count` unsigned 64-bit integers of the random stream (seed, stream)."""
     generator = np.random.Philox(key=np.array([seed, stream], dtype=np.uint64))
     return np.asarray(generator.random_raw(count), dtype=np.uint64)
+
+
+def _number(recipe: Recipe, stream: int, below: int) -> int:
+    """Return a random number of the tensor as a whole: the low bits of drawn seeds are not equally frequent."""
+    return int(_raw(recipe.seed, stream | _WHOLE_STREAM, 1)[0] % np.uint64(below))
 
 
 def _normal(seed: int, stream: int, count: int) -> np.ndarray:
@@ -136,10 +142,10 @@ def _base(recipe: Recipe, stream: int, rows: int, columns: int) -> np.ndarray:
             kept = _one_in(2, seed, stream, rows)[:, None]
             return np.asarray(_normal(seed, stream, count).reshape(rows, columns) * kept)
         case "offset":
-            return np.asarray(1.0 + np.ldexp(_normal(seed, stream, count), -3 - seed % 8))
+            return np.asarray(1.0 + np.ldexp(_normal(seed, stream, count), -3 - _number(recipe, stream, 8)))
         case "masked":
             values = _normal(seed, stream, count).reshape(rows, columns)
-            return np.where(_runs(recipe, stream, rows, columns, columns - 1, last=seed % 2 == 1), -np.inf, values)
+            return np.where(_runs(recipe, stream, rows, columns, columns - 1, last=_number(recipe, stream, 2) == 1), -np.inf, values)
         case unknown:
             raise ValueError(f"recipe kind {unknown!r} has no rule here, though RECIPE_KINDS lists it")
 
@@ -203,10 +209,10 @@ def _unordered(recipe: Recipe, stream: int, rows: int, columns: int, inside: ran
             of_block = uniform(count + 1)
             if sentinel is not None:
                 of_block = np.where(_one_in(3, seed, stream, count + 1) == 1, sentinel, of_block)
-            return np.asarray(of_block[_blocks(recipe, stream, count, 8 << seed % 6)])
+            return np.asarray(of_block[_blocks(recipe, stream, count, 8 << _number(recipe, stream, 6))])
         case "multiples":
             found = uniform(count)
-            return np.asarray(np.maximum(found - found % (8 << seed % 5), inside.start))
+            return np.asarray(np.maximum(found - found % (8 << _number(recipe, stream, 5)), inside.start))
         case "repeated":
             return np.asarray(uniform(count + 1)[_blocks(recipe, stream, count, 4)])
         case "ends":
