@@ -145,7 +145,8 @@ def _base(recipe: Recipe, stream: int, rows: int, columns: int) -> np.ndarray:
             return np.asarray(1.0 + np.ldexp(_normal(seed, stream, count), -3 - _number(recipe, stream, 8)))
         case "masked":
             values = _normal(seed, stream, count).reshape(rows, columns)
-            return np.where(_runs(recipe, stream, rows, columns, columns - 1, last=_number(recipe, stream, 2) == 1), -np.inf, values)
+            masked = _runs(recipe, stream, rows, columns, columns - 1, last=_number(recipe, stream, 2) == 1)
+            return np.where(masked, -np.inf, values)
         case unknown:
             raise ValueError(f"recipe kind {unknown!r} has no rule here, though RECIPE_KINDS lists it")
 
