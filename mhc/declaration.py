@@ -15,6 +15,7 @@ first; a string gives the size of a symbol that follows from others, as in H="Hk
 import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -160,6 +161,30 @@ class InTuple:
 
 
 @dataclass(frozen=True)
+class Inference(InTuple):
+    """The forward of a function that autograd can differentiate, as it is used without a backward: under `no_grad`."""
+
+    def __call__(self, *tensors: Tensor | None, **scalars: Any) -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            return super().__call__(*tensors, **scalars)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Autograd:
+    """How a run uses autograd; by default all gradients are computed once.
+
+    Attributes:
+        constant: the inputs that require no gradient.
+        unused: an output without an upstream gradient.
+        retained: the backward runs twice, with `retain_graph=True`, and the second gradients are returned.
+    """
+
+    constant: frozenset[str] = frozenset()
+    unused: str = ""
+    retained: bool = False
+
+
+@dataclass(frozen=True)
 class Backward:
     """The backward that autograd derives, with the arguments and results that `Operator` gives it.
 
@@ -175,22 +200,45 @@ class Backward:
     def __call__(self, *tensors: Tensor | None, **scalars: Any) -> tuple[Tensor | None, ...]:
         if not any(spec.differentiable for spec in self.inputs) or not any(spec.differentiable for spec in self.outputs):
             return ()
+        return self.train(Autograd(), *tensors, **scalars)[len(self.outputs) :]
+
+    def train(self, use: Autograd, *tensors: Tensor | None, **scalars: Any) -> tuple[Tensor | None, ...]:
+        """Return the outputs of a run whose inputs require gradients, and then the gradients.
+
+        The gradient of an input that requires none is None.
+        """
         required = [spec.name for spec in self.inputs if not spec.optional]
         last = [spec.name for spec in self.inputs if spec.optional]
         end = len(required) + sum(spec.differentiable for spec in self.outputs)
         given = dict(zip((*required, *last), (*tensors[: len(required)], *tensors[end:]), strict=True))
-        wanted = [spec.name for spec in self.inputs if spec.differentiable and given[spec.name] is not None]
+        differentiable = [spec.name for spec in self.inputs if spec.differentiable and given[spec.name] is not None]
+        wanted = [name for name in differentiable if name not in use.constant]
         leaves = {name: one.detach().requires_grad_(name in wanted) for name, one in given.items() if one is not None}
         given.update(leaves)
-        with torch.enable_grad():
+        # where the mode is right it is not set: a function that leaves it changed is to be noticed
+        with nullcontext() if torch.is_grad_enabled() else torch.enable_grad():
             for name in self.mutates:  # autograd forbids to write into a leaf
                 given[name] = leaves[name].clone() if name in leaves else None
             results = _tuple(self.function(*(given[spec.name] for spec in self.inputs), **scalars))
-        judged = [one for one, spec in zip(results, self.outputs, strict=True) if spec.differentiable]
-        upstream = tensors[len(required) : end]
-        found = torch.autograd.grad(judged, [leaves[name] for name in wanted], upstream, allow_unused=True)
-        gradients = dict(zip(wanted, found, strict=True))
-        return tuple(gradients.get(spec.name) for spec in self.inputs if spec.differentiable)
+        ends = [(spec.name, one) for spec, one in zip(self.outputs, results, strict=True) if spec.differentiable]
+        used = [
+            (one, upstream)
+            for (name, one), upstream in zip(ends, tensors[len(required) : end], strict=True)
+            # an output may depend on the constant inputs alone
+            if name != use.unused and (one.requires_grad or not use.constant)
+        ]
+        gradients: dict[str, Tensor | None] = {}
+        for keep in (True, False) if use.retained else (False,):
+            if used:
+                found = torch.autograd.grad(
+                    [one for one, _ in used],
+                    [leaves[name] for name in wanted],
+                    [upstream for _, upstream in used],
+                    retain_graph=keep,
+                    allow_unused=True,
+                )
+                gradients = dict(zip(wanted, found, strict=True))
+        return (*results, *(gradients.get(spec.name) for spec in self.inputs if spec.differentiable))
 
 
 def _tuple(value: Any) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from mhc.case import Case, Schedule, ScheduleValue
-from mhc.declaration import Backward, InTuple
+from mhc.declaration import Backward, Inference, InTuple
 from mhc.declared import OPERATIONS, Declared
 from mhc.operator import DEFAULT, OPERATORS, STAGES, STORAGE_DTYPES, Operator, register
 
@@ -78,8 +78,9 @@ class Implementation:
             with which it may share memory. Undeclared sharing is a failure.
         compiles: returns the number of programs compiled so far in this process, for reports; None where not counted.
         operator: the operator that it computes, or its name.
-        function: in place of forward and backward, a function that autograd can differentiate. Its gradients may share
-            memory with upstream gradients and with one another, as autograd's do.
+        function: in place of forward and backward, a function that autograd can differentiate. The forward is judged under
+            `torch.no_grad()`, and runs whose inputs require gradients are judged too. Gradients may share memory with
+            upstream gradients and with one another, as autograd's do.
         origin: where it was loaded from; error messages begin with it.
 
     Raises:
@@ -109,8 +110,9 @@ class Implementation:
         if self.function is not None:
             given = self.forward is not None or self.backward is not None
             self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
-            object.__setattr__(self, "forward", InTuple(self.function))
-            if self.table.gradients:
+            differentiable = bool(self.table.gradients)
+            object.__setattr__(self, "forward", (Inference if differentiable else InTuple)(self.function))
+            if differentiable:
                 table = self.table
                 backward = Backward(self.function, table.inputs, table.outputs, table.mutates)
                 object.__setattr__(self, "backward", backward)
@@ -159,6 +161,11 @@ class Implementation:
     def table(self) -> Operator:
         """Return the record of its operator."""
         return self.operator if isinstance(self.operator, Operator) else OPERATORS[self.operator]
+
+    @property
+    def by_autograd(self) -> bool:
+        """Return whether its backward is the one that autograd derives from its function."""
+        return isinstance(self.backward, Backward)
 
     @property
     def declared(self) -> Declared:

@@ -90,6 +90,28 @@ def test_numbers_and_paths_in_what_is_raised_may_differ(tmp_path: Path) -> None:
     assert run(repro(tmp_path, changed)).said.startswith("OTHER: ValueError: no time")
 
 
+WITHOUT_GRADIENTS = """
+import torch
+from mhc import Implementation
+
+def inferring(a, b):
+    return torch.nn.functional.silu(a) * (b if torch.is_grad_enabled() else 2 * b)
+
+IMPL = Implementation(name="inferring", operator="swiglu", function=inferring)
+"""
+
+
+def test_a_forward_is_exported_under_no_grad_as_it_is_judged(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(WITHOUT_GRADIENTS)
+    case = default_case(operator="swiglu", dtype="float32", D=2)
+    found = finding(f"{tmp_path / 'kernel.py'}:IMPL", "y", case=case)
+    found = replace(found, fingerprint=replace(found.fingerprint, operator="swiglu"))
+    text = make(found, "torch", "cpu", "host").text
+    assert "returned = torch.no_grad()(inferring)(" in text
+    assert run(repro(tmp_path, text)).reproduced
+    assert run(repro(tmp_path, text.replace("torch.no_grad()(inferring)", "inferring"))).healed
+
+
 def test_a_wrong_class_must_be_the_one_that_was_found(tmp_path: Path) -> None:
     lines = ["import math, os, sys", OTHER, "expected, actual = 1.0, ACTUAL", *by_class("x[0]", math.nan)]
     text = "\n".join([*lines, 'print("REPRODUCED" if wrong else "NOT REPRODUCED")', "sys.exit(wrong)"])

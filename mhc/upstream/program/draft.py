@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mhc.declaration import Backward, InTuple
+from mhc.declaration import Backward, Inference, InTuple
 from mhc.memory import NAN_FILL
 from mhc.operator import Operator
 from mhc.oracles import determinism, nonfinite
@@ -71,10 +71,11 @@ def host_code_of(recording: Recording, to: str) -> tuple[Script, str]:
     if isinstance(function, Backward):
         texts["backward"] = _differentiated(kernel, table, recording.given, options)
         kernel, options = "backward", []
+    call = f"torch.no_grad()({kernel})" if isinstance(function, Inference) else kernel
     called = Call(
         kernel=kernel,
         arguments={one: one if recording.given[one] is not None else "None" for one in arguments},
-        head=kernel if ends else f"returned = {kernel}",
+        head=call if ends else f"returned = {call}",
         options=options,
     )
     result = "" if ends else "returned"
