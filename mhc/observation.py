@@ -9,20 +9,22 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from mhc.case import Case
+from mhc.declaration import Autograd, Backward
 from mhc.environment import Environment, environment
 from mhc.global_state import Change, unchanged
 from mhc.implementation import Implementation, Refused, text_of
 from mhc.inputs import Inputs
 from mhc.memory import NAN_FILL, Allocations, poisoned
-from mhc.operator import STAGES, STORAGE_DTYPES, TensorSpec
+from mhc.operator import STAGES, STORAGE_DTYPES, TRAINING, TensorSpec
 from mhc.overlap import shared
-from mhc.placement import Placed, fetch, place
+from mhc.placement import Placed, fetch, place, rewrite
 from mhc.precision import float32_matmuls
 from mhc.stream_order import Stream, call_late
 from mhc.triton_interpreter import prepared
@@ -90,6 +92,8 @@ def observe(
     stages: Sequence[str] = STAGES,
     fill: int = NAN_FILL,
     stream: Stream | None = None,
+    autograd: Autograd | None = None,
+    before: Mapping[str, Tensor] | None = None,
 ) -> Observation:
     """Run forward and backward of `implementation` on device copies of `inputs`, and return the observation.
 
@@ -103,10 +107,14 @@ def observe(
         stages: the stages to run, if the implementation has them.
         fill: the byte that fills uninitialised allocations.
         stream: the current stream of the run, on which the inputs are written late; None for a plain run.
+        autograd: in place of the stages, run forward and backward together, as it says; the implementation is one whose
+            backward is autograd's.
+        before: other allocations of `inputs` and `saved` by name, on the host. Each stage is called twice with the same
+            tensors: they hold these values in the first call, and are rewritten in place. None for one call.
     """
     case, table = inputs.case, inputs.case.table
     record = _StageRecord()
-    results: dict[str, Mapping[str, Tensor | None]] = {}
+    results: dict[str, Tensor | None] = {}
     refused = failure = None
     placed = place(inputs, saved)
     given = placed.tensors
@@ -116,12 +124,18 @@ def observe(
     try:
         refused = implementation.refusal(case, inputs.device.type)
         with poisoned(fill) as allocations:
-            for stage in implementation.stages(stages) if refused is None else ():
+            wanted = implementation.stages(stages) if autograd is None else [TRAINING]
+            for stage in wanted if refused is None else ():
                 names, specs = table.interface(stage)
                 # what the forward may have written, the backward gets anew
-                anew = place(inputs, saved).tensors if table.mutates and results else given
-                arguments = [anew[one] if one in table.mutates else given[one] for one in names]
-                results[stage] = _run(implementation, stage, arguments, specs, inputs, stream, record)
+                anew = place(inputs, saved) if table.mutates and results else placed
+                where = {one: anew if one in table.mutates else placed for one in names}
+                arguments = [where[one].tensors[one] for one in names]
+                function = _function(implementation, stage, autograd)
+                if before is not None:
+                    memory = {one: where[one].memory[one] for one in names if one in before}
+                    function = partial(_call_again, function, memory, before, {**inputs.storages, **saved})
+                results.update(_run(implementation, stage, function, arguments, specs, inputs, stream, record))
     except Refused as refusal:
         # only a pinned schedule may be refused this late: compilation may show that it is too large for the device
         if implementation.name in case.schedules:
@@ -134,8 +148,10 @@ def observe(
         if inputs.device.type == "cuda" and _taken_by_others(error):
             raise DeviceFull(f"other processes have the GPU's memory: {text_of(error)}") from error
         failure = _failure(stage, error)
-    outputs, gradients = (results.get(one, {}) for one in STAGES)
-    returned = {name: value for name, value in {**outputs, **gradients}.items() if value is not None}
+    outputs, gradients = (
+        {one.name: results[one.name] for one in specs if one.name in results} for specs in (table.outputs, table.gradients)
+    )
+    returned = {name: value for name, value in results.items() if value is not None}
     try:
         copied = _HostCopies() if stage == "supports" else _fetch_all(returned, placed, allocations, record.early)
     except Exception as error:  # the device is lost, or a tensor raises; an earlier exception is more precise
@@ -271,9 +287,33 @@ def _one_process(where: str) -> Iterator[None]:
         raise ContractError(f"{where} forked, and returned in the child as well")
 
 
+def _function(implementation: Implementation, stage: str, autograd: Autograd | None) -> Callable[..., Any]:
+    if autograd is None:
+        function: Callable[..., Any] = getattr(implementation, stage)
+        return function
+    assert isinstance(implementation.backward, Backward)
+    return partial(implementation.backward.train, autograd)
+
+
+def _call_again(
+    function: Callable[..., Any],
+    memory: Mapping[str, Tensor],
+    before: Mapping[str, Tensor],
+    values: Mapping[str, Tensor],
+    *arguments: Tensor | None,
+    **keywords: Any,
+) -> Any:
+    """Return the results of a call with `values` in the arguments' memory, after one with `before` in it."""
+    rewrite(memory, before)
+    function(*arguments, **keywords)
+    rewrite(memory, values)
+    return function(*arguments, **keywords)
+
+
 def _run(
     implementation: Implementation,
     stage: str,
+    function: Callable[..., Any],
     arguments: Sequence[Tensor | None],
     specs: Sequence[TensorSpec],
     inputs: Inputs,
@@ -281,7 +321,6 @@ def _run(
     record: _StageRecord,
 ) -> Mapping[str, Tensor | None]:
     keywords = implementation.keywords(inputs.case.scalars, inputs.case.schedules.get(implementation.name))
-    function: Callable[..., Any] = getattr(implementation, stage)
     early: Sequence[Tensor | None] = ()
     changes: list[Change] = []
     try:
@@ -320,7 +359,7 @@ def check_returned(
     case = inputs.case
     for spec, value in zip(specs, returned, strict=True):
         if value is None:
-            if stage == "forward" and spec.name not in case.table.optional_outputs:
+            if stage != STAGES[1] and spec in case.table.outputs and spec.name not in case.table.optional_outputs:
                 raise ContractError(f"{where} returned None for {spec.name}, which every implementation must return")
             continue
         shape, dtype = spec.shape(case.sizes), spec.dtype(STORAGE_DTYPES[case.dtype])

@@ -25,6 +25,7 @@ __all__ = [
     "OPERATORS",
     "STAGES",
     "STORAGE_DTYPES",
+    "TRAINING",
     "UNLIMITED",
     "Axis",
     "Draw",
@@ -44,6 +45,8 @@ T = TypeVar("T")
 DEFAULT = "mhc_pre"
 """The operator where none is named."""
 STAGES = ("forward", "backward")
+TRAINING = "training"
+"""Forward and backward in one run, with the arguments of the backward and the results of both."""
 UNLIMITED = 2**63 - 1
 """The largest size of a tensor."""
 
@@ -201,8 +204,9 @@ class Operator:
 
     def interface(self, stage: str) -> tuple[tuple[str, ...], tuple[TensorSpec, ...]]:
         """Return the names of a stage's arguments and the specs of its results, both in order."""
-        forward = stage == STAGES[0]
-        return (self.forward_arguments, self.outputs) if forward else (self.backward_arguments, self.gradients)
+        if stage == STAGES[0]:
+            return self.forward_arguments, self.outputs
+        return self.backward_arguments, (*self.outputs, *self.gradients) if stage == TRAINING else self.gradients
 
     @functools.cached_property
     def argument_specs(self) -> Mapping[str, TensorSpec]:

@@ -41,6 +41,12 @@ def place(inputs: Inputs, saved: Mapping[str, Tensor]) -> Placed:
     return Placed(tensors={**tensors, **{name: memory[name] for name in saved}}, memory=memory)
 
 
+def rewrite(memory: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Copy values into allocations on a device, in place; there are values for each, in its shape."""
+    for name, allocation in memory.items():
+        allocation.copy_(values[name])
+
+
 def fetch(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return copies on the host in new memory, also of tensors that are on the host.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from mhc.case import Case
+from mhc.declaration import Autograd
 from mhc.declared import AS_REFERENCE, Declared
 from mhc.dense import bits
 from mhc.inputs import Inputs
@@ -24,6 +25,7 @@ class Trial:
 
     Attributes:
         declared: by the implementation; gates that derive their own tolerances need it.
+        by_autograd: the implementation's backward is autograd's.
     """
 
     inputs: Inputs
@@ -31,6 +33,7 @@ class Trial:
     allowed: Tolerances
     observation: Observation
     declared: Declared = AS_REFERENCE
+    by_autograd: bool = False
 
     @property
     def case(self) -> Case:
@@ -45,6 +48,8 @@ class Run:
         saved: the values that the backward receives for the forward's saved tensors.
         fill: the byte that fills uninitialised memory.
         late: the inputs are written late on the current stream (`mhc.stream_order`).
+        autograd: forward and backward run together and use autograd so, in place of the stages.
+        before: allocations by name, whose values the same tensors have in a call before this one.
     """
 
     label: str
@@ -53,6 +58,8 @@ class Run:
     stages: Sequence[str] = STAGES
     fill: int = NAN_FILL
     late: bool = False
+    autograd: Autograd | None = None
+    before: Mapping[str, Tensor] | None = None
 
 
 LARGE = 1024

@@ -128,6 +128,7 @@ def _check(
         allowed=allowed,
         observation=observation,
         declared=implementation.declared,
+        by_autograd=implementation.by_autograd,
     )
     if depth is not Level.PLAIN and observation.failure is None and not wrong:
         gates = [gate for gate in GATES if depth is not Level.DRAWN or gate.drawn(case)]
@@ -175,7 +176,16 @@ def further(
 def rerun(implementation: Implementation, run: Run) -> Observation:
     """Make one of the further runs of a gate."""
     stream = new_stream(run.inputs.device) if run.late else None
-    return observe(implementation, run.inputs, run.saved, stages=run.stages, fill=run.fill, stream=stream)
+    return observe(
+        implementation,
+        run.inputs,
+        run.saved,
+        stages=run.stages,
+        fill=run.fill,
+        stream=stream,
+        autograd=run.autograd,
+        before=run.before,
+    )
 
 
 def _failing(observation: Observation) -> list[Verdict]:
@@ -193,5 +203,5 @@ def _unfit(gate: Gate, run: Run, observation: Observation, fresh: bool) -> list[
         return [not_applicable(gate.name, run.label, f"refused: {observation.refused}")]
     wrong = [one for one in _failing(observation) if one.oracle not in SIDE_EFFECT_GATES]
     if wrong and fresh:
-        return wrong
+        return [replace(one, message=f"{one.message} (run: {run.label})") for one in wrong]
     return [not_applicable(gate.name, run.label, "its run failed")] if observation.failure is not None else []
