@@ -1,6 +1,18 @@
 """The gates that may need further runs, cheapest first."""
 
-from mhc.oracles import algebra, determinism, exact, gradient, isolation, memory, ordering, precision, presence, sequence
+from mhc.oracles import (
+    algebra,
+    determinism,
+    exact,
+    gradient,
+    isolation,
+    memory,
+    ordering,
+    precision,
+    presence,
+    sequence,
+    training,
+)
 from mhc.oracles.trial import Gate
 
 GATES: tuple[Gate, ...] = (
@@ -13,5 +25,6 @@ GATES: tuple[Gate, ...] = (
     exact.GATE,
     precision.GATE,
     *algebra.GATES,
-    sequence.GATE,
+    *training.GATES,
+    *sequence.GATES,
 )

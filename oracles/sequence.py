@@ -1,14 +1,18 @@
-"""The sequence gate: checks that a case with other sizes is right after this one, and this one again after it.
+"""The sequence gate: checks that what a kernel keeps from call to call makes no later result wrong.
 
-A kernel may keep something from call to call: a program that was compiled for the first shape, a buffer of an earlier size.
-If what it keeps is found by too few of the sizes, the first shape of a process is right and the next one wrong. One check of
-one case shows it, so that a fresh process reproduces it.
+A kernel may keep a program that was compiled for the first shape, or a buffer of an earlier size. If it finds what it keeps
+by too few of the sizes, the first shape of a process is right and the next one wrong. Or it keeps something computed from a
+tensor and finds it by the tensor's address or object, which stay the same when the tensor is rewritten in place. One check
+of one case shows either, so that a fresh process reproduces it.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+import torch
+
 from mhc.case import Case, default_case
+from mhc.dense import bits
 from mhc.inputs import materialise
 from mhc.observation import Observation
 from mhc.oracles.judge import agree
@@ -18,7 +22,7 @@ from mhc.oracles.verdict import Verdict, not_applicable
 from mhc.reference import reference
 
 NAME = "sequence"
-OTHER, AGAIN = "other sizes", "again after other sizes"
+OTHER, AGAIN, REWRITTEN = "other sizes", "again after other sizes", "rewritten inputs"
 
 
 def plan(trial: Trial) -> Plan | list[Verdict]:
@@ -63,4 +67,23 @@ def other_sizes(case: Case) -> Case:
     return replace(plain, schedules=case.schedules)
 
 
-GATE = Gate(name=NAME, plan=plan, every=64)
+def rewritten(trial: Trial) -> Plan | list[Verdict]:
+    """Plan a run whose tensors had the values of other seeds in a call before."""
+    case = trial.case
+    seeds = {name: replace(one, seed=(one.seed + 1) % 2**64) for name, one in case.tensors.items()}
+    inputs = materialise(replace(case, tensors=seeds), trial.inputs.device)
+    if all(torch.equal(bits(one), bits(trial.inputs.storages[name])) for name, one in inputs.storages.items()):
+        return [not_applicable(NAME, "case", "its values do not depend on a seed")]
+    before = {**inputs.storages, **(reference(inputs).saved if case.table.saved else {})}
+    run = Run(label=REWRITTEN, inputs=trial.inputs, saved=trial.reference.saved, before=before)
+
+    def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
+        return agree(NAME, "stale inputs", observed[REWRITTEN], trial.allowed)
+
+    return Plan(runs=[run], judge=judge)
+
+
+GATES = (
+    Gate(name=NAME, variant=REWRITTEN, plan=rewritten, every=32),
+    Gate(name=NAME, plan=plan, every=64),  # last: what another size leaves behind changes all later runs
+)

@@ -18,7 +18,7 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.operators.mhc_pre.torch.implementations import GOLDEN, MANUAL
 from mhc.oracles.verdict import Verdict
-from mhc.placement import fetch, place
+from mhc.placement import fetch, place, rewrite
 from tests.support.far_device import DEVICE, Watch
 from tests.support.helpers import scaled_case, symptoms, with_layout
 
@@ -35,6 +35,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
     monkeypatch.setattr("mhc.implementation.DEVICES", ("cpu", DEVICE.type))
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # it knows no such device
     monkeypatch.setattr(mhc.observation, "place", watching.during("place", place))
+    monkeypatch.setattr(mhc.observation, "rewrite", watching.during("rewrite", rewrite))
     for module in (mhc.observation, mhc.oracles.memory):
         monkeypatch.setattr(module, "fetch", watching.during("fetch", fetch))
     with watching:
@@ -61,8 +62,9 @@ def told(verdicts: list[Verdict]) -> list[tuple[str, ...]]:
 @pytest.mark.parametrize("implementation", [GOLDEN, MANUAL], ids=lambda one: one.name)
 def test_every_gate_judges_on_the_host(implementation: Implementation, name: str, watch: Watch) -> None:
     verdicts = check(far(implementation, watch), CASES[name], str(DEVICE), Level.FULL).verdicts
-    assert {where for where, _ in watch.asked} == {"place", "run", "fetch"}
+    assert {where for where, _ in watch.asked} == {"place", "rewrite", "run", "fetch"}
     assert {what for where, what in watch.asked if where == "place"} == {"_to_copy"}
+    assert {what for where, what in watch.asked if where == "rewrite"} == {"copy_"}
     assert {what for where, what in watch.asked if where == "fetch"} == {"wait"}
     assert watch.entered["fetch"] == watch.entered["place"] + 1  # once a run, and once to see what later runs changed
     assert told(verdicts) == told(check(implementation, CASES[name], "cpu", Level.FULL).verdicts)

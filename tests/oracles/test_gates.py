@@ -24,6 +24,11 @@ def test_the_gates_in_their_order_and_how_often_they_judge() -> None:
         ("exact", "", 12, None),
         ("precision", "", 8, 2),
         ("algebra", "declared relation", 4, None),
+        ("training", "all gradients", 12, None),
+        ("training", "some gradients", 24, None),
+        ("training", "no upstream gradient", 24, None),
+        ("training", "second backward", 12, None),
+        ("sequence", "rewritten inputs", 32, None),
         ("sequence", "", 64, None),
     ]
     assert len({(one.name, one.variant) for one in GATES}) == len(GATES)

@@ -327,6 +327,11 @@ def test_how_often_each_gate_judges() -> None:
         ("algebra", "permuted streams", 12),
         *(("algebra", one.name, 12) for one in CASE.table.relations),
         ("algebra", "declared relation", 4),
+        ("training", "all gradients", 12),
+        ("training", "some gradients", 24),
+        ("training", "no upstream gradient", 24),
+        ("training", "second backward", 12),
+        ("sequence", "rewritten inputs", 32),
         ("sequence", "", 64),
     ]
     assert {gate.name: gate.every_large for gate in GATES if gate.every_large is not None} == {"precision": 2}

@@ -15,9 +15,12 @@ from mhc.operators.mhc_pre.torch.implementations import MANUAL
 from mhc.oracles import sequence
 from mhc.oracles.sequence import other_sizes
 from mhc.oracles.verdict import Status
-from tests.support.helpers import altered
+from mhc.recipe import Layout
+from tests.support.helpers import altered, gate_symptoms, gate_verdicts
 
 Function = Callable[[Tensor], Tensor]
+CASE = default_case(B=1, S=2, n=2, D=3, dtype="float32")
+REWRITTEN, _ = sequence.GATES
 
 
 @operator(x="[T, D] float32", D=(1, 40))
@@ -90,6 +93,86 @@ def test_a_kernel_that_keeps_nothing_passes(grows: bool) -> None:
 )
 def test_what_is_kept_under_too_few_of_the_sizes_is_found(make: Callable[[], Function], grows: bool, symptom: str) -> None:
     assert symptoms(make(), case_that(grows)) == {symptom}
+
+
+def kept_by_object() -> Function:
+    """The norms are kept for a tensor, and found by its identity."""
+    kept: list[tuple[Tensor, Tensor]] = []
+
+    def function(x: Tensor) -> Tensor:
+        if not kept or kept[-1][0] is not x:
+            kept.append((x, x.square().sum(-1, keepdim=True).detach()))
+        return right()(x) if x.requires_grad else x * torch.rsqrt(kept[-1][1] + 1e-6)
+
+    return function
+
+
+def kept_by_address() -> Function:
+    """The gradient's factor is kept for the memory of a tensor."""
+    kept: dict[int, tuple[Tensor, Tensor]] = {}  # with the tensor itself, so that its address is not used again
+
+    class Norm(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return right()(x)
+
+        @staticmethod
+        def backward(ctx: Any, dy: Tensor) -> Tensor:
+            (x,) = ctx.saved_tensors
+            _, sums = kept.setdefault(x.data_ptr(), (x, x.square().sum(-1, keepdim=True) + 1e-6))
+            gradient: Tensor = (dy - x * (dy * x).sum(-1, keepdim=True) / sums) / sums.sqrt()
+            return gradient
+
+    function: Function = Norm.apply
+    return function
+
+
+def found_by_rewriting(function: Function, case: Case) -> set[tuple[str, str, str]]:
+    implementation = Implementation(name="one", operator=unit_norm, function=function)
+    return gate_symptoms(REWRITTEN, implementation, case)
+
+
+@pytest.mark.parametrize(("make", "subject"), [(kept_by_object, "y"), (kept_by_address, "dx")])
+def test_what_is_kept_of_a_tensor_that_is_rewritten_is_found(make: Callable[[], Function], subject: str) -> None:
+    spread = with_tensor(norm_case(T=5, D=20), "x", layout=Layout(step=2, offset=3))
+    for case in (norm_case(T=5, D=20), spread):
+        assert found_by_rewriting(right(), case) == set()
+        assert found_by_rewriting(make(), case) == {("sequence", subject, "stale inputs")}
+
+
+def test_the_saved_tensors_of_a_backward_are_rewritten_too() -> None:
+    kept: list[tuple[Tensor, Tensor]] = []
+    at = CASE.table.backward_arguments.index("inv_rms")
+
+    def backward(gradients: tuple[Tensor, ...], given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if not kept or kept[-1][0] is not given[at]:
+            kept.append((given[at], given[at].clone()))
+        return (gradients[0] * (given[at] / kept[-1][1]).mean(), *gradients[1:])
+
+    assert gate_symptoms(REWRITTEN, altered(MANUAL, backward=backward), CASE) == {("sequence", "dx", "stale inputs")}
+    assert gate_symptoms(REWRITTEN, MANUAL, CASE) == set()
+
+
+def test_a_tensor_may_be_written_where_the_operator_says_so() -> None:
+    implementation = Implementation(name="one", operator=written_norm, function=lambda x, w: x.mul_(w))
+    case = default_case(operator=str(implementation.operator), dtype="float32", T=3, D=4)
+    verdicts = gate_verdicts(REWRITTEN, implementation, case)
+    assert {one.status for one in verdicts} == {Status.PASS}
+
+
+@operator(x="[T, D] float32", w="[D] float32", mutates=("x",), D=(1, 40))
+def written_norm(x: Tensor, w: Tensor) -> Tensor:
+    return x * w
+
+
+def test_values_that_no_seed_changes_are_not_rewritten() -> None:
+    case = norm_case(T=5, D=20)
+    for name in case.tensors:
+        case = with_tensor(case, name, kind="constant")
+    implementation = Implementation(name="one", operator=unit_norm, function=right())
+    (verdict,) = gate_verdicts(REWRITTEN, implementation, case)
+    assert (verdict.status, verdict.message) == (Status.NOT_APPLICABLE, "its values do not depend on a seed")
 
 
 @operator(x="[T, K] float32", w="[K, M] float32", K=(1, 40), M=(1, 40))

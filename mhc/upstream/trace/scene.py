@@ -24,6 +24,7 @@ from mhc.oracles import (
     nonfinite,
     precision,
     sequence,
+    training,
 )
 from mhc.oracles.gates import GATES
 from mhc.oracles.tolerances import Tolerances, tolerances
@@ -104,7 +105,9 @@ def _trespass(symptom: str, implementation: Implementation, trial: Trial) -> Sce
 
 def _plans(trial: Trial, oracle: str) -> Iterator[tuple[str, Plan]]:
     if oracle == sequence.NAME:
-        raise ExportError("two shapes one after the other fail, and a program has one")
+        raise ExportError("calls one after the other fail, and a program has one")
+    if oracle == training.NAME:
+        raise ExportError("forward and backward fail together, and a program has one of them")
     known = {determinism.NAME, memory.NAME, isolation.NAME, exact.NAME, precision.NAME, algebra.NAME, gradient.NAME}
     if oracle not in known:
         raise ExportError(f"no program is made for the gate {oracle}: no kernel is at fault where it fails")
