@@ -80,7 +80,7 @@ class Unused(Right):
 
 
 class Scales(Right):
-    """The saved factor is doubled by each backward."""
+    """Each backward doubles the saved factor."""
 
     @classmethod
     def backward(cls, ctx: Any, dy: Tensor | None, ds: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -194,12 +194,12 @@ def test_a_backward_that_is_given_is_not_asked_for_other_uses(variant: str) -> N
 
 
 @operator(x="[T] float32")
-def doubled(x: Tensor) -> Tensor:
+def plain_double(x: Tensor) -> Tensor:
     return 2 * x
 
 
 def test_a_use_needs_two_inputs_or_two_outputs() -> None:
-    one = Implementation(name="one", operator=doubled, function=lambda x: x + x)
+    one = Implementation(name="one", operator=plain_double, function=lambda x: x + x)
     case = default_case(operator=one.table.name, dtype="float32", T=3)
     for variant in ("some gradients", "no upstream gradient"):
         assert reasons(gate_verdicts(gate(variant), one, case)) == {"fewer than two to choose from"}
