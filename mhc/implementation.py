@@ -78,9 +78,9 @@ class Implementation:
             with which it may share memory. Undeclared sharing is a failure.
         compiles: returns the number of programs compiled so far in this process, for reports; None where not counted.
         operator: the operator that it computes, or its name.
-        function: in place of forward and backward, a function that autograd can differentiate. The forward is judged under
-            `torch.no_grad()`, and runs whose inputs require gradients are judged too. Gradients may share memory with
-            upstream gradients and with one another, as autograd's do.
+        function: in place of forward and backward, a function that autograd can differentiate. If the operator has
+            gradients, the forward is judged under `torch.no_grad()`, and runs whose inputs require gradients are judged too.
+            Gradients may share memory with upstream gradients and with one another, as autograd's do.
         origin: where it was loaded from; error messages begin with it.
 
     Raises:

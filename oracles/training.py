@@ -57,7 +57,7 @@ def plan(symptom: str, uses: Callable[[Case], Mapping[str, Autograd]], trial: Tr
     if not found:
         return [not_applicable(NAME, symptom, "fewer than two to choose from")]
     if symptom == UNUSED and not _finite(trial):
-        return [not_applicable(NAME, symptom, "not finite everywhere: 0 times infinity is NaN, and a term that is left out is 0")]
+        return [not_applicable(NAME, symptom, "not finite everywhere: 0 times infinity is NaN, and a term left out is 0")]
     runs = [
         Run(
             label=label,
