@@ -305,8 +305,10 @@ def _call_again(
 ) -> Any:
     """Return the results of a call with `values` in the arguments' memory, after one with `before` in it."""
     rewrite(memory, before)
-    function(*arguments, **keywords)
-    rewrite(memory, values)
+    try:
+        function(*arguments, **keywords)
+    finally:  # after an exception too: what the memory holds is compared with the inputs
+        rewrite(memory, values)
     return function(*arguments, **keywords)
 
 

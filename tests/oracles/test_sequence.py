@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mhc import Case, Implementation, default_case, operator
+from mhc import Case, Implementation, default_case, materialise, operator
 from mhc.case import with_tensor
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
@@ -164,6 +164,18 @@ def test_a_tensor_may_be_written_where_the_operator_says_so() -> None:
 @operator(x="[T, D] float32", w="[D] float32", mutates=("x",), D=(1, 40))
 def written_norm(x: Tensor, w: Tensor) -> Tensor:
     return x * w
+
+
+def test_an_exception_in_the_earlier_call_is_a_failure_and_leaves_the_inputs_as_they_are() -> None:
+    case = norm_case(T=5, D=20)
+    wanted = materialise(case).tensors["x"]
+
+    def function(x: Tensor) -> Tensor:
+        if not torch.equal(x.detach(), wanted):  # type: ignore[arg-type]
+            raise ValueError("other values")
+        return right()(x)
+
+    assert found_by_rewriting(function, case) == {("liveness", "forward", "raises ValueError")}
 
 
 def test_values_that_no_seed_changes_are_not_rewritten() -> None:
