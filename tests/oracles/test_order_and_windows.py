@@ -326,6 +326,20 @@ def test_an_integer_of_a_number_is_in_doubt_where_its_error_reaches_another_one(
     assert read(lambda x: (x * 0.1 > 0).int(), [torch.tensor([25.0, -5.0])], {}).outputs[0].tolist() == [1, 0]
 
 
+def test_a_choice_of_integers_is_in_doubt_where_it_matters_which_is_chosen() -> None:
+    """As in the tokens of speculative decoding that are kept, and -1 for the others."""
+    x, draft = torch.tensor([25.0, 30.0, 30.0, 40.0]), torch.tensor([7, 5, -1, 6])
+    found = read(lambda x: torch.where(x * 0.1 < 3.0, draft, torch.full_like(draft, -1)), [x], {}).outputs[0]
+    assert found.value.tolist() == [7, -1, -1, -1]
+    assert found.unsure.tolist() == [False, True, False, False], "30 * 0.1 beside 3, and of one element both are -1"
+    found = read(lambda x: draft.masked_fill(x * 0.1 >= 3.0, -1), [x], {}).outputs[0]
+    assert (found.value.tolist(), found.unsure.tolist()) == ([7, -1, -1, -1], [False, True, False, False])
+    found = read(lambda x: torch.where(draft > 0, (x * 0.1).int(), 9), [x], {}).outputs[0]
+    assert (found.value.tolist(), found.unsure.tolist()) == ([2, 3, 9, 4], [False, True, False, True])
+    found = read(lambda x: torch.where(x * 0.1 < 3.0, x * 0.1 < 2.0, x * 0.1 > 3.5), [x], {}).outputs[0]
+    assert found.value.tolist() == [False, False, False, True]
+
+
 def test_nothing_is_promised_of_an_entry_of_a_constant_that_an_index_in_doubt_chooses() -> None:
     table = torch.tensor([[3.0, 5.0], [3.0, 5.0]])
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from mhc.oracles.bounds import elementary
 from mhc.oracles.bounds.aten.order import extreme
@@ -56,7 +57,14 @@ def _any(func: Any, a: Any, *rest: Any, **named: Any) -> Any:
 
 
 @rule(aten.where)
-def _where(func: Any, condition: Any, a: Any, b: Any) -> ErrorNumber:
+def _where(func: Any, condition: Any, a: Any, b: Any) -> ErrorNumber | Mask:
+    floating = (
+        one.dtype.is_floating_point if isinstance(one, (ErrorNumber, Tensor)) else isinstance(one, float) for one in (a, b)
+    )
+    return _chosen(condition, a, b) if any(floating) else _chosen_integers(condition, a, b)
+
+
+def _chosen(condition: Any, a: Any, b: Any) -> ErrorNumber:
     numbers = [one for one in (a, b) if isinstance(one, ErrorNumber)]
     kind = type(numbers[0]) if numbers else ErrorNumber
     marker = kind.exact(torch.zeros((), dtype=torch.float64), promoted_dtype((a, b)))
@@ -69,14 +77,28 @@ def _where(func: Any, condition: Any, a: Any, b: Any) -> ErrorNumber:
     return elementary.chosen(first, second, value, unsure)
 
 
+def _chosen_integers(condition: Any, a: Any, b: Any) -> Mask:
+    """Return a choice of integers or booleans, unsure where the choice is and they differ, or where what is chosen is."""
+    values, unsure = zip(
+        *(
+            (one.value, one.unsure) if isinstance(one, Mask) else (one, torch.zeros((), dtype=torch.bool))
+            for one in (condition, a, b)
+        ),
+        strict=True,
+    )
+    value, doubt = torch.where(*values), torch.where(values[0], unsure[1], unsure[2])
+    differ = (torch.as_tensor(values[1]) != torch.as_tensor(values[2])) | unsure[1] | unsure[2]
+    return Mask(value, (doubt | (unsure[0] & differ)).expand(value.shape), value.dtype)
+
+
 @rule(aten.masked_fill)
-def _masked_fill(func: Any, a: Any, mask: Any, value: Any) -> ErrorNumber:
+def _masked_fill(func: Any, a: Any, mask: Any, value: Any) -> ErrorNumber | Mask:
     return _where(func, mask, scalar(value), a)
 
 
 @rule(aten.threshold_backward)
 def _threshold(func: Any, gradient: ErrorNumber, a: Any, threshold: float) -> ErrorNumber:
-    return _where(func, _compared(aten.gt, a, threshold), gradient, 0.0)
+    return _chosen(_compared(aten.gt, a, threshold), gradient, 0.0)
 
 
 @rule(aten.elu_backward)
@@ -91,7 +113,7 @@ def _elu_backward(
     own = (ELEMENTARY + 3) * unit_roundoff(dy.dtype) * abs(alpha * scale * input_scale)
     below = (dy * slope).lost(own * (magnitude(dy.value) + dy.error))
     above = dy if scale == 1 else dy * scale
-    return narrowed(_where(func, _compared(aten.le, b, 0.0), below, above), dtype)
+    return narrowed(_chosen(_compared(aten.le, b, 0.0), below, above), dtype)
 
 
 @rule(aten.hardswish_backward)
@@ -100,13 +122,13 @@ def _hardswish_backward(func: Any, gradient: Any, a: Any) -> ErrorNumber:
     (dy, b), dtype = promoted(gradient, a)
     own = (6 + 9) / 6 * unit_roundoff(dy.dtype)
     between = (dy * (b / 3 + 0.5)).lost(own * (magnitude(dy.value) + dy.error))
-    inner = _where(func, _compared(aten.lt, b, 3.0), between, dy)
-    return narrowed(_where(func, _compared(aten.le, b, -3.0), 0.0, inner), dtype)
+    inner = _chosen(_compared(aten.lt, b, 3.0), between, dy)
+    return narrowed(_chosen(_compared(aten.le, b, -3.0), 0.0, inner), dtype)
 
 
 @rule(aten.softshrink_backward, aten.hardshrink_backward)
 def _shrunk(func: Any, gradient: ErrorNumber, a: ErrorNumber, threshold: float) -> ErrorNumber:
-    return _where(func, _compared(aten.le, elementary.absolute(a), threshold), 0.0, gradient)
+    return _chosen(_compared(aten.le, elementary.absolute(a), threshold), 0.0, gradient)
 
 
 @rule(aten.amax)
