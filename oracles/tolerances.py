@@ -3,6 +3,7 @@
 An element with an infinite tolerance is not judged: an intermediate may leave the range of the working precision.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,14 +14,14 @@ from torch import Tensor
 
 from mhc.condense import Condensed
 from mhc.declared import AS_REFERENCE, Declared
-from mhc.inputs import Inputs
+from mhc.inputs import Inputs, derived
 from mhc.operator import STORAGE_DTYPES, Operator, Role, TensorSpec, accumulation_dtype
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.mask import Mask
 from mhc.oracles.bounds.reading import read, with_factors
-from mhc.oracles.bounds.rounding import unit_roundoff
+from mhc.oracles.bounds.rounding import all_finite, unit_roundoff
 from mhc.oracles.bounds.sampled_number import sampled
-from mhc.reference import Reference, condensed, judging_device, widen
+from mhc.reference import Reference, condensed, judging_device, reference, widen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ def tolerances(
 
     allowed = read.map(lambda _, one: ErrorNumber(one.value, one.error * own, one.dtype, finite=one.finite))
     gradients = _infinite_upstream(inputs, _common_factors(inputs, allowed.gradients))
-    allowed = replace(allowed, gradients=gradients)
+    allowed = _without_undefined(inputs if few is None else few.inputs, replace(allowed, gradients=gradients))
     if few is not None:
         allowed = allowed.map(lambda name, one: expand_number(few, one, specs[name]))
     judged = {name: ByResidual.of(inputs, name, allowed.outputs[name]) for name in table.residuals}
@@ -161,6 +162,44 @@ def _infinite_upstream(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> 
         name: ErrorNumber(one.value, torch.where(one.value.isfinite(), one.error, torch.inf), one.dtype)
         for name, one in gradients.items()
     }
+
+
+def _without_undefined(inputs: Inputs, allowed: Tolerances) -> Tolerances:
+    """Return a plain function's tolerances without a promise of a NaN that depends on no NaN of the inputs.
+
+    inf - inf and 0 * inf are NaN, and in another order of evaluation there may be neither. 0 * NaN is NaN, and a kernel may
+    leave out what it multiplies by 0. An element depends on the NaN of the inputs if it changes with what stands in their
+    place.
+    """
+    table, given = inputs.case.table, {name: one for name, one in inputs.tensors.items() if one is not None}
+    special = [name for name, one in given.items() if one.is_floating_point() and not all_finite(one)]
+    if table.function is None or not special or not any(bool(one.value.isnan().any()) for one in allowed.results.values()):
+        return allowed
+    wrong = [name for name in special if bool(given[name].isnan().any())]
+    results: list[Mapping[str, Tensor | None]] = []
+    for which in range(2) if wrong else ():
+        specs = table.argument_specs
+        found = reference(derived(inputs, {name: _in_place_of_nan(given[name], specs[name], which) for name in wrong}))
+        results.append({**found.outputs, **found.gradients})
+
+    def change(name: str, number: ErrorNumber) -> ErrorNumber:
+        undefined = number.value.isnan()
+        if wrong:
+            one, other = (each[name] for each in results)
+            assert one is not None
+            assert other is not None
+            undefined &= (one == other) | (one.isnan() & other.isnan())
+        return ErrorNumber(number.value, torch.where(undefined, torch.inf, number.error), number.dtype)
+
+    return allowed.map(lambda name, one: change(name, one) if bool(one.value.isnan().any()) else one)
+
+
+def _in_place_of_nan(tensor: Tensor, spec: TensorSpec, which: int) -> Tensor:
+    """Return a tensor with one of two finite values in place of each NaN."""
+    possible = [
+        value for value in (1.0, -0.5, 0.25, 3.0, *(spec.within or ())) if spec.may_be(value) and math.isfinite(value)
+    ]
+    return torch.where(tensor.isnan(), torch.tensor(possible[min(which, len(possible) - 1)], dtype=tensor.dtype), tensor)
 
 
 @torch.inference_mode()  # takes a fifth less time than no_grad

@@ -99,8 +99,9 @@ def _case(
     if special and floating and draw(st.integers(0, 3)) == 3:
         _mark(draw, tensors, floating, table, sizes)
     for spec in present:
-        # a mask that is added to scores has no gradient
-        if special and not spec.differentiable and MASKED in spec.kinds and draw(st.integers(0, 9)) == 9:
+        # a mask that is added to scores has no gradient, where other inputs have one
+        masks = special and bool(table.gradients) and not spec.differentiable and MASKED in spec.kinds
+        if masks and draw(st.integers(0, 9)) == 9:
             tensors[spec.name] = replace(tensors[spec.name], kind=MASKED)
     scalars = {**{name: draw(choice(table.scalar_choices[name])) for name in table.scalars}, **regime_scalars}
     if like is None:

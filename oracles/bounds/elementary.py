@@ -334,7 +334,7 @@ def softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     moved = torch.where(moved > 1, torch.where(spread.isinf(), torch.inf, 1.0), moved)
     moved = torch.where(value == 0, torch.where(spread.isinf(), torch.inf, (spread > _UNDERFLOWN).double()), moved)
     units = 2 * ELEMENTARY + _roundings(value, dim, a.dtype)
-    return _certain(a, value, moved + _flushed(value, a.dtype), units, value)
+    return _certain(a, value, moved + _flushed(value, a.dtype), units, value, _holds_nan(a, dim))
 
 
 @_bounding
@@ -347,7 +347,7 @@ def log_softmax(a: ErrorNumber, dim: int) -> ErrorNumber:
     moved = spread + torch.maximum(torch.where(down < 1, -(-down).log1p(), torch.inf), up.log1p())
     units = ELEMENTARY + _roundings(shares, dim, a.dtype) + _LOG2_APPROX
     own = units + ELEMENTARY * magnitude(rest) + magnitude(most + rest)
-    return _certain(a, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value))
+    return _certain(a, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value), _holds_nan(a, dim))
 
 
 @_bounding
@@ -367,7 +367,7 @@ def logsumexp(a: ErrorNumber, dim: int, step: float = 0.0) -> ErrorNumber:
         moved = moved - 2 * math.log1p(-step)  # of the exponentials and of the sum
         moved = moved + step * (rest + moved)
     error = type(a)(value, torch.where(value.isfinite(), moved, 0.0), a.dtype)
-    return _certain(error, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value))
+    return _certain(error, value, moved + unit_roundoff(a.dtype) * own, 2.0, magnitude(value), _holds_nan(a, dim))
 
 
 def _shares(a: ErrorNumber, dim: int, step: float = 0.0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -393,10 +393,16 @@ def _roundings(terms: Tensor, dim: int, dtype: torch.dtype) -> Tensor | float:
     return units.unsqueeze(dim) if isinstance(units, Tensor) else units
 
 
-def _certain(a: ErrorNumber, value: Tensor, moved: Tensor, units: float | Tensor, size: Tensor) -> ErrorNumber:
-    """Return a result whose class is certain where it is finite, or where nothing in a is in doubt."""
+def _holds_nan(a: ErrorNumber, dim: int) -> Tensor:
+    """Return where a has a NaN for certain along a dimension, which makes NaN of all that depends on the row."""
+    return (a.value.isnan() & (a.error == 0)).any(dim, keepdim=True)
+
+
+def _certain(a: ErrorNumber, value: Tensor, moved: Tensor, units: float | Tensor, size: Tensor, nan: Tensor) -> ErrorNumber:
+    """Return a result whose class is certain where it is finite, or must be NaN, or where nothing in a is in doubt."""
     doubt = bool((a.error > 0).any())
-    moved = torch.where(value.isfinite(), nan_to_inf(moved), torch.inf if doubt else 0.0)
+    other = torch.where(nan & value.isnan(), 0.0, torch.inf if doubt else 0.0)
+    moved = torch.where(value.isfinite(), nan_to_inf(moved), other)
     return a._rounded(value, moved, a.dtype, units=units, size=magnitude(size), finite=False)
 
 

@@ -1,5 +1,6 @@
 """Gates with further runs on operators that a plain function declares: what each finds, and what all of them pass."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -235,3 +236,49 @@ def test_where_rounding_decides_a_comparison_precision_does_not_judge() -> None:
     (verdict,) = judged(precision.GATE, jumps, lambda x: jumps.forward(x)[0])
     assert verdict.status is Status.NOT_APPLICABLE
     assert verdict.message == "rounding may decide a comparison"
+
+
+@operator(x="[T, D] storage", mask="[T, D] float32 constant", w="[D] float32", T=(1, 9), D=(1, 9), half=(0.0, 0.5))
+def weighted(x: Tensor, mask: Tensor, w: Tensor, *, half: float) -> tuple[Tensor, Tensor]:
+    """softmax(x + mask) w, and half the largest element of each row."""
+    return ((x.float() + mask).softmax(-1) * w).to(x.dtype), half * x.float().amax(-1)
+
+
+def classes(function: Callable[..., Any], changes: dict[str, dict[str, Any]], half: float = 0.5) -> list[str]:
+    """What fails on a case of two rows of three elements."""
+    mine = Implementation(name="mine", operator=weighted, function=function)
+    case = default_case(operator="weighted", dtype="float32", T=2, D=3, scalars={"half": half})
+    for name, recipe in changes.items():
+        case = with_tensor(case, name, **recipe)
+    inputs = materialise(case)
+    wanted = reference(inputs)
+    seen = observe(mine, inputs, wanted.saved)
+    return [f"{one.subject}: {one.symptom}" for one in judge(seen, tolerances(inputs, wanted)) if one.status is Status.FAIL]
+
+
+def test_a_nan_that_depends_on_no_nan_of_the_inputs_is_not_promised() -> None:
+    def masked(x: Tensor, mask: Tensor, w: Tensor, *, half: float) -> tuple[Tensor, Tensor]:
+        y, largest = weighted(x, mask, w, half=half)
+        return y.nan_to_num(0.0), largest if half else largest.nan_to_num(0.0)
+
+    hidden: dict[str, Any] = {"kind": "constant", "literals": tuple(((0, at), -math.inf) for at in range(3))}
+    assert classes(masked, {"mask": hidden}) == [], "a row of which all is masked: 0 in place of NaN"
+    assert classes(masked, {"x": {"literals": (((0, 1), math.inf),)}}) == [], "of +inf, softmax is inf - inf"
+    assert classes(masked, {"x": {"literals": (((0, 1), math.nan),)}}) == ["y0: class"], "a NaN that is lost"
+    assert classes(masked, {"x": {"literals": (((0, 1), math.nan),)}}, half=0.0) == ["y0: class"], "0 * NaN is left out"
+    both = {"x": {"literals": (((1, 1), math.nan),)}, "mask": hidden}
+    assert classes(masked, both) == ["y0: class"], "of both kinds, only the row with the NaN"
+
+
+def test_a_nan_that_is_swallowed_or_spread_is_found() -> None:
+    def swallowed(x: Tensor, mask: Tensor, w: Tensor, *, half: float) -> tuple[Tensor, Tensor]:
+        y, _ = weighted(x, mask, w, half=half)
+        return y, half * x.float().nan_to_num(-math.inf).amax(-1)
+
+    def spread(x: Tensor, mask: Tensor, w: Tensor, *, half: float) -> tuple[Tensor, Tensor]:
+        y, largest = weighted(x, mask, w, half=half)
+        return y + 0.0 * x.float().sum(), largest
+
+    marked = {"x": {"literals": (((0, 1), math.nan),)}}
+    assert "y1: class" in classes(swallowed, marked)
+    assert "y0: class" in classes(spread, marked), "row 1 has no NaN in the reference"
