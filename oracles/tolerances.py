@@ -165,41 +165,74 @@ def _infinite_upstream(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> 
 
 
 def _without_undefined(inputs: Inputs, allowed: Tolerances) -> Tolerances:
-    """Return a plain function's tolerances without a promise of a NaN that depends on no NaN of the inputs.
+    """Return a plain function's tolerances without a promise of what is undefined beside NaN and infinities.
 
-    inf - inf and 0 * inf are NaN, and in another order of evaluation there may be neither. 0 * NaN is NaN, and a kernel may
-    leave out what it multiplies by 0. An element depends on the NaN of the inputs if it changes with what stands in their
-    place.
+    A NaN that depends on no NaN of the inputs: inf - inf and 0 * inf are NaN, and in another order of evaluation there may
+    be neither; and a kernel may leave out what it multiplies by 0. A finite gradient in whose token an upstream gradient is
+    not finite, if it does not depend on that: a kernel may multiply by 0 what the reference leaves out.
+
+    An element depends on what is not finite if it changes with what stands in its place.
     """
     table, given = inputs.case.table, {name: one for name, one in inputs.tensors.items() if one is not None}
-    special = [name for name, one in given.items() if one.is_floating_point() and not all_finite(one)]
-    if table.function is None or not special or not any(bool(one.value.isnan().any()) for one in allowed.results.values()):
+    special = {name for name, one in given.items() if one.is_floating_point() and not all_finite(one)}
+    upstream = special & {spec.name for spec in table.upstream}
+    if table.function is None or not special:
         return allowed
-    wrong = [name for name in special if bool(given[name].isnan().any())]
-    results: list[Mapping[str, Tensor | None]] = []
-    for which in range(2) if wrong else ():
-        specs = table.argument_specs
-        found = reference(derived(inputs, {name: _in_place_of_nan(given[name], specs[name], which) for name in wrong}))
-        results.append({**found.outputs, **found.gradients})
+    if not upstream and not any(bool(one.value.isnan().any()) for one in allowed.results.values()):
+        return allowed
+    nan = {name: given[name].isnan() for name in special if bool(given[name].isnan().any())}
+    of_nan = _independent(inputs, nan)
+    infinite = {name: ~given[name].isfinite() for name in upstream}
+    of_upstream = _independent(inputs, infinite)
 
     def change(name: str, number: ErrorNumber) -> ErrorNumber:
-        undefined = number.value.isnan()
-        if wrong:
-            one, other = (each[name] for each in results)
-            assert one is not None
-            assert other is not None
-            undefined &= (one == other) | (one.isnan() & other.isnan())
+        undefined = number.value.isnan() & of_nan(name, number)
+        if upstream and name in allowed.gradients:
+            beside = _beside(inputs, table.result_specs[name], infinite).to(undefined.device)
+            undefined |= number.value.isfinite() & of_upstream(name, number) & beside
         return ErrorNumber(number.value, torch.where(undefined, torch.inf, number.error), number.dtype)
 
-    return allowed.map(lambda name, one: change(name, one) if bool(one.value.isnan().any()) else one)
+    return allowed.map(change)
 
 
-def _in_place_of_nan(tensor: Tensor, spec: TensorSpec, which: int) -> Tensor:
-    """Return a tensor with one of two finite values in place of each NaN."""
+def _independent(inputs: Inputs, places: Mapping[str, Tensor]) -> Callable[[str, ErrorNumber], Tensor]:
+    """Return a function that returns where a result does not depend on what stands at some places of the inputs."""
+    specs, results = inputs.case.table.argument_specs, []
+    for which in range(2) if places else ():
+        tensors = {name: _replaced(inputs.tensors[name], at, specs[name], which) for name, at in places.items()}
+        found = reference(derived(inputs, tensors))
+        results.append({**found.outputs, **found.gradients})
+
+    def independent(name: str, number: ErrorNumber) -> Tensor:
+        if not results:
+            return torch.ones_like(number.value, dtype=torch.bool)
+        one, other = (each[name] for each in results)
+        assert one is not None
+        assert other is not None
+        return (one == other) | (one.isnan() & other.isnan())
+
+    return independent
+
+
+def _replaced(tensor: Tensor | None, places: Tensor, spec: TensorSpec, which: int) -> Tensor:
+    """Return a tensor with one of two finite values at some places."""
+    assert tensor is not None
     possible = [
         value for value in (1.0, -0.5, 0.25, 3.0, *(spec.within or ())) if spec.may_be(value) and math.isfinite(value)
     ]
-    return torch.where(tensor.isnan(), torch.tensor(possible[min(which, len(possible) - 1)], dtype=tensor.dtype), tensor)
+    return torch.where(places, torch.tensor(possible[min(which, len(possible) - 1)], dtype=tensor.dtype), tensor)
+
+
+def _beside(inputs: Inputs, gradient: TensorSpec, places: Mapping[str, Tensor]) -> Tensor:
+    """Return the elements of a gradient in whose token a place of an upstream gradient is; all, if it is no token's."""
+    table, lead = inputs.case.table, inputs.case.lead
+    if not lead or not table.per_token(gradient):
+        return torch.ones((), dtype=torch.bool)
+    found = torch.zeros(lead, dtype=torch.bool)
+    for name, at in places.items():
+        of_token = table.per_token(table.argument_specs[name])
+        found = found | (at.reshape(*lead, -1).any(-1) if of_token else at.any()).to(found.device)
+    return found.reshape(*lead, *(1 for _ in gradient.shape(inputs.case.sizes)[len(lead) :]))
 
 
 @torch.inference_mode()  # takes a fifth less time than no_grad

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -282,3 +283,43 @@ def test_a_nan_that_is_swallowed_or_spread_is_found() -> None:
     marked = {"x": {"literals": (((0, 1), math.nan),)}}
     assert "y1: class" in classes(swallowed, marked)
     assert "y0: class" in classes(spread, marked), "row 1 has no NaN in the reference"
+
+
+@operator(x="[T, D] storage", w="[D] float32", kept="[T] bool", T=(1, 9), D=(1, 9), tokens="T")
+def kept_rows(x: Tensor, w: Tensor, kept: Tensor) -> Tensor:
+    return torch.where(kept, (x.float() * w).sum(-1), 0.0)
+
+
+class ByFactors(torch.autograd.Function):
+    """It multiplies by 0 what the reference leaves out; with `leaks`, a NaN reaches all rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, kept: Tensor, leaks: bool) -> Tensor:
+        ctx.save_for_backward(x, w, kept.float())
+        ctx.leaks = leaks
+        return (x.float() * w).sum(-1).masked_fill(~kept, 0.0)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> Any:  # type: ignore[override]
+        x, w, factor = ctx.saved_tensors
+        rows = (dy * factor).unsqueeze(-1)
+        dx = rows * w + (0.0 * dy.sum() if ctx.leaks else 0.0)
+        return dx.to(x.dtype), (rows * x.float()).sum(0), None, None
+
+
+def by_factors(leaks: bool, x: Tensor, w: Tensor, kept: Tensor) -> Tensor:
+    y: Tensor = ByFactors.apply(x, w, kept, leaks)  # type: ignore[no-untyped-call]
+    return y
+
+
+@pytest.mark.parametrize(("leaks", "wanted"), [(False, []), (True, ["dx: class"])])
+def test_a_gradient_of_an_ignored_token_may_be_multiplied_by_its_0(leaks: bool, wanted: list[str]) -> None:
+    mine = Implementation(name="mine", operator=kept_rows, function=partial(by_factors, leaks))
+    case = with_tensor(default_case(operator="kept_rows", dtype="float32", T=3, D=2), "dy", literals=(((1,), math.nan),))
+    case = with_tensor(case, "kept", kind="constant", literals=(((1,), 0.0),))
+    inputs = materialise(case)
+    seen = observe(mine, inputs, reference(inputs).saved)
+    allowed = tolerances(inputs, reference(inputs))
+    assert [f"{one.subject}: {one.symptom}" for one in judge(seen, allowed) if one.status is Status.FAIL] == wanted
+    assert allowed.gradients["dx"].error.isinf().tolist() == [[False] * 2, [True] * 2, [False] * 2]
+    assert allowed.gradients["dw"].error.isinf().all()
