@@ -300,7 +300,7 @@ class ByFactors(torch.autograd.Function):
         return (x.float() * w).sum(-1).masked_fill(~kept, 0.0)
 
     @staticmethod
-    def backward(ctx: Any, dy: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, dy: Tensor) -> Any:
         x, w, factor = ctx.saved_tensors
         rows = (dy * factor).unsqueeze(-1)
         dx = rows * w + (0.0 * dy.sum() if ctx.leaks else 0.0)
