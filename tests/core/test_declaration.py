@@ -87,7 +87,7 @@ def test_an_output_in_float32_and_several_outputs_are_seen() -> None:
 def test_the_reference_is_float64_whatever_the_function_converts_to(dtype: str) -> None:
     case = default_case(operator="declared_norm", B0=2, B1=3, D=37, dtype=dtype)
     inputs = materialise(case)
-    x, weight, dy = (inputs.tensors[name].double() for name in ("x", "weight", "dy"))  # type: ignore[union-attr]
+    x, weight, dy = (inputs.tensors[name].double().clone() for name in ("x", "weight", "dy"))  # type: ignore[union-attr]
     x.requires_grad_()
     y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * weight
     (dx,) = torch.autograd.grad(y, x, dy)

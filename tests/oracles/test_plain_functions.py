@@ -240,15 +240,15 @@ def test_where_rounding_decides_a_comparison_precision_does_not_judge() -> None:
 
 
 @operator(x="[T, D] storage", mask="[T, D] float32 constant", w="[D] float32", T=(1, 9), D=(1, 9), half=(0.0, 0.5))
-def weighted(x: Tensor, mask: Tensor, w: Tensor, *, half: float) -> tuple[Tensor, Tensor]:
+def softmax_and_largest(x: Tensor, mask: Tensor, w: Tensor, *, half: float) -> tuple[Tensor, Tensor]:
     """softmax(x + mask) w, and half the largest element of each row."""
     return ((x.float() + mask).softmax(-1) * w).to(x.dtype), half * x.float().amax(-1)
 
 
 def classes(function: Callable[..., Any], changes: dict[str, dict[str, Any]], half: float = 0.5) -> list[str]:
     """What fails on a case of two rows of three elements."""
-    mine = Implementation(name="mine", operator=weighted, function=function)
-    case = default_case(operator="weighted", dtype="float32", T=2, D=3, scalars={"half": half})
+    mine = Implementation(name="mine", operator=softmax_and_largest, function=function)
+    case = default_case(operator="softmax_and_largest", dtype="float32", T=2, D=3, scalars={"half": half})
     for name, recipe in changes.items():
         case = with_tensor(case, name, **recipe)
     inputs = materialise(case)
@@ -259,7 +259,7 @@ def classes(function: Callable[..., Any], changes: dict[str, dict[str, Any]], ha
 
 def test_a_nan_that_depends_on_no_nan_of_the_inputs_is_not_promised() -> None:
     def masked(x: Tensor, mask: Tensor, w: Tensor, *, half: float) -> tuple[Tensor, Tensor]:
-        y, largest = weighted(x, mask, w, half=half)
+        y, largest = softmax_and_largest(x, mask, w, half=half)
         return y.nan_to_num(0.0), largest if half else largest.nan_to_num(0.0)
 
     hidden: dict[str, Any] = {"kind": "constant", "literals": tuple(((0, at), -math.inf) for at in range(3))}
@@ -273,11 +273,11 @@ def test_a_nan_that_depends_on_no_nan_of_the_inputs_is_not_promised() -> None:
 
 def test_a_nan_that_is_swallowed_or_spread_is_found() -> None:
     def swallowed(x: Tensor, mask: Tensor, w: Tensor, *, half: float) -> tuple[Tensor, Tensor]:
-        y, _ = weighted(x, mask, w, half=half)
+        y, _ = softmax_and_largest(x, mask, w, half=half)
         return y, half * x.float().nan_to_num(-math.inf).amax(-1)
 
     def spread(x: Tensor, mask: Tensor, w: Tensor, *, half: float) -> tuple[Tensor, Tensor]:
-        y, largest = weighted(x, mask, w, half=half)
+        y, largest = softmax_and_largest(x, mask, w, half=half)
         return y + 0.0 * x.float().sum(), largest
 
     marked = {"x": {"literals": (((0, 1), math.nan),)}}
