@@ -168,8 +168,9 @@ def _without_undefined(inputs: Inputs, allowed: Tolerances) -> Tolerances:
     """Return a plain function's tolerances without a promise of what is undefined beside NaN and infinities.
 
     A NaN that depends on no NaN of the inputs: inf - inf and 0 * inf are NaN, and in another order of evaluation there may
-    be neither; and a kernel may leave out what it multiplies by 0. A gradient of 0 in whose token an upstream gradient is not
-    finite, and a sum over tokens, if they do not depend on that: a kernel may multiply by 0 what the reference leaves out.
+    be neither; and a kernel may leave out what it multiplies by 0. A gradient of 0 in whose token an upstream gradient is
+    not finite, and a sum over tokens, if they do not depend on that: a kernel may multiply by 0 what the reference leaves
+    out.
 
     An element depends on what is not finite if it changes with what stands in its place.
     """
