@@ -20,7 +20,7 @@ Ended = tuple[Plan, Leg]
 
 def quick(plan: Plan, run: Path | None) -> list[str]:
     """The command of `soak`, for few cases on each."""
-    words = [*ORIGINAL(plan, run), "--cases", "7", "--run-limit", "4", "--memory", "1"]
+    words = [*ORIGINAL(plan, run), "--cases", "7", "--run-limit", "4", "--memory", "1.2"]
     return ["tests.support.quick_campaign" if word == "mhc.fuzz" else word for word in words]
 
 
