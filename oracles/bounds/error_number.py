@@ -265,7 +265,8 @@ class ErrorNumber:
             return self
         if self.factors == "tf32":
             exact = (self.error == 0) & ((self.value.float().view(torch.int32) & (1 << 13) - 1) == 0)
-            return self.lost(torch.where(exact, 0.0, TF32 * (magnitude(self.value) + self.error)))
+            size = (magnitude(self.value) + self.error).clamp(min=torch.finfo(torch.float32).tiny)  # fewer digits below it
+            return self.lost(torch.where(exact, 0.0, TF32 * size))
         narrow = getattr(torch, self.factors)
         held = self.to(narrow)
         if self.quantum and torch.equal(held.error, self.error):  # each element is kept as it is

@@ -44,6 +44,9 @@ def test_a_factor_in_tf32_is_cut_off_after_11_digits() -> None:
         assert close(product_error(value, precision="tf32"), TF32 * value), digit
     for digit in (1, 9, 10):
         assert close(product_error(1 + 2.0**-digit, precision="tf32"), 0.0), "it has these digits"
+    small = 2.0**-130 * (1 + 2.0**-15)
+    found = float(product_error(small, precision="tf32")) * 2.0**136
+    assert 0.99 < found < 1.01, "a subnormal number has fewer digits"
     assert close(product_error(-1.0, 0.25, precision="tf32"), 0.25 + TF32 * 1.25), "what is held may have more digits"
     assert close(product_error(1 + 2.0**-12, precision="float32"), 0.0)
 
