@@ -122,5 +122,5 @@ def test_every_label_is_listed() -> None:
     assert [one for one in listed if one.startswith("streams")] == [f"streams: {n}" for n in range(1, 17)]
     counts = Counter(one.partition(":")[0] for one in listed)
     assert {name: counts[name] for name in ("dtype", "norm_eps", "layout", "special", "upstream", "x", "gamma")} == {
-        **{"dtype": 4, "norm_eps": 4, "layout": 6, "special": 3, "upstream": 5, "x": 13 + 2 + 3, "gamma": 13 + 2 + 3 + 1}
+        **{"dtype": 4, "norm_eps": 4, "layout": 6, "special": 3, "upstream": 5, "x": 12 + 2 + 3, "gamma": 12 + 2 + 3 + 1}
     }
