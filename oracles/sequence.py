@@ -9,15 +9,12 @@ of one case shows either, so that a fresh process reproduces it.
 from collections.abc import Mapping
 from dataclasses import replace
 
-import torch
-
 from mhc.case import Case, default_case
-from mhc.dense import bits
 from mhc.inputs import materialise
 from mhc.observation import Observation
 from mhc.oracles.judge import agree
 from mhc.oracles.tolerances import tolerances
-from mhc.oracles.trial import Gate, Plan, Run, Trial, hash_below
+from mhc.oracles.trial import Gate, Plan, Run, Trial, hash_below, same_bits
 from mhc.oracles.verdict import Verdict, not_applicable
 from mhc.reference import reference
 
@@ -72,7 +69,7 @@ def rewritten(trial: Trial) -> Plan | list[Verdict]:
     case = trial.case
     seeds = {name: replace(one, seed=(one.seed + 1) % 2**64) for name, one in case.tensors.items()}
     inputs = materialise(replace(case, tensors=seeds), trial.inputs.device)
-    if all(torch.equal(bits(one), bits(trial.inputs.storages[name])) for name, one in inputs.storages.items()):
+    if all(bool(same_bits(one, trial.inputs.storages[name]).all()) for name, one in inputs.storages.items()):
         return [not_applicable(NAME, "case", "its values do not depend on a seed")]
     before = {**inputs.storages, **(reference(inputs).saved if case.table.saved else {})}
     run = Run(label=REWRITTEN, inputs=trial.inputs, saved=trial.reference.saved, before=before)

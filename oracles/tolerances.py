@@ -192,6 +192,8 @@ def _without_undefined(inputs: Inputs, allowed: Tolerances) -> Tolerances:
             beside = _beside(inputs, table.result_specs[name], infinite).to(undefined.device)
             left_out = (number.value == 0) if name not in table.token_sums else number.value.isfinite()
             undefined |= left_out & of_upstream(name, number) & beside
+        if not undefined.any():
+            return number
         return ErrorNumber(number.value, torch.where(undefined, torch.inf, number.error), number.dtype)
 
     return allowed.map(change)

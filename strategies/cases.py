@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from hypothesis import event
 from hypothesis import strategies as st
 
 from mhc.case import Case, ScheduleValue
+from mhc.implementation import Implementation
 from mhc.operator import DEFAULT, OPERATORS, STORAGE_DTYPES, Operator, Regime, TensorSpec
 from mhc.recipe import Recipe
 from mhc.strategies.choice import choice
@@ -18,7 +20,7 @@ from mhc.strategies.reach import ACTIVE, PERIOD, Reach, model_sizes, own_sizes, 
 from mhc.strategies.regions import regions
 from mhc.strategies.schedules import schedules, tiles
 from mhc.strategies.shapes import TILES, Limit, plain_shapes
-from mhc.strategies.values import KINDS, MASKED, WHOLE_KINDS, exponents, one_hot, special_values
+from mhc.strategies.values import KINDS, MASKED, WHOLE_KINDS, exponents, maskable, one_hot, special_values
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 TRIES = 12
@@ -67,6 +69,21 @@ def cases(
     return case
 
 
+def cases_of(implementation: Implementation, device: str, **options: Any) -> st.SearchStrategy[Case]:
+    """Return the strategy for cases that an implementation takes on a device, in its dtypes and with its schedules.
+
+    Args:
+        options: further ones of `cases`.
+    """
+    return cases(
+        operator=implementation.table.name,
+        dtypes=tuple(dtype for dtype in DTYPES if dtype in implementation.dtypes),
+        spaces={implementation.name: implementation.schedule} if implementation.schedule else {},
+        accepts=lambda case: implementation.takes(case, device),
+        **options,
+    )
+
+
 def _case(
     draw: st.DrawFn,
     table: Operator,
@@ -98,10 +115,9 @@ def _case(
     floating = [spec for spec in present if spec.floating]
     if special and floating and draw(st.integers(0, 3)) == 3:
         _mark(draw, tensors, floating, table, sizes)
-    for spec in present:
+    for spec in maskable(table) if special and table.gradients else ():
         # a mask that is added to scores has no gradient, where other inputs have one
-        masks = special and bool(table.gradients) and not spec.differentiable and MASKED in spec.kinds
-        if masks and draw(st.integers(0, 9)) == 9:
+        if spec in present and not spec.differentiable and draw(st.integers(0, 9)) == 9:
             tensors[spec.name] = replace(tensors[spec.name], kind=MASKED)
     scalars = {**{name: draw(choice(table.scalar_choices[name])) for name in table.scalars}, **regime_scalars}
     if like is None:
@@ -116,8 +132,8 @@ def _mark(
     draw: st.DrawFn, tensors: dict[str, Recipe], floating: Sequence[TensorSpec], table: Operator, sizes: Mapping[str, int]
 ) -> None:
     """Give one tensor, or two, a special element, or one input runs of -infinity, as a mask that is added has them."""
-    inputs = [spec for spec in floating if spec not in table.upstream and spec.may_be(-math.inf)]
-    if table.function is not None and inputs and draw(st.integers(0, 3)) == 3:  # mHC pre has no masks
+    inputs = [spec for spec in maskable(table) if spec in floating]
+    if inputs and draw(st.integers(0, 3)) == 3:
         spec = draw(st.sampled_from(inputs))
         tensors[spec.name] = replace(tensors[spec.name], kind=MASKED)
         return

@@ -7,7 +7,7 @@ from mhc.case import Case
 from mhc.operator import STORAGE_DTYPES, Operator
 from mhc.recipe import Layout
 from mhc.strategies.shapes import TILES, edges
-from mhc.strategies.values import MASKED
+from mhc.strategies.values import MASKED, maskable
 
 _SIZES = (
     *((0, "0"), (1, "1"), (8, "2..8"), (64, "9..64"), (1024, "65..1024"), (8192, "1025..8192")),
@@ -56,8 +56,7 @@ def labels(operator: Operator) -> tuple[str, ...]:
     }
     for spec in operator.drawn:
         extremes = ["large", "small", *_SPECIAL] if spec.floating else []
-        masks = operator.function is not None and spec not in operator.upstream
-        kinds = [kind for kind in spec.kinds if masks or kind != MASKED]
+        kinds = [kind for kind in spec.kinds if kind != MASKED or spec in maskable(operator)]
         aspects[spec.name] = [*kinds, *extremes, *(["absent"] if spec.optional else [])]
     return tuple(f"{aspect}: {value}" for aspect, values in aspects.items() for value in values)
 

@@ -4,6 +4,7 @@ import math
 
 from hypothesis import strategies as st
 
+from mhc.operator import Operator
 from mhc.recipe import INTEGER_KINDS, RECIPE_KINDS, Index
 from mhc.strategies.choice import choice
 from mhc.tensor_spec import TensorSpec
@@ -39,6 +40,12 @@ MASKED = "masked"
 """A kind with infinities; it is drawn in place of a special element."""
 assert {*KINDS, MASKED} == set(RECIPE_KINDS)
 assert set(WHOLE_KINDS) == set(INTEGER_KINDS)
+
+
+def maskable(table: Operator) -> tuple[TensorSpec, ...]:
+    """Return the inputs that may have runs of -infinity: those of declared operators, since mHC pre has no masks."""
+    declared = table.function is not None or table.described
+    return tuple(spec for spec in table.inputs if declared and MASKED in spec.kinds)
 
 
 @st.composite

@@ -31,8 +31,7 @@ from mhc.oracles.judge import outcomes
 from mhc.oracles.verdict import Status, Verdict
 from mhc.pytest_plugin import NOT_JUDGED, running
 from mhc.registry import BUILT_IN
-from mhc.strategies.cases import DTYPES
-from mhc.strategies.cases import cases as drawn_cases
+from mhc.strategies.cases import cases_of
 from mhc.strategies.rounds import quiet
 from mhc.testing.options import Options
 
@@ -149,14 +148,7 @@ class Run:
                 raise ended[0]
 
         name, cases = self._implementation.name, self._options.cases
-        spaces = {name: self._implementation.schedule} if self._implementation.schedule else {}
-        dtypes = tuple(dtype for dtype in DTYPES if dtype in self._implementation.dtypes)
-        strategy = drawn_cases(
-            operator=self._implementation.table.name,
-            dtypes=dtypes,
-            spaces=spaces,
-            accepts=lambda case: self._implementation.takes(case, self._device),
-        )
+        strategy = cases_of(self._implementation, self._device)
         settings = hypothesis.settings(
             quiet(cases, phases=(Phase.generate,)), report_multiple_bugs=False, verbosity=Verbosity.quiet
         )

@@ -81,7 +81,7 @@ def test_a_bug_is_minimised_saved_replayed_by_the_printed_command_and_by_the_nex
     assert lines[1].strip() in replayed.output
 
     with monkeypatch.context() as patched:
-        patched.setattr("mhc.testing.run.drawn_cases", None)  # nothing can be drawn: the fixture comes first
+        patched.setattr("mhc.testing.run.cases_of", None)  # nothing can be drawn: the fixture comes first
         second = run(pytester)
     second.assert_outcomes(failed=1)
     second.stdout.fnmatch_lines(["FOUND AGAIN mine: y: value (bound)", f"*{lines[3].strip()}"])

@@ -22,7 +22,7 @@ from mhc.implementation import Implementation
 from mhc.oracles import liveness, refusal
 from mhc.oracles.judge import outcomes
 from mhc.oracles.verdict import Status, Verdict
-from mhc.strategies.cases import DTYPES, cases
+from mhc.strategies.cases import cases_of
 from mhc.strategies.regions import regions
 from mhc.strategies.rounds import quiet
 
@@ -128,17 +128,8 @@ def _clock(send: Callable[[Message], None]) -> Timing:
 
 
 def _strategy(implementation: Implementation, device: str, request: Round) -> SearchStrategy[Case]:
-    spaces = {implementation.name: implementation.schedule} if implementation.schedule else {}
     like = None if request.like is None else Case.from_json(request.like)
-    return cases(
-        operator=implementation.table.name,
-        dtypes=tuple(dtype for dtype in DTYPES if dtype in implementation.dtypes),
-        max_elements=request.max_elements,
-        spaces=spaces,
-        like=like,
-        reach=request.reach,
-        accepts=lambda case: implementation.takes(case, device),
-    )
+    return cases_of(implementation, device, max_elements=request.max_elements, like=like, reach=request.reach)
 
 
 def _climb(checked: Checked, rare: frozenset[str]) -> None:
