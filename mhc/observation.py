@@ -241,12 +241,8 @@ _NO_MEMORY = re.compile(r"out of memory|ALLOC_FAILED", re.IGNORECASE)
 
 def _taken_by_others(error: BaseException) -> bool:
     """Return whether `error` reports lack of memory on a full GPU of which this process uses less than half."""
-    no_memory = isinstance(error, torch.OutOfMemoryError) or _NO_MEMORY.search(text_of(error))
-    return bool(no_memory) and filled_by_others()
-
-
-def filled_by_others() -> bool:
-    """Return whether the current GPU is full and this process uses less than half of what is taken."""
+    if not isinstance(error, torch.OutOfMemoryError) and not _NO_MEMORY.search(text_of(error)):
+        return False
     try:
         free, whole = torch.cuda.mem_get_info()
     except RuntimeError:  # the device is lost, which is another error

@@ -1,17 +1,19 @@
 """The sequence gate: checks that what a kernel keeps from call to call makes no later result wrong.
 
 A kernel may keep a program that was compiled for the first shape, or a buffer of an earlier size. If it finds what it keeps
-by too few of the sizes, the first shape of a process is right and the next one wrong. Or it keeps something computed from a
-tensor and finds it by the tensor's address or object, which stay the same when the tensor is rewritten in place. One check
-of one case shows either, so that a fresh process reproduces it.
+by too few of the sizes, or not by the dtype, the first case of a process is right and the next one wrong. Or it keeps
+something computed from a tensor and finds it by the tensor's address or object, which stay the same when the tensor is
+rewritten in place. One check of one case shows each of these, so that a fresh process reproduces it.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from mhc.case import Case, default_case
 from mhc.inputs import materialise
 from mhc.observation import Observation
+from mhc.operator import STORAGE_DTYPES
 from mhc.oracles.judge import agree
 from mhc.oracles.tolerances import tolerances
 from mhc.oracles.trial import Gate, Plan, Run, Trial, hash_below, same_bits
@@ -19,26 +21,43 @@ from mhc.oracles.verdict import Verdict, not_applicable
 from mhc.reference import reference
 
 NAME = "sequence"
-OTHER, AGAIN, REWRITTEN = "other sizes", "again after other sizes", "rewritten inputs"
+SIZES, DTYPE, REWRITTEN = "other sizes", "another dtype", "rewritten inputs"
 
 
-def plan(trial: Trial) -> Plan | list[Verdict]:
+def of_other_sizes(trial: Trial) -> Plan | list[Verdict]:
     """Plan a run with other sizes, and then one with the same inputs as the first."""
     case = other_sizes(trial.case)
     if case.shape == trial.case.shape:
         return [not_applicable(NAME, "case", "no axis has another size")]
+    return _between(trial, SIZES, case)
+
+
+def of_another_dtype(trial: Trial) -> Plan | list[Verdict]:
+    """Plan a run with the same sizes in another dtype, and then one with the same inputs as the first."""
+    case = trial.case
+    now = [spec.dtype(STORAGE_DTYPES[case.dtype]) for spec in case.table.drawn]
+    others = [dtype for dtype in trial.dtypes if now != [spec.dtype(STORAGE_DTYPES[dtype]) for spec in case.table.drawn]]
+    if not others:
+        return [not_applicable(NAME, "case", "its tensors have one dtype in all cases")]
+    sizes = {name: case.sizes[name] for name in case.axes}
+    return _between(trial, DTYPE, _plain(case, dtype=others[hash_below(case, DTYPE, len(others))], **sizes))
+
+
+def _between(trial: Trial, label: str, case: Case) -> Plan:
+    """Plan a run of another case, and then one with the same inputs as the first."""
+    again = f"again after {label}"
     inputs = materialise(case, trial.inputs.device)
     wanted = reference(inputs)
 
     def judge(observed: Mapping[str, Observation]) -> list[Verdict]:
         allowed = tolerances(inputs, wanted, declared=trial.declared)
         return [
-            *agree(NAME, "wrong after others", observed[OTHER], allowed),
-            *agree(NAME, "changed by others", observed[AGAIN], trial.allowed),
+            *agree(NAME, "wrong after others", observed[label], allowed),
+            *agree(NAME, "changed by others", observed[again], trial.allowed),
         ]
 
-    again = Run(label=AGAIN, inputs=trial.inputs, saved=trial.reference.saved)
-    return Plan(runs=[Run(label=OTHER, inputs=inputs, saved=wanted.saved), again], judge=judge)
+    same = Run(label=again, inputs=trial.inputs, saved=trial.reference.saved)
+    return Plan(runs=[Run(label=label, inputs=inputs, saved=wanted.saved), same], judge=judge)
 
 
 def other_sizes(case: Case) -> Case:
@@ -59,8 +78,13 @@ def other_sizes(case: Case) -> Case:
             sizes[name] = size - 1 - hash_below(case, name, fewer)
     if table.problem(sizes) is not None:
         return case
-    absent = frozenset(spec.name for spec in table.drawn if not case.has(spec.name))
-    plain = default_case(operator=case.operator, absent=absent, dtype=case.dtype, scalars=case.scalars, **sizes)
+    return _plain(case, dtype=case.dtype, **sizes)
+
+
+def _plain(case: Case, **others: Any) -> Case:
+    """Return a case with plain values, and with the optional tensors, scalars and schedules of `case`."""
+    absent = frozenset(spec.name for spec in case.table.drawn if not case.has(spec.name))
+    plain = default_case(operator=case.operator, absent=absent, scalars=case.scalars, **others)
     return replace(plain, schedules=case.schedules)
 
 
@@ -82,5 +106,7 @@ def rewritten(trial: Trial) -> Plan | list[Verdict]:
 
 GATES = (
     Gate(name=NAME, variant=REWRITTEN, plan=rewritten, every=32),
-    Gate(name=NAME, plan=plan, every=64),  # last: what another size leaves behind changes all later runs
+    # last: what another case leaves behind changes all later runs
+    Gate(name=NAME, variant=DTYPE, plan=of_another_dtype, every=64),
+    Gate(name=NAME, plan=of_other_sizes, every=64),
 )

@@ -25,6 +25,7 @@ class Trial:
 
     Attributes:
         declared: by the implementation; gates that derive their own tolerances need it.
+        dtypes: of cases that the implementation takes.
         by_autograd: the implementation's backward is autograd's.
     """
 
@@ -33,6 +34,7 @@ class Trial:
     allowed: Tolerances
     observation: Observation
     declared: Declared = AS_REFERENCE
+    dtypes: Sequence[str] = ()
     by_autograd: bool = False
 
     @property

@@ -14,13 +14,12 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.check.timing import Timing
 from mhc.implementation import Refused
 from mhc.memory import FINITE_FILL, NAN_FILL
-from mhc.observation import DeviceFull
 from mhc.operator import STAGES
 from mhc.oracles import refusal
 from mhc.oracles.bound import tolerances
 from mhc.oracles.gates import GATES
 from mhc.oracles.trial import Gate, Plan, Run, Trial
-from mhc.oracles.verdict import Status, Verdict, failed, not_applicable, passed
+from mhc.oracles.verdict import Status, Verdict, not_applicable, passed
 from tests.support.helpers import altered, symptoms
 
 MANUAL = replace(load("manual"), name="mine")
@@ -57,20 +56,6 @@ def test_a_device_that_is_lost_behind_a_call_is_a_finding_on_the_case(monkeypatc
     monkeypatch.setattr(check_, "tolerances", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         check(MANUAL, CASE, "cpu", Level.PLAIN)
-
-
-def test_a_failure_on_a_gpu_that_others_fill_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = [passed("bound", "dx")]
-    monkeypatch.setattr(check_, "_check", lambda *_: list(said))
-    full = True
-    monkeypatch.setattr(check_, "filled_by_others", lambda: full)
-    assert not check(MANUAL, CASE, "cuda").failures, "nothing failed"
-    said.append(failed("nonfinite", "h_in", "class", "h_in[0] = nan"))
-    with pytest.raises(DeviceFull, match=r"does not count: h_in: class: h_in\[0\] = nan"):
-        check(MANUAL, CASE, "cuda")
-    assert check(MANUAL, CASE, "cpu").failures == [said[1]]
-    full = False
-    assert check(MANUAL, CASE, "cuda").failures == [said[1]]
 
 
 def test_a_supports_that_fails_when_asked_again_is_unsteady() -> None:
@@ -125,6 +110,7 @@ def trial_of(case: Case = CASE, implementation: Any = MANUAL) -> Trial:
         reference=wanted,
         allowed=tolerances(inputs, wanted),
         observation=observe(implementation, inputs, wanted.saved),
+        dtypes=implementation.dtypes,
     )
 
 

@@ -29,6 +29,7 @@ def test_the_gates_in_their_order_and_how_often_they_judge() -> None:
         ("training", "no upstream gradient", 24, None),
         ("training", "second backward", 12, None),
         ("sequence", "rewritten inputs", 32, None),
+        ("sequence", "another dtype", 64, None),
         ("sequence", "", 64, None),
     ]
     assert len({(one.name, one.variant) for one in GATES}) == len(GATES)

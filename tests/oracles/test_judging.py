@@ -19,11 +19,10 @@ from mhc.oracles import tolerances as tolerance_module
 from mhc.oracles.bound import Tolerances, tolerances
 from mhc.oracles.bounds.error_number import ErrorNumber
 from mhc.oracles.bounds.rounding import unit_roundoff
-from mhc.oracles.gates import GATES
 from mhc.oracles.judge import agree, judge, measured
 from mhc.oracles.nonfinite import class_fits, judge_classes, surely_finite
 from mhc.oracles.reindex import shuffled
-from mhc.oracles.trial import Gate, Plan, Trial, hash_below, same_bits
+from mhc.oracles.trial import Gate, Plan, Trial, same_bits
 from mhc.oracles.verdict import Status, Verdict, failed, passed
 from tests.support.helpers import scaled_case
 
@@ -305,41 +304,6 @@ def test_a_result_that_was_changed_since_is_told_with_its_place() -> None:
 
 
 # ---- gates that ask for another run
-
-
-def test_how_often_each_gate_judges() -> None:
-    """As docs/oracles.md says."""
-    assert [(gate.name, gate.variant, gate.every) for gate in GATES] == [
-        ("gradient", "autograd", 8),
-        ("gradient", "upstream doubled", 8),
-        ("gradient", "additive", 12),
-        ("determinism", "", 4),
-        ("presence", "simplest", 1),
-        ("presence", "others", 4),
-        ("memory", "", 4),
-        ("ordering", "", 8),
-        ("isolation", "", 8),
-        ("exact", "", 12),
-        ("precision", "", 8),
-        ("algebra", "permuted tokens", 12),
-        ("algebra", "sliced tokens", 12),
-        ("algebra", "repeated tokens", 12),
-        ("algebra", "permuted streams", 12),
-        *(("algebra", one.name, 12) for one in CASE.table.relations),
-        ("algebra", "declared relation", 4),
-        ("training", "all gradients", 12),
-        ("training", "some gradients", 24),
-        ("training", "no upstream gradient", 24),
-        ("training", "second backward", 12),
-        ("sequence", "rewritten inputs", 32),
-        ("sequence", "", 64),
-    ]
-    assert {gate.name: gate.every_large for gate in GATES if gate.every_large is not None} == {"precision": 2}
-    drawn = [gate for gate in GATES for seed in range(192) if gate.drawn(with_tensor(CASE, "x", seed=seed))]
-    for gate in GATES:
-        assert 192 / gate.every / 4 <= drawn.count(gate) <= 192 / gate.every * 3, gate
-    assert hash_below(CASE, "cut", 1) == 0
-    assert {hash_below(with_tensor(CASE, "x", seed=seed), "cut", 3) for seed in range(40)} == {0, 1, 2}
 
 
 def moved_by(error: ErrorNumber, factor: float, times: float = 1.0, larger: float = 1.0) -> Tensor:

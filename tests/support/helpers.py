@@ -172,6 +172,7 @@ def gate_verdicts(gate: Gate, implementation: Implementation, case: Case) -> lis
         allowed=tolerances(inputs, wanted, declared=implementation.declared),
         observation=observe(implementation, inputs, wanted.saved),
         declared=implementation.declared,
+        dtypes=implementation.dtypes,
         by_autograd=implementation.by_autograd,
     )
     assert trial.observation.failure is None, trial.observation.failure.traceback

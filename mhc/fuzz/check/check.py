@@ -9,7 +9,7 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.check.timing import Timing
 from mhc.implementation import Implementation
 from mhc.inputs import materialise
-from mhc.observation import DeviceFull, Observation, filled_by_others, observe
+from mhc.observation import Observation, observe
 from mhc.oracles import liveness, memory, refusal
 from mhc.oracles.gates import GATES
 from mhc.oracles.judge import SIDE_EFFECT_GATES, judge, judge_without_reference, measured
@@ -52,9 +52,6 @@ def check(
 
     An error of the device that the harness meets later counts against the case too: its kernel runs asynchronously.
 
-    Raises:
-        DeviceFull: the case failed on a GPU that other processes have filled.
-
     Args:
         clock: adds up the time, and is called before each call of the implementation.
         peers: the pair gate compares the first run with them.
@@ -76,13 +73,7 @@ def check(
             if late is None:
                 raise
             verdicts = [*(located(one, lambda _: False) for one in verdicts), late]
-    judged = Judgement(case, verdicts)
-    if device == "cuda" and judged.failures and filled_by_others():
-        # right kernels were seen to leave a result unwritten, and to write beside one, in cases of one element
-        wrong = judged.failures[0]
-        text = f"{wrong.subject}: {wrong.symptom}: {wrong.message}"
-        raise DeviceFull(f"other processes have the GPU's memory, so this does not count: {text}")
-    return judged
+    return Judgement(case, verdicts)
 
 
 def _refused_again(implementation: Implementation, case: Case, device: str) -> str | None:
@@ -128,6 +119,7 @@ def _check(
         allowed=allowed,
         observation=observation,
         declared=implementation.declared,
+        dtypes=implementation.dtypes,
         by_autograd=implementation.by_autograd,
     )
     if depth is not Level.PLAIN and observation.failure is None and not wrong:

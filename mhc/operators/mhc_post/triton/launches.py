@@ -22,9 +22,14 @@ _GRADIENTS = ("dx", "df", "dh_post", "dh_res")
 
 @lru_cache(maxsize=4096)
 def forward_program(
-    shape: torch.Size, device: int, schedule: tuple[tuple[str, ScheduleValue], ...], transposed: bool = False
+    shape: torch.Size,
+    dtype: torch.dtype,
+    device: int,
+    schedule: tuple[tuple[str, ScheduleValue], ...],
+    transposed: bool = False,
 ) -> Program:
-    """Return the launch for x of a shape [*B, n, C] that is not empty."""
+    """Return the launch for x of a shape [*B, n, C] that is not empty, and of a dtype: what it keeps is compiled for it."""
+    del dtype  # a part of the key, and of nothing else
     *lead, n, C = shape
     N = math.prod(lead)
     cut = plan("forward", N, n, C, chip(device), dict(schedule))
@@ -36,9 +41,14 @@ def forward_program(
 
 @lru_cache(maxsize=4096)
 def backward_program(
-    shape: torch.Size, device: int, schedule: tuple[tuple[str, ScheduleValue], ...], transposed: bool = False
+    shape: torch.Size,
+    dtype: torch.dtype,
+    device: int,
+    schedule: tuple[tuple[str, ScheduleValue], ...],
+    transposed: bool = False,
 ) -> Program:
-    """Return the launch for x of a shape [*B, n, C] that is not empty."""
+    """Return the launch for x of a shape [*B, n, C] that is not empty, and of a dtype: what it keeps is compiled for it."""
+    del dtype  # a part of the key, and of nothing else
     *lead, n, C = shape
     N = math.prod(lead)
     cut = plan("backward", N, n, C, chip(device), dict(schedule))
@@ -61,7 +71,7 @@ def forward(*given: Tensor, transposed: bool = False, schedule: Mapping[str, Sch
     tensors = dict(zip(_INPUTS, dense(*given), strict=True))
     y = torch.empty_like(tensors["x"])
     if y.numel():
-        forward_program(y.shape, y.get_device(), frozen(schedule), transposed).run({**tensors, "y": y})
+        forward_program(y.shape, y.dtype, y.get_device(), frozen(schedule), transposed).run({**tensors, "y": y})
     return y
 
 
@@ -77,7 +87,7 @@ def backward(
     gradients = {f"d{name}": torch.empty_like(tensors[name]) for name in _INPUTS}
     x = tensors["x"]
     if x.numel():
-        steps = backward_program(x.shape, x.get_device(), frozen(schedule), transposed)
+        steps = backward_program(x.shape, x.dtype, x.get_device(), frozen(schedule), transposed)
         steps.run({**tensors, **gradients})
     else:
         for gradient in gradients.values():
