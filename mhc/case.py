@@ -47,7 +47,7 @@ class Case:
     def __post_init__(self) -> None:
         _require(_is_one_of(self.operator, OPERATORS), "operator", f"one of {', '.join(OPERATORS)}", self.operator)
         object.__setattr__(self, "sizes", MappingProxyType(_sizes(self.table, self.sizes)))
-        scalars = {**self.table.scalars, **self.scalars}
+        scalars = {one: self.table.scalar(one, value) for one, value in {**self.table.scalars, **self.scalars}.items()}
         object.__setattr__(self, "tensors", MappingProxyType(dict(self.tensors)))
         object.__setattr__(self, "scalars", MappingProxyType(scalars))
         schedules = {name: MappingProxyType(dict(schedule)) for name, schedule in self.schedules.items()}
@@ -213,7 +213,9 @@ def _validate(case: Case) -> None:
     for name, scalar in case.scalars.items():
         path = f"scalars.{name}"
         _require(name in table.scalars, path, f"one of {', '.join(table.scalars)}", name)
-        _require(isinstance(scalar, float) and math.isfinite(scalar) and scalar >= 0, path, "a float >= 0", scalar)
+        wanted, least = type(table.scalars[name]), min(0, *table.scalar_choices[name])
+        allowed = f"{'an int' if wanted is int else f'a {wanted.__name__}'} >= {least:g}"
+        _require(type(scalar) is wanted and math.isfinite(scalar) and scalar >= least, path, allowed, scalar)
     specs = {spec.name: spec for spec in table.drawn}
     for name in case.tensors:
         _require(name in specs, f"tensors.{name}", f"one of {', '.join(specs)}", name)

@@ -96,7 +96,9 @@ def decode(document: object) -> dict[str, Any]:
         **({"operator": _operator(document["operator"])} if "operator" in document else {}),
         "sizes": sizes,
         "tensors": {name: _decode_recipe(value, f"tensors.{name}") for name, value in tensors.items()},
-        "scalars": {name: _float(value, f"scalars.{name}") for name, value in scalars.items()},
+        "scalars": {
+            name: value if isinstance(value, bool) else _float(value, f"scalars.{name}") for name, value in scalars.items()
+        },
         "schedules": {name: _mapping(value, f"schedules.{name}") for name, value in schedules.items()},
     }
 

@@ -105,7 +105,7 @@ class _CustomOp:
             raise ImplementationError(f"{self.name}: {message}")
 
     def _scalars(self, arguments: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the values that are drawn for arguments of type float, and those of other arguments."""
+        """Return the values of scalars that are drawn, of type float or of several values, and those of other arguments."""
         drawn: dict[str, Any] = {}
         fixed: dict[str, Any] = {}
         for one in arguments:
@@ -114,7 +114,8 @@ class _CustomOp:
             self._require(
                 value is not None or one.has_default_value(), f"give the value of {one.name}, which has no default"
             )
-            (drawn if str(one.type) == "float" else fixed)[one.name] = value
+            several = str(one.type) in {"int", "bool", "SymInt"} and isinstance(value, tuple)
+            (drawn if several or str(one.type) == "float" else fixed)[one.name] = value
         return drawn, fixed
 
     def _has(self, key: str) -> bool:

@@ -14,6 +14,7 @@ first; a string gives the size of a symbol that follows from others, as in H="Hk
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -79,7 +80,7 @@ def operator(
             relations=tuple(relations),
             residuals=residuals or {},
             exact_recipes={one: value for one, value in given.items() if isinstance(value, Recipe)},
-            exact_scalars={one: float(value) for one, value in given.items() if not isinstance(value, Recipe)},
+            exact_scalars={one: value for one, value in given.items() if not isinstance(value, Recipe)},
         )
 
     return make
@@ -253,12 +254,14 @@ def _axis(operator: str, symbol: str, given: object, *, leading: bool) -> Axis:
 
 
 def _choices(operator: str, name: str, given: object) -> tuple[float, ...]:
+    """Return the values of a scalar, all of one type: bool, int or float."""
     values = _tuple(given)
-    if not values or not all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in values):
+    types = {type(one) for one in values}
+    if not values or not (types == {bool} or types <= {int, float}) or not all(map(math.isfinite, values)):
         raise DeclarationError(
             f"{operator}: {name} must be a number or a tuple of numbers, the default first, was {given!r}"
         )
-    return tuple(float(one) for one in values)
+    return values if len(types) == 1 else tuple(map(float, values))
 
 
 def _check_tokens(table: Operator) -> None:

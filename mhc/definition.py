@@ -142,7 +142,7 @@ class _Import:
         raise DeclarationError(f"{name} is {dtype} in a definition of {self.definition.dtype}, which cannot be declared")
 
     def _scalars(self, defaults: Mapping[str, Any]) -> dict[str, Any]:
-        """Declare the scalars of type float, and return the values of the others, which stay the same."""
+        """Declare scalars that are floats or have several values, and return the values of the others."""
         fixed: dict[str, Any] = {}
         for name, one in self.definition.inputs.items():
             if one.shape is not None:
@@ -152,7 +152,7 @@ class _Import:
             if value is None:
                 example = f"{name}=(1e-6, 1e-5)" if one.dtype in _FLOATS else f"{name}=1"
                 raise DeclarationError(f"{name} is a scalar, and no value is given; give it, as in {example}")
-            if one.dtype in _FLOATS:
+            if one.dtype in _FLOATS or isinstance(value, tuple):
                 self.keywords[name] = value
             else:
                 fixed[name] = value

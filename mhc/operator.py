@@ -186,6 +186,11 @@ class Operator:
             raise TypeError(f"operator {self.name} was not declared by a function, or its file has not been imported")
         return self.function(*tensors, **scalars)
 
+    def scalar(self, name: str, value: Any) -> Any:
+        """Return the value as an integer or boolean, if such are the scalar's choices and it equals one."""
+        kind: Any = type(self.scalars.get(name))
+        return kind(value) if kind in {bool, int} and isinstance(value, (int, float)) and kind(value) == value else value
+
     @property
     def description(self) -> tuple[object, ...]:
         """Return the part of a declared operator that a case's JSON holds (`mhc.operator_json`)."""

@@ -61,7 +61,7 @@ class OperatorText(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     tokens: tuple[Name, ...]
     inputs: tuple[TensorText, ...]
     outputs: tuple[TensorText, ...]
-    scalars: dict[Name, tuple[float, ...]]
+    scalars: dict[Name, tuple[bool | int | float, ...]]
     derived: tuple[tuple[Name, Expression], ...] = ()  # in the order of evaluation
 
 

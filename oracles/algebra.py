@@ -115,8 +115,8 @@ def related(trial: Trial, relation: Relation) -> Plan | list[Verdict]:
             if bool((moved.double() != tensor.double() * factor.double()).any()):
                 return [not_applicable(NAME, relation.name, f"{spec.name} leaves the range of its dtype")]
             tensors[spec.name] = moved
-    scalars = {name: value * relation.scalars(power).get(name, 1.0) for name, value in case.scalars.items()}
-    inputs = derived(trial.inputs, tensors, scalars=scalars)
+    scaled = {name: case.scalars[name] * factor for name, factor in relation.scalars(power).items()}
+    inputs = derived(trial.inputs, tensors, scalars={**case.scalars, **scaled})
     wanted = reference(inputs)
     rescaled = all(bool((torch.as_tensor(factor) != 0).all()) for factor in factors.values())
 

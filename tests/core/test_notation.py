@@ -220,7 +220,7 @@ def test_the_range_of_an_axis_is_a_pair_of_integers(given: object) -> None:
         operator(**{**PLAIN, "D": given})(scaled)
 
 
-@pytest.mark.parametrize("given", [(), (True,), (1.0, "2"), None, False])
+@pytest.mark.parametrize("given", [(), (True, 1), (1.0, "2"), None, (1.0, math.inf)])
 def test_a_scalar_has_numbers_to_choose_from(given: object) -> None:
     with pytest.raises(DeclarationError, match="scaled: eps must be a number or a tuple of numbers, the default first"):
         operator(**{**PLAIN, "eps": given})(scaled)

@@ -50,7 +50,7 @@ class RecipeText(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag_field="schema"):
     dtype: Dtype = "bfloat16"
-    scalars: dict[Name, Number] = {}
+    scalars: dict[Name, bool | Number] = {}
     tensors: dict[Name, RecipeText] = {}
     schedules: Schedules = {}
 
