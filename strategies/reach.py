@@ -84,7 +84,8 @@ def stretched_sizes(draw: st.DrawFn, limit: Limit) -> Mapping[str, int]:
     sizes = draw(_smaller(limit, {axis.name: axis.least for axis in axes}, axes, _FEW_OR_MIDDLE))
     axis = draw(choice(tuple(axis for axis in axes if axis.most > MIDDLE[0]) or tuple(axes)))
     most = limit.most(sizes, axis)
-    return limit.table.sizes({**sizes, axis.name: draw(log_uniform(max(axis.least, min(FIRST, most // 4)), most))})
+    size = draw(log_uniform(max(1, axis.least, min(FIRST, most // 4)), most)) if most else 0
+    return limit.table.sizes({**sizes, axis.name: size})
 
 
 @st.composite
@@ -109,7 +110,7 @@ def model_sizes(draw: st.DrawFn, limit: Limit) -> Mapping[str, int]:
     whole = draw(choice(_WHOLE))
     for axis in draw(st.permutations([axis for axis in others if axis.name in table.tokens] or others)):
         most = limit.most(sizes, axis)
-        sizes = {**sizes, axis.name: most if whole else draw(log_uniform(max(1, axis.least), most))}
+        sizes = {**sizes, axis.name: most if whole or not most else draw(log_uniform(max(1, axis.least), most))}
     return table.sizes(sizes)
 
 

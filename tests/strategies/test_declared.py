@@ -9,7 +9,7 @@ from mhc import Case, Implementation, Recipe, operator
 from mhc.fuzz.check.check import check
 from mhc.fuzz.check.level import Level
 from mhc.notation import DeclarationError
-from mhc.operator import Regime, Relation
+from mhc.operator import Regime, Relation, register
 from mhc.strategies.cases import cases
 from mhc.strategies.reach import PERIOD, Reach
 from mhc.strategies.rounds import quiet
@@ -44,13 +44,13 @@ WRONG = Implementation(
 )
 
 
-def drawn(reach: Reach, rounds: int, most: int) -> list[Case]:
+def drawn(reach: Reach, rounds: int, most: int, name: str = "declared_choice") -> list[Case]:
     found = []
     for at in range(rounds):
 
         @seed(at)
         @quiet(10)
-        @given(cases(operator="declared_choice", max_elements=most, reach=reach))
+        @given(cases(operator=name, max_elements=most, reach=reach))
         def collect(case: Case) -> None:
             found.append(case)
 
@@ -64,6 +64,18 @@ def test_stretched_cases_have_one_long_axis() -> None:
     assert all(len(names) <= 1 for names in long)
     assert {"B0", "B1", "D"} <= set[str]().union(*long)
     assert max(case.sizes["D"] for case in found) > 4096
+
+
+@operator(x="[T, D]", D="K+rest", K=(1, 8), rest=(0, 50))
+def declared_rest(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@pytest.mark.parametrize("most", [1, 2, 8])
+def test_an_axis_that_may_be_0_is_drawn_where_next_to_nothing_fits(most: int) -> None:
+    register(declared_rest)
+    for reach in Reach:
+        assert all(case.sizes["T"] * case.sizes["D"] <= most for case in drawn(reach, 8, most, "declared_rest")), reach
 
 
 def test_model_cases_have_sizes_of_models_and_many_tokens() -> None:
