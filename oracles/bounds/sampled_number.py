@@ -13,6 +13,7 @@ arguments alone.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -56,12 +57,36 @@ class SampledNumber(ErrorNumber):
     alike: ClassVar[bool] = True
     """Whether equal elements move alike."""
     divisors: ClassVar["Divisors"]
-    """What a function divides by, in all its runs."""
+    """What a function divides by, or multiplies infinity by, in all its runs."""
 
     __slots__ = ()
 
-    def divisor(self) -> ErrorNumber:
-        self.divisors.add(self.value)
+    def divisor(self) -> "SampledNumber":
+        return self._not_zero(self.divisors.divide())
+
+    def __mul__(self, other: Any) -> ErrorNumber:
+        return ErrorNumber.__mul__(*self._factors_of_infinity(other))
+
+    __rmul__ = __mul__
+
+    def __matmul__(self, other: ErrorNumber) -> Any:
+        return ErrorNumber.__matmul__(*self._factors_of_infinity(other))
+
+    def _factors_of_infinity(self, other: Any) -> tuple[ErrorNumber, Any]:
+        """Return both factors; where one of them has an infinity, the other one should not be 0."""
+        place, first = self.divisors.multiply(), self
+        number = isinstance(other, SampledNumber)
+        if self.finite and (other.finite if number else math.isfinite(other)):
+            return self, other
+        if bool(other.value.isinf().any()) if number else math.isinf(other):
+            first = self._not_zero((*place, "first"))
+        if number and bool(self.value.isinf().any()):
+            other = other._not_zero((*place, "second"))
+        return first, other
+
+    def _not_zero(self, place: tuple[Any, ...]) -> "SampledNumber":
+        """Return the number, of which an operation needs to know that it is not 0."""
+        self.divisors.add(place, self.value)
         return self
 
     def rsqrt(self) -> ErrorNumber:
@@ -99,40 +124,59 @@ class SampledNumber(ErrorNumber):
 
 
 class Divisors:
-    """The numbers that a function divides by, in the order of its operations: their sums over runs, and of their squares."""
+    """Numbers that should not be 0, by operation: their sums over runs, and of their squares."""
 
     def __init__(self) -> None:
-        self._sums: list[tuple[Tensor, Tensor]] = []
-        self._next = 0
+        self._sums: dict[tuple[Any, ...], tuple[Tensor, Tensor, int]] = {}
+        self.start()
 
     def start(self) -> None:
         """Begin a run."""
-        self._next = 0
+        self._divisions = self._multiplications = 0
 
-    def add(self, value: Tensor) -> None:
-        """Add the next divisor of a run."""
-        if self._next == len(self._sums):
-            self._sums.append((torch.zeros_like(value), torch.zeros_like(value)))
-        total, squares = self._sums[self._next]
-        self._sums[self._next] = (total + value, squares + value.square())
-        self._next += 1
+    def divide(self) -> tuple[Any, ...]:
+        """Return the place of the next division in a run."""
+        self._divisions += 1
+        return "division", self._divisions
 
-    def may_vanish(self, value: Tensor) -> Tensor:
-        """Return where the next divisor may be 0: it is at most `SIGMAS` standard deviations, around its own value."""
-        total, squares = self._sums[self._next]
-        self._next += 1
+    def multiply(self) -> tuple[Any, ...]:
+        """Return the place of the next multiplication in a run."""
+        self._multiplications += 1
+        return "multiplication", self._multiplications
+
+    def add(self, place: tuple[Any, ...], value: Tensor) -> None:
+        """Add the number that a run has at a place."""
+        seen = self._sums.get(place)
+        if seen is None:
+            self._sums[place] = value, value.square(), 1
+        else:
+            total, squares, runs = seen
+            self._sums[place] = total + value, squares + value.square(), runs + 1
+
+    def may_vanish(self, place: tuple[Any, ...], value: Tensor) -> Tensor:
+        """Return where the number may be 0: it is at most `SIGMAS` standard deviations, around its own value.
+
+        That is so too where it was not seen in each run, as where an infinity is one in this run alone.
+        """
+        total, squares, runs = self._sums.get(place, (value, value, 0))
+        if runs != RUNS:
+            return value.isfinite()
         variance = (squares - 2 * value * total) / RUNS + value.square()
         return value.isfinite() & (squares != 0) & ~(SIGMAS**2 * variance < value.square())
 
 
 class UnmovedNumber(SampledNumber):
-    """The same without moves, after the other runs: the error is infinite after a division by what may be 0 in them."""
+    """The same without moves, after the other runs.
+
+    The error is infinite after a division by what may be 0 in them, and after a product of that and infinity.
+    """
 
     __slots__ = ()
 
-    def divisor(self) -> ErrorNumber:
-        vanishes = self.divisors.may_vanish(self.value)
-        return type(self)(self.value, torch.where(vanishes, torch.inf, self.error), self.dtype)
+    def _not_zero(self, place: tuple[Any, ...]) -> SampledNumber:
+        vanishes = self.divisors.may_vanish(place, self.value)
+        beyond = torch.inf if place[0] == "division" else self.value.abs().clamp(min=half_subnormal(self.dtype))
+        return type(self)(self.value, torch.where(vanishes, beyond, self.error), self.dtype)
 
     @classmethod
     def _moved(cls, number: ErrorNumber, scale: float) -> SampledNumber:

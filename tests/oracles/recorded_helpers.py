@@ -169,7 +169,8 @@ def _vanishing() -> Tensor:
     for at in range(sampling.RUNS):
         divisors.start()
         divisors.add(
-            plain(1.0, 1.0, 0.0, 0.1, INF, 0.1, 1.0, 1.0) + plain(1e-3, 0.12, 0.0, 0.2, 0.0, 1e-9, 0.2, 0.126) * (-1) ** at
+            divisors.divide(),
+            plain(1.0, 1.0, 0.0, 0.1, INF, 0.1, 1.0, 1.0) + plain(1e-3, 0.12, 0.0, 0.2, 0.0, 1e-9, 0.2, 0.126) * (-1) ** at,
         )
     divisors.start()
     value = plain(1.0, 1.0, 0.0, 0.1, INF, 0.1, 1.0, 1.0)

@@ -25,6 +25,12 @@ from tests.oracles.test_reading import numbers, ratio, results, upstream_of
 from tests.support.references import REFERENCES, normal, sinkhorn
 
 
+def kind_of(alike: bool = True, base: type[SampledNumber] = SampledNumber) -> type[SampledNumber]:
+    """A class of numbers of one run."""
+    own = {"operations": itertools.count(), "alike": alike, "divisors": sampled_number.Divisors(), "__slots__": ()}
+    return type("Run", (base,), own)
+
+
 @operator(x="[T, n, n] float32", n=(1, 8))
 def declared_sinkhorn(x: Tensor) -> Tensor:
     return sinkhorn(x)
@@ -59,7 +65,7 @@ def test_a_sampled_tolerance_is_the_same_each_time_whatever_the_generator() -> N
 def test_equal_elements_are_moved_alike() -> None:
     """Their roundings are equal, and add up in a sum: with moves of their own they would add up to a 16th of that."""
     value = torch.tensor([0.3, -0.3, 0.6, 0.7], dtype=torch.float64)
-    moved = SampledNumber.exact(value, torch.float32) * 1.1
+    moved = kind_of().exact(value, torch.float32) * 1.1
     relative = moved.value / value
     assert float(relative[0]) == pytest.approx(float(relative[1]), rel=1e-15)
     assert float(relative[0]) == pytest.approx(float(relative[2]), rel=1e-15)
@@ -68,7 +74,7 @@ def test_equal_elements_are_moved_alike() -> None:
 
 def test_moves_are_up_as_often_as_down() -> None:
     value = normal(torch.Generator().manual_seed(1), 4000).double().abs()
-    relative = (SampledNumber.exact(value, torch.float32) * 1.1).value / value / 1.1 - 1
+    relative = (kind_of().exact(value, torch.float32) * 1.1).value / value / 1.1 - 1
     assert abs(float(relative.mean())) < 0.1 * float(relative.std())
     assert float(relative.min()) < -0.9 * float(relative.max())
 
@@ -115,7 +121,7 @@ def test_where_squares_of_deviations_leave_the_range_of_float64_the_composed_bou
         assert bool(found.outputs[0].error.isfinite().all()) is bool(changed) is finite
 
 
-@pytest.mark.parametrize("number", [ErrorNumber, SampledNumber])
+@pytest.mark.parametrize("number", [ErrorNumber, kind_of()])
 def test_what_may_overflow_in_a_narrow_dtype_is_in_doubt_in_a_sampled_run_too(number: type[ErrorNumber]) -> None:
     def scores(x: Tensor) -> Tensor:
         return ((x * x) * 0.25).softmax(-1)
@@ -162,12 +168,6 @@ def t(*values: float) -> Tensor:
 
 def number(value: Tensor, error: Any = 0.0, dtype: torch.dtype = F32) -> ErrorNumber:
     return ErrorNumber(value, torch.as_tensor(error, dtype=F64).expand(value.shape).clone(), dtype)
-
-
-def kind_of(alike: bool = True, base: type[SampledNumber] = SampledNumber) -> type[SampledNumber]:
-    """A class of numbers of one run."""
-    own = {"operations": itertools.count(), "alike": alike, "divisors": sampled_number.Divisors(), "__slots__": ()}
-    return type("Run", (base,), own)
 
 
 def moves(run: Callable[[ErrorNumber], ErrorNumber], value: Tensor, **options: Any) -> Tensor:
@@ -254,11 +254,11 @@ def divided(runs: Sequence[Tensor], last: Tensor) -> Tensor:
     divisors = sampled_number.Divisors()
     for one in runs:
         divisors.start()
-        divisors.add(one)
-        divisors.add(torch.ones_like(one))
+        divisors.add(divisors.divide(), one)
+        divisors.add(divisors.divide(), torch.ones_like(one))
     divisors.start()
-    found = divisors.may_vanish(last)
-    assert not divisors.may_vanish(torch.ones_like(last)).any(), "the next one"
+    found = divisors.may_vanish(divisors.divide(), last)
+    assert not divisors.may_vanish(divisors.divide(), torch.ones_like(last)).any(), "the next one"
     return found
 
 
@@ -274,6 +274,26 @@ def test_a_divisor_within_eight_deviations_may_be_zero() -> None:
         one = kind_of()
         function(one.exact(t(2.0), F32))
         assert len(one.divisors._sums) == 1
+
+
+@pytest.mark.parametrize("product", [torch.mul, torch.matmul])
+def test_infinity_times_what_may_be_zero_promises_nothing(product: Any) -> None:
+    values = t(1e-30, 1e-3).unsqueeze(-1)
+    infinity = torch.full((1, 1) if product is torch.matmul else (2, 1), -math.inf).double()
+    for first in (False, True):
+
+        def reader(kind: type[ErrorNumber], first: bool = first) -> Reading:
+            small, endless = kind.exact(values, F32) * kind.exact(values, F32), kind.exact(infinity, F32)
+            if product is torch.mul:
+                return Reading((endless * small if first else small * endless,), (), False)
+            row = kind.exact(values.T, F32) * kind.exact(values.T, F32)
+            return Reading((endless @ row if first else small @ endless,), (), False)
+
+        *_, (result,) = [run.outputs for run in sampled_number._runs(reader, SampledNumber)]
+        assert result.error.flatten().tolist() == [math.inf, 0.0]
+    seen_once = sampled_number.Divisors()
+    seen_once.add(seen_once.multiply(), t(1.0))
+    assert seen_once.may_vanish(("multiplication", 1), t(1.0, math.inf)).tolist() == [True, False]
 
 
 def test_the_last_run_has_no_moves() -> None:
