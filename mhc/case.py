@@ -277,7 +277,7 @@ def _validate_layout(layout: Layout, path: str, rank: int) -> None:
     _require(isinstance(layout, Layout), path, "a Layout", layout)
     order = layout.order
     _require(not order or sorted(order) == list(range(rank)), f"{path}.order", f"a permutation of 0..{rank - 1}", order)
-    for name, least in (("step", 1), ("pad", 0), ("offset", 0)):
+    for name, least in (("step", 1), ("pad", 0), ("gap", 0), ("offset", 0)):
         _require_size(getattr(layout, name), least, f"{path}.{name}")
     expand = layout.expand
     distinct = len(set(expand)) == len(expand) and all(_is_int(dim) and 0 <= dim < rank for dim in expand)

@@ -148,6 +148,8 @@ def _readable() -> str:
 
 def _encode_recipe(recipe: Recipe) -> dict[str, Any]:
     layout = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(recipe.layout).items()}
+    if not recipe.layout.gap:  # of cases that were saved before there was one, the id stays
+        del layout["gap"]
     thinned = {"period": recipe.period, "rows": recipe.rows} if recipe.period or recipe.rows else {}
     return {
         "kind": recipe.kind,

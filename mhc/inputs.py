@@ -137,12 +137,12 @@ def checksum(tensor: Tensor) -> str:
 def _strides(shape: tuple[int, ...], layout: Layout) -> tuple[int, ...]:
     """Return the element strides of `layout`; 0 for expanded dimensions."""
     strides = [0] * len(shape)
-    next_stride, pad = layout.step, layout.pad
-    for dim in reversed(layout.order or range(len(shape))):
-        if dim in layout.expand:
-            continue
+    stored = [dim for dim in reversed(layout.order or range(len(shape))) if dim not in layout.expand]
+    next_stride = layout.step
+    for at, dim in enumerate(stored):
         strides[dim] = next_stride
-        next_stride, pad = next_stride * max(shape[dim], 1) + pad, 0  # only rows have a pad
+        next_stride *= max(shape[dim], 1) + (layout.gap if at == 1 else 0)
+        next_stride += layout.pad if at == 0 else 0
     return tuple(strides)
 
 

@@ -23,6 +23,7 @@ class Layout:
         order: the dimensions from slowest to fastest in memory; empty for the tensor's own order.
         step: stride of the fastest dimension, in elements; 2 is what `t[..., ::2]` gives.
         pad: unused elements between one row and the next, as in a slice of a wider tensor.
+        gap: unused rows between one matrix and the next, as in `t[:, :-1]` of three dimensions.
         offset: elements of storage before the first one.
         expand: dimensions with stride 0, as in `Tensor.expand`; all indices along them share one value.
     """
@@ -30,6 +31,7 @@ class Layout:
     order: Index = ()
     step: int = 1
     pad: int = 0
+    gap: int = 0
     offset: int = 0
     expand: Index = ()
 

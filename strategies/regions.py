@@ -46,11 +46,12 @@ def labels(operator: Operator) -> tuple[str, ...]:
 
     "schedule: pinned" is left out, since only implementations with a schedule can have it.
     """
+    deep = any(len(spec.symbols) > 2 for spec in operator.drawn)
     aspects: dict[str, list[str]] = {
         **{name: _size_labels(operator, symbol) for name, symbol in _shown(operator).items()},
         "dtype": list(STORAGE_DTYPES),
         **{name: ["0", "tiny", "usual", "large"] for name in operator.scalars},
-        "layout": ["contiguous", "transposed", "stepped", "padded", "offset", "expanded"],
+        "layout": ["contiguous", "transposed", "stepped", "padded", *(["gaps"] if deep else []), "offset", "expanded"],
         "special": list(_SPECIAL),
         "upstream": ["none", "one", "several", "one element", "with a special value"],
     }
@@ -105,6 +106,8 @@ def _layout(layout: Layout) -> set[str]:
         words.add("stepped")
     if layout.pad:
         words.add("padded")
+    if layout.gap:
+        words.add("gaps")
     if layout.offset:
         words.add("offset")
     if layout.expand:

@@ -16,7 +16,7 @@ from mhc import Case, default_case, materialise, observation, observe, operator,
 from mhc.case import with_sizes, with_tensor
 from mhc.case_json import CaseError, decode, encode, parse
 from mhc.implementation import Implementation, Refused
-from mhc.inputs import Inputs, banded, derived, edited
+from mhc.inputs import Inputs, _strides, banded, derived, edited
 from mhc.memory import BAND, FINITE_FILL, NAN_FILL, Allocations, poisoned
 from mhc.observation import ContractError, DeviceFull, Observation, check_returned
 from mhc.operator import register
@@ -530,6 +530,18 @@ def test_the_limits_of_a_recipe(path: str, fits: list[Any], fails: list[Any]) ->
 @operator(x="[T, D]")
 def total_of_rows(x: Tensor) -> Tensor:
     return x.sum(-1)
+
+
+def test_a_gap_between_matrices_is_that_of_a_slice() -> None:
+    for dims, wanted in (((4, 3, 5), torch.empty(4, 7, 5)[:, :3]), ((2, 4, 3, 5), torch.empty(2, 4, 7, 5)[:, :, :3])):
+        assert _strides(dims, Layout(gap=4)) == wanted.stride()
+    assert _strides((3, 5), Layout(gap=4)) == (5, 1)
+    assert _strides((4, 3, 5), Layout(gap=1, pad=2, step=2)) == (4 * 12, 12, 2)
+    assert _strides((4, 3, 5), Layout(gap=2, expand=(1,))) == (5, 0, 1), "rows are 4 of 5, with nothing between matrices"
+    case = replace(CASE, tensors={**CASE.tensors, "x": replace(CASE.tensors["x"], layout=Layout(gap=2))})
+    assert Case.from_json(case.json) == case
+    assert '"gap":2' in case.json
+    assert "gap" not in CASE.json, "cases that were saved before keep their ids"
 
 
 def test_a_case_as_json() -> None:

@@ -169,6 +169,7 @@ STRIDED: dict[str, dict[str, Any]] = {
     "sliced": {"step": 2},
     "offset": {"offset": 3},
     "padded rows": {"pad": 5},
+    "gaps between matrices": {"gap": 2},
     "all of it": {"order": (1, 0), "step": 3, "pad": 2, "offset": 1},
 }
 

@@ -79,6 +79,7 @@ def test_regions_of_values() -> None:
         (Layout(order=(1, 0, 2, 3)), {"contiguous", "transposed"}),
         (Layout(step=2), {"contiguous", "stepped"}),
         (Layout(pad=1, offset=1), {"contiguous", "padded", "offset"}),
+        (Layout(gap=1), {"contiguous", "gaps"}),
         (Layout(expand=(0,)), {"contiguous", "expanded"}),
     ],
 )
@@ -122,5 +123,5 @@ def test_every_label_is_listed() -> None:
     assert [one for one in listed if one.startswith("streams")] == [f"streams: {n}" for n in range(1, 17)]
     counts = Counter(one.partition(":")[0] for one in listed)
     assert {name: counts[name] for name in ("dtype", "norm_eps", "layout", "special", "upstream", "x", "gamma")} == {
-        **{"dtype": 4, "norm_eps": 4, "layout": 6, "special": 3, "upstream": 5, "x": 12 + 2 + 3, "gamma": 12 + 2 + 3 + 1}
+        **{"dtype": 4, "norm_eps": 4, "layout": 7, "special": 3, "upstream": 5, "x": 12 + 2 + 3, "gamma": 12 + 2 + 3 + 1}
     }

@@ -106,7 +106,7 @@ EXPECTED = {
     *(f"width: {size}" for size in ("1", "2..8", "9..64", "65..1024", "1025..8192", "8 mod 16")),
     *(f"{name}: {size}" for name in ("tokens", "width") for size in ("a tile", "beside a tile")),
     *(f"dtype: {dtype}" for dtype in ("float32", "bfloat16", "float16", "float64")),
-    *(f"layout: {word}" for word in ("contiguous", "offset", "stepped", "padded", "transposed", "expanded")),
+    *(f"layout: {word}" for word in ("contiguous", "offset", "stepped", "padded", "gaps", "transposed", "expanded")),
     *(f"{name}: {size}" for name in ("norm_eps", "hc_eps") for size in ("0", "tiny", "usual", "large")),
     *(f"upstream: {live}" for live in ("none", "one", "several", "one element", "with a special value")),
     *(f"special: {kind}" for kind in ("NaN", "infinity", "outlier")),

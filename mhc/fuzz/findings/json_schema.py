@@ -32,6 +32,7 @@ class LayoutText(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     order: tuple[Count, ...] = ()
     step: Positive = 1
     pad: Count = 0
+    gap: Count = 0
     offset: Count = 0
     expand: tuple[Count, ...] = ()
 

@@ -86,5 +86,5 @@ def _shape_of_values(recipe: Recipe) -> int:
     return _OTHERS + (KINDS if recipe.kind in KINDS else INTEGER_KINDS).index(recipe.kind)
 
 
-def _layout(layout: Layout) -> tuple[int, int, int, int, int]:
-    return len(layout.order), len(layout.expand), layout.step, layout.pad, layout.offset
+def _layout(layout: Layout) -> tuple[int, ...]:
+    return len(layout.order), len(layout.expand), layout.step, layout.pad, layout.gap, layout.offset

@@ -170,12 +170,12 @@ def layouts(case: Case, name: str) -> Iterator[Recipe]:
     yield contiguous(recipe)
     plainer: list[Layout] = [replace(layout, **{part: getattr(CONTIGUOUS, part)}) for part in _LAYOUT_PARTS]
     plainer += [replace(layout, expand=tuple(dim for dim in layout.expand if dim != gone)) for gone in layout.expand]
-    plainer += [replace(layout, step=2), replace(layout, pad=1), replace(layout, offset=1)]
+    plainer += [replace(layout, step=2), replace(layout, pad=1), replace(layout, gap=1), replace(layout, offset=1)]
     for simpler in plainer:
         yield replace(recipe, layout=simpler)
 
 
-_LAYOUT_PARTS = ("order", "expand", "step", "pad", "offset")
+_LAYOUT_PARTS = ("order", "expand", "step", "pad", "gap", "offset")
 
 
 def written_out(case: Case, name: str) -> Iterator[Recipe]:
