@@ -7,6 +7,7 @@
 | linear_cross_entropy_mean | logits in the dtype of x; the library has no unreduced loss |
 """
 
+import contextlib
 from typing import Any
 
 import torch
@@ -21,8 +22,14 @@ from mhc.operator import accumulation_dtype
 FLA = Library("fla", "fla")
 
 
-def _module(name: str) -> Any:
-    return FLA.load(f"modules.{name}")
+def _module(name: str, before: str = "") -> Any:
+    """Return a module of the package; `before` is its name in releases before 0.6.0, of which `norm.x` was `x`."""
+    if not hasattr(torch.cpu, "device"):  # releases before 0.5.1 enter it, as they do torch.cuda.device
+        setattr(torch.cpu, "device", contextlib.nullcontext)  # noqa: B010
+    try:
+        return FLA.load(f"modules.{name}")
+    except ModuleNotFoundError:
+        return FLA.load(f"modules.{before or name.removeprefix('norm.')}")
 
 
 def _rms(v: Tensor, eps: float) -> Tensor:
@@ -96,6 +103,53 @@ def layer_norm_gated(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, eps:
 
 def _layer_norm_gated(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
     return _module("norm.fused_norm_gate").layer_norm_gated(x, g, weight, bias, "sigmoid", eps=eps)
+
+
+@operator(
+    x="[*B, D] storage",
+    g="[*B, D] storage",
+    weight="[D] storage",
+    linear="[E, D] storage",
+    E=(1, 8192),
+    eps=(1e-5, 1e-6, 0.0),
+    tokens="*B",
+)
+def rms_norm_gated_linear(x: Tensor, g: Tensor, weight: Tensor, linear: Tensor, *, eps: float) -> Tensor:
+    """Return (RMSNorm(x) weight SiLU(g)) linear^T, the product rounded to x's dtype before."""
+    w = g.float()
+    return (_rms(x.float(), eps) * weight.float() * (w * torch.sigmoid(w))).to(x.dtype) @ linear.T
+
+
+def _rms_norm_gated_linear(x: Tensor, g: Tensor, weight: Tensor, linear: Tensor, *, eps: float) -> Any:
+    return _module("norm.fused_norm_gate").rms_norm_swish_gate_linear(x, g, weight, None, linear, None, eps=eps)
+
+
+@operator(
+    x="[B, S, D] storage",
+    weight="[D, W] storage",
+    bias="[D] storage optional",
+    state="[B, D, W] storage optional",
+    W=(2, 4),
+    silu=(1.0, 0.0),
+    tokens="B",
+)
+def causal_conv1d(
+    x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, *, silu: float
+) -> tuple[Tensor, Tensor]:
+    """Return a convolution of each feature with its last W inputs, and the last W - 1 inputs; before x comes state."""
+    W = weight.shape[-1]
+    before = x.new_zeros(x.shape[0], W, x.shape[2]) if state is None else state.transpose(1, 2)
+    padded = torch.cat([before, x], 1)
+    S = x.shape[1]
+    y = sum((padded[:, w + 1 : w + 1 + S].float() * weight[:, w].float() for w in range(W)), start=x.new_zeros(()).float())
+    y = y if bias is None else y + bias.float()
+    return (y * torch.sigmoid(y) if silu else y).to(x.dtype), padded[:, 1 - W :].transpose(1, 2)
+
+
+def _causal_conv1d(x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, *, silu: float) -> Any:
+    function = _module("causal_conv1d", "convolution").causal_conv1d
+    y, last = function(x, weight, bias, initial_state=state, output_final_state=True, activation="silu" if silu else None)
+    return y, last[..., 1:]
 
 
 _ROPE: dict[str, Any] = {
@@ -211,6 +265,17 @@ def _linear_kl_div(x: Tensor, teacher_x: Tensor, weight: Tensor, teacher: Tensor
     return _module("fused_kl_div").fused_kl_div_loss(x, teacher_x, weight, teacher)
 
 
+@operator(loss="[1] float32", logits="[B, S, V] float32", V=(1, 65536))
+def l2_wrap(loss: Tensor, logits: Tensor) -> Tensor:
+    """Return the loss; the gradient is that of loss + 1e-4 / (2 B S) sum(max(logits)^2)."""
+    penalty = logits.max(-1).values.square().sum() * (0.5e-4 / (logits.shape[0] * logits.shape[1]))
+    return loss + (penalty - penalty.detach())
+
+
+def _l2_wrap(loss: Tensor, logits: Tensor) -> Any:
+    return _module("l2warp").l2_warp(loss, logits, 1e-4)
+
+
 @operator(a="[*B, D] storage", b="[*B, D] storage", D=(1, 16384), tokens="*B")
 def swiglu_once(a: Tensor, b: Tensor) -> Tensor:
     """Return SiLU(a) b, in float32 and rounded once."""
@@ -251,11 +316,14 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *FLA.kernel("l2_norm", l2_norm, function=_l2_norm),
     *FLA.kernel("rms_norm_gated", rms_norm_gated, function=_rms_norm_gated),
     *FLA.kernel("layer_norm_gated", layer_norm_gated, function=_layer_norm_gated),
+    *FLA.kernel("rms_norm_gated_linear", rms_norm_gated_linear, function=_rms_norm_gated_linear),
+    *FLA.kernel("causal_conv1d", causal_conv1d, function=_causal_conv1d),
     *FLA.kernel("rope", rope_partial, function=_rope),
     *FLA.kernel("rope_interleaved", rope_interleaved, function=_rope_interleaved),
     *FLA.kernel("cross_entropy", cross_entropy_scaled, function=_cross_entropy),
     *FLA.kernel("linear_cross_entropy_mean", linear_cross_entropy_scaled, function=_linear_cross_entropy),
     *FLA.kernel("linear_kl_div", linear_kl_div, function=_linear_kl_div),
+    *FLA.kernel("l2_wrap", l2_wrap, function=_l2_wrap),
     *FLA.kernel("swiglu", swiglu_once, function=_swiglu),
     *FLA.kernel("logsigmoid", logsigmoid, function=_logsigmoid),
     *FLA.kernel("token_shift", token_shift, function=_token_shift),

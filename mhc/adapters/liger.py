@@ -219,6 +219,24 @@ def _rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
     return q.transpose(1, 2), k.transpose(1, 2)
 
 
+@operator(**_ROTATED, cos="[B, S, R] float32 constant", sin="[B, S, R] float32 constant")
+def rope_each(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q and k rotated as by `rope_pair`, each sequence by its own angles."""
+    c, s = cos.unsqueeze(-2), sin.unsqueeze(-2)  # [B, S, 1, R]
+
+    def rotated(x: Tensor) -> Tensor:
+        first, second = x.to(cos.dtype).chunk(2, -1)
+        return torch.cat([first * c - second * s, second * c + first * s], -1).to(x.dtype)
+
+    return rotated(q), rotated(k)
+
+
+def _rope_each(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
+    c, s = torch.cat([cos, cos], -1), torch.cat([sin, sin], -1)
+    q, k = apply("rope", "Rope", q.transpose(1, 2), k.transpose(1, 2), c, s)
+    return q.transpose(1, 2), k.transpose(1, 2)
+
+
 @operator(**_ROTATED, freqs="[S, R, 2] float32 constant")
 def rope_complex(q: Tensor, k: Tensor, freqs: Tensor) -> tuple[Tensor, Tensor]:
     """Return q and k, whose neighbours are complex numbers, times freqs, in float32 and rounded once, as in Llama 4."""
@@ -271,7 +289,7 @@ def _tokens_and_powers_of_two(case: Case) -> Literal[True] | Refused:
     return _powers_of_two(case) if case.lead else Refused("there must be a leading axis")
 
 
-@operator(v="[n, T, D] storage", query="[D] storage", weight="[D] storage", n=(1, 16), eps=(1e-6, 1e-5))
+@operator(v="[n, T, D] storage", query="[D] storage", weight="[D] storage", n=(1, 64), eps=(1e-6, 1e-5))
 def attn_res(v: Tensor, query: Tensor, weight: Tensor, *, eps: float) -> Tensor:
     """Return the sum of n blocks weighted by softmax over n of query . (RMSNorm(v) weight) (arXiv 2603.15031)."""
     k = _rms(v, eps).to(weight.dtype) * weight
@@ -320,6 +338,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *LIGER.kernel("softmax", "softmax", function=_softmax),
     *LIGER.kernel("sparsemax", sparsemax, function=_sparsemax),
     *LIGER.kernel("rope", rope_pair, function=_rope),
+    *LIGER.kernel("rope_each", rope_each, function=_rope_each),
     *LIGER.kernel("llama4_rope", rope_complex, function=_llama4_rope),
     *LIGER.kernel("mhc_post", "mhc_post", _tokens_and_powers_of_two, function=_mhc_post),
     *LIGER.kernel(

@@ -1,4 +1,7 @@
-"""Bugs that a library has mended: whether a short campaign finds each in a release that has it, and not in a later one."""
+"""Bugs that a library has mended: whether a short campaign finds each in a release that has it.
+
+A finding counts if it is on what the bug makes wrong, and if its case fails again in that release and passes in a later one.
+"""
 
 import json
 import os
@@ -9,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -37,6 +41,7 @@ class Mended:
 
 
 _LIGER = "https://github.com/linkedin/Liger-Kernel"
+_FLA = "https://github.com/fla-org/flash-linear-attention"
 MENDED = (
     Mended(
         f"{_LIGER}/issues/519",
@@ -83,7 +88,69 @@ MENDED = (
         "liger:tvd_mean",
         ("dx",),
     ),
+    Mended(
+        f"{_LIGER}/issues/678",
+        "`reduction='none'`: every row scaled by the first upstream gradient",
+        "liger-kernel",
+        "0.5.8",
+        "0.5.10",
+        "liger:cross_entropy",
+        ("dx",),
+    ),
+    Mended(
+        f"{_LIGER}/pull/477",
+        "one cos and sin for all sequences of a batch",
+        "liger-kernel",
+        "0.5.2",
+        "0.5.4",
+        "liger:rope_each",
+        ("y0", "y1", "dq", "dk"),
+    ),
+    Mended(
+        f"{_LIGER}/blob/v0.8.2/src/liger_kernel/ops/layer_norm.py#L190",
+        "mean and rstd rounded to float16 for the backward",
+        "liger-kernel",
+        "0.8.2",
+        "0.8.4",
+        "liger:layer_norm",
+        ("dx", "dweight"),
+    ),
+    Mended(
+        f"{_LIGER}/blob/v0.8.2/src/liger_kernel/ops/kl_div.py#L72",
+        "exp and log of float16, which Triton has not",
+        "liger-kernel",
+        "0.8.2",
+        "0.8.3",
+        "liger:kl_div_mean",
+        ("forward",),
+    ),
+    Mended(
+        f"{_FLA}/pull/1071",
+        "the gradient of the linear weight from the product before the gate",
+        "fla-core",
+        "0.5.2",
+        "0.6.0",
+        "fla:rms_norm_gated_linear",
+        ("dlinear",),
+    ),
+    Mended(
+        f"{_FLA}/pull/963",
+        "the penalty not scaled by the upstream gradient",
+        "fla-core",
+        "0.5.1",
+        "0.5.2",
+        "fla:l2_wrap",
+        ("dlogits",),
+    ),
 )
+
+
+class Finding(NamedTuple):
+    """A finding of a campaign: the gate that failed, on what, and the file with its case."""
+
+    gate: str
+    subject: str
+    file: Path
 
 
 @dataclass(frozen=True)
@@ -91,15 +158,11 @@ class Campaign:
     """What a campaign on one release found.
 
     Attributes:
-        cases: how many were drawn. found: (gate, subject) of each finding.
+        cases: how many were drawn. found: each finding.
     """
 
     cases: int
-    found: tuple[tuple[str, str], ...]
-
-    def gates(self, subjects: Sequence[str], other: "Campaign") -> list[str]:
-        """Return the gates that failed on one of the subjects, and not on the same one in another campaign."""
-        return sorted({gate for gate, subject in {*self.found} - {*other.found} if subject in subjects})
+    found: tuple[Finding, ...]
 
 
 def installed(package: str, release: str, folder: Path) -> Path:
@@ -121,32 +184,47 @@ def installed(package: str, release: str, folder: Path) -> Path:
     return where
 
 
-def campaign(kernel: str, site: Path, minutes: float, seed: int, out: Path) -> Campaign:
-    """Return what a campaign in a process of its own finds, with the release in `site` before any other."""
-    command = [sys.executable, "-m", "mhc.fuzz", "--impl", kernel, "--minutes", str(minutes), "--seed", str(seed)]
-    command += ["--out", str(out), "--max-elements", "8192", "--workers", "1"]
+def run(site: Path, *arguments: str) -> tuple[int, str]:
+    """Return the exit status, 0 or 1, and the output of the harness with the release in `site` before any other."""
+    command = [sys.executable, "-m", "mhc.fuzz", *arguments]
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
     ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
     if ended.returncode not in {0, 1}:
-        raise click.ClickException(f"{kernel} of {site.name}: exit status {ended.returncode}\n{ended.stdout}{ended.stderr}")
-    cases = next(
-        int(line.split()[1]) for line in ended.stdout.splitlines() if line.startswith("# ") and " cases in " in line
-    )
-    documents = [json.loads(file.read_text()) for file in sorted(out.glob("*/*.json"))]
+        what = f"{' '.join(arguments)}, with {site.name}: exit status {ended.returncode}"
+        raise click.ClickException(f"{what}\n{ended.stdout}{ended.stderr}")
+    return ended.returncode, ended.stdout
+
+
+def campaign(kernel: str, site: Path, minutes: float, seed: int, out: Path) -> Campaign:
+    """Return what a campaign in a process of its own finds in the release in `site`."""
+    limits = ["--minutes", str(minutes), "--seed", str(seed), "--max-elements", "8192", "--workers", "1"]
+    _, text = run(site, "--impl", kernel, *limits, "--out", str(out))
+    cases = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("# ") and " cases in " in line)
+    files = sorted(out.glob("*/*.json"))
+    prints = [json.loads(file.read_text())["fingerprint"] for file in files]
     return Campaign(
-        cases, tuple((str(one["fingerprint"]["oracle"]), str(one["fingerprint"]["subject"])) for one in documents)
+        cases, tuple(Finding(one["oracle"], one["subject"], file) for one, file in zip(prints, files, strict=True))
     )
 
 
-def row(mended: Mended, before: Campaign, after: Campaign) -> tuple[str, ...]:
-    """Return a row of the table."""
-    gates = before.gates(mended.subjects, after)
-    late = sorted({f"{gate} {subject}" for gate, subject in after.found})
+def gates(mended: Mended, before: Campaign, first: Path, second: Path) -> list[str]:
+    """Return the gates that failed on what the bug makes wrong, with a case that passes in the second release only."""
+
+    def fails(site: Path, file: Path) -> bool:
+        return run(site, "replay", "--impl", mended.kernel, str(file))[0] == 1
+
+    there = [one for one in before.found if one.subject in mended.subjects]
+    return sorted({one.gate for one in there if fails(first, one.file) and not fails(second, one.file)})
+
+
+def row(mended: Mended, before: Campaign, after: Campaign, failed: Sequence[str]) -> tuple[str, ...]:
+    """Return a row of the table; `failed` are the gates that found the bug."""
+    late = sorted({f"{one.gate} {one.subject}" for one in after.found})
     return (
         f"[{mended.what}]({mended.issue})",
         f"`{mended.kernel}`",
         f"{mended.package} {mended.before}",
-        f"found: {', '.join(gates)}" if gates else "not found",
+        f"found: {', '.join(failed)}" if failed else "not found",
         str(before.cases),
         f"{mended.after}: {', '.join(late) if late else 'no finding'} in {after.cases}",
     )
@@ -169,11 +247,10 @@ def history(minutes: float, seed: int, kernel: tuple[str, ...], folder: Path | N
     for one in MENDED:
         if kernel and one.kernel not in kernel:
             continue
-        results = []
-        for release in (one.before, one.after):
-            out = place / "runs" / f"{one.kernel.replace(':', '-')}-{release}-{time.time_ns()}"
-            results.append(campaign(one.kernel, installed(one.package, release, place), minutes, seed, out))
-        rows.append(row(one, *results))
+        sites = [installed(one.package, release, place) for release in (one.before, one.after)]
+        outs = [place / "runs" / f"{one.kernel.replace(':', '-')}-{site.name}-{time.time_ns()}" for site in sites]
+        before, after = (campaign(one.kernel, site, minutes, seed, out) for site, out in zip(sites, outs, strict=True))
+        rows.append(row(one, before, after, gates(one, before, *sites)))
         click.echo(" | ".join(rows[-1]))
     text = table(HEAD, rows)
     click.echo(text)
