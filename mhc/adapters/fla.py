@@ -124,34 +124,6 @@ def _rms_norm_gated_linear(x: Tensor, g: Tensor, weight: Tensor, linear: Tensor,
     return _module("norm.fused_norm_gate").rms_norm_swish_gate_linear(x, g, weight, None, linear, None, eps=eps)
 
 
-@operator(
-    x="[B, S, D] storage",
-    weight="[D, W] storage",
-    bias="[D] storage optional",
-    state="[B, D, W] storage optional",
-    W=(2, 4),
-    silu=(1.0, 0.0),
-    tokens="B",
-)
-def causal_conv1d(
-    x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, *, silu: float
-) -> tuple[Tensor, Tensor]:
-    """Return a convolution of each feature with its last W inputs, and the last W - 1 inputs; before x comes state."""
-    W = weight.shape[-1]
-    before = x.new_zeros(x.shape[0], W, x.shape[2]) if state is None else state.transpose(1, 2)
-    padded = torch.cat([before, x], 1)
-    S = x.shape[1]
-    y = sum((padded[:, w + 1 : w + 1 + S].float() * weight[:, w].float() for w in range(W)), start=x.new_zeros(()).float())
-    y = y if bias is None else y + bias.float()
-    return (y * torch.sigmoid(y) if silu else y).to(x.dtype), padded[:, 1 - W :].transpose(1, 2)
-
-
-def _causal_conv1d(x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, *, silu: float) -> Any:
-    function = _module("causal_conv1d", "convolution").causal_conv1d
-    y, last = function(x, weight, bias, initial_state=state, output_final_state=True, activation="silu" if silu else None)
-    return y, last[..., 1:]
-
-
 _ROPE: dict[str, Any] = {
     "x": "[B, S, H, D] storage",
     "cos": "[S, R] storage constant",
@@ -317,7 +289,6 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *FLA.kernel("rms_norm_gated", rms_norm_gated, function=_rms_norm_gated),
     *FLA.kernel("layer_norm_gated", layer_norm_gated, function=_layer_norm_gated),
     *FLA.kernel("rms_norm_gated_linear", rms_norm_gated_linear, function=_rms_norm_gated_linear),
-    *FLA.kernel("causal_conv1d", causal_conv1d, function=_causal_conv1d),
     *FLA.kernel("rope", rope_partial, function=_rope),
     *FLA.kernel("rope_interleaved", rope_interleaved, function=_rope_interleaved),
     *FLA.kernel("cross_entropy", cross_entropy_scaled, function=_cross_entropy),

@@ -142,6 +142,15 @@ MENDED = (
         "fla:l2_wrap",
         ("dlogits",),
     ),
+    Mended(
+        f"{_LIGER}/blob/v0.8.2/src/liger_kernel/ops/attn_res.py#L218",
+        "blocks after the 32nd left out",
+        "liger-kernel",
+        "0.8.3",
+        "0.8.4",
+        "liger:attn_res",
+        ("y", "dv", "dquery", "dweight"),
+    ),
 )
 
 
