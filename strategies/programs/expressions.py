@@ -22,8 +22,9 @@ class Expressions(Indices):
             return Drawn(self.condition(depth), 0, 1)
         if depth == 0:
             return self._leaf(dtype)
-        options = ["leaf", "binary", "binary", "binary", "cast", "cast", "select", "unary"]
-        options += ["bits", "divide", "bitwise", "shift", "chain"] if dtype in grammar.INTEGERS else ["bits", "halve"]
+        options = ["leaf", "binary", "binary", "binary", "cast", "cast", "select", "unary", "unary"]
+        more = ("divide", "bitwise", "shift", "chain", "through", "through") if dtype in grammar.INTEGERS else ("halve",)
+        options += ["bits", *more]
         match self.pick(*options):
             case "binary":
                 return self._binary(dtype, depth, self.pick("+", "-", "*", "min", "max"))
@@ -35,6 +36,8 @@ class Expressions(Indices):
                 return self._shift(dtype, depth)
             case "chain":
                 return self._chain(dtype)
+            case "through":
+                return self._through(dtype, depth)
             case "halve":
                 return self._halved(dtype, depth)
             case "bits":
@@ -96,7 +99,8 @@ class Expressions(Indices):
         divided = Binary(self.pick("//", "%", "truncdiv"), self.value(dtype, self.pick(0, 1)).node, divisor)
         return Binary(self.pick(*grammar.COMPARISONS), divided, Const(self.integer(0, 9), dtype))
 
-    def _leaf(self, dtype: str) -> Drawn:
+    def _leaf(self, dtype: str, *, constant: bool = True) -> Drawn:
+        """Draw an expression without operands, which is a constant only where it may be, or where nothing can be read."""
         options: list[tuple[str, str]] = [
             ("load", name) for name, (one, _, _) in self._scope.buffers.items() if one.dtype == dtype
         ]
@@ -105,12 +109,24 @@ class Expressions(Indices):
             options += [("var", name) for name in self._scope.variables]
         if dtype in grammar.INTEGERS:
             options += [("cast", name) for name, (one, _, _) in self._scope.buffers.items() if one.dtype in _OTHERS[dtype]]
-        options.append(("const", ""))
+        else:
+            options += [
+                ("cast", name)
+                for name, (one, low, high) in self._scope.buffers.items()
+                if one.dtype not in grammar.FLOATS and self._fits(low, high, dtype) is not None
+            ]
+        if not constant and not options:
+            options += [("var cast", name) for name in self._scope.variables]
+        if constant or not options:
+            options.append(("const", ""))
         kind, name = self.pick(*options)
+        if kind == "var cast":
+            return Drawn(Cast(dtype, Var(name)), *self._scope.variables[name])
         if kind == "cast":
             buffer, low, high = self._scope.buffers[name]
             at = tuple(self.index(one, self.integer(0, 1)) for one in buffer.shape)
-            return self._converted(Drawn(Load(name, at), low, high), dtype)
+            loaded = Drawn(Load(name, at), low, high)
+            return Drawn(Cast(dtype, loaded.node), low, high) if dtype in grammar.FLOATS else self._converted(loaded, dtype)
         fraction = self._scope.fractions.get(name, 0)
         if kind == "load":
             return self._element(name)
@@ -172,19 +188,103 @@ class Expressions(Indices):
         if self.pick(False, True) and not divides:
             a, b = b, a
         if self._folds(a.node, b.node):
-            return a
+            a = self._leaf(dtype, constant=False)
+            if isinstance(a.node, Const):
+                return a
+        if divides and a.low >= 0 and dtype in grammar.SIGNED:
+            a = self._across(a, 0, dtype)
         if op == "ceildiv" and not _biased(a, b.low).within(*range_of(dtype)):
             return a
         kept = self._fits(*_interval(op, a, b, dtype), dtype)
+        if kept is None and op in {"+", "-", "*"} and dtype in grammar.INTEGERS and self.pick(False, True):
+            a, b = (self._smaller(one, op, dtype) for one in (a, b))
+            kept = self._fits(*_interval(op, a, b, dtype), dtype)
         fraction = a.fraction + b.fraction if op == "*" else max(a.fraction, b.fraction)
         if kept is None or fraction > _MOST_FRACTION.get(dtype, 0):
             return a
         return Drawn(Binary(op, a.node, b.node), *kept, fraction)
 
+    def _operand(self, dtype: str, depth: int) -> Drawn:
+        """Draw an operand of an operation of one; a constant only where there is nothing else, or rarely."""
+        a = self.value(dtype, depth)
+        return self._leaf(dtype, constant=False) if self._folds(a.node) else a
+
+    def _across(self, a: Drawn, end: int, dtype: str) -> Drawn:
+        """Return a value that is mostly moved by a constant, so that some of its values lie below an end and some do not."""
+        by = end - (a.low + a.high) // 2 - 1
+        moved = a.low + by, a.high + by
+        least, most = range_of(dtype) if dtype in grammar.INTEGERS else (-_MOST_FLOAT[dtype], _MOST_FLOAT[dtype])
+        if (
+            isinstance(a.node, Const)
+            or abs(by) > most
+            or not least <= moved[0] <= moved[1] <= most
+            or not self.integer(0, 3)
+        ):
+            return a
+        amount = Const(abs(by) if dtype in grammar.INTEGERS else float(abs(by)), dtype)
+        return Drawn(Binary("+" if by > 0 else "-", a.node, amount), *moved, a.fraction)
+
+    def _smaller(self, a: Drawn, op: str, dtype: str) -> Drawn:
+        """Return a value shifted to the right, where it is too large for sums or products of two such values."""
+        by = bits_of(dtype) // 2 if op == "*" else 1
+        least, most = range_of(dtype)
+        if a.within(least >> by, most >> by):
+            return a
+        low, high = a.low >> by, a.high >> by
+        return Drawn(Const(low, dtype) if isinstance(a.node, Const) else Binary(">>", a.node, Const(by, dtype)), low, high)
+
+    def _through(self, dtype: str, depth: int) -> Drawn:
+        """Draw a value of another integer dtype that need not fit it, and then something that shows whether it did."""
+        between = self.pick(*(one for one in self._scope.dtypes if one in grammar.INTEGERS and one != dtype))
+        wraps = between in grammar.UNSIGNED and self.pick(False, True)
+        a = self._wrapping(between, depth - 1) if wraps else self._cast(between, depth)
+        if bits_of(dtype) <= bits_of(between) or self.pick(False, False, True):
+            a = self._shown(a, between)
+        return self._leaf(dtype) if self._folds(a.node) else self._converted(a, dtype)
+
+    def _wrapping(self, dtype: str, depth: int) -> Drawn:
+        """Draw an operation of an unsigned dtype that wraps around for some values."""
+        a, (_, most) = self._operand(dtype, depth), range_of(dtype)
+        if isinstance(a.node, Const):
+            return a
+        middle = (a.low + a.high) // 2
+        match self.pick("-", "+", "*", "~", "negated"):
+            case "-":
+                node: Expr = Binary("-", a.node, Const(min(most, middle + 1), dtype))
+            case "+":
+                node = Binary("+", a.node, Const(most - middle, dtype))
+            case "*":
+                node = Binary("*", a.node, Const(self.pick(3, most // 2, most // 3), dtype))
+            case "~":
+                node = Unary("~", a.node)
+            case _:
+                node = Unary("-", a.node)
+        return Drawn(node, 0, most)
+
+    def _shown(self, a: Drawn, dtype: str) -> Drawn:
+        """Draw an operation that the sign and the high bits of a value matter to."""
+        _, most = range_of(dtype)
+        if isinstance(a.node, Const):
+            return a
+        match self.pick(">>", "//", "%", "min", "max"):
+            case ">>":
+                by = self.pick(1, 3, bits_of(dtype) - 1)
+                return Drawn(Binary(">>", a.node, Const(by, dtype)), a.low >> by, a.high >> by)
+            case "//" | "%" as op:
+                value = self.pick(2, 3, 7, 10)
+            case op:
+                value = self.pick(100, most // 2, most // 3)
+        b = Drawn(Const(value, dtype), value, value)
+        return Drawn(Binary(op, a.node, b.node), *_interval(op, a, b, dtype))
+
     def _halved(self, dtype: str, depth: int) -> Drawn:
         """Draw a quotient of floats that is exact."""
-        a, (digits, divisor) = self.value(dtype, depth - 1), self.pick((1, 2), (2, 4), (1, -2))
-        if a.fraction + digits > _MOST_FRACTION[dtype] or self._folds(a.node):
+        return self._part(self._operand(dtype, depth - 1), dtype)
+
+    def _part(self, a: Drawn, dtype: str) -> Drawn:
+        """Return an exact quotient of a float, where there is one."""
+        digits, divisor = self.pick((1, 2), (2, 4), (1, -2))
+        if a.fraction + digits > _MOST_FRACTION[dtype] or isinstance(a.node, Const):
             return a
         ends = a.low / divisor, a.high / divisor
         node = Binary("/", a.node, Const(float(divisor), dtype))
@@ -219,15 +319,16 @@ class Expressions(Indices):
         return Drawn(Const(value, dtype), value, value)
 
     def _shift(self, dtype: str, depth: int) -> Drawn:
-        a, by = self.value(dtype, depth - 1), self.integer(0, min(7, bits_of(dtype) - 1))
+        a, by = self._operand(dtype, depth - 1), self.integer(0, min(7, bits_of(dtype) - 1))
         left = self.pick(True, False)
-        if self._folds(a.node):
-            return a
         if left and isinstance(a.node, Const) and a.low >= 0:
             by = self.pick(by, bits_of(dtype) - 1, bits_of(dtype) - 2)
             value = shifted_constant(a.low, by, dtype)
             return Drawn(Binary("<<", a.node, Const(by, dtype)), value, value)
         if not left:
+            if a.low >= 0 and dtype in grammar.SIGNED:
+                a = self._across(a, 0, dtype)
+            by = self.pick(by, by, 1, bits_of(dtype) - 1)
             return Drawn(Binary(">>", a.node, Const(by, dtype)), a.low >> by, a.high >> by)
         kept = self._fits(a.low << by, a.high << by, dtype) if a.low >= 0 else None
         if kept is None:
@@ -263,13 +364,18 @@ class Expressions(Indices):
         return Drawn(Load(name, tuple(self.index(one, self.integer(0, 2)) for one in buffer.shape)), low, high, fraction)
 
     def _unary(self, dtype: str, depth: int) -> Drawn:
-        a = self.value(dtype, depth - 1)
+        a = self._operand(dtype, depth - 1)
         whole, signed = dtype in grammar.INTEGERS, dtype not in grammar.UNSIGNED
-        op = self.pick("-", *(["~"] if whole else ["floor"]), *(["abs"] if signed else []))
-        if self._folds(a.node):
-            return a
+        op = self.pick("-", *(["~"] if whole else ["floor", "floor"]), *(["abs"] if signed else []))
         if not self.integer(0, 19):
             return Drawn(Unary("+", a.node), a.low, a.high, a.fraction)
+        if op == "floor" and not a.fraction:
+            a = self._part(a, dtype)
+        if op in {"abs", "floor"} and a.low >= 0:
+            a = self._across(a, 0, dtype)
+        if op in {"-", "abs"} and dtype in grammar.SIGNED and a.low == range_of(dtype)[0]:  # whose opposite overflows
+            end = a.low + 1
+            a = Drawn(Binary("max", a.node, Const(end, dtype)), end, max(end, a.high))
         if op == "floor":
             low, high = a.low, a.high
         elif op == "abs":
@@ -281,16 +387,22 @@ class Expressions(Indices):
 
     def _cast(self, dtype: str, depth: int) -> Drawn:
         before = self.pick(*(one for one in self._scope.dtypes if one not in {dtype, "bool"}), "bool")
-        a = self.value(before, depth - 1)
-        if self._folds(a.node):
-            return self._leaf(dtype)
+        a = self._operand(before, depth - 1)
         if before == dtype:
             return a
         if dtype in grammar.FLOATS or before in grammar.FLOATS:
             fraction = a.fraction if dtype in grammar.FLOATS else 0
             fits = self._fits(a.low, a.high, dtype) == (a.low, a.high) and fraction <= _MOST_FRACTION.get(dtype, 0)
             return Drawn(Cast(dtype, a.node), a.low, a.high, fraction) if fits else self._leaf(dtype)
+        if before != "bool":
+            a = self._past(a, before, dtype)
         return self._converted(a, dtype)
+
+    def _past(self, a: Drawn, before: str, dtype: str) -> Drawn:
+        """Return a value that the dtype does not always hold, where the dtype before has any and the value can be moved."""
+        (least, most), (low, high) = range_of(dtype), range_of(before)
+        ends = [end for end in (least, most + 1) if low < end <= high]
+        return self._across(a, self.pick(*ends), before) if ends and a.within(least, most) else a
 
     def _converted(self, a: Drawn, dtype: str) -> Drawn:
         """Return an integer in another integer dtype."""

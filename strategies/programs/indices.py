@@ -82,9 +82,12 @@ class Indices:
             low, high = self._scope.variables[name]
             other = Var(name) if low >= 0 and high < size else Const(self.integer(0, size - 1))
             return Select(inside, drawn.node, other)
-        node = drawn.node
-        if not self.integer(0, 7):  # a remainder of a remainder, which the outer divisor may not divide
-            node = Binary("%", node, Const(size + self.integer(1, 5)))
+        node, most = drawn.node, size
+        if not self.integer(0, 5):  # a remainder of a remainder, which the outer divisor may not divide
+            most = size + self.integer(1, 5)
+        if width > 0 and drawn.within(0, most - 1) and self.integer(0, 2):  # which is the value itself
+            node = Binary("*", node, Const(most // width + 1))
+        node = node if most == size else Binary("%", node, Const(most))
         return Binary("%", node, Const(size))
 
     def _plus(self, node: Expr, amount: int) -> Expr:

@@ -1,5 +1,6 @@
 """Draws programs: buffers, a grid of blocks, loops, conditions, and stores. The simplest come first."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,9 +117,9 @@ class _Builder:
             least, most = range_of(dtype)
             least, most = max(least, -(2**62)), min(most, 2**62)
             ends = (least, least + 9), (most - 9, most)
-            low, high = self._pick(
-                (0, 9), (-20, 20), (0, 100), (least, most), (0, 9), (-20, 20), (0, 100), (least, most), *ends
-            )
+            root = math.isqrt(most)  # products of two such values fit, and need more than half of the bits
+            often = (0, 9), (-20, 20), (0, 100), (least, most), (-root, root)
+            low, high = self._pick(*often, *often, *ends)
             low, high = max(low, least), min(high, most)
         return Buffer(name, self._shape(), dtype, least=low, most=high)
 
