@@ -232,6 +232,8 @@ class ErrorNumber:
         quantum = product_quantum(self.quantum, factor.quantum)
         value, finite = self.value * factor.value, self.finite and factor.finite
         propagated = product_error(torch.mul, self, factor) if finite else nonfinite_product_error(value, self, factor)
+        for unsure in () if finite else reassociation.may_be_nan(self, factor, half_subnormal(self.dtype)):
+            propagated = torch.where(unsure, torch.inf, propagated)  # type: ignore[arg-type]  # a tensor
         reassociated = reassociation.in_product(self.reassociated, factor.reassociated)
         product = self._rounded(
             value, propagated, self.dtype, units=units, reassociated=reassociated, quantum=quantum, finite=finite
@@ -278,9 +280,12 @@ class ErrorNumber:
         length, finite = self.shape[-1], self.finite and other.finite
         value = self.value @ other.value
         size = self.size @ other.size if finite else magnitude(self.value) @ magnitude(other.value)
+        propagated = product_error(torch.matmul, self, other) if finite else nonfinite_matmul_error(value, self, other)
+        for unsure in () if finite else reassociation.matrix_may_be_nan(self, other, half_subnormal(self.dtype)):
+            propagated = torch.where(unsure, torch.inf, propagated)  # type: ignore[arg-type]  # a tensor
         product = self._rounded(
             value,
-            product_error(torch.matmul, self, other) if finite else nonfinite_matmul_error(value, self, other),
+            propagated,
             self.dtype,
             units=repeated_terms.of_products(self.value, other.value, self.dtype) if self.reorders else 0.0,
             size=size,
@@ -308,7 +313,7 @@ class ErrorNumber:
         size = terms.sum(dim)
         total, moved = self.value.sum(dim), None if self.errorless else self.error.sum(dim)
         result = self._rounded(total, moved, self.dtype, units=units, size=size, quantum=self.quantum, finite=self.finite)
-        result.reassociated = reassociation.moved(self.reassociated, lambda terms: terms.sum(dim))
+        result.reassociated = reassociation.moved(self.reassociated, lambda terms: terms.clamp(min=1).sum(dim))
         value = self.value
         result.partial = addends.partial(lambda: (value != 0).sum(dim).double())
         return result

@@ -1,14 +1,16 @@
 """Reassociated products below the normal range: the factor on an underflow in the middle of a product.
 
 (a b) c may be computed as a (b c). Where b c underflows, it loses half a subnormal, which a then multiplies. So the factor
-of a b is 1 + max(|a|, |b|), that of a sum of products the sum of theirs, and None stands for 1, where there is no product.
-docs/tolerances.md derives it. Few cases come near underflow, so each factor is a function, called when it is needed.
+of a b is 1 + max(|a|, |b|) (-min of them where one is infinite, see `may_be_nan`), that of a sum of products the sum of
+theirs, and None stands for 1, where there is no product. docs/tolerances.md derives it. Few cases come near underflow, so
+each factor is a function, called when it is needed.
 
 Distributivity exchanges two sums: sum_k x_k (a_k @ b) may be summed as (sum_k x_k a_k) @ b. Its partial sums are as large as
 the terms without the cancellation inside a_k @ b: `distributed`, |x_k| (|a_k| @ |b|), also a function.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +24,13 @@ _NEAR = 2.0**-60
 Reassociated = Callable[[], Tensor] | None
 
 
+class Operand(Protocol):
+    """An `ErrorNumber`."""
+
+    value: Tensor
+    reassociated: Reassociated
+
+
 def near(sizes: Tensor, least: float) -> bool:
     """Return whether a nonzero product is small enough for the order to matter; `least` is the smallest of `sizes`."""
     if least >= _NEAR:
@@ -30,8 +39,45 @@ def near(sizes: Tensor, least: float) -> bool:
 
 
 def of_product(a: Tensor, b: Tensor) -> Reassociated:
-    """Return the factor of a * b."""
-    return Later(lambda: 1 + torch.maximum(magnitude(a), magnitude(b)))
+    """Return the factor of a * b; where one is infinite, which has no error, -|other| for `may_be_nan`."""
+
+    def make() -> Tensor:
+        factor = 1 + torch.maximum(magnitude(a), magnitude(b))
+        one_infinite = a.isinf() & b.isfinite() & (b != 0) | b.isinf() & a.isfinite() & (a != 0)
+        if bool(one_infinite.any()):
+            factor = torch.where(one_infinite, -torch.minimum(a.abs(), b.abs()), factor)
+        return factor
+
+    return Later(make)
+
+
+def may_be_nan(one: Operand, two: Operand, least: float) -> Iterator[Tensor]:
+    """Yield where (a b) c is infinite, and a (b c) NaN: where b c is not 0, but at most `least`, and rounds to 0.
+
+    Args:
+        one, two: the factors; each may be the product.
+    """
+    for product, other in ((one, two), (two, one)):
+        if product.reassociated is not None and bool((infinite := product.value.isinf()).any()):
+            of = product.reassociated()
+            yield infinite & (of < 0) & (other.value != 0) & (of.abs() * other.value.abs() <= least)
+
+
+def matrix_may_be_nan(one: Operand, two: Operand, least: float) -> Iterator[Tensor]:
+    """Yield the same of a matrix product."""
+    if one.reassociated is not None and bool(one.value.isinf().any()):
+        yield _rows_may_be_nan(one.value, one.reassociated(), two.value, least)
+    if two.reassociated is not None and bool(two.value.isinf().any()):
+        yield _rows_may_be_nan(two.value.mT, two.reassociated().mT, one.value.mT, least).mT
+
+
+def _rows_may_be_nan(product: Tensor, of: Tensor, other: Tensor, least: float) -> Tensor:
+    """Return it for each row of the product and column of `other`, by the smallest of their numbers that may meet."""
+    here = product.isinf() & (of < 0)
+    row = torch.where(here, of.abs(), torch.inf).amin(-1, keepdim=True)
+    met = here.reshape(-1, here.shape[-1]).any(0).unsqueeze(-1)
+    column = torch.where(met & (other != 0), other.abs(), torch.inf).amin(-2, keepdim=True)
+    return row.isfinite() & column.isfinite() & (row * column <= least)
 
 
 def of_matrix_product(a: Tensor, b: Tensor) -> Reassociated:
@@ -43,7 +89,12 @@ def of_sum(a: Reassociated, b: Reassociated) -> Reassociated:
     """Return the factor of a + b, the sum of both."""
     if a is None and b is None:
         return None
-    return Later(lambda of_a, of_b: (1 if of_a is None else of_a) + (torch.ones(()) if of_b is None else of_b), a, b)
+
+    def make(of_a: Tensor | None, of_b: Tensor | None) -> Tensor:
+        ones = torch.ones(())
+        return (ones if of_a is None else of_a.clamp(min=1)) + (ones if of_b is None else of_b.clamp(min=1))
+
+    return Later(make, a, b)
 
 
 def moved(a: Reassociated, move: Callable[[Tensor], Tensor]) -> Reassociated:

@@ -114,8 +114,9 @@ def known_issue(oracle: str = "bound", symptom: str = "value") -> KnownIssue:
 def test_a_campaign_is_blind_to_what_is_known_and_to_nothing_else(
     symptom: str, kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # with its own inputs the precision gate sees it too, where those of the case hide it
-    known_issues = (known_issue(symptom=symptom), known_issue("precision", "imprecise"))
+    # with inputs of their own these gates see it too, where those of the case hide it
+    others = known_issue("precision", "imprecise"), known_issue("sequence", "wrong after others")
+    known_issues = (known_issue(symptom=symptom), *others)
     monkeypatch.setattr("mhc.fuzz.cli.settings.KNOWN_ISSUES", known_issues)
     kept = tmp_path / "fixtures"
     chosen = ("--cases", 40, "--seed", 1, "--workers", 1, "--impl", f"{kernels}:WRONG", "--fixtures", kept)

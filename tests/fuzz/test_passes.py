@@ -268,7 +268,7 @@ def test_values_of_one_tensor() -> None:
 
 
 def test_plainer_layouts() -> None:
-    layout = Layout(order=(1, 0, 2, 3), step=3, pad=2, offset=5, expand=(0, 3))
+    layout = Layout(order=(1, 0, 2, 3), step=3, pad=2, gap=4, offset=5, expand=(0, 3))
     tried = [recipe.layout for recipe in layouts(with_tensor(CASE, "x", layout=layout), "x")]
     assert tried == [
         CONTIGUOUS,
@@ -276,11 +276,13 @@ def test_plainer_layouts() -> None:
         replace(layout, expand=()),
         replace(layout, step=1),
         replace(layout, pad=0),
+        replace(layout, gap=0),
         replace(layout, offset=0),
         replace(layout, expand=(3,)),
         replace(layout, expand=(0,)),
         replace(layout, step=2),
         replace(layout, pad=1),
+        replace(layout, gap=1),
         replace(layout, offset=1),
     ]
     assert list(layouts(CASE, "x")) == []

@@ -175,6 +175,28 @@ def test_a_small_product_in_another_order_is_multiplied_by_its_other_factors() -
     assert close(joined.error[:1], moved + U * (3 * 2.0**-90 + moved) + 1025 * LOST)
 
 
+@pytest.mark.parametrize(
+    ("gamma", "phi", "unsure"), [(2.0**-75, 2.0**-75, True), (2.0**-74, 2.0**-75, False), (2.0**-75, 0.0, False)]
+)
+def test_infinity_times_a_product_that_may_round_to_zero_has_no_certain_class(
+    gamma: float, phi: float, unsure: bool
+) -> None:
+    """(x gamma) phi is infinite, and x (gamma phi) NaN where gamma phi rounds to 0."""
+
+    def number(*values: float) -> ErrorNumber:
+        return ErrorNumber.exact(t(*values), torch.float32)
+
+    for x in (math.inf, -math.inf):
+        weighted, last = number(x, 1.0) * number(gamma, 1.0), number(phi, 1.0)
+        for product in (weighted * last, last * weighted):
+            assert product.error.isinf().tolist() == [unsure, False]
+        for rows, columns in ((weighted, last), (last, weighted)):
+            one = rows.reshape(1, 2) @ columns.reshape(2, 1)
+            assert one.error.isinf().tolist() == [[unsure]]
+        summed = (weighted + 1.0) * last
+        assert not summed.error.isinf().any(), "a sum is not taken apart"
+
+
 def test_factors_of_underflow() -> None:
     def later(*values: float) -> reassociation.Reassociated:
         return lambda: t(*values)
@@ -183,7 +205,8 @@ def test_factors_of_underflow() -> None:
         assert one is not None
         return one().tolist()
 
-    assert told(reassociation.of_product(t(-5.0, 1.0), t(2.0, math.inf))) == [6, 2]
+    assert told(reassociation.of_product(t(-5.0, 1.0), t(2.0, math.inf))) == [6, -1], "infinite: -min"
+    assert told(reassociation.of_product(t(0.0, math.nan, -math.inf), t(math.inf, math.inf, math.inf))) == [1, 1, 1]
     matrix = reassociation.of_matrix_product(torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 5.0], [-4.0, 6.0]]))
     assert told(matrix) == [[2 + 3 + 7, 2 + 3 + 11]]  # type: ignore[comparison-overlap]
     assert reassociation.of_sum(None, None) is None

@@ -165,7 +165,7 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
         "return (held.lost(torch.where(beyond, torch.inf, 0.0)) if [-bool(beyond.any())-]{+True+} else held).to(self.dtype)": _SPEED,
         "elif roundings is [-not -]spread or alpha * least <= LOST * under:": "adds half a subnormal where it is lost in float64, or leaves it out where it is",
         "size = self.size @ other.size if [-finite-]{+False+} else magnitude(self.value) @ magnitude(other.value)": _SPEED,
-        "product_error(torch.matmul, self, other) if [-finite-]{+False+} else nonfinite_matmul_error(value, self, other),": _SPEED,
+        "propagated = product_error(torch.matmul, self, other) if [-finite-]{+False+} else nonfinite_matmul_error(value, self, other)": _SPEED,
         "return self._rounded(value, propagated, self.dtype, units=ELEMENTARY[-, finite=self.finite-])": _QUICK,
     },
     "oracles/bounds/operation_error.py": {
@@ -197,7 +197,6 @@ WAIVERS: Mapping[str, Mapping[str, str]] = {
             (f'units = rest.get("units", [-1.0-]{{+{other}+}})' for other in ("(1.0 + 1)", "(1.0 * 10)", "0")),
             "it is asked only whether they are few",
         ),
-        "if [-self._next == len(self._sums)-]{+True+}:": "adds sums behind the last one, which nothing reads",
         "return cls(moved, torch.zeros_like(value), number.dtype, finite=True[-, errorless=number.dtype == torch.float32-])": _SPEED,
         "return (one.value != 0) & (one.value.abs() [-<-]{+<=+} _SMALLEST)": "at the limit itself, which is far from where squares are 0, either is right",
         "if number.finite [-or-]{+and+} (all_finite(value) and all_finite(own)):": _SPEED,
