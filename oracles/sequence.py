@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from mhc.case import Case, default_case
 from mhc.inputs import materialise
 from mhc.observation import Observation
@@ -35,8 +37,11 @@ def of_other_sizes(trial: Trial) -> Plan | list[Verdict]:
 def of_another_dtype(trial: Trial) -> Plan | list[Verdict]:
     """Plan a run with the same sizes in another dtype, and then one with the same inputs as the first."""
     case = trial.case
-    now = [spec.dtype(STORAGE_DTYPES[case.dtype]) for spec in case.table.drawn]
-    others = [dtype for dtype in trial.dtypes if now != [spec.dtype(STORAGE_DTYPES[dtype]) for spec in case.table.drawn]]
+
+    def held(dtype: str) -> list[torch.dtype]:
+        return [spec.dtype(STORAGE_DTYPES[dtype]) for spec in case.table.drawn]
+
+    others = [dtype for dtype in trial.dtypes if held(dtype) != held(case.dtype)]
     if not others:
         return [not_applicable(NAME, "case", "its tensors have one dtype in all cases")]
     sizes = {name: case.sizes[name] for name in case.axes}

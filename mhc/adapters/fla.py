@@ -22,14 +22,14 @@ from mhc.operator import accumulation_dtype
 FLA = Library("fla", "fla")
 
 
-def _module(name: str, before: str = "") -> Any:
-    """Return a module of the package; `before` is its name in releases before 0.6.0, of which `norm.x` was `x`."""
+def _module(name: str) -> Any:
+    """Return a module of the package; in releases before 0.6.0 `norm.x` was `x`."""
     if not hasattr(torch.cpu, "device"):  # releases before 0.5.1 enter it, as they do torch.cuda.device
         setattr(torch.cpu, "device", contextlib.nullcontext)  # noqa: B010
     try:
         return FLA.load(f"modules.{name}")
     except ModuleNotFoundError:
-        return FLA.load(f"modules.{before or name.removeprefix('norm.')}")
+        return FLA.load(f"modules.{name.removeprefix('norm.')}")
 
 
 def _rms(v: Tensor, eps: float) -> Tensor:
@@ -116,8 +116,8 @@ def _layer_norm_gated(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, eps
 )
 def rms_norm_gated_linear(x: Tensor, g: Tensor, weight: Tensor, linear: Tensor, *, eps: float) -> Tensor:
     """Return (RMSNorm(x) weight SiLU(g)) linear^T, the product rounded to x's dtype before."""
-    w = g.float()
-    return (_rms(x.float(), eps) * weight.float() * (w * torch.sigmoid(w))).to(x.dtype) @ linear.T
+    y: Tensor = rms_norm_gated(x, g, weight, eps=eps)
+    return y @ linear.T
 
 
 def _rms_norm_gated_linear(x: Tensor, g: Tensor, weight: Tensor, linear: Tensor, *, eps: float) -> Any:

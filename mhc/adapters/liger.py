@@ -204,7 +204,7 @@ _ROTATED: dict[str, Any] = {
 @operator(**_ROTATED, cos="[S, R] float32 constant", sin="[S, R] float32 constant")
 def rope_pair(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Return q and k with the halves of each row rotated, computed in the dtype of cos and rounded once."""
-    c, s = cos.unsqueeze(-2), sin.unsqueeze(-2)  # [S, 1, R]
+    c, s = cos.unsqueeze(-2), sin.unsqueeze(-2)  # [*B, S, 1, R]
 
     def rotated(x: Tensor) -> Tensor:
         first, second = x.to(cos.dtype).chunk(2, -1)
@@ -214,21 +214,14 @@ def rope_pair(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, T
 
 
 def _rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
-    c, s = torch.cat([cos, cos], -1).unsqueeze(0), torch.cat([sin, sin], -1).unsqueeze(0)
-    q, k = apply("rope", "Rope", q.transpose(1, 2), k.transpose(1, 2), c, s)
-    return q.transpose(1, 2), k.transpose(1, 2)
+    return _rope_each(q, k, cos.unsqueeze(0), sin.unsqueeze(0))
 
 
 @operator(**_ROTATED, cos="[B, S, R] float32 constant", sin="[B, S, R] float32 constant")
 def rope_each(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Return q and k rotated as by `rope_pair`, each sequence by its own angles."""
-    c, s = cos.unsqueeze(-2), sin.unsqueeze(-2)  # [B, S, 1, R]
-
-    def rotated(x: Tensor) -> Tensor:
-        first, second = x.to(cos.dtype).chunk(2, -1)
-        return torch.cat([first * c - second * s, second * c + first * s], -1).to(x.dtype)
-
-    return rotated(q), rotated(k)
+    rotated: tuple[Tensor, Tensor] = rope_pair(q, k, cos, sin)
+    return rotated
 
 
 def _rope_each(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
