@@ -176,7 +176,8 @@ class UnmovedNumber(SampledNumber):
     def _not_zero(self, place: tuple[Any, ...]) -> SampledNumber:
         vanishes = self.divisors.may_vanish(place, self.value)
         beyond = torch.inf if place[0] == "division" else self.value.abs().clamp(min=half_subnormal(self.dtype))
-        return type(self)(self.value, torch.where(vanishes, beyond, self.error), self.dtype)
+        error = torch.where(vanishes, self.error.clamp(min=beyond), self.error)
+        return type(self)(self.value, error, self.dtype)
 
     @classmethod
     def _moved(cls, number: ErrorNumber, scale: float) -> SampledNumber:

@@ -296,6 +296,16 @@ def test_infinity_times_what_may_be_zero_promises_nothing(product: Any) -> None:
     assert seen_once.may_vanish(("multiplication", 1), t(1.0, math.inf)).tolist() == [True, False]
 
 
+def test_a_doubt_stays_beside_a_product_with_infinity() -> None:
+    def reader(kind: type[ErrorNumber]) -> Reading:
+        tiny, as_tiny = (kind.exact(t(1e-30, 1e-30), F32) * kind.exact(t(1e-30, 1e-30), F32) for _ in range(2))
+        ratio = elementary.quotient(tiny, as_tiny)
+        return Reading((ratio, ratio * kind.exact(t(math.inf, 1.0), F32)), (), False)
+
+    *_, (ratio, product) = [run.outputs for run in sampled_number._runs(reader, SampledNumber)]
+    assert ratio.error.tolist() == product.error.tolist() == [math.inf, math.inf]
+
+
 def test_the_last_run_has_no_moves() -> None:
     value = spread(16)
     one = kind_of(base=sampled_number.UnmovedNumber)
