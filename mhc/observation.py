@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -255,6 +255,12 @@ def _interrupted(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
 
 
+@cache
+def _left(process: int) -> mmap.mmap:
+    """Return a byte that a process shares with the children that it forks: 1 once a child has left its call."""
+    return mmap.mmap(-1, 1)
+
+
 _CHILD_SECONDS = 0.2  # time given to a child to return from the call
 _forks: list[None] = []
 os.register_at_fork(after_in_parent=lambda: _forks.append(None))
@@ -268,8 +274,10 @@ def _one_process(where: str) -> Iterator[None]:
         ContractError: a child left the block.
     """
     own = os.getpid()
-    left = mmap.mmap(-1, 1)  # 1 once a child has left; of this call alone, since workers are forked from one server
-    _forks.clear()
+    if _forks:  # a child of an earlier call may be late
+        _left.cache_clear()
+        _forks.clear()
+    left = _left(own)
     try:
         yield
     finally:

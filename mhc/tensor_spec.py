@@ -1,5 +1,6 @@
 """One tensor of an operator, by its name, shape in symbols and dtype, and the values that a case may give it."""
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -116,9 +117,20 @@ class TensorSpec:
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape for given symbol sizes; a symbol of digits is that number, one without a size has no axis."""
-        return tuple(int(one) if one.isdigit() else sizes[one] for one in self.symbols if one.isdigit() or one in sizes)
+        held = [one for one in self._axes if isinstance(one, int) or one in sizes]
+        return tuple([one if isinstance(one, int) else sizes[one] for one in held])
+
+    @functools.cached_property
+    def _axes(self) -> tuple[str | int, ...]:
+        return tuple(int(one) if one.isdigit() else one for one in self.symbols)
 
     def dtype(self, storage: torch.dtype) -> torch.dtype:
-        if self.role in FIXED:
-            return FIXED[self.role]
-        return storage if self.role is Role.STORAGE else accumulation_dtype(storage)
+        """Return the dtype in a case of a storage dtype."""
+        return self._dtypes[storage]
+
+    @functools.cached_property
+    def _dtypes(self) -> Mapping[torch.dtype, torch.dtype]:
+        if not self.floating:
+            return dict.fromkeys(STORAGE_DTYPES.values(), FIXED[self.role])
+        of_storage = self.role is Role.STORAGE
+        return {one: one if of_storage else accumulation_dtype(one) for one in STORAGE_DTYPES.values()}

@@ -43,10 +43,10 @@ def of_product(a: Tensor, b: Tensor) -> Reassociated:
 
     def make() -> Tensor:
         factor = 1 + torch.maximum(magnitude(a), magnitude(b))
+        if not (bool(a.isinf().any()) or bool(b.isinf().any())):
+            return factor
         one_infinite = a.isinf() & b.isfinite() & (b != 0) | b.isinf() & a.isfinite() & (a != 0)
-        if bool(one_infinite.any()):
-            factor = torch.where(one_infinite, -torch.minimum(a.abs(), b.abs()), factor)
-        return factor
+        return torch.where(one_infinite, -torch.minimum(a.abs(), b.abs()), factor)
 
     return Later(make)
 
