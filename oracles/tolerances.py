@@ -138,6 +138,8 @@ def _common_factors(inputs: Inputs, gradients: Mapping[str, ErrorNumber]) -> Map
     A common factor may be taken out of the sum: inf * (a - b) is infinite, inf * a - inf * b is NaN.
     """
     table = inputs.case.table
+    if all(one.finite for one in gradients.values()):  # no NaN
+        return gradients
     common = [inputs.tensors[spec.name] for spec in table.inputs if not table.per_token(spec)]
     if not any(tensor is not None and bool(tensor.isinf().any()) for tensor in common):
         return gradients
@@ -175,9 +177,11 @@ def _without_undefined(inputs: Inputs, allowed: Tolerances) -> Tolerances:
     An element depends on what is not finite if it changes with what stands in its place.
     """
     table, given = inputs.case.table, {name: one for name, one in inputs.tensors.items() if one is not None}
+    if table.function is None:
+        return allowed
     special = {name for name, one in given.items() if one.is_floating_point() and not all_finite(one)}
     upstream = special & {spec.name for spec in table.upstream}
-    if table.function is None or not special:
+    if not special:
         return allowed
     if not upstream and not any(bool(one.value.isnan().any()) for one in allowed.results.values()):
         return allowed

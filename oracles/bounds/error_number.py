@@ -164,6 +164,8 @@ class ErrorNumber:
                 result.error = torch.add(error, spread.sign() * reassociated(), alpha=underflow(dtype))
             elif roundings is not spread or alpha * least <= LOST * under:
                 result.error = torch.add(error, spread.sign(), alpha=under)
+            elif most < limit / 4 and alpha < 1:  # the error is at most 2 * most
+                return result
             if most + float(result.error.max()) <= limit:
                 return result
         products = underflows if reassociated is None else reassociated()
