@@ -37,6 +37,8 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
     address = tensor.data_ptr()
     if not tensor.numel() or not address:
         return address, address
+    if tensor.is_contiguous():
+        return address, address + tensor.nbytes
     reach = 1 + sum((size - 1) * by for size, by in zip(tensor.shape, tensor.stride(), strict=True))
     return address, address + reach * tensor.element_size()
 

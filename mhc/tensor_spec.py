@@ -117,12 +117,7 @@ class TensorSpec:
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape for given symbol sizes; a symbol of digits is that number, one without a size has no axis."""
-        held = [one for one in self._axes if isinstance(one, int) or one in sizes]
-        return tuple([one if isinstance(one, int) else sizes[one] for one in held])
-
-    @functools.cached_property
-    def _axes(self) -> tuple[str | int, ...]:
-        return tuple(int(one) if one.isdigit() else one for one in self.symbols)
+        return tuple([sizes[one] if one in sizes else int(one) for one in self.symbols if one in sizes or one.isdigit()])
 
     def dtype(self, storage: torch.dtype) -> torch.dtype:
         """Return the dtype in a case of a storage dtype."""
