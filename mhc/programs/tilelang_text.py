@@ -1,5 +1,6 @@
 """The TileLang source of a program: the text that is compiled is the text that a maintainer reads."""
 
+import math
 from collections.abc import Sequence
 
 from mhc.programs import grammar
@@ -10,6 +11,8 @@ CPU_OLD = "is_cpu=True"
 """What `T.Kernel` is given for the CPU before TileLang 0.1.9; later the target says it."""
 _INFIX = {"+", "-", "*", "//", "%", "&", "|", "^", "<<", ">>", "/", *grammar.COMPARISONS, *grammar.LOGIC}
 _NARROW = ("int8", "uint8", "int16", "uint16", "float16")
+_BEYOND = {"uint32": 2**31, "uint64": 2**63}
+"""By dtype, the least number that the front end does not take for one of that dtype beside another."""
 _LEVELS = [
     ("or",),
     ("and",),
@@ -189,9 +192,11 @@ class _Text:
 def _is_bare(node: grammar.Const, other: Expr) -> bool:
     """Return whether a constant beside another operand has that one's dtype without saying so.
 
-    The front end takes a bare number for int32 or float32, which wins over narrower dtypes, and folds what is constant.
+    The front end takes a bare number for int32, float32 or, where it is beyond int32, for int64, which win over narrower
+    dtypes, and folds what is constant.
     """
-    return node.dtype not in _NARROW and not _is_folded(other)
+    beyond = node.value >= _BEYOND.get(node.dtype, math.inf)
+    return node.dtype not in _NARROW and not beyond and not _is_folded(other)
 
 
 def _is_folded(node: Expr) -> bool:

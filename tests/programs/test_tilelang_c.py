@@ -105,6 +105,18 @@ def test_the_text_of_an_operation_has_its_dtype_in_the_front_end(dtype: str) -> 
             assert str(eval(text, scope).dtype) == dtype, text
 
 
+@needs_tilelang
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_the_text_of_a_large_constant_has_its_dtype_in_the_front_end(dtype: str) -> None:
+    """A bare constant from 2**31 on would make int64 of a uint32 beside it."""
+    given, x = Buffer("x", (1,), dtype), Load("x", (Const(0),))
+    scope = {"T": tilelang().language, "x": [tilelang().tvm.tir.Var("x", dtype)]}
+    for largest in (2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1):
+        if largest <= np.iinfo(dtype).max:
+            text = source_of(loop(Binary("+", x, Const(largest, dtype)), dtype, given)).splitlines()[-1].partition(" = ")[2]
+            assert str(eval(text, scope).dtype) == dtype, text
+
+
 def has(op: str, dtype: str) -> bool:
     try:
         arithmetic.operation(op, dtype)
