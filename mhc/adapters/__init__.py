@@ -1,4 +1,4 @@
-"""Other libraries' kernels: one or two files a library, named in `MODULES`. A kernel is `LIBRARY:KERNEL`: `liger:rms_norm`.
+"""Other libraries' kernels: a few files a library, named in `MODULES`. A kernel is `LIBRARY:KERNEL`: `liger:rms_norm`.
 
 In: nothing of these libraries. Their modules are imported at the first call of a kernel. Out: records of implementations.
 `liger.py` shows what a file holds: for each kernel a call, the operator that it computes, and what the library refuses.
@@ -11,7 +11,9 @@ from types import MappingProxyType
 
 from mhc.implementation import Implementation, ImplementationError
 
-MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType({"liger": ("liger", "liger_losses"), "fla": ("fla",)})
+MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"liger": ("liger", "liger_losses", "liger_chunked"), "fla": ("fla",)}
+)
 
 
 def kernels(library: str) -> Mapping[str, Implementation]:

@@ -22,14 +22,14 @@ from mhc.operator import accumulation_dtype
 FLA = Library("fla", "fla")
 
 
-def _module(name: str) -> Any:
-    """Return a module of the package; in releases before 0.6.0 `norm.x` was `x`."""
+def _module(name: str, before: str = "") -> Any:
+    """Return a module of the package; in releases before 0.6.0 it was `before`, and `norm.x` was `x`."""
     if not hasattr(torch.cpu, "device"):  # releases before 0.5.1 enter it, as they do torch.cuda.device
         setattr(torch.cpu, "device", contextlib.nullcontext)  # noqa: B010
     try:
         return FLA.load(f"modules.{name}")
     except ModuleNotFoundError:
-        return FLA.load(f"modules.{name.removeprefix('norm.')}")
+        return FLA.load(f"modules.{before or name.removeprefix('norm.')}")
 
 
 def _rms(v: Tensor, eps: float) -> Tensor:
@@ -122,6 +122,31 @@ def rms_norm_gated_linear(x: Tensor, g: Tensor, weight: Tensor, linear: Tensor, 
 
 def _rms_norm_gated_linear(x: Tensor, g: Tensor, weight: Tensor, linear: Tensor, *, eps: float) -> Any:
     return _module("norm.fused_norm_gate").rms_norm_swish_gate_linear(x, g, weight, None, linear, None, eps=eps)
+
+
+@operator(
+    x="[B, S, D] storage",
+    weight="[D, W] storage",
+    bias="[D] storage optional",
+    state="[B, D, W] storage optional",
+    W="K+1",
+    K=(1, 3),
+    silu=(1.0, 0.0),
+    tokens="B",
+)
+def causal_conv1d(x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, *, silu: float) -> Tensor:
+    """Return a convolution of each feature with its last W inputs; before x come those of state, else 0."""
+    (S, D), W = x.shape[1:], weight.shape[-1]
+    before = x.new_zeros(x.shape[0], W, D) if state is None else state.transpose(1, 2)
+    inputs = torch.cat([before, x], 1).float().unfold(1, W, 1)[:, 1 : 1 + S]  # [B, S, D, W]
+    y = (inputs * weight.float()).sum(-1)
+    y = y if bias is None else y + bias.float()
+    return (y * torch.sigmoid(y) if silu else y).to(x.dtype)
+
+
+def _causal_conv1d(x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, *, silu: float) -> Any:
+    function = _module("causal_conv1d", "convolution").causal_conv1d
+    return function(x, weight, bias, initial_state=state, activation="silu" if silu else None)[0]
 
 
 _ROPE: dict[str, Any] = {
@@ -289,6 +314,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *FLA.kernel("rms_norm_gated", rms_norm_gated, function=_rms_norm_gated),
     *FLA.kernel("layer_norm_gated", layer_norm_gated, function=_layer_norm_gated),
     *FLA.kernel("rms_norm_gated_linear", rms_norm_gated_linear, function=_rms_norm_gated_linear),
+    *FLA.kernel("causal_conv1d", causal_conv1d, function=_causal_conv1d),
     *FLA.kernel("rope", rope_partial, function=_rope),
     *FLA.kernel("rope_interleaved", rope_interleaved, function=_rope_interleaved),
     *FLA.kernel("cross_entropy", cross_entropy_scaled, function=_cross_entropy),

@@ -8,12 +8,13 @@ What its kernels compute is in their docstrings and in the references of its tes
 | swiglu, geglu | the backward overwrites a and b, by design (linkedin/Liger-Kernel#254): it gets copies |
 | poly_norm | bias is a tensor without axes, as its docstring says |
 | cross_entropy | the logits are overwritten by their gradient, as its source says: an input that may be written |
-| rope, llama4_rope | q and k are rotated where they lie, as its source says: inputs that may be written |
+| rope, qwen2vl_mrope, llama4_rope | q and k are rotated where they lie, as its source says: inputs that may be written |
 | linear_cross_entropy | logits in the dtype of x, as its source says; `accum_dtype=float32` |
 | dyt | its backward knows no CPU: there the adapter names an NPU as the device, of which it takes 20 processors |
 | mhc_post, mhc_sinkhorn | n must be a power of two; of mhc_post, x must have a leading axis |
 """
 
+import inspect
 import math
 from typing import Any, Literal
 from unittest import mock
@@ -35,6 +36,13 @@ def apply(module: str, name: str, *arguments: Any) -> Any:
     return getattr(LIGER.load(f"ops.{module}"), f"Liger{name}Function").apply(*arguments)
 
 
+def known(module: str, name: str, **option: Any) -> tuple[Any, ...]:
+    """Return the value of one option that is off, or nothing where a release of old has no such option."""
+    function = getattr(LIGER.load(f"ops.{module}"), f"Liger{name}Function")
+    there = inspect.signature(function.forward).parameters
+    return tuple(value for key, value in option.items() if key in there)
+
+
 def _rms(x: Tensor, eps: float) -> Tensor:
     v = x.float()
     return v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps)
@@ -44,7 +52,7 @@ def _rms(x: Tensor, eps: float) -> Tensor:
 
 
 def _rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Any:
-    return apply("rms_norm", "RMSNorm", x, weight, eps, 0.0, "llama", False)
+    return apply("rms_norm", "RMSNorm", x, weight, eps, 0.0, "llama", *known("rms_norm", "RMSNorm", in_place=False))
 
 
 @operator(x="[*B, D] storage", weight="[D] storage", D=(1, 8192), eps=(1e-6, 1e-5, 0.0), tokens="*B")
@@ -230,6 +238,23 @@ def _rope_each(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
     return q.transpose(1, 2), k.transpose(1, 2)
 
 
+@operator(
+    **{**_ROTATED, "R": "3*third"}, third=(1, 32), cos="[B, 3, S, R] float32 constant", sin="[B, 3, S, R] float32 constant"
+)
+def rope_of_three(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q and k rotated as by `rope_each`, each third of a row by angles of its own, as in Qwen2-VL."""
+    c, s = (torch.cat([part[:, i] for i, part in enumerate(angles.chunk(3, -1))], -1) for angles in (cos, sin))
+    rotated: tuple[Tensor, Tensor] = rope_pair(q, k, c, s)
+    return rotated
+
+
+def _rope_of_three(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
+    c, s = (torch.cat([angles, angles], -1).transpose(0, 1).contiguous() for angles in (cos, sin))
+    thirds = [cos.shape[-1] // 3] * 3
+    q, k = apply("qwen2vl_mrope", "Qwen2VLMRope", q.transpose(1, 2), k.transpose(1, 2), c, s, thirds)
+    return q.transpose(1, 2), k.transpose(1, 2)
+
+
 @operator(**_ROTATED, freqs="[S, R, 2] float32 constant")
 def rope_complex(q: Tensor, k: Tensor, freqs: Tensor) -> tuple[Tensor, Tensor]:
     """Return q and k, whose neighbours are complex numbers, times freqs, in float32 and rounded once, as in Llama 4."""
@@ -332,6 +357,7 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *LIGER.kernel("sparsemax", sparsemax, function=_sparsemax),
     *LIGER.kernel("rope", rope_pair, function=_rope),
     *LIGER.kernel("rope_each", rope_each, function=_rope_each),
+    *LIGER.kernel("qwen2vl_mrope", rope_of_three, function=_rope_of_three),
     *LIGER.kernel("llama4_rope", rope_complex, function=_llama4_rope),
     *LIGER.kernel("mhc_post", "mhc_post", _tokens_and_powers_of_two, function=_mhc_post),
     *LIGER.kernel(

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from mhc.adapters.library import IGNORED, TARGET
-from mhc.adapters.liger import LIGER, apply
+from mhc.adapters.liger import LIGER, apply, known
 from mhc.declaration import operator
 from mhc.implementation import Implementation
 from mhc.operator import accumulation_dtype
@@ -65,9 +65,9 @@ def cross_entropy_each(
 
 
 def _ce(reduction: str, x: Tensor, target: Tensor, weight: Tensor | None, smoothing: float, z: float, softcap: float) -> Any:
-    return apply(
-        "cross_entropy", "CrossEntropy", x, target, weight, IGNORED, z, smoothing, reduction, softcap or None, False
-    )[0]
+    weights = known("cross_entropy", "CrossEntropy", weight=weight)
+    arguments = (x, target, *weights, IGNORED, z, smoothing, reduction, softcap or None, False)
+    return apply("cross_entropy", "CrossEntropy", *arguments)[0]
 
 
 def _cross_entropy_each(
@@ -143,16 +143,18 @@ _PAIR: dict[str, Any] = {
 }
 
 
+def divergences(q: Tensor, p: Tensor, beta: float) -> Tensor:
+    """Return the terms of the generalised Jensen-Shannon divergence of two rows of logarithms of probabilities."""
+    if beta in {0.0, 1.0}:
+        return q.exp() * (q - p) if beta else p.exp() * (p - q)
+    m = torch.stack([p + math.log(beta), q + math.log(1.0 - beta)]).logsumexp(0)
+    return beta * p.exp() * (p - m) + (1.0 - beta) * q.exp() * (q - m)
+
+
 @operator(**_PAIR, beta=(0.5, 0.0, 1.0, 0.1))
 def jsd(x: Tensor, target: Tensor, labels: Tensor | None, *, beta: float) -> Tensor:
     """Return the generalised Jensen-Shannon divergence of two softmaxes: KL(P, M) and KL(Q, M), weighted by beta."""
-    q, p = x.log_softmax(-1).float(), target.log_softmax(-1).float()
-    if beta in {0.0, 1.0}:
-        each = q.exp() * (q - p) if beta else p.exp() * (p - q)
-    else:
-        m = torch.stack([p + math.log(beta), q + math.log(1.0 - beta)]).logsumexp(0)
-        each = beta * p.exp() * (p - m) + (1.0 - beta) * q.exp() * (q - m)
-    rows, count = _counted(labels, each)
+    rows, count = _counted(labels, divergences(x.log_softmax(-1).float(), target.log_softmax(-1).float(), beta))
     return (rows.sum() / count).to(x.dtype)
 
 

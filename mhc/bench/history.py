@@ -28,7 +28,8 @@ class Mended:
         issue: where it is described. what: the same in a few words.
         package: what pip installs. before, after: a release that has it, and a later one that has not.
         kernel: the adapter that meets it.
-        subjects: the outputs and gradients that it makes wrong; a finding on any other is another bug.
+        subjects: the outputs and gradients that it makes wrong, or `inputs` where it writes into them; a finding on
+            any other is another bug.
     """
 
     issue: str
@@ -150,6 +151,87 @@ MENDED = (
         "0.8.4",
         "liger:attn_res",
         ("y", "dv", "dquery", "dweight"),
+    ),
+    Mended(
+        f"{_LIGER}/pull/693",
+        "log-probabilities averaged, where DPO adds them up",
+        "liger-kernel",
+        "0.5.8",
+        "0.5.10",
+        "liger:dpo",
+        ("y", "dx", "dweight"),
+    ),
+    Mended(
+        f"{_LIGER}/pull/974",
+        "ignored tokens counted in the divergence",
+        "liger-kernel",
+        "0.6.4",
+        "0.6.5",
+        "liger:linear_jsd",
+        ("y", "dx", "dweight"),
+    ),
+    Mended(
+        f"{_LIGER}/blob/v0.5.5/src/liger_kernel/chunked_loss/fused_linear_distillation.py#L120",
+        "beta not passed on: 0.5, whatever it was",
+        "liger-kernel",
+        "0.5.5",
+        "0.5.6",
+        "liger:linear_jsd",
+        ("y", "dx", "dweight"),
+    ),
+    Mended(
+        f"{_LIGER}/pull/510",
+        "log-probabilities averaged, where CPO adds them up",
+        "liger-kernel",
+        "0.5.2",
+        "0.5.3",
+        "liger:cpo",
+        ("y", "dx", "dweight"),
+    ),
+    Mended(
+        f"{_FLA}/pull/871",
+        "an upstream gradient that is not contiguous",
+        "fla-core",
+        "0.5.0",
+        "0.5.1",
+        "fla:causal_conv1d",
+        ("dx", "dweight", "dbias"),
+    ),
+    Mended(
+        f"{_FLA}/issues/1138",
+        "the gradient of the state, of an upstream gradient that is not contiguous",
+        "fla-core",
+        "0.5.2",
+        "0.6.0",
+        "fla:causal_conv1d",
+        ("dstate",),
+    ),
+    Mended(
+        f"{_LIGER}/blob/v0.5.3/src/liger_kernel/ops/layer_norm.py#L197",
+        "gradients of float16 rounded to bfloat16",
+        "liger-kernel",
+        "0.5.3",
+        "0.8.4",
+        "liger:layer_norm",
+        ("dbias",),
+    ),
+    Mended(
+        f"{_LIGER}/issues/370",
+        "the backward writes into the upstream gradient",
+        "liger-kernel",
+        "0.3.1",
+        "0.5.0",
+        "liger:rms_norm",
+        ("inputs",),
+    ),
+    Mended(
+        f"{_LIGER}/pull/815",
+        "mean and variance added up in float16",
+        "liger-kernel",
+        "0.6.0",
+        "0.8.4",
+        "liger:layer_norm",
+        ("y",),
     ),
 )
 
