@@ -233,6 +233,24 @@ MENDED = (
         "liger:layer_norm",
         ("y",),
     ),
+    Mended(
+        f"{_LIGER}/blob/v0.6.2/src/liger_kernel/ops/layer_norm.py#L150",
+        "gradients of weight and bias added up in float16",
+        "liger-kernel",
+        "0.6.2",
+        "0.6.4",
+        "liger:layer_norm",
+        ("dbias",),
+    ),
+    Mended(
+        f"{_LIGER}/blob/v0.4.2/src/liger_kernel/ops/cross_entropy.py#L116",
+        "label smoothing in float16",
+        "liger-kernel",
+        "0.4.2",
+        "0.5.0",
+        "liger:cross_entropy_mean",
+        ("y",),
+    ),
 )
 
 
@@ -272,6 +290,9 @@ def installed(package: str, release: str, folder: Path) -> Path:
             f"{package}=={release}",
         ]
         subprocess.run(command, check=True)
+    for inner in where.iterdir():
+        if inner.is_dir() and inner.suffix != ".dist-info":  # without it, the same package in site-packages goes before
+            (inner / "__init__.py").touch()
     return where
 
 

@@ -62,6 +62,17 @@ def test_a_campaign_runs_with_the_release_and_is_read(tmp_path: Path, monkeypatc
     assert found == history.Campaign(7, (history.Finding("bound", "y", file),))
 
 
+def test_a_release_without_init_goes_before_the_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], **_: Any) -> None:
+        where = Path(command[command.index("--target") + 1])
+        (where / "pack").mkdir(parents=True)
+        (where / "pack-1.0.dist-info").mkdir()
+
+    monkeypatch.setattr(subprocess, "run", run)
+    where = history.installed("pack", "1.0", tmp_path)
+    assert [file.relative_to(where) for file in where.rglob("*.py")] == [Path("pack/__init__.py")]
+
+
 def test_a_campaign_that_does_not_run_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.CompletedProcess([], 2, "", "Error: --impl pack:sum: not available")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
