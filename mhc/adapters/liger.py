@@ -37,9 +37,16 @@ def apply(module: str, name: str, *arguments: Any) -> Any:
 
 
 def known(module: str, name: str, **option: Any) -> tuple[Any, ...]:
-    """Return the value of one option that is off, or nothing where a release of old has no such option."""
+    """Return the value of an option, or nothing where a release of old has no such option and it is off.
+
+    Raises:
+        TypeError: it is not off.
+    """
     function = getattr(LIGER.load(f"ops.{module}"), f"Liger{name}Function")
     there = inspect.signature(function.forward).parameters
+    missing = [key for key, value in option.items() if key not in there and value is not None and value is not False]
+    if missing:
+        raise TypeError(f"Liger{name}Function of this release takes no {missing[0]}")
     return tuple(value for key, value in option.items() if key in there)
 
 
