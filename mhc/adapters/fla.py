@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mhc.adapters.library import IGNORED, TARGET, Library
+from mhc.adapters.library import IGNORED, TARGET, Library, log_sigmoid
 from mhc.declaration import operator
 from mhc.implementation import Implementation
 from mhc.operator import accumulation_dtype
@@ -287,8 +287,7 @@ def _swiglu(a: Tensor, b: Tensor) -> Any:
 @operator(x="[*B, D] storage", temperature=(1.0, 16.0), tokens="*B")
 def logsigmoid(x: Tensor, *, temperature: float) -> Tensor:
     """Return log(sigmoid(x)) / temperature, in float32 and rounded once."""
-    v = x.float()
-    return (-torch.stack([torch.zeros_like(v), -v]).logsumexp(0) / temperature).to(x.dtype)  # smooth at 0
+    return (log_sigmoid(x.float()) / temperature).to(x.dtype)
 
 
 def _logsigmoid(x: Tensor, *, temperature: float) -> Any:

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+from torch import Tensor
+
 from mhc.case import Case
 from mhc.implementation import Implementation, Refused
 from mhc.operator import Operator
@@ -16,6 +19,11 @@ _ALL = ("bfloat16", "float16", "float32")
 IGNORED = -100
 TARGET = "[T] int64 in 0..V or -100"
 """The label that losses ignore, and a tensor of labels."""
+
+
+def log_sigmoid(v: Tensor) -> Tensor:
+    """Return log(sigmoid(v)), smooth at 0."""
+    return -torch.stack([torch.zeros_like(v), -v]).logsumexp(0)
 
 
 def everything(case: Case) -> Literal[True]:

@@ -31,23 +31,26 @@ from mhc.implementation import Implementation, Refused
 LIGER = Library("liger", "liger_kernel")
 
 
+def _function(module: str, name: str) -> Any:
+    return getattr(LIGER.load(f"ops.{module}"), f"Liger{name}Function")
+
+
 def apply(module: str, name: str, *arguments: Any) -> Any:
     """Call one of Liger's autograd functions, `Liger{name}Function` of `liger_kernel.ops.{module}`."""
-    return getattr(LIGER.load(f"ops.{module}"), f"Liger{name}Function").apply(*arguments)
+    return _function(module, name).apply(*arguments)
 
 
-def known(module: str, name: str, **option: Any) -> tuple[Any, ...]:
+def known(module: str, name: str, option: str, value: Any) -> tuple[Any, ...]:
     """Return the value of an option, or nothing where a release of old has no such option and it is off.
 
     Raises:
         TypeError: it is not off.
     """
-    function = getattr(LIGER.load(f"ops.{module}"), f"Liger{name}Function")
-    there = inspect.signature(function.forward).parameters
-    missing = [key for key, value in option.items() if key not in there and value is not None and value is not False]
-    if missing:
-        raise TypeError(f"Liger{name}Function of this release takes no {missing[0]}")
-    return tuple(value for key, value in option.items() if key in there)
+    if option in inspect.signature(_function(module, name).forward).parameters:
+        return (value,)
+    if value is None or value is False:
+        return ()
+    raise TypeError(f"Liger{name}Function of this release takes no {option}")
 
 
 def _rms(x: Tensor, eps: float) -> Tensor:
@@ -59,7 +62,7 @@ def _rms(x: Tensor, eps: float) -> Tensor:
 
 
 def _rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Any:
-    return apply("rms_norm", "RMSNorm", x, weight, eps, 0.0, "llama", *known("rms_norm", "RMSNorm", in_place=False))
+    return apply("rms_norm", "RMSNorm", x, weight, eps, 0.0, "llama", *known("rms_norm", "RMSNorm", "in_place", False))
 
 
 @operator(x="[*B, D] storage", weight="[D] storage", D=(1, 8192), eps=(1e-6, 1e-5, 0.0), tokens="*B")
@@ -228,6 +231,12 @@ def rope_pair(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, T
     return rotated(q), rotated(k)
 
 
+def _heads_first(module: str, name: str, q: Tensor, k: Tensor, *angles: Any) -> Any:
+    """Return q and k rotated by a function that takes heads before the sequence."""
+    q, k = apply(module, name, q.transpose(1, 2), k.transpose(1, 2), *angles)
+    return q.transpose(1, 2), k.transpose(1, 2)
+
+
 def _rope(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
     return _rope_each(q, k, cos.unsqueeze(0), sin.unsqueeze(0))
 
@@ -241,8 +250,7 @@ def rope_each(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, T
 
 def _rope_each(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
     c, s = torch.cat([cos, cos], -1), torch.cat([sin, sin], -1)
-    q, k = apply("rope", "Rope", q.transpose(1, 2), k.transpose(1, 2), c, s)
-    return q.transpose(1, 2), k.transpose(1, 2)
+    return _heads_first("rope", "Rope", q, k, c, s)
 
 
 @operator(
@@ -258,8 +266,7 @@ def rope_of_three(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
 def _rope_of_three(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> Any:
     c, s = (torch.cat([angles, angles], -1).transpose(0, 1).contiguous() for angles in (cos, sin))
     thirds = [cos.shape[-1] // 3] * 3
-    q, k = apply("qwen2vl_mrope", "Qwen2VLMRope", q.transpose(1, 2), k.transpose(1, 2), c, s, thirds)
-    return q.transpose(1, 2), k.transpose(1, 2)
+    return _heads_first("qwen2vl_mrope", "Qwen2VLMRope", q, k, c, s, thirds)
 
 
 @operator(**_ROTATED, freqs="[S, R, 2] float32 constant")

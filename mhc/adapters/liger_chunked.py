@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mhc.adapters.library import IGNORED, TARGET
+from mhc.adapters.library import IGNORED, TARGET, log_sigmoid
 from mhc.adapters.liger import LIGER
 from mhc.adapters.liger_losses import divergences
 from mhc.declaration import operator
@@ -25,10 +25,6 @@ def _log_probabilities(x: Tensor, weight: Tensor, target: Tensor) -> Tensor:
     """Return that of each target, 0 where it is ignored, from logits in x's dtype."""
     rows = (x @ weight.T).to(accumulation_dtype(x.dtype)).log_softmax(-1)
     return rows.gather(-1, target.clamp(min=0).unsqueeze(-1)).squeeze(-1) * (target != IGNORED)
-
-
-def _minus_log_sigmoid(x: Tensor) -> Tensor:
-    return torch.stack([torch.zeros_like(x), -x]).logsumexp(0)
 
 
 _PAIRS: dict[str, Any] = {
@@ -48,7 +44,7 @@ def dpo(x: Tensor, weight: Tensor, target: Tensor, frozen_x: Tensor, frozen: Ten
     """Return the loss of DPO, mean over the pairs: an answer has the sum of its log-probabilities (arXiv 2305.18290)."""
     ratios = (_log_probabilities(x, weight, target) - _log_probabilities(frozen_x, frozen, target)).sum(-1)
     chosen, rejected = ratios.chunk(2)
-    return _minus_log_sigmoid(beta * (chosen - rejected)).mean()
+    return -log_sigmoid(beta * (chosen - rejected)).mean()
 
 
 def _dpo(x: Tensor, weight: Tensor, target: Tensor, frozen_x: Tensor, frozen: Tensor, *, beta: float) -> Any:
@@ -62,7 +58,7 @@ def cpo(x: Tensor, weight: Tensor, target: Tensor, *, beta: float) -> Tensor:
     each = _log_probabilities(x, weight, target)
     chosen, rejected = each.sum(-1).chunk(2)
     first = each.shape[0] // 2
-    return _minus_log_sigmoid(beta * (chosen - rejected)).mean() - each[:first].sum() / (target[:first] != IGNORED).sum()
+    return -log_sigmoid(beta * (chosen - rejected)).mean() - each[:first].sum() / (target[:first] != IGNORED).sum()
 
 
 def _cpo(x: Tensor, weight: Tensor, target: Tensor, *, beta: float) -> Any:

@@ -65,7 +65,7 @@ def cross_entropy_each(
 
 
 def _ce(reduction: str, x: Tensor, target: Tensor, weight: Tensor | None, smoothing: float, z: float, softcap: float) -> Any:
-    weights = known("cross_entropy", "CrossEntropy", weight=weight)
+    weights = known("cross_entropy", "CrossEntropy", "weight", weight)
     arguments = (x, target, *weights, IGNORED, z, smoothing, reduction, softcap or None, False)
     return apply("cross_entropy", "CrossEntropy", *arguments)[0]
 
