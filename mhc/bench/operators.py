@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-import hypothesis
 import torch
-from hypothesis import Phase
 
 from mhc.bench import verbs
 from mhc.bench.apart import Ended, run_apart
@@ -27,7 +25,7 @@ from mhc.oracles import bound
 from mhc.oracles.verdict import Status
 from mhc.registry import BUILT_IN
 from mhc.strategies.cases import cases
-from mhc.strategies.rounds import ROUND, quiet
+from mhc.strategies.rounds import ROUND, drawn
 
 RESULTS = {"cpu": verbs.RESULTS / "operators.md", "cuda": verbs.RESULTS / "operators-cuda.md"}
 DTYPES = ("float32", "bfloat16", "float16")
@@ -182,20 +180,9 @@ def checked(golden: Implementation, share: Share, seed: int, device: str) -> Map
 
 def _drawn(operator: str, dtype: str, count: int, seed: int) -> Iterator[Case]:
     """Yield cases of a campaign's strategy in short rounds."""
-    for at in range(0, count, ROUND):
-        yield from _round(operator, dtype, min(ROUND, count - at), seed + at // ROUND)
-
-
-def _round(operator: str, dtype: str, count: int, seed: int) -> list[Case]:
-    found: list[Case] = []
-
-    def keep(case: Case) -> None:
-        found.append(case)
-
     strategy = cases(operator=operator, dtypes=(dtype,), max_elements=_ELEMENTS)
-    settings = quiet(count, phases=(Phase.generate,))
-    hypothesis.seed(seed)(settings(hypothesis.given(strategy)(keep)))()
-    return found
+    for at in range(0, count, ROUND):
+        yield from drawn(strategy, min(ROUND, count - at), seed + at // ROUND)
 
 
 def render(rows: Sequence[Row], command: str, seed: int, device: str, ended: Sequence[str] = ()) -> str:

@@ -16,36 +16,25 @@ from typing import Any
 import click
 import hypothesis
 import torch
-from hypothesis import HealthCheck, Phase
+from hypothesis import Phase
 
 from mhc.case import Case
 from mhc.inputs import materialise
 from mhc.reference import reference
 
-_ROUND = 10
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
-def _bound() -> Any:
-    """Return the module that has `tolerances`, which had another place once."""
-    try:
-        return importlib.import_module("mhc.oracles.bound")
-    except ModuleNotFoundError:
-        return importlib.import_module("oracles.bound")
-
-
-def _strategy() -> Any:
-    try:
-        return importlib.import_module("mhc.strategies.cases")
-    except ModuleNotFoundError:
-        return importlib.import_module("strategies.cases")
+def _module(name: str) -> Any:
+    """Return a module of the oracles or the strategies, by the name that every tree knows it by."""
+    return importlib.import_module(name)
 
 
 def measured(case: Case) -> tuple[list[Any], dict[str, tuple[torch.Tensor, torch.Tensor]]]:
     """Return the inputs of a case, and value and tolerance of each result."""
     inputs = materialise(case)
     given = [one for one in inputs.tensors.values() if one is not None]
-    found = _bound().tolerances(inputs, reference(inputs)).results
+    found = _module("oracles.bound").tolerances(inputs, reference(inputs)).results
     return given, {name: (one.value, one.error) for name, one in found.items()}
 
 
@@ -56,15 +45,10 @@ def drawn(count: int, seed: int) -> list[Case]:
     def keep(case: Case) -> None:
         found.append(case)
 
-    settings = hypothesis.settings(
-        max_examples=_ROUND,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-    for at in range(0, count, _ROUND):
-        one = _strategy().cases(dtypes=(_DTYPES[at // _ROUND % 3],), max_elements=1 << 12)
+    cases, rounds = _module("strategies.cases").cases, _module("strategies.rounds")
+    settings = rounds.quiet(rounds.ROUND, phases=(Phase.generate,))
+    for at in range(0, count, rounds.ROUND):
+        one = cases(dtypes=(_DTYPES[at // rounds.ROUND % 3],), max_elements=1 << 12)
         hypothesis.seed(seed + at)(settings(hypothesis.given(one)(keep)))()  # type: ignore[no-untyped-call]
     return found[:count]
 
