@@ -15,7 +15,9 @@ from mhc.programs import guarded
 from mhc.programs.compile_error import CompileError
 from mhc.programs.grammar import Program
 
-FLAGS = ("-O0", "-w", "-shared", "-fPIC")
+FLAGS = ("-O0", "-w", "-shared", "-fPIC", "-pipe")
+_BARE = ("-nostdlib", "-lgcc")
+"""Links C without the system's libraries, which this process has loaded: that takes a quarter of the time."""
 
 
 class Library(ctypes.CDLL):
@@ -41,13 +43,13 @@ def libraries(
         otherwise: compiles a text that does not compile alone in another way, into `NUMBER.so` in the folder; is given its
             number and what gcc says, and returns what its own compiler says.
     """
-    if not cc("gcc", prelude + "\n".join(texts), folder / "all.c"):
+    if not cc("gcc", prelude + "\n".join(texts), folder / "all.c", *_BARE):
         together = Library(str(folder / "all.so"))
         return [together] * len(texts)
     found: list[Library | CompileError] = []
     for number, text in enumerate(texts):
         path = folder / f"{number}.c"
-        error = cc("gcc", prelude + text, path)
+        error = cc("gcc", prelude + text, path, *_BARE)
         if error and otherwise is not None:
             error = otherwise(number, error)
         found.append(CompileError("cc", error.replace(str(folder), "")) if error else Library(str(path.with_suffix(".so"))))
@@ -59,7 +61,7 @@ def cc(compiler: str, text: str, path: Path, *more: str) -> str:
     if shutil.which(compiler) is None:
         raise FileNotFoundError(f"{compiler} is not installed")
     path.write_text(text, encoding="utf-8")
-    command = [compiler, *FLAGS, *more, str(path), "-o", str(path.with_suffix(".so"))]
+    command = [compiler, *FLAGS, str(path), *more, "-o", str(path.with_suffix(".so"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stderr or f"status {done.returncode}" if done.returncode else ""
 

@@ -10,6 +10,7 @@ import pytest
 
 from mhc import Case, default_case, load
 from mhc.fuzz.check.level import Level
+from mhc.fuzz.findings.finding import Reduction
 from mhc.fuzz.minimise import minimise as minimise_
 from mhc.fuzz.minimise.minimise import confirm, minimise, run_minimise
 from mhc.fuzz.minimise.sandbox import Process
@@ -240,6 +241,23 @@ def test_a_campaign_minimises_within_its_limits(asked: dict[str, Any]) -> None:
     assert none.reduction is not None
     assert (none.reduction.checks, none.case) == (3 + 3, BIG), "no time for a search"
     assert minimised(400, 60.0).finding.case != BIG
+
+
+def test_what_a_worker_has_minimised_is_only_confirmed_unless_it_does_not_fail_again(asked: dict[str, Any]) -> None:
+    manual = load("manual")
+    small = Reduction(elements_before=77, elements=9, checks=40, seconds=5.0, reproduced=0, runs=0)
+    request = Minimise(finding=replace(found(WRONG), reduction=small), checks=400, seconds=60.0)
+    answer = run_minimise(request, lambda: manual, "cpu", Limits(), log=None)
+    assert isinstance(answer, Minimised)
+    again = answer.finding.reduction
+    assert again is not None
+    assert (answer.finding.case, again.checks, again.elements_before) == (BIG, 40 + 3, 77)
+    assert (again.reproduced, again.runs, len(asked["start"].made)) == (3, 3, 3)
+    assert again.seconds >= 5.0
+    asked["answer"] = lambda case, depth, nth: FINE if nth < 3 else either(case, depth, nth)
+    answer = run_minimise(request, lambda: manual, "cpu", Limits(), log=None)
+    assert isinstance(answer, Minimised)
+    assert answer.finding.case != BIG
 
 
 def test_a_campaign_waits_for_what_compiles_as_long_as_it_may_take(asked: dict[str, Any]) -> None:

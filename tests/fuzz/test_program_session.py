@@ -9,17 +9,23 @@ import numpy as np
 import pytest
 
 from mhc.fuzz.check.level import Level
-from mhc.fuzz.worker.program_session import Programs
+from mhc.fuzz.check.program_check import check
+from mhc.fuzz.findings.ordering import elements as size
+from mhc.fuzz.worker import program_session
+from mhc.fuzz.worker.program_session import CHECKS, Programs
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round
 from mhc.oracles.verdict import Status
 from mhc.programs.compile_error import CompileError
 from mhc.programs.evaluate import evaluate
 from mhc.programs.grammar import Binary, Program, walk
 from mhc.programs.known import known
+from mhc.programs.minimise import search
 from mhc.programs.targets import TARGETS, ProgramTarget, target_named
 from mhc.programs.tilelang_text import render
 from mhc.programs.tilelang_words import signature
 from mhc.registry import built_in
+
+ROUNDS = [Round(seed=seed, count=10) for seed in range(8)]
 
 Run = Callable[[], dict[str, np.ndarray]]
 
@@ -94,6 +100,49 @@ def test_a_wrong_result_is_minimised_and_what_contains_it_is_mostly_left_out() -
     later = sum(divides(Program.from_json(one)) for one in drawn)
     all_right = answers(compiler(right), *(Round(seed=seed, count=10) for seed in range(8)))
     assert later < sum(divides(Program.from_json(one.case)) for one in checked(all_right)) / 2
+
+
+def test_a_minimised_finding_says_how_it_was_made_smaller_and_is_not_confirmed_yet() -> None:
+    first = next(one.findings[0] for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings)
+    assert first.reduction is not None
+    assert first.drawn is not None
+    assert isinstance(first.drawn.case, Program)
+    assert (first.reduction.runs, first.reduction.stable) == (0, False)
+    assert first.reduction.elements == size(first.case) < first.reduction.elements_before == size(first.drawn.case)
+    assert 1 < first.reduction.checks < CHECKS
+
+
+def test_what_another_worker_found_is_found_again_and_not_minimised(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [one.findings[0] for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings]
+    searches = list[Program]()
+
+    def counted(program: Program, holds: Callable[[Program], bool], **limits: float) -> Program:
+        searches.append(program)
+        return search(program, holds, **limits)
+
+    monkeypatch.setattr(program_session, "search", counted)
+    later = [replace(one, seed=one.seed + 1000, found=tuple(before)) for one in ROUNDS]
+    messages = answers(compiler(wrong_remainder), *later)
+    again = [one.findings[0] for one in checked(messages) if one.findings]
+    assert {one.fingerprint for one in again} & {one.fingerprint for one in before}
+    assert len(searches) < len(again), "some are taken for what was found"
+    judged = sum(divides(Program.from_json(one.case)) for one in messages if isinstance(one, Begun))
+    everything = checked(answers(compiler(right), *(replace(one, found=()) for one in later)))
+    assert judged < sum(divides(Program.from_json(one.case)) for one in everything) / 2
+
+
+def test_a_search_that_reaches_a_finding_of_before_ends_there() -> None:
+    before = next(one.findings[0] for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings)
+    session = Programs("made", lambda _: None)
+    session._found.keep(before)
+    program = next(
+        Program.from_json(one.case)
+        for one in checked(answers(compiler(wrong_remainder), *ROUNDS))
+        if one.findings and Program.from_json(one.case) != before.case
+    )
+    made = compiler(wrong_remainder)
+    (failure, *_) = [one for one in check(made, program) if one.status is Status.FAIL]
+    assert session._minimised(made, program, failure) is before
 
 
 def test_a_compiler_that_refuses_is_a_finding_of_its_stage_minimised_once() -> None:

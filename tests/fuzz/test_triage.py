@@ -5,9 +5,15 @@ from pathlib import Path
 
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.campaign.triage import Triage
-from mhc.fuzz.findings.finding import Finding, from_document
+from mhc.fuzz.findings.finding import Finding, Reduction, finding, from_document
 from mhc.fuzz.findings.known_issues import KnownIssue
+from mhc.oracles.verdict import failed
+from mhc.programs.grammar import Buffer, Const, Program
+from mhc.programs.grammar import Store as Write
+from mhc.programs.targets import TARGETS
 from tests.support.fake_executor import OTHER, WRONG
+
+PROGRAM = Program(buffers=(Buffer("y", (1,), "int32", written=True),), body=(Write("y", (Const(0),), Const(1)),))
 
 ID, OTHER_ID = WRONG.fingerprint.id, OTHER.fingerprint.id
 
@@ -66,3 +72,19 @@ def test_a_later_leg_has_the_findings_of_the_earlier_ones_and_minimises_what_is_
     assert (len(one), one.waiting) == (3, [WRONG, OTHER])
     assert not one.add((WRONG, third, OTHER), 9.0)
     assert new == []
+
+
+def test_findings_on_minimal_programs_are_told_by_compiler_in_later_legs_too(tmp_path: Path) -> None:
+    small = Reduction(elements_before=9, elements=1, checks=5, seconds=1.0, reproduced=0, runs=0)
+    drawn = finding("c", TARGETS["tilelang-to-c"], PROGRAM, failed("evaluator", "+", "wrong value", "y[0] = 1"))
+    minimal = replace(drawn, reduction=small)
+    other = replace(minimal, fingerprint=replace(drawn.fingerprint, subject="%"), reduction=None)
+    store = Store.create(tmp_path / "run.db")
+    one = triage(store, [], [])
+    one.add((minimal,), 1.0)
+    one.add((other,), 2.0)
+    one.add((WRONG,), 3.0)
+    for told in (one, triage(store, [], [])):
+        (found,) = told.programs("tilelang-to-c")
+        assert (found.fingerprint, found.case) == (minimal.fingerprint, PROGRAM)
+        assert told.programs("mine") == ()

@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mhc.fuzz.campaign.backoff import Backoff
@@ -232,7 +232,7 @@ class Campaign:
             return False
         name, request = self._planner.next(ready)
         try:
-            self.pool.give(number, name, request)
+            self.pool.give(number, name, replace(request, found=self._triage.programs(name)))
         except Exception as error:
             self._planner.not_given(name, request)
             self.note_fault(name, Fault.of(error))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from mhc.fuzz.campaign.store import Store
 from mhc.fuzz.findings.finding import Finding, from_document
 from mhc.fuzz.findings.known_issues import KnownIssue
+from mhc.programs.drawn_program import DrawnProgram
 
 
 class Triage:
@@ -31,8 +32,9 @@ class Triage:
         rows = store.findings()
         self._found = set(rows)
         self._known = {entry.fingerprint.id for entry in known_issues}
-        raw = [from_document(row["document"]) for row in rows.values() if row["state"] != "minimal"]
-        self.waiting = [found for found in raw if found.fingerprint.implementation in names]
+        read = [(row["state"], from_document(row["document"])) for row in rows.values()]
+        self.waiting = [one for state, one in read if state != "minimal" and one.fingerprint.implementation in names]
+        self._programs = {one.fingerprint.id: one for _, one in read if _is_minimal_program(one)}
 
     def __len__(self) -> int:
         return len(self._found)
@@ -51,12 +53,22 @@ class Triage:
                 self._found.add(id_)
                 self._store.keep(id_, found.document, "raw", at)
                 self.waiting.append(found)
+                if _is_minimal_program(found):
+                    self._programs[id_] = found
                 self._on_finding(found)
                 return True
             self._store.seen(id_)
         return False
 
+    def programs(self, name: str) -> tuple[Finding, ...]:
+        """Return the findings of a compiler on minimal programs."""
+        return tuple(found for found in self._programs.values() if found.fingerprint.implementation == name)
+
     def minimal(self, found: Finding, at: float) -> None:
         """Keep a finding as it came back from the minimiser."""
         self._store.keep(found.fingerprint.id, found.document, "minimal", at)
         self._on_minimal(found)
+
+
+def _is_minimal_program(found: Finding) -> bool:
+    return isinstance(found.case, DrawnProgram) and found.reduction is not None

@@ -15,6 +15,7 @@ from mhc.programs.targets import ProgramTarget
 
 EVALUATOR, COMPILER = "evaluator", "compiler"
 WRONG = "wrong value"
+_GOES_WRONG = "; goes wrong in "
 
 
 def check(target: ProgramTarget, program: AnyProgram, *, exact: bool = True) -> list[Verdict]:
@@ -69,7 +70,12 @@ def explained(target: ProgramTarget, program: AnyProgram, verdict: Verdict) -> V
 
 def naming(verdict: Verdict, found: str) -> Verdict:
     """Return a verdict whose message also names the pass, if there is one."""
-    return replace(verdict, message=f"{verdict.message}; goes wrong in {found}") if found else verdict
+    return replace(verdict, message=f"{verdict.message}{_GOES_WRONG}{found}") if found else verdict
+
+
+def named_pass(message: str) -> str:
+    """Return the pass that a verdict's message names; nothing where it names none."""
+    return message.rpartition(_GOES_WRONG)[2] if _GOES_WRONG in message else ""
 
 
 def _uncompiled(error: CompileError) -> Verdict:

@@ -134,10 +134,26 @@ def run_minimise(
         loaded = implementation()
         start = processes(found.spec, loaded, device, found.against, limits=limits, log=log, gpu=gpu, waiting=waiting)
         least = least_limit(loaded)
-        smaller = minimise(found, device, start=start, least=least, checks=request.checks, seconds=request.seconds)
+        smaller = _confirmed(found, start, least)
+        if smaller is None:
+            smaller = minimise(found, device, start=start, least=least, checks=request.checks, seconds=request.seconds)
     except BaseException as error:  # the drawn case stands
         return Fault.of(error)
     return Minimised(finding=smaller)
+
+
+def _confirmed(found: Finding, start: Start, least: float) -> Finding | None:
+    """Return a finding that was minimised where it was met, confirmed; None where it was not, or does not fail again."""
+    before = found.reduction
+    if before is None:
+        return None
+    confirmed = confirm(found, start, least=least)
+    again = confirmed.reduction
+    if again is None or not again.reproduced:
+        return None
+    checks, seconds = before.checks + again.checks, before.seconds + again.seconds
+    reduction = replace(again, elements_before=before.elements_before, checks=checks, seconds=seconds)
+    return replace(confirmed, reduction=reduction)
 
 
 def confirm(

@@ -77,7 +77,7 @@ class StoredFinding:
     def stability(self) -> str:
         """Return how often it failed again in a fresh process."""
         again = self.reduction
-        if again is None:
+        if again is None or not again.runs:
             return "not confirmed yet"
         how = "stable" if again.stable else "flaky" if again.reproduced else "did not come again"
         return f"{how}, {again.reproduced} of {again.runs}"

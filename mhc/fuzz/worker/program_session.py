@@ -4,10 +4,10 @@ What makes two wrong results the same bug is seen on minimal programs only. So a
 takes a few seconds, and later ones that contain a bug found before are mostly left out, so that it does not mask others.
 """
 
-import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,18 @@ from hypothesis.strategies import SearchStrategy
 
 from mhc.case import Case
 from mhc.drawn_case import read
-from mhc.fuzz.check.program_check import EVALUATOR, check, explained, lower, naming, run, wrong_pass
-from mhc.fuzz.findings.finding import Finding, finding
-from mhc.fuzz.findings.fingerprint import Fingerprint
+from mhc.fuzz.check.program_check import (
+    EVALUATOR,
+    check,
+    explained,
+    lower,
+    naming,
+    run,
+    wrong_pass,
+)
+from mhc.fuzz.findings.finding import Drawn, Finding, Reduction, finding
+from mhc.fuzz.findings.ordering import elements
+from mhc.fuzz.worker.found_programs import FoundPrograms, kind_of
 from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
 from mhc.oracles.judge import JUDGED
 from mhc.oracles.verdict import Status, Verdict
@@ -31,7 +40,6 @@ from mhc.strategies.programs.triton_programs import triton_programs
 from mhc.strategies.rounds import drawn
 
 CHECKS, SECONDS = 300, 20.0
-_AGAIN = 10  # of so many programs that contain a bug found before, one is judged all the same
 
 
 class Programs:
@@ -45,9 +53,7 @@ class Programs:
         self._spec, self._send = spec, send
         self._kinds: set[tuple[str, str]] = set()
         self._seconds = 0.0
-        self._found: dict[frozenset[str], Finding] = {}
-        self._passes: dict[frozenset[str], str] = {}
-        self._random = random.Random(0)
+        self._found = FoundPrograms()
 
     def answer(self, target: ProgramTarget, request: Check | Round | Observe) -> None:
         """Judge one program, or those of a round.
@@ -70,6 +76,9 @@ class Programs:
 
     def _round(self, target: ProgramTarget, request: Round) -> None:
         """Draw all programs, lower them one by one, compile what comes out in one file, and run them one by one."""
+        for before in request.found:
+            self._kinds.add(kind_of(before.fingerprint))
+            self._found.keep(before)
         began = time.perf_counter()
         found = drawn(_strategy(target), request.count, request.seed)
         wanted = {number: one for number, one in enumerate(found) if number >= request.skip}
@@ -118,39 +127,77 @@ class Programs:
         )
 
     def _masked(self, target: ProgramTarget, program: AnyProgram) -> bool:
-        """Return whether to leave out a program: it may show a reported bug, or has all operations of one found before."""
-        if known(program, target.release(), target.kind, language_of(program).known) is not None:
-            return True
-        mine = frozenset(language_of(program).signature(program).split(", "))
-        return any(operations <= mine for operations in self._found) and self._random.randrange(_AGAIN) > 0
+        """Return whether to leave out a program: it may show a bug that is reported, or was found before."""
+        return _known(target, program) or self._found.left_out(program)
 
     def _findings(self, target: ProgramTarget, program: AnyProgram, verdicts: list[Verdict]) -> tuple[Finding, ...]:
         failure = _failure(verdicts)
         if failure is None:
             return ()
-        kind = _kind(failure)
-        if failure.oracle != EVALUATOR and kind in self._kinds:
+        if failure.oracle != EVALUATOR and kind_of(failure) in self._kinds:
             return (finding(self._spec, target, program, failure),)
-        self._kinds.add(kind)
+        self._kinds.add(kind_of(failure))
+        again = self._shown_again(target, program, failure)
+        if again is None or not self._found.taken_as_seen(again):
+            again = self._minimised(target, program, failure)
+        return (again,)
+
+    def _minimised(self, target: ProgramTarget, program: AnyProgram, failure: Verdict) -> Finding:
+        """Return the finding on the simplest program that fails like this one; one of before where that is shown again."""
+        tried, started = 0, time.monotonic()
 
         def holds(candidate: AnyProgram) -> bool:
-            if known(candidate, target.release(), target.kind, language_of(candidate).known) is not None:
+            nonlocal tried
+            tried += 1
+            seen = None if _known(target, candidate) else _failure(check(target, candidate, exact=False))
+            if seen is None or kind_of(seen) != kind_of(failure):
                 return False
-            seen = _failure(check(target, candidate, exact=False))
-            return seen is not None and _kind(seen) == kind
+            if self._found.reached(candidate) and (one := self._shown_again(target, candidate, seen)) is not None:
+                raise _FoundBeforeError(one)
+            return True
 
-        small = search(program, holds, checks=CHECKS, seconds=SECONDS)
+        try:
+            small = search(program, holds, checks=CHECKS, seconds=SECONDS)
+        except _FoundBeforeError as error:
+            return error.found
+        seconds = time.monotonic() - started
         again = _failure(check(target, small))
-        if again is None or _kind(again) != kind:
-            small, again = program, failure
-        operations = frozenset(language_of(small).signature(small).split(", "))
-        wrong = wrong_pass(target, small, again)
-        for others, one in self._found.items():
-            if others <= operations and _kind(one.fingerprint) == kind and self._passes[others] == wrong:
-                return (one,)
-        self._passes[operations] = wrong
-        self._found[operations] = finding(self._spec, target, small, naming(again, wrong))
-        return (self._found[operations],)
+        if again is None or kind_of(again) != kind_of(failure):
+            return finding(self._spec, target, program, failure)
+        if (one := self._shown_again(target, small, again)) is not None:
+            return one
+        made = finding(self._spec, target, small, naming(again, wrong_pass(target, small, again)))
+        if tried < CHECKS and seconds < SECONDS:
+            made = replace(
+                made,
+                reduction=Reduction(
+                    elements_before=elements(program),
+                    elements=elements(small),
+                    checks=tried,
+                    seconds=seconds,
+                    reproduced=0,
+                    runs=0,
+                ),
+                drawn=None if small == program else Drawn(case=program, errors=None),
+            )
+        self._found.keep(made)
+        return made
+
+    def _shown_again(self, target: ProgramTarget, program: AnyProgram, failure: Verdict) -> Finding | None:
+        return self._found.shown_again(program, kind_of(failure), partial(wrong_pass, target, program, failure))
+
+
+class _FoundBeforeError(Exception):
+    """The search has reached a program that shows a finding again."""
+
+    def __init__(self, found: Finding) -> None:
+        super().__init__()
+        self.found = found
+
+
+def _known(target: ProgramTarget, program: AnyProgram) -> bool:
+    """Return whether a program may show a reported bug."""
+    return known(program, target.release(), target.kind, language_of(program).known) is not None
 
 
 def _strategy(target: ProgramTarget) -> SearchStrategy[Any]:
@@ -169,7 +216,3 @@ def features_of(target: ProgramTarget) -> Features:
 
 def _failure(verdicts: Sequence[Verdict]) -> Verdict | None:
     return next((one for one in verdicts if one.status is Status.FAIL), None)
-
-
-def _kind(failure: Verdict | Fingerprint) -> tuple[str, str]:
-    return failure.oracle, failure.symptom

@@ -42,6 +42,7 @@ class Round:
         rare: labels of regions to look for; with them a round is longer and guided.
         reach: how far sizes reach.
         like: JSON of a case; those of the round differ from it in nothing that compiled programs depend on.
+        found: minimal findings on programs, of all workers; they are not minimised again.
     """
 
     seed: int
@@ -51,6 +52,7 @@ class Round:
     rare: frozenset[str] | None = None
     like: str | None = None
     reach: Reach = Reach.USUAL
+    found: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
