@@ -112,37 +112,48 @@ def test_a_minimised_finding_says_how_it_was_made_smaller_and_is_not_confirmed_y
     assert 1 < first.reduction.checks < CHECKS
 
 
-def test_what_another_worker_found_is_found_again_and_not_minimised(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = [one.findings[0] for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings]
-    searches = list[Program]()
+@pytest.fixture
+def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """For each search, how many programs it tried."""
+    tried = list[int]()
 
     def counted(program: Program, holds: Callable[[Program], bool], **limits: float) -> Program:
-        searches.append(program)
-        return search(program, holds, **limits)
+        tried.append(0)
+
+        def also(candidate: Program) -> bool:
+            tried[-1] += 1
+            return holds(candidate)
+
+        return search(program, also, **limits)
 
     monkeypatch.setattr(program_session, "search", counted)
-    later = [replace(one, seed=one.seed + 1000, found=tuple(before)) for one in ROUNDS]
-    messages = answers(compiler(wrong_remainder), *later)
-    again = [one.findings[0] for one in checked(messages) if one.findings]
-    assert {one.fingerprint for one in again} & {one.fingerprint for one in before}
-    assert len(searches) < len(again), "some are taken for what was found"
-    judged = sum(divides(Program.from_json(one.case)) for one in messages if isinstance(one, Begun))
-    everything = checked(answers(compiler(right), *(replace(one, found=()) for one in later)))
-    assert judged < sum(divides(Program.from_json(one.case)) for one in everything) / 2
+    return tried
 
 
-def test_a_search_that_reaches_a_finding_of_before_ends_there() -> None:
-    before = next(one.findings[0] for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings)
+def test_what_another_worker_found_is_found_again_and_mostly_not_minimised(searches: list[int]) -> None:
+    before = [one.findings[0] for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings]
+    later = [replace(one, seed=one.seed + 1000) for one in ROUNDS]
+    told = [replace(one, found=tuple(before)) for one in later]
+    spent = list[tuple[int, int]]()
+    for requests in (told, later):
+        searches.clear()
+        messages = answers(compiler(wrong_remainder), *requests)
+        spent.append((len(searches), sum(isinstance(one, Begun) for one in messages)))
+    (less, fewer), (more, all_of_them) = spent
+    assert less < more
+    assert fewer < all_of_them
+
+
+def test_a_search_that_reaches_a_finding_of_before_ends_there(searches: list[int]) -> None:
+    found = [one for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings]
+    before, program = found[0].findings[0], Program.from_json(found[0].case)
+    in_full = searches[0]
     session = Programs("made", lambda _: None)
     session._found.keep(before)
-    program = next(
-        Program.from_json(one.case)
-        for one in checked(answers(compiler(wrong_remainder), *ROUNDS))
-        if one.findings and Program.from_json(one.case) != before.case
-    )
     made = compiler(wrong_remainder)
     (failure, *_) = [one for one in check(made, program) if one.status is Status.FAIL]
     assert session._minimised(made, program, failure) is before
+    assert searches[-1] < in_full
 
 
 def test_a_compiler_that_refuses_is_a_finding_of_its_stage_minimised_once() -> None:
