@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from mhc.programs import edits, evaluate, known, tilelang_words
+from mhc.programs import edits, evaluate, known, tilelang_text, tilelang_words
 from mhc.programs.drawn_program import DrawnProgram
 from mhc.programs.grammar import Program
 from mhc.programs.triton import edits as triton_edits
 from mhc.programs.triton import evaluate as triton_evaluate
 from mhc.programs.triton import known as triton_known
+from mhc.programs.triton import text as triton_text
 from mhc.programs.triton import words as triton_words
 from mhc.programs.triton.grammar import TritonProgram
 
@@ -24,7 +25,8 @@ class Language:
     """A language of programs.
 
     Attributes:
-        dsl: its name. read: returns the program in a JSON text; raises `CaseError`.
+        dsl: its name. text: returns a program's source, for people.
+        read: returns the program in a JSON text; raises `CaseError`.
         evaluate: returns the outputs by name; raises `Invalid`. May be given the buffers before the program runs.
         steps: what the minimiser tries. tidy: leaves out what a program does not use. rank: how simple a program is.
         elements: returns the number of elements of all its buffers.
@@ -33,6 +35,7 @@ class Language:
     """
 
     dsl: str
+    text: Callable[[Any], str]
     read: Callable[[str], AnyProgram]
     evaluate: Callable[..., dict[str, np.ndarray[Any, Any]]]
     steps: tuple[Callable[[Any], Iterator[Any]], ...]
@@ -46,6 +49,7 @@ class Language:
 
 TILELANG = Language(
     dsl="tilelang",
+    text=lambda program: tilelang_text.render(program, f"threads={program.threads}" if program.threads > 1 else ""),
     read=Program.from_json,
     evaluate=evaluate.evaluate,
     steps=edits.STEPS,
@@ -58,6 +62,7 @@ TILELANG = Language(
 )
 TRITON = Language(
     dsl="triton",
+    text=triton_text.render,
     read=TritonProgram.from_json,
     evaluate=triton_evaluate.evaluate,
     steps=triton_edits.STEPS,

@@ -12,13 +12,17 @@ from click.testing import CliRunner, Result
 from mhc import default_case
 from mhc.fuzz.campaign.store import FILE, Store
 from mhc.fuzz.cli.main import main
-from mhc.fuzz.findings.finding import read_finding
+from mhc.fuzz.findings.finding import finding, read_finding
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.findings.known_issues import KnownIssue
 from mhc.fuzz.report import Run, markdown, read, write_reports
 from mhc.fuzz.report.junit import junit
 from mhc.fuzz.report.page import page
 from mhc.fuzz.worker.protocol import Checked
+from mhc.oracles.verdict import failed
+from mhc.programs.grammar import Buffer, Const, Program
+from mhc.programs.grammar import Store as Put
+from mhc.programs.targets import TARGETS
 from tests.support.report_stores import HOSTILE, NAMES, document, hostile, night
 
 WRITTEN = ("junit.xml", "report.html", "summary.md")
@@ -54,6 +58,19 @@ def killed(folder: Path) -> Store:
     store.keep(id_, found, "raw", 5.0)
     store.begin(0, "manual", default_case().json, 11.0)
     return store
+
+
+def test_the_text_of_a_program_is_shown(tmp_path: Path) -> None:
+    program = Program(buffers=(Buffer("y", (1,), "int32", written=True),), body=(Put("y", (Const(0),), Const(7)),))
+    wrong = failed("evaluator", "+", "wrong value", "y[0] = 1, evaluator 7")
+    store = killed(tmp_path)
+    found = finding("c", TARGETS["tilelang-to-c"], program, wrong)
+    store.keep(found.fingerprint.id, found.document, "raw", 6.0)
+    run = read(tmp_path, store)
+    text = '@T.prim_func\ndef f(y: T.Tensor((1,), "int32")):\n    with T.Kernel(1) as bx:\n        y[0] = 7\n'
+    shown = [one.text for one in parsed(run).iter("pre") if one.get("title") == "program"]
+    assert shown == [text], "and none for the case of an operator"
+    assert "".join(f"      {line}\n" for line in text.splitlines()) in markdown(run)
 
 
 def test_the_pairs_are_counted_in_all_three_alike(ran: Run) -> None:

@@ -85,6 +85,7 @@ def _finding(found: StoredFinding) -> list[str]:
     block = [
         *([cut(found.known, 1000)] if found.known else []),
         *found.message.splitlines(),
+        *found.source.splitlines(),
         f"{found.shape}, {plural(found.elements, 'element')}",
         found.replay,
     ]

@@ -14,6 +14,8 @@ from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.report.unjudged import Unjudged, by_sampling, nothing_judged, refusals, summary, unjudged, why_nothing
 from mhc.fuzz.report.words import bounded, duration, plural
 from mhc.operator import OPERATORS
+from mhc.programs.drawn_program import DrawnProgram
+from mhc.programs.languages import language_of
 from mhc.strategies.regions import labels
 
 Counts = Mapping[str, Mapping[str, int]]
@@ -63,6 +65,12 @@ class StoredFinding:
     @property
     def shape(self) -> str:
         return self.finding.case.words
+
+    @property
+    def source(self) -> str:
+        """Return the text of a program; nothing for a case of an operator."""
+        case = self.finding.case
+        return bounded(language_of(case).text(case)) if isinstance(case, DrawnProgram) else ""
 
     @property
     def reduction(self) -> Reduction | None:
