@@ -77,6 +77,7 @@ def call(library: Library, function: str, names: Sequence[str], program: Program
     """
     memory = guarded.guarded(program)
     called = getattr(library, function)
-    called.argtypes = [ctypes.c_void_p] * len(names)
-    called(*(memory[name].ctypes.data + guarded.GUARD for name in names))
+    called.argtypes = [ctypes.c_int32 if name in program.symbols else ctypes.c_void_p for name in names]
+    places = {name: raw.ctypes.data + guarded.GUARD for name, raw in memory.items()}
+    called(*({**places, **program.symbols}[name] for name in names))
     return guarded.outputs(program, memory)

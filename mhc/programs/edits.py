@@ -22,6 +22,7 @@ def rank(program: Program) -> tuple[Any, ...]:
     loops = [one for one in nodes if isinstance(one, grammar.For)]
     return (
         len(program.configs),
+        len(program.symbols),
         program.threads,
         len(nodes) + len(program.buffers),
         sum(isinstance(one, (Var, Load)) for one in nodes),
@@ -43,9 +44,12 @@ def _fields(node: Node) -> Iterator[Any]:
 
 
 def tidy(program: Program) -> Program:
-    """Return the program without buffers that it does not name."""
+    """Return the program without buffers that it does not name, and without symbols that no parameter has."""
     used = grammar.buffers_in(program) | {one.name for one in walk(program) if isinstance(one, (Var, grammar.Assign))}
-    return replace(program, buffers=tuple(one for one in program.buffers if one.name in used))
+    buffers = tuple(one for one in program.buffers if one.name in used)
+    sizes = {size for one in buffers if one.scope == "global" for size in one.shape}
+    symbols = {name: size for name, size in program.symbols.items() if size in sizes}
+    return replace(program, buffers=buffers, symbols=symbols)
 
 
 def statements(program: Program) -> Iterator[Program]:
@@ -68,7 +72,10 @@ def statements(program: Program) -> Iterator[Program]:
 
 
 def settings(program: Program) -> Iterator[Program]:
-    """Leave out pass configs, threads and blocks."""
+    """Leave out pass configs, symbols, threads and blocks."""
+    for name, value in program.symbols.items():
+        body = tuple(put(one, {name: Const(value)}) for one in program.body)
+        yield replace(program, body=body, symbols={one: size for one, size in program.symbols.items() if one != name})
     for threads in (1, 32, 128):
         if threads < program.threads:
             yield replace(program, threads=threads)

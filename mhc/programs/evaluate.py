@@ -83,6 +83,10 @@ def _outputs(
         else:
             memory[one.name] = [0 if one.zeroed else None] * one.size
     memory["#"] = 0
+    for name, value in program.symbols.items():
+        if not any(value in one.shape for one in program.parameters):
+            raise Invalid(f"no parameter has the size {name}")
+        memory[name] = value
     made = machine(program)
     body = made.block(program.body)
     for block in np.ndindex(*program.grid):

@@ -63,7 +63,7 @@ def _kernel(module: Any) -> Any:
 def _is_right(function: Any, program: Program, wanted: _Arrays) -> bool | None:
     """Return whether a function gives what is wanted; None where it cannot be evaluated."""
     try:
-        got = evaluate_function(function, inputs_of(program))
+        got = evaluate_function(function, inputs_of(program), program.symbols)
     except NotImplementedError:
         return None
     except (Invalid, ZeroDivisionError, OverflowError):

@@ -238,6 +238,8 @@ class Program(DrawnProgram, frozen=True):
         threads: of a block, on a GPU.
         seed: of the elements of its inputs.
         configs: TileLang's pass configs, by name.
+        symbols: sizes that the compiler does not know, by name. An axis of a parameter, or a serial loop from 0, that is as
+            long as one of them is that long by its name. Its value is a `Var` of this name.
     """
 
     buffers: tuple[Buffer, ...]
@@ -246,12 +248,21 @@ class Program(DrawnProgram, frozen=True):
     threads: Annotated[int, Meta(ge=1, le=1024)] = 1
     seed: int = 0
     configs: dict[ConfigName, bool | int] = msgspec.field(default_factory=dict)
+    symbols: dict[Name, Extent] = msgspec.field(default_factory=dict)
     version: int = VERSION
 
     @property
     def words(self) -> str:
         """Return its size in words, for reports."""
         return f"{sum(1 for _ in walk(self))} nodes, {', '.join(dict.fromkeys(one.dtype for one in self.buffers))}"
+
+    def symbol(self, extent: int) -> str | None:
+        """Return the name of a size; None if the compiler knows it."""
+        return next((name for name, value in self.symbols.items() if value == extent), None)
+
+    def is_symbolic(self, node: For) -> bool:
+        """Return whether the compiler does not know how many iterations a loop has."""
+        return node.kind == "serial" and not node.begin and self.symbol(node.extent) is not None
 
     def buffer(self, name: str) -> Buffer:
         """Return the buffer of this name."""

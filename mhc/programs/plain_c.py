@@ -34,7 +34,9 @@ def source_of(program: Program) -> str:
     """Return the program as a C function `f_kernel`."""
     text = _Text(program)
     parameters = ", ".join(f"{TYPES[one.dtype]}* {_name(one.name)}" for one in program.parameters)
-    body = [line for one in program.buffers if one.scope != "global" for line in _declared(one)] + text.block(program.body)
+    sizes = [f"const int32_t {_name(name)} = {value};" for name, value in program.symbols.items()]
+    declared = [line for one in program.buffers if one.scope != "global" for line in _declared(one)]
+    body = sizes + declared + text.block(program.body)
     for axis, extent in reversed(list(enumerate(program.grid))):
         body = _backwards(_name(block_name(axis)), extent, body)
     return "\n".join([f"void f_kernel({parameters}) {{", *_indented(body), "}"]) + "\n"

@@ -67,7 +67,8 @@ def _resized(program: Program, size: int, other: int) -> Program:
         return replace(node, extent=other) if isinstance(node, For) and node.extent == size else node
 
     buffers = tuple(one if one.scope == "var" else replace(one, shape=shape(one.shape)) for one in program.buffers)
-    return replace(program, buffers=buffers, body=tuple(mapped(one, change) for one in program.body))
+    symbols = {name: other if value == size else value for name, value in program.symbols.items()}
+    return replace(program, buffers=buffers, body=tuple(mapped(one, change) for one in program.body), symbols=symbols)
 
 
 def mapped(node: Any, change: Callable[[Any], Any]) -> Any:

@@ -173,13 +173,22 @@ class _Kernel:
             _driver("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED, launch["shared"])
         self._function = function
 
-    def __call__(self, memory: Mapping[str, guarded.Bytes], names: Sequence[str]) -> dict[str, guarded.Bytes]:
-        """Run it once on copies of the parameters, and return what is in them then."""
+    def __call__(
+        self, memory: Mapping[str, guarded.Bytes], names: Sequence[str], symbols: Mapping[str, int]
+    ) -> dict[str, guarded.Bytes]:
+        """Run it once on copies of the parameters, and return what is in them then.
+
+        Args:
+            names: of its parameters, in their order. symbols: the values of those that are no buffers.
+        """
         places = {name: ctypes.c_uint64() for name in memory}
         for name, raw in memory.items():
             _driver("cuMemAlloc_v2", ctypes.byref(places[name]), ctypes.c_size_t(raw.nbytes))
             _driver("cuMemcpyHtoD_v2", places[name], ctypes.c_void_p(raw.ctypes.data), ctypes.c_size_t(raw.nbytes))
-        inner = [ctypes.c_uint64(places[name].value + GUARD) for name in names]
+        inner = [
+            ctypes.c_int32(symbols[name]) if name in symbols else ctypes.c_uint64(places[name].value + GUARD)
+            for name in names
+        ]
         packed = (ctypes.c_void_p * len(inner))(*(ctypes.addressof(one) for one in inner))
         sizes = (*self._launch["grid"], *self._launch["block"], self._launch["shared"])
         _driver("cuLaunchKernel", self._function, *map(ctypes.c_uint, sizes), None, packed, None)
@@ -217,7 +226,7 @@ def _driver(call: str, *arguments: Any) -> None:
 
 
 def _launched(kernel: _Kernel, names: Sequence[str], program: Program) -> dict[str, np.ndarray[Any, Any]]:
-    return guarded.outputs(program, kernel(guarded.guarded(program), names))
+    return guarded.outputs(program, kernel(guarded.guarded(program), names, program.symbols))
 
 
 def _by_adapter(program: Program) -> dict[str, np.ndarray[Any, Any]]:

@@ -37,11 +37,13 @@ def render(program: Program, kernel: str = "") -> str:
         kernel: further arguments of `T.Kernel`.
     """
     text = _Text(program)
-    parameters = ", ".join(f'{one.name}: T.Tensor({_tuple(one.shape)}, "{one.dtype}")' for one in program.parameters)
+    shapes = {one.name: tuple(program.symbol(size) or size for size in one.shape) for one in program.parameters}
+    parameters = ", ".join(f'{one.name}: T.Tensor({_tuple(shapes[one.name])}, "{one.dtype}")' for one in program.parameters)
     blocks = [block_name(axis) for axis in range(len(program.grid))]
     bound = blocks[0] if len(blocks) == 1 else f"({', '.join(blocks)})"
     extents = ", ".join([*map(str, program.grid), *([kernel] if kernel else [])])
-    lines = ["@T.prim_func", f"def f({parameters}):", f"    with T.Kernel({extents}) as {bound}:"]
+    symbols = [f'{name} = T.dynamic("{name}")' for name in program.symbols]
+    lines = [*symbols, "@T.prim_func", f"def f({parameters}):", f"    with T.Kernel({extents}) as {bound}:"]
     for one in program.buffers:
         if one.scope == "var":
             lines.append(f'        {one.name} = T.alloc_var("{one.dtype}")')
@@ -56,7 +58,7 @@ def expression_text(node: Expr, program: Program) -> str:
     return _Text(program).expression(node)
 
 
-def _tuple(shape: Sequence[int]) -> str:
+def _tuple(shape: Sequence[int | str]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
@@ -90,6 +92,8 @@ class _Text:
 
     def _loop(self, node: grammar.For, depth: int) -> list[str]:
         extents = f"{node.begin}, {node.begin + node.extent}" if node.begin else f"{node.extent}"
+        if self._program.is_symbolic(node):
+            extents = self._program.symbol(node.extent) or extents
         names, body = node.var, node.body
         if node.kind == "Pipelined":
             extents += f", num_stages={node.stages}"
@@ -118,7 +122,9 @@ class _Text:
                 return f"gemm({node.a}, {node.b}, {node.c}{options})"
 
     def _region(self, name: str, at: Sequence[int | Expr], extents: Sequence[int]) -> str:
-        if tuple(extents) == self._program.buffer(name).shape and not any(at):
+        one = self._program.buffer(name)
+        symbolic = one.scope == "global" and any(map(self._program.symbol, one.shape))
+        if tuple(extents) == one.shape and not any(at) and not symbolic:
             return name
         return f"{name}[{', '.join(map(self._slice, at, extents))}]"
 

@@ -46,6 +46,7 @@ def signature(program: Program) -> str:
         look(statement, index=False)
     scopes = [one.scope for one in program.buffers if one.scope in {"shared", "fragment"}]
     found |= {f"{'several ' if scopes.count(one) > 1 else ''}alloc_{one}" for one in scopes}
+    found |= {"a symbolic size"} if program.symbols else set()
     if NARROW in found:
         found = {one for one in found if not one.startswith(("cast to", "int32 cast"))}
     return ", ".join(sorted(found)) or "none"
@@ -86,6 +87,7 @@ def features(program: Program) -> frozenset[str]:
     labels |= {f"dtype: {one.dtype}" for one in program.buffers}
     labels |= {f"scope: {one.scope}" for one in program.buffers}
     labels |= {f"loop: {one.kind}" for one in walk(program) if isinstance(one, grammar.For)}
+    labels |= {"symbolic size"} if program.symbols else set()
     labels.add(f"threads: {program.threads}")
     labels.add(f"grid: {len(program.grid)} axes" if program.grid != (1,) else "grid: one block")
     return frozenset(labels)

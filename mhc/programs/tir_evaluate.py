@@ -1,6 +1,7 @@
 """Evaluates a function of TVM's IR, of the few kinds of nodes that a program becomes on a CPU, with exact integers."""
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,13 @@ _AROUND = {"LetStmt", "Allocate", "DeclBuffer", "AllocBuffer", "AttrStmt", "Asse
 """Statements that may hold another one, in releases where they do."""
 
 
-def evaluate_function(function: Node, given: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+def evaluate_function(
+    function: Node, given: Mapping[str, np.ndarray[Any, Any]], symbols: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, np.ndarray[Any, Any]]:
     """Return what the parameters hold after a call.
 
     Args:
-        given: what they hold before, by name.
+        given: what they hold before, by name. symbols: the values of sizes that are variables, by name.
 
     Raises:
         NotImplementedError: the function has a node that is not evaluated here.
@@ -35,6 +38,12 @@ def evaluate_function(function: Node, given: Mapping[str, np.ndarray[Any, Any]])
     for parameter in function.params:
         buffer = function.buffer_map.get(parameter)
         data = parameter if buffer is None else buffer.data
+        if buffer is None and data.name in symbols:
+            memory[data] = symbols[data.name]
+            continue
+        for size in () if buffer is None else buffer.shape:
+            if getattr(size, "name", "") in symbols:
+                memory[size] = symbols[size.name]
         if data.name not in given:
             raise NotImplementedError(f"there is no parameter {data.name}")
         shared[data.name] = memory[data] = given[data.name].ravel().tolist()
@@ -115,12 +124,12 @@ def _store(node: Node) -> _Run:
 def _place(node: Node) -> _Run:
     """Return what computes the flat index of a load or store."""
     indices = [_expression(one) for one in node.indices]
-    shape = [int(one) for one in node.buffer.shape]
+    shape = [_expression(one) for one in node.buffer.shape]
 
     def place(memory: _Memory) -> int:
         at = 0
         for index, size in zip(indices, shape, strict=True):
-            at = at * size + index(memory)
+            at = at * size(memory) + index(memory)
         return at
 
     return place

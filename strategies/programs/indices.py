@@ -34,6 +34,7 @@ class Scope:
         dtypes: that the program may use. variables: indices of loops and blocks with their least and largest value.
         buffers: those whose elements are all written, with the interval of their values. scalars: those made by
             `T.alloc_var` that are set. fractions: binary digits after the point, of buffers and scalars that have any.
+        symbols: sizes that the compiler does not know, which are variables too.
     """
 
     dtypes: Sequence[str]
@@ -41,6 +42,7 @@ class Scope:
     buffers: dict[str, tuple[Buffer, int, int]] = field(default_factory=dict)
     scalars: dict[str, tuple[str, int, int]] = field(default_factory=dict)
     fractions: dict[str, int] = field(default_factory=dict)
+    symbols: dict[str, int] = field(default_factory=dict)
 
 
 @functools.cache
@@ -75,10 +77,12 @@ class Indices:
             return self._plus(drawn.node, -drawn.low + self.integer(0, size - 1 - width))
         if how == "clamp":
             clamped = drawn.node if drawn.low >= 0 else Binary("max", drawn.node, Const(0))
-            return clamped if drawn.high < size else Binary("min", clamped, Const(size - 1))
+            last = self._size(size)
+            last = Const(size - 1) if isinstance(last, Const) else Binary("-", last, Const(1))
+            return clamped if drawn.high < size else Binary("min", clamped, last)
         if how == "select" and self._scope.variables:
             name = self.pick(*self._scope.variables)
-            inside = Binary("and", Binary(">=", drawn.node, Const(0)), Binary("<", drawn.node, Const(size)))
+            inside = Binary("and", Binary(">=", drawn.node, Const(0)), Binary("<", drawn.node, self._size(size)))
             low, high = self._scope.variables[name]
             other = Var(name) if low >= 0 and high < size else Const(self.integer(0, size - 1))
             return Select(inside, drawn.node, other)
@@ -88,7 +92,14 @@ class Indices:
         if width > 0 and drawn.within(0, most - 1) and self.integer(0, 2):  # which is the value itself
             node = Binary("*", node, Const(most // width + 1))
         node = node if most == size else Binary("%", node, Const(most))
-        return Binary("%", node, Const(size))
+        return Binary("%", node, self._size(size))
+
+    def _size(self, size: int) -> Expr:
+        """Draw a size: a constant, or the symbol that has this value."""
+        for name, value in self._scope.symbols.items():
+            if value == size and self.pick(True, True, False):
+                return Var(name)
+        return Const(size)
 
     def _plus(self, node: Expr, amount: int) -> Expr:
         if amount == 0:
@@ -126,12 +137,12 @@ class Indices:
                 d = self.pick(2, 3, 4, 5, 7, 8, 16)
                 return Drawn(Binary("ceildiv", a.node, Const(d)), -(-a.low // d), -(-a.high // d))
             case "//" | "%":
-                d = self.pick(2, 3, 4, 5, 7, 8, 16, -2, -3)
+                d = self.pick(2, 3, 4, 5, 7, 8, 16, -2, -3, *self._scope.symbols.values())
                 ends = sorted((a.low // d, a.high // d))
                 if how == "//":
-                    return Drawn(Binary("//", a.node, Const(d)), ends[0], ends[1])
+                    return Drawn(Binary("//", a.node, self._size(d)), ends[0], ends[1])
                 low, high = (a.low % d, a.high % d) if ends[0] == ends[1] else (0, d - 1) if d > 0 else (d + 1, 0)
-                return Drawn(Binary("%", a.node, Const(d)), low, high)
+                return Drawn(Binary("%", a.node, self._size(d)), low, high)
             case "sum":
                 b, minus = self._affine(depth - 1), self.pick(False, True)
                 low, high = (a.low - b.high, a.high - b.low) if minus else (a.low + b.low, a.high + b.high)

@@ -27,7 +27,8 @@ class Features:
 
     Attributes:
         loops: their kinds. scopes: where temporary buffers may lie. threads: of a block. tiles: operations of all
-            threads of a block together, which a third of the programs consist of.
+            threads of a block together, which a third of the programs consist of. symbols: sizes that the compiler does
+            not know.
     """
 
     dtypes: tuple[str, ...] = grammar.DTYPES
@@ -37,6 +38,7 @@ class Features:
     configs: tuple[str, ...] = ()
     threads: tuple[int, ...] = (1,)
     tiles: bool = False
+    symbols: bool = True
 
 
 def programs(features: Features) -> st.SearchStrategy[Program]:
@@ -85,6 +87,7 @@ class _Builder:
             self._input(name)
         grid = self._grid()
         outputs = [self._output(name, grid) for name in ("y", "z")[: self._pick(1, 1, 1, 1, 2)]]
+        symbols = self._symbols()
         body: list[Statement] = []
         for _ in range(self._pick(0, 0, 0, 1, 2)):
             body += self._temporary()
@@ -93,8 +96,23 @@ class _Builder:
         configs: dict[str, bool | int] = {name: True for name in self._features.configs if self._pick(False, False, True)}
         seed = self._expressions.integer(0, 999)
         return Program(
-            buffers=tuple(self._buffers), body=tuple(body), grid=grid, threads=self._threads, seed=seed, configs=configs
+            buffers=tuple(self._buffers),
+            body=tuple(body),
+            grid=grid,
+            threads=self._threads,
+            seed=seed,
+            configs=configs,
+            symbols=symbols,
         )
+
+    def _symbols(self) -> dict[str, int]:
+        """Draw a size that the compiler does not know, of one of the parameters; mostly none."""
+        sizes = dict.fromkeys(size for one in self._buffers for size in one.shape if size > 1)
+        if not (self._features.symbols and sizes and self._pick(False, False, False, True)):
+            return {}
+        self._scope.symbols["size"] = value = self._pick(*sizes)
+        self._scope.variables["size"] = (value, value)
+        return {"size": value}
 
     def _shape(self) -> tuple[int, ...]:
         if self._pick(1, 1, 2) == 1:
@@ -334,7 +352,9 @@ CPU = Features()
 """TileLang's `c` target."""
 CPU_BEFORE_VECTORS = Features(loops=("serial", "unroll"), scopes=("local", "var"), copies=False)
 """The same before release 0.1.9, which compiles no parallel loop and no copy of several elements there."""
-ARITHMETIC = Features(dtypes=(*grammar.INTEGERS, "bool"), loops=("serial",), scopes=("local", "var"), copies=False)
+ARITHMETIC = Features(
+    dtypes=(*grammar.INTEGERS, "bool"), loops=("serial",), scopes=("local", "var"), copies=False, symbols=False
+)
 """TVM's arithmetic, which rewrites integers only."""
 GPU = Features(threads=(1, 32, 1, 64, 96, 128), tiles=True, configs=("tl.disable_tma_lower", "tl.disable_warp_specialized"))
 """TileLang's CUDA target."""

@@ -63,10 +63,10 @@ def test_unsigned_arithmetic_that_wraps_around_is_wrong_in_tvms_arithmetic_alone
 
 
 def test_passes_that_cannot_be_evaluated_are_named_beside_the_first_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    def partly(function: Any, given: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+    def partly(function: Any, *given: Any) -> dict[str, np.ndarray[Any, Any]]:
         if len(function.buffer_map) and "-4" in str(function):  # from FlattenBuffer on, until the kernel is on its own
             raise NotImplementedError
-        return evaluate_function(function, given)
+        return evaluate_function(function, *given)
 
     monkeypatch.setattr("mhc.programs.first_wrong_pass.evaluate_function", partly)
     assert first_wrong_pass(LOST_CONSTANT).startswith("one of tl.FlattenBuffer, ")
