@@ -78,10 +78,14 @@ def _copies(program: Program) -> bool:
 
 
 def _folds(program: Program) -> bool:
-    """Return whether an operation has only constants below it, one of them unsigned or large."""
-    operations = (_leaves(one) for one in walk(program) if isinstance(one, (Binary, Unary, Cast)))
-    folded = (leaf for leaves in operations if all(isinstance(one, Const) for one in leaves) for leaf in leaves)
-    return any(isinstance(one, Const) and (one.dtype in grammar.UNSIGNED or abs(one.value) > _SMALL) for one in folded)
+    """Return whether an operation has only constants below it, and is unsigned, or one of them is unsigned or large."""
+    operations = ((one, _leaves(one)) for one in walk(program) if isinstance(one, (Binary, Unary, Cast)))
+    folded = ((one, leaves) for one, leaves in operations if all(isinstance(leaf, Const) for leaf in leaves))
+    return any(
+        (not isinstance(one, Cast) and grammar.dtype_of(one.a, program) in grammar.UNSIGNED)
+        or any(isinstance(leaf, Const) and (leaf.dtype in grammar.UNSIGNED or abs(leaf.value) > _SMALL) for leaf in leaves)
+        for one, leaves in folded
+    )
 
 
 def _adds_large_constants(program: Program) -> bool:
@@ -163,6 +167,19 @@ def _casts_lanes_of_a_branch(program: Program) -> bool:
     return any(isinstance(below, Cast) for one in deep for below in walk(one))
 
 
+def _has_no_instruction(program: Program) -> bool:
+    """Return whether `abs` is of a float, or `floor` of a float16, that is not constant."""
+    unary = (one for one in walk(program) if isinstance(one, Unary) and one.op in {"abs", "floor"})
+    unfolded = (one for one in unary if not all(isinstance(leaf, Const) for leaf in _leaves(one)) or _chooses(one))
+    dtypes = ((one.op, grammar.dtype_of(one.a, program)) for one in unfolded)
+    return any(dtype in grammar.FLOATS if op == "abs" else dtype == "float16" for op, dtype in dtypes)
+
+
+def _chooses(node: Node) -> bool:
+    """Return whether there is a choice in an expression."""
+    return any(isinstance(one, grammar.Select) for one in walk(node))
+
+
 def _leaves(node: Node) -> list[Node]:
     return [one for one in walk(node) if isinstance(one, (Const, Var, Load))]
 
@@ -220,6 +237,12 @@ KNOWN: tuple[Known, ...] = (
         holds=_narrows,
         kind="arithmetic",
         example=_stores(Cast("int32", Cast("uint8", Load("x", (Var("i"),)))), "int32", _I8),
+    ),
+    Known(
+        issue="docs/results/upstream/abs",
+        holds=_has_no_instruction,
+        kind="c",
+        example=_stores(Unary("abs", Load("x", (Var("i"),))), "float32", Buffer("x", (4,), "float32", least=-9, most=9)),
     ),
     Known(issue=f"{_TRACKER}/2530", holds=_keeps_the_axis, kind="cuda", example=_KEPT),
     Known(

@@ -92,6 +92,7 @@ def productions(program: Program) -> set[str]:
     """Return the productions of the grammar that a program has."""
     found = {f"scope {one.scope}" for one in program.buffers} | {f"buffer {one.dtype}" for one in program.buffers}
     found |= {f"axes {len(one.shape)}" for one in program.buffers}
+    found |= {"a symbolic size"} if program.symbols else set()
     found.add("several threads" if program.threads > 1 else "one thread")
     found.add("one block" if program.grid == (1,) else f"blocks along {len(program.grid)} axes")
     for node in walk(program):
@@ -192,6 +193,7 @@ def _singles() -> dict[str, tuple[str, ...]]:
         ),
         "dtypes": (*(f"buffer {one}" for one in grammar.DTYPES), *(f"constant {one}" for one in grammar.DTYPES)),
         "grid": ("one block", "blocks along 1 axes", "blocks along 2 axes", "one thread", "several threads"),
+        "sizes": ("a symbolic size",),
         "operations": tuple(f"operation {one}" for one in operations),
         "copies and fills": (
             *(f"copy {one}" for one in _KINDS_OF_COPY),
@@ -232,6 +234,7 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
         "its release compiles no copy": lambda one, has: (
             not has.copies and not has.tiles and one.startswith(("node Copy", "copy "))
         ),
+        "it has no parameters": lambda one, has: one == "a symbolic size" and not has.symbols,
         "it has one thread": lambda one, has: one == "several threads" and len(has.threads) == 1,
         "constants of bool are not drawn: the front end folds what they decide": lambda one, has: one == "constant bool",
         "integers only": lambda one, has: "float32" not in has.dtypes and _is_of_floats(one),
