@@ -60,7 +60,10 @@ class ProgramTarget:
             RuntimeError: it is imported already.
         """
         if self.site is not None:
-            if self.dsl in sys.modules:
+            loaded = sys.modules.get(self.dsl)
+            if loaded is not None and Path(getattr(loaded, "__file__", None) or "").is_relative_to(self.site):
+                return
+            if loaded is not None:
                 raise RuntimeError(f"{self.dsl} is imported already, and not from {self.site}")
             sys.path.insert(0, str(self.site))
 

@@ -231,7 +231,7 @@ def rounds(target: ProgramTarget, count: int) -> list[Checked]:
 
 
 def test_a_wrong_result_is_found_and_minimised() -> None:
-    findings = [one.findings[0] for one in rounds(made(wrong_remainder), 3) if one.findings]
+    findings = [one.findings[0] for one in rounds(made(wrong_remainder), 20) if one.findings]
     assert findings
     assert {one.fingerprint.subject for one in findings} == {"mod"}
     small = findings[0].case

@@ -33,6 +33,7 @@ from mhc.fuzz.executors.local import Executor, LocalExecutor, Specs
 from mhc.fuzz.executors.ray_cluster import RayExecutor
 from mhc.fuzz.findings import fixtures
 from mhc.fuzz.findings.finding import Finding
+from mhc.fuzz.worker.preload_compiler import preload_compiler
 from mhc.fuzz.worker.process import HarnessError
 from mhc.fuzz.worker.protocol import Fault
 from mhc.programs.targets import ProgramTarget
@@ -205,6 +206,7 @@ def _executor(settings: Settings, specs: Specs, peers: Sequence[Peer]) -> Execut
     logs = settings.folder / "logs"
     if settings.on is not None:
         return RayExecutor(specs, settings.device, settings.workers, settings.limits, logs=logs, peers=peers)
+    preload_compiler(dict(specs.values()), settings.device)
     return LocalExecutor(
         specs,
         settings.device,

@@ -1,4 +1,4 @@
-"""What every worker process is forked from: all that is imported before an implementation is, and nothing of a DSL.
+"""What every worker process is forked from: all that is imported before an implementation is, and no DSL but for programs.
 
 What a first case would import and set up is here too, once for all processes: half a second each.
 """
@@ -20,6 +20,7 @@ import mhc.fuzz.worker.peer
 import mhc.fuzz.worker.session
 import mhc.registry  # noqa: F401
 from mhc.fuzz.worker.forkserver import descendants
+from mhc.fuzz.worker.preload_compiler import import_compiler
 from mhc.strategies.rounds import quiet
 
 
@@ -30,6 +31,7 @@ def _drawn(nothing: None) -> None:
 
 
 _drawn()
+import_compiler()
 if (
     sys.platform == "linux"
 ):  # the server gets what its processes leave running; `mhc.fuzz.worker.forkserver.end_orphans` ends it
