@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from mhc.fuzz.check.program_check import check
 from mhc.fuzz.findings.ordering import elements as size
 from mhc.fuzz.worker import program_session
 from mhc.fuzz.worker.program_session import CHECKS, Programs
-from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round
+from mhc.fuzz.worker.protocol import Begun, Check, Checked, Done, Judged, Message, Observe, Round, Running
 from mhc.oracles.verdict import Status
 from mhc.programs.compile_error import CompileError
 from mhc.programs.evaluate import evaluate
@@ -63,6 +64,10 @@ def checked(messages: Sequence[Message]) -> list[Checked]:
     return [one for one in messages if isinstance(one, Checked)]
 
 
+def first_found(messages: Sequence[Message]) -> Checked:
+    return next(one for one in checked(messages) if one.findings)
+
+
 def test_a_right_compiler_has_no_finding_and_every_result_follows_its_begin() -> None:
     messages = answers(compiler(right), Round(seed=3, count=20))
     assert isinstance(messages[-1], Done)
@@ -102,6 +107,15 @@ def test_a_wrong_result_is_minimised_and_what_contains_it_is_mostly_left_out() -
     assert later < sum(divides(Program.from_json(one.case)) for one in checked(all_right)) / 2
 
 
+def test_each_program_that_the_search_tries_has_the_time_of_a_call(searches: list[int]) -> None:
+    """Without a message for so long, the process would count as hung."""
+    messages = answers(compiler(wrong_remainder), *ROUNDS)
+    end = messages.index(first_found(messages))
+    last = max(at for at, one in enumerate(messages[:end]) if isinstance(one, Begun))
+    within = messages[last + 1 : end]
+    assert [one.nth for one in within if isinstance(one, Running)] == list(range(1, searches[0] + 3))
+
+
 def test_a_minimised_finding_says_how_it_was_made_smaller_and_is_not_confirmed_yet() -> None:
     first = next(one.findings[0] for one in checked(answers(compiler(wrong_remainder), *ROUNDS)) if one.findings)
     assert first.reduction is not None
@@ -117,7 +131,7 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """For each search, how many programs it tried."""
     tried = list[int]()
 
-    def counted(program: Program, holds: Callable[[Program], bool], **limits: float) -> Program:
+    def counted(program: Program, holds: Callable[[Program], bool], **limits: Any) -> Program:
         tried.append(0)
 
         def also(candidate: Program) -> bool:
@@ -168,6 +182,21 @@ def test_a_compiler_that_refuses_is_a_finding_of_its_stage_minimised_once() -> N
         ("compiler", "lower", "InternalError: no remainder of N _")
     }
     assert len(list(walk(findings[0].case))) <= 8  # type: ignore[arg-type]
+
+
+def test_what_the_c_compiler_refuses_is_minimised_with_the_headers_that_it_failed_with() -> None:
+    asked = list[bool]()
+
+    def prepare(programs: Sequence[Program], sources: Sequence[str], folder: Path, *, exact: bool = True) -> list[Any]:
+        asked.append(exact)
+        error = CompileError("cc", "error: no vector")
+        return [error if exact and divides(one) else partial(right, one) for one in programs]
+
+    messages = answers(replace(compiler(right), prepare=prepare), *ROUNDS[:4])
+    small = first_found(messages).findings[0].case
+    assert isinstance(small, Program)
+    assert len(list(walk(small))) <= 8
+    assert all(asked)
 
 
 def test_a_check_gives_the_verdicts_on_one_program_and_there_are_no_peers() -> None:

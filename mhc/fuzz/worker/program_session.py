@@ -145,11 +145,13 @@ class Programs:
     def _minimised(self, target: ProgramTarget, program: AnyProgram, failure: Verdict) -> Finding:
         """Return the finding on the simplest program that fails like this one; one of before where that is shown again."""
         tried, started = 0, time.monotonic()
+        exact = failure.subject == "cc"  # what the C compiler says depends on the headers
 
         def holds(candidate: AnyProgram) -> bool:
             nonlocal tried
             tried += 1
-            seen = None if _known(target, candidate) else _failure(check(target, candidate, exact=False))
+            self._send(Running(nth=1 + tried))  # each has the time of a call
+            seen = None if _known(target, candidate) else _failure(check(target, candidate, exact=exact))
             if seen is None or kind_of(seen) != kind_of(failure):
                 return False
             if self._found.reached(candidate) and (one := self._shown_again(target, candidate, seen)) is not None:
@@ -161,6 +163,7 @@ class Programs:
         except _FoundBeforeError as error:
             return error.found
         seconds = time.monotonic() - started
+        self._send(Running(nth=2 + tried))
         again = _failure(check(target, small))
         if again is None or kind_of(again) != kind_of(failure):
             return finding(self._spec, target, program, failure)
