@@ -130,12 +130,24 @@ DIVIDE: Mapping[str, Callable[[Any, Any], Any]] = {
     "truncmod": _truncmod,
     "ceildiv": _ceildiv,
 }
+
+
+def _root(value: float) -> float:
+    root = math.sqrt(value) if value >= 0 else math.nan
+    if root * root != value:
+        raise Invalid(f"a square root of {value}, which is rounded")
+    return root
+
+
 UNARY: Mapping[str, Callable[[Any], Any]] = {
     "-": operator.neg,
     "+": operator.pos,
     "~": operator.invert,
     "abs": abs,
     "floor": lambda value: float(math.floor(value)),
+    "ceil": lambda value: float(math.ceil(value)),
+    "trunc": lambda value: float(math.trunc(value)),
+    "sqrt": _root,
 }
 COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,

@@ -332,7 +332,8 @@ class Machine:
             raise Invalid(f"not of {dtype}")
         if node.op == "not" or (node.op, dtype) == ("~", "bool"):
             return lambda memory: 1 - a(memory)
-        unfit = {"~": grammar.FLOATS, "abs": grammar.UNSIGNED, "floor": grammar.INTEGERS}.get(node.op, ())
+        unfit = {"~": grammar.FLOATS, "abs": grammar.UNSIGNED}.get(node.op, ())
+        unfit = grammar.INTEGERS if node.op in grammar.FUNCTIONS else unfit
         if dtype == "bool" or dtype in unfit:
             raise Invalid(f"{node.op} of {dtype}")
         fit, compute = arithmetic.fitting(dtype), arithmetic.UNARY[node.op]

@@ -19,6 +19,8 @@ VERSION = 1
 
 ARITHMETIC = ("+", "-", "*", "//", "%", "min", "max", "&", "|", "^", "<<", ">>", "truncdiv", "truncmod", "ceildiv", "/")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+FUNCTIONS = ("floor", "ceil", "trunc", "sqrt")
+"""Functions of floats."""
 LOGIC = ("and", "or")
 
 # What a file may hold: a program's text is executed, so that names in a file must be nothing but names.
@@ -64,7 +66,7 @@ class Binary(_Node, frozen=True, tag="binary"):
 class Unary(_Node, frozen=True, tag="unary"):
     """`-a`, `+a`, `~a`, `not a`, `abs(a)` or `floor(a)`."""
 
-    op: Literal["-", "+", "~", "not", "abs", "floor"]
+    op: Literal["-", "+", "~", "not", "abs", "floor", "ceil", "trunc", "sqrt"]
     a: "Expr"
 
 

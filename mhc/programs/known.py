@@ -168,8 +168,8 @@ def _casts_lanes_of_a_branch(program: Program) -> bool:
 
 
 def _has_no_instruction(program: Program) -> bool:
-    """Return whether `abs` is of a float, or `floor` of a float16, that is not constant."""
-    unary = (one for one in walk(program) if isinstance(one, Unary) and one.op in {"abs", "floor"})
+    """Return whether `abs` is of a float, or `floor` and the like of a float16, that is not constant."""
+    unary = (one for one in walk(program) if isinstance(one, Unary) and one.op in {"abs", *grammar.FUNCTIONS})
     unfolded = (one for one in unary if not all(isinstance(leaf, Const) for leaf in _leaves(one)) or _chooses(one))
     dtypes = ((one.op, grammar.dtype_of(one.a, program)) for one in unfolded)
     return any(dtype in grammar.FLOATS if op == "abs" else dtype == "float16" for op, dtype in dtypes)

@@ -21,7 +21,7 @@ from mhc.programs.plain_c_prelude import PRELUDE, TYPES
 
 _PLAIN = ("&", "|", "^", "/")
 _NAMED = {"+": "add", "-": "sub", "*": "mul", "//": "floordiv", "%": "floormod", "<<": "shl", ">>": "shr"}
-_UNARY = {"-": "neg", "+": "pos", "~": "inv", "abs": "abs", "floor": "floor"}
+_UNARY = {"-": "neg", "+": "pos", "~": "inv", "abs": "abs", **{one: one for one in grammar.FUNCTIONS}}
 _LOGIC = {"and": "&&", "or": "||"}
 
 

@@ -85,6 +85,13 @@ static T abs_N(T a) { return a < 0 ? -a : a; }
 static T min_N(T a, T b) { return a < b ? a : b; }
 static T max_N(T a, T b) { return a > b ? a : b; }
 static T floor_N(T a) { return floor(a); }
+static T ceil_N(T a) { return ceil(a); }
+static T trunc_N(T a) { return trunc(a); }
+static T sqrt_N(T a) {
+    double root = sqrt(a);
+    check(root * root == (double)a, "a square root that is rounded");
+    return root;
+}
 """
 _REINTERPRET = "static T N_of_M(S a) { T r; memcpy(&r, &a, sizeof r); return r; }\n"
 

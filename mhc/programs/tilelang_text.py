@@ -155,7 +155,7 @@ class _Text:
                 return f'T.reinterpret("{node.dtype}", {self.expression(node.a)})', _ATOM
             case grammar.Select():
                 return f"T.if_then_else({self._list((node.condition, node.a, node.b))})", _ATOM
-            case grammar.Unary(op="abs" | "floor"):
+            case grammar.Unary(op="abs" | "floor" | "ceil" | "trunc" | "sqrt"):
                 return f"T.{node.op}({self.expression(node.a)})", _ATOM
             case grammar.Unary(op="not"):
                 return f"not {self._below(node.a, _LEVEL['not'])}", _LEVEL["not"]

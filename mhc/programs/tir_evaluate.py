@@ -159,9 +159,9 @@ def _leaf(node: Node) -> _Run | None:
                 return inner(memory)
 
             return let
-        case "Call" if node.op.name.rpartition(".")[2] == "floor":
-            (a,) = map(_expression, node.args)
-            return lambda memory: arithmetic.UNARY["floor"](a(memory))
+        case "Call" if (name := node.op.name.rpartition(".")[2]) in grammar.FUNCTIONS:
+            (a,), compute = map(_expression, node.args), arithmetic.UNARY[name]
+            return lambda memory: compute(a(memory))
     return None
 
 

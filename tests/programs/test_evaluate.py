@@ -117,6 +117,9 @@ def test_unary_operations() -> None:
     assert of(Unary("abs", Binary("-", I, Const(2)))) == [2, 1, 0, 1]
     half = Binary("/", Cast("float32", I), Const(2.0, "float32"))
     assert of(Unary("floor", Unary("-", half)), "float32") == [0, -1, -1, -2]
+    assert of(Unary("ceil", half), "float32") == [0, 1, 1, 2]
+    assert of(Unary("trunc", Unary("-", half)), "float32") == [0, 0, -1, -1]
+    assert of(Unary("sqrt", Binary("*", half, half)), "float32") == [0, 0.5, 1, 1.5]
     assert of(Unary("not", Binary("<", I, Const(2))), "bool") == [0, 0, 1, 1]
 
 

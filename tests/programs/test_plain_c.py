@@ -100,6 +100,12 @@ def test_expressions_agree(tmp_path: Path) -> None:
         *((Binary("ceildiv", Binary("-", I, Const(2)), Const(by)), "int32") for by in (1, 2, 3, -1, -2, -3)),
         (Unary("abs", Binary("-", I, Const(3))), "int32"),
         (Unary("floor", Binary("/", Cast("float16", Binary("-", I, Const(3))), Const(2.0, "float16"))), "float16"),
+        *(
+            (Unary(op, Binary("/", Cast(dtype, Binary("-", I, Const(3))), Const(2.0, dtype))), dtype)  # type: ignore[arg-type]
+            for op in ("ceil", "trunc")
+            for dtype in grammar.FLOATS
+        ),
+        *((Unary("sqrt", Binary("*", Cast(one, I), Cast(one, I))), one) for one in grammar.FLOATS),
         (Cast("int8", Binary("/", Cast("float32", Binary("-", I, Const(3))), Const(2.0, "float32"))), "int8"),
         (Cast("bool", Binary("-", I, Const(2))), "bool"),
         (Cast("int8", Binary("*", I, Const(100))), "int8"),
@@ -191,6 +197,7 @@ def test_what_has_no_one_meaning_is_refused_here_too(tmp_path: Path) -> None:
         (Binary("<<", Const(1), Const(32)), "int32", "a shift by too much"),
         (Binary("ceildiv", Const(2**31 - 2), Binary("+", I, Const(4))), "int32", "ceildiv overflows"),
         (Cast("uint8", Binary("*", Cast("float32", I), Const(100.0, "float32"))), "uint8", "a float that is no uint8"),
+        (Unary("sqrt", Cast("float32", I)), "float32", "a square root that is rounded"),
         (Load("x", (Binary("+", I, Const(1)),)), "int32", "an index out of bounds"),
         (Load("x", (Binary("-", I, Const(1)),)), "int32", "an index out of bounds"),
     ]

@@ -48,6 +48,7 @@ def value_text(value: Expr, dtype: str = "int32") -> str:
         (Unary("~", Binary("<", I, Const(2))), "~(i < 2)"),
         (Binary("ceildiv", I, Const(-3)), "T.ceildiv(i, -3)"),
         (Unary("floor", Cast("float32", I)), 'T.floor(T.cast(i, "float32"))'),
+        (Unary("sqrt", Cast("float32", I)), 'T.sqrt(T.cast(i, "float32"))'),
         (Cast("uint8", I), 'T.cast(i, "uint8")'),
         (Select(Binary("<", I, Const(2)), I, Const(-1)), "T.if_then_else(i < 2, i, -1)"),
         (Binary("==", Binary("<", I, Const(2)), Const(1, "bool")), "(i < 2) == True"),

@@ -161,7 +161,8 @@ def _pairs() -> dict[str, tuple[str, ...]]:
     binary += [(op, dtype) for op in grammar.COMPARISONS for dtype in grammar.DTYPES if dtype != "bool"]
     unary = [(op, one) for op in ("-", "+") for one in (*grammar.INTEGERS, *grammar.FLOATS)]
     unary += [("~", one) for one in grammar.INTEGERS]
-    unary += [("abs", one) for one in (*grammar.SIGNED, *grammar.FLOATS)] + [("floor", one) for one in grammar.FLOATS]
+    unary += [("abs", one) for one in (*grammar.SIGNED, *grammar.FLOATS)]
+    unary += [(op, one) for op in grammar.FUNCTIONS for one in grammar.FLOATS]
     casts = [(a, b) for a, b in itertools.permutations(grammar.DTYPES, 2)]
     bits = [(a, b) for a, b in itertools.permutations((*grammar.INTEGERS, *grammar.FLOATS), 2) if bits_of(a) == bits_of(b)]
     return {
@@ -213,7 +214,7 @@ def _singles() -> dict[str, tuple[str, ...]]:
     }
 
 
-_UNARY = ("-", "+", "~", "not", "abs", "floor")
+_UNARY = ("-", "+", "~", "not", "abs", *grammar.FUNCTIONS)
 SINGLES: Mapping[str, tuple[str, ...]] = MappingProxyType(_singles())
 PAIRS: Mapping[str, tuple[str, ...]] = MappingProxyType(_pairs())
 
@@ -243,7 +244,7 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
 
 
 def _is_of_floats(production: str) -> bool:
-    floating = production in {"operation /", "operation unary floor"}
+    floating = production in {"operation /", *(f"operation unary {one}" for one in grammar.FUNCTIONS)}
     return floating or any(one in production.replace(",", "").split() for one in grammar.FLOATS)
 
 
