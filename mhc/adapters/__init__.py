@@ -12,7 +12,11 @@ from types import MappingProxyType
 from mhc.implementation import Implementation, ImplementationError
 
 MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"liger": ("liger", "liger_losses", "liger_chunked"), "fla": ("fla",)}
+    {
+        "liger": ("liger", "liger_losses", "liger_chunked"),
+        "fla": ("fla",),
+        **{one: (one,) for one in ("flaggems", "megatron", "sglang", "transformerengine")},
+    }
 )
 
 

@@ -65,9 +65,10 @@ class Library:
         The interpreter truncates float32 to bfloat16 and misreads subnormals of bfloat16, which is left to the GPU.
         """
         record = {"operator": operator, "supports": supports, "unavailable": self.unavailable, **record}
-        dtypes = record.pop("dtypes", _ALL)
+        dtypes, env = record.pop("dtypes", _ALL), record.pop("env", {})
+        interpreted = {**env, **_INTERPRETER}
         on_cpu = tuple(one for one in dtypes if one != "bfloat16")
         return (
-            Implementation(name=f"{self.name}:{name}", devices=("cpu",), dtypes=on_cpu, env=_INTERPRETER, **record),
-            Implementation(name=f"{self.name}:{name}-compiled", devices=("cuda",), dtypes=dtypes, **record),
+            Implementation(name=f"{self.name}:{name}", devices=("cpu",), dtypes=on_cpu, env=interpreted, **record),
+            Implementation(name=f"{self.name}:{name}-compiled", devices=("cuda",), dtypes=dtypes, env=env, **record),
         )

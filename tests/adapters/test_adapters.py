@@ -53,9 +53,10 @@ def test_the_reference_of_a_kernel_keeps_its_own_bounds(name: str) -> None:
     assert not check(eager(table), case, "cpu").failures
 
 
-def test_each_kernel_is_there_for_the_cpu_and_compiled() -> None:
-    assert {*KERNELS} == {each for name in ON_CPU for each in (name, f"{name}-compiled")}
-    assert all("bfloat16" not in KERNELS[name].dtypes for name in ON_CPU)
+def test_each_kernel_of_triton_is_there_for_the_cpu_and_compiled() -> None:
+    interpreted = {name for name, one in KERNELS.items() if "TRITON_INTERPRET" in one.env}
+    assert {name for name in KERNELS if name.endswith("-compiled")} == {f"{name}-compiled" for name in interpreted}
+    assert all("bfloat16" not in KERNELS[name].dtypes for name in interpreted)
 
 
 def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +70,7 @@ def test_a_missing_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_list_has_them_whether_they_are_installed_or_not() -> None:
     rows = CliRunner().invoke(main, ["list"]).output.splitlines()
-    absent = {row.split()[0] for row in rows if "not available: needs pip install 'mhc-fuzz[" in row}
+    absent = {row.split()[0] for row in rows if "not available: " in row}
     for name, one in KERNELS.items():
         assert any(row.split()[0] == name for row in rows)
         assert (name in absent) == (one.unavailable() is not None)

@@ -1,0 +1,72 @@
+"""Files of a checkout are loaded without the framework around them, and a checkout that is not there is said."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import Tensor
+
+from mhc import adapters, operator
+from mhc.adapters.checkout import Checkout, stand_in
+from mhc.case import default_case
+from mhc.fuzz.check.check import check
+from mhc.fuzz.cli.main import main
+
+FAKE = Checkout("fake", "Fake", "kernels/twice.py")
+LIBRARIES = ("flaggems", "megatron", "sglang", "transformerengine")
+
+
+@operator(x="[T] float32", T=(1, 8))
+def doubled_in_a_checkout(x: Tensor) -> Tensor:
+    return 2.0 * x
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "kernels" / "twice.py"
+    path.parent.mkdir()
+    path.write_text("from no_such_framework.ops import add\n\n\ndef twice(x):\n    return add(x, x)\n")
+    monkeypatch.setenv("MHC_CHECKOUT_FAKE", str(tmp_path))
+    return path
+
+
+def twice(x: Tensor) -> Tensor:
+    module = FAKE.load(FAKE.file, {"no_such_framework.ops": stand_in(add=torch.add)})
+    return module.twice(x)  # type: ignore[no-any-return]
+
+
+def test_a_file_is_judged_with_a_stand_in_for_what_it_imports(checkout: Path) -> None:
+    (one,) = FAKE.on(("cpu",), "doubled", doubled_in_a_checkout, function=twice)
+    case = default_case(operator="doubled_in_a_checkout", dtype="float32")
+    assert (one.name, one.unavailable()) == ("fake:doubled", None)
+    assert not check(one, case, "cpu").failures
+    assert "no_such_framework.ops" not in sys.modules
+    checkout.write_text(checkout.read_text().replace("add(x, x)", "add(x, 3 * x)"))
+    assert check(one, case, "cpu").failures
+
+
+def test_a_module_that_is_there_is_put_back(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = stand_in()
+    monkeypatch.setitem(sys.modules, "no_such_framework.ops", there)
+    assert twice(torch.ones(1)).tolist() == [2.0]
+    assert sys.modules["no_such_framework.ops"] is there
+
+
+def test_a_checkout_that_is_not_named_or_not_one_is_said(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout.unlink()
+    assert FAKE.unavailable() == f"MHC_CHECKOUT_FAKE={checkout.parents[1]} has no file kernels/twice.py"
+    monkeypatch.delenv("MHC_CHECKOUT_FAKE")
+    assert FAKE.unavailable() == "needs MHC_CHECKOUT_FAKE=DIR, a checkout of Fake"
+    with pytest.raises(FileNotFoundError):
+        FAKE.load(FAKE.file)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_list_names_the_variable(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(f"MHC_CHECKOUT_{library.upper()}", raising=False)
+    rows = CliRunner().invoke(main, ["list"]).output.splitlines()
+    rows = [row for row in rows if row.startswith(f"{library}:")]
+    assert len(rows) == len(adapters.kernels(library))
+    assert all(f"not available: needs MHC_CHECKOUT_{library.upper()}=DIR, a checkout of " in row for row in rows)
