@@ -2,6 +2,7 @@
 
 In: nothing of these libraries. Their modules are imported at the first call of a kernel. Out: records of implementations.
 `liger.py` shows what a file holds: for each kernel a call, the operator that it computes, and what the library refuses.
+Some libraries are not installed: their files are loaded from a checkout (`checkout.py`).
 """
 
 import importlib
@@ -11,11 +12,12 @@ from types import MappingProxyType
 
 from mhc.implementation import Implementation, ImplementationError
 
+_CHECKOUTS = ("flaggems", "megatron", "sglang", "tilekernels", "tilelang", "transformerengine", "vllm")
 MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "liger": ("liger", "liger_losses", "liger_chunked"),
         "fla": ("fla",),
-        **{one: (one,) for one in ("flaggems", "megatron", "sglang", "transformerengine")},
+        **{one: (one,) for one in _CHECKOUTS},
     }
 )
 

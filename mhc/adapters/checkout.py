@@ -69,6 +69,10 @@ class Checkout(Library):
                     sys.modules[one] = there
         return loaded
 
+    def importable(self, name: str, folder: str) -> None:
+        """Let modules of a package be imported from a folder, without its `__init__.py`, which may import much more."""
+        sys.modules[name] = stand_in(__path__=[str(Path(os.environ[self.variable], folder))])
+
     def on(
         self,
         devices: tuple[str, ...],

@@ -107,6 +107,18 @@ def hc_post(x: Tensor, f: Tensor, h_post: Tensor, h_res: Tensor) -> Tensor:
     return (h_res.mT @ x.float() + added).to(x.dtype)
 
 
+@operator(x="[T, 4, C] storage", pre="[T, 4] float32", tokens="T", **BLOCKS)
+def hc_collapse_of_four(x: Tensor, pre: Tensor) -> Tensor:
+    """Return sum_i pre[i] x[i] of four streams in blocks of 64 elements, in float32 and rounded once."""
+    return _collapse(x, pre)
+
+
+@operator(x="[T, 4, C] storage", phi="[24, K] float32", K="4*C", eps=(1e-6, 1e-5), tokens="T", **BLOCKS)
+def hc_mixes(x: Tensor, phi: Tensor, *, eps: float) -> Tensor:
+    """Return mixes of four streams in blocks of 64 elements."""
+    return _mixes(x, phi, eps)
+
+
 @operator(
     x="[T, n, C] storage",
     phi="[n, K] float32",

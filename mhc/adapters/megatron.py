@@ -49,13 +49,14 @@ def _sinkhorn(logits: Tensor) -> Any:
     bias="[M] float32",
     M="n*n+2*n",
     K="n*C",
+    R="n*n",
     n=(1, 16),
     tokens="T",
 )
 def megatron_pre(x: Tensor, phi: Tensor, alpha: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the input of the layer, h_post and the logits of h_res, of x phi^T / (rms(x) + eps)."""
     n, v = x.shape[1], x.flatten(1)
-    norm = 1.0 / (v.square().sum(-1, keepdim=True).sqrt() / v.shape[-1] ** 0.5 + _EPS)
+    norm = 1.0 / (v.norm(dim=-1, keepdim=True) / v.shape[-1] ** 0.5 + _EPS)
     each = torch.cat([alpha[:1].expand(n), alpha[1:2].expand(n), alpha[2:].expand(n * n)])
     h = norm * (v @ phi.T) * each + bias
     h_in = (x * h[:, :n].sigmoid().unsqueeze(-1)).sum(1)

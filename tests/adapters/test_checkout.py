@@ -1,5 +1,6 @@
 """Files of a checkout are loaded without the framework around them, and a checkout that is not there is said."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from mhc.fuzz.check.check import check
 from mhc.fuzz.cli.main import main
 
 FAKE = Checkout("fake", "Fake", "kernels/twice.py")
-LIBRARIES = ("flaggems", "megatron", "sglang", "transformerengine")
+LIBRARIES = ("flaggems", "megatron", "sglang", "tilekernels", "tilelang", "transformerengine", "vllm")
 
 
 @operator(x="[T] float32", T=(1, 8))
@@ -61,6 +62,13 @@ def test_a_checkout_that_is_not_named_or_not_one_is_said(checkout: Path, monkeyp
     assert FAKE.unavailable() == "needs MHC_CHECKOUT_FAKE=DIR, a checkout of Fake"
     with pytest.raises(FileNotFoundError):
         FAKE.load(FAKE.file)
+
+
+def test_modules_of_a_package_are_imported_without_its_first_file(checkout: Path) -> None:
+    (checkout.parent / "__init__.py").write_text("import no_such_framework\n")
+    (checkout.parent / "thrice.py").write_text("def thrice(x):\n    return 3 * x\n")
+    FAKE.importable("mhc_fake_kernels", "kernels")
+    assert importlib.import_module("mhc_fake_kernels.thrice").thrice(2) == 6
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
