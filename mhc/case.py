@@ -93,8 +93,9 @@ class Case:
 
     @property
     def words(self) -> str:
-        """Return its sizes and its dtype in words, for reports."""
-        return f"{self.shape}, dtype = {self.dtype}"
+        """Return its sizes, its dtype and pinned schedules in words, for reports."""
+        pinned = [f"{key} = {value}" for schedule in self.schedules.values() for key, value in schedule.items()]
+        return ", ".join([self.shape, f"dtype = {self.dtype}", *pinned])
 
     def has(self, name: str) -> bool:
         """Return whether the tensor `name` is present."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
+from mhc.autotuned import CONFIG, NUMBERS, uses_autotuner
 from mhc.case import Case, Schedule, ScheduleValue
 from mhc.declaration import Backward, Inference, InTuple
 from mhc.declared import OPERATIONS, Declared
@@ -70,6 +71,8 @@ class Implementation:
             what to install; None where it can.
         env: environment variables of its worker process, set before any import.
         schedule: tunable parameters, name to allowed values; the functions then take a keyword `schedule`.
+        autotuned: whether its kernels have `@triton.autotune`: then a case pins the config with which they run
+            (`mhc.autotuned`). None: it is found from what the functions refer to by name.
         recomputes_forward: the backward evaluates the forward again instead of using the saved tensors, so the tolerance of
             its gradients contains the forward's.
         precision: less precision than the reference's, by operation, as `{"matmul": "tf32"}`: the factors of float32 matrix
@@ -95,6 +98,7 @@ class Implementation:
     supports: Callable[[Case], Literal[True] | Refused] = _supports_everything
     env: Mapping[str, str] = field(default_factory=dict)
     schedule: Mapping[str, Sequence[ScheduleValue]] = field(default_factory=dict)
+    autotuned: bool | None = None
     recomputes_forward: bool = False
     precision: Mapping[str, str] = field(default_factory=dict)
     aliases: tuple[tuple[str, str], ...] = ()
@@ -107,6 +111,9 @@ class Implementation:
     def __post_init__(self) -> None:
         if isinstance(self.operator, Operator):
             object.__setattr__(self, "operator", register(self.operator).name)
+        if self.autotuned is None:
+            found = uses_autotuner(self.function, self.forward, self.backward)
+            object.__setattr__(self, "autotuned", found)
         if self.function is not None:
             given = self.forward is not None or self.backward is not None
             self._require(not given, "function stands in place of forward and backward; give it or them", self.function)
@@ -163,6 +170,17 @@ class Implementation:
         return self.operator if isinstance(self.operator, Operator) else OPERATORS[self.operator]
 
     @property
+    def space(self) -> Mapping[str, Sequence[ScheduleValue]]:
+        """Return what a case may pin: its schedule, and the config of autotuned kernels."""
+        return {CONFIG: NUMBERS, **self.schedule} if self.autotuned else self.schedule
+
+    def config(self, schedule: Schedule | None) -> int | None:
+        """Return the number of the config of autotuned kernels; None: it has none, or gives it by itself."""
+        if not self.autotuned or CONFIG in self.schedule:
+            return None
+        return int((schedule or {}).get(CONFIG, 0))
+
+    @property
     def by_autograd(self) -> bool:
         """Return whether its backward is the one that autograd derives from its function."""
         return isinstance(self.backward, Backward)
@@ -211,7 +229,10 @@ class Implementation:
         """Return the keyword arguments of a call: the scalars, and a schedule (None: default) if one is declared."""
         names = self.table.scalars
         keywords: dict[str, Any] = {name: scalars[name] for name in names}
-        return {**keywords, "schedule": schedule} if self.schedule else keywords
+        if not self.schedule:
+            return keywords
+        own = {key: value for key, value in (schedule or {}).items() if key in self.schedule}
+        return {**keywords, "schedule": MappingProxyType(own) if own else None}
 
     def refusal(self, case: Case, device: str) -> Refused | None:
         """Return why this implementation does not accept `case` on `device` ("cpu" or "cuda"); None if it does."""
@@ -222,7 +243,7 @@ class Implementation:
         if case.dtype not in self.dtypes:
             return Refused(f"takes {', '.join(self.dtypes)}, not {case.dtype}")
         for key, value in case.schedules.get(self.name, {}).items():
-            if key not in self.schedule or value not in self.schedule[key]:
+            if key not in self.space or value not in self.space[key]:
                 return Refused(f"its schedule has no {key} = {value!r}")
         answer = self.supports(case)
         if isinstance(answer, Refused):

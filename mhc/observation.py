@@ -326,11 +326,13 @@ def _run(
     stream: Stream | None,
     record: _StageRecord,
 ) -> Mapping[str, Tensor | None]:
-    keywords = implementation.keywords(inputs.case.scalars, inputs.case.schedules.get(implementation.name))
+    schedule = inputs.case.schedules.get(implementation.name)
+    keywords = implementation.keywords(inputs.case.scalars, schedule)
+    config = implementation.config(schedule)
     early: Sequence[Tensor | None] = ()
     changes: list[Change] = []
     try:
-        with float32_matmuls(inputs.device.type), prepared(), unchanged(stage, inputs.device.type) as changes:
+        with float32_matmuls(inputs.device.type), prepared(config), unchanged(stage, inputs.device.type) as changes:
             start = time.perf_counter()
             with _one_process(f"{implementation.origin}: {implementation.name}.{stage}"):
                 if stream is None:

@@ -4,8 +4,9 @@ In the interpreter a launch replaces the functions of `triton.language`, and so 
 `@triton.jit` function called by another), with the same functions again. That takes a millisecond a call, up to half of the
 time of a kernel. Here a call inside of a launch leaves in place what the launch has replaced.
 
-A kernel with `@triton.autotune` fails there, since its configs are timed on a GPU. Here each key of it (the arguments that
-the decorator names, and dtypes) has one of its configs, always the same one: a GPU may choose any of them.
+A kernel with `@triton.autotune` fails there, since its configs are timed on a GPU. Here a case says which config runs
+(`mhc.autotuned`), on a GPU too. Where it is not known that a kernel is autotuned, each key of it (the arguments that the
+decorator names, and dtypes) has one of its configs, always the same one.
 
 Compiled, an argument that is a Python float is a float32 scalar. The interpreter leaves it a Python float, which has no
 `.to`; here it is a float32 scalar too, unless the kernel annotates a parameter as `tl.float64`. Functions of
@@ -22,6 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from mhc.autotuned import pinned
+from mhc.implementation import Refused
+
 _INTERPRETER, _AUTOTUNER = "triton.runtime.interpreter", "triton.runtime.autotuner"
 _LIBDEVICE = "triton.language.extra.libdevice"
 _COMPUTED: dict[str, Callable[[Any], Any]] = {
@@ -31,18 +35,18 @@ _COMPUTED: dict[str, Callable[[Any], Any]] = {
 
 
 @contextmanager
-def prepared() -> Iterator[None]:
-    """Prepare Triton's interpreter for the block, if it is loaded.
+def prepared(config: int | None = None) -> Iterator[None]:
+    """Prepare Triton's interpreter for the block, if it is loaded, and pin the config of autotuned kernels.
 
     What a release of Triton does in another way is left as it is.
     """
     interpreter: Any = sys.modules.get(_INTERPRETER)
     autotuner: Any = getattr(sys.modules.get(_AUTOTUNER), "Autotuner", None)
-    if interpreter is None or autotuner is None:
+    if autotuner is None:
         yield
         return
     run, patch, convert = (autotuner.run, *(getattr(interpreter, one, None) for one in ("_patch_lang", "_implicit_cvt")))
-    autotuner.run = _with_one_config(run)
+    autotuner.run = _with_one_config(run) if config is None else pinned(run, config, Refused)
     if patch is not None and hasattr(interpreter, "_LangPatchScope"):
         floats = _Floats(interpreter)
         once = _once(patch, interpreter._LangPatchScope, interpreter.tl)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
+from mhc.autotuned import CONFIG
 from mhc.case import ScheduleValue
 
 
@@ -25,5 +26,6 @@ def schedules(draw: st.DrawFn, space: Mapping[str, Sequence[ScheduleValue]]) -> 
 
 def tiles(spaces: Mapping[str, Mapping[str, Sequence[ScheduleValue]]]) -> tuple[int, ...]:
     """Return the integers among the declared values that can be tile sizes."""
-    choices = {value for space in spaces.values() for values in space.values() for value in values}
+    chosen = [values for space in spaces.values() for name, values in space.items() if name != CONFIG]
+    choices = {value for values in chosen for value in values}
     return tuple(sorted({value for value in choices if isinstance(value, int) and 8 <= value <= 4096}))

@@ -52,7 +52,7 @@ def _pre(x: Tensor, phi: Tensor, scale: Tensor, base: Tensor, *, eps: float) -> 
     return post.squeeze(-1), comb, y
 
 
-_WIDE: dict[str, Any] = {"dtypes": ("bfloat16",)}
+_WIDE: dict[str, Any] = {"autotuned": True, "dtypes": ("bfloat16",)}
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *GEMS.kernel("hc_split", HC_SPLIT, forward=_split),
     *GEMS.on(("cuda",), "mhc_post", mhc_post_transposed, forward=_post, **_WIDE),

@@ -6,19 +6,25 @@
 import importlib
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import triton
 import triton.language as tl
+from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 from triton.language.extra import libdevice
 from triton.language.extra.libdevice import rsqrt
 
-from mhc import Implementation, operator
-from mhc.case import default_case
+from mhc import Implementation, Refused, operator
+from mhc.autotuned import CONFIG, NUMBERS, pinned, uses_autotuner
+from mhc.case import Case, default_case
 from mhc.fuzz.check.check import check
+from mhc.strategies.cases import cases_of
 from mhc.triton_interpreter import prepared
 
 
@@ -122,6 +128,77 @@ def forward(x: Tensor) -> Tensor:
 AUTOTUNED = Implementation(name="autotuned", operator=copied_rows, forward=forward, dtypes=("float32",))
 
 
+def test_it_is_found_that_a_kernel_is_autotuned() -> None:
+    class Function:
+        @staticmethod
+        def forward(x: Tensor) -> Tensor:
+            return forward(x)
+
+    assert AUTOTUNED.autotuned
+    assert uses_autotuner(partial(Function.forward), Function)
+    assert not uses_autotuner(launched, torch.nn.functional.softmax, None)
+    assert AUTOTUNED.space == {CONFIG: NUMBERS}
+    assert (AUTOTUNED.config(None), AUTOTUNED.config({CONFIG: 5})) == (0, 5)
+
+
+def test_a_case_pins_the_config(interpreter: Any) -> None:
+    for number in (0, 1, 2, 3, 64):
+        with prepared(number):
+            tuned[(0,)](torch.ones(12), torch.ones(12), 7)
+        assert tuned.best_config is CONFIGS[number % 3]
+        assert tuned.configs == CONFIGS
+
+
+def test_a_config_that_the_device_cannot_run_is_refused() -> None:
+    class OutOfResources(Exception):
+        pass
+
+    def run(self: Any, *args: Any) -> None:
+        raise OutOfResources
+
+    kernel = SimpleNamespace(configs=CONFIGS, arg_names=[], prune_configs=lambda _: CONFIGS)
+    with pytest.raises(Refused, match="config 1 of 3, BLOCK: 4"):
+        pinned(run, 4, Refused)(kernel)
+    assert kernel.configs is CONFIGS
+
+
+def test_a_wrong_config_is_found_wherever_a_case_pins_it(interpreter: Any) -> None:
+    case = default_case(operator=copied_rows.name, dtype="float32", T=7)
+    cases = {number: replace(case, schedules={"autotuned": {CONFIG: number}}) for number in range(4)}
+    found = {number: check(AUTOTUNED, one, "cpu").failures for number, one in cases.items()}
+    assert [number for number, failures in found.items() if failures] == [2]  # that of BLOCK = 8
+    assert {one.oracle for one in found[2]} == {"memory"}
+    assert cases[2].words == "T = 7, dtype = float32, autotune_config = 2"
+    assert not check(AUTOTUNED, case, "cpu").failures, "without a number it is the first"
+
+
+def test_a_function_does_not_get_the_config_in_its_schedule() -> None:
+    def scheduled(x: Tensor, *, schedule: Any) -> Tensor:
+        return forward(x)
+
+    one = Implementation(name="scheduled", operator=copied_rows, forward=scheduled, schedule={"SPLIT": (1, 2)})
+    assert one.keywords({}, {CONFIG: 3}) == {"schedule": None}
+    assert one.keywords({}, {CONFIG: 3, "SPLIT": 2}) == {"schedule": {"SPLIT": 2}}
+    assert one.refusal(default_case(operator=copied_rows.name, schedules={"scheduled": {CONFIG: 3}}), "cpu") is None
+    other = replace(one, autotuned=False)
+    refused = other.refusal(default_case(operator=copied_rows.name, schedules={"scheduled": {CONFIG: 3}}), "cpu")
+    assert refused is not None
+    assert refused.reason == "its schedule has no autotune_config = 3"
+
+
+def test_a_campaign_draws_configs() -> None:
+    drawn: set[Any] = set()
+
+    @settings(max_examples=60, database=None, derandomize=True, suppress_health_check=[*HealthCheck])
+    @given(cases_of(AUTOTUNED, "cpu", max_elements=64))
+    def collect(case: Case) -> None:
+        drawn.add(case.schedules.get("autotuned", {}).get(CONFIG))
+
+    collect()
+    assert None in drawn
+    assert {number % 3 for number in drawn - {None}} == {0, 1, 2}
+
+
 def test_an_autotuned_kernel_has_one_config_for_each_key(interpreter: Any) -> None:
     taken: dict[int, Any] = {}
     with prepared():
@@ -137,9 +214,10 @@ def test_without_it_an_autotuned_kernel_does_not_run(interpreter: Any) -> None:
         tuned[(0,)](torch.ones(70), torch.ones(70), 70)
 
 
-def test_a_wrong_config_of_an_autotuned_kernel_is_found(interpreter: Any) -> None:
+def test_a_wrong_config_of_a_kernel_that_is_not_known_to_be_autotuned_is_found(interpreter: Any) -> None:
+    unknown = replace(AUTOTUNED, autotuned=False)
     found = {
-        size: check(AUTOTUNED, default_case(operator=copied_rows.name, dtype="float32", T=size), "cpu").failures
+        size: check(unknown, default_case(operator=copied_rows.name, dtype="float32", T=size), "cpu").failures
         for size in range(1, 12)
     }
     wrong = {size for size, failures in found.items() if failures}
