@@ -25,6 +25,7 @@ from mhc.autotuned import CONFIG, NUMBERS, pinned, uses_autotuner
 from mhc.case import Case, default_case
 from mhc.fuzz.check.check import check
 from mhc.strategies.cases import cases_of
+from mhc.strategies.schedules import tiles
 from mhc.triton_interpreter import prepared
 
 
@@ -138,6 +139,7 @@ def test_it_is_found_that_a_kernel_is_autotuned() -> None:
     assert uses_autotuner(partial(Function.forward), Function)
     assert not uses_autotuner(launched, torch.nn.functional.softmax, None)
     assert AUTOTUNED.space == {CONFIG: NUMBERS}
+    assert tiles({"autotuned": AUTOTUNED.space}) == (), "no number of a config is taken for the size of a tile"
     assert (AUTOTUNED.config(None), AUTOTUNED.config({CONFIG: 5})) == (0, 5)
 
 
