@@ -3,7 +3,7 @@
 | kernel | here |
 |---|---|
 | hc_split | its wrapper launches it on CUDA alone: elsewhere it is launched as there |
-| mhc_post, mhc_pre | on CUDA, bfloat16 |
+| mhc_post, mhc_pre, hc_head | on CUDA, bfloat16 |
 | mhc_pre | phi is rounded to bfloat16 for its product, which is declared |
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from mhc.adapters.checkout import Checkout
-from mhc.adapters.hyper_connections import HC_PRE, HC_SPLIT
+from mhc.adapters.hyper_connections import HC_PRE, HC_SPLIT, hc_head
 from mhc.implementation import Implementation
 from mhc.operators.mhc_post import mhc_post_transposed
 
@@ -52,9 +52,15 @@ def _pre(x: Tensor, phi: Tensor, scale: Tensor, base: Tensor, *, eps: float) -> 
     return post.squeeze(-1), comb, y
 
 
+def _head(x: Tensor, phi: Tensor, scale: Tensor, base: Tensor, *, eps: float) -> Any:
+    y, (_, n, C) = x.new_empty(x.shape[0], x.shape[-1]), x.shape
+    return _file("hc_head_fused_kernel").hc_head_fused_kernel(x, phi, scale, base, y, C, eps, eps, n)
+
+
 _WIDE: dict[str, Any] = {"autotuned": True, "dtypes": ("bfloat16",)}
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *GEMS.kernel("hc_split", HC_SPLIT, forward=_split),
     *GEMS.on(("cuda",), "mhc_post", mhc_post_transposed, forward=_post, **_WIDE),
+    *GEMS.on(("cuda",), "hc_head", hc_head, forward=_head, **_WIDE),
     *GEMS.on(("cuda",), "mhc_pre", HC_PRE, forward=_pre, precision={"matmul": "bfloat16"}, **_WIDE),
 )

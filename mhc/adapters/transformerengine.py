@@ -51,11 +51,15 @@ def _mhc() -> Any:
 
 @operator(logits="[T, 4, 4] float32", tokens="T")
 def te_sinkhorn(logits: Tensor) -> Tensor:
-    """Return rows and columns divided by their sums in turn, 20 times, in the logarithmic domain."""
-    log = logits
+    """Return exp(logits + f + g): rows and columns divided by their sums in turn, 20 times, in the logarithmic domain.
+
+    f and g are as large as the logits, and their sum is rounded: of logits of 65,504, exp of it is off by 0.4 %.
+    """
+    g = logits.new_zeros(logits.shape[0], 4)
     for _ in range(20):
-        log = log.log_softmax(-1).log_softmax(-2)
-    return log.exp()
+        f = -(logits + g.unsqueeze(-2)).logsumexp(-1)
+        g = -(logits + f.unsqueeze(-1)).logsumexp(-2)
+    return (f.unsqueeze(-1) + logits + g.unsqueeze(-2)).exp()
 
 
 def _sinkhorn(logits: Tensor) -> Any:
