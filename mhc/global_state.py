@@ -257,12 +257,14 @@ def unchanged(stage: str, device_type: str) -> Iterator[list[Change]]:
             original if setting.stir is None else setting.read()
             for setting, original in zip(settings, originals, strict=True)
         ]
+        loaded = len(sys.modules)
         try:
             yield changes
         finally:
+            imports = len(sys.modules) > loaded  # an import may draw random numbers; the next call imports nothing
             for setting, original, was in zip(settings, originals, before, strict=True):
                 now = setting.read()
-                if now != was:
+                if now != was and not (imports and setting.stir is not None):
                     changes.append(Change(stage=stage, setting=setting.name, how=_how(setting, was, now)))
                 if now != original:
                     setting.write(original)

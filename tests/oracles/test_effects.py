@@ -1,11 +1,13 @@
 """The effects gate: every setting is seen to change, named, and put back."""
 
+import importlib
 import os
 import random
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -242,3 +244,24 @@ def test_where_no_stage_ran_to_its_end_nothing_is_judged() -> None:
 
     verdicts = judge_all(altered(MANUAL, forward=fails, backward=fails), CASE)
     assert [one.status for one in verdicts if one.oracle == "effects"] == [Status.NOT_APPLICABLE]
+
+
+def test_a_module_that_is_imported_in_a_call_may_draw_random_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "draws_when_it_is_imported.py").write_text("import random\nrandom.random()\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    state = random.getstate()
+
+    def called() -> list[str]:
+        with unchanged("forward", "cpu") as changes:
+            if importlib.import_module("draws_when_it_is_imported").__name__ in drawing:
+                random.random()
+        assert random.getstate() == state
+        return [one.setting for one in changes]
+
+    drawing: set[str] = set()
+    assert called() == [], "the first call imports it"
+    assert called() == []
+    drawing.add("draws_when_it_is_imported")
+    assert called() == ["Python's random generator"]
