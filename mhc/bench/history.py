@@ -1,16 +1,17 @@
 """Bugs that a library has mended: whether a short campaign finds each in a release that has it.
 
-A finding counts if it is on what the bug makes wrong, and if its case fails again in that release and passes in a later one.
+A finding counts if it is on what the bug makes wrong, and if its case, as drawn or as minimised, fails again in that release
+and passes as a whole in a later one. As drawn, since minimising can end at another bug of the same output.
 """
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -254,12 +255,16 @@ MENDED = (
 )
 
 
+LEG = 0.5
+"""Minutes after which the findings so far are looked at; the campaign goes on if none of them is the bug."""
+
+
 class Finding(NamedTuple):
-    """A finding of a campaign: the gate that failed, on what, and the file with its case."""
+    """A finding of a campaign: the gate that failed, on what, and its cases as JSON, minimised and as drawn."""
 
     gate: str
     subject: str
-    file: Path
+    cases: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -272,6 +277,38 @@ class Campaign:
 
     cases: int
     found: tuple[Finding, ...]
+
+
+@dataclass
+class Search:
+    """What was found of a bug.
+
+    Attributes:
+        cases, minutes: of the campaign. others: findings on other outputs.
+        outcomes: of each case of a finding on an output of the bug, "GATE SUBJECT": what came of it.
+    """
+
+    cases: int = 0
+    minutes: float = 0.0
+    outcomes: list[tuple[str, str]] = field(default_factory=list)
+    others: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> list[str]:
+        """Return the gates and outputs that found the bug."""
+        return sorted({what for what, outcome in self.outcomes if outcome == FOUND})
+
+    @property
+    def summary(self) -> str:
+        """Return whether the bug was found, by what, and else what the findings on its outputs came to."""
+        if self.found:
+            return f"found: {', '.join(self.found)}"
+        if not self.outcomes:
+            return f"not found: no finding on its outputs; {', '.join(self.others) or 'none'} on others"
+        return "not found: " + "; ".join(sorted({f"{what} {outcome}" for what, outcome in self.outcomes}))
+
+
+FOUND, AGAIN, BOTH = "passes in the later release", "does not fail again", "fails in both"
 
 
 def installed(package: str, release: str, folder: Path) -> Path:
@@ -308,45 +345,70 @@ def run(site: Path, *arguments: str) -> tuple[int, str]:
 
 
 def campaign(kernel: str, site: Path, minutes: float, seed: int, out: Path) -> Campaign:
-    """Return what a campaign in a process of its own finds in the release in `site`."""
-    limits = ["--minutes", str(minutes), "--seed", str(seed), "--max-elements", "8192", "--workers", "1"]
-    _, text = run(site, "--impl", kernel, *limits, "--out", str(out))
+    """Return what a campaign finds in the release in `site`, in a process of its own; it goes on with that in `out`."""
+    # two workers: with one, findings are minimised while no cases are drawn
+    limits = ["--minutes", str(minutes), "--seed", str(seed), "--max-elements", "8192", "--workers", "2"]
+    _, text = run(site, "--impl", kernel, *limits, "--resume-or-start", str(out))
     cases = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("# ") and " cases in " in line)
-    files = sorted(out.glob("*/*.json"))
-    prints = [json.loads(file.read_text())["fingerprint"] for file in files]
-    return Campaign(
-        cases, tuple(Finding(one["oracle"], one["subject"], file) for one, file in zip(prints, files, strict=True))
-    )
+    return Campaign(cases, tuple(map(_finding, sorted(out.glob("*.json")))))
 
 
-def gates(mended: Mended, before: Campaign, first: Path, second: Path) -> list[str]:
-    """Return the gates that failed on what the bug makes wrong, with a case that passes in the second release only."""
-
-    def fails(site: Path, file: Path) -> bool:
-        return run(site, "replay", "--impl", mended.kernel, str(file))[0] == 1
-
-    there = [one for one in before.found if one.subject in mended.subjects]
-    return sorted({one.gate for one in there if fails(first, one.file) and not fails(second, one.file)})
+def _finding(file: Path) -> Finding:
+    document = json.loads(file.read_text())
+    cases = [document["case"], *([document["drawn"]["case"]] if document.get("drawn") else [])]
+    print_ = document["fingerprint"]
+    return Finding(print_["oracle"], print_["subject"], tuple(json.dumps(one) for one in cases))
 
 
-def row(mended: Mended, before: Campaign, after: Campaign, failed: Sequence[str]) -> tuple[str, ...]:
-    """Return a row of the table; `failed` are the gates that found the bug."""
-    late = sorted({f"{one.gate} {one.subject}" for one in after.found})
+def outcome(mended: Mended, case: Path, first: Path, second: Path) -> str:
+    """Return what comes of a case in the release with the bug and in the later one."""
+    try:
+        if run(first, "replay", "--impl", mended.kernel, str(case))[0] == 0:
+            return AGAIN
+        return BOTH if run(second, "replay", "--impl", mended.kernel, str(case))[0] == 1 else FOUND
+    except click.ClickException:  # nothing was judged, say
+        return "is not judged again"
+
+
+def search(mended: Mended, first: Path, second: Path, minutes: float, seed: int, out: Path) -> Search:
+    """Look for a bug until it is found or `minutes` of a campaign on the first release are over."""
+    so_far = Search()
+    cases = out.with_name(f"{out.name}-cases")
+    cases.mkdir(parents=True)
+    while so_far.minutes < minutes and not so_far.found:
+        leg = min(LEG, minutes - so_far.minutes)
+        there = campaign(mended.kernel, first, leg, seed, out)
+        so_far.minutes, so_far.cases = so_far.minutes + leg, there.cases
+        so_far.others = tuple(
+            sorted({f"{one.gate} {one.subject}" for one in there.found if one.subject not in mended.subjects})
+        )
+        for one in there.found:
+            for case in one.cases if one.subject in mended.subjects else ():
+                file = cases / f"{hashlib.sha256(case.encode()).hexdigest()[:16]}.json"
+                if file.exists() or so_far.found:
+                    continue
+                file.write_text(case)
+                so_far.outcomes.append((f"{one.gate} {one.subject}", outcome(mended, file, first, second)))
+    return so_far
+
+
+def row(mended: Mended, result: str, cases: int = 0, minutes: float = 0.0) -> tuple[str, ...]:
+    """Return a row of the table."""
     return (
         f"[{mended.what}]({mended.issue})",
         f"`{mended.kernel}`",
-        f"{mended.package} {mended.before}",
-        f"found: {', '.join(failed)}" if failed else "not found",
-        str(before.cases),
-        f"{mended.after}: {', '.join(late) if late else 'no finding'} in {after.cases}",
+        f"{mended.package} {mended.before}, {mended.after}",
+        result,
+        str(cases),
+        f"{minutes:.1f}",
     )
 
 
-HEAD = ("bug", "kernel", "release before", "in it", "cases", "release after")
+HEAD = ("bug", "kernel", "release with it, later one", "in it", "cases", "minutes")
 
 
 @click.command()
-@verbs.positive("--minutes", default=2.0, help="Of each campaign.")
+@verbs.positive("--minutes", default=2.0, help="Of each campaign, at most.")
 @verbs.whole("--seed", least=0, default=1, help="Of each campaign.")
 @verbs.several("--kernel", metavar="NAME", help="Only bugs that this adapter meets.")
 @click.option(
@@ -355,16 +417,20 @@ HEAD = ("bug", "kernel", "release before", "in it", "cases", "release after")
 @verbs.write("docs/results/field/history.md")
 def history(minutes: float, seed: int, kernel: tuple[str, ...], folder: Path | None, write: bool) -> None:
     """Look for bugs that libraries have mended, in the release before and in one after. It installs them by pip."""
-    place, rows = folder or Path(tempfile.mkdtemp(prefix="mhc-history-")), []
+    place, rows, found = folder or Path(tempfile.mkdtemp(prefix="mhc-history-")), [], 0
     for one in MENDED:
         if kernel and one.kernel not in kernel:
             continue
-        sites = [installed(one.package, release, place) for release in (one.before, one.after)]
-        outs = [place / "runs" / f"{one.kernel.replace(':', '-')}-{site.name}-{time.time_ns()}" for site in sites]
-        before, after = (campaign(one.kernel, site, minutes, seed, out) for site, out in zip(sites, outs, strict=True))
-        rows.append(row(one, before, after, gates(one, before, *sites)))
+        out = place / "runs" / f"{one.kernel.replace(':', '-')}-{one.before}-{time.time_ns()}"
+        try:
+            first, second = (installed(one.package, release, place) for release in (one.before, one.after))
+            result = search(one, first, second, minutes, seed, out)
+            rows.append(row(one, result.summary, result.cases, result.minutes))
+            found += bool(result.found)
+        except (click.ClickException, subprocess.CalledProcessError) as error:  # the others still run
+            rows.append(row(one, f"not run: {str(error).splitlines()[0]}"))
         click.echo(" | ".join(rows[-1]))
-    text = table(HEAD, rows)
+    text = f"{table(HEAD, rows)}\n\n{found} of {len(rows)} found."
     click.echo(text)
     if write:
         page = verbs.RESULTS / "field" / "history.md"
