@@ -16,7 +16,7 @@ _CHECKOUTS = ("flaggems", "megatron", "sglang", "tilekernels", "tilelang", "tran
 MODULES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "liger": ("liger", "liger_losses", "liger_chunked"),
-        "fla": ("fla",),
+        "fla": ("fla", "fla_losses"),
         **{one: (one,) for one in _CHECKOUTS},
     }
 )

@@ -14,15 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from mhc.adapters.library import IGNORED, TARGET, Library, log_sigmoid
+from mhc.adapters.library import Library, log_sigmoid
 from mhc.declaration import operator
 from mhc.implementation import Implementation
-from mhc.operator import accumulation_dtype
 
 FLA = Library("fla", "fla")
 
 
-def _module(name: str, before: str = "") -> Any:
+def module(name: str, before: str = "") -> Any:
     """Return a module of the package; in releases before 0.6.0 it was `before`, and `norm.x` was `x`."""
     if not hasattr(torch.cpu, "device"):  # releases before 0.5.1 enter it, as they do torch.cuda.device
         setattr(torch.cpu, "device", contextlib.nullcontext)  # noqa: B010
@@ -37,11 +36,11 @@ def _rms(v: Tensor, eps: float) -> Tensor:
 
 
 def _rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Any:
-    return _module("norm.layernorm").rms_norm(x, weight, None, eps=eps)
+    return module("norm.layernorm").rms_norm(x, weight, None, eps=eps)
 
 
 def _layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
-    return _module("norm.layernorm").layer_norm(x, weight, bias, eps=eps)
+    return module("norm.layernorm").layer_norm(x, weight, bias, eps=eps)
 
 
 @operator(
@@ -54,7 +53,7 @@ def group_norm_rows(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> T
 
 
 def _group_norm(x: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
-    y = _module("norm.layernorm").group_norm(
+    y = module("norm.layernorm").group_norm(
         x.flatten(-2), weight.reshape(-1), bias.reshape(-1), eps=eps, num_groups=x.shape[-2]
     )
     return y.view(x.shape)
@@ -68,7 +67,7 @@ def rms_norm_prenorm(x: Tensor, r: Tensor, weight: Tensor, *, eps: float) -> tup
 
 
 def _rms_norm_prenorm(x: Tensor, r: Tensor, weight: Tensor, *, eps: float) -> Any:
-    return _module("norm.layernorm").rms_norm(x, weight, None, residual=r, eps=eps, prenorm=True)
+    return module("norm.layernorm").rms_norm(x, weight, None, residual=r, eps=eps, prenorm=True)
 
 
 @operator(x="[*B, D] storage", eps=(1e-6, 1e-5), tokens="*B")
@@ -79,7 +78,7 @@ def l2_norm(x: Tensor, *, eps: float) -> Tensor:
 
 
 def _l2_norm(x: Tensor, *, eps: float) -> Any:
-    return _module("norm.l2norm").l2norm(x, eps)
+    return module("norm.l2norm").l2norm(x, eps)
 
 
 @operator(x="[*B, D] storage", g="[*B, D] storage", weight="[D] storage", eps=(1e-5, 1e-6, 0.0), tokens="*B")
@@ -90,7 +89,7 @@ def rms_norm_gated(x: Tensor, g: Tensor, weight: Tensor, *, eps: float) -> Tenso
 
 
 def _rms_norm_gated(x: Tensor, g: Tensor, weight: Tensor, *, eps: float) -> Any:
-    return _module("norm.fused_norm_gate").rms_norm_gated(x, g, weight, None, "swish", eps=eps)
+    return module("norm.fused_norm_gate").rms_norm_gated(x, g, weight, None, "swish", eps=eps)
 
 
 @operator(x="[*B, D] storage", g="[*B, D] storage", weight="[D] storage", bias="[D] storage", eps=(1e-5, 0.0), tokens="*B")
@@ -102,7 +101,7 @@ def layer_norm_gated(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, eps:
 
 
 def _layer_norm_gated(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor, *, eps: float) -> Any:
-    return _module("norm.fused_norm_gate").layer_norm_gated(x, g, weight, bias, "sigmoid", eps=eps)
+    return module("norm.fused_norm_gate").layer_norm_gated(x, g, weight, bias, "sigmoid", eps=eps)
 
 
 @operator(
@@ -121,7 +120,7 @@ def rms_norm_gated_linear(x: Tensor, g: Tensor, weight: Tensor, linear: Tensor, 
 
 
 def _rms_norm_gated_linear(x: Tensor, g: Tensor, weight: Tensor, linear: Tensor, *, eps: float) -> Any:
-    return _module("norm.fused_norm_gate").rms_norm_swish_gate_linear(x, g, weight, None, linear, None, eps=eps)
+    return module("norm.fused_norm_gate").rms_norm_swish_gate_linear(x, g, weight, None, linear, None, eps=eps)
 
 
 @operator(
@@ -145,7 +144,7 @@ def causal_conv1d(x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor 
 
 
 def _causal_conv1d(x: Tensor, weight: Tensor, bias: Tensor | None, state: Tensor | None, *, silu: float) -> Any:
-    function = _module("causal_conv1d", "convolution").causal_conv1d
+    function = module("causal_conv1d", "convolution").causal_conv1d
     return function(x, weight, bias, initial_state=state, activation="silu" if silu else None)[0]
 
 
@@ -182,95 +181,11 @@ def rope_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _rope(x: Tensor, cos: Tensor, sin: Tensor) -> Any:
-    return _module("rotary").rotary_embedding(x, cos, sin)
+    return module("rotary").rotary_embedding(x, cos, sin)
 
 
 def _rope_interleaved(x: Tensor, cos: Tensor, sin: Tensor) -> Any:
-    return _module("rotary").rotary_embedding(x, cos, sin, interleaved=True)
-
-
-_OPTIONS: dict[str, Any] = {"smoothing": (0.0, 0.1), "scale": (1.0, 0.5), "softcap": (0.0, 30.0)}
-
-
-def _losses(x: Tensor, target: Tensor, smoothing: float, scale: float, z: float, softcap: float) -> Tensor:
-    v = x.to(accumulation_dtype(x.dtype)) * scale
-    if softcap:
-        v = softcap * torch.tanh(v / softcap)
-    lse = v.logsumexp(-1)
-    loss = lse - (1.0 - smoothing) * v.gather(-1, target.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    if smoothing:
-        loss = loss - smoothing * v.mean(-1)
-    return torch.where(target != IGNORED, loss + z * lse * lse, 0.0)
-
-
-@operator(x="[T, V] storage", target=TARGET, V=(1, 131072), tokens="T", z=(0.0, 1e-4), **_OPTIONS)
-def cross_entropy_scaled(x: Tensor, target: Tensor, *, smoothing: float, scale: float, z: float, softcap: float) -> Tensor:
-    """Return the loss of each token, of logits times scale, in float32."""
-    return _losses(x, target, smoothing, scale, z, softcap)
-
-
-def _cross_entropy(x: Tensor, target: Tensor, *, smoothing: float, scale: float, z: float, softcap: float) -> Any:
-    return _module("fused_cross_entropy").cross_entropy_loss(x, target, smoothing, scale, z, softcap or None, IGNORED)[0]
-
-
-@operator(x="[T, D] storage", weight="[V, D] storage", target=TARGET, bias="[V] storage optional", V=(1, 131072), **_OPTIONS)
-def linear_cross_entropy_scaled(
-    x: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None,
-    *,
-    smoothing: float,
-    scale: float,
-    softcap: float,
-) -> Tensor:
-    """Return the mean loss of the tokens that are not ignored, 0 where all are."""
-    logits = x @ weight.T
-    losses = _losses(logits if bias is None else logits + bias, target, smoothing, scale, 0.0, softcap)
-    return losses.sum() / (target != IGNORED).sum().clamp(min=1)
-
-
-def _linear_cross_entropy(
-    x: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    bias: Tensor | None,
-    *,
-    smoothing: float,
-    scale: float,
-    softcap: float,
-) -> Any:
-    loss = _module("fused_linear_cross_entropy").fused_linear_cross_entropy_loss
-    return loss(x, target, weight, bias, IGNORED, smoothing, scale, softcap or None)
-
-
-@operator(
-    x="[T, D] storage",
-    teacher_x="[T, D] storage constant",
-    weight="[V, D] storage",
-    teacher="[V, D] storage constant",
-    V=(1, 65536),
-)
-def linear_kl_div(x: Tensor, teacher_x: Tensor, weight: Tensor, teacher: Tensor) -> Tensor:
-    """Return KL of softmax(x weight^T) from that of the teacher, the mean over tokens, from logits in x's dtype."""
-    wide = accumulation_dtype(x.dtype)
-    student, right = (x @ weight.T).to(wide).log_softmax(-1), (teacher_x @ teacher.T).to(wide).log_softmax(-1)
-    return (right.exp() * (right - student)).sum() / x.shape[0]
-
-
-def _linear_kl_div(x: Tensor, teacher_x: Tensor, weight: Tensor, teacher: Tensor) -> Any:
-    return _module("fused_kl_div").fused_kl_div_loss(x, teacher_x, weight, teacher)
-
-
-@operator(loss="[1] float32", logits="[B, S, V] float32", V=(1, 65536))
-def l2_wrap(loss: Tensor, logits: Tensor) -> Tensor:
-    """Return the loss; the gradient is that of loss + 1e-4 / (2 B S) sum(max(logits)^2)."""
-    penalty = logits.max(-1).values.square().sum() * (0.5e-4 / (logits.shape[0] * logits.shape[1]))
-    return loss + (penalty - penalty.detach())
-
-
-def _l2_wrap(loss: Tensor, logits: Tensor) -> Any:
-    return _module("l2warp").l2_warp(loss, logits, 1e-4).clone()  # it returns the loss itself
+    return module("rotary").rotary_embedding(x, cos, sin, interleaved=True)
 
 
 @operator(a="[*B, D] storage", b="[*B, D] storage", D=(1, 16384), tokens="*B")
@@ -281,7 +196,7 @@ def swiglu_once(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _swiglu(a: Tensor, b: Tensor) -> Any:
-    return _module("activations").swiglu(a, b)
+    return module("activations").swiglu(a, b)
 
 
 @operator(x="[*B, D] storage", temperature=(1.0, 16.0), tokens="*B")
@@ -291,7 +206,7 @@ def logsigmoid(x: Tensor, *, temperature: float) -> Tensor:
 
 
 def _logsigmoid(x: Tensor, *, temperature: float) -> Any:
-    return _module("activations").logsigmoid(x, temperature)
+    return module("activations").logsigmoid(x, temperature)
 
 
 @operator(x="[B, S, D] storage", tokens="B")
@@ -301,7 +216,37 @@ def token_shift(x: Tensor) -> Tensor:
 
 
 def _token_shift(x: Tensor) -> Any:
-    return _module("token_shift").token_shift(x)
+    return module("token_shift").token_shift(x)
+
+
+@operator(x="[T, D] storage", bias="[D] storage")
+def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:
+    """Return GELU of x + bias by tanh, in float32 and rounded once."""
+    return functional.gelu(x.float() + bias.float(), approximate="tanh").to(x.dtype)
+
+
+def not_compiled() -> None:
+    """Have `torch.compile` compile nothing in this process: the formulas are tested, not the compiler."""
+    torch.compiler.set_stance("force_eager")
+
+
+def _bias_gelu(x: Tensor, bias: Tensor) -> Any:
+    not_compiled()
+    return module("activations").bias_gelu_impl(x, bias)
+
+
+@operator(o="[B, S, H, E] float32", q="[B, S, H, D] float32", k="[B, S, H, D] float32", tokens="B", H=(1, 64))
+def normalized(o: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    """Return o / (q . the sum of k until there + 1e-10), as linear attention normalises its output."""
+    return o / ((q * k.cumsum(1)).sum(-1, keepdim=True) + 1e-10)
+
+
+def _normalized(o: Tensor, q: Tensor, k: Tensor) -> Any:
+    module("norm.layernorm")  # makes releases of old importable
+    utils = FLA.load("ops.linear_attn.utils")
+    if hasattr(utils, "normalize_output"):  # before 0.5.0
+        return utils.normalize_output(q, k, o)
+    return utils.normalize_with_z_state(o, q, k, 1.0, None, False, None)[0]
 
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
@@ -316,11 +261,9 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *FLA.kernel("causal_conv1d", causal_conv1d, function=_causal_conv1d),
     *FLA.kernel("rope", rope_partial, function=_rope),
     *FLA.kernel("rope_interleaved", rope_interleaved, function=_rope_interleaved),
-    *FLA.kernel("cross_entropy", cross_entropy_scaled, function=_cross_entropy),
-    *FLA.kernel("linear_cross_entropy_mean", linear_cross_entropy_scaled, function=_linear_cross_entropy),
-    *FLA.kernel("linear_kl_div", linear_kl_div, function=_linear_kl_div),
-    *FLA.kernel("l2_wrap", l2_wrap, function=_l2_wrap),
     *FLA.kernel("swiglu", swiglu_once, function=_swiglu),
     *FLA.kernel("logsigmoid", logsigmoid, function=_logsigmoid),
     *FLA.kernel("token_shift", token_shift, function=_token_shift),
+    *FLA.kernel("bias_gelu", bias_gelu, function=_bias_gelu),
+    *FLA.kernel("normalized", normalized, function=_normalized),
 )

@@ -40,13 +40,18 @@ def apply(module: str, name: str, *arguments: Any) -> Any:
     return _function(module, name).apply(*arguments)
 
 
+def takes(module: str, name: str, option: str) -> bool:
+    """Return whether the installed release of a function has an option."""
+    return option in inspect.signature(_function(module, name).forward).parameters
+
+
 def known(module: str, name: str, option: str, value: Any) -> tuple[Any, ...]:
     """Return the value of an option, or nothing where a release of old has no such option and it is off.
 
     Raises:
         TypeError: it is not off.
     """
-    if option in inspect.signature(_function(module, name).forward).parameters:
+    if takes(module, name, option):
         return (value,)
     if value is None or value is False:
         return ()

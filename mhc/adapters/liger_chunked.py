@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mhc.adapters.library import IGNORED, TARGET, log_sigmoid
 from mhc.adapters.liger import LIGER
-from mhc.adapters.liger_losses import divergences
+from mhc.adapters.liger_losses import divergences, far
 from mhc.declaration import operator
 from mhc.implementation import Implementation
 from mhc.operator import accumulation_dtype
@@ -74,6 +74,7 @@ def _cpo(x: Tensor, weight: Tensor, target: Tensor, *, beta: float) -> Any:
     V=(1, 65536),
     beta=(0.5, 0.0, 1.0, 0.1),
     temperature=(1.0, 2.0),
+    regimes=far("x", "frozen_x"),
 )
 def linear_jsd(
     x: Tensor, weight: Tensor, frozen_x: Tensor, frozen: Tensor, labels: Tensor, *, beta: float, temperature: float

@@ -8,10 +8,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from mhc.adapters.library import IGNORED, TARGET
-from mhc.adapters.liger import LIGER, apply, known
+from mhc.adapters.liger import LIGER, apply, known, takes
 from mhc.declaration import operator
 from mhc.implementation import Implementation
-from mhc.operator import accumulation_dtype
+from mhc.operator import Regime, accumulation_dtype
+
+
+def far(*logits: str) -> dict[str, Regime]:
+    """Return the regime of a softmax whose logits are so far apart that most probabilities are 0: exp(-104) in float32."""
+    return {"far logits": Regime(tensors=dict.fromkeys(logits, (None, 6, 9)))}
 
 
 def _counted(target: Tensor | None, rows: Tensor) -> tuple[Tensor, Tensor | int]:
@@ -54,6 +59,7 @@ _OPTIONS: dict[str, Any] = {"smoothing": (0.0, 0.1), "z": (0.0, 1e-4), "softcap"
     V=(1, 131072),
     tokens="T",
     mutates=("x",),
+    regimes=far("x"),
     **_OPTIONS,
 )
 def cross_entropy_each(
@@ -76,7 +82,7 @@ def _cross_entropy_each(
     return _ce("none", x, target, weight, smoothing, z, softcap)
 
 
-@operator(x="[T, V] storage", target=TARGET, V=(1, 131072), mutates=("x",), **_OPTIONS)
+@operator(x="[T, V] storage", target=TARGET, V=(1, 131072), mutates=("x",), regimes=far("x"), **_OPTIONS)
 def cross_entropy_mean(x: Tensor, target: Tensor, *, smoothing: float, z: float, softcap: float) -> Tensor:
     """Return the mean of the losses of the tokens that are not ignored, in x's dtype; 0 where all are."""
     hard, squares = _cross_entropies(x, target, None, smoothing, z, softcap)
@@ -119,8 +125,12 @@ def linear_cross_entropy_mean(
 
 def _flce(reduction: str, x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, *options: float) -> Any:
     smoothing, z, softcap = options
-    arguments = (x, weight, target, bias, None, IGNORED, z, smoothing, reduction, softcap or None, False, torch.float32)
-    return apply("fused_linear_cross_entropy", "FusedLinearCrossEntropy", *arguments)[0]
+    name = ("fused_linear_cross_entropy", "FusedLinearCrossEntropy")
+    weights, squares = known(*name, "ce_weight", None), known(*name, "return_z_loss", False)
+    sums = (torch.float32,) if takes(*name, "accum_dtype") else ()  # before 0.6.2 in the dtype of weight
+    arguments = (x, weight, target, bias, *weights, IGNORED, z, smoothing, reduction, softcap or None, *squares, *sums)
+    loss = apply(*name, *arguments)
+    return loss[0] if isinstance(loss, tuple) else loss
 
 
 def _flce_each(
@@ -151,7 +161,7 @@ def divergences(q: Tensor, p: Tensor, beta: float) -> Tensor:
     return beta * p.exp() * (p - m) + (1.0 - beta) * q.exp() * (q - m)
 
 
-@operator(**_PAIR, beta=(0.5, 0.0, 1.0, 0.1))
+@operator(**_PAIR, beta=(0.5, 0.0, 1.0, 0.1), regimes=far("x", "target"))
 def jsd(x: Tensor, target: Tensor, labels: Tensor | None, *, beta: float) -> Tensor:
     """Return the generalised Jensen-Shannon divergence of two softmaxes: KL(P, M) and KL(Q, M), weighted by beta."""
     rows, count = _counted(labels, divergences(x.log_softmax(-1).float(), target.log_softmax(-1).float(), beta))

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from torch import Tensor
 
 from mhc import adapters, operator
+from mhc.adapters import liger, liger_losses
 from mhc.adapters.library import Library
 from mhc.case import Case, default_case, with_sizes, with_tensor
 from mhc.fuzz.check.check import check
@@ -18,6 +19,8 @@ from mhc.operator import OPERATORS
 from mhc.operators.eager import eager
 from mhc.recipe import Layout
 from mhc.registry import load, load_tested
+from mhc.strategies.cases import cases
+from mhc.strategies.rounds import drawn
 
 KERNELS = {name: one for library in adapters.MODULES for name, one in adapters.kernels(library).items()}
 ON_CPU = [name for name, one in KERNELS.items() if "cpu" in one.devices]
@@ -104,3 +107,53 @@ def test_what_is_wrong_in_liger_is_found() -> None:
     strided = with_tensor(case, "x", layout=Layout(order=(1, 0)))
     assert "bound: dx" in failures("liger:cross_entropy_mean", strided)
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("bias_gelu", {"T": 3, "D": 5}),
+        ("normalized", {"B": 2, "S": 4, "H": 3, "D": 5, "E": 2}),
+        ("grpo_with_old", {"P": 3, "S": 4}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_fla_is_right_where_it_is(name: str, sizes: dict[str, int]) -> None:
+    pytest.importorskip("fla", reason="flash-linear-attention is not installed: pip install 'mhc-fuzz[fla]'")
+    case = with_sizes(default_case(operator=name, dtype="float32"), **sizes)
+    assert check(load(f"fla:{name}"), case, "cpu").failures == []
+
+
+@pytest.mark.parametrize("name", ["jsd", "cross_entropy_each", "cross_entropy_mean", "linear_jsd"])
+def test_logits_are_drawn_so_far_apart_that_probabilities_underflow(name: str) -> None:
+    """In jsd 0.8.2 that made NaN, where both do; a scale of 64 is enough for exp(-104)."""
+    logits = ["frozen_x", "x"] if name == "linear_jsd" else ["target", "x"] if name == "jsd" else ["x"]
+    strategy = cases(operator=name, dtypes=("float32",), max_elements=512)
+    there = [case for seed in range(6) for case in drawn(strategy, 10, seed)]
+    assert sum(all(case.tensors[one].scale >= 64.0 for one in logits) for case in there) >= 8
+
+
+def test_an_option_is_left_out_where_a_release_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releases of Liger-Kernel before 0.5.10 have no `ce_weight`, and before 0.6.2 no `accum_dtype`."""
+
+    class OfOld(torch.autograd.Function):
+        @staticmethod
+        def forward(  # type: ignore[override]
+            ctx: object,
+            x: Tensor,
+            weight: Tensor,
+            target: Tensor,
+            bias: Tensor | None = None,
+            ignore_index: int = -100,
+            lse_square_scale: float = 0.0,
+            label_smoothing: float = 0.0,
+            reduction: str = "mean",
+            softcap: float | None = None,
+        ) -> Tensor:
+            assert (ignore_index, lse_square_scale, label_smoothing, reduction, softcap) == (-100, 0.25, 0.5, "none", None)
+            return (x @ weight.T).sum(-1)
+
+    monkeypatch.setattr(liger, "_function", lambda *_: OfOld)
+    x, weight = torch.ones(2, 3), torch.ones(4, 3)
+    found = liger_losses._flce_each(x, weight, torch.zeros(2, dtype=torch.int64), None, smoothing=0.5, z=0.25, softcap=0.0)
+    assert found.tolist() == [12.0, 12.0]
