@@ -138,7 +138,7 @@ def test_an_option_is_left_out_where_a_release_has_none(monkeypatch: pytest.Monk
 
     class OfOld(torch.autograd.Function):
         @staticmethod
-        def forward(  # type: ignore[override]
+        def forward(
             ctx: object,
             x: Tensor,
             weight: Tensor,

@@ -12,8 +12,10 @@ from click.testing import CliRunner
 
 from mhc import adapters
 from mhc.bench import history
+from mhc.bench.mended import MENDED as RECORDS
+from mhc.bench.mended import Mended
 
-MENDED = history.Mended("https://example.org/1", "a sum", "pack", "1.0", "1.1", "pack:sum", ("y",))
+MENDED = Mended("https://example.org/1", "a sum", "pack", "1.0", "1.1", "pack:sum", ("y",))
 
 
 FINDINGS = (
@@ -77,7 +79,7 @@ def test_a_case_that_is_not_judged_again_finds_nothing(monkeypatch: pytest.Monke
 
 
 def test_a_bug_that_cannot_be_run_does_not_end_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def search(mended: history.Mended, *_: Any) -> history.Search:
+    def search(mended: Mended, *_: Any) -> history.Search:
         if mended is MENDED:
             raise click.ClickException("--impl pack:sum: exit status 3\ntraceback")
         return history.Search(9, 0.5, [("bound y", history.FOUND)])
@@ -95,7 +97,7 @@ def test_a_bug_that_cannot_be_run_does_not_end_the_others(monkeypatch: pytest.Mo
 
 def test_each_bug_names_a_kernel_and_what_it_computes() -> None:
     kernels = {name: one for library in adapters.MODULES for name, one in adapters.kernels(library).items()}
-    for one in history.MENDED:
+    for one in RECORDS:
         table = kernels[one.kernel].table
         there = {spec.name for spec in (*table.outputs, *table.gradients)}
         assert {*one.subjects} - {"forward", "backward", "process", "inputs"} <= there, one.issue
