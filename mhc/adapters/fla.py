@@ -264,6 +264,6 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *FLA.kernel("swiglu", swiglu_once, function=_swiglu),
     *FLA.kernel("logsigmoid", logsigmoid, function=_logsigmoid),
     *FLA.kernel("token_shift", token_shift, function=_token_shift),
-    *FLA.kernel("bias_gelu", bias_gelu, function=_bias_gelu),
+    *FLA.kernel("bias_gelu", bias_gelu, function=_bias_gelu, dtypes=("float32",)),
     *FLA.kernel("normalized", normalized, function=_normalized),
 )

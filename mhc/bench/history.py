@@ -4,13 +4,16 @@ A finding counts if it is on what the bug makes wrong, and if its case, as drawn
 and passes as a whole in a later one. As drawn, since minimising can end at another bug of the same output.
 """
 
+import contextlib
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -21,8 +24,10 @@ from mhc.bench import verbs
 from mhc.bench.markdown import table
 from mhc.bench.mended import MENDED, Mended
 
-LEG = 0.5
-"""Minutes after which the findings so far are looked at; the campaign goes on if none of them is the bug."""
+LOOK = 1.0
+"""Seconds between looks at what a campaign has found."""
+REPORT = 60.0
+"""Seconds in which a campaign that is told to end writes its report."""
 
 
 class Finding(NamedTuple):
@@ -33,29 +38,18 @@ class Finding(NamedTuple):
     cases: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Campaign:
-    """What a campaign on one release found.
-
-    Attributes:
-        cases: how many were drawn. found: each finding.
-    """
-
-    cases: int
-    found: tuple[Finding, ...]
-
-
 @dataclass
 class Search:
     """What was found of a bug.
 
     Attributes:
-        cases, minutes: of the campaign. others: findings on other outputs.
+        cases: of the campaign. others: its findings on other outputs.
+        seconds: until a case had shown the bug, or the campaign had ended; starting and replays are in it.
         outcomes: of each case of a finding on an output of the bug, "GATE SUBJECT": what came of it.
     """
 
     cases: int = 0
-    minutes: float = 0.0
+    seconds: float = 0.0
     outcomes: list[tuple[str, str]] = field(default_factory=list)
     others: tuple[str, ...] = ()
 
@@ -99,66 +93,90 @@ def installed(package: str, release: str, folder: Path) -> Path:
     return where
 
 
-def run(site: Path, *arguments: str) -> tuple[int, str]:
-    """Return the exit status, 0 or 1, and the output of the harness with the release in `site` before any other."""
-    command = [sys.executable, "-m", "mhc.fuzz", *arguments]
+def command(site: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Return a command of the harness, and its environment: the release in `site` goes before any other."""
     path = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
-    ended = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    return [sys.executable, "-m", "mhc.fuzz", *arguments], {**os.environ, "PYTHONPATH": path}
+
+
+def run(site: Path, *arguments: str) -> int:
+    """Return the exit status of a command of the harness, 0 or 1."""
+    words, env = command(site, *arguments)
+    ended = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
     if ended.returncode not in {0, 1}:
-        what = f"{' '.join(arguments)}, with {site.name}: exit status {ended.returncode}"
-        raise click.ClickException(f"{what}\n{ended.stdout}{ended.stderr}")
-    return ended.returncode, ended.stdout
+        raise click.ClickException(f"{' '.join(arguments)}, with {site.name}: exit status {ended.returncode}")
+    return ended.returncode
 
 
-def campaign(kernel: str, site: Path, minutes: float, seed: int, out: Path) -> Campaign:
-    """Return what a campaign finds in the release in `site`, in a process of its own; it goes on with that in `out`."""
-    # two workers: with one, findings are minimised while no cases are drawn
-    limits = ["--minutes", str(minutes), "--seed", str(seed), "--max-elements", "8192", "--workers", "2"]
-    _, text = run(site, "--impl", kernel, *limits, "--resume-or-start", str(out))
-    cases = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("# ") and " cases in " in line)
-    return Campaign(cases, tuple(map(_finding, sorted(out.glob("*.json")))))
-
-
-def _finding(file: Path) -> Finding:
-    document = json.loads(file.read_text())
-    cases = [document["case"], *([document["drawn"]["case"]] if document.get("drawn") else [])]
-    print_ = document["fingerprint"]
-    return Finding(print_["oracle"], print_["subject"], tuple(json.dumps(one) for one in cases))
+def findings(out: Path) -> list[Finding]:
+    """Return what a campaign has found so far; one whose file is being written is left out."""
+    found = []
+    for file in sorted(out.glob("*/*.json")):
+        with contextlib.suppress(json.JSONDecodeError):
+            document = json.loads(file.read_text())
+            cases = [document["case"], *([document["drawn"]["case"]] if document.get("drawn") else [])]
+            symptom = document["fingerprint"]
+            found.append(Finding(symptom["oracle"], symptom["subject"], tuple(json.dumps(one) for one in cases)))
+    return found
 
 
 def outcome(mended: Mended, case: Path, first: Path, second: Path) -> str:
     """Return what comes of a case in the release with the bug and in the later one."""
     try:
-        if run(second, "replay", "--impl", mended.kernel, str(case))[0] == 1:
+        if run(second, "replay", "--impl", mended.kernel, str(case)) == 1:
             return ALSO
-        return FOUND if run(first, "replay", "--impl", mended.kernel, str(case))[0] == 1 else AGAIN
+        return FOUND if run(first, "replay", "--impl", mended.kernel, str(case)) == 1 else AGAIN
     except click.ClickException:  # nothing was judged, say
         return "is not judged again"
 
 
 def search(mended: Mended, first: Path, second: Path, minutes: float, seed: int, out: Path) -> Search:
-    """Look for a bug until it is found or `minutes` of a campaign on the first release are over."""
-    so_far = Search()
-    cases = out.with_name(f"{out.name}-cases")
+    """Look for a bug: run a campaign on the first release, and replay what it finds until that is the bug.
+
+    Raises:
+        ClickException: the campaign cannot be run.
+    """
+    so_far, cases, log = Search(), out / "of" / "findings", out / "log"
     cases.mkdir(parents=True)
-    while so_far.minutes < minutes and not so_far.found:
-        leg = min(LEG, minutes - so_far.minutes)
-        there = campaign(mended.kernel, first, leg, seed, out)
-        so_far.minutes, so_far.cases = so_far.minutes + leg, there.cases
-        so_far.others = tuple(
-            sorted({f"{one.gate} {one.subject}" for one in there.found if one.subject not in mended.subjects})
-        )
-        for one in there.found:
-            for case in one.cases if one.subject in mended.subjects else ():
-                file = cases / f"{hashlib.sha256(case.encode()).hexdigest()[:16]}.json"
-                if file.exists() or so_far.found:
-                    continue
-                file.write_text(case)
-                so_far.outcomes.append((f"{one.gate} {one.subject}", outcome(mended, file, first, second)))
+    # two workers: with one, findings are minimised while no cases are drawn
+    limits = ["--minutes", str(minutes), "--seed", str(seed), "--max-elements", "8192", "--workers", "2"]
+    words, env = command(first, "--impl", mended.kernel, *limits, "--out", str(out))
+    began = time.monotonic()
+    with log.open("w") as text, subprocess.Popen(words, env=env, stdout=text, stderr=subprocess.STDOUT) as process:
+        ended = False
+        while not (ended or so_far.found):
+            ended = process.poll() is not None  # before its last findings are read
+            _replay(so_far, mended, findings(out), cases, first, second)
+            if not (ended or so_far.found):
+                time.sleep(LOOK)
+        so_far.seconds = time.monotonic() - began
+        if not ended:
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(REPORT)
+            process.kill()
+    lines = log.read_text().splitlines()
+    counts = [int(line.split()[1]) for line in lines if line.startswith("# ") and " cases in " in line]
+    if not counts:
+        raise click.ClickException(lines[-1] if lines else f"exit status {process.returncode}")
+    so_far.cases = counts[-1]
     return so_far
 
 
-def row(mended: Mended, result: str, cases: int = 0, minutes: float = 0.0) -> tuple[str, ...]:
+def _replay(so_far: Search, mended: Mended, found: Sequence[Finding], cases: Path, first: Path, second: Path) -> None:
+    """Replay the cases of findings that were not yet, one after the other, until one shows the bug."""
+    others = {f"{one.gate} {one.subject}" for one in found if one.subject not in mended.subjects}
+    so_far.others = tuple(sorted(others))
+    for one in found:
+        for case in one.cases if one.subject in mended.subjects else ():
+            file = cases / f"{hashlib.sha256(case.encode()).hexdigest()[:16]}.json"
+            if file.exists() or so_far.found:
+                continue
+            file.write_text(case)
+            so_far.outcomes.append((f"{one.gate} {one.subject}", outcome(mended, file, first, second)))
+
+
+def row(mended: Mended, result: str, cases: int = 0, seconds: float = 0.0) -> tuple[str, ...]:
     """Return a row of the table."""
     return (
         f"[{mended.what}]({mended.issue})",
@@ -166,11 +184,11 @@ def row(mended: Mended, result: str, cases: int = 0, minutes: float = 0.0) -> tu
         f"{mended.package} {mended.before}, {mended.after}",
         result,
         str(cases),
-        f"{minutes:.1f}",
+        f"{seconds:.0f}",
     )
 
 
-HEAD = ("bug", "kernel", "release with it, later one", "in it", "cases", "minutes")
+HEAD = ("bug", "kernel", "release with it, later one", "in it", "cases", "seconds")
 
 
 @click.command()
@@ -191,7 +209,7 @@ def history(minutes: float, seed: int, kernel: tuple[str, ...], folder: Path | N
         try:
             first, second = (installed(one.package, release, place) for release in (one.before, one.after))
             result = search(one, first, second, minutes, seed, out)
-            rows.append(row(one, result.summary, result.cases, result.minutes))
+            rows.append(row(one, result.summary, result.cases, result.seconds))
             found += bool(result.found)
         except (click.ClickException, subprocess.CalledProcessError) as error:  # the others still run
             rows.append(row(one, f"not run: {str(error).splitlines()[0]}"))

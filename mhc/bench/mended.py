@@ -293,7 +293,7 @@ MENDED = (
         "the backward writes the gradient into the input",
         "liger-kernel",
         "0.3.0",
-        "0.3.1",
+        "0.8.3",
         "liger:kl_div",
         ("inputs",),
     ),
