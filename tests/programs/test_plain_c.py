@@ -101,7 +101,7 @@ def test_expressions_agree(tmp_path: Path) -> None:
         (Unary("abs", Binary("-", I, Const(3))), "int32"),
         (Unary("floor", Binary("/", Cast("float16", Binary("-", I, Const(3))), Const(2.0, "float16"))), "float16"),
         *(
-            (Unary(op, Binary("/", Cast(dtype, Binary("-", I, Const(3))), Const(2.0, dtype))), dtype)  # type: ignore[arg-type]
+            (Unary(op, Binary("/", Cast(dtype, Binary("-", I, Const(3))), Const(2.0, dtype))), dtype)
             for op in ("ceil", "trunc")
             for dtype in grammar.FLOATS
         ),
