@@ -45,7 +45,7 @@ class Scope:
     symbols: dict[str, int] = field(default_factory=dict)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=None, typed=True)
 def _integers(low: int, high: int) -> st.SearchStrategy[int]:
     """Return the strategy of an interval; to make one anew for each draw takes most of the time of drawing."""
     return st.integers(low, high)

@@ -21,9 +21,11 @@ from mhc.recipe import Layout, Recipe
 from mhc.strategies import cases as cases_
 from mhc.strategies import layouts, reach, shapes, values
 from mhc.strategies.cases import cases
+from mhc.strategies.choice import choice
 from mhc.strategies.layouts import laid_out
 from mhc.strategies.regions import regions
 from mhc.strategies.rounds import ROUND, quiet
+from mhc.strategies.rounds import drawn as one_round
 from mhc.strategies.schedules import schedules, tiles
 from mhc.strategies.values import one_hot, special_values
 from mhc.tensor_spec import TensorSpec
@@ -391,3 +393,10 @@ def test_tensors_are_expanded_but_at_model_sizes() -> None:
 
     assert expanded(reach.Reach.USUAL)
     assert not expanded(reach.Reach.MODEL)
+
+
+def test_equal_choices_of_other_types_are_drawn_as_they_are() -> None:
+    """A scalar's choices and those of a size may be equal: an axis would have the length 1.0."""
+    for options in ((1.0, 0.0), (1, 0), (True, False)):
+        many = {(type(one), one) for one in one_round(choice(options), 20, 0)}
+        assert many == {(type(one), one) for one in options}
