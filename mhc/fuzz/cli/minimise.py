@@ -19,6 +19,7 @@ from mhc.fuzz.minimise.minimise import CHECKS, RUNS, SECONDS, confirm
 from mhc.fuzz.minimise.minimise import minimise as make_small
 from mhc.fuzz.minimise.sandbox import least_limit, processes
 from mhc.fuzz.report.words import replay_command
+from mhc.fuzz.worker.preload_compiler import preload_compiler
 from mhc.fuzz.worker.process import HarnessError
 from mhc.implementation import DEVICES, ImplementationError
 from mhc.registry import Tested, load_tested
@@ -57,7 +58,8 @@ def minimise(
     processes: stable, or flaky with its rate. Exit status: 0 it does not fail any more and nothing is written, 1 it still
     fails and the small finding is written, 2 usage, 3 a fault of the harness itself.
     """
-    found, _, where = open_finding(finding_file, spec, device, trust=trust)
+    found, implementation, where = open_finding(finding_file, spec, device, trust=trust)
+    preload_compiler({found.spec: implementation}, where)
     try:
         small = make_small(found, where, checks=checks, seconds=seconds)
     except HarnessError as fault:

@@ -11,7 +11,6 @@ from mhc.fuzz.check.level import Level
 from mhc.fuzz.findings.fingerprint import Fingerprint
 from mhc.fuzz.worker.client import WorkerClient
 from mhc.fuzz.worker.limits import Limits
-from mhc.fuzz.worker.preload_compiler import preload_compiler
 from mhc.fuzz.worker.process import HarnessError
 from mhc.oracles import sequence
 from mhc.oracles.verdict import Verdict
@@ -122,7 +121,6 @@ def processes(
         ImplementationError: `against` cannot be loaded.
     """
     peers = () if against is None else (Peer.of(against, load(against)),)
-    preload_compiler({spec: implementation}, device)
     return lambda limit: WorkerClient(
         spec, implementation, device, limit=limit, limits=limits, log=log, gpu=gpu, peers=peers, waiting=waiting
     )

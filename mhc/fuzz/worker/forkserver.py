@@ -94,6 +94,12 @@ if "forkserver" in multiprocessing.get_all_start_methods():
     FORKSERVER = _Context()
     FORKSERVER.set_forkserver_preload(["mhc.fuzz.worker.preload"])
 
+    def start_server() -> None:
+        """Start the server that processes are forked from, unless it runs."""
+        with _STARTING:
+            _keep_sockets_apart()
+            forkserver.ensure_running()
+
     def end_orphans() -> None:
         """Kill what ended processes left running, and the children of that."""
         server = getattr(forkserver._forkserver, "_forkserver_pid", None)
@@ -115,6 +121,9 @@ if "forkserver" in multiprocessing.get_all_start_methods():
 
 else:
     FORKSERVER = multiprocessing.get_context("spawn")
+
+    def start_server() -> None:
+        """Do nothing: there is no server."""
 
     def stop_starting() -> None:
         """Do nothing: a spawned process prints no error when this one ends."""

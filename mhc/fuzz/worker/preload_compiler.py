@@ -7,17 +7,18 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 
+from mhc.fuzz.worker.forkserver import start_server
 from mhc.programs.targets import ProgramTarget, target_named
 from mhc.registry import Tested
 
 VARIABLE = "MHC_PRELOADED_COMPILER"
-"""Names the target whose compiler the server of processes imports."""
+"""Names the target whose compiler the server of processes imports; set while the server starts."""
 
 
 def preload_compiler(tested: Mapping[str, Tested], device: str) -> None:
-    """Have the server import the compiler of what is tested; to be called before the first process starts.
+    """Start the server of processes with the compiler of what is tested; one that runs already stays as it is.
 
-    It does so where all use one release of TileLang, with no variables of their own, and no process needs a GPU, which none
+    That is done where all use one release of TileLang, with no variables of their own. No process may need a GPU, which none
     could use after a fork.
 
     Args:
@@ -26,6 +27,10 @@ def preload_compiler(tested: Mapping[str, Tested], device: str) -> None:
     targets = [one for one in tested.values() if isinstance(one, ProgramTarget) and one.dsl == "tilelang" and not one.env]
     if device == "cpu" and len(targets) == len(tested) and len({one.site for one in targets}) == 1:
         os.environ[VARIABLE] = next(iter(tested))
+        try:
+            start_server()
+        finally:
+            del os.environ[VARIABLE]  # which other servers must not see
 
 
 def import_compiler() -> None:
