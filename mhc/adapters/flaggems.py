@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from mhc.adapters.checkout import Checkout
-from mhc.adapters.hyper_connections import HC_PRE, HC_SPLIT, hc_head
+from mhc.adapters.hyper_connections import HC_PRE, hc_head, hc_split
 from mhc.implementation import Implementation
 from mhc.operators.mhc_post import mhc_post_transposed
 
@@ -59,7 +59,7 @@ def _head(x: Tensor, phi: Tensor, scale: Tensor, base: Tensor, *, eps: float) ->
 
 _WIDE: dict[str, Any] = {"autotuned": True, "dtypes": ("bfloat16",)}
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
-    *GEMS.kernel("hc_split", HC_SPLIT, forward=_split),
+    *GEMS.kernel("hc_split", hc_split, forward=_split),
     *GEMS.on(("cuda",), "mhc_post", mhc_post_transposed, forward=_post, **_WIDE),
     *GEMS.on(("cuda",), "hc_head", hc_head, forward=_head, **_WIDE),
     *GEMS.on(("cuda",), "mhc_pre", HC_PRE, forward=_pre, precision={"matmul": "bfloat16"}, **_WIDE),

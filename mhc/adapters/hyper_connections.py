@@ -17,18 +17,24 @@ from torch import Tensor
 
 from mhc.declaration import operator
 from mhc.operator import Operator
+from mhc.operators.mhc_post import mhc_post_transposed
+from mhc.operators.mhc_sinkhorn import mhc_sinkhorn_liger
 
 ANY, FOUR = (1, 16), (4, 4)
 """Numbers of streams."""
 BLOCKS: dict[str, Any] = {"C": "64*blocks", "blocks": (1, 128)}
 """Sizes of C that kernels in blocks take."""
-
-
-def _sinkhorn(comb: Tensor, iterations: int, eps: float) -> Tensor:
-    m = comb.softmax(-1) + eps
-    for step in range(1, 2 * iterations):
-        m = m / (m.sum((-1, -2)[step % 2], keepdim=True) + eps)
-    return m
+HEAD: dict[str, Any] = {
+    "x": "[T, n, C] storage",
+    "phi": "[n, K] float32",
+    "scale": "[1] float32",
+    "base": "[n] float32",
+    "K": "n*C",
+    "n": ANY,
+    "eps": (1e-6, 1e-5),
+    "tokens": "T",
+}
+"""What is declared of the streams before the head of the model, of phi with n rows, scale and base."""
 
 
 def _mixes(x: Tensor, phi: Tensor, eps: float) -> Tensor:
@@ -40,43 +46,34 @@ def _collapse(x: Tensor, pre: Tensor) -> Tensor:
     return (x.float() * pre.unsqueeze(-1)).sum(-2).to(x.dtype)
 
 
-def _splitter(iterations: int, factor: float) -> Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]:
+def _splitter(sinkhorn: Operator, factor: float) -> Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]:
     def split(mixes: Tensor, scale: Tensor, base: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
         n = math.isqrt(mixes.shape[-1] + 1) - 1
         each = torch.cat([scale[:1].expand(n), scale[1:2].expand(n), scale[2:].expand(n * n)])
         t = mixes * each + base
-        comb = _sinkhorn(t[:, 2 * n :].reshape(-1, n, n), iterations, eps)
+        comb = sinkhorn(t[:, 2 * n :].reshape(-1, n, n), eps=eps)
         return t[:, :n].sigmoid() + eps, factor * t[:, n : 2 * n].sigmoid(), comb
 
     return split
 
 
-def hc_split(name: str, n: tuple[int, int], *, iterations: int = 20, factor: float = 2.0) -> Operator:
-    """Return the operator (mixes, scale, base) -> pre, post, comb. factor: that of post."""
-    split = _splitter(iterations, factor)
-
-    @operator(
-        name=name,
-        mixes="[T, M] float32",
-        scale="[3] float32",
-        base="[M] float32",
-        M="n*n+2*n",
-        n=n,
-        eps=1e-6,
-        tokens="T",
-    )
-    def hc(mixes: Tensor, scale: Tensor, base: Tensor, *, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-        return split(mixes, scale, base, eps)
-
-    return hc
+_split_of_20 = _splitter(mhc_sinkhorn_liger, 2.0)
 
 
-def hc_pre(name: str, n: tuple[int, int], *, iterations: int = 20, factor: float = 2.0, **sizes: Any) -> Operator:
+@operator(mixes="[T, M] float32", scale="[3] float32", base="[M] float32", M="n*n+2*n", n=ANY, eps=1e-6, tokens="T")
+def hc_split(mixes: Tensor, scale: Tensor, base: Tensor, *, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return pre, post and comb."""
+    return _split_of_20(mixes, scale, base, eps)
+
+
+def hc_pre(
+    name: str, n: tuple[int, int], *, sinkhorn: Operator = mhc_sinkhorn_liger, factor: float = 2.0, **sizes: Any
+) -> Operator:
     """Return the operator (x, phi, scale, base) -> post, comb, and the input of the layer, sum_i pre[i] x[i].
 
-    sizes: of C, where it is not any.
+    factor: that of post. sizes: of C, where it is not any.
     """
-    split = _splitter(iterations, factor)
+    split = _splitter(sinkhorn, factor)
 
     @operator(
         name=name,
@@ -101,10 +98,9 @@ def hc_pre(name: str, n: tuple[int, int], *, iterations: int = 20, factor: float
 @operator(
     x="[T, 4, C] storage", f="[T, C] storage", h_post="[T, 4] float32", h_res="[T, 4, 4] float32", tokens="T", **BLOCKS
 )
-def hc_post(x: Tensor, f: Tensor, h_post: Tensor, h_res: Tensor) -> Tensor:
+def hc_post(x: Tensor, f: Tensor, h_post: Tensor, h_res: Tensor) -> Any:
     """Return h_post[o] f + sum_i h_res[i, o] x[i], as `mhc_post_transposed`, of four streams in blocks of 64 elements."""
-    added = h_post.unsqueeze(-1) * f.float().unsqueeze(-2)
-    return (h_res.mT @ x.float() + added).to(x.dtype)
+    return mhc_post_transposed(x, f, h_post, h_res)
 
 
 @operator(x="[T, 4, C] storage", pre="[T, 4] float32", tokens="T", **BLOCKS)
@@ -119,16 +115,7 @@ def hc_mixes(x: Tensor, phi: Tensor, *, eps: float) -> Tensor:
     return _mixes(x, phi, eps)
 
 
-@operator(
-    x="[T, n, C] storage",
-    phi="[n, K] float32",
-    scale="[1] float32",
-    base="[n] float32",
-    K="n*C",
-    n=ANY,
-    eps=(1e-6, 1e-5),
-    tokens="T",
-)
+@operator(**HEAD)
 def hc_head(x: Tensor, phi: Tensor, scale: Tensor, base: Tensor, *, eps: float) -> Tensor:
     """Return sum_i pre[i] x[i] before the head of the model; pre is of phi with n rows."""
     return _collapse(x, (_mixes(x, phi, eps) * scale + base).sigmoid() + eps)
@@ -140,5 +127,4 @@ def hc_collapse(x: Tensor, pre: Tensor) -> Tensor:
     return _collapse(x, pre)
 
 
-HC_SPLIT = hc_split("hc_split", ANY)
 HC_PRE = hc_pre("hc_pre", ANY)

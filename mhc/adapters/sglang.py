@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mhc.adapters.checkout import Checkout, stand_in
-from mhc.adapters.hyper_connections import HC_SPLIT, hc_head, hc_post
+from mhc.adapters.hyper_connections import hc_head, hc_post, hc_split
 from mhc.case import Case
 from mhc.implementation import Implementation, Refused
 from mhc.operators.mhc_post import mhc_post_transposed
@@ -102,7 +102,7 @@ def _post_tilelang(x: Tensor, f: Tensor, h_post: Tensor, h_res: Tensor) -> Any:
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     *SGLANG.kernel("mhc_post", mhc_post_transposed, _four, forward=_post),
     *SGLANG.kernel("hc_head", hc_head, forward=_head),
-    *SGLANG.kernel("hc_split", HC_SPLIT, forward=_split),
-    *SGLANG.on(("cuda",), "hc_split_tilelang", HC_SPLIT, forward=_split_tilelang),
+    *SGLANG.kernel("hc_split", hc_split, forward=_split),
+    *SGLANG.on(("cuda",), "hc_split_tilelang", hc_split, forward=_split_tilelang),
     *SGLANG.on(("cuda",), "mhc_post_tilelang", hc_post, forward=_post_tilelang, dtypes=("bfloat16",)),
 )

@@ -50,7 +50,7 @@ def _pre(x: Tensor, phi: Tensor, scale: Tensor, base: Tensor, *, eps: float) -> 
     return post.squeeze(-1), comb, y
 
 
-PRE = hc_pre("hc_pre_tilekernels", FOUR, iterations=10, factor=1.0, **BLOCKS)
+PRE = hc_pre("hc_pre_tilekernels", FOUR, sinkhorn=mhc_sinkhorn_tilekernels, factor=1.0, **BLOCKS)
 _WIDE: dict[str, Any] = {"dtypes": ("bfloat16",)}
 _TF32: dict[str, Any] = {**_WIDE, "precision": {"matmul": "tf32"}}
 IMPLEMENTATIONS: tuple[Implementation, ...] = (

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mhc.adapters.checkout import Checkout, stand_in
-from mhc.adapters.hyper_connections import ANY, hc_collapse
+from mhc.adapters.hyper_connections import HEAD, hc_collapse
 from mhc.declaration import operator
 from mhc.implementation import Implementation
 
@@ -41,22 +41,13 @@ def _collapse(x: Tensor, pre: Tensor) -> Any:
     return y
 
 
-@operator(
-    x="[T, n, C] storage",
-    phi="[n, K] float32",
-    scale="[1] float32",
-    base="[n] float32",
-    K="n*C",
-    n=ANY,
-    eps=(1e-6, 1e-5),
-    tokens="T",
-)
-def vllm_hc_head(x: Tensor, phi: Tensor, scale: Tensor, base: Tensor, *, eps: float) -> Tensor:
+@operator(**HEAD)
+def vllm_hc_head(x: Tensor, phi: Tensor, scale: Tensor, base: Tensor, *, eps: float) -> Any:
     """Return sum_i pre[i] x[i], pre of x / rms(x), rounded."""
     v = x.flatten(1).float()
     normed = (v * torch.rsqrt(v.square().mean(-1, keepdim=True) + eps)).to(x.dtype)
     pre = ((normed.float() @ phi.T) * scale + base).sigmoid() + eps
-    return (x.float() * pre.unsqueeze(-1)).sum(-2).to(x.dtype)
+    return hc_collapse(x, pre)
 
 
 def _head(x: Tensor, phi: Tensor, scale: Tensor, base: Tensor, *, eps: float) -> Any:
