@@ -27,7 +27,7 @@ from mhc.bench.mended import MENDED, Mended
 LOOK = 1.0
 """Seconds between looks at what a campaign has found."""
 REPORT = 60.0
-"""Seconds in which a campaign that is told to end writes its report."""
+"""Seconds in which a campaign that was interrupted writes its report."""
 
 
 class Finding(NamedTuple):

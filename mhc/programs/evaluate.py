@@ -332,8 +332,8 @@ class Machine:
             raise Invalid(f"not of {dtype}")
         if node.op == "not" or (node.op, dtype) == ("~", "bool"):
             return lambda memory: 1 - a(memory)
-        unfit = {"~": grammar.FLOATS, "abs": grammar.UNSIGNED}.get(node.op, ())
-        unfit = grammar.INTEGERS if node.op in grammar.FUNCTIONS else unfit
+        of_floats = dict.fromkeys(grammar.FUNCTIONS, grammar.INTEGERS)
+        unfit = {"~": grammar.FLOATS, "abs": grammar.UNSIGNED, **of_floats}.get(node.op, ())
         if dtype == "bool" or dtype in unfit:
             raise Invalid(f"{node.op} of {dtype}")
         fit, compute = arithmetic.fitting(dtype), arithmetic.UNARY[node.op]

@@ -19,7 +19,8 @@ VERSION = 1
 
 ARITHMETIC = ("+", "-", "*", "//", "%", "min", "max", "&", "|", "^", "<<", ">>", "truncdiv", "truncmod", "ceildiv", "/")
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
-FUNCTIONS = ("floor", "ceil", "trunc", "sqrt")
+ROUNDING = ("floor", "ceil", "trunc")
+FUNCTIONS = (*ROUNDING, "sqrt")
 """Functions of floats."""
 LOGIC = ("and", "or")
 

@@ -37,8 +37,10 @@ def render(program: Program, kernel: str = "") -> str:
         kernel: further arguments of `T.Kernel`.
     """
     text = _Text(program)
-    shapes = {one.name: tuple(program.symbol(size) or size for size in one.shape) for one in program.parameters}
-    parameters = ", ".join(f'{one.name}: T.Tensor({_tuple(shapes[one.name])}, "{one.dtype}")' for one in program.parameters)
+    parameters = ", ".join(
+        f'{one.name}: T.Tensor({_tuple([program.symbol(size) or size for size in one.shape])}, "{one.dtype}")'
+        for one in program.parameters
+    )
     blocks = [block_name(axis) for axis in range(len(program.grid))]
     bound = blocks[0] if len(blocks) == 1 else f"({', '.join(blocks)})"
     extents = ", ".join([*map(str, program.grid), *([kernel] if kernel else [])])
@@ -155,7 +157,7 @@ class _Text:
                 return f'T.reinterpret("{node.dtype}", {self.expression(node.a)})', _ATOM
             case grammar.Select():
                 return f"T.if_then_else({self._list((node.condition, node.a, node.b))})", _ATOM
-            case grammar.Unary(op="abs" | "floor" | "ceil" | "trunc" | "sqrt"):
+            case grammar.Unary() if node.op in {"abs", *grammar.FUNCTIONS}:
                 return f"T.{node.op}({self.expression(node.a)})", _ATOM
             case grammar.Unary(op="not"):
                 return f"not {self._below(node.a, _LEVEL['not'])}", _LEVEL["not"]

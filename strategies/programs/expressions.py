@@ -10,7 +10,6 @@ from mhc.strategies.programs.indices import Drawn, Indices
 _OTHERS = {dtype: tuple(one for one in (*grammar.INTEGERS, "bool") if one != dtype) for dtype in grammar.INTEGERS}
 _DIVISORS = ("int32", "int64", "uint32", "uint64")
 _MOST_FLOAT = {"float16": 256, "float32": 4096, "float64": 4096}
-_ROUNDING = ("floor", "ceil", "trunc")
 _MOST_FRACTION = {"float16": 2, "float32": 6, "float64": 6}
 
 
@@ -367,26 +366,26 @@ class Expressions(Indices):
     def _unary(self, dtype: str, depth: int) -> Drawn:
         a = self._operand(dtype, depth - 1)
         whole, signed = dtype in grammar.INTEGERS, dtype not in grammar.UNSIGNED
-        op = self.pick("-", *(["~"] if whole else ["floor", *_ROUNDING, "sqrt"]), *(["abs"] if signed else []))
+        op = self.pick("-", *(["~"] if whole else ["floor", *grammar.ROUNDING, "sqrt"]), *(["abs"] if signed else []))
         if not self.integer(0, 19):
             return Drawn(Unary("+", a.node), a.low, a.high, a.fraction)
         if op == "sqrt":
             return self._root(a, dtype)
-        if op in _ROUNDING and not a.fraction:
+        if op in grammar.ROUNDING and not a.fraction:
             a = self._part(a, dtype)
-        if op in {"abs", *_ROUNDING} and a.low >= 0:
+        if op in {"abs", *grammar.ROUNDING} and a.low >= 0:
             a = self._across(a, 0, dtype)
         if op in {"-", "abs"} and dtype in grammar.SIGNED and a.low == range_of(dtype)[0]:  # whose opposite overflows
             end = a.low + 1
             a = Drawn(Binary("max", a.node, Const(end, dtype)), end, max(end, a.high))
-        if op in _ROUNDING:
+        if op in grammar.ROUNDING:
             low, high = a.low, a.high
         elif op == "abs":
             low, high = 0 if a.low <= 0 <= a.high else min(abs(a.low), abs(a.high)), max(abs(a.low), abs(a.high))
         else:
             low, high = (-a.high, -a.low) if op == "-" else (-a.high - 1, -a.low - 1)
         kept = self._fits(low, high, dtype)
-        return a if kept is None else Drawn(Unary(op, a.node), *kept, 0 if op in _ROUNDING else a.fraction)
+        return a if kept is None else Drawn(Unary(op, a.node), *kept, 0 if op in grammar.ROUNDING else a.fraction)
 
     def _root(self, a: Drawn, dtype: str) -> Drawn:
         """Return the square root of the square of a small whole float; other floats as they are."""

@@ -87,7 +87,7 @@ class _Builder:
             self._input(name)
         grid = self._grid()
         outputs = [self._output(name, grid) for name in ("y", "z")[: self._pick(1, 1, 1, 1, 2)]]
-        symbols = self._symbols()
+        self._symbol()
         body: list[Statement] = []
         for _ in range(self._pick(0, 0, 0, 1, 2)):
             body += self._temporary()
@@ -102,17 +102,15 @@ class _Builder:
             threads=self._threads,
             seed=seed,
             configs=configs,
-            symbols=symbols,
+            symbols=self._scope.symbols,
         )
 
-    def _symbols(self) -> dict[str, int]:
+    def _symbol(self) -> None:
         """Draw a size that the compiler does not know, of one of the parameters; mostly none."""
         sizes = dict.fromkeys(size for one in self._buffers for size in one.shape if size > 1)
-        if not (self._features.symbols and sizes and self._pick(False, False, False, True)):
-            return {}
-        self._scope.symbols["size"] = value = self._pick(*sizes)
-        self._scope.variables["size"] = (value, value)
-        return {"size": value}
+        if self._features.symbols and sizes and self._pick(False, False, False, True):
+            self._scope.symbols["size"] = value = self._pick(*sizes)
+            self._scope.variables["size"] = (value, value)
 
     def _shape(self) -> tuple[int, ...]:
         if self._pick(1, 1, 2) == 1:

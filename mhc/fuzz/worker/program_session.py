@@ -16,15 +16,7 @@ from hypothesis.strategies import SearchStrategy
 
 from mhc.case import Case
 from mhc.drawn_case import read
-from mhc.fuzz.check.program_check import (
-    EVALUATOR,
-    check,
-    explained,
-    lower,
-    naming,
-    run,
-    wrong_pass,
-)
+from mhc.fuzz.check.program_check import EVALUATOR, check, explained, lower, naming, run, wrong_pass
 from mhc.fuzz.findings.finding import Drawn, Finding, Reduction, finding
 from mhc.fuzz.findings.ordering import elements
 from mhc.fuzz.worker.found_programs import FoundPrograms, kind_of
